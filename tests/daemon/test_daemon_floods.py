@@ -10,6 +10,7 @@ from pathlib import Path
 
 import daemon_harness
 import pytest
+from descriptors import open_descriptors
 
 from hetsched.client.control import Control
 from hetsched.daemon.limits import connection_guard
@@ -129,9 +130,9 @@ def test_closed_connections_are_forgotten(tmp_path: Path) -> None:
 
 
 def test_a_descriptor_that_is_another_file_by_now_is_left_alone(tmp_path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     with (tmp_path / "file").open("wb") as file:
         with pytest.raises(OSError):
             connection_guard._Connection(file.fileno())
         file.write(b"still open")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() <= before

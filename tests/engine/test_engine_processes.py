@@ -14,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from spawned_process import CPU, Talk, open_fds
+from descriptors import open_descriptors
+from spawned_process import CPU, Talk
 
 from hetsched.device import DeviceInfo
 from hetsched.devices.process_spec import ProcessSpec
@@ -33,18 +34,18 @@ def _place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_process_that_was_stopped_leaves_nothing_behind() -> None:
-    fds, threads = open_fds(), threading.active_count()
+    fds, threads = open_descriptors(), threading.active_count()
 
     talk = Talk(CPU)
     talk.close()
 
-    assert open_fds() == fds
-    assert threading.active_count() == threads
+    assert open_descriptors() <= fds
+    assert threading.active_count() <= threads
     assert not Path(f"/proc/{talk.process.pid}").exists()
 
 
 def test_a_process_that_was_killed_leaves_nothing_behind() -> None:
-    fds = open_fds()
+    fds = open_descriptors()
     talk = Talk(CPU)
 
     talk.process.kill()
@@ -52,7 +53,7 @@ def test_a_process_that_was_killed_leaves_nothing_behind() -> None:
     talk.release()
 
     assert reason == "ended by SIGKILL"
-    assert open_fds() == fds
+    assert open_descriptors() <= fds
 
 
 def test_sending_to_a_dead_process_does_nothing() -> None:
@@ -101,7 +102,7 @@ def stuck() -> Iterator[StuckProcess]:
 
 def test_what_a_full_socket_does_not_take_is_kept_and_sent_later(stuck: StuckProcess) -> None:
     with Path(os.devnull).open() as file:
-        fds = open_fds()
+        fds = open_descriptors()
         for key in range(5000):
             stuck.send(Detach((key,)), fds=(file.fileno(),) if key == 4999 else ())
     is_queued = not stuck.flush()
@@ -117,7 +118,7 @@ def test_what_a_full_socket_does_not_take_is_kept_and_sent_later(stuck: StuckPro
 
     assert is_queued
     assert stuck.flush()
-    assert open_fds() <= fds
+    assert open_descriptors() <= fds
 
 
 def test_a_process_that_never_reads_is_given_up_before_memory_runs_out(
@@ -131,7 +132,7 @@ def test_a_process_that_never_reads_is_given_up_before_memory_runs_out(
 
 
 def test_a_command_larger_than_the_socket_buffer_arrives(stuck: StuckProcess) -> None:
-    fds = open_fds()
+    fds = open_descriptors()
     keys = tuple(range(1 << 32, (1 << 32) + 100_000))
 
     stuck.send(Detach(keys))
@@ -139,18 +140,18 @@ def test_a_command_larger_than_the_socket_buffer_arrives(stuck: StuckProcess) ->
     payload, descriptors = receive_message(stuck.process_end, MAX_INLINE)
     command = Decoder[Detach](Detach, MAX_LARGE)(unpack(payload, descriptors))
     assert command == Detach(keys)
-    assert open_fds() == fds
+    assert open_descriptors() <= fds
 
 
 @pytest.mark.parametrize("descriptors", [0, 2])
 def test_a_large_message_without_its_memory_is_a_protocol_error(descriptors: int) -> None:
-    before = open_fds()
+    before = open_descriptors()
     fds = [os.open(os.devnull, os.O_RDONLY) for _ in range(descriptors)]
 
     with pytest.raises(ProtocolError, match=f"{descriptors} descriptors"):
         unpack(MARKER, fds)
 
-    assert open_fds() == before
+    assert open_descriptors() <= before
 
 
 def test_device_processes_die_with_their_engine() -> None:

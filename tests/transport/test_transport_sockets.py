@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from descriptors import open_descriptors
 
 from hetsched.errors import ConfigError, ProtocolError
 from hetsched.transport import sockets
@@ -17,10 +18,6 @@ def pair() -> Iterator[Pair]:
     left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with left, right:
         yield left, right
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_messages_keep_their_bounds(pair: Pair) -> None:
@@ -53,19 +50,19 @@ def test_an_end_with_messages_unread_is_an_end_too(pair: Pair) -> None:
 
 
 def test_a_message_over_the_limit_is_refused_and_its_descriptors_closed(pair: Pair) -> None:
-    before = descriptors()
+    before = open_descriptors()
     sockets.send_message(pair[0], bytes(101), [pair[0].fileno()] * 3)
     with pytest.raises(ProtocolError, match="100 bytes"):
         sockets.receive_message(pair[1], 100)
-    assert descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_too_many_descriptors_are_refused_and_closed(pair: Pair) -> None:
-    before = descriptors()
+    before = open_descriptors()
     sockets.send_message(pair[0], b"x", [pair[0].fileno()] * (sockets.MAX_FDS + 5))
     with pytest.raises(ProtocolError, match="16 descriptors"):
         sockets.receive_message(pair[1], 100)
-    assert descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_probe_says_what_is_there(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from descriptors import open_descriptors
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.checked_job import CheckedJob, check, open_job
@@ -65,15 +66,11 @@ def folder(tmp_path: Path) -> Folder:
     return folder
 
 
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
 def test_a_waiting_job_holds_neither_descriptors_nor_files(folder: Folder) -> None:
     before = open_descriptors()
     checked = folder.check()
 
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
     assert [path.name for path in folder.path.iterdir()] == ["x.npy"]
     assert checked.job.load == 4
     assert checked.needs_files
@@ -117,7 +114,7 @@ def test_a_failed_opening_leaves_no_descriptor(folder: Folder) -> None:
     with pytest.raises(DataError):
         folder.load(checked)
 
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_an_input_replaced_by_an_earlier_job_is_read_as_that_wrote_it(folder: Folder) -> None:

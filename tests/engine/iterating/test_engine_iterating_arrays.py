@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
+from descriptors import open_descriptors
 from diffusing_workload import Diffusion, DiffusionParams
 
 from hetsched.device import DeviceInfo
@@ -333,11 +333,11 @@ def test_a_job_in_one_pass_declares_no_iterations() -> None:
 def test_the_descriptors_of_checkpoints_count(arena: Arena, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((ROWS, 4)))
     arrays = allocated(arena, inputs={"x": FileRef(str(tmp_path / "x.npy"))})
-    open_before, count_before = len(os.listdir("/proc/self/fd")), arena.segment_count
+    open_before, count_before = open_descriptors(), arena.segment_count
 
     files = arrays.checkpoint_files(0)
 
-    added = len(os.listdir("/proc/self/fd")) - open_before
+    added = len(open_descriptors() - open_before)
     assert 0 < added == arena.segment_count - count_before
     view(arena, arrays, "u")[...] = 3.0
     assert np.all(files.arrays["u"] == 3.0)
