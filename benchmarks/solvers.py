@@ -1,25 +1,34 @@
-"""Solvers through the daemon, compared with what a user would write for one process."""
+"""Solvers through the daemon, compared with what a user would write for one process.
+
+Each problem is run by several fresh daemons and fresh processes of the peers, since where the
+pages of a single process lie is luck; the contestants of such an instance take turns.
+"""
 
 from __future__ import annotations
 
 import os
+import statistics
+import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-import hetsched
 from benchmarks.bandwidth import copy_bandwidth
 from benchmarks.children import Peers
-from benchmarks.paired import fastest, interleave
+from benchmarks.instances import INSTANCES
+from benchmarks.paired import interleave
 from benchmarks.results import Bar, Result
 from benchmarks.serving import daemon, report
 from benchmarks.solver_problems import Problem, heat, jacobi, kmeans, lbm, pcg
-from benchmarks.stats import milliseconds, ratio
+from benchmarks.stats import Ratio, Sample, milliseconds, quartiles, ratio
 
 WARM_UP = 3
 VERIFIED = ("jacobi", "pcg", "kmeans")
 """Workloads whose results are checked, once; the checks of the others take minutes."""
 MIN_SPEED = 0.95
-ROUNDS = 7
+ROUNDS = 5
 QUICK_ROUNDS = 3
+OURS = "hetsched"
 QUICK = (
     jacobi(512),
     pcg(20),
@@ -39,6 +48,15 @@ FULL = (
 )
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What one instance measured: repetitions by contestant, and bytes per second of copying."""
+
+    samples: Mapping[str, Sample]
+    iterations: int
+    copying: float
+
+
 def measure(quick: bool) -> Result:
     columns = (
         "problem",
@@ -52,63 +70,96 @@ def measure(quick: bool) -> Result:
         "speed against it",
     )
     result = Result("solvers", "Iterative solvers", columns)
-    with daemon() as served:
-        for problem in QUICK if quick else FULL:
-            one_problem(result, served.client, problem, QUICK_ROUNDS if quick else ROUNDS)
+    for problem in QUICK if quick else FULL:
+        with tempfile.TemporaryDirectory(prefix="hs-") as folder:  # models last
+            instances = [
+                one_instance(
+                    problem, folder, QUICK_ROUNDS if quick else ROUNDS, is_first=turn == 0
+                )
+                for turn in range(1 if quick else INSTANCES)
+            ]
+        add(result, problem, instances)
     values = [case["ratio"] for case in result.data]
     result.bars = [Bar("speed against the best peer, least of all", min(values), MIN_SPEED)]
     return result
 
 
-def one_problem(result: Result, client: hetsched.Client, problem: Problem, rounds: int) -> None:
-    case = {**problem.case, "threads": len(os.sched_getaffinity(0))}
-    arrays = {}
-    for name, values in problem.inputs().items():
-        arrays[name] = client.empty(values.shape, values.dtype.name)
-        arrays[name][...] = values
-    copying = copy_bandwidth()
-    is_verified = problem.workload in VERIFIED
-    job = client.submit(problem.workload, arrays or None, verify=is_verified, **problem.params)
-    job.result()
-
-    def run() -> float:
-        nonlocal job
-        start = time.perf_counter()
-        job = client.submit(problem.workload, arrays or None, **problem.params)
+def one_instance(problem: Problem, folder: str, rounds: int, *, is_first: bool) -> Measured:
+    """Run a fresh daemon and fresh peers in turn; the first result is verified."""
+    with daemon(folder=folder) as served:
+        client = served.client
+        arrays = {}
+        for name, values in problem.inputs().items():
+            arrays[name] = client.empty(values.shape, values.dtype.name)
+            arrays[name][...] = values
+        copying = copy_bandwidth()
+        is_verified = is_first and problem.workload in VERIFIED
+        job = client.submit(problem.workload, arrays or None, verify=is_verified, **problem.params)
         job.result()
-        return time.perf_counter() - start
 
-    for _ in range(WARM_UP):
-        run()
-    with Peers(problem.peers, case, problem.max_error) as peers:
-        contestants = {"hetsched": run, **{peer.name: peer.run for peer in peers}}
-        samples = interleave(contestants, rounds)
-    iterations = report(job).iterations
-    assert iterations is not None
-    ours = samples.pop("hetsched")
-    best = fastest(samples)
-    speed = ratio(samples[best].seconds, ours.seconds)
+        def run() -> float:
+            nonlocal job
+            start = time.perf_counter()
+            job = client.submit(problem.workload, arrays or None, **problem.params)
+            job.result()
+            return time.perf_counter() - start
+
+        for _ in range(WARM_UP):
+            run()
+        with Peers(problem.peers, settings(problem), problem.max_error) as peers:
+            contestants = {OURS: run, **{peer.name: peer.run for peer in peers}}
+            samples = interleave(contestants, rounds)
+        iterations = report(job).iterations
+        assert iterations is not None
+        return Measured(samples, iterations, copying)
+
+
+def settings(problem: Problem) -> dict[str, object]:
+    """Return what the peers get."""
+    return {**problem.case, "threads": len(os.sched_getaffinity(0))}
+
+
+def add(result: Result, problem: Problem, instances: Sequence[Measured]) -> None:
+    """Add medians over instances, and the ratio to the peer that is the fastest by them."""
+    seconds = {
+        name: statistics.median(instance.samples[name].median for instance in instances)
+        for name in instances[0].samples
+    }
+    best = min((name for name in seconds if name != OURS), key=lambda name: seconds[name])
+    speed = speed_against(best, instances)
+    copying = statistics.median(instance.copying for instance in instances)
+    iterations = instances[-1].iterations
     result.rows.append(
         (
             problem.name,
             str(iterations),
-            milliseconds(ours.median / iterations),
+            milliseconds(seconds[OURS] / iterations),
             f"{problem.bytes_per_iteration / 1e6:.0f}",
-            f"{problem.bytes_per_iteration * iterations / ours.median / 1e9:.1f}",
+            f"{problem.bytes_per_iteration * iterations / seconds[OURS] / 1e9:.1f}",
             f"{copying / 1e9:.1f}",
             best,
-            milliseconds(samples[best].median / iterations),
+            milliseconds(seconds[best] / iterations),
             speed.text(),
         )
     )
     result.data.append(
         {
             "problem": problem.workload,
-            **case,
+            **settings(problem),
             "iterations": iterations,
             "bytes_per_iteration": problem.bytes_per_iteration,
             "copied_bytes_per_second": copying,
-            "seconds": {"hetsched": ours.seconds, **{n: s.seconds for n, s in samples.items()}},
+            "seconds": {name: [i.samples[name].seconds for i in instances] for name in seconds},
             "ratio": speed.median,
         }
     )
+
+
+def speed_against(peer: str, instances: Sequence[Measured]) -> Ratio:
+    """Return how many times as fast as `peer` hetsched is: median and quartiles over instances."""
+    ratios = sorted(
+        ratio(instance.samples[peer].seconds, instance.samples[OURS].seconds).median
+        for instance in instances
+    )
+    low, middle, high = quartiles(ratios)
+    return Ratio(middle, low, high)
