@@ -23,6 +23,7 @@ from hetsched.client.backoff import Backoff
 from hetsched.client.handlers import Handler, SingleAnswer
 from hetsched.client.job import FROM_CALLBACK
 from hetsched.client.link import Link
+from hetsched.client.open_requests import OpenRequests
 from hetsched.client.session import Session
 from hetsched.errors import (
     HetschedError,
@@ -84,7 +85,7 @@ class Connection:
         """Called on the connection's thread when another daemon has been reached."""
         self._changed = threading.Condition()
         self._numbers = itertools.count(1)
-        self._open_requests: dict[int, tuple[Request, Handler]] = {}
+        self._open_requests = OpenRequests()
         self._unsent: deque[int] = deque()
         self._closed: HetschedError | None = None
         self._lost_error: HetschedError | None = None
@@ -95,6 +96,7 @@ class Connection:
         """Number of searches that ended without a daemon."""
         self._loop = Loop(slow_level=logging.DEBUG)
         self._attach(self._link)
+        self._open_requests.resume(self._link)
         self._thread = threading.Thread(target=self._run, name="hetsched-client", daemon=True)
         self._thread.start()
 
@@ -143,6 +145,8 @@ class Connection:
                 payload = link.encode(number, request)
             except OverflowError as error:
                 raise UsageError(f"{type(request).__name__.lower()}: {error}") from None
+            if self._open_requests.send(link, number, request, handler, payload):
+                return
         self._loop.call_soon_threadsafe(
             lambda: self._send(number, request, handler, link, payload)
         )
@@ -221,9 +225,12 @@ class Connection:
             handler.on_lost(TryAgain("the daemon accepts no more requests; try again later"))
 
     def _replies(self) -> None:
-        if self._link is not None:
-            for frame in self._link.received():
+        link = self._link
+        if link is not None:
+            for frame in link.received():
                 self._reply(frame)
+            if link.has_read_all:
+                self._loop.remove_reader(link.request_fd)
 
     def _reply(self, frame: bytes) -> None:
         try:
@@ -265,6 +272,8 @@ class Connection:
     def _attach(self, link: Link) -> None:
         self._link = link
         self._loop.add_reader(link.socket, self._replies)
+        if link.request_fd >= 0:
+            self._loop.add_reader(link.request_fd, self._replies)
         self._loop.add_reader(link.session.fileno(), self._on_session_readable)
 
     def _detach(self, link: Link) -> None:
@@ -273,7 +282,9 @@ class Connection:
             return
         self._lost_error = link.session.lost_error()
         self._loop.remove_reader(link.socket)
+        self._loop.remove_reader(link.request_fd)
         self._link = None
+        self._open_requests.pause()
         self._unsent.clear()
         link.close()
         if self._open_requests or self._is_wanted:
@@ -314,7 +325,7 @@ class Connection:
         self.on_renewed()
         with self._changed:
             self._changed.notify_all()
-        self._unsent = deque(sorted(self._open_requests))
+        self._unsent = deque(self._open_requests.resume(link))
         self._send_unsent()
 
     def _send_unsent(self) -> None:
@@ -370,8 +381,7 @@ class Connection:
     def _fail_all(self, error: HetschedError) -> None:
         with self._changed:
             self._changed.notify_all()
-        requests, self._open_requests = self._open_requests, {}
-        for _, handler in requests.values():
+        for _, handler in self._open_requests.take_all():
             handler.on_lost(error)
 
     # ---- for other threads

@@ -1,22 +1,26 @@
-"""The client's two sockets to one daemon, from its hello to its end."""
+"""The client's sockets to one daemon, from its hello to its end."""
 
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import zmq
 
 from hetsched.client.session import Session
-from hetsched.errors import UsageError
+from hetsched.errors import ProtocolError, UsageError
 from hetsched.transport.codec import encode
+from hetsched.transport.large_messages import MAX_INLINE, unpack
 from hetsched.transport.messages import MAX_FRAME, Envelope, Request
+from hetsched.transport.sockets import receive_message
 from hetsched.units import format_bytes
 
 RECONNECT_MS = 1000
 """Milliseconds until ZeroMQ tries again to connect: longer than the time in which a stopped daemon
 is noticed. Arbitrary."""
+_NOW = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)  # each operation on flags takes a call
 
 
 class Link:
@@ -41,6 +45,14 @@ class Link:
         # ZeroMQ would take waiting requests to the next daemon, with a token that it doesn't know.
         self.socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         self.socket.connect(f"ipc://{self.session.welcome.endpoint}")
+        self.request_socket = self.session.request_socket
+        self.has_read_all = False
+        """Whether the daemon has closed the socket past ZeroMQ."""
+
+    @property
+    def request_fd(self) -> int:
+        """The descriptor of the socket past ZeroMQ; -1 if there is none, or it is closed."""
+        return -1 if self.request_socket is None else self.request_socket.fileno()
 
     def encode(self, number: int, request: Request) -> bytes:
         """Encode a request for this daemon.
@@ -67,13 +79,41 @@ class Link:
             return False
         return True
 
+    def send_now(self, payload: bytes) -> bool:
+        """Send an encoded request past ZeroMQ, from any thread; return False if that's impossible.
+
+        It may be too large, or the daemon may have given no socket for this, or may not read it.
+        """
+        if self.request_socket is None or len(payload) > MAX_INLINE:
+            return False
+        try:
+            self.request_socket.send(payload, _NOW)
+        except OSError:
+            return False
+        return True
+
     def received(self) -> Iterator[bytes]:
         """Yield the replies that have arrived."""
+        yield from self._received_directly()
         with contextlib.suppress(zmq.Again):
             while True:
                 yield self.socket.recv(zmq.NOBLOCK)
 
+    def _received_directly(self) -> Iterator[bytes]:
+        while self.request_socket is not None and not self.has_read_all:
+            try:
+                payload, fds = receive_message(self.request_socket, MAX_INLINE, _NOW)
+            except BlockingIOError:
+                return
+            except (OSError, ProtocolError):
+                payload, fds = b"", []
+            if payload:
+                yield unpack(payload, fds)
+            else:
+                self.has_read_all = True
+
     def close(self, linger_ms: int = 0) -> None:
-        """Close both sockets; the session only once no array needs it."""
+        """Close the sockets; the session only once no array needs it."""
         self.socket.close(linger=linger_ms)
+        self.session.close_request_socket()
         self.session.close()

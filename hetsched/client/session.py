@@ -85,11 +85,14 @@ class Session:
         self._is_lost = False
         self._has_open_request = False
         self.on_discard: Callable[[int], None] = lambda segment: None
+        self.request_socket: socket.socket | None = None
+        """Takes requests as the ZeroMQ socket does; None: the daemon has given none."""
         self._socket = _connect(path)
         try:
             self.welcome = self._greet()
         except BaseException:
             self._socket.close()
+            self.close_request_socket()
             raise
         self._timeout = timeout
         close_after_fork(self)
@@ -169,8 +172,14 @@ class Session:
         self._flush()
 
     def close_in_child(self) -> None:
-        """Close this child's copy of the socket, so that only the parent's end is the end."""
+        """Close this child's copies of the sockets, so that only the parent's end is the end."""
         self._socket.close()
+        self.close_request_socket()
+
+    def close_request_socket(self) -> None:
+        """Close the socket for requests, if there is one. Idempotent."""
+        if self.request_socket is not None:
+            self.request_socket.close()
 
     def close(self) -> None:
         """Close once no array needs the session any more. Idempotent."""
@@ -204,7 +213,9 @@ class Session:
             raise TryAgain("an earlier request was never answered; create another client")
 
     def _greet(self) -> Welcome:
-        answer, _ = self._ask(Hello(PROTOCOL, __version__, os.getpid()))
+        answer, fds = self._ask(Hello(PROTOCOL, __version__, os.getpid(), wants_socket=True))
+        self.request_socket = socket.socket(fileno=fds.pop(0)) if fds else None
+        close_all(fds)
         if isinstance(answer, Refused):
             raise from_record(answer.error)
         if not isinstance(answer, Welcome) or answer.protocol != PROTOCOL:

@@ -25,11 +25,15 @@ class SendReply(msgspec.Struct, frozen=True):
 
 
 class AnswerSession(msgspec.Struct, frozen=True):
-    """Answer over a session's socket, with the fd of `segment` unless it is None."""
+    """Answer over a session's socket, with the fd of `segment` unless it is None.
+
+    `with_socket`: with the other end of a new socket for its requests, if there can be one.
+    """
 
     session: int
     answer: SessionAnswer
     segment: int | None = None
+    with_socket: bool = False
 
 
 class CloseSession(msgspec.Struct, frozen=True):

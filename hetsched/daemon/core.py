@@ -165,7 +165,8 @@ class Core:
         if session is None:
             error = NotPermitted("unknown token: send hello on the session socket first")
             return [SendReply(identity, Reply(envelope.number, Refused(to_record(error))))]
-        session.identity = identity
+        if identity != session.request_identity:
+            session.identity = identity
         requester = Requester(identity, envelope.number, session.id)
         try:
             require_permission(type(envelope.request), peer.uid, self.ledger.daemon.uid)
@@ -188,7 +189,7 @@ class Core:
         return [
             CloseSession(session.id)
             for session in self.ledger.sessions.values()
-            if session.identity == identity
+            if identity in session.identities
         ]
 
     # the engine

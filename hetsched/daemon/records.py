@@ -90,15 +90,23 @@ class ClientSession:
         Segments whose fd the client has received.
     identity : bytes
         Of its ZeroMQ socket, once it has sent a request.
+    request_identity : bytes
+        Of its socket for requests, if it has one.
     """
 
     id: int
     token: str
     peer: Peer
     identity: bytes = b""
+    request_identity: bytes = b""
     is_greeted: bool = False
     held: dict[int, int] = field(default_factory=dict)
     mapped: set[int] = field(default_factory=set)
+
+    @property
+    def identities(self) -> tuple[bytes, bytes]:
+        """Of the sockets that its replies go to."""
+        return self.identity, self.request_identity
 
     def hold(self, segment: int) -> None:
         self.held[segment] = self.held.get(segment, 0) + 1

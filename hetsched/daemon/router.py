@@ -6,7 +6,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import zmq
@@ -17,6 +17,7 @@ from hetsched.daemon.access.zap import DOMAIN
 from hetsched.daemon.limits.connection_guard import ConnectionGuard
 from hetsched.daemon.limits.log_limiter import LogLimiter
 from hetsched.daemon.limits.reply_backlog import ReplyBacklog
+from hetsched.daemon.sockets.request_sockets import RequestSockets
 from hetsched.errors import ConfigError, DataError, to_record
 from hetsched.job import Done, Failed, JobReport
 from hetsched.transport.codec import encode
@@ -80,6 +81,7 @@ class Router:
         self._dropped_messages = LogLimiter()
         self._dropped_events = 0
         self._stalled: dict[bytes, float] = {}
+        self.sockets = RequestSockets(loop, on_frame, on_overflow)
         self._disconnected_clients = 0
 
     def bind(self, path: Path, listening: int | None = None) -> None:
@@ -150,9 +152,11 @@ class Router:
         del self._stalled[identity]
         return False
 
-    def forget(self, identity: bytes) -> None:
+    def forget(self, identities: Iterable[bytes]) -> None:
         """Note that a client has ended."""
-        self._stalled.pop(identity, None)
+        for identity in identities:
+            self._stalled.pop(identity, None)
+            self.sockets.close(identity)
 
     def backlog(self) -> int:
         """Count the replies that wait for the slowest client."""
@@ -191,6 +195,7 @@ class Router:
             time.sleep(RETRY_SECONDS[0])
         if unread:
             log.warning("stopping with %d replies that clients didn't read", unread)
+        self.sockets.close_all()
         if self._guard is not None:
             self._guard.close()
         self._socket.close(linger=int(LAST_REPLIES_SECONDS * 1000))
@@ -234,6 +239,8 @@ class Router:
 
     def _try_send(self, identity: bytes, payload: bytes) -> bool:
         """Return whether the message needs no retry: it was sent, or its client has ended."""
+        if identity in self.sockets:
+            return self.sockets.try_send(identity, payload)
         try:
             self._socket.send(identity, _MORE_FOLLOWS)
             self._socket.send(payload, zmq.NOBLOCK)

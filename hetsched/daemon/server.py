@@ -29,7 +29,7 @@ from hetsched.daemon.limits.log_limiter import LogLimiter
 from hetsched.daemon.queue_executor import QueueEngine, QueueExecutor
 from hetsched.daemon.router import Router
 from hetsched.daemon.service.systemd import NO_SOCKETS, ListeningSockets
-from hetsched.daemon.session_listener import SessionListener
+from hetsched.daemon.sockets.session_listener import SessionListener
 from hetsched.device import DeviceInfo
 from hetsched.errors import (
     DataError,
@@ -135,7 +135,7 @@ class Server:
         self._executors: dict[type, Callable[[Any], None]] = {
             commands.SendReply: self._send,
             commands.AnswerSession: self._answer,
-            commands.CloseSession: self._close_session,
+            commands.CloseSession: lambda command: self._end_session(command.session),
             commands.AllocateSegment: self._allocate,
             commands.AdoptSegment: self._adopt,
             commands.RetainSegment: lambda command: arena.retain(command.segment),
@@ -280,14 +280,13 @@ class Server:
         if connection is None:
             return
         fds = [] if command.segment is None else [self._arena.segment(command.segment).fd]
+        session = self._core.ledger.sessions[command.session] if command.with_socket else None
         try:
-            send_message(connection, encode(command.answer), fds)
+            with self._router.sockets.opened(session) as request_fds:
+                send_message(connection, encode(command.answer), fds + request_fds)
         except OSError:  # the client has ended, or sends without ever reading
             if not isinstance(command.answer, Discarded):
                 self._end_session(command.session)
-
-    def _close_session(self, command: commands.CloseSession) -> None:
-        self._end_session(command.session)
 
     def _end_session(self, number: int) -> None:
         connection = self._sessions.pop(number, None)
@@ -296,7 +295,7 @@ class Server:
             connection.close()
             session = self._core.ledger.sessions.get(number)
             if session is not None:
-                self._router.forget(session.identity)
+                self._router.forget(session.identities)
             self._execute(self._core.on_disconnect(number, time.monotonic()))
 
     def _allocate(self, command: commands.AllocateSegment) -> None:

@@ -2,8 +2,9 @@
 
 Over the session's socket (SOCK_SEQPACKET): Hello, Allocate, Map, Drop, Adopt and their answers,
 with fds.
-Over ZeroMQ (DEALER to ROUTER), one frame each: Envelope up, Reply down. A Reply has the number of
-the request that it answers; Submit and Follow have many replies, until the job has ended.
+Over ZeroMQ (DEALER to ROUTER), one frame each, or over a socket that Welcome brings: Envelope up,
+Reply down. A Reply has the number of the request that it answers; Submit and Follow have many
+replies, until the job has ended.
 """
 
 from __future__ import annotations
@@ -28,9 +29,17 @@ MAX_FRAME = 1 << 20
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """Answered by Welcome or Refused.
+
+    `wants_socket`: a socket for requests may come with the Welcome, which then serves as ZeroMQ
+    does: an Envelope or a Reply in each message. Requests over 64 KiB go over ZeroMQ; such replies
+    are in a memfd (`large_messages.py`).
+    """
+
     protocol: int
     version: str
     pid: int
+    wants_socket: bool = False
 
 
 class Allocate(msgspec.Struct, frozen=True, tag="allocate"):

@@ -23,6 +23,7 @@ MAX_FDS = 16
 
 _ANCILLARY = socket.CMSG_SPACE(MAX_FDS * array.array("i").itemsize)
 # As integers: each operation on members of an enumeration takes several calls.
+_CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
 _TRUNCATED = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 
 
@@ -41,7 +42,7 @@ def send_message(sock: socket.socket, payload: bytes, fds: Sequence[int] = ()) -
     sock.sendmsg([payload], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], socket.MSG_NOSIGNAL)
 
 
-def receive_message(sock: socket.socket, limit: int) -> tuple[bytes, list[int]]:
+def receive_message(sock: socket.socket, limit: int, flags: int = 0) -> tuple[bytes, list[int]]:
     """Receive a message of at most `limit` bytes and its descriptors; b"" at the end of file.
 
     The caller owns the descriptors; they are closed on exec.
@@ -54,11 +55,11 @@ def receive_message(sock: socket.socket, limit: int) -> tuple[bytes, list[int]]:
         BlockingIOError when there is no message on a non-blocking socket.
     """
     try:
-        payload, ancillary, flags, _ = _receive(sock, limit)
+        payload, ancillary, status, _ = _receive(sock, limit, flags)
     except ConnectionResetError:
         return b"", []
     fds = _descriptors(ancillary)
-    if flags & _TRUNCATED:
+    if status & _TRUNCATED:
         close_all(fds)
         raise ProtocolError(
             f"a message over {limit} bytes or {MAX_FDS} descriptors; it was truncated"
@@ -66,12 +67,12 @@ def receive_message(sock: socket.socket, limit: int) -> tuple[bytes, list[int]]:
     return payload, fds
 
 
-def _receive(sock: socket.socket, limit: int) -> tuple[bytes, list[Any], int, Any]:
+def _receive(sock: socket.socket, limit: int, flags: int) -> tuple[bytes, list[Any], int, Any]:
     """Receive a message; that the peer closed with messages unread is reported once, before it."""
     try:
-        return sock.recvmsg(limit, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+        return sock.recvmsg(limit, _ANCILLARY, _CLOSE_ON_EXEC | flags)
     except ConnectionResetError:
-        return sock.recvmsg(limit, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+        return sock.recvmsg(limit, _ANCILLARY, _CLOSE_ON_EXEC | flags)
 
 
 def close_all(fds: Sequence[int]) -> None:

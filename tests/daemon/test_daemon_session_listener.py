@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from hetsched.daemon import session_listener
-from hetsched.daemon.session_listener import SessionListener
+from hetsched.daemon.sockets import session_listener
+from hetsched.daemon.sockets.session_listener import SessionListener
 from hetsched.errors import TryAgain
 from hetsched.transport.codec import Decoder
 from hetsched.transport.loop import Loop

@@ -14,8 +14,8 @@ from hetsched.errors import ConfigError, TryAgain
 RESERVE = 16
 """Descriptors for a process that is replaced (5), the files of jobs that run, the journal, models,
 and messages on their way. Arbitrary."""
-PER_SESSION = 2
-"""The session's socket, and the client's ZeroMQ connection, which follows it."""
+PER_SESSION = 3
+"""The session's socket, that for requests, and the client's ZeroMQ connection, which follows."""
 MIN_SESSIONS = 3
 """Sessions that segments leave room for, so that a user can still look and cancel. Arbitrary."""
 MIN_SEGMENTS = 4

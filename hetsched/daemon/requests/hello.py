@@ -20,4 +20,4 @@ def handle(ledger: Ledger, session: ClientSession, request: Hello) -> list[Comma
         )
     ledger.greet(session)
     welcome = Welcome(PROTOCOL, daemon.version, session.token, daemon.endpoint, daemon.pid)
-    return [AnswerSession(session.id, welcome)]
+    return [AnswerSession(session.id, welcome, with_socket=request.wants_socket)]

@@ -1,0 +1,1 @@
+"""Sockets of clients beside ZeroMQ: sessions, and the requests of Python clients."""
