@@ -77,7 +77,7 @@ class IterationBalance:
     pairs : int, optional
         Trades at a time (imbalance factor). Default: a quarter of the devices.
     history : HistoryTable, optional
-        Of earlier jobs (imbalance factor).
+        Of earlier jobs (imbalance factor). Iterations are added.
     names : sequence of str, optional
         Of the devices, in the history table.
     seconds_per_row : float
@@ -294,7 +294,7 @@ class IterationBalance:
         return self._decide(reason)
 
     def history(self) -> HistoryTable:
-        """Return the history table, which later jobs may start with."""
+        """Return the history table, of earlier jobs and of this one."""
         return self._history
 
     # ---- what the Balancer asks

@@ -39,16 +39,3 @@ class HistoryTable:
     def of(self, device: str) -> list[HistoryEntry]:
         """Return the entries of a device, oldest first."""
         return list(self._entries.get(device, ()))
-
-    def to_rows(self) -> list[tuple[str, int, int, float, float]]:
-        """Return all entries as plain tuples, for a file."""
-        return [
-            (e.device, e.iteration, e.rows, e.compute, e.transfer)
-            for entries in self._entries.values()
-            for e in entries
-        ]
-
-    @classmethod
-    def from_rows(cls, rows: Iterable[tuple[str, int, int, float, float]]) -> HistoryTable:
-        """Return the table of what `to_rows` returned."""
-        return cls(HistoryEntry(*row) for row in rows)

@@ -212,11 +212,11 @@ def test_one_pair_of_every_four_devices_trades_at_a_time(devices: int, moved: in
 
 
 def test_an_earlier_jobs_history_gives_the_first_split_of_the_imbalance_factor() -> None:
-    earlier = IterationBalance(300, 2, "imbalance-factor", names=("slow", "fast"))
+    names, table = ("slow", "fast"), HistoryTable()
+    earlier = IterationBalance(300, 2, "imbalance-factor", names=names, history=table)
     earlier.tell([timed(1, (150, 150), 1.5, 0.75)])
-    table = HistoryTable.from_rows(earlier.history().to_rows())
 
-    balance = IterationBalance(600, 2, "imbalance-factor", names=("slow", "fast"), history=table)
+    balance = IterationBalance(600, 2, "imbalance-factor", names=names, history=table)
 
     assert balance.rows == (200, 400)
 

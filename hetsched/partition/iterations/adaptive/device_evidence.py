@@ -96,14 +96,6 @@ class DeviceEvidence:
         return noise_deviation(list(self._windows.times().values()))
 
     @property
-    def has_repeats(self) -> bool:
-        return self._windows.repeats > 0
-
-    def count(self, units: int) -> int:
-        """Return the readings of a size that count."""
-        return len(self._windows.times().get(float(units), ()))
-
-    @property
     def curve(self) -> PiecewiseLinear:
         """The times by size. Raises UsageError without readings."""
         if self._curve is None:
