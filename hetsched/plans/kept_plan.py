@@ -1,10 +1,10 @@
 """Whether a device with a link keeps its last chunks: a plan that gains little may only be noise.
 
 The search finds the plan that the curves flatter most (Smith & Winkler, The Optimizer's Curse,
-2006). With straight lines all sizes share the noise of a few parameters. Where a phase follows its
-sizes, each has noise of its own, and sizes never run are guesses. So the best plan must gain more
-than the standard error of its time: equal chunks of a size run once may all be as wrong as that
-run, while the errors of many sizes average.
+2006). With straight lines, or a cost of each call, all sizes share the noise of a few parameters.
+Where a phase follows its sizes, each has noise of its own, and sizes never run are guesses. So the
+best plan must gain more than the standard error of its time: equal chunks of a size run once may
+all be as wrong as that run, while the errors of many sizes average.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hetsched.memory import MemoryDemand
-from hetsched.models import DeviceModel, PhaseCurve
+from hetsched.models import DeviceModel, PhaseCurve, SpeedFunction
 from hetsched.plans.device_plan import DevicePlan, Overlap, fits
 from hetsched.plans.timeline import timeline
 
@@ -51,7 +51,7 @@ def kept_plan(
     memory : MemoryDemand
     overlap : Overlap
     """
-    if last is None or last == best or is_straight(model):
+    if last is None or last == best or _follows_rules(model):
         return best
     kept = last
     if last.share != best.share:
@@ -128,8 +128,23 @@ def _error(plan: DevicePlan, model: DeviceModel) -> float:
 
 def is_straight(model: DeviceModel) -> bool:
     """Return whether all phases are straight lines."""
-    phases = (model.h2d, model.compute, model.d2h)
-    return all(getattr(phase, "gap", None) is not None for phase in phases if phase is not None)
+    return all(map(_is_line, _phases(model)))
+
+
+def _follows_rules(model: DeviceModel) -> bool:
+    """Return whether few parameters describe each phase: sizes have no noise of their own."""
+    return all(
+        _is_line(phase) or (isinstance(phase, PhaseCurve) and phase.follows_rule)
+        for phase in _phases(model)
+    )
+
+
+def _is_line(phase: SpeedFunction) -> bool:
+    return getattr(phase, "gap", None) is not None
+
+
+def _phases(model: DeviceModel) -> list[SpeedFunction]:
+    return [phase for phase in (model.h2d, model.compute, model.d2h) if phase is not None]
 
 
 def _seconds(plan: DevicePlan, model: DeviceModel, overlap: Overlap) -> float:

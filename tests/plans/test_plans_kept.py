@@ -60,6 +60,15 @@ def test_with_straight_lines_the_best_plan_is_used() -> None:
     assert kept(AS_GOOD, STRAIGHT) is BEST
 
 
+def test_so_it_is_where_the_cost_of_a_call_describes_all_sizes() -> None:
+    sizes = (1, 2, 3, 6, 9, 17, 28, 41, 64)
+    calls = PhaseCurve((x, 0.4 * x.bit_count() + x) for x in sizes for _ in range(3))
+    last, best = (DevicePlan(((size,) * (24 // size),), Mode.RING, 2) for size in (12, 8))
+    model = DeviceModel(Affine(0.0, 1.0), calls, COPY, COPY)
+
+    assert kept_plan(last, best, model, MEMORY, Overlap.FULL) is best
+
+
 def test_a_plan_that_no_longer_fits_is_given_up() -> None:
     small = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1, limit=2)
     assert kept(AS_GOOD, STEPPED, small) is BEST

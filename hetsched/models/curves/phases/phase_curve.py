@@ -1,4 +1,4 @@
-"""The phases of a chunk on a device behind a link: a line where it fits, else a line per piece.
+"""The phases of a chunk behind a link: a line or a cost of calls that fits, else a line per piece.
 
 Kernels run in waves, batches are cut into powers of two, copies change their way at a size: such
 times jump, and a line through them makes plans up to twice as long as necessary. They may also
@@ -21,6 +21,7 @@ from hetsched.models.curves.fitted_curve import FittedCurve
 from hetsched.models.curves.isotonic import rising
 from hetsched.models.curves.non_monotone import pool_except_dips
 from hetsched.models.curves.phases.affine import fitted_line, line_segments
+from hetsched.models.curves.phases.call_fit import call_segments, fitted_calls
 from hetsched.models.curves.phases.polyline import Polyline, linear_times
 from hetsched.models.curves.segments import Floats, Segments
 from hetsched.models.evidence.observations import ObservationWindows
@@ -49,11 +50,15 @@ determines the slope between neighbours. Arbitrary."""
 
 @dataclass(frozen=True)
 class _PhaseFit:
-    """`line`: gap and slope if it fits. `curve` is evaluated; `rising` has no dips."""
+    """`line`: gap and slope if it fits. `curve` is evaluated; `rising` has no dips.
+
+    `counts_calls`: no line fits, but a cost of each call does.
+    """
 
     line: tuple[float, float] | None
     curve: Segments
     rising: Segments
+    counts_calls: bool = False
 
 
 class PhaseCurve(FittedCurve[_PhaseFit], Curve):
@@ -70,6 +75,12 @@ class PhaseCurve(FittedCurve[_PhaseFit], Curve):
         """Seconds per unit; None: no line fits."""
         line = self._fitted().line
         return None if line is None else line[1]
+
+    @property
+    def follows_rule(self) -> bool:
+        """Whether few parameters describe all sizes: a line, or a cost of each call."""
+        fit = self._fitted()
+        return fit.line is not None or fit.counts_calls
 
     @property
     def segments(self) -> Segments:
@@ -90,10 +101,10 @@ class PhaseCurve(FittedCurve[_PhaseFit], Curve):
 
         Between neighbouring sizes that differ in time per unit, it stays at the lower one's time
         until its time per unit is the shortest measured; or it continues the slope below, down to
-        `MIN_HOPED_PACE` of the shortest. None: a line fits, or there is no such gap.
+        `MIN_HOPED_PACE` of the shortest. None: it follows a rule, or there is no such gap.
         """
         fit = self._fitted()
-        if fit.line is not None:
+        if self.follows_rule:
             return None
         units = np.array([knot.units for knot in self._windows.knots()])
         seconds = fit.curve.time(units)
@@ -126,10 +137,10 @@ class PhaseCurve(FittedCurve[_PhaseFit], Curve):
     def pessimistic(self) -> Polyline | None:
         """Return the curve if each step were right after the smaller of two measured sizes.
 
-        Sizes in between then take as long as the larger one. None: a line fits.
+        Sizes in between then take as long as the larger one. None: it follows a rule.
         """
         fit = self._fitted()
-        if fit.line is not None:
+        if self.follows_rule:
             return None
         units = [knot.units for knot in self._windows.knots()]
         points = [] if units[0] <= 1 else [(1.0, fit.curve.time(1.0))]
@@ -150,6 +161,11 @@ class PhaseCurve(FittedCurve[_PhaseFit], Curve):
         knots = self._windows.knots()
         units = np.array([knot.units for knot in knots])
         counts = np.array([float(knot.count) for knot in knots])
+        medians = np.array([knot.seconds for knot in knots])
+        noise = noise_deviation(list(self._windows.times().values()))
+        calls = fitted_calls(units, medians, counts, noise)
+        if calls is not None:
+            return _PhaseFit(None, *call_segments(calls, units[-1]), counts_calls=True)
         seconds = pool_except_dips(knots)
         curve = _pieces(units, seconds, gap + slope)
         if not (np.diff(seconds) <= 0).any():
