@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from benchmarks.cavity_tables import deviation
 from hetsched.errors import DataError, UsageError
 from hetsched.iterations.serial import SerialResult, run
-from hetsched.workload import Rows
+from hetsched.workload import Rows, Values
 
 WORKLOAD = Lbm()
 VARIANTS = [variant.name for variant in WORKLOAD.variants("cpu")]
@@ -149,6 +149,15 @@ def test_an_unstable_flow_says_so(variant: str) -> None:
 
     with pytest.raises(DataError, match=r"unstable.*relaxation time 0\.5000.*more cells"):
         solve(p, 8, 8, variant=variant)
+
+
+def test_a_flow_that_gains_mass_is_unstable_while_it_is_still_finite() -> None:
+    p = LbmParams(10, 10, reynolds=1e9)
+    now = {"steps": np.array(9.0), "excess": np.array(101.0)}
+
+    with pytest.raises(DataError, match="unstable after 9 steps: mass was lost or gained"):
+        WORKLOAD.converged(p, Values(now, now))
+    assert not WORKLOAD.converged(p, Values({**now, "excess": np.array(-1e-9)}, now))
 
 
 def test_an_unstable_flow_with_a_tolerance_says_so() -> None:

@@ -125,11 +125,11 @@ class Lbm(Iterative):
 
     def converged(self, p: LbmParams, values: Values) -> bool:
         """Return whether the flow is steady. Raises DataError if it is unstable."""
-        if not -float("inf") < values.now["excess"] < float("inf"):
+        if not abs(values.now["excess"]) <= p.rows * p.cols:  # mass is conserved; NaN fails, too
             raise DataError(
-                f"lbm: unstable, not finite after {int(values.now['steps'])} steps; relaxation"
-                f" time {relaxation_time(p):.4f}, 0.5 is the limit: use more cells or a lower"
-                " Reynolds number"
+                f"lbm: unstable after {int(values.now['steps'])} steps: mass was lost or gained;"
+                f" relaxation time {relaxation_time(p):.4f}, 0.5 is the limit: use more cells or"
+                " a lower Reynolds number"
             )
         return bool(p.tolerance > 0 and values.now["change"] <= p.tolerance * p.speed)
 
