@@ -176,10 +176,16 @@ def _by_name(
 
 
 def _inputs_by_name(arrays: Inputs) -> Mapping[str, ArrayOrPath]:
-    """Return the inputs by name, with the three arrays of a sparse matrix in its place."""
+    """Return the inputs by name, with the three arrays of a sparse matrix in its place.
+
+    Raises UsageError for an array that is given twice, as part of a matrix and by its own name.
+    """
     ins: dict[str, ArrayOrPath] = {}
     for name, value in _by_name("arrays", arrays).items():
-        ins |= sparse_arrays(name, value) if is_sparse(value) else {name: value}
+        parts = sparse_arrays(name, value) if is_sparse(value) else {name: value}
+        for twice in parts.keys() & ins.keys():
+            raise UsageError(f"arrays: {twice} is given twice: by name and as part of a matrix")
+        ins |= parts
     return ins
 
 

@@ -53,7 +53,7 @@ class SparseMatrix:
             return
         if missing:
             raise UsageError(
-                f"input {self.name}: {', '.join(missing)} is missing; give all of"
+                f"input {self.name} lacks {', '.join(missing)}; give all of"
                 f" {', '.join(self.arrays)}, or {self.name} as one sparse matrix"
             )
         data, indices, indptr = (shapes[name] for name in self.arrays)

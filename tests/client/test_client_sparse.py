@@ -89,6 +89,14 @@ def test_a_matrix_without_a_name_is_refused() -> None:
         sparse_arrays("", scipy.sparse.csr_array(np.eye(3)))
 
 
+def test_an_array_that_is_given_twice_is_refused(client: Client) -> None:
+    inputs = {"A": scipy.sparse.csr_array(dense(2)), "A.data": np.ones(3)}
+
+    for order in (inputs, dict(reversed(inputs.items()))):
+        with pytest.raises(UsageError, match=r"A\.data is given twice"):
+            client.submit("wait", order)
+
+
 def test_a_matrix_in_shared_memory_is_not_copied(harness: Harness, client: Client) -> None:
     source = scipy.sparse.csr_array(dense(2))
     parts = {name: getattr(source, name) for name in ("data", "indices", "indptr")}

@@ -28,7 +28,7 @@ def test_complete_arrays_and_none_at_all_are_valid() -> None:
 
 
 def test_some_of_the_arrays_alone_are_a_usage_error() -> None:
-    with pytest.raises(UsageError, match=r"^input A: A.indptr is missing; give all of A.data"):
+    with pytest.raises(UsageError, match=r"^input A lacks A.indptr; give all of A.data"):
         MATRIX.check({name: SHAPES[name] for name in ("A.data", "A.indices")})
 
 

@@ -57,6 +57,9 @@ def open_inputs(
     for name, reference in spec.inputs.items():
         composite = composite_of(workload, name)
         if composite is not None:
+            for part in composite.arrays:
+                if part in spec.inputs:
+                    raise UsageError(f"input {part} is part of {name}: give one of the two")
             opened |= open_composite(composite, name, reference, opener)
         elif (stored := _open_input(workload, name, reference, opener)) is not None:
             opened[name] = stored

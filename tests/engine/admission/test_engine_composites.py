@@ -72,6 +72,13 @@ def test_an_input_without_a_name_is_the_only_one_that_is_needed() -> None:
         resolve(spec({"": ArenaRef(1, (9, 9), "float64")}, "jacobi"), MACHINE)
 
 
+def test_a_matrix_and_a_part_of_it_are_refused() -> None:
+    inputs: dict[str, InputRef] = {"A.data": PARTS["A.data"], "A": FileRef("/tmp/none.mtx")}
+
+    with pytest.raises(UsageError, match=r"^input A\.data is part of A: give one of the two"):
+        resolve(spec(inputs), MACHINE)
+
+
 def test_a_dense_matrix_in_place_of_a_sparse_one_is_refused() -> None:
     with pytest.raises(
         DataError, match=r"^input A is a sparse matrix, not one array: give a SciPy"
@@ -80,7 +87,7 @@ def test_a_dense_matrix_in_place_of_a_sparse_one_is_refused() -> None:
 
 
 def test_a_part_of_a_matrix_alone_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"A\.indptr is missing"):
+    with pytest.raises(UsageError, match=r"lacks A\.indptr; give all"):
         resolve(spec({name: PARTS[name] for name in ("A.data", "A.indices")}), MACHINE)
 
 
