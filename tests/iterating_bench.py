@@ -210,7 +210,9 @@ class IteratingBench:
         for command in commands:
             self.devices.order(slot, command)
 
-    def prepare(self, slots: Iterable[int] | None = None, variant: str = "numpy") -> None:
+    def prepare(
+        self, slots: Iterable[int] | None = None, variant: str = "numpy", memory: int = 0
+    ) -> None:
         for slot in range(self.slots) if slots is None else slots:
             self.order(
                 slot,
@@ -222,6 +224,7 @@ class IteratingBench:
                     variant=variant,
                     arrays=tuple(self._stored),
                     chunk=self.load,
+                    memory=memory,
                     answer=False,
                 ),
             )

@@ -17,7 +17,7 @@ from hetsched.devices.base import Device, DeviceJob
 from hetsched.paths import cache_dir
 from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
 from hetsched.transport.device_messages import Prepare
-from hetsched.workload import BaseWorkload
+from hetsched.workload import BaseWorkload, Iterative
 
 MAX_KERNELS = 1000
 """Kernels whose first chunk is remembered. Arbitrary."""
@@ -156,16 +156,17 @@ def build_pipeline(
     job: DeviceJob,
     on_done: Callable[[Chunk, ChunkTimes], None],
 ) -> Pipeline:
-    """Return the pipeline of a prepared job.
+    """Return the pipeline of a prepared job; one without slots if it is iterative: no chunks come.
 
     Parameters
     ----------
     on_done : callable
         Called with each finished chunk, in order.
     """
+    has_slots = info.link and not isinstance(job.workload, Iterative)
     slots = SlotAllocator(
         lambda units: slot_bytes(job.demand, units),
-        command.memory if info.link else 0,
+        command.memory if has_slots else 0,
         job.slots,
         command.ring,
         job.chunk,

@@ -306,6 +306,18 @@ EMULATED_GPU = DeviceConfig(
 )
 
 
+def test_a_device_whose_memory_holds_some_of_the_rows_takes_part(make_bench: MakeBench) -> None:
+    opener = info_of(EMULATED_GPU), functools.partial(open_device, config=EMULATED_GPU)
+    bench = make_bench(devices=[opener, opener])
+    bench.prepare(memory=Diffusion().demand(bench.params, "emulated").need([5]))
+
+    bench.iterate({0: 20, 1: 4}, paced=True)
+    bench.control.allow(10)
+
+    assert {stop.reason for stop in bench.stopped(2)} == {"limit"}
+    np.testing.assert_array_equal(bench.arrays["y"], expected(bench, (20, 4)).outputs["y"])
+
+
 def test_devices_on_a_virtual_clock_report_modelled_times(make_bench: MakeBench) -> None:
     bench = make_bench(
         iterations=2,

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hetsched.device import Chunk, DeviceInfo
+from hetsched.devices.cuda.iterating.piece_sizes import piece_overhead
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.next_plan import find_candidates
 from hetsched.engine.planning.planning_state import PlanningState
@@ -23,6 +24,7 @@ from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.variants import choose_variants
 from hetsched.plans.device_plan import DevicePlan
 from hetsched.plans.slot_allocation import aligned
+from hetsched.workload import Iterative
 
 MOVE_BYTES_PER_SECOND = 4e9
 """Memory speed of a core that gets rows of another one: the least cost of moving them. Arbitrary
@@ -183,7 +185,7 @@ def _plan(
                 chunks=(Chunk(number, 0, max(1, share)),),
                 max_chunk=job.load,
                 slots=1,
-                slot_memory=_slot_memory(candidate, job.load),
+                slot_memory=_slot_memory(candidate, job),
                 window=1,
                 predicted_seconds=seconds,
                 candidate=candidate,
@@ -195,9 +197,11 @@ def _plan(
     return JobPlan(tuple(assignments), predicted, candidates=tuple(candidates))
 
 
-def _slot_memory(candidate: Candidate, load: int) -> int:
-    """Return the bytes that a device with a link reserves, as far as it has them."""
+def _slot_memory(candidate: Candidate, job: ResolvedJob) -> int:
+    """Return the bytes that a device with a link may use: for all rows, as far as it has them."""
     if not candidate.info.link:
         return 0
-    needed, limit = aligned(candidate.demand.need([load])), candidate.demand.limit
+    assert isinstance(job.workload, Iterative)
+    rows, limit = candidate.demand.need([job.load]), candidate.demand.limit
+    needed = aligned(rows + piece_overhead(job.workload, job.params))
     return needed if limit is None else min(needed, limit)

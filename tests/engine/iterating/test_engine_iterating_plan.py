@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from diffusing_workload import Diffusion, DiffusionParams
 from msgspec.structs import replace
 
 from hetsched.device import DeviceInfo
+from hetsched.devices.cuda.iterating.piece_sizes import PieceSizes, piece_overhead, piece_sizes
 from hetsched.engine.admission.iterative_declaration import declare_iterative
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.iterating.first_plan import first_plan
@@ -161,6 +163,17 @@ def test_the_memory_reserved_for_an_odd_number_of_bytes_holds_the_aligned_slot()
     plan = first_plan(job(devices), spec(), devices, state(devices)).plan
     assert WORKLOAD.demand(PARAMS, "emulated").need([ROWS]) % ALIGNMENT
     assert plan.assignments[2].slot_memory % ALIGNMENT == 0
+
+
+def test_the_memory_reserved_for_all_rows_holds_them_with_their_halos() -> None:
+    gpu = DeviceInfo(name="emu0", kind="emulated", identity="gpu", link=True, memory=1 << 20)
+    (assignment,) = first_plan(job((gpu,)), spec(), (gpu,), state((gpu,))).plan.assignments
+    assert assignment.candidate is not None
+
+    demand = dataclasses.replace(assignment.candidate.demand, limit=assignment.slot_memory)
+    overhead = piece_overhead(WORKLOAD, PARAMS)
+
+    assert piece_sizes(ROWS, WORKLOAD.granule(PARAMS), demand, overhead) == PieceSizes(ROWS)
 
 
 def test_a_device_without_a_variant_takes_no_part() -> None:
