@@ -144,6 +144,14 @@ def _results(
                 f"{workload.name}: {array.name!r} can't be the result {array.result!r}: there is"
                 " no output of this name with its unit_shape and dtype"
             )
+    results = [array.result for array in state if array.result]
+    twice = sorted({name for name in results if results.count(name) > 1})
+    if twice:
+        names = ", ".join(repr(array.name) for array in state if array.result == twice[0])
+        raise UsageError(
+            f"{workload.name}: state arrays {names} all have the result {twice[0]!r}; give it to"
+            " one of them"
+        )
     is_fixed = workload.has_fixed_length(params)
     return {array.result: array for array in state if array.result and is_fixed}
 

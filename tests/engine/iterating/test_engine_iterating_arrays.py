@@ -224,6 +224,15 @@ def test_a_state_array_that_isnt_like_its_result_is_refused() -> None:
         declare_iterative(Other(), DiffusionParams(rows=ROWS))
 
 
+def test_one_output_is_the_result_of_one_state_array() -> None:
+    class Other(Diffusion):
+        def state(self, p: DiffusionParams) -> list[StateArray]:
+            return [StateArray(name, (4,), "float64", result="y") for name in ("u", "v")]
+
+    with pytest.raises(UsageError, match="state arrays 'u', 'v' all have the result 'y'"):
+        declare_iterative(Other(), DiffusionParams(rows=ROWS))
+
+
 def test_results_are_written_to_files(arena: Arena, tmp_path: Path) -> None:
     arrays = allocated(arena, outputs={"y": FileOut(str(tmp_path / "y.npy"))})
     view(arena, arrays, "y")[...] = np.arange(4.0)
