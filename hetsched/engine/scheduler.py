@@ -93,8 +93,11 @@ class JobScheduler:
             self._report_position(number)
 
     def cancel(self, number: int) -> None:
-        """Stop a job between chunks. No effect if it has ended."""
-        self._stop_job(number, Cancelled(f"job {number} was cancelled"))
+        """Stop a job between chunks. No effect if it has ended.
+
+        An iterative job with checkpoints writes one first; a second call ends it at once.
+        """
+        self._stop_job(number, Cancelled(f"job {number} was cancelled"), saves_state=True)
         self.advance()
 
     def apply(self, decisions: list[Decision]) -> bool:
@@ -180,7 +183,7 @@ class JobScheduler:
                     if self.queue.is_waiting(number):
                         self._report_position(number)
 
-    def _stop_job(self, number: int, error: HetschedError) -> None:
+    def _stop_job(self, number: int, error: HetschedError, *, saves_state: bool = False) -> None:
         """End a job with `error`; a running one between chunks. No effect if it has ended."""
         if self.queue.is_waiting(number):
             self._drop(self._jobs[number], error)
@@ -190,7 +193,7 @@ class JobScheduler:
         elif (driver := self.running.get(number)) is not None:
             if driver.side is not None:
                 self._jobs[number].stop = error  # it may be withdrawn, and must not wait again
-            driver.abort(error)
+            driver.abort(error, saves_state=saves_state)
 
     def _drop_unreported(self, queued: QueuedJob, error: Exception) -> None:
         """Fail a job whose callback raised."""

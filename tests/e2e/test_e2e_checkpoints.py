@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,15 @@ from diffusing_workload import DiffusionParams, diffused
 
 import hetsched
 from hetsched.config import parse
-from hetsched.errors import CantCreate, DataError, HetschedError, InputMissing, UsageError
+from hetsched.errors import (
+    Cancelled,
+    CantCreate,
+    DataError,
+    HetschedError,
+    InputMissing,
+    UsageError,
+)
+from hetsched.job import Failed
 from hetsched.store.checkpoints.checkpoint_file import read_record
 
 DIFFUSION = "diffusing_workload:Diffusion"
@@ -164,6 +174,22 @@ def test_a_checkpoint_that_cannot_be_written_costs_the_job_nothing(
     (note,) = job.report.notes
     assert note.startswith("no checkpoint after iteration ")
     assert "there is no folder" in note
+
+
+def test_a_cancelled_job_can_be_continued(local: hetsched.Local, tmp_path: Path) -> None:
+    path, begun = tmp_path / "job.ckpt", threading.Event()
+    job = submit(local, checkpoint=path, every="1h", slow_until=str(tmp_path / "never"))
+    job.add_progress_callback(lambda progress: begun.set())
+    assert begun.wait(60)
+
+    job.cancel()
+
+    with pytest.raises(CancelledError):
+        job.result(60)
+    state = job.progress()
+    assert isinstance(state, Failed)
+    assert state.error.message.endswith(f", --resume {path} continues")
+    np.testing.assert_allclose(submit(local, resume=path).result(60).y, expected())
 
 
 def test_two_jobs_have_two_checkpoints(local: hetsched.Local, tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ class CheckpointSchedule:
     ----------
     saved : int
         The iteration of the last copy; -1: none.
+    written_iteration : int
+        The iteration of the last complete file of this job; -1: none.
     pause_seconds : float
         How long the devices paused for it.
     """
@@ -39,6 +41,7 @@ class CheckpointSchedule:
         self._step = CheckpointStep.NONE
         self._paused_at = 0.0
         self.saved = -1
+        self.written_iteration = -1
         self.pause_seconds = 0.0
 
     @property

@@ -277,6 +277,37 @@ def test_a_second_abort_ends_the_job_at_once() -> None:
     assert story.names == ["AbortEpoch", "FenceDevice", "FenceDevice"]
 
 
+CANCEL = AbortRequested(Cancelled("job 7 was cancelled"), saves_state=True)
+
+
+def test_a_cancelled_job_saves_its_state_and_says_how_to_continue() -> None:
+    story = reported(begun(), 1).feed(CANCEL)
+    story.stopped(*DEVICES, iteration=2, reason="paused").settled(2)
+    story.feed(StateCopied(), CheckpointWritten(2, 1000))
+    path = story.machine.record.settings.spec.checkpoint
+    assert path
+    error = story.fenced(*DEVICES).only(do.FinishJob).error
+    assert error.code == Cancelled.code
+    text = f"job 7 was cancelled; saved after iteration 2, --resume {path} continues"
+    assert error.message == text
+
+
+def test_a_second_cancellation_doesnt_wait_for_the_checkpoint() -> None:
+    story = reported(begun(), 1).feed(CANCEL)
+    assert story.feed(CANCEL).names == ["AbortEpoch", "FenceDevice", "FenceDevice"]
+    story = reported(begun(), 1).feed(CANCEL)
+    story.stopped(*DEVICES, iteration=2, reason="paused").settled(2)
+    story.feed(StateCopied(), CANCEL)
+    assert story.fenced(*DEVICES).only(do.FinishJob).error.code == Cancelled.code
+
+
+def test_a_stop_of_the_daemon_lets_a_cancelled_job_save_its_state() -> None:
+    story = reported(begun(), 1).feed(CANCEL)
+    assert story.feed(STOP).names == []
+    story.stopped(*DEVICES, iteration=2, reason="paused").settled(2)
+    assert story.only(do.SaveState).iteration == 2
+
+
 def test_without_checkpoints_a_stop_is_an_abort() -> None:
     story = IteratingStory().to_iterating().feed(STOP)
     assert story.names == ["AbortEpoch", "FenceDevice", "FenceDevice"]

@@ -50,6 +50,7 @@ def on_written(
     pause = iterations.checkpoints.pause_seconds
     iterations.history.checkpoint(WrittenCheckpoint(event.iteration, pause, event.nbytes))
     iterations.checkpoints.written(now)
+    iterations.checkpoints.written_iteration = event.iteration
     return _ended(record, state, now)
 
 
