@@ -18,7 +18,6 @@ from diffusing_workload import DiffusionParams, diffused
 import hetsched
 from hetsched.config import parse
 from hetsched.errors import (
-    Cancelled,
     CantCreate,
     DataError,
     HetschedError,
