@@ -15,7 +15,9 @@ from hetsched.devices.cuda.iterating.piece_sizes import piece_overhead
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.next_plan import find_candidates
 from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.errors import DataError
 from hetsched.job import JobSpec
+from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.models.curves.curve import SpeedFunction, planner_curve
 from hetsched.partition.iterations import HistoryTable, IterationBalance
@@ -59,9 +61,13 @@ def first_plan(
     ------
     Unavailable
         No variant is installed for any device.
+    DataError
+        All of them have memory of their own, which doesn't hold one row.
     """
     assert job.iterative is not None
-    candidates = find_candidates(job, _without_teams(infos), state, memory_limit)
+    candidates = _with_memory(
+        job, find_candidates(job, _without_teams(infos), state, memory_limit)
+    )
     models = _models(candidates, job.load, state)
     is_modelled = all(candidate.info.clock == "virtual" for candidate in candidates)
     balance = IterationBalance(
@@ -80,6 +86,31 @@ def first_plan(
         is_exact=is_modelled,
     )
     return FirstPlan(_plan(job, candidates, models, balance), balance)
+
+
+def _with_memory(job: ResolvedJob, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Return the candidates without those whose memory doesn't hold one row. Raises DataError."""
+    fitting = [candidate for candidate in candidates if _fitting_demand(job, candidate).fits([1])]
+    if not fitting:
+        demand = candidates[0].demand
+        raise DataError(
+            f"one row needs {demand.need([1]) + _overhead(job)} bytes of device memory, the limit"
+            f" is {demand.limit}"
+        )
+    return fitting
+
+
+def _fitting_demand(job: ResolvedJob, candidate: Candidate) -> MemoryDemand:
+    """Return the demand, without what a device with a link needs besides its rows."""
+    demand = candidate.demand
+    if not candidate.info.link or demand.limit is None:
+        return replace(demand, limit=None)
+    return replace(demand, limit=max(0, demand.limit - _overhead(job)))
+
+
+def _overhead(job: ResolvedJob) -> int:
+    assert isinstance(job.workload, Iterative)
+    return piece_overhead(job.workload, job.params)
 
 
 def _row_bytes(candidates: Sequence[Candidate]) -> int:
@@ -122,12 +153,11 @@ def _capacities(job: ResolvedJob, candidates: Collection[Candidate]) -> list[int
     """
     capacities: dict[str, int] = {}
     for candidate in candidates:
-        demand = candidate.demand
+        demand = _fitting_demand(job, candidate)
         if candidate.info.is_core:
             capacities[candidate.info.name] = job.load
-        elif candidate.info.link and demand.limit is not None:
-            fits = demand.fits([1])
-            capacities[candidate.info.name] = demand.max_chunk(job.load) if fits else 0
+        elif demand.limit is not None:
+            capacities[candidate.info.name] = demand.max_chunk(job.load)
     return [capacities.get(device) for device in job.devices]
 
 
@@ -201,7 +231,6 @@ def _slot_memory(candidate: Candidate, job: ResolvedJob) -> int:
     """Return the bytes that a device with a link may use: for all rows, as far as it has them."""
     if not candidate.info.link:
         return 0
-    assert isinstance(job.workload, Iterative)
     rows, limit = candidate.demand.need([job.load]), candidate.demand.limit
-    needed = aligned(rows + piece_overhead(job.workload, job.params))
+    needed = aligned(rows + _overhead(job))
     return needed if limit is None else min(needed, limit)

@@ -21,7 +21,7 @@ from hetsched.engine.iterating.row_evidence import RowEvidence
 from hetsched.engine.iterating.row_learning import learn_rows
 from hetsched.engine.job.states import Attempt
 from hetsched.engine.planning.planning_state import PlanningState
-from hetsched.errors import Unavailable
+from hetsched.errors import DataError, Unavailable
 from hetsched.job import JobSpec
 from hetsched.plans.slot_allocation import ALIGNMENT
 from hetsched.store.models.model_store import ModelStore
@@ -148,7 +148,8 @@ def test_single_cores_iterate_rather_than_their_team() -> None:
 
 def test_a_device_behind_a_link_reserves_the_memory_that_it_has() -> None:
     gpu = DeviceInfo(name="emu0", kind="emulated", identity="gpu", link=True, memory=1 << 20)
-    memory = WORKLOAD.demand(PARAMS, "emulated").need([ROWS // 4])
+    rows = WORKLOAD.demand(PARAMS, "emulated").need([ROWS // 4])
+    memory = rows + 2 * piece_overhead(WORKLOAD, PARAMS)
     devices = (*CORES, replace(gpu, memory=memory))
     plan = first_plan(job(devices), spec(), devices, state(devices)).plan
     assert plan.assignments[2].slot_memory == memory
@@ -174,6 +175,19 @@ def test_the_memory_reserved_for_all_rows_holds_them_with_their_halos() -> None:
     overhead = piece_overhead(WORKLOAD, PARAMS)
 
     assert piece_sizes(ROWS, WORKLOAD.granule(PARAMS), demand, overhead) == PieceSizes(ROWS)
+
+
+def test_a_device_whose_memory_does_not_hold_one_row_takes_no_part() -> None:
+    demand = WORKLOAD.demand(PARAMS, "emulated")
+    needed = demand.need([1]) + piece_overhead(WORKLOAD, PARAMS)
+    gpu = replace(LINKED, memory=needed - 1)
+    devices = (*CORES, gpu)
+
+    plan = first_plan(job(devices), spec(), devices, state(devices)).plan
+
+    assert [a.device for a in plan.assignments] == ["cpu0", "cpu1"]
+    with pytest.raises(DataError, match=rf"one row needs {needed} bytes of device memory"):
+        first_plan(job((gpu,)), spec(), (gpu,), state((gpu,)))
 
 
 def test_a_device_without_a_variant_takes_no_part() -> None:
