@@ -20,6 +20,18 @@ def test_the_ratio_of_two_variants_is_taken_round_by_round() -> None:
     assert (found.races, found.last) == (1, 0)
 
 
+def test_the_other_way_round_the_comparison_is_the_opposite() -> None:
+    races = record({"a": (1.0, 4.0, 2.0), "b": (1.5, 6.1, 3.0)}, {"a": (1.0,), "b": (1.4,)})
+    found, opposite = races.compare("b", "a"), races.compare("a", "b")
+
+    assert found is not None
+    assert opposite is not None
+    assert opposite == found.reversed()
+    assert (opposite.low, opposite.high) == (-found.high, -found.low)
+    assert opposite.ratio == pytest.approx(1 / found.ratio)
+    assert races.compare("c", "a") is races.compare("a", "c") is None
+
+
 def test_a_round_without_one_of_them_does_not_count() -> None:
     found = record({"a": (1.0, None, 1.0), "b": (2.0, 9.0, 2.0)}).compare("b", "a")
 

@@ -12,9 +12,8 @@ deviation before mean and interval are computed (winsorized; Tukey & McLaughlin,
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from hetsched.models.evidence.samples import is_time
 
@@ -80,6 +79,10 @@ class Comparison:
         """Ratio of the times."""
         return math.exp(self.mean)
 
+    def reversed(self) -> Comparison:
+        """Return how much slower the other variant is than this one."""
+        return replace(self, mean=-self.mean, low=-self.high, high=-self.low)
+
 
 @dataclass(frozen=True)
 class RaceRecord:
@@ -95,6 +98,10 @@ class RaceRecord:
 
     races: tuple[Race, ...] = ()
     changed_at: int = 0
+    _compared: dict[tuple[str, str], Comparison | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Results of `compare`: a plan needs each several times, and most of its time went there."""
 
     def with_race(self, race: Race) -> RaceRecord:
         """Return a record with one more race; the oldest of too many is dropped."""
@@ -123,7 +130,7 @@ class RaceRecord:
             for race in self.races
             if race.units / MAX_LOAD_RATIO <= units <= race.units * MAX_LOAD_RATIO
         )
-        return RaceRecord(races, self.changed_at)
+        return self if len(races) == len(self.races) else RaceRecord(races, self.changed_at)
 
     def variants(self) -> set[str]:
         """Return the variants that have raced with countable results."""
@@ -134,6 +141,14 @@ class RaceRecord:
 
         Earlier races count unless they contradict the latest: something has changed then.
         """
+        pair = (variant, other)
+        if pair not in self._compared:
+            found = self._comparison(variant, other)
+            self._compared[pair] = found
+            self._compared[other, variant] = None if found is None else found.reversed()
+        return self._compared[pair]
+
+    def _comparison(self, variant: str, other: str) -> Comparison | None:
         log_ratios: list[float] = []
         count = last = 0
         for race in reversed(self.races):
@@ -155,8 +170,9 @@ class RaceRecord:
 
         By races after the last change of speed, against a third variant if need be; else by all.
         """
-        recent = RaceRecord(tuple(race for race in self.races if race.number >= self.changed_at))
-        for record in (recent, self):
+        since = tuple(race for race in self.races if race.number >= self.changed_at)
+        is_all = len(since) == len(self.races)
+        for record in (self,) if is_all else (RaceRecord(since), self):
             for middle in (other, *sorted(record.variants() - {variant, other})):
                 first = record.compare(variant, middle)
                 second = record.compare(middle, other) if middle != other else None
@@ -219,19 +235,30 @@ def _log_ratios(paces: Paces, variant: str, other: str) -> list[float]:
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the mean and the half-width of its interval, of values without their outliers."""
-    median = statistics.median(values)
-    usual = 1.4826 * statistics.median(abs(value - median) for value in values)
+    # Plain loops: a plan needs some hundreds of intervals, of a few dozen values each.
+    median = _median(values)
+    usual = 1.4826 * _median([abs(value - median) for value in values])
     reach = MAX_DEVIATIONS * max(usual, MIN_DEVIATION)
-    limited = [min(max(value, median - reach), median + reach) for value in values]
-    mean = statistics.fmean(limited)
+    least, most = median - reach, median + reach
+    limited = [least if v < least else most if v > most else v for v in values]
+    mean = math.fsum(limited) / len(limited)
     if len(values) == 1:
         return mean, math.inf
     freedom = len(values) - 1
     # `statistics.stdev` computes with fractions: a hundred times as long.
-    variance = math.fsum((value - mean) ** 2 for value in limited) / freedom
+    variance = math.fsum([(value - mean) ** 2 for value in limited]) / freedom
     deviation = max(math.sqrt(variance), MIN_DEVIATION)
     t = CONFIDENCE_T[freedom - 1] if freedom <= len(CONFIDENCE_T) else CONFIDENCE_Z
     return mean, t * deviation / math.sqrt(len(values))
+
+
+def _median(values: Sequence[float]) -> float:
+    """Return the median; `statistics.median` takes twice as long."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[middle]
+    return (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def _contradict(later: Sequence[float], earlier: Sequence[float]) -> bool:
