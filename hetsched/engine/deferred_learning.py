@@ -12,9 +12,9 @@ from hetsched.transport.timers import Timer
 
 FLUSH_SECONDS = 0.5
 """Delay from a job's end to writing models.db: the next job must not wait for the disk."""
-LATE_FLUSH_SECONDS = 5.0
+LATE_FLUSH_SECONDS = 10.0
 """The same for the runs of a familiar job: losing the last of them in a crash costs little."""
-ROUTINE_SECONDS = 2.0
+ROUTINE_SECONDS = 5.0
 """Delay of learning from a run that went as usual: several are learnt from at once. Whatever
 uses the models before waits for it."""
 

@@ -241,6 +241,12 @@ class JobPlan:
         return any(assignment.tries_sizes for assignment in self.assignments)
 
     @property
+    def only_races(self) -> bool:
+        """Whether variants race, and nothing else is tried."""
+        races = any(assignment.rivals for assignment in self.assignments)
+        return races and not (self.has_probes or self.tries_sizes)
+
+    @property
     def compares_calls(self) -> bool:
         return any(assignment.compares_calls for assignment in self.assignments)
 

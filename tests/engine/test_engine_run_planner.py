@@ -231,6 +231,23 @@ def test_a_job_after_a_trial_of_a_familiar_kind_waits_for_no_plan() -> None:
     assert jobs.thread.submitted == 1
 
 
+@pytest.mark.parametrize("familiar", [False, True])
+def test_a_race_is_learnt_from_with_later_runs_if_the_kind_of_job_is_familiar(
+    familiar: bool,
+) -> None:
+    jobs = familiar_jobs(0.1) if familiar else Jobs()
+    kind = job_kind(jobs.job, ["cpu0"], None)
+    steady = jobs.run(0.1, learn=familiar)
+    racing = dataclasses.replace(steady.assignments[0], rivals=("other",))
+    race = dataclasses.replace(steady, assignments=(racing,), is_exploring=True)
+    repeated = jobs.state.repeated_jobs
+    repeated.put_plan(kind, race, repeated.clearings)
+
+    assert jobs.run(0.1, learn=False) is race
+
+    assert jobs.task.is_routine == familiar
+
+
 def test_after_news_a_familiar_job_waits_for_a_new_plan() -> None:
     jobs = familiar_jobs(0.1)
     jobs.run(0.3, learn=False)

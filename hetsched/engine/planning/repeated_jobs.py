@@ -83,11 +83,12 @@ class RepeatedJobs:
         with self._lock:
             self._steady[kind] = plan
 
-    def offer_steady_plan(self, kind: JobKind) -> None:
-        """Offer the plan that served well before a trial."""
+    def offer_steady_plan(self, kind: JobKind) -> bool:
+        """Offer the plan that served well before a trial; return whether there is one."""
         steady = self._steady.get(kind)
         if steady is not None:
             self.offer_plan(kind, steady)
+        return steady is not None
 
     def drop_steady_plan(self, kind: JobKind) -> None:
         """Forget the plan that served well: the last run was news."""

@@ -103,7 +103,7 @@ class RunPlanner:
         is_recent = waiting <= (MAX_WAIT_FACTOR * gathered if is_familiar else MAX_DEFERRED)
         # After a run in fresh processes its prediction no longer holds.
         is_repeatable = is_recent and not is_contended and not run.fresh
-        is_usual = self._offer_plan(plan, runs, is_familiar) if is_repeatable else False
+        has_time = self._offer_plan(plan, runs, is_familiar) if is_repeatable else False
         is_short = is_familiar and makespan(runs) <= MAX_ROUTINE_SECONDS
 
         def learn_and_plan() -> None:
@@ -118,14 +118,15 @@ class RunPlanner:
         return LearningTask(
             learn_and_plan,
             self._kind,
-            is_routine=is_usual and is_short and waiting <= gathered,
+            is_routine=has_time and is_short and waiting <= gathered,
             may_write_late=is_short,
         )
 
     def _offer_plan(self, plan: JobPlan, runs: Mapping[str, DeviceRun], is_familiar: bool) -> bool:
         """Offer the next job a plan that serves until this run has been learnt from, if any does.
 
-        Returns whether `plan` does, since the run went as usual.
+        Returns whether this run has time to be learnt from: it went as usual, or was a race of
+        variants, and the plan before it serves as well.
         """
         repeated, quality = self._state.repeated_jobs, run_quality(plan, runs)
         is_usual = is_familiar and self._state.backlog.is_usual(self._kind, quality)
@@ -133,9 +134,9 @@ class RunPlanner:
             repeated.repeat_plan(self._kind, plan)
             return True
         if quality.is_trial and is_familiar:
-            repeated.offer_steady_plan(self._kind)
-        else:
-            repeated.drop_steady_plan(self._kind)
+            has_steady_plan = repeated.offer_steady_plan(self._kind)
+            return has_steady_plan and plan.only_races
+        repeated.drop_steady_plan(self._kind)
         return False
 
     def _fresh_devices(self, runs: Mapping[str, DeviceRun]) -> frozenset[str]:
