@@ -143,9 +143,9 @@ class RaceRecord:
         """
         pair = (variant, other)
         if pair not in self._compared:
-            found = self._comparison(variant, other)
-            self._compared[pair] = found
-            self._compared[other, variant] = None if found is None else found.reversed()
+            comparison = self._comparison(variant, other)
+            self._compared[pair] = comparison
+            self._compared[other, variant] = comparison and comparison.reversed()
         return self._compared[pair]
 
     def _comparison(self, variant: str, other: str) -> Comparison | None:
