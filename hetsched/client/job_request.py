@@ -6,6 +6,7 @@ The daemon's client and the embedded engine both use it, with different sources 
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -162,7 +163,13 @@ def shared(array: np.ndarray, segments: SharedArrays) -> ArenaRef | None:
     if location is None or not segments.claim(location[0]):
         return None
     segment, offset = location
-    return ArenaRef(segment.id, array.shape, array.dtype.name, offset)
+    return ArenaRef(segment.id, array.shape, _dtype_name(array.dtype), offset)
+
+
+@functools.lru_cache(maxsize=64)
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return NumPy's name, which it builds from parts each time."""
+    return dtype.name
 
 
 def _by_name(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import operator
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -138,10 +139,22 @@ class JobSubmitter(ABC):
         HetschedError
             UsageError for a wrong type or range or in a job's callback; DataError, ...
         """
-        options = queue_fields(priority, label, id, after, retries, timeout, deadline, hold)
-        options |= iteration_fields(balance, warm_up, checkpoint, every, resume)
+        queue = (priority, label, id, after, retries, timeout, deadline, hold)
+        iterations = (balance, warm_up, checkpoint, every, resume)
+        options: dict[str, Any] = {}
+        if not _are_defaults(queue + iterations):
+            options = queue_fields(*queue) | iteration_fields(*iterations)
         prepared = prepare(
             self._segments, workload, arrays, out, params, devices=devices, verify=verify,
             memory_limit=memory_limit, seed=seed, force=force, options=options,
         )  # fmt: skip
         return self._start(prepared, follow)
+
+
+_DEFAULTS = (0, "", "", (), 0, None, None, False, "auto", None, None, None, None)
+"""Of the queue's options, then of those of iterative jobs: as those of a JobSpec."""
+
+
+def _are_defaults(values: tuple[Any, ...]) -> bool:
+    """Whether a job has no options, as most; equal values that are other objects are checked."""
+    return all(map(operator.is_, values, _DEFAULTS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +14,14 @@ import numpy as np
 import pytest
 from daemon_harness import Harness
 
+from hetsched.client import submission
 from hetsched.client.client import Client
+from hetsched.client.iterations.arguments import iteration_fields
 from hetsched.client.job_request import SharedArrays, prepare
 from hetsched.client.queue.queue_arguments import queue_fields
+from hetsched.client.submission import JobSubmitter
 from hetsched.errors import DataError, UsageError
-from hetsched.job import Dependency
+from hetsched.job import Dependency, JobSpec
 
 
 @pytest.fixture(scope="module")
@@ -213,3 +217,23 @@ def test_a_deadline_may_be_a_datetime(harness: Harness, client: Client) -> None:
     client.submit("wait", deadline=deadline).cancel()
 
     assert harness.engine.specs[-1].deadline == deadline.timestamp()
+
+
+ITERATIONS = ("balance", "warm_up", "checkpoint", "every", "resume")
+
+
+def test_a_submission_without_options_has_those_of_a_plain_request() -> None:
+    parameters = inspect.signature(JobSubmitter.submit).parameters
+    names = [*DEFAULTS, *ITERATIONS]
+    defaults = tuple(parameters[name].default for name in names)
+    count = len(DEFAULTS)
+    fields = queue_fields(*defaults[:count]) | iteration_fields(*defaults[count:])
+
+    assert submission._are_defaults(defaults)
+    assert JobSpec(workload="fft", params={}, **fields) == JobSpec(workload="fft", params={})
+
+
+@pytest.mark.parametrize("name", [*DEFAULTS, *ITERATIONS])
+def test_each_option_of_a_submission_is_checked(client: Client, name: str) -> None:
+    with pytest.raises(UsageError, match=name):
+        client.submit("wait", np.ones(3), **{name: object()})
