@@ -15,6 +15,7 @@ from hetsched.engine.admission.array_binding import check_outputs, open_inputs
 from hetsched.engine.admission.checked_job import CheckedJob, check, open_job
 from hetsched.engine.admission.declaration import (
     Declaration,
+    binding_key,
     declaration_bytes,
     declaration_key,
     has_files,
@@ -40,6 +41,8 @@ _Check = tuple[JobSpec, OnChecked, Mapping[str, FileStamp] | None]
 
 MAX_DECLARATION_BYTES = 4 << 20
 """Of the declarations that are kept, with their keys. Arbitrary."""
+MAX_BOUND_JOBS = 64
+"""Requests whose arrays and devices are kept bound for equal ones. Arbitrary."""
 MIN_ALLOCATION_RATE = 50e6
 """Bytes per second: a file system without fallocate allocates by writing. Arbitrary."""
 
@@ -69,8 +72,10 @@ class Admission:
         )
         self._checks: list[Task] = []
         self._later_checks: deque[_Check] = deque()
-        self._last_bound: CheckedJob | None = None
-        """The last one that names no arrays; equal requests are bound as it was."""
+        self._bound_jobs: BoundedCache[bytes, CheckedJob] = BoundedCache(
+            max_entries=MAX_BOUND_JOBS, max_bytes=MAX_DECLARATION_BYTES
+        )
+        """By declaration and arrays; equal requests are bound as these were."""
         self.pending = PendingOutputs()
         self.written = WrittenFiles()
 
@@ -97,7 +102,7 @@ class Admission:
         key = None if has_files(spec) else declaration_key(spec)
         known = None if key is None else self._declarations.get(key)
         if known is not None:
-            run_inline(lambda: self._check_known(spec, known), on_checked)
+            run_inline(lambda: self._check_known(spec, known, key or b""), on_checked)
             return
 
         def checked_in_thread(checked: CheckedJob | None, error: BaseException | None) -> None:
@@ -141,13 +146,15 @@ class Admission:
         for _, on_checked, _ in later:
             on_checked(None, error)
 
-    def _check_known(self, spec: JobSpec, declaration: Declaration) -> CheckedJob:
-        machine, last = self._machine(), self._last_bound
-        if last is not None and last.declaration is declaration and _binds_as(spec, machine, last):
-            return CheckedJob(spec, declaration, last.job.duplicate(), last.machine)
+    def _check_known(self, spec: JobSpec, declaration: Declaration, key: bytes) -> CheckedJob:
+        """Check a job without files; that its arrays are in the arena is checked elsewhere."""
+        machine, bound_key = self._machine(), key + binding_key(spec)
+        bound = self._bound_jobs.get(bound_key)
+        if bound is not None and _binds_as(spec, declaration, machine, bound):
+            return CheckedJob(spec, declaration, bound.job.duplicate(), bound.machine)
         job = self._bind(spec, declaration, machine)
-        if not spec.inputs and not spec.outputs:
-            self._last_bound = CheckedJob(spec, declaration, job.duplicate(), machine)
+        bound = CheckedJob(spec, declaration, job.duplicate(), machine)
+        self._bound_jobs.put(bound_key, bound, declaration_bytes(bound_key))
         return CheckedJob(spec, declaration, job, machine)
 
     def _bound(self, checked: CheckedJob) -> ResolvedJob:
@@ -167,15 +174,15 @@ class Admission:
         return job
 
 
-def _binds_as(spec: JobSpec, machine: MachineLimits, last: CheckedJob) -> bool:
-    """Whether a request of the same declaration is bound to the same as `last`."""
+def _binds_as(
+    spec: JobSpec, declaration: Declaration, machine: MachineLimits, bound: CheckedJob
+) -> bool:
+    """Whether a request with the same keys is bound to the same as `bound`."""
     return (
-        not spec.inputs
-        and not spec.outputs
+        bound.declaration is declaration
         and not iteration_options(spec)
-        and spec.devices == last.spec.devices
-        and spec.measure == last.spec.measure
-        and machine == last.machine
+        and spec.measure == bound.spec.measure
+        and machine == bound.machine
     )
 
 
