@@ -6,7 +6,8 @@ that fails on a chunk, is replaced by the first that works, so that the job goes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,11 +27,16 @@ _OTHER_CAUSES = (MemoryError, DeviceFault, DeviceOutOfMemory)
 
 @dataclass(frozen=True, eq=False)
 class PreparedKernel:
-    """The kernel of one variant, and the layout of a chunk in a slot."""
+    """The kernel of one variant, and the layout of a chunk in a slot, if any chunk needs one."""
 
     variant: str
     kernel: Kernel
-    layout: SlotLayout
+    make_layout: Callable[[], SlotLayout]
+
+    @functools.cached_property
+    def layout(self) -> SlotLayout:
+        """The layout; work on the arena's own pages needs none."""
+        return self.make_layout()
 
 
 class CpuJob:
@@ -69,8 +75,10 @@ class CpuJob:
             except UsageError as error:
                 failures[variant] = error
                 continue
-            layout = slot_layout(self._specs, in_place, self.job.demand, CACHE_LINE)
-            made[number] = PreparedKernel(variant, kernel, layout)
+            make_layout = functools.partial(
+                slot_layout, self._specs, in_place, self.job.demand, CACHE_LINE
+            )
+            made[number] = PreparedKernel(variant, kernel, make_layout)
         if not made:
             raise next(iter(failures.values()))
         for variant, failure in failures.items():
