@@ -140,10 +140,7 @@ class JobSubmitter(ABC):
             UsageError for a wrong type or range or in a job's callback; DataError, ...
         """
         queue = (priority, label, id, after, retries, timeout, deadline, hold)
-        iterations = (balance, warm_up, checkpoint, every, resume)
-        options: dict[str, Any] = {}
-        if not _are_defaults(queue + iterations):
-            options = queue_fields(*queue) | iteration_fields(*iterations)
+        options = _options(queue, (balance, warm_up, checkpoint, every, resume))
         prepared = prepare(
             self._segments, workload, arrays, out, params, devices=devices, verify=verify,
             memory_limit=memory_limit, seed=seed, force=force, options=options,
@@ -151,10 +148,16 @@ class JobSubmitter(ABC):
         return self._start(prepared, follow)
 
 
-_DEFAULTS = (0, "", "", (), 0, None, None, False, "auto", None, None, None, None)
-"""Of the queue's options, then of those of iterative jobs: as those of a JobSpec."""
+_QUEUE_DEFAULTS = (0, "", "", (), 0, None, None, False)
+_ITERATION_DEFAULTS = ("auto", None, None, None, None)
 
 
-def _are_defaults(values: tuple[Any, ...]) -> bool:
-    """Whether a job has no options, as most; equal values that are other objects are checked."""
-    return all(map(operator.is_, values, _DEFAULTS))
+def _options(queue: tuple[Any, ...], iterations: tuple[Any, ...]) -> dict[str, Any]:
+    """Return the fields of a JobSpec; none for a job without options, as most are.
+
+    Equal values that are other objects are checked, which costs a tenth of a millisecond.
+    """
+    values, defaults = (*queue, *iterations), (*_QUEUE_DEFAULTS, *_ITERATION_DEFAULTS)
+    if all(map(operator.is_, values, defaults)):
+        return {}
+    return queue_fields(*queue) | iteration_fields(*iterations)

@@ -224,12 +224,11 @@ ITERATIONS = ("balance", "warm_up", "checkpoint", "every", "resume")
 
 def test_a_submission_without_options_has_those_of_a_plain_request() -> None:
     parameters = inspect.signature(JobSubmitter.submit).parameters
-    names = [*DEFAULTS, *ITERATIONS]
-    defaults = tuple(parameters[name].default for name in names)
-    count = len(DEFAULTS)
-    fields = queue_fields(*defaults[:count]) | iteration_fields(*defaults[count:])
+    queue = tuple(parameters[name].default for name in DEFAULTS)
+    iterations = tuple(parameters[name].default for name in ITERATIONS)
+    fields = queue_fields(*queue) | iteration_fields(*iterations)
 
-    assert submission._are_defaults(defaults)
+    assert submission._options(queue, iterations) == {}
     assert JobSpec(workload="fft", params={}, **fields) == JobSpec(workload="fft", params={})
 
 

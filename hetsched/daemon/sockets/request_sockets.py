@@ -111,7 +111,7 @@ class RequestSockets:
             if connection is None:  # the last request has closed the session
                 return
             try:
-                frame, fds = receive_message(connection, MAX_INLINE, socket.MSG_DONTWAIT)
+                frame, fds = receive_message(connection, MAX_INLINE, _NOW)
             except BlockingIOError:
                 return
             except ProtocolError:
