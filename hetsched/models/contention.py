@@ -1,7 +1,9 @@
 """How much other processes slow a device down, as its last runs show. Pure.
 
 A contended run says nothing about the speed of the device, but about the next run: another process
-that used the core in most of the last runs will probably go on.
+that used the core in most of the last runs will probably go on. Two runs show that it has ended,
+or takes less than before: a run slowed down by a few per cent, for example by the start of its own
+process, doesn't show that an earlier slowdown of five lasts.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ RECENT_RUNS = 5
 MIN_CONTENDED = 3
 """Contended ones among them from which on contention is assumed to last."""
 RUNS_TO_END = 2
-"""Runs without contention in a row that end it: one is luck now and then on a busy machine."""
+"""Runs without contention in a row that end it, or with less that limit it: one is luck now and
+then on a busy machine."""
 MAX_SLOWDOWN = 16.0
 """Larger slowdowns count as this much. Arbitrary: that many processes rarely share a core."""
 
@@ -32,10 +35,10 @@ def lasting_slowdown(slowdowns: Sequence[float]) -> float:
     """
     recent = slowdowns[-RECENT_RUNS:]
     contended = [slowdown for slowdown in recent if slowdown > 1.0]
-    has_ended = max(recent[-RUNS_TO_END:], default=1.0) <= 1.0
-    if len(contended) < MIN_CONTENDED or has_ended:
+    if len(contended) < MIN_CONTENDED:
         return 1.0
-    return min(robust_median(contended), MAX_SLOWDOWN)
+    latest = max(*recent[-RUNS_TO_END:], 1.0)
+    return min(robust_median(contended), latest, MAX_SLOWDOWN)
 
 
 class Contention:

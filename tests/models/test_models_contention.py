@@ -21,6 +21,11 @@ from hetsched.models.contention import MAX_SLOWDOWN, Contention, lasting_slowdow
         ((2.0, 1.0, 1.0, 1.0, 2.0), 1.0),
         ((3.0, 3.0, 3.0, 2.0, 2.0, 2.0), 2.0),  # less than before
         ((1.2, 6.0, 1.3), 1.3),
+        (
+            (6.6, 1.0, 5.2, 1.0, 1.07),
+            1.07,
+        ),  # recorded: busy, then quiet
+        ((5.2, 5.2, 5.2, 3.8, 1.3), 3.8),
         ((100.0, 100.0, 100.0), MAX_SLOWDOWN),
     ],
 )
