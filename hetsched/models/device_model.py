@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hetsched.errors import UsageError
+from hetsched.models.cold_ratios import ColdRatios
 from hetsched.models.curves.curve import SpeedFunction
 from hetsched.models.validation import require_positive
 
@@ -26,7 +27,7 @@ class DeviceModel:
         Share of its one-way rate that h2d, d2h keeps while the other is busy; 0 < share <= 1.
     host_overhead : SpeedFunction or None
         Processor time that one chunk takes from the machine's cores. None: unknown, or none.
-    cold_ratio : float
+    cold : ColdRatios
         Time of a share in a fresh process over that in one that has run its library before.
     contention : float
         Slowdown by other processes in the last runs, a ratio of times that all curves but those of
@@ -51,7 +52,7 @@ class DeviceModel:
     d2h: SpeedFunction | None = None
     duplex: tuple[float, float] = field(default=(1.0, 1.0), kw_only=True)
     host_overhead: SpeedFunction | None = field(default=None, kw_only=True)
-    cold_ratio: float = field(default=1.0, kw_only=True)
+    cold: ColdRatios = field(default=ColdRatios(), kw_only=True)
     contention: float = field(default=1.0, kw_only=True)
     variation: float = field(default=0.0, kw_only=True)
     call_units: float = field(default=0.0, kw_only=True)

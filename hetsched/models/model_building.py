@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from hetsched.models import Curve, DeviceModel, PhaseCurve, PiecewiseLinear, SpeedFunction
 from hetsched.models.call_cost import CallCosts
+from hetsched.models.cold_ratios import ColdRatios
 from hetsched.models.curve_windows import Curves
 from hetsched.models.evidence.duplex import duplex_share
 from hetsched.models.evidence.observations import ObservationWindows
-from hetsched.models.evidence.run_medians import cold_ratio
+from hetsched.models.evidence.run_medians import cold_ratios
 from hetsched.models.evidence.samples import CurveName
 
 
@@ -35,7 +36,7 @@ def core_model(
     model = DeviceModel(
         total,
         compute,
-        cold_ratio=1.0 if cold is None else cold_ratio(cold, total),
+        cold=ColdRatios() if cold is None else cold_ratios(cold, total),
         contention=contention,
         variation=variation,
         call_units=calls.excluded,

@@ -16,6 +16,7 @@ from hetsched.engine.planning.repeated_jobs import job_kind
 from hetsched.engine.planning.run_backlog import FinishedRun
 from hetsched.engine.planning.run_planner import predicted_cold
 from hetsched.memory import MemoryDemand
+from hetsched.models.cold_ratios import ColdRatios
 
 INFO = DeviceInfo(name="cpu0", kind="cpu", identity="some processor")
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
@@ -132,7 +133,7 @@ def test_a_core_that_is_fresh_and_faster_does_not_hide_a_slower_one() -> None:
     plan = loop.plan()
     fast = plan.assignments[0]
     assert fast.model is not None
-    faster = replace(fast, model=replace(fast.model, cold_ratio=0.8))
+    faster = replace(fast, model=replace(fast.model, cold=ColdRatios(((fast.plan.share, 0.8),))))
     plan = replace(plan, assignments=(faster, *plan.assignments[1:]))
 
     predicted = predicted_cold(plan, ["cpu0", "cpu1"])

@@ -44,7 +44,7 @@ def median_error(seed: int, slowdown: float, busy: float, before: int) -> float:
             seconds *= COLD
             samples.append(Sample("cold", 10, seconds, is_contended))
             if model is not None and number >= before + JUDGED_FROM:
-                predicted = float(model.time(10)) * model.cold_ratio
+                predicted = float(model.time(10)) * model.cold.ratio(10)
                 errors.append(abs(predicted / seconds - 1))
         recorded = history.with_ratios(history.as_warm(samples))
         history.add(recorded)

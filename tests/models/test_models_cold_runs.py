@@ -43,7 +43,7 @@ def predicted(history: History) -> tuple[float, float]:
     model = history.model()
     assert model is not None
     warm = float(model.time(10))
-    return warm, warm * model.cold_ratio
+    return warm, warm * model.cold.ratio(10)
 
 
 @pytest.mark.parametrize("fresh", [1, 2, 8, 30])
@@ -213,3 +213,16 @@ def test_a_single_slow_process_is_no_change_of_speed() -> None:
     runs = [fresh_run()] * 8 + [fresh_run(20 * COLD)] + [fresh_run()] * 4
 
     assert predicted(in_processes(*runs))[1] == pytest.approx(COLD)
+
+
+def test_fixed_costs_of_a_small_fresh_run_say_nothing_about_a_large_one() -> None:
+    # Recorded: `models measure` begins with two planes, whose fresh process took 6.6 ms, not 2.5.
+    measured = [[Sample("total", n, 1.2e-3 * n)] for n in (2, 4, 8, 16, 32, 64)]
+    history = after(*measured * 3, [Sample("total", 2, 2.5e-3), Sample("cold", 2, 6.6e-3)])
+
+    record(history, [Sample("total", 32, 38e-3), Sample("cold", 32, 39e-3)])
+
+    model = history.model()
+    assert model is not None
+    assert float(model.time(32)) == pytest.approx(38.4e-3, rel=0.02)
+    assert model.cold.ratio(32) == pytest.approx(39 / 38.4, rel=0.02)

@@ -94,7 +94,7 @@ def test_the_caller_can_specify_whether_there_is_a_link(store: ModelStore) -> No
 def test_fresh_processes_are_discounted_once_whoever_reads_them(tmp_path: Path) -> None:
     path = tmp_path / "models.db"
     writer, reader = ModelStore(path), ModelStore(path)
-    model_of_reader = lambda: (model_of(reader).time(10), model_of(reader).cold_ratio)  # noqa: E731
+    model_of_reader = lambda: (model_of(reader).time(10), model_of(reader).cold.ratio(10))  # noqa: E731
     for at in range(3):
         writer.observe(KEY, [total(10, 1.0)], float(at))
     for at in range(3, 8):

@@ -185,11 +185,11 @@ def may_be_cold(info: DeviceInfo) -> bool:
 def predicted_cold(plan: JobPlan, fresh: Collection[str]) -> JobPlan:
     """Return `plan` with the predictions that hold if the processes of `fresh` are fresh."""
     ratios = {
-        each.device: each.model.cold_ratio
+        each.device: each.model.cold.ratio(each.plan.share)
         for each in plan.assignments
-        if each.device in fresh and each.model is not None and each.model.cold_ratio != 1.0
+        if each.device in fresh and each.model is not None and each.plan.share > 0
     }
-    if not ratios or plan.predicted_seconds is None:
+    if all(ratio == 1.0 for ratio in ratios.values()) or plan.predicted_seconds is None:
         return plan
     seconds = {
         each.device: each.predicted_seconds * ratios.get(each.device, 1.0)

@@ -15,14 +15,11 @@ from dataclasses import replace
 from typing import get_args
 
 from hetsched.models import PiecewiseLinear
+from hetsched.models.cold_ratios import ColdRatios
 from hetsched.models.curves.curve import SpeedFunction
 from hetsched.models.evidence.confidence import robust_median
 from hetsched.models.evidence.observations import ObservationWindows
 from hetsched.models.evidence.samples import CurveName, Sample
-
-MIN_RATIO, MAX_RATIO = 0.8, 2.0
-"""Limits of the ratio; a run beyond them says that the speed has changed."""
-
 
 RunMedian = tuple[float, float, int]
 """Units, median seconds, chunks."""
@@ -76,10 +73,11 @@ def split_runs(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
         yield run
 
 
-def cold_ratio(cold: ObservationWindows, total: SpeedFunction) -> float:
-    """Return the time of a share in a fresh process over that in a warm one."""
-    ratios = [seconds / float(total.time(units)) for units, seconds, _ in cold.latest()]
-    return min(max(robust_median(ratios), MIN_RATIO), MAX_RATIO) if ratios else 1.0
+def cold_ratios(cold: ObservationWindows, total: SpeedFunction) -> ColdRatios:
+    """Return the times of shares in fresh processes over those in warm ones."""
+    return ColdRatios(
+        tuple((units, seconds / float(total.time(units))) for units, seconds, _ in cold.latest())
+    )
 
 
 def warm_samples(
@@ -109,7 +107,8 @@ def warm_samples(
     calls = [sample for sample in samples if sample.curve == "call"]
     if fresh.contended:
         return [*calls, warm_total(fresh, cold or ObservationWindows(), total)]
-    cold = cold or ObservationWindows([(fresh.units, fresh.seconds)])
+    if cold is None or not cold_ratios(cold, PiecewiseLinear.of(total)).covers(fresh.units):
+        cold = ObservationWindows([(fresh.units, fresh.seconds)])
     return [*calls, fresh, warm_total(fresh, cold, total)]
 
 
@@ -123,5 +122,5 @@ def warm_total(fresh: Sample, cold: ObservationWindows, total: ObservationWindow
     cold, total : ObservationWindows
         Shares in fresh and in warm processes.
     """
-    ratio = cold_ratio(cold, PiecewiseLinear.of(total))
+    ratio = cold_ratios(cold, PiecewiseLinear.of(total)).ratio(fresh.units)
     return replace(fresh, curve="total", seconds=fresh.seconds / ratio)
