@@ -2,7 +2,9 @@
 
 Each case has models with another history: none, `models measure`, runs of the daemon, other sizes.
 Then `hetsched run` predicts and measures, in a fresh process each time. The figure is the relative
-error of the prediction from the third of these runs on.
+error of the prediction from the third of these runs on. Beside it stands the spread of the
+measured times, the error of their own median as prediction: about the least that is attainable on
+this machine.
 
     python -m benchmarks fresh_runs
 """
@@ -55,7 +57,10 @@ QUICK_CASES = (FreshCase("64x128x128", "none"), FreshCase("64x128x128", "daemon"
 
 
 def measure(quick: bool) -> Result:
-    columns = ("case", "history", "predicted, ms", "measured, ms", "error, median from run 3 on")
+    columns = (
+        "case", "history", "predicted, ms", "measured, ms", "error, median from run 3 on",
+        "spread of these runs",
+    )  # fmt: skip
     result = Result("fresh_runs", "Predictions of `hetsched run` in fresh processes", columns)
     for case in QUICK_CASES if quick else CASES:
         with tempfile.TemporaryDirectory(prefix="hs-") as folder:
@@ -64,10 +69,12 @@ def measure(quick: bool) -> Result:
                 runs = [one_run(case) for _ in range(4 if quick else RUNS)]
         add(result, case, runs)
     errors = [entry["error"] for entry in result.data]
+    spread = statistics.median(entry["spread"] for entry in result.data)
     result.bars = [
         Bar("prediction error from run 3 on, median of the cases", statistics.median(errors),
             0.10, at_least=False),
     ]  # fmt: skip
+    result.rows.append(("median", "", "", "", f"{statistics.median(errors):.3f}", f"{spread:.3f}"))
     return result
 
 
@@ -79,13 +86,21 @@ def one_run(case: FreshCase) -> tuple[float | None, float]:
 
 
 def add(result: Result, case: FreshCase, runs: Sequence[tuple[float | None, float]]) -> None:
-    error = judged_error(runs)
+    error, spread = judged_error(runs), judged_spread(runs)
     predicted = ["-" if p is None else milliseconds(p) for p, _ in runs]
     seconds = [milliseconds(measured) for _, measured in runs]
     name = f"{case.batch} {case.dtype}"
-    row = (name, case.history, " ".join(predicted), " ".join(seconds), f"{error:.3f}")
+    row = (
+        name,
+        case.history,
+        " ".join(predicted),
+        " ".join(seconds),
+        f"{error:.3f}",
+        f"{spread:.3f}",
+    )
     result.rows.append(row)
-    result.data.append({"case": name, "history": case.history, "runs": runs, "error": error})
+    entry = {"case": name, "history": case.history, "runs": runs, "error": error, "spread": spread}
+    result.data.append(entry)
     print(f"  {' | '.join(row)}", flush=True)
 
 
@@ -96,6 +111,13 @@ def judged_error(runs: Sequence[tuple[float | None, float]]) -> float:
         for predicted, measured in runs[JUDGED_FROM:]
     ]
     return statistics.median(errors)
+
+
+def judged_spread(runs: Sequence[tuple[float | None, float]]) -> float:
+    """Return the error that the median of the judged runs would have had as their prediction."""
+    seconds = [measured for _, measured in runs[JUDGED_FROM:]]
+    middle = statistics.median(seconds)
+    return statistics.median(abs(value / middle - 1) for value in seconds)
 
 
 def _after_nothing(case: FreshCase, folder: str) -> None:

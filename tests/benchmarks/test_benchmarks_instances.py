@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import fifth_job
-from benchmarks.fresh_runs import judged_error
+from benchmarks.fresh_runs import judged_error, judged_spread
 from benchmarks.instances import Instance, fastest, race, speed
 from benchmarks.quick import compared
 from benchmarks.warm_cases import selected
@@ -103,3 +103,9 @@ def test_the_fifth_job_is_compared_with_the_fiftieth_of_its_own_daemon() -> None
 def test_short_jobs_have_no_bar() -> None:
     short = {**first_jobs(0.004, 0.002), "seconds": [0.004] * 45 + [0.002] * 5}
     assert not fifth_job.as_result([{"case": "c", "runs": [short]}]).bars
+
+
+def test_the_spread_of_judged_runs_is_the_error_of_their_median() -> None:
+    runs = [(None, 9.0), (9.0, 9.0), (1.0, 1.0), (1.0, 1.0), (1.0, 1.1), (1.0, 2.0), (1.0, 0.9)]
+
+    assert judged_spread(runs) == pytest.approx(0.1)
