@@ -3,8 +3,9 @@
 python tests/mutations/runner.py LIST     such as `partition`, for mutations/partition.py
 
 Each mutation runs in a process forked from one that has imported pytest, but not hetsched, and
-tests by properties are left out: a few tenths of a second each. Mutations that survive, or
-no longer apply, are reported, one per line.
+tests by properties are left out: a few tenths of a second each. Every core tests its share of the
+mutations, on a copy of its own. Mutations that survive, or no longer apply, are reported, one per
+line.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import multiprocessing
 import os
 import shutil
 import signal
@@ -52,13 +54,24 @@ class Mutation:
 def complaints(mutations: Sequence[Mutation], package: Path = ROOT / "hetsched") -> list[str]:
     """What is wrong with `mutations`: one line for each that isn't found out by its tests."""
     with tempfile.TemporaryDirectory(prefix="hs-mutations-") as folder:
-        copy = Path(folder) / package.name
-        shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        cores = min(len(os.sched_getaffinity(0)), len(mutations))
+        copies = [Path(folder) / str(core) / package.name for core in range(cores)]
+        for copy in copies:
+            shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
         tests = sorted({test for mutation in mutations for test in mutation.tests})
-        if (code := _run(copy, tests)) != PASSED:
+        if (code := _run(copies[0], tests)) != PASSED:
             return [f"the tests exit with {code} without any mutation: {' '.join(tests)}"]
-        found = ((mutation, _complaint(mutation, copy)) for mutation in mutations)
-        return [f"{mutation}: {why}" for mutation, why in found if why]
+        reasons = [""] * len(mutations)
+        shares = [(mutations[core::cores], copy) for core, copy in enumerate(copies)]
+        with multiprocessing.get_context("fork").Pool(cores) as pool:
+            for core, share in enumerate(pool.starmap(_complaints, shares)):
+                reasons[core::cores] = share
+        reported = zip(mutations, reasons, strict=True)
+        return [f"{mutation}: {reason}" for mutation, reason in reported if reason]
+
+
+def _complaints(mutations: Sequence[Mutation], copy: Path) -> list[str]:
+    return [_complaint(mutation, copy) for mutation in mutations]
 
 
 def _complaint(mutation: Mutation, copy: Path) -> str:
