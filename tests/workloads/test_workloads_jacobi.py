@@ -9,6 +9,7 @@ import pytest
 from hetsched_workloads.jacobi import JacobiParams
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.linalg import block_diag
 from solver_cases import JACOBI, dominant, jacobi, splits
 
 from hetsched.errors import DataError, UsageError
@@ -129,6 +130,26 @@ def test_too_few_iterations_do_not_converge() -> None:
     assert JACOBI.must_converge(JacobiParams(30))
 
 
+@pytest.mark.parametrize("split", [(6,), (2, 4)])
+def test_the_result_is_the_x_with_the_least_residual(split: tuple[int, ...]) -> None:
+    """A part of the error is halved in each iteration, another one grows by 1.3."""
+    shrinking, growing = (np.array([[1, c], [c, 1]]) for c in (0.5, 1.3))
+    a, b = block_diag(shrinking, shrinking, growing), np.arange(1.0, 7.0)
+    x0 = np.linalg.solve(a, b) + np.array([1, 0, 0, 0, 1e-3, 0])
+
+    def residual(iterations: int) -> float:
+        result = jacobi(a, b, split, x0=x0, tolerance=1e-12, max_iterations=iterations)
+        assert (result.converged, result.iterations) == (False, iterations)
+        return float(np.linalg.norm(b - a @ result.outputs["x"]))
+
+    residuals = [residual(iterations) for iterations in range(1, 12)]
+
+    least = residuals.index(min(residuals))
+    assert 3 < least < 9
+    assert residuals[: least + 1] == sorted(residuals[: least + 1], reverse=True)
+    assert set(residuals[least:]) == {residuals[least]}
+
+
 def with_value(array: np.ndarray, place: Any, value: float) -> np.ndarray:
     changed = array.copy()
     changed[place] = value
@@ -225,4 +246,4 @@ def test_what_makes_no_sense_is_refused(
 def test_a_device_needs_memory_for_its_rows_and_the_whole_x() -> None:
     p = JacobiParams(100)
 
-    assert JACOBI.demand(p, "cpu").need([10]) == 8 * (10 * (100 + 1 + 1 + 2 + 2) + 100)
+    assert JACOBI.demand(p, "cpu").need([10]) == 8 * (10 * (100 + 1 + 1 + 2 + 2 + 2) + 100)

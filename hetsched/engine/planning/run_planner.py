@@ -162,9 +162,10 @@ class RunPlanner:
         return predicted_cold(
             plan,
             [
-                each.device
-                for each in plan.assignments
-                if each.device in self._cold_devices and kernels.is_first_run(self._job, each)
+                assigned.device
+                for assigned in plan.assignments
+                if assigned.device in self._cold_devices
+                and kernels.is_first_run(self._job, assigned)
             ],
         )
 
@@ -185,18 +186,19 @@ def may_be_cold(info: DeviceInfo) -> bool:
 def predicted_cold(plan: JobPlan, fresh: Collection[str]) -> JobPlan:
     """Return `plan` with the predictions that hold if the processes of `fresh` are fresh."""
     ratios = {
-        each.device: each.model.cold.ratio(each.plan.share)
-        for each in plan.assignments
-        if each.device in fresh and each.model is not None and each.plan.share > 0
+        assigned.device: assigned.model.cold.ratio(assigned.plan.share)
+        for assigned in plan.assignments
+        if assigned.device in fresh and assigned.model is not None and assigned.plan.share > 0
     }
     if all(ratio == 1.0 for ratio in ratios.values()) or plan.predicted_seconds is None:
         return plan
     seconds = {
-        each.device: each.predicted_seconds * ratios.get(each.device, 1.0)
-        for each in plan.assignments
-        if each.predicted_seconds is not None
+        assigned.device: assigned.predicted_seconds * ratios.get(assigned.device, 1.0)
+        for assigned in plan.assignments
+        if assigned.predicted_seconds is not None
     }
     assignments = tuple(
-        replace(each, predicted_seconds=seconds.get(each.device)) for each in plan.assignments
+        replace(assigned, predicted_seconds=seconds.get(assigned.device))
+        for assigned in plan.assignments
     )
     return replace(plan, assignments=assignments, predicted_seconds=max(seconds.values()))

@@ -6,6 +6,7 @@ strictly diagonally dominant, or, with a small enough omega, symmetric and posit
 (Saad, Iterative Methods for Sparse Linear Systems, 2nd ed., section 4.2).
 
 An iteration has two stages: `move` computes x on own rows, `residual` b - A x with all of x.
+The residual may rise again, so the result is the x with the least |b - A x|, the last or `best`.
 """
 
 from __future__ import annotations
@@ -105,27 +106,35 @@ class Jacobi(Iterative):
         return (
             StateArray("iterate", (), p.dtype),
             StateArray("residual", (), p.dtype),
+            StateArray("best", (), p.dtype),
             StateArray("gathered", (), p.dtype, has_two_buffers=False, is_whole=True),
         )
 
     def reductions(self, p: JacobiParams) -> Sequence[Reduction]:
-        return [sums(name, p.n, self.granule(p)) for name in ("bb", "rr", "steps", "xx")]
+        names = ("bb", "rr", "steps", "xx")
+        minimum = Reduction("least", combine="min")  # rr of `best`
+        return [*(sums(name, p.n, self.granule(p)) for name in names), minimum]
 
     def start(self, p: JacobiParams) -> Sequence[Stage]:
         vectors = ("b", "x0") if p.x0 else ("b",)
         return (
-            Stage("begin", ("A", *vectors), ("iterate", "gathered"), ("bb",)),
+            Stage("begin", ("A", *vectors), ("iterate", "best", "gathered"), ("bb", "least")),
             Stage("start", ("A", "b", "gathered"), ("residual",), ("rr",)),
         )
 
     def iteration(self, p: JacobiParams) -> Sequence[Stage]:
         return (
-            Stage("move", ("A", "iterate", "residual"), ("iterate", "gathered"), ("steps", "xx")),
+            Stage(
+                "move",
+                ("A", "iterate", "residual", "best"),
+                ("iterate", "best", "gathered"),
+                ("steps", "xx", "least"),
+            ),
             Stage("residual", ("A", "b", "gathered"), ("residual",), ("rr",)),
         )
 
     def finish(self, p: JacobiParams) -> Sequence[Stage]:
-        return (Stage("result", ("iterate",), ("x",)),)
+        return (Stage("result", ("iterate", "best"), ("x",)),)
 
     def max_iterations(self, p: JacobiParams) -> int:
         return p.max_iterations or 10_000

@@ -12,6 +12,7 @@ from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
 from hetsched_workloads.granule_sums import GranuleSums
 from hetsched_workloads.jacobi.declaration import Jacobi, JacobiParams
 from hetsched_workloads.row_cache import RowCache
+from hetsched_workloads.systems import sum_of
 
 
 def make(p: JacobiParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
@@ -50,7 +51,8 @@ class _JacobiKernels:
         a, b = inputs["A"], inputs["b"]
         _check_diagonal(self._xp, rows, a)
         start = inputs["x0"] if self._p.x0 else 0
-        outputs["iterate"][...] = start
+        outputs["iterate"][...] = outputs["best"][...] = start
+        partials["least"][...] = np.inf
         outputs["gathered"][...] = start
         squares = GranuleSums(self._xp, partials["bb"], self._granule)
         squares.add_dot(rows.first, b, b)
@@ -61,6 +63,7 @@ class _JacobiKernels:
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
         xp, new = self._xp, outputs["iterate"]
+        self._keep_best(inputs, outputs, values, partials)
         step = inputs["residual"] * self._weight(rows, inputs["A"])
         xp.add(inputs["iterate"], step, out=new)
         outputs["gathered"][...] = new
@@ -87,7 +90,16 @@ class _JacobiKernels:
     def result(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
-        outputs["x"][...] = inputs["iterate"]
+        is_last = sum_of(values.now, "rr") <= values.now["least"]
+        outputs["x"][...] = inputs["iterate" if is_last else "best"]
+
+    def _keep_best(
+        self, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        """Compare the present x with the best of those before it."""
+        squares, minimum = sum_of(values.now, "rr"), float(values.now["least"])
+        outputs["best"][...] = inputs["iterate" if squares < minimum else "best"]
+        partials["least"][...] = min(squares, minimum)
 
     def _weight(self, rows: Rows, a: Any) -> Any:
         omega = a.dtype.type(self._p.omega)

@@ -138,9 +138,9 @@ class _GpuKernels:
     def _farthest(
         self, rows: Rows, points: Any, labels: Any, centroids: np.ndarray, farthest: np.ndarray
     ) -> None:
-        there = cp.asarray(centroids)
+        on_gpu = cp.asarray(centroids)
         for part in self._blocks(rows.count):
-            squares = cp.asnumpy(self._squares(points[part], there, labels[part]))
+            squares = cp.asnumpy(self._squares(points[part], on_gpu, labels[part]))
             order = np.argsort(-squares, kind="stable")[: len(farthest)]
             candidates = np.empty((len(order), farthest.shape[1]))
             candidates[:, 0], candidates[:, 1] = squares[order], rows.first + part.start + order
@@ -151,10 +151,10 @@ class _GpuKernels:
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
         centroids = lloyd.next_centroids(self._p, values.now)
-        there, points, labels = cp.asarray(centroids), inputs["points"], outputs["labels"]
+        on_gpu, points, labels = cp.asarray(centroids), inputs["points"], outputs["labels"]
         inertia = 0.0
         for part, _ in self._labelled(points, centroids, labels):
-            inertia += float(self._squares(points[part], there, labels[part]).sum())
+            inertia += float(self._squares(points[part], on_gpu, labels[part]).sum())
         partials["inertia"][...] = inertia
 
     def result(
