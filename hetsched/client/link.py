@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,13 +13,12 @@ from hetsched.errors import ProtocolError, UsageError
 from hetsched.transport.codec import encode
 from hetsched.transport.large_messages import MAX_INLINE, unpack
 from hetsched.transport.messages import MAX_FRAME, Envelope, Request
-from hetsched.transport.sockets import receive_message
+from hetsched.transport.sockets import NOW, receive_message
 from hetsched.units import format_bytes
 
 RECONNECT_MS = 1000
 """Milliseconds until ZeroMQ tries again to connect: longer than the time in which a stopped daemon
 is noticed. Arbitrary."""
-_NOW = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)  # each operation on flags takes a call
 
 
 class Link:
@@ -87,7 +85,7 @@ class Link:
         if self.request_socket is None or len(payload) > MAX_INLINE:
             return False
         try:
-            self.request_socket.send(payload, _NOW)
+            self.request_socket.send(payload, NOW)
         except OSError:
             return False
         return True
@@ -102,7 +100,7 @@ class Link:
     def _received_directly(self) -> Iterator[bytes]:
         while self.request_socket is not None and not self.has_read_all:
             try:
-                payload, fds = receive_message(self.request_socket, MAX_INLINE, _NOW)
+                payload, fds = receive_message(self.request_socket, MAX_INLINE, NOW)
             except BlockingIOError:
                 return
             except (OSError, ProtocolError):

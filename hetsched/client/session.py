@@ -39,6 +39,7 @@ from hetsched.transport.messages import (
 )
 from hetsched.transport.process_owner import ProcessOwner, close_after_fork
 from hetsched.transport.sockets import (
+    NOW,
     close_all,
     connect,
     connect_failure,
@@ -195,7 +196,7 @@ class Session:
             except IndexError:  # another thread has sent it
                 return
             try:
-                self._socket.send(payload, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                self._socket.send(payload, NOW)
             except BlockingIOError:
                 self._unsent.appendleft(payload)
                 return

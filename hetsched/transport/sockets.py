@@ -23,6 +23,8 @@ MAX_FDS = 16
 
 _ANCILLARY = socket.CMSG_SPACE(MAX_FDS * array.array("i").itemsize)
 # As integers: each operation on members of an enumeration takes several calls.
+NOW = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+"""Flags of sending and receiving: without waiting, and without SIGPIPE."""
 _CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
 _TRUNCATED = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 

@@ -20,13 +20,12 @@ from hetsched.errors import ProtocolError
 from hetsched.transport.large_messages import MARKER, MAX_INLINE, in_memfd
 from hetsched.transport.loop import Loop
 from hetsched.transport.peers import Peer
-from hetsched.transport.sockets import close_all, receive_message
+from hetsched.transport.sockets import NOW, close_all, receive_message
 
 MAX_FRAMES_PER_TURN = 64
 """Requests of one client received before other handlers on the loop run. Arbitrary."""
 MAX_TURN_SECONDS = 0.01
 """The same in time: large requests take milliseconds each. Arbitrary."""
-_NOW = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)  # each operation on flags takes a call
 
 
 class RequestSockets:
@@ -71,7 +70,7 @@ class RequestSockets:
         connection = self._sockets[identity]
         try:
             if len(payload) <= MAX_INLINE:
-                connection.send(payload, _NOW)
+                connection.send(payload, NOW)
             else:
                 _send_large(connection, payload)
         except (BrokenPipeError, ConnectionResetError):
@@ -111,7 +110,7 @@ class RequestSockets:
             if connection is None:  # the last request has closed the session
                 return
             try:
-                frame, fds = receive_message(connection, MAX_INLINE, _NOW)
+                frame, fds = receive_message(connection, MAX_INLINE, NOW)
             except BlockingIOError:
                 return
             except ProtocolError:
@@ -133,6 +132,6 @@ def _send_large(connection: socket.socket, payload: bytes) -> None:
     """Send a message that may exceed the socket's buffer. Raises OSError."""
     fd = in_memfd(payload)
     try:
-        socket.send_fds(connection, [MARKER], [fd], _NOW)
+        socket.send_fds(connection, [MARKER], [fd], NOW)
     finally:
         close_all([fd])
