@@ -6,7 +6,9 @@ import functools
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import zmq
@@ -22,6 +24,7 @@ from hetsched.errors import ConfigError, DataError, to_record
 from hetsched.job import Done, Failed, JobReport
 from hetsched.transport.codec import encode
 from hetsched.transport.inspection.metric_records import Metric, counter, gauge
+from hetsched.transport.large_messages import MAX_INLINE
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import MAX_FRAME, Refused, Reply, State
 from hetsched.transport.peers import NOBODY, Peer, address_peer
@@ -44,6 +47,8 @@ MAX_FRAMES_PER_TURN = 64
 """Frames received before other handlers on the loop run. Arbitrary."""
 MAX_TURN_SECONDS = 0.01
 """The same in time: large requests take milliseconds each. Arbitrary."""
+MAX_HELD_REPLIES = 64
+"""Replies that wait for the end of the round: small ones, 4 MB at most. Arbitrary."""
 _MORE_FOLLOWS = int(zmq.NOBLOCK | zmq.SNDMORE)  # each operation on flags takes several calls
 
 
@@ -83,6 +88,8 @@ class Router:
         self._stalled: dict[bytes, float] = {}
         self.sockets = RequestSockets(loop, on_frame, on_overflow)
         self._disconnected_clients = 0
+        self._held: deque[tuple[bytes, bytes, bool]] = deque()
+        self._is_holding = False
 
     def bind(self, path: Path, listening: int | None = None) -> None:
         """Listen at `path` (0600), or on the descriptor `listening`, already bound to it.
@@ -124,13 +131,48 @@ class Router:
         self._loop.add_reader(self._socket, self._receive)
 
     def send(self, identity: bytes, reply: Reply, droppable: bool = False) -> None:
-        """Send now or, unless `droppable`, as soon as the client reads, if it still exists."""
-        is_waiting = identity in self._backlog
-        if droppable and (is_waiting or self._is_stalled(identity)):
+        """Send now or, unless `droppable`, as soon as the client reads, if it still exists.
+
+        Inside `holding`, and after a reply to the same client that was held: at the end of the
+        loop's round.
+        """
+        if droppable and (identity in self._backlog or self._is_stalled(identity)):
             self._dropped_events += 1
             return
         payload = encode_bounded(reply)
-        if not is_waiting and self._try_send(identity, payload):
+        if not (self._is_holding or any(held[0] == identity for held in self._held)):
+            self._deliver(identity, payload, droppable)
+            return
+        if not self._held:
+            self._loop.call_last(self._release)
+        self._held.append((identity, payload, droppable))
+        if len(payload) > MAX_INLINE or len(self._held) >= MAX_HELD_REPLIES:
+            self._release()
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Hold replies back until the loop's round ends, when devices have got their commands.
+
+        A reply wakes its client, on this thread's core if the others are busy; a job that starts
+        here would wait for that.
+        """
+        self._is_holding = True
+        try:
+            yield
+        finally:
+            self._is_holding = False
+
+    def _release(self) -> None:
+        """Send the replies held back; what is left after an error follows in the next round."""
+        try:
+            while self._held:
+                self._deliver(*self._held.popleft())
+        finally:
+            if self._held:
+                self._loop.call_last(self._release)
+
+    def _deliver(self, identity: bytes, payload: bytes, droppable: bool) -> None:
+        if identity not in self._backlog and self._try_send(identity, payload):
             return
         if droppable:
             self._dropped_events += 1
@@ -190,6 +232,7 @@ class Router:
     def close(self) -> None:
         """Close the socket, after a short wait for the last replies; remove it if it is ours."""
         self._loop.remove_reader(self._socket)
+        self._release()
         deadline = time.monotonic() + LAST_REPLIES_SECONDS
         while (unread := self._flush()) and time.monotonic() < deadline:
             time.sleep(RETRY_SECONDS[0])

@@ -331,7 +331,8 @@ class Server:
             self._execute(self._core.on_undecodable_request(identity, error))
             return
         try:
-            self._execute(self._core.on_request(identity, peer, envelope, time.monotonic()))
+            with self._router.holding():
+                self._execute(self._core.on_request(identity, peer, envelope, time.monotonic()))
         except Exception as error:
             log.exception("unexpected error in a request")
             self._router.send(identity, Reply(envelope.number, Refused(to_record(error))))

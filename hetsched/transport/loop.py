@@ -45,6 +45,7 @@ class Loop:
         self._readers: dict[Any, Callback] = {}
         self._timers = TimerQueue()
         self._calls: deque[tuple[float, Callback]] = deque()
+        self._last_calls: deque[tuple[float, Callback]] = deque()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         # Reentrant: the garbage collector may interrupt a call and make one for a freed array.
         self._wake_lock = threading.RLock()
@@ -84,6 +85,14 @@ class Loop:
         """Call `callback` after this round's events. Only on the loop's thread."""
         self._calls.append((time.monotonic(), callback))
 
+    def call_last(self, callback: Callback) -> None:
+        """Call `callback` at the end of this round, after the calls that are already due.
+
+        For what wakes others on this thread's core, and is less urgent than the round's work.
+        Only on the loop's thread.
+        """
+        self._last_calls.append((time.monotonic(), callback))
+
     def call_soon_threadsafe(self, callback: Callback) -> None:
         """Call `callback` on the loop's thread soon, from any thread. Ignored after `close`."""
         self._calls.append((time.monotonic(), callback))
@@ -122,13 +131,14 @@ class Loop:
             if callback is not None:
                 now = self._run_callback(callback, ready, now)
         now = self._run_timers(now)
-        for _ in range(len(self._calls)):
-            called_at, callback = self._calls.popleft()
-            now = self._run_callback(callback, called_at, now)
+        for calls in (self._calls, self._last_calls):
+            for _ in range(len(calls)):
+                called_at, callback = calls.popleft()
+                now = self._run_callback(callback, called_at, now)
 
     def _poll_timeout_ms(self, now: float) -> int:
         """Return milliseconds, rounded up: otherwise the loop would spin until a timer is due."""
-        if self._calls:
+        if self._calls or self._last_calls:
             return 0
         due = self._timers.next_due()
         if due is None:

@@ -28,6 +28,23 @@ def test_calls_come_in_order(loop: Loop) -> None:
     assert calls == [0, 1, 2, 3, 4]
 
 
+def test_last_calls_follow_all_others_of_their_round(loop: Loop) -> None:
+    calls: list[str] = []
+
+    def again() -> None:
+        calls.append("last")
+        loop.call_last(lambda: (calls.append("next round"), loop.stop()))  # type: ignore[func-returns-value]
+
+    def event() -> None:
+        loop.call_last(again)
+        loop.call_soon(lambda: calls.append("soon"))
+        calls.append("event")
+
+    loop.call_later(0.0, event)
+    loop.run()
+    assert calls == ["event", "soon", "last", "next round"]
+
+
 def test_timers_come_in_the_order_in_which_they_are_due(loop: Loop) -> None:
     calls: list[str] = []
     loop.call_later(0.002, lambda: (calls.append("late"), loop.stop()))  # type: ignore[func-returns-value]
