@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hetsched.models.curves.curve import SpeedFunction
 from hetsched.models.evidence.confidence import robust_median
 
 MIN_RATIO, MAX_RATIO = 0.8, 2.0
@@ -34,3 +35,12 @@ class ColdRatios:
         """Return the ratio for a share of `units`; 1 without comparable measurements."""
         comparable = [ratio for size, ratio in self.ratios if size * MAX_GROWTH >= units]
         return min(max(robust_median(comparable), MIN_RATIO), MAX_RATIO) if comparable else 1.0
+
+    def rebased(self, before: SpeedFunction, after: SpeedFunction) -> ColdRatios:
+        """Return the ratios of the same times to those of warm processes by another curve."""
+        return ColdRatios(
+            tuple(
+                (units, ratio * float(before.time(units)) / float(after.time(units)))
+                for units, ratio in self.ratios
+            )
+        )

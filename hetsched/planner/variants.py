@@ -316,7 +316,8 @@ def _pooled(models: Sequence[DeviceModel | None], cache: PlanCache) -> list[Devi
     totals = cache.pooled_curves.get_or_compute(curves, lambda: pooled_curves(curves))
     pooled = list(models)
     for (i, model), total in zip(learnt, totals, strict=True):
-        pooled[i] = replace(model, total=total)
+        cold = model.cold if total is model.total else model.cold.rebased(model.total, total)
+        pooled[i] = replace(model, total=total, cold=cold)
     return pooled
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hetsched.models import PiecewiseLinear
+from hetsched.models.cold_ratios import ColdRatios
 from hetsched.models.evidence.history import History
 from hetsched.models.evidence.samples import Sample
 
@@ -226,3 +228,9 @@ def test_fixed_costs_of_a_small_fresh_run_say_nothing_about_a_large_one() -> Non
     assert model is not None
     assert float(model.time(32)) == pytest.approx(38.4e-3, rel=0.02)
     assert model.cold.ratio(32) == pytest.approx(39 / 38.4, rel=0.02)
+
+
+def test_ratios_by_another_curve_describe_the_same_times() -> None:
+    own, pooled = PiecewiseLinear([(10, 1.0)]), PiecewiseLinear([(10, 1.25)])
+
+    assert ColdRatios(((10, 1.5),)).rebased(own, pooled).ratios == ((10, pytest.approx(1.2)),)

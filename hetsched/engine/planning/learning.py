@@ -33,7 +33,7 @@ from hetsched.models.evidence.samples import (
 )
 from hetsched.planner.device_sets.neighbours import co_runners_end, co_runners_in_run
 from hetsched.planner.host_overhead import may_share_core
-from hetsched.planner.races.evidence import variant_samples
+from hetsched.planner.races.evidence import variant_samples, with_fresh_race
 from hetsched.planner.records import JobPlan
 from hetsched.planner.tails import seconds_of_planned_share
 from hetsched.planner.variants import pooled_models
@@ -88,35 +88,41 @@ def _observations(run: FinishedRun, keys: RunKeys) -> list[tuple[ModelKey, Seque
     working = [each for each in run.runs.values() if each.chunks and not each.assignment.is_probe]
     ends = [(each.info, each.span[1]) for each in working]
     return [
-        (by_variant[variant], _with_cold(run, device, judged, overhead.get(device, 0.0)))
+        (by_variant[variant], _judged(samples, run.runs[device], is_contended=run.is_contended))
         for device, by_variant in keys.items()
         for until in (co_runners_end(run.runs[device].info, ends),)
-        for variant, samples in _samples(
-            run.runs[device], overhead.get(device, 0.0), until
+        for variant, samples in _with_cold(
+            run,
+            device,
+            _samples(run.runs[device], overhead.get(device, 0.0), until),
+            overhead.get(device, 0.0),
         ).items()
         if variant in by_variant
-        for judged in (_judged(samples, run.runs[device], is_contended=run.is_contended),)
     ]
 
 
 def _with_cold(
-    finished: FinishedRun, device: str, samples: Sequence[Sample], overhead: float
-) -> Sequence[Sample]:
+    finished: FinishedRun, device: str, samples: dict[str, list[Sample]], overhead: float
+) -> dict[str, list[Sample]]:
     """Return `samples`, with the time of the whole share if the device's process was fresh.
 
-    From the start of the run, as a fresh process may start later than others. Not after a race of
-    variants, and not if limited memory made it slower.
+    From the start of the run, as a fresh process may start later than others. Not if limited
+    memory made it slower.
     """
     run = finished.runs[device]
     candidate = run.assignment.candidate
     is_limited = candidate is not None and candidate.is_memory_limited
-    if device not in finished.fresh or run.assignment.rivals or is_limited:
+    if device not in finished.fresh or is_limited:
         return samples
-    planned = run.assignment.plan.share
     seconds = run.span[1] - run_start(finished.runs) - overhead
+    if run.assignment.rivals:
+        return with_fresh_race(run.assignment, run.chunks, seconds, samples)
+    planned = run.assignment.plan.share
     cold = fresh_samples(run.chunks, run.share, seconds, planned=planned)
-    is_contended = any(sample.contended for sample in samples)
-    return [*samples, *(as_contended(cold) if is_contended else cold)]
+    return {
+        variant: [*warm, *(as_contended(cold) if any(s.contended for s in warm) else cold)]
+        for variant, warm in samples.items()
+    }
 
 
 def _model_keys(

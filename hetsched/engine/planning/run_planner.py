@@ -22,6 +22,7 @@ from hetsched.engine.planning.run_backlog import (
     gathered_runs,
 )
 from hetsched.engine.planning.run_quality import run_quality
+from hetsched.planner.races.prediction import predicted_race
 from hetsched.planner.records import JobPlan
 
 MAX_DEFERRED = 2
@@ -160,7 +161,7 @@ class RunPlanner:
         """Return `plan`, which is for warm processes, as these processes will run it."""
         kernels = self._state.kernels
         return predicted_cold(
-            plan,
+            predicted_race(plan),
             [
                 assigned.device
                 for assigned in plan.assignments

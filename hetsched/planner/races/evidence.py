@@ -14,6 +14,7 @@ from hetsched.models.evidence.samples import (
     as_contended,
     contended_pace,
     is_contended,
+    is_time,
     run_samples,
 )
 from hetsched.planner.records import Assignment
@@ -42,6 +43,46 @@ def variant_samples(assignment: Assignment, chunks: Chunks) -> dict[str, list[Sa
             found = as_contended(found) if is_disturbed else found
             samples[variant] = [_of_share(s, pace, share) for s in found] + call_samples(own)
     return samples
+
+
+def with_fresh_race(
+    assignment: Assignment,
+    chunks: Chunks,
+    seconds: float,
+    samples: Mapping[str, list[Sample]],
+) -> dict[str, list[Sample]]:
+    """Return `samples`, with the time of the whole share by each variant in a fresh process.
+
+    The run took longer than its chunks by the paces of their variants: by the same ratio, the
+    share would have taken longer with each variant alone.
+
+    Parameters
+    ----------
+    seconds : float
+        Of the core in this run.
+    samples : mapping of variant to samples
+        As `variant_samples` returns them.
+    """
+    totals = {
+        variant: next((sample for sample in warm if sample.curve == "total"), None)
+        for variant, warm in samples.items()
+    }
+    expected = 0.0
+    for units, times in chunks:
+        total = totals.get(assignment.variants[times.kernel])
+        if total is None:
+            return dict(samples)
+        expected += units * total.seconds / total.units
+    return {
+        variant: [*warm, *_as_cold(totals[variant], seconds / expected)]
+        for variant, warm in samples.items()
+    }
+
+
+def _as_cold(total: Sample | None, ratio: float) -> list[Sample]:
+    if total is None or not is_time(total.seconds * ratio):
+        return []
+    return [replace(total, curve="cold", seconds=total.seconds * ratio)]
 
 
 def _of_share(sample: Sample, pace: float, share: int) -> Sample:

@@ -6,12 +6,14 @@ from itertools import pairwise
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.memory import MemoryDemand
+from hetsched.models import Constant, DeviceModel
 from hetsched.models.evidence.races import Race, RaceRecord
 from hetsched.models.evidence.samples import Sample
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.races.decision import RaceDecision, decide
-from hetsched.planner.races.evidence import race_of, variant_samples
+from hetsched.planner.races.evidence import race_of, variant_samples, with_fresh_race
 from hetsched.planner.races.order import race_order, race_part
+from hetsched.planner.races.prediction import predicted_race
 from hetsched.planner.records import Candidate, JobPlan
 from hetsched.simulate.variants import equal_cores
 
@@ -126,6 +128,46 @@ def test_a_run_yields_samples_of_each_variant_and_a_race() -> None:
     found = RaceRecord((race,)).compare("c", "a")
     assert found is not None
     assert round(found.ratio, 6) == 3.0
+
+
+def test_a_race_in_a_fresh_process_shows_how_much_slower_it_is_with_each_variant() -> None:
+    plan = race_plan()
+    machine = equal_cores(2, 48, VARIANTS, lambda variant, others: 1.0 + VARIANTS.index(variant))
+    chunks = machine.play(plan)["cpu0"]
+    computed = sum(times.end - times.start for _, times in chunks)
+    warm = variant_samples(plan.assignments[0], chunks)
+
+    samples = with_fresh_race(plan.assignments[0], chunks, 1.25 * computed, warm)
+
+    cold = {
+        v: [(s.units, s.seconds) for s in found if s.curve == "cold"]
+        for v, found in samples.items()
+    }
+    assert cold == {"a": [(24, 30.0)], "b": [(24, 60.0)], "c": [(24, 90.0)]}
+
+
+def test_a_race_takes_longer_than_its_best_variant_alone() -> None:
+    def models(slowness: float) -> dict[str, DeviceModel | None]:
+        paces = {"a": 1.0, "b": slowness}
+        known = {v: DeviceModel(Constant(1 / pace), Constant(1.0)) for v, pace in paces.items()}
+        return {**known, "c": None}
+
+    def seconds(slowness: float) -> float | None:
+        info = DeviceInfo(name="cpu0", kind="cpu", identity="x")
+        candidate = Candidate(info, DEMAND, models(slowness), dict.fromkeys(VARIANTS, 3))
+        plan = plan_job(48, [candidate])
+        assert plan.predicted_seconds == 48.0
+        assert sum(c.count for c in plan.assignments[0].chunks if c.kernel == 1) == 3
+        return predicted_race(plan).predicted_seconds
+
+    assert seconds(3.0) == 48.0 + 2.0 * 3
+    assert seconds(1.0) == 48.0
+
+
+def test_other_plans_keep_their_predictions() -> None:
+    plan = race_plan(2)
+
+    assert predicted_race(plan) is plan
 
 
 def test_interruptions_count_for_all_variants_alike() -> None:
