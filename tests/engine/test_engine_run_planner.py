@@ -174,7 +174,26 @@ def test_a_short_run_of_a_familiar_job_is_routine_if_it_went_as_predicted() -> N
     assert jobs.task.is_routine
 
     jobs.run(0.3, learn=False)
+    jobs.run(0.3, learn=False)
     assert not jobs.task.is_routine
+
+
+def test_a_single_disturbed_run_is_learnt_from_with_later_ones() -> None:
+    jobs = familiar_jobs(0.1)
+
+    for seconds in (0.3, 0.1, 0.3, 0.1):
+        jobs.run(seconds, learn=False)
+
+        assert jobs.task.is_routine
+
+
+def test_a_single_long_run_that_differs_is_learnt_from_before_the_next() -> None:
+    jobs = familiar_jobs(1.0)
+
+    jobs.run(3.0, learn=False)
+    jobs.run(3.0, learn=False)
+
+    assert jobs.thread.submitted == 2
 
 
 def test_a_difference_shorter_than_planning_is_none() -> None:
@@ -206,12 +225,13 @@ def test_a_steady_job_is_seldom_learnt_from_and_planned_anew(
     assert planned.count <= 8
 
 
-def test_a_change_of_speed_is_learnt_from_at_once() -> None:
+def test_a_change_of_speed_is_learnt_from_at_its_second_run() -> None:
     jobs, random = Jobs(), np.random.default_rng(0)
     for _ in range(60):
         jobs.run(0.1 * random.lognormal(0.0, 0.15))
     assert jobs.task.is_routine
 
+    jobs.run(0.2, learn=False)
     jobs.run(0.2, learn=False)
 
     assert not jobs.task.is_routine
@@ -250,6 +270,7 @@ def test_a_race_is_learnt_from_with_later_runs_if_the_kind_of_job_is_familiar(
 
 def test_after_news_a_familiar_job_waits_for_a_new_plan() -> None:
     jobs = familiar_jobs(0.1)
+    jobs.run(0.3, learn=False)
     jobs.run(0.3, learn=False)
 
     jobs.run(0.3, learn=False)

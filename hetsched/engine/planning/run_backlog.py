@@ -84,7 +84,11 @@ class RunBacklog:
         """Whether enough runs of this kind have been learnt from one by one."""
         return self._learnt.get(kind, 0) >= MIN_LEARNT
 
-    def is_usual(self, kind: JobKind, quality: RunQuality) -> bool:
-        """Record a run of a familiar kind; return whether earlier ones went about as well."""
+    def is_usual(self, kind: JobKind, quality: RunQuality, *, passes_single: bool) -> bool:
+        """Record a run of a familiar kind; return whether earlier ones went about as well.
+
+        `passes_single`: as of `UsualQuality.judge`.
+        """
         with self._lock:
-            return self._usual.setdefault(kind, UsualQuality()).judge(quality)
+            usual = self._usual.setdefault(kind, UsualQuality())
+            return usual.judge(quality, passes_single=passes_single)

@@ -100,12 +100,15 @@ class RunPlanner:
         backlog = self._state.backlog
         is_familiar = backlog.is_familiar(self._kind)
         waiting = backlog.add(self._kind, run)
-        gathered = gathered_runs(makespan(runs))
+        seconds = makespan(runs)
+        gathered = gathered_runs(seconds)
         is_recent = waiting <= (MAX_WAIT_FACTOR * gathered if is_familiar else MAX_DEFERRED)
         # After a run in fresh processes its prediction no longer holds.
         is_repeatable = is_recent and not is_contended and not run.fresh
-        has_time = self._offer_plan(plan, runs, is_familiar) if is_repeatable else False
-        is_short = is_familiar and makespan(runs) <= MAX_ROUTINE_SECONDS
+        is_short = is_familiar and seconds <= MAX_ROUTINE_SECONDS
+        has_time = is_repeatable and self._offer_plan(
+            plan, runs, is_familiar=is_familiar, is_short=is_short
+        )
 
         def learn_and_plan() -> None:
             unlearnt = backlog.take(self._kind)
@@ -123,14 +126,18 @@ class RunPlanner:
             may_write_late=is_short,
         )
 
-    def _offer_plan(self, plan: JobPlan, runs: Mapping[str, DeviceRun], is_familiar: bool) -> bool:
+    def _offer_plan(
+        self, plan: JobPlan, runs: Mapping[str, DeviceRun], *, is_familiar: bool, is_short: bool
+    ) -> bool:
         """Offer the next job a plan that serves until this run has been learnt from, if any does.
 
-        Returns whether this run has time to be learnt from: it went as usual, or was a race of
-        variants, and the plan before it serves as well.
+        Returns whether this run has time to be learnt from: it went as usual, was a single short
+        one that didn't, or a race of variants, and the plan before it serves as well.
         """
         repeated, quality = self._state.repeated_jobs, run_quality(plan, runs)
-        is_usual = is_familiar and self._state.backlog.is_usual(self._kind, quality)
+        is_usual = is_familiar and self._state.backlog.is_usual(
+            self._kind, quality, passes_single=is_short
+        )
         if is_usual or quality.is_good:
             repeated.repeat_plan(self._kind, plan)
             return True

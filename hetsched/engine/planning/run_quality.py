@@ -54,12 +54,18 @@ class UsualQuality:
 
     _error: UsualDeviation = field(default_factory=lambda: UsualDeviation(MAX_PREDICTION_ERROR))
     _spread: UsualDeviation = field(default_factory=lambda: UsualDeviation(MAX_SPREAD))
+    _was_usual: bool = True
 
-    def judge(self, quality: RunQuality) -> bool:
-        """Return whether a run went about as the last ones did, and count it as one of them."""
+    def judge(self, quality: RunQuality, *, passes_single: bool) -> bool:
+        """Return whether a run went about as the last ones did, and count it as one of them.
+
+        `passes_single`: so does a single one that differs. Other work disturbs runs now and then,
+        and if the machine has changed, the next run shows it.
+        """
         if quality.is_trial:
             return False
         is_usual = self._error.is_usual(quality.error) and self._spread.is_usual(quality.spread)
         self._error.add(quality.error)
         self._spread.add(quality.spread)
-        return is_usual
+        is_single, self._was_usual = self._was_usual, is_usual
+        return is_usual or (passes_single and is_single)
