@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
@@ -224,13 +224,13 @@ class Connection:
             del self._open_requests[number]
             handler.on_lost(TryAgain("the daemon accepts no more requests; try again later"))
 
-    def _replies(self) -> None:
-        link = self._link
-        if link is not None:
-            for frame in link.received():
-                self._reply(frame)
-            if link.has_read_all:
-                self._loop.remove_reader(link.request_fd)
+    def _read(self, link: Link, frames: Iterator[bytes]) -> None:
+        for frame in frames:
+            self._reply(frame)
+            if not self._open_requests:  # to look for more would delay the thread just woken
+                return
+        if link.has_read_all:
+            self._loop.remove_reader(link.request_fd)
 
     def _reply(self, frame: bytes) -> None:
         try:
@@ -239,17 +239,17 @@ class Connection:
             self._end(error)
             return
         _, handler = self._open_requests.get(reply.number, (None, None))
-        if handler is None or self._is_for_earlier_daemon(reply.answer):
+        if isinstance(reply.answer, Refused) and self._is_for_earlier_daemon(reply.answer):
             return
-        if handler.on_answer(reply.answer):
+        if handler is not None and handler.on_answer(reply.answer):
             self._open_requests.pop(reply.number, None)
 
-    def _is_for_earlier_daemon(self, answer: Answer) -> bool:
+    def _is_for_earlier_daemon(self, refusal: Refused) -> bool:
         """Return whether ZeroMQ has taken a request for a stopped daemon to the next one.
 
         That one refuses it, since the token is valid only as long as its session.
         """
-        if not isinstance(answer, Refused) or answer.error.code != NotPermitted.code:
+        if refusal.error.code != NotPermitted.code:
             return False
         session = None if self._link is None else self._link.session
         if session is not None:
@@ -271,9 +271,9 @@ class Connection:
 
     def _attach(self, link: Link) -> None:
         self._link = link
-        self._loop.add_reader(link.socket, self._replies)
+        self._loop.add_reader(link.socket, lambda: self._read(link, link.zmq_replies()))
         if link.request_fd >= 0:
-            self._loop.add_reader(link.request_fd, self._replies)
+            self._loop.add_reader(link.request_fd, lambda: self._read(link, link.direct_replies()))
         self._loop.add_reader(link.session.fileno(), self._on_session_readable)
 
     def _detach(self, link: Link) -> None:

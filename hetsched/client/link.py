@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,14 +89,17 @@ class Link:
             return False
         return True
 
-    def received(self) -> Iterator[bytes]:
-        """Yield the replies that have arrived."""
-        yield from self._received_directly()
-        with contextlib.suppress(zmq.Again):
-            while True:
-                yield self.socket.recv(zmq.NOBLOCK)
+    def zmq_replies(self) -> Iterator[bytes]:
+        """Yield the replies that have arrived through ZeroMQ."""
+        while True:
+            try:
+                frame = self.socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            yield frame
 
-    def _received_directly(self) -> Iterator[bytes]:
+    def direct_replies(self) -> Iterator[bytes]:
+        """Yield the replies that have arrived past ZeroMQ."""
         while self.request_socket is not None and not self.has_read_all:
             try:
                 payload, fds = receive_message(self.request_socket, MAX_INLINE, NOW)

@@ -13,7 +13,6 @@ import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from hetsched.errors import ConfigError, ProtocolError
 from hetsched.paths import MAX_SOCKET_PATH
@@ -56,25 +55,21 @@ def receive_message(sock: socket.socket, limit: int, flags: int = 0) -> tuple[by
     OSError
         BlockingIOError when there is no message on a non-blocking socket.
     """
+    flags |= _CLOSE_ON_EXEC
     try:
-        payload, ancillary, status, _ = _receive(sock, limit, flags)
-    except ConnectionResetError:
-        return b"", []
-    fds = _descriptors(ancillary)
+        payload, ancillary, status, _ = sock.recvmsg(limit, _ANCILLARY, flags)
+    except ConnectionResetError:  # the peer closed with messages unread: reported once, first
+        try:
+            payload, ancillary, status, _ = sock.recvmsg(limit, _ANCILLARY, flags)
+        except ConnectionResetError:
+            return b"", []
+    fds = _descriptors(ancillary) if ancillary else []
     if status & _TRUNCATED:
         close_all(fds)
         raise ProtocolError(
             f"a message over {limit} bytes or {MAX_FDS} descriptors; it was truncated"
         )
     return payload, fds
-
-
-def _receive(sock: socket.socket, limit: int, flags: int) -> tuple[bytes, list[Any], int, Any]:
-    """Receive a message; that the peer closed with messages unread is reported once, before it."""
-    try:
-        return sock.recvmsg(limit, _ANCILLARY, _CLOSE_ON_EXEC | flags)
-    except ConnectionResetError:
-        return sock.recvmsg(limit, _ANCILLARY, _CLOSE_ON_EXEC | flags)
 
 
 def close_all(fds: Sequence[int]) -> None:
