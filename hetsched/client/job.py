@@ -204,7 +204,7 @@ class Job(Future[Any]):
 
     def advance(self, state: JobState) -> None:
         """Deliver a new state. States after the last one are ignored."""
-        if self.done():
+        if ended(self._last_state):
             return
         with self._delivery_lock:
             self._last_state = state
@@ -229,7 +229,7 @@ class Job(Future[Any]):
 
     def _check_process(self) -> None:
         """Raise UsageError in a forked child, where the result would never come."""
-        if not self.done():
+        if self._owner.is_forked and not self.done():
             self._owner.check()
 
     def _conclude(self, state: JobState) -> None:
@@ -277,7 +277,7 @@ class Job(Future[Any]):
             return None
 
     def _keep_history(self, value: Any) -> None:
-        if isinstance(value, IterativeResult):
+        if type(value) is IterativeResult:  # isinstance takes a Python call here: it is a Mapping
             value.keep_history(functools.partial(self._request_history, self.id))
 
     def _timeout_error(self, timeout: float | None) -> HetschedError:

@@ -16,8 +16,11 @@ class ArrayRenewal:
 
     def __init__(self, memory: SharedMemory, spec: JobSpec) -> None:
         self._memory = memory
-        segments = {ref.segment: memory.segment(ref.segment) for ref in arena_refs(spec)}
-        self._segments = {ident: s for ident, s in segments.items() if s is not None}
+        self._segments: dict[int, MappedSegment] = {}
+        for ref in arena_refs(spec):
+            segment = memory.segment(ref.segment)
+            if segment is not None:
+                self._segments[ref.segment] = segment
         self._users: list[tuple[MappedSegment, int]] = []
         self.is_complete = True
         """All segments could be passed on."""

@@ -83,7 +83,8 @@ class Session:
         self._live_arrays: set[int] = set()
         self._array_keys = itertools.count()
         self._is_closing = False
-        self._is_lost = False
+        self.is_lost = False
+        """Whether the daemon has closed its end."""
         self._has_open_request = False
         self.on_discard: Callable[[int], None] = lambda segment: None
         self.request_socket: socket.socket | None = None
@@ -100,11 +101,6 @@ class Session:
 
     def fileno(self) -> int:
         return self._socket.fileno()
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the daemon has closed its end."""
-        return self._is_lost
 
     def lost_error(self) -> HetschedError:
         """Return the error to raise once the daemon has closed its end."""
@@ -142,7 +138,7 @@ class Session:
     def receive_pending(self) -> None:
         """Handle the daemon's notifications; set `is_lost` at the end of file."""
         with self._lock:
-            while not self._is_lost and self._readable(0):
+            while not self.is_lost and self._readable(0):
                 answer, _ = self._receive()
                 if answer is not None:
                     self._is_notification(answer)
@@ -185,7 +181,7 @@ class Session:
     def close(self) -> None:
         """Close once no array needs the session any more. Idempotent."""
         self._is_closing = True
-        if self._is_lost or not self._live_arrays:
+        if self.is_lost or not self._live_arrays:
             self._socket.close()
 
     def _flush(self) -> None:
@@ -206,7 +202,7 @@ class Session:
     def _check_usable(self) -> None:
         if self._is_closing:
             raise UsageError("this client is closed; create another one")
-        if self._is_lost:
+        if self.is_lost:
             raise self.lost_error()
         if (
             self._has_open_request
@@ -233,8 +229,8 @@ class Session:
         try:
             send_message(self._socket, encode(message), attached)
         except OSError:  # the daemon may have refused the session before it closed it
-            self._is_lost = not self._readable(0)
-        while not self._is_lost:
+            self.is_lost = not self._readable(0)
+        while not self.is_lost:
             if not self._readable(self._timeout):
                 raise TryAgain(
                     f"the daemon ({self._path.parent}) hasn't answered for {self._timeout:g} s"
@@ -260,7 +256,7 @@ class Session:
         except OSError:
             payload, fds = b"", []
         if not payload:
-            self._is_lost = True
+            self.is_lost = True
             return None, fds
         return _decode(payload), fds
 

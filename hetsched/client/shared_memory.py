@@ -110,7 +110,11 @@ class SharedMemory:
         One that an earlier daemon gave is passed on, and gets another number.
         """
         present = self._present
-        if present is not None and not present.is_lost and self.segment(segment.id) is segment:
+        if (
+            present is not None
+            and not present.is_lost
+            and self._segments.get(segment.id) is segment
+        ):
             return True
         if not isinstance(segment, MappedSegment) or segment.fd < 0:
             return False

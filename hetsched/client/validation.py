@@ -29,16 +29,14 @@ MAX_ITEM_BYTES = 32
 
 def integer(name: str, value: Any, minimum: int, maximum: int = NUMBER_LIMIT - 1) -> int:
     """Return `value` as an int from `minimum` to `maximum`; a bool isn't accepted."""
-    limits = f"an integer from {minimum} to {_power(maximum)}"
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = None
-    if number is None:
-        raise UsageError(f"{name}: {quoted(value)} should be {limits}")
-    if not minimum <= number <= maximum:
-        raise UsageError(f"{name}: {quoted(number)} should be {limits}")
-    return number
+    if number is not None and minimum <= number <= maximum:
+        return number
+    given = quoted(value if number is None else number)
+    raise UsageError(f"{name}: {given} should be an integer from {minimum} to {_power(maximum)}")
 
 
 def boolean(name: str, value: Any) -> bool:
@@ -51,13 +49,15 @@ def boolean(name: str, value: Any) -> bool:
 
 def text(name: str, value: Any, expected: str) -> str:
     """Return `value`, a str that UTF-8 can encode; `expected` describes it in the error."""
-    if isinstance(value, str) and _encodes(value):
+    if isinstance(value, str) and (value.isascii() or _encodes(value)):
         return str(value)
     raise UsageError(f"{name}: {quoted(value)} should be {expected}")
 
 
 def devices(value: Any) -> tuple[str, ...]:
     """Return the names in "cpu,gpu0", or in a sequence."""
+    if isinstance(value, tuple) and not value:
+        return ()
     expected = 'a str like "cpu,gpu0", or a sequence of names'
     if isinstance(value, str):
         return tuple(text("devices", value, expected).split(","))

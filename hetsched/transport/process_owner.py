@@ -36,7 +36,7 @@ class ProcessOwner:
 
     def check(self) -> None:
         """Raise UsageError in a child."""
-        if self.is_forked:
+        if os.getpid() != self._pid:
             raise UsageError(
                 f"this client belongs to process {self._pid}, of which this one (pid"
                 f" {os.getpid()}) is a fork; create another client here"
