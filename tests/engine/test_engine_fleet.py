@@ -158,6 +158,56 @@ def test_the_end_of_the_fleet_does_not_wait_for_a_process_that_never_ends(
     assert f"pid {manual.pid}, doesn't end" in caplog.text
 
 
+def test_a_process_that_starts_ahead_keeps_nobody_waiting() -> None:
+    manual = ManualFleet()
+    fleet, called = manual.fleet, list[str]()
+    lazy = msgspec.structs.replace(spec_of("team0"), lazy=True)
+    fleet.update(Probe((SPEC, lazy), {}))
+    manual.hello()
+
+    fleet.start_ahead(["team0"])
+    fleet.start_ahead(["cpu0", "team0"])
+    fleet.when_settled(["cpu0", "team0"], lambda: called.append("settled"))
+    fleet.ensure_started(["cpu0"], lambda: called.append("started"))
+
+    assert called == ["settled", "started"]
+    assert fleet.starting_ahead() == fleet.unstarted() == {"team0"}
+    fleet.ensure_started(["team0"], lambda: called.append("team0 started"))
+    assert len(called) == 2, "this one waits"
+    socket, read = list(manual.loop.readers.items())[-2]
+    select.select([socket], [], [], 60)
+    read()
+    assert called[-1] == "team0 started"
+    assert not fleet.starting_ahead() | fleet.unstarted()
+    fleet.kill()
+    fleet.close()
+
+
+def test_a_process_that_dies_while_it_starts_ahead_is_started_once() -> None:
+    manual = ManualFleet()
+    lazy = msgspec.structs.replace(spec_of("team0"), lazy=True)
+    manual.fleet.update(Probe((SPEC, lazy), {}))
+    manual.hello()
+    manual.fleet.start_ahead(["team0"])
+    first = manual.fleet.pids()["team0"]
+    pidfd, died = list(manual.loop.readers.items())[-1]
+
+    os.kill(first, signal.SIGKILL)
+    select.select([pidfd], [], [], 60)
+    died()  # its last lines may still be read
+    while "team0" in manual.fleet.pids() and manual.fleet.pids()["team0"] == first:
+        manual.loop.run_last()
+    restart = manual.loop.delayed.pop()
+    manual.fleet.start_ahead(["team0"])
+    second = manual.fleet.pids()["team0"]
+    restart()
+
+    assert manual.fleet.pids()["team0"] == second != first
+    assert manual.calls == ["ready"], "no job has lost it"
+    manual.fleet.kill()
+    manual.fleet.close()
+
+
 def spec_of(device: str) -> ProcessSpec:
     info = DeviceInfo(name=device, kind="cpu", identity="test")
     return msgspec.structs.replace(SPEC, devices=(info,))

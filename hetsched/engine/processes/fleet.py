@@ -1,7 +1,4 @@
-"""The device processes of one engine: starting, monitoring, restarting; their devices by name.
-
-It is independent of jobs: events go to a listener.
-"""
+"""The device processes of one engine: starting, monitoring, restarting; a listener gets events."""
 
 from __future__ import annotations
 
@@ -21,11 +18,7 @@ from hetsched.engine.processes.fleet_listener import FleetListener
 from hetsched.engine.processes.hosted_process import MAX_FAILED_STARTS, HostedProcess, spec_names
 from hetsched.engine.processes.memory_readings import MemoryReadings, steady_memory
 from hetsched.engine.processes.process_watch import ProcessWatch
-from hetsched.engine.processes.start_waits import (
-    StartWaits,
-    have_started_or_failed,
-    is_settled,
-)
+from hetsched.engine.processes.start_waits import StartWaits, have_started_or_failed, is_settled
 from hetsched.transport.device_messages import (
     CommandFailed,
     DeviceCommand,
@@ -39,12 +32,11 @@ from hetsched.transport.loop import Loop
 log = logging.getLogger(__name__)
 
 RESTART_SECONDS = 0.05
-"""Delay between a death before Hello and the next start, to avoid a busy loop of failing
-processes."""
+"""Delay between a death before Hello and the next start, which may fail again."""
 STDERR_SECONDS = 0.01
 STDERR_RETRIES = 10
-"""Times that STDERR_SECONDS pass at most until a dead process's last lines are read: one that it
-has started may keep its stderr open."""
+"""How often they pass before a dead process's last lines count as read: one that it has started
+may keep its stderr open."""
 RETRY_SECONDS = 1.0
 """Delay after the operating system refused to start a process."""
 
@@ -76,7 +68,10 @@ class Fleet:
 
     def start(self) -> None:
         """Start all processes except on-demand ones."""
-        for host in self._hosts:
+        self._start_needed(self._hosts)
+
+    def _start_needed(self, hosts: Iterable[HostedProcess]) -> None:
+        for host in hosts:
             if not host.on_demand:
                 self._spawn(host)
 
@@ -85,10 +80,7 @@ class Fleet:
         known = self._host_of.keys()
         new = [spec for spec in probe.processes if known.isdisjoint(spec_names(spec))]
         self._devices.on_probed(probe.absent)
-        for spec in new:
-            host = self._add(spec)
-            if not host.on_demand:
-                self._spawn(host)
+        self._start_needed([self._add(spec) for spec in new])
         return tuple(name for spec in new for name in spec_names(spec))
 
     def retry_abandoned(self) -> None:
@@ -125,6 +117,10 @@ class Fleet:
         """Return the devices whose on-demand process hasn't been needed so far."""
         return {name for name, (host, _) in self._host_of.items() if host.on_demand}
 
+    def starting_ahead(self) -> set[str]:
+        """Return the unstarted devices whose process is starting, though no job waits for it."""
+        return {name for name in self.unstarted() if self._host_of[name][0].process is not None}
+
     def starting(self, devices: Iterable[str]) -> frozenset[str]:
         """Return those of `devices` that aren't ready yet, or not again."""
         return frozenset(name for name in devices if self._host_of[name][0].is_starting)
@@ -140,13 +136,17 @@ class Fleet:
         They are ready then, or have failed to start.
         """
         unstarted = [name for name in devices if self._host_of[name][0].on_demand]
+        self.start_ahead(unstarted)
         for name in unstarted:
-            host, _ = self._host_of[name]
-            if host.on_demand:
-                host.on_demand = False
-                self._spawn(host)
+            self._host_of[name][0].on_demand = False
         hosts = [self._host_of[name][0] for name in unstarted]
         self._waits.call_when(lambda: have_started_or_failed(hosts), callback)
+
+    def start_ahead(self, devices: Iterable[str]) -> None:
+        """Start the processes of `devices`, which count as unstarted until they are ready."""
+        for host in [self._host_of[name][0] for name in devices]:
+            if host.on_demand and host.process is None and not host.is_unusable:
+                self._spawn(host)
 
     def when_settled(
         self, devices: Iterable[str], callback: Callable[[], None], *, with_restarts: bool = False
@@ -240,7 +240,7 @@ class Fleet:
         }
 
     def _spawn(self, host: HostedProcess) -> None:
-        if self._closing or self._killed:
+        if self._closing or self._killed or host.process is not None:
             return
         try:
             process = DeviceProcess(host.spec)
@@ -297,6 +297,7 @@ class Fleet:
         if host.kill_reason:
             return
         host.is_ready = host.was_ready = True
+        host.on_demand = False
         host.threads = hello.threads
         if host.watch is not None:
             host.watch.on_hello()

@@ -33,12 +33,13 @@ MIN_UNITS_PER_CORE = 4
 """With fewer units per core, cores idle at the end. Arbitrary."""
 LARGE_UNIT_SECONDS = 0.020
 """Time of a unit on one core at which a team may pay for any number of units."""
-MIN_JOB_SECONDS = 0.005
-"""Shorter jobs don't benefit from more threads. Arbitrary."""
+MIN_JOB_SECONDS = 0.0005
+"""Shorter jobs don't benefit from more threads, which meet several times in a unit. Arbitrary."""
 MAX_TRIAL_TIME_RATIO = 1.25
 """Ratio of a team's time to its cores' at other loads above which it isn't tried. Arbitrary."""
 START_SECONDS = 0.5
-"""Start-up time of a team's process: a little more than measured."""
+"""Start-up time of a team's process: a little more than measured. It keeps one core busy, while
+jobs go on."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ def _option(
     variants = candidate_variants(team, candidates, load)
     variant = best_variant(team, variants, load)
     plan = plan_with(variant)
-    start_seconds = START_SECONDS / max(runs, 1) if team.needs_start else 0.0
+    start_seconds = START_SECONDS / team.info.threads / max(runs, 1) if team.needs_start else 0.0
     untried = _variant_on_trial(team, variants, variant, plan, single.predicted_seconds)
     if untried is None:
         return replace(option, plan=plan, start_seconds=start_seconds)
