@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -44,8 +45,11 @@ PEERS = ("pyfftw_peer", "dfti_peer", "mkl_fft_peer", "ducc_peer", "scipy_peer")
 MKL = ("dfti_peer", "mkl_fft_peer")
 PACKAGES = ("pyfftw", "mkl_fft", "ducc", "scipy")
 OURS = "hetsched"
-FIRST_WARM_UP, WARM_UP = 30, 8
-"""Warm-up jobs of the first instance, whose models the others find, and of these."""
+FIRST_WARM_UP, WARM_UP, SHORT_WARM_UP = 30, 8, 400
+"""Warm-up jobs of the first instance, whose models the others find, of these, and of any instance
+of a short job: by then a core team that pays has been started."""
+SHORT_ELEMENTS = 4_000_000
+"""Of a short job, at most."""
 SECONDS = 1.5
 MIN_ROUNDS, MAX_ROUNDS = 5, 25
 """Repetitions of an instance: as many as take `SECONDS`, within these limits."""
@@ -134,12 +138,13 @@ def _our_instance(
     case: Case, settings: dict[str, Any], state: str, *, plain: bool
 ) -> Instance | None:
     is_first = not Path(state, "state").exists()
+    is_short = math.prod(case.shape) <= SHORT_ELEMENTS
     request = {
         **settings,
         "state": state,
         "environment": str(PLAIN.absolute()) if plain else None,
-        "warm_up": FIRST_WARM_UP if is_first else WARM_UP,
-        "rounds": MAX_ROUNDS if case.shape[0] * case.shape[1] * case.shape[2] < 4e6 else 9,
+        "warm_up": SHORT_WARM_UP if is_short else FIRST_WARM_UP if is_first else WARM_UP,
+        "rounds": MAX_ROUNDS if is_short else 9,
     }
     command = [sys.executable, "-m", "benchmarks.warm_instance", json.dumps(request)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
