@@ -17,6 +17,7 @@ from hetsched.planner.device_sets.teams import (
     plan_fixed_shares,
     plan_with_device_sets,
 )
+from hetsched.planner.rebalancing.rebalancer import Rebalancer
 from hetsched.planner.records import Candidate, JobPlan
 from hetsched.planner.variants import MIN_TRUSTED_RUNS
 from hetsched.plans import MemoryDemand
@@ -160,6 +161,14 @@ def test_a_team_is_started_once_as_many_further_jobs_would_repay_it() -> None:
     assert who(plan(1, [*single, asleep], runs=repaying_jobs)) == {"team0": 1}
     assert who(plan(1, [*single, unknown], runs=repaying_jobs // 2)) == {"cpu0": 1}
     assert who(plan(1, [*single, unknown], runs=2 * repaying_jobs)) == {"team0": 1}
+
+
+def test_jobs_before_the_rebalancer_count_as_jobs_that_repay_a_start() -> None:
+    candidates = [*cores(2, fft=0.09), replace(team(2, fft=0.04), needs_start=True)]
+    names = [candidate.info.name for candidate in candidates]
+
+    assert who(Rebalancer(1, names).replan(candidates)) == {"cpu0": 1}
+    assert who(Rebalancer(1, names).replan(candidates, past_jobs=100)) == {"team0": 1}
 
 
 def test_a_team_that_saves_more_than_its_start_is_started_at_once() -> None:

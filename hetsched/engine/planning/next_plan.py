@@ -54,7 +54,9 @@ def next_plan(
     rebalancer = state.repeated_jobs.rebalancer(kind, job.load)
     if rebalancer.needs_candidates:
         plan = rebalancer.replan(
-            find_candidates(job, infos, state, memory_limit, unstarted), state.machine()
+            find_candidates(job, infos, state, memory_limit, unstarted),
+            state.machine(),
+            state.backlog.learnt(kind),
         )
     else:
         plan = rebalancer.repeat()

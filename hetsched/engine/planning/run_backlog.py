@@ -82,7 +82,11 @@ class RunBacklog:
 
     def is_familiar(self, kind: JobKind) -> bool:
         """Whether enough runs of this kind have been learnt from one by one."""
-        return self._learnt.get(kind, 0) >= MIN_LEARNT
+        return self.learnt(kind) >= MIN_LEARNT
+
+    def learnt(self, kind: JobKind) -> int:
+        """Count the runs of this kind that have been learnt from."""
+        return self._learnt.get(kind, 0)
 
     def is_usual(self, kind: JobKind, quality: RunQuality, *, passes_single: bool) -> bool:
         """Record a run of a familiar kind; return whether earlier ones went about as well.

@@ -125,7 +125,10 @@ class Rebalancer:
         return self._record_issued(self._plan, self._plan)
 
     def replan(
-        self, candidates: Sequence[Candidate], machine: Sequence[DeviceInfo] = ()
+        self,
+        candidates: Sequence[Candidate],
+        machine: Sequence[DeviceInfo] = (),
+        past_jobs: int = 0,
     ) -> JobPlan:
         """Make the plan of the next run from the current models.
 
@@ -135,6 +138,8 @@ class Rebalancer:
             With their current models.
         machine : sequence of DeviceInfo
             All devices of the machine; those of the candidates are added.
+        past_jobs : int
+            Of this kind, if known: those before this rebalancer, and repetitions, included.
 
         Raises
         ------
@@ -147,7 +152,7 @@ class Rebalancer:
             self._load,
             candidates,
             self._working,
-            self._runs,
+            max(self._runs, past_jobs),
             state=self._sets,
             machine=machine,
             cache=self._cache,
