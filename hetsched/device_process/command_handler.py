@@ -50,6 +50,7 @@ from hetsched.transport.device_messages import (
 )
 from hetsched.transport.iterations.messages import Iterate
 from hetsched.workload import BaseWorkload, Iterative, Workload, find
+from hetsched.workload.conversion import decode_params
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class CommandHandler:
         self._upkeep.on_busy()
         self._current.drop()
         workload = self._workload(command.workload)
-        params = msgspec.json.decode(command.params, type=workload.Params)
+        params = decode_params(workload, command.params)
         specs = workload.arrays(params)
         names = {spec.name for spec in specs} if isinstance(workload, Iterative) else None
         stored = [array for array in command.arrays if names is None or array.array in names]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
@@ -22,6 +24,8 @@ TYPE_NAMES = {
 }
 """Types of parameters, as error messages call them."""
 
+_first_use = threading.Lock()
+
 
 def convert(workload: BaseWorkload, values: Mapping[str, Any]) -> Any:
     """Convert `values` to `workload.Params`.
@@ -36,10 +40,28 @@ def convert(workload: BaseWorkload, values: Mapping[str, Any]) -> Any:
         if key not in fields:
             hint = closest_hint(key, fields)
             raise UsageError(f"{workload.name} has no parameter {quoted(key)}{hint}")
+    _describe(workload.Params)
     try:
         return msgspec.convert(dict(values), workload.Params, strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(_conversion_error(workload, values, str(error))) from None
+
+
+def decode_params(workload: BaseWorkload, encoded: bytes) -> Any:
+    """Return the `workload.Params` that are `encoded` as JSON. Raises msgspec.MsgspecError."""
+    _describe(workload.Params)
+    return msgspec.json.decode(encoded, type=workload.Params)
+
+
+@functools.lru_cache(maxsize=256)  # clients choose the workloads
+def _describe(params: type[msgspec.Struct]) -> None:
+    """Let msgspec describe `params` to itself, on one thread.
+
+    It does so at a type's first use, and publishes the description before it is complete: a second
+    thread that converts meanwhile reads null pointers.
+    """
+    with _first_use:
+        msgspec.json.Decoder(params)
 
 
 def _conversion_error(workload: BaseWorkload, values: Mapping[str, Any], text: str) -> str:

@@ -87,7 +87,7 @@ def test_a_job_continues_without_its_client(tmp_path: Path, number: int) -> None
             notified.until("FDSTOREREMOVE=1")
         finally:
             second.terminate()
-            assert second.wait(WAIT) == 0
+            assert second.wait(WAIT) == 0, (tmp_path / "log").read_text()
             for fd in notified.stored.values():
                 os.close(fd)
 

@@ -83,6 +83,10 @@ class _Schema(msgspec.Struct):
     schema: str = ""
 
 
+_decode_schema = msgspec.json.Decoder(_Schema).decode
+_decode_record = msgspec.json.Decoder(CheckpointRecord).decode
+
+
 def data_digest(array: np.ndarray) -> str:
     """Return the `InputIdentity.source` of data in memory. About 1 GB/s, without the GIL."""
     raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -123,9 +127,9 @@ def encode(record: CheckpointRecord) -> bytes:
 def decode(path: str, raw: bytes) -> CheckpointRecord:
     """Return the record. Raises DataError: invalid, or of another format's version."""
     try:
-        schema = msgspec.json.decode(raw, type=_Schema).schema
+        schema = _decode_schema(raw).schema
         if schema == SCHEMA:
-            return msgspec.json.decode(raw, type=CheckpointRecord)
+            return _decode_record(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: damaged checkpoint: its record is invalid ({error})") from None
     raise DataError(

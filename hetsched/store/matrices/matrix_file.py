@@ -37,6 +37,8 @@ START_SECONDS = 30.0
 MIN_READ_RATE = 2e6
 """Bytes per second; a core reads 50 to 150 MB/s of text. Arbitrary."""
 
+_decode_answer = msgspec.json.Decoder(ReaderAnswer).decode
+
 
 def is_matrix_file(path: str) -> bool:
     """Return whether the file begins like one of those that are read here."""
@@ -146,7 +148,7 @@ def _run_reader(
         crash = signal.Signals(-reader.returncode).name
         raise DataError(f"{path}: broken: SciPy's parser crashed on it ({crash})")
     try:
-        answer = msgspec.json.decode(reader.stdout, type=ReaderAnswer)
+        answer = _decode_answer(reader.stdout)
     except msgspec.DecodeError:
         reason = reader.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise IOFailure(

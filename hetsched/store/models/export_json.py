@@ -20,6 +20,11 @@ class _ExportHeader(msgspec.Struct):
     schema: str = ""
 
 
+_decode_header = msgspec.json.Decoder(_ExportHeader).decode
+_decode_v1 = msgspec.json.Decoder(ExportV1).decode
+_decode_export = msgspec.json.Decoder(Export).decode
+
+
 def encode(export: Export) -> bytes:
     """Return `export` as one line of JSON."""
     return msgspec.json.encode(export) + b"\n"
@@ -38,9 +43,9 @@ def decode(raw: bytes, source: str) -> Export:
     version = _version(raw, source)
     try:
         if version == 1:
-            export = msgspec.json.decode(raw, type=ExportV1).upgraded()
+            export = _decode_v1(raw).upgraded()
         else:
-            export = msgspec.json.decode(raw, type=Export)
+            export = _decode_export(raw)
             export = msgspec.structs.replace(export, schema=SCHEMA)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{source}: broken export: {error}") from None
@@ -56,7 +61,7 @@ def decode(raw: bytes, source: str) -> Export:
 def _version(raw: bytes, source: str) -> int:
     """Return the format's version. Raises ConfigError if it is newer than this one's."""
     try:
-        schema = msgspec.json.decode(raw, type=_ExportHeader).schema
+        schema = _decode_header(raw).schema
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{source}: not an export of hetsched models: {error}") from None
     kind, _, number = schema.partition("/")
