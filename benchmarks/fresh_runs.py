@@ -2,15 +2,16 @@
 
 Each case has models with another history: none, `models measure`, runs of the daemon, other sizes.
 Then `hetsched run` predicts and measures, in a fresh process each time. The figure is the relative
-error of the prediction from the third of these runs on. Beside it stands the spread of the
-measured times, the error of their own median as prediction: about the least that is attainable on
-this machine.
+error of the prediction from the third of these runs on. Beside it stand the error if the time of
+the previous run had been the prediction, and the spread of the measured times, the error of their
+own median as prediction, which is known only afterwards: how steady the machine was.
 
     python -m benchmarks fresh_runs
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import subprocess
@@ -59,7 +60,7 @@ QUICK_CASES = (FreshCase("64x128x128", "none"), FreshCase("64x128x128", "daemon"
 def measure(quick: bool) -> Result:
     columns = (
         "case", "history", "predicted, ms", "measured, ms", "error, median from run 3 on",
-        "spread of these runs",
+        "by the previous run", "spread of these runs",
     )  # fmt: skip
     result = Result("fresh_runs", "Predictions of `hetsched run` in fresh processes", columns)
     for case in QUICK_CASES if quick else CASES:
@@ -69,12 +70,14 @@ def measure(quick: bool) -> Result:
                 runs = [one_run(case) for _ in range(4 if quick else RUNS)]
         add(result, case, runs)
     errors = [entry["error"] for entry in result.data]
+    by_previous = statistics.median(entry["by_previous"] for entry in result.data)
     spread = statistics.median(entry["spread"] for entry in result.data)
     result.bars = [
         Bar("prediction error from run 3 on, median of the cases", statistics.median(errors),
             0.10, at_least=False),
     ]  # fmt: skip
-    result.rows.append(("median", "", "", "", f"{statistics.median(errors):.3f}", f"{spread:.3f}"))
+    middle = (statistics.median(errors), by_previous, spread)
+    result.rows.append(("median", "", "", "", *(f"{value:.3f}" for value in middle)))
     return result
 
 
@@ -86,7 +89,7 @@ def one_run(case: FreshCase) -> tuple[float | None, float]:
 
 
 def add(result: Result, case: FreshCase, runs: Sequence[tuple[float | None, float]]) -> None:
-    error, spread = judged_error(runs), judged_spread(runs)
+    error, by_previous, spread = judged_error(runs), error_by_previous(runs), judged_spread(runs)
     predicted = ["-" if p is None else milliseconds(p) for p, _ in runs]
     seconds = [milliseconds(measured) for _, measured in runs]
     name = f"{case.batch} {case.dtype}"
@@ -96,10 +99,18 @@ def add(result: Result, case: FreshCase, runs: Sequence[tuple[float | None, floa
         " ".join(predicted),
         " ".join(seconds),
         f"{error:.3f}",
+        f"{by_previous:.3f}",
         f"{spread:.3f}",
     )
     result.rows.append(row)
-    entry = {"case": name, "history": case.history, "runs": runs, "error": error, "spread": spread}
+    entry = {
+        "case": name,
+        "history": case.history,
+        "runs": runs,
+        "error": error,
+        "by_previous": by_previous,
+        "spread": spread,
+    }
     result.data.append(entry)
     print(f"  {' | '.join(row)}", flush=True)
 
@@ -111,6 +122,13 @@ def judged_error(runs: Sequence[tuple[float | None, float]]) -> float:
         for predicted, measured in runs[JUDGED_FROM:]
     ]
     return statistics.median(errors)
+
+
+def error_by_previous(runs: Sequence[tuple[float | None, float]]) -> float:
+    """Return the `judged_error` if the time of each run were the prediction of the next."""
+    seconds = [measured for _, measured in runs]
+    previous = [(None, seconds[0]), *itertools.pairwise(seconds)]
+    return judged_error(previous)
 
 
 def judged_spread(runs: Sequence[tuple[float | None, float]]) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import fifth_job
-from benchmarks.fresh_runs import judged_error, judged_spread
+from benchmarks.fresh_runs import error_by_previous, judged_error, judged_spread
 from benchmarks.instances import Instance, fastest, race, speed
 from benchmarks.quick import compared
 from benchmarks.warm_cases import selected
@@ -109,3 +109,9 @@ def test_the_spread_of_judged_runs_is_the_error_of_their_median() -> None:
     runs = [(None, 9.0), (9.0, 9.0), (1.0, 1.0), (1.0, 1.0), (1.0, 1.1), (1.0, 2.0), (1.0, 0.9)]
 
     assert judged_spread(runs) == pytest.approx(0.1)
+
+
+def test_the_previous_run_may_serve_as_the_prediction() -> None:
+    runs = [(None, 9.0), (9.0, 1.0), (9.0, 2.0), (9.0, 2.2), (9.0, 2.2)]
+
+    assert error_by_previous(runs) == pytest.approx(0.1)
