@@ -13,8 +13,11 @@ from dataclasses import replace
 from hetsched.planner.records import Assignment
 
 MAX_SECONDS = 0.25
-"""The longest share that is sent at once, by its prediction: what a core that is disturbed for
-the first time may delay a job. Arbitrary."""
+"""How much longer than its share a core at half its speed may take for its own chunks: by so much
+it may delay a job. Without a tail that is the time of the share. Arbitrary."""
+MAX_SHARE_SECONDS = 1.0
+"""The longest share that is sent at once, whatever its tail: a core may get slower than that.
+Arbitrary."""
 
 
 def sent_at_once(assignments: Sequence[Assignment]) -> tuple[Assignment, ...]:
@@ -40,4 +43,7 @@ def sent_at_once(assignments: Sequence[Assignment]) -> tuple[Assignment, ...]:
 
 def _is_short(assignment: Assignment) -> bool:
     seconds = assignment.predicted_seconds
-    return seconds is not None and seconds <= MAX_SECONDS and not assignment.rivals
+    if seconds is None or seconds > MAX_SHARE_SECONDS or assignment.rivals:
+        return False
+    share, own = assignment.plan.share, assignment.own_units
+    return (2 * own - share) * seconds <= MAX_SECONDS * share
