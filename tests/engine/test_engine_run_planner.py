@@ -178,6 +178,11 @@ def test_a_short_run_of_a_familiar_job_is_routine_if_it_went_as_predicted() -> N
     assert not jobs.task.is_routine
 
 
+def test_long_runs_are_learnt_from_one_by_one() -> None:
+    limit = run_planner.MAX_ROUTINE_SECONDS
+    assert [familiar_jobs(f * limit).task.is_routine for f in (0.9, 1.1)] == [True, False]
+
+
 def test_a_single_disturbed_run_is_learnt_from_with_later_ones() -> None:
     jobs = familiar_jobs(0.1)
 

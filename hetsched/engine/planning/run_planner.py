@@ -28,8 +28,9 @@ from hetsched.planner.records import JobPlan
 MAX_DEFERRED = 2
 """Consecutive jobs of an unfamiliar kind with one plan before the first of them has been learnt
 from. Arbitrary."""
-MAX_ROUTINE_SECONDS = 0.5
-"""Longer runs are learnt from one by one, which then costs next to nothing. Arbitrary."""
+MAX_ROUTINE_SECONDS = 1.0
+"""Longer runs are learnt from one by one: 10 ms of processor time, 1 % of the run at most.
+Arbitrary."""
 
 
 @dataclass(frozen=True)
