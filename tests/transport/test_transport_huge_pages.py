@@ -8,6 +8,7 @@ import mmap
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -164,6 +165,34 @@ def test_after_a_slow_attempt_there_is_none_for_some_time(
         assert huge_bytes(mapping) in (0, HUGE_BYTES)
     with map_segment(second.fd, second.nbytes) as mapping:
         assert huge_bytes(mapping) == 0
+
+
+@pytest.mark.parametrize(
+    ("wall", "processor", "attempts"),
+    [(0.05, 0.05, 4), (0.5, 0.05, 4), (0.2, 0.2, 1), (1.5, 0.05, 1)],
+    ids=["quick", "busy machine", "fragmented memory", "waits"],
+)
+def test_a_slow_attempt_is_one_of_much_processor_time(
+    wall: float, processor: float, attempts: int, arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def collapse(mapping: mmap.mmap, start: int, end: int) -> bool:
+        made.append(start)
+        return True
+
+    monkeypatch.setattr(huge_pages, "PIECE_BYTES", HUGE_BYTES)
+    monkeypatch.setattr(huge_pages, "_collapse_piece", collapse)
+    clocks = SimpleNamespace(
+        monotonic=lambda: 100.0 + wall * len(made), thread_time=lambda: processor * len(made)
+    )
+    monkeypatch.setattr(huge_pages, "time", clocks)
+    fresh = arena.allocate(SIZE)
+
+    with map_unpopulated(fresh.fd, fresh.nbytes) as mapping:
+        HugePages().collapse(mapping, 0, SIZE)
+
+    assert len(made) == attempts
 
 
 def test_a_trial_page_leaves_nothing_behind() -> None:

@@ -29,9 +29,13 @@ TOUCHED_STRIDE = 9
 """Plus the small pages of a huge one, 512, this is a prime number: successive huge pages are on
 different nodes, however many there are."""
 PIECE_BYTES = 8 << 20
-"""Bytes of one attempt; the next one follows only if this took less than `SLOW_SECONDS`."""
+"""Bytes of one attempt; the next one follows only if this wasn't slow."""
 SLOW_SECONDS = 0.1
-"""Several times what small pages would take: the kernel moves others' pages to make room."""
+"""Processor time of a slow attempt, several times what small pages would take: the kernel moves
+others' pages to make room. By the wall clock, each of some attempts for a segment takes as long on
+a busy machine, and the rest of it would have small pages for good."""
+SLOW_WALL_SECONDS = 1.0
+"""The same by the wall clock: the kernel may also wait for the disk. Arbitrary."""
 PAUSE_SECONDS = 60.0
 """After such an attempt or a failed one, none is made for this time. Arbitrary."""
 
@@ -73,12 +77,12 @@ class HugePages:
         if first >= last or mapping_address(mapping) % HUGE_BYTES:
             return
         for piece in range(first, last, PIECE_BYTES):
-            began = time.monotonic()
+            began, used = time.monotonic(), time.thread_time()
             if began < self._next_attempt:
                 return
             done = _collapse_piece(mapping, piece, min(piece + PIECE_BYTES, last))
-            now = time.monotonic()
-            if not done or now - began > SLOW_SECONDS:
+            now, used = time.monotonic(), time.thread_time() - used
+            if not done or used > SLOW_SECONDS or now - began > SLOW_WALL_SECONDS:
                 self._next_attempt = now + PAUSE_SECONDS
 
 
