@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hetsched.engine.admission.admission import Admission
@@ -38,8 +36,8 @@ class EngineContext:
         Unique to the journal, for the names of unfinished output files; "": there is none.
     disabled : set of str
         Devices that the user doesn't want to be used at present.
-    new_attempt_id : callable
-        Returns a new number for each attempt of any job, which identifies late answers.
+    last_attempt_id : int
+        Each attempt of any job has its own, which identifies late answers.
     """
 
     loop: Loop
@@ -57,7 +55,12 @@ class EngineContext:
     journal_token: str = ""
     disabled: set[str] = field(default_factory=set)
     verification_secret: int = field(default_factory=lambda: secrets.randbits(48))
-    new_attempt_id: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)
+    last_attempt_id: int = 0
+
+    def new_attempt_id(self) -> int:
+        """Return the number of another attempt."""
+        self.last_attempt_id += 1
+        return self.last_attempt_id
 
     def output_token(self, number: int) -> str:
         """Return what determines the hidden names of a job's unfinished files; "": nothing."""

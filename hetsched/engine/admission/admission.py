@@ -151,11 +151,12 @@ class Admission:
         machine, bound_key = self._machine(), key + binding_key(spec)
         bound = self._bound_jobs.get(bound_key)
         if bound is not None and _binds_as(spec, declaration, machine, bound):
-            return CheckedJob(spec, declaration, bound.job.duplicate(), bound.machine)
+            duplicate = bound.job.duplicate()
+            return CheckedJob(spec, declaration, duplicate, bound.machine, key=bound_key)
         job = self._bind(spec, declaration, machine)
         bound = CheckedJob(spec, declaration, job.duplicate(), machine)
         self._bound_jobs.put(bound_key, bound, declaration_bytes(bound_key))
-        return CheckedJob(spec, declaration, job, machine)
+        return CheckedJob(spec, declaration, job, machine, key=bound_key)
 
     def _bound(self, checked: CheckedJob) -> ResolvedJob:
         """Return the job without files as it was checked, unless the devices have changed."""

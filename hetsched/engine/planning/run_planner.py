@@ -77,11 +77,12 @@ class RunPlanner:
         self._cold_devices = {info.name for info in infos if may_be_cold(info)}
         self._planner_thread = context.planner_thread
         self._state = context.planning
-        self._kind = job_kind(job, (info.name for info in infos), memory_limit)
+        self.kind = job_kind(job, (info.name for info in infos), memory_limit)
 
     def begin(self, on_planned: OnDone) -> None:
         """Call ``on_planned(plan, error)``: at once with a plan made in advance, else later."""
-        plan = self._take_ready_plan()
+        promised = self._state.repeated_jobs.take_promised_plan(self.kind)
+        plan = promised or self._take_ready_plan()
         if plan is None:
             self._planner_thread.submit(lambda: self._predicted(self._plan()), on_planned)
         else:
@@ -97,10 +98,10 @@ class RunPlanner:
         """
         run = FinishedRun(plan, runs, is_contended, self._fresh_devices(runs))
         if self._job.measure:
-            return LearningTask(lambda: learn(self._job, [run], self._state, self._kind))
+            return LearningTask(lambda: learn(self._job, [run], self._state, self.kind))
         backlog = self._state.backlog
-        is_familiar = backlog.is_familiar(self._kind)
-        waiting = backlog.add(self._kind, run)
+        is_familiar = backlog.is_familiar(self.kind)
+        waiting = backlog.add(self.kind, run)
         seconds = makespan(runs)
         gathered = gathered_runs(seconds)
         is_recent = waiting <= (MAX_WAIT_FACTOR * gathered if is_familiar else MAX_DEFERRED)
@@ -112,17 +113,17 @@ class RunPlanner:
         )
 
         def learn_and_plan() -> None:
-            unlearnt = backlog.take(self._kind)
+            unlearnt = backlog.take(self.kind)
             if not unlearnt:
                 return  # the task of an earlier run has learnt from this one, too
-            learn(self._job, unlearnt, self._state, self._kind)
+            learn(self._job, unlearnt, self._state, self.kind)
             self._take_ready_plan()
             clearings = self._state.repeated_jobs.clearings
-            self._state.repeated_jobs.put_plan(self._kind, self._plan(), clearings)
+            self._state.repeated_jobs.put_plan(self.kind, self._plan(), clearings)
 
         return LearningTask(
             learn_and_plan,
-            self._kind,
+            self.kind,
             is_routine=has_time and is_short and waiting <= gathered,
             may_write_late=is_short,
         )
@@ -137,15 +138,15 @@ class RunPlanner:
         """
         repeated, quality = self._state.repeated_jobs, run_quality(plan, runs)
         is_usual = is_familiar and self._state.backlog.is_usual(
-            self._kind, quality, passes_single=is_short
+            self.kind, quality, passes_single=is_short
         )
         if is_usual or quality.is_good:
-            repeated.repeat_plan(self._kind, plan)
+            repeated.repeat_plan(self.kind, plan)
             return True
         if quality.is_trial and is_familiar:
-            has_steady_plan = repeated.offer_steady_plan(self._kind)
+            has_steady_plan = repeated.offer_steady_plan(self.kind)
             return has_steady_plan and plan.only_races
-        repeated.drop_steady_plan(self._kind)
+        repeated.drop_steady_plan(self.kind)
         return False
 
     def _fresh_devices(self, runs: Mapping[str, DeviceRun]) -> frozenset[str]:
@@ -184,7 +185,7 @@ class RunPlanner:
         return [current.get(info.name, info) for info in self._infos]
 
     def _take_ready_plan(self) -> JobPlan | None:
-        return None if self._job.measure else self._state.repeated_jobs.take_plan(self._kind)
+        return None if self._job.measure else self._state.repeated_jobs.take_plan(self.kind)
 
 
 def may_be_cold(info: DeviceInfo) -> bool:
