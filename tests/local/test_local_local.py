@@ -129,3 +129,19 @@ def test_what_is_posted_while_it_closes_fails(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(UsageError, match="closed"):
         local.devices()
     local.close()
+
+
+def test_a_job_waits_for_a_restart_if_it_may_not_use_what_is_ready() -> None:
+    config = parse(
+        "[[device]]\nkind = 'cpu'\ncount = 1\n"
+        "[[device]]\nkind = 'emulated'\nname = 'other'\ncompute = { unit = '1us' }\n",
+        "test",
+    )
+    with hetsched.Local(config, learn=False) as local:
+        x = plane(local, 1)
+        local.submit("fft", x).result(60)
+        local.switch_devices(disable=["other"])
+        core = psutil.Process(local.pids()["cpu0"])
+        local._call(lambda: (core.kill(), core.wait(10)))  # the engine hears of it afterwards
+
+        assert local.submit("fft", x).result(60)[0, 0, 0] == 64

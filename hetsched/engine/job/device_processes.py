@@ -36,6 +36,14 @@ class DeviceProcesses:
         self._failure_log = failure_log
         self._is_side = is_side
 
+    def awaited(self, devices: Sequence[str]) -> Sequence[str]:
+        """Return those of `devices` that the job may use; all, if it may use none.
+
+        That others are ready is no reason not to wait for the restart of these.
+        """
+        unusable = {*self._context.disabled, *self._failure_log.excluded(devices)}
+        return [name for name in devices if name not in unusable] or devices
+
     def settled(self, devices: Sequence[str]) -> ProcessesSettled:
         """Return which of `devices` are usable, now that this is certain."""
         fleet = self._context.fleet

@@ -268,7 +268,8 @@ class JobDriver:
         on_settled = functools.partial(
             self._post_result_of, functools.partial(self._settled, command)
         )
-        self._fleet.when_settled(command.devices, on_settled, with_restarts=command.with_restarts)
+        awaited = self._processes.awaited(command.devices)
+        self._fleet.when_settled(awaited, on_settled, with_restarts=command.with_restarts)
 
     def _settled(self, command: do.WaitForProcesses) -> JobEvent:
         settled = self._processes.settled(command.devices)
