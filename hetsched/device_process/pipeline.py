@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from typing import NoReturn
 
-from hetsched.device import Chunk, ChunkTimes
+from hetsched.device import Chunk, ChunkTimes, Slot
 from hetsched.devices.base import Device, DeviceFault
 from hetsched.plans.slot_allocation import SlotAllocator
 
@@ -69,6 +70,8 @@ class Pipeline:
     def step(self) -> None:
         """Start the next chunk if there is room for one, else wait for the oldest.
 
+        A chunk that leaves no room for another is started and finished at once.
+
         Raises
         ------
         ChunkFailed
@@ -77,7 +80,9 @@ class Pipeline:
         """
         if self._waiting and len(self._in_flight) < self._depth:
             self._start(self._waiting.popleft())
-        elif self._in_flight:
+            if self._depth > 1:
+                return
+        if self._in_flight:
             self._finish()
 
     def drain(self) -> None:
@@ -88,32 +93,38 @@ class Pipeline:
                 self._finish()
 
     def _start(self, chunk: Chunk) -> None:
-        with self._errors_of(chunk):
-            slot, needs_idle = self._slots.allocate(chunk.count, chunk.barrier)
-        while needs_idle and self._in_flight:
-            self._finish()
-        with self._errors_of(chunk):
+        slot = self._free_slot(chunk)
+        try:
             self._device.copy_in(chunk, slot)
             self._device.compute(chunk, slot)
             self._device.copy_out(chunk, slot)
+        except BaseException as error:
+            self._raise_failure(chunk, error)
         self._in_flight.append(chunk)
+
+    def _free_slot(self, chunk: Chunk) -> Slot:
+        try:
+            slot, needs_idle = self._slots.allocate(chunk.count, chunk.barrier)
+        except BaseException as error:
+            self._raise_failure(chunk, error)
+        while needs_idle and self._in_flight:
+            self._finish()
+        return slot
 
     def _finish(self) -> None:
         chunk = self._in_flight.popleft()
-        with self._errors_of(chunk):
+        try:
             times = self._device.wait(chunk)
+        except BaseException as error:
+            self._raise_failure(chunk, error)
         self._on_done(chunk, times)
 
-    @contextlib.contextmanager
-    def _errors_of(self, chunk: Chunk) -> Iterator[None]:
-        """Convert an error to ChunkFailed, after the other chunks in flight have finished.
+    def _raise_failure(self, chunk: Chunk, error: BaseException) -> NoReturn:
+        """Raise `error` as ChunkFailed, after the other chunks in flight have finished.
 
         Including SystemExit and KeyboardInterrupt, which a kernel may raise, too.
         """
-        try:
-            yield
-        except (ChunkFailed, DeviceFault):
-            raise
-        except BaseException as error:
-            self.drain()
-            raise ChunkFailed(chunk) from error
+        if isinstance(error, ChunkFailed | DeviceFault):
+            raise error
+        self.drain()
+        raise ChunkFailed(chunk) from error

@@ -72,6 +72,16 @@ def test_phases_run_in_order_and_chunks_are_reported_in_order() -> None:
     assert done == [0, 1]
 
 
+def test_a_synchronous_device_finishes_a_chunk_in_one_step() -> None:
+    device, done = Notebook(), list[int]()
+    flow = pipeline(device, 1, done)
+
+    flow.add(cut([1, 1]))
+    flow.step()
+
+    assert done == [0]
+
+
 def test_no_more_chunks_are_in_flight_than_the_depth() -> None:
     device = Notebook()
     flow = pipeline(device, 3, [])
