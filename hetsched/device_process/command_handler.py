@@ -21,6 +21,7 @@ from hetsched.device_process.held_job import (
 )
 from hetsched.device_process.iterating.epoch_runner import EpochRunner
 from hetsched.device_process.iterating.iterative_run import IterativeRun, prepare_run
+from hetsched.device_process.known_workloads import KnownWorkloads
 from hetsched.device_process.memory_upkeep import MemoryUpkeep
 from hetsched.device_process.reports.gathered_reports import GatheredReports
 from hetsched.device_process.shared_tails import DeviceTail, SharedTails
@@ -49,8 +50,7 @@ from hetsched.transport.device_messages import (
     VariantFailed,
 )
 from hetsched.transport.iterations.messages import Iterate
-from hetsched.workload import BaseWorkload, Iterative, Workload, find
-from hetsched.workload.conversion import decode_params
+from hetsched.workload import Iterative, Workload
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class CommandHandler:
         self._tails = SharedTails() if tails is None else tails
         self._current = CurrentJob(device, info.name)
         self._upkeep = MemoryUpkeep(device) if upkeep is None else upkeep
-        self._workloads: dict[str, BaseWorkload] = {}
+        self._workloads = KnownWorkloads(info.kind)
         self._cold_kernels = ColdKernels()
 
     @property
@@ -156,17 +156,15 @@ class CommandHandler:
     def _prepare(self, command: Prepare) -> None:
         self._upkeep.on_busy()
         self._current.drop()
-        workload = self._workload(command.workload)
-        params = decode_params(workload, command.params)
-        specs = workload.arrays(params)
+        known = self._workloads.get(command.workload, command.params)
+        workload, specs = known.workload, known.specs
         names = {spec.name for spec in specs} if isinstance(workload, Iterative) else None
         stored = [array for array in command.arrays if names is None or array.array in names]
         arrays = self._attachments.host_arrays(command.job, stored, specs)
         description = device_job(
             command,
             self._info,
-            workload,
-            params,
+            known,
             arrays,
             self._note_sender(command),
             self._failed_variant_sender(command),
@@ -181,7 +179,7 @@ class CommandHandler:
         on_done = self._chunk_reporter(command, tail)
         pipeline = build_pipeline(self._device, self._info, command, description, on_done)
         self._current.job = HeldJob(
-            command.job, workload, params, arrays, pipeline, tail=tail, run=run
+            command.job, workload, known.params, arrays, pipeline, tail=tail, run=run
         )
         if command.answer:
             self._send(Prepared(command.job, self._index))
@@ -288,8 +286,3 @@ class CommandHandler:
         self._attachments.forget_job(command.job)
         if self._upkeep.is_needed and self._current.job is None:
             self._report_memory()  # the next plan need not wait for it
-
-    def _workload(self, reference: str) -> BaseWorkload:
-        if reference not in self._workloads:
-            self._workloads[reference] = find(reference)
-        return self._workloads[reference]

@@ -11,6 +11,7 @@ from typing import Any
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process.attachments import HostArrays
 from hetsched.device_process.iterating.iterative_run import IterativeRun
+from hetsched.device_process.known_workloads import KnownWorkload
 from hetsched.device_process.pipeline import Pipeline
 from hetsched.device_process.shared_tails import DeviceTail
 from hetsched.devices.base import Device, DeviceJob
@@ -120,8 +121,7 @@ class ColdKernels:
 def device_job(
     command: Prepare,
     info: DeviceInfo,
-    workload: BaseWorkload,
-    params: Any,
+    known: KnownWorkload,
     arrays: HostArrays,
     say: Callable[[str], None],
     reject: Callable[[str, Exception], None],
@@ -132,13 +132,13 @@ def device_job(
     """
     inputs, outputs = arrays
     return DeviceJob(
-        workload=workload,
-        params=params,
+        workload=known.workload,
+        params=known.params,
         variant=command.variant,
         inputs=inputs,
         outputs=outputs,
         chunk=command.chunk,
-        demand=workload.demand(params, info.kind).monotone(),
+        demand=known.demand,
         memory=command.memory,
         slots=command.slots if info.link else 1,
         threads=info.threads,
