@@ -192,6 +192,19 @@ def test_a_single_disturbed_run_is_learnt_from_with_later_ones() -> None:
         assert jobs.task.is_routine
 
 
+def test_news_of_brief_runs_is_learnt_from_once_it_is_worth_the_time() -> None:
+    brief, slow = run_planner.NEWS_SECONDS / 10, run_planner.NEWS_SECONDS / 5
+    jobs = familiar_jobs(brief)
+    plan = jobs.run(slow, learn=False)
+
+    for _ in range(3):
+        assert jobs.run(slow, learn=False) is plan
+        assert jobs.task.is_routine
+    jobs.run(slow, learn=False)
+
+    assert not jobs.task.is_routine
+
+
 def test_a_single_long_run_that_differs_is_learnt_from_before_the_next() -> None:
     jobs = familiar_jobs(1.0)
 

@@ -31,6 +31,10 @@ from. Arbitrary."""
 MAX_ROUTINE_SECONDS = 1.0
 """Longer runs are learnt from one by one: 10 ms of processor time, 1 % of the run at most.
 Arbitrary."""
+NEWS_SECONDS = 0.05
+"""Runs of a familiar kind of job that together took less are learnt from later even if they were
+unusual: noise makes one in six short runs so, and learning takes as long as several of them.
+Arbitrary."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,11 @@ class RunPlanner:
         is_repeatable = is_recent and not is_contended and not run.fresh
         is_short = is_familiar and seconds <= MAX_ROUTINE_SECONDS
         has_time = is_repeatable and self._offer_plan(
-            plan, runs, is_familiar=is_familiar, is_short=is_short
+            plan,
+            runs,
+            is_familiar=is_familiar,
+            is_short=is_short,
+            is_brief=is_familiar and waiting * seconds < NEWS_SECONDS,
         )
 
         def learn_and_plan() -> None:
@@ -129,18 +137,25 @@ class RunPlanner:
         )
 
     def _offer_plan(
-        self, plan: JobPlan, runs: Mapping[str, DeviceRun], *, is_familiar: bool, is_short: bool
+        self,
+        plan: JobPlan,
+        runs: Mapping[str, DeviceRun],
+        *,
+        is_familiar: bool,
+        is_short: bool,
+        is_brief: bool,
     ) -> bool:
         """Offer the next job a plan that serves until this run has been learnt from, if any does.
 
         Returns whether this run has time to be learnt from: it went as usual, was a single short
-        one that didn't, or a race of variants, and the plan before it serves as well.
+        one that didn't, one of a few brief ones, or a race of variants, and the plan before it
+        serves as well.
         """
         repeated, quality = self._state.repeated_jobs, run_quality(plan, runs)
         is_usual = is_familiar and self._state.backlog.is_usual(
             self.kind, quality, passes_single=is_short
         )
-        if is_usual or quality.is_good:
+        if is_usual or quality.is_good or (is_brief and not quality.is_trial):
             repeated.repeat_plan(self.kind, plan)
             return True
         if quality.is_trial and is_familiar:
