@@ -12,7 +12,6 @@ from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process import filling, verification
 from hetsched.device_process.attachments import Attachments
 from hetsched.device_process.current_job import CurrentJob
-from hetsched.device_process.failures import error_record
 from hetsched.device_process.held_job import (
     ColdKernels,
     HeldJob,
@@ -23,6 +22,7 @@ from hetsched.device_process.iterating.epoch_runner import EpochRunner
 from hetsched.device_process.iterating.iterative_run import IterativeRun, prepare_run
 from hetsched.device_process.known_workloads import KnownWorkloads
 from hetsched.device_process.memory_upkeep import MemoryUpkeep
+from hetsched.device_process.reports.failures import error_record
 from hetsched.device_process.reports.gathered_reports import GatheredReports
 from hetsched.device_process.shared_tails import DeviceTail, SharedTails
 from hetsched.devices.base import Device
@@ -156,15 +156,15 @@ class CommandHandler:
     def _prepare(self, command: Prepare) -> None:
         self._upkeep.on_busy()
         self._current.drop()
-        known = self._workloads.get(command.workload, command.params)
-        workload, specs = known.workload, known.specs
+        known_workload = self._workloads.get(command.workload, command.params)
+        workload, specs = known_workload.workload, known_workload.specs
         names = {spec.name for spec in specs} if isinstance(workload, Iterative) else None
         stored = [array for array in command.arrays if names is None or array.array in names]
         arrays = self._attachments.host_arrays(command.job, stored, specs)
         description = device_job(
             command,
             self._info,
-            known,
+            known_workload,
             arrays,
             self._note_sender(command),
             self._failed_variant_sender(command),
@@ -179,7 +179,7 @@ class CommandHandler:
         on_done = self._chunk_reporter(command, tail)
         pipeline = build_pipeline(self._device, self._info, command, description, on_done)
         self._current.job = HeldJob(
-            command.job, workload, known.params, arrays, pipeline, tail=tail, run=run
+            command.job, workload, known_workload.params, arrays, pipeline, tail=tail, run=run
         )
         if command.answer:
             self._send(Prepared(command.job, self._index))

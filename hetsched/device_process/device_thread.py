@@ -18,10 +18,10 @@ from hetsched.device_process.command_handler import (
     HostMemoryDetached,
     ThreadCommand,
 )
-from hetsched.device_process.failures import as_hetsched_error, command_failed
 from hetsched.device_process.held_job import HeldJob, StepFailed
 from hetsched.device_process.memory_upkeep import WARM_SECONDS, MemoryUpkeep
 from hetsched.device_process.pipeline import ChunkFailed
+from hetsched.device_process.reports.failures import as_hetsched_error, command_failed
 from hetsched.device_process.shared_tails import SharedTails
 from hetsched.devices.base import Device, DeviceFault
 from hetsched.errors import HetschedError

@@ -121,7 +121,7 @@ class ColdKernels:
 def device_job(
     command: Prepare,
     info: DeviceInfo,
-    known: KnownWorkload,
+    known_workload: KnownWorkload,
     arrays: HostArrays,
     say: Callable[[str], None],
     reject: Callable[[str, Exception], None],
@@ -132,13 +132,13 @@ def device_job(
     """
     inputs, outputs = arrays
     return DeviceJob(
-        workload=known.workload,
-        params=known.params,
+        workload=known_workload.workload,
+        params=known_workload.params,
         variant=command.variant,
         inputs=inputs,
         outputs=outputs,
         chunk=command.chunk,
-        demand=known.demand,
+        demand=known_workload.demand,
         memory=command.memory,
         slots=command.slots if info.link else 1,
         threads=info.threads,

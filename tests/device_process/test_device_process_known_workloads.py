@@ -14,26 +14,26 @@ def encoded(batch: int) -> bytes:
 
 
 def test_a_workload_is_described_once_for_each_set_of_parameters() -> None:
-    known = KnownWorkloads("cpu")
+    workloads = KnownWorkloads("cpu")
 
-    first, other, again = (known.get("fft", encoded(batch)) for batch in (3, 5, 3))
+    first, larger, repeated = (workloads.get("fft", encoded(batch)) for batch in (3, 5, 3))
 
-    assert again is first
-    assert [first.params.batch, other.params.batch] == ["3x4x4", "5x4x4"]
+    assert repeated is first
+    assert [first.params.batch, larger.params.batch] == ["3x4x4", "5x4x4"]
     assert first.demand.input_bytes == 4 * 4 * 8
     assert [spec.name for spec in first.specs] == ["x", "y"]
 
 
 def test_the_least_recent_is_forgotten() -> None:
-    known = KnownWorkloads("cpu")
-    kept, forgotten = known.get("fft", encoded(1)), known.get("fft", encoded(2))
+    workloads = KnownWorkloads("cpu")
+    kept, forgotten = workloads.get("fft", encoded(1)), workloads.get("fft", encoded(2))
 
     for batch in range(3, MAX_WORKLOADS + 2):
-        known.get("fft", encoded(1))
-        known.get("fft", encoded(batch))
+        workloads.get("fft", encoded(1))
+        workloads.get("fft", encoded(batch))
 
-    assert known.get("fft", encoded(1)) is kept
-    assert known.get("fft", encoded(2)) is not forgotten
+    assert workloads.get("fft", encoded(1)) is kept
+    assert workloads.get("fft", encoded(2)) is not forgotten
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,8 @@ def test_the_least_recent_is_forgotten() -> None:
 def test_what_fails_is_not_remembered(
     reference: str, parameters: bytes, error: type[Exception]
 ) -> None:
-    known = KnownWorkloads("cpu")
+    workloads = KnownWorkloads("cpu")
 
     for _ in range(2):
         with pytest.raises(error):
-            known.get(reference, parameters)
+            workloads.get(reference, parameters)

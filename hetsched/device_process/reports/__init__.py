@@ -1,1 +1,1 @@
-"""What a device process tells the engine of finished chunks."""
+"""What a device process tells the engine of finished chunks and of failures."""

@@ -21,9 +21,9 @@ from random_core_plans import RandomPlans
 from hetsched.device import DeviceInfo
 from hetsched.device_process.attachments import Attachments, HostArrays
 from hetsched.device_process.command_handler import CommandHandler
-from hetsched.device_process.failures import command_failed
 from hetsched.device_process.held_job import StepFailed
 from hetsched.device_process.pipeline import ChunkFailed
+from hetsched.device_process.reports.failures import command_failed
 from hetsched.device_process.shared_tails import SharedTails
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.host_arrays import ArenaArray

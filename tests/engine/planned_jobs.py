@@ -1,0 +1,107 @@
+"""Jobs of one kind that are planned and learnt from without devices."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.engine.planning.device_run import DeviceRun
+from hetsched.engine.planning.planner_thread import run_inline
+from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.engine.planning.run_backlog import MIN_LEARNT
+from hetsched.engine.planning.run_planner import LearningTask, RunPlanner
+from hetsched.memory import MemoryDemand
+from hetsched.planner.job_planner import JobPlan
+from hetsched.store.models.model_store import ModelStore
+from hetsched.workload import Variant
+
+INFO = DeviceInfo(name="cpu0", kind="cpu", identity="some processor")
+VARIANT: Any = Variant("numpy", "2", lambda *_: print)
+
+
+class InlineThread:
+    """A planner's thread that does what it is asked for at once, and counts it."""
+
+    def __init__(self) -> None:
+        self.submitted = 0
+
+    def submit(self, function: Any, on_done: Any) -> None:
+        self.submitted += 1
+        run_inline(function, on_done)
+
+
+class Calls:
+    """A function whose calls are counted."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.count = 0
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.count += 1
+        return self._function(*arguments)
+
+    def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
+        return functools.partial(self, instance)
+
+
+class Jobs:
+    task: LearningTask
+
+    def __init__(self) -> None:
+        workload = SimpleNamespace(
+            name="toy",
+            speed_key=lambda params: "",
+            variants=lambda kind: [VARIANT],
+            demand=lambda params, kind: MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1),
+        )
+        self.job: Any = SimpleNamespace(
+            workload=workload,
+            params={},
+            reference="m:toy",
+            storage="memory",
+            load=100,
+            measure=None,
+        )
+        self.thread, self.state = InlineThread(), PlanningState(ModelStore(None))
+        self.context: Any = SimpleNamespace(
+            fleet=SimpleNamespace(unstarted=set),
+            planner_thread=self.thread,
+            planning=self.state,
+        )
+
+    def run(self, seconds: float = 1.0, learn: bool = True) -> JobPlan:
+        planner = RunPlanner(self.job, [INFO], None, self.context)
+        plans: list[JobPlan] = []
+        planner.begin(lambda plan, error: plans.append(plan))
+        (assignment,) = plans[0].assignments
+        runs = {"cpu0": DeviceRun(assignment, INFO, ((100, ChunkTimes(compute=(0.0, seconds))),))}
+        self.task = planner.learning_task(plans[0], runs)
+        if learn:
+            self.task.function()
+        return plans[0]
+
+    def exclude_while_planning(self) -> None:
+        """Let the only variant fail in another job while the next plan is made."""
+        workload = self.job.workload
+        demand = workload.demand
+
+        def excluding_demand(params: Any, kind: str) -> MemoryDemand:
+            workload.demand = demand
+            self.state.exclude_variant(self.job, INFO, VARIANT.name, "it has crashed")
+            return demand(params, kind)
+
+        workload.demand = excluding_demand
+
+    def learnt_runs(self) -> int:
+        return sum(self.state.store.runs(key) for key in self.state.store.keys())  # noqa: SIM118 - no mapping
+
+
+def familiar_jobs(seconds: float = 1.0) -> Jobs:
+    jobs = Jobs()
+    for _ in range(MIN_LEARNT + 1):
+        jobs.run(seconds)
+    return jobs
