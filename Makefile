@@ -49,14 +49,17 @@ demo: .venv/.installed-demo $(DEMO)/photographs.npy
 	$(BIN)/python examples/spectra.py $(DEMO)/photographs.npy $(DEMO)/spectra.npy $(DEMO)/spectra.png
 	@cat examples/next.txt
 
+# Side by side, a file at a time, in at most four processes: more would wait for each other's daemons.
+PYTEST = pytest --numprocesses=logical --maxprocesses=4 --dist=loadfile
+
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m $(PYTEST)
 
 # As on either vendor's processors, and with the required dependencies only.
 test-matrix: .venv/.installed-dev .venv-minimal/.installed-test
-	HETSCHED_CPU_VENDOR=GenuineIntel $(BIN)/python -m pytest
-	HETSCHED_CPU_VENDOR=AuthenticAMD $(BIN)/python -m pytest
-	.venv-minimal/bin/python -m pytest
+	HETSCHED_CPU_VENDOR=GenuineIntel $(BIN)/python -m $(PYTEST)
+	HETSCHED_CPU_VENDOR=AuthenticAMD $(BIN)/python -m $(PYTEST)
+	.venv-minimal/bin/python -m $(PYTEST)
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check
