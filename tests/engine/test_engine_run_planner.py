@@ -93,7 +93,7 @@ def test_a_single_disturbed_run_is_learnt_from_with_later_ones() -> None:
 
 
 def test_news_of_brief_runs_is_learnt_from_once_it_is_worth_the_time() -> None:
-    brief, slow = run_planner.NEWS_SECONDS / 10, run_planner.NEWS_SECONDS / 5
+    brief, slow = GATHERED_SECONDS / 10, GATHERED_SECONDS / 5
     jobs = familiar_jobs(brief)
     plan = jobs.run(slow, learn=False)
 

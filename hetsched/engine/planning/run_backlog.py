@@ -18,7 +18,9 @@ from hetsched.planner.records import JobPlan
 MIN_GATHERED, MAX_GATHERED = 16, 64
 """Runs of a familiar kind of job that are learnt from at once, if all went as usual. Arbitrary."""
 GATHERED_SECONDS = 0.25
-"""Within these limits, runs of so many seconds: better plans gain short jobs less. Arbitrary."""
+"""Within these limits, runs of so many seconds: better plans gain short jobs less. Unusual runs
+aren't learnt from before they took so long together, either: noise makes one in six short runs
+unusual, and learning takes as long as several of them. Arbitrary."""
 MAX_WAIT_FACTOR = 2
 """So many times as many may wait until no job runs; the next job then waits for its plan."""
 MIN_LEARNT = 8

@@ -17,6 +17,7 @@ from hetsched.engine.planning.next_plan import next_plan
 from hetsched.engine.planning.planner_thread import OnDone
 from hetsched.engine.planning.repeated_jobs import JobKind, job_kind
 from hetsched.engine.planning.run_backlog import (
+    GATHERED_SECONDS,
     MAX_WAIT_FACTOR,
     FinishedRun,
     gathered_runs,
@@ -30,10 +31,6 @@ MAX_DEFERRED = 2
 from. Arbitrary."""
 MAX_ROUTINE_SECONDS = 1.0
 """Longer runs are learnt from one by one: 10 ms of processor time, 1 % of the run at most.
-Arbitrary."""
-NEWS_SECONDS = 0.05
-"""Runs of a familiar kind of job that together took less are learnt from later even if they were
-unusual: noise makes one in six short runs so, and learning takes as long as several of them.
 Arbitrary."""
 
 
@@ -117,7 +114,7 @@ class RunPlanner:
             runs,
             is_familiar=is_familiar,
             is_short=is_short,
-            is_brief=is_familiar and waiting * seconds < NEWS_SECONDS,
+            is_brief=is_familiar and waiting * seconds < GATHERED_SECONDS,
         )
 
         def learn_and_plan() -> None:
