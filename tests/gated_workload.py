@@ -33,7 +33,8 @@ class Gate:
 
 
 class GatedParams(msgspec.Struct, frozen=True):
-    """`gate`: a file, which every chunk waits to lock; or "". A `Gate` keeps it locked.
+    """`gate`: a file, which every chunk waits to lock; or "". A `Gate` keeps it locked. Of a pipe,
+    one chunk per core passes each time it is opened for writing and closed.
 
     `failures`: a file with one byte for each attempt that is still to fail; or "".
     `journal`: a file that gets `name` when the job computes; or "".
@@ -63,8 +64,9 @@ def make_gated(p: Any, chunk: int, context: KernelContext) -> Kernel:
             with Path(p.journal).open("a") as journal:
                 journal.write(f"{p.name} ")
         if p.gate:
-            with Path(p.gate).open() as gate:
+            with Path(p.gate).open("rb", buffering=0) as gate:
                 fcntl.flock(gate, fcntl.LOCK_EX)
+                gate.read(1)
         if p.failures and (text := Path(p.failures).read_text()):
             Path(p.failures).write_text(text[1:])
             raise ZeroDivisionError("one of the failures that were asked for")

@@ -241,13 +241,12 @@ def test_a_small_job_that_raises_leaves_the_large_one_alone(bench: Bench) -> Non
 
 
 def test_cancelling_the_small_job_leaves_the_large_one_alone(bench: Bench) -> None:
-    gate = Gate(bench.folder / "small")
     bench.pass_first_chunk()
-    small, _ = bench.small_beside(gate=str(gate.path))
+    with contextlib.closing(Gate(bench.folder / "small")) as gate:
+        small, _ = bench.small_beside(gate=str(gate.path))
 
-    small.cancel()
-    bench.local.devices()  # answered by the loop after that
-    gate.close()
+        small.cancel()
+        bench.local.devices()  # answered by the loop after that
     bench.open()
 
     with pytest.raises(CancelledError):
@@ -259,14 +258,14 @@ def test_a_cancelled_small_job_doesn_t_run_again_when_its_core_has_failed_too_of
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(JobDriver, "has_excluded_devices", True)
-    gate, journal = Gate(bench.folder / "small"), bench.folder / "journal"
+    journal = bench.folder / "journal"
     journal.touch()
     bench.pass_first_chunk()
-    small, _ = bench.small_beside(gate=str(gate.path), journal=str(journal), name="small")
+    with contextlib.closing(Gate(bench.folder / "small")) as gate:
+        small, _ = bench.small_beside(gate=str(gate.path), journal=str(journal), name="small")
 
-    small.cancel()
-    bench.local.devices()  # answered by the loop after that
-    gate.close()
+        small.cancel()
+        bench.local.devices()  # answered by the loop after that
     bench.open()
 
     bench.check_main()
