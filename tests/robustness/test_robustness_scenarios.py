@@ -18,7 +18,7 @@ def test_a_scenario_holds_with_small_counts(name: str) -> None:
     result = SCENARIOS[name](TEST)
 
     missed = [bar.text() for bar in result.bars if not bar.holds and not _is_timed(bar.what)]
-    assert result.bars and not missed, result.text()
+    assert result.bars and not missed, f"{result.text()}\n{result.data}"
 
 
 def test_every_scenario_has_a_place_in_the_record() -> None:
