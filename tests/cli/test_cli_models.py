@@ -336,6 +336,7 @@ def test_ctrl_c_keeps_what_was_measured(call: Call) -> None:
         _, said = process.communicate(timeout=60)
     finally:
         process.kill()
+        process.communicate()
 
     assert process.returncode == 130
     assert "are kept" in said.splitlines()[-1]
