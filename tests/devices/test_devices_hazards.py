@@ -1,7 +1,7 @@
 """Each wait and guard between a chunk's phases is needed: some seeds reveal its absence.
 
-A device without one of them (`mutations/pipeline.py`, `cuda.py`) computes wrong numbers, raises,
-or says times at which one engine did two things or one slot held two chunks: with every seed.
+A device without one of them computes wrong numbers, raises, or says times at which one engine did
+two things or one slot held two chunks: with every seed.
 """
 
 from __future__ import annotations
