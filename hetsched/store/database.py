@@ -1,17 +1,18 @@
-"""SQLite files of the state folder: opening, versions, migration, transactions.
+"""SQLite files of the state folder: opening, versions, transactions, and what can't be read.
 
-Owns no table: a `DatabaseFormat` defines a file's contents. A file of an older version is migrated
-when it is opened for writing; a reader gets a migrated copy in memory instead.
-A file of a newer version is refused.
+A `DatabaseFormat` defines a file's contents. A file of a newer version or another
+program is refused and left as it is. A damaged one is renamed (`set_aside`), never deleted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import apsw
 import msgspec
@@ -23,18 +24,31 @@ BUSY_MS = 10_000
 fair on a busy machine with a slow disk, and data that isn't written at exit is lost."""
 CREATE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 IN_MEMORY = ":memory:"
+SUFFIXES = ("", "-wal", "-shm", "-journal")
+"""Of a database's files."""
 
 # A single statement, so a consistent snapshot: another process may be creating the tables.
 _HEADER = """SELECT user_version, application_id, (SELECT count(*) FROM sqlite_schema)
     FROM pragma_user_version, pragma_application_id"""
 
-
 DAMAGE = (apsw.Error, msgspec.DecodeError, UnicodeDecodeError)
 """Errors of a file that can't be used: SQLite's, and values that we didn't write."""
+UNREADABLE = (
+    apsw.NotADBError,
+    apsw.CorruptError,
+    apsw.SchemaChangeError,
+    apsw.SQLError,
+    msgspec.DecodeError,
+    UnicodeDecodeError,
+)
+"""Those of its contents, which no second try mends."""
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 
-class NewerFile(ConfigError):
-    """Written by a newer hetsched than this one."""
+class RefusedFile(ConfigError):
+    """Written by a newer hetsched than this one, or by another program: it is left as it is."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +62,7 @@ class DatabaseFormat:
     version : int
         SQLite's user_version; >= 1.
     schema : str
-        SQL that creates the tables of this version.
-    migrations : mapping of int to str
-        Version -> SQL that turns a file of that version into the next one.
+        SQL that creates the tables.
     pragmas : str
         SQL that a connection which writes runs before anything else but `first_pragmas`.
     first_pragmas : str
@@ -62,7 +74,6 @@ class DatabaseFormat:
     application_id: int
     version: int
     schema: str
-    migrations: Mapping[int, str]
     pragmas: str
     first_pragmas: str = ""
     creation_pragmas: str = ""
@@ -71,17 +82,16 @@ class DatabaseFormat:
 def open_database(
     path: Path | None, file_format: DatabaseFormat, vfs: str | None = None
 ) -> apsw.Connection:
-    """Open the database at `path` (None: in memory) for writing; create or migrate it if needed.
+    """Open the database at `path` (None: in memory) for writing; create it if needed.
 
-    Processes that open an old file at the same time wait for the one that migrates it. `vfs`: the
-    SQLite VFS to use instead of the default.
+    `vfs`: the SQLite VFS to use instead of the default.
 
     Raises
     ------
     ConfigError
-        It can't be opened for writing, or has a newer version (NewerFile).
+        It can't be opened for writing, or is of a newer version or another program (RefusedFile).
     apsw.Error
-        It is broken, not ours, or there is no room to create or migrate it.
+        It is broken, or there is no room to create it.
     """
     if path is not None and vfs is None:
         _create_private(path)
@@ -92,7 +102,7 @@ def open_database(
         if check_version(connection, file_format, path) == 0:
             _execute_all(connection, file_format.creation_pragmas)
         _execute_all(connection, file_format.pragmas)
-        _migrate(connection, file_format, path)
+        _create_tables(connection, file_format, path)
     return connection
 
 
@@ -108,16 +118,10 @@ def _create_private(path: Path) -> None:
 
 
 def open_for_reading(path: Path, file_format: DatabaseFormat) -> apsw.Connection:
-    """Open the existing database at `path` without changing it. Raises as `open_database`.
-
-    The file may be read-only. If its version is older, the connection is to a migrated copy.
-    """
+    """Open the existing database at `path`, which may be read-only. Raises as `open_database`."""
     with _opened(str(path), apsw.SQLITE_OPEN_READWRITE) as connection:
-        version = check_version(connection, file_format, path)
-    if version == file_format.version:
-        return connection
-    connection.close()
-    return open_copy(path, file_format)
+        check_version(connection, file_format, path)
+    return connection
 
 
 def open_copy(path: Path | None, file_format: DatabaseFormat) -> apsw.Connection:
@@ -128,11 +132,10 @@ def open_copy(path: Path | None, file_format: DatabaseFormat) -> apsw.Connection
     copy = open_database(None, file_format)
     if path is None or not path.exists():
         return copy
-    with _opened(str(path), apsw.SQLITE_OPEN_READWRITE) as source, contextlib.closing(source):
+    with contextlib.closing(open_for_reading(path, file_format)) as source:
         if check_version(source, file_format, path):
             with copy.backup("main", source, "main") as backup:
                 backup.step()
-    _migrate(copy, file_format, path)
     return copy
 
 
@@ -165,17 +168,16 @@ def check_version(
 ) -> int:
     """Return the version of the file; 0 if it is empty. `path` is used in messages only.
 
-    Raises
-    ------
-    NewerFile
-    apsw.NotADBError
-        Another program's file.
+    Raises RefusedFile.
     """
     version, application_id, tables = connection.execute(_HEADER).get
     if application_id not in (0, file_format.application_id) or (application_id == 0 and tables):
-        raise apsw.NotADBError("not a file of hetsched")
+        raise RefusedFile(
+            f"{path}: a database of another program; move it away, or set HETSCHED_STATE_DIR to"
+            " another folder"
+        )
     if version > file_format.version:
-        raise NewerFile(
+        raise RefusedFile(
             f"{path}: written by a newer hetsched (version {version}, this one reads up to"
             f" {file_format.version}); update hetsched, or set HETSCHED_STATE_DIR to another"
             " folder"
@@ -183,16 +185,13 @@ def check_version(
     return int(version) if tables else 0
 
 
-def _migrate(connection: apsw.Connection, file_format: DatabaseFormat, path: Path | None) -> None:
-    """Bring the file to the current version, in one transaction."""
+def _create_tables(
+    connection: apsw.Connection, file_format: DatabaseFormat, path: Path | None
+) -> None:
     with transaction(connection):
-        # Under the lock: another process may have just created or migrated it.
-        version = check_version(connection, file_format, path)
-        if version == 0:
+        # Under the lock: another process may have just created them.
+        if check_version(connection, file_format, path) == 0:
             connection.execute(file_format.schema)
-        for older in range(version or file_format.version, file_format.version):
-            connection.execute(file_format.migrations[older])
-        if version < file_format.version:
             connection.execute(f"PRAGMA application_id = {file_format.application_id}")
             connection.execute(f"PRAGMA user_version = {file_format.version}")
 
@@ -214,3 +213,129 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
 def data_version(connection: apsw.Connection) -> int:
     """Return a number that changes when another connection has written."""
     return int(connection.execute("PRAGMA data_version").get)
+
+
+def file_id(path: Path) -> int:
+    """Return the inode of the file at `path`, or of a link there; 0: there is none."""
+    try:
+        return path.lstat().st_ino
+    except OSError:
+        return 0
+
+
+def set_aside(path: Path) -> Path | None:
+    """Rename what is at `path`, and its logs, so that a new file can be created there.
+
+    Returns the new name; None if there is nothing. Raises OSError.
+    """
+    number = 1
+    while any(os.path.lexists(f"{path}.unreadable-{number}{suffix}") for suffix in SUFFIXES):
+        number += 1
+    aside = Path(f"{path}.unreadable-{number}")
+    moved = None
+    # The logs first: a database without its log is read as it was before, and mustn't be.
+    for suffix in reversed(SUFFIXES):
+        source = Path(f"{path}{suffix}")
+        if os.path.lexists(source):
+            source.rename(f"{aside}{suffix}")
+            moved = aside
+    return moved
+
+
+class TolerantDatabase:
+    """A connection that may fail, at any time or from the start: jobs run without it.
+
+    One warning is logged until the file works again. A file that can't be read when it is opened
+    is set aside.
+
+    Parameters
+    ----------
+    path : Path or None
+        The file, if it may be set aside.
+    name : str
+        The file, for warnings.
+    connect : callable
+        Makes the connection. Its ConfigError (not RefusedFile) is raised.
+    first_read : callable
+        Called with the new connection; if it fails, the file counts as unusable.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        name: str,
+        connect: Callable[[], apsw.Connection],
+        first_read: Callable[[apsw.Connection], None],
+    ) -> None:
+        self._name = name
+        self._has_warned = False
+        self.connection: apsw.Connection | None = None
+        tried = 0 if path is None else file_id(path)
+        try:
+            try:
+                self._open(connect, first_read)
+            except UNREADABLE as error:
+                # Another process may have replaced it by a new one meanwhile.
+                if path is None or (file_id(path) == tried and not self._set_aside(path, error)):
+                    raise
+                self._open(connect, first_read)
+        except (*DAMAGE, RefusedFile) as error:
+            self._warn(error)
+
+    def _open(
+        self, connect: Callable[[], apsw.Connection], first_read: Callable[[apsw.Connection], None]
+    ) -> None:
+        connection = connect()
+        try:
+            first_read(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self.connection = connection
+
+    def _set_aside(self, path: Path, error: Exception) -> bool:
+        try:
+            aside = set_aside(path)
+        except OSError:
+            return False
+        _log.warning("%s: can't be read (%s); it is now %s", self._name, error, aside)
+        return True
+
+    def read(self, action: Callable[[apsw.Connection], _T]) -> _T | None:
+        """Return what `action` returns; None if the file can't be used."""
+        if self.connection is None:
+            return None
+        try:
+            return action(self.connection)
+        except (*DAMAGE, RefusedFile) as error:
+            self._warn(error)
+            return None
+
+    def write(self, action: Callable[[apsw.Connection], object]) -> bool:
+        """Run `action` in a transaction, under the file's write lock; return whether it did."""
+        if self.connection is None:
+            return False
+        try:
+            with transaction(self.connection):
+                action(self.connection)
+        except (*DAMAGE, RefusedFile) as error:
+            self._warn(error)
+            return False
+        self._has_warned = False
+        return True
+
+    def close(self) -> None:
+        """Close the file; later reads and writes do nothing."""
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+    def _warn(self, error: Exception) -> None:
+        """Log one warning until the file works again."""
+        if not self._has_warned and isinstance(error, RefusedFile):
+            _log.warning("%s; new measurements stay in memory", error)
+        elif not self._has_warned:
+            remedy = "make room, or delete the file to start afresh"
+            message = "%s: %s; new measurements stay in memory; %s"
+            _log.warning(message, self._name, error, remedy)
+        self._has_warned = True

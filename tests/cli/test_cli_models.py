@@ -278,27 +278,6 @@ def test_forgetting(learnt: Ended, call: Call) -> None:
     assert call("models").out.startswith("no models yet")
 
 
-def test_two_exports_are_compared(learnt: Ended, call: Call) -> None:
-    call("models", "export", "a.json")
-    twice = UNEVEN.replace("0.5Gflop", "0.25Gflop").replace("30us", "60us")
-    Path("virtual.toml").write_text(twice)
-    call("models", "forget", "--device", "core0")
-    call(*MEASURE, "--sizes", "1,64")
-    call("models", "export", "b.json")
-    _same_identity("b.json", "a.json")
-
-    table = call("models", "diff", "a.json", "b.json").out.splitlines()
-    record = json.loads(call("models", "diff", "a.json", "b.json", "--json").out)
-
-    assert [line.split()[0] for line in table] == ["workload", "fft", "fft"]
-    assert "differ" in table[1]
-    assert table[1].split()[-3:] == ["2", "2", "2"]
-    core, emu = record["models"]
-    assert (core["in"], core["agree"], core["ratio"]) == ("both", False, pytest.approx(2.0))
-    assert (emu["agree"], emu["ratio"]) == (True, pytest.approx(1.0))
-    assert "the same" in call("models", "diff", "a.json", "a.json").out
-
-
 def _same_identity(path: str, other: str) -> None:
     """An emulated device's configuration is part of its identity: call it what it was."""
     record = json.loads(Path(path).read_text())

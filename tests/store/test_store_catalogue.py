@@ -121,7 +121,7 @@ def newer(path: Path) -> None:
     ("harm", "reason"),
     [
         (lambda path: path.write_bytes(b"precious " * 999), "not a database"),
-        (foreign, "not a file of hetsched"),
+        (foreign, "another program"),
         (newer, "newer hetsched .version 99"),
         (lambda path: path.mkdir(), "unable to open"),
     ],

@@ -1,4 +1,4 @@
-"""Exports of models: encoding, validation, merging, differences."""
+"""Exports of models: encoding, validation, merging."""
 
 import json
 
@@ -6,7 +6,6 @@ import pytest
 
 from hetsched.errors import ConfigError, DataError
 from hetsched.models import DeviceModel
-from hetsched.store.models.export_diff import difference
 from hetsched.store.models.export_format import SCHEMA, Export, StoredModel, merged
 from hetsched.store.models.export_json import decode, encode
 from hetsched.store.models.models_db import ModelKey
@@ -96,7 +95,7 @@ def test_anything_but_an_export_is_refused_in_one_line(raw: bytes, reason: str) 
 
 
 def test_an_export_of_a_newer_version_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"newer hetsched .format 9, this one reads up to 4"):
+    with pytest.raises(ConfigError, match=r"newer hetsched .format 9, this one reads up to 1"):
         decode(b'{"schema": "hetsched.models.export/9", "more": 1}', "x")
 
 
@@ -112,49 +111,3 @@ def test_merging_orders_by_time_and_counts_common_observations_once() -> None:
     ]  # fmt: skip
     assert merged(union, second) is union
     assert merged(union, first) is union
-
-
-@pytest.mark.parametrize(
-    ("second_sizes", "at"),
-    [([10, 30], [10]), ([5, 30], [10, 20, 30]), ([10, 20, 90], [10, 20, 90]), ([91, 99], [])],
-)
-def test_a_difference_has_ratios_at_common_sizes(second_sizes: list[int], at: list[int]) -> None:
-    first = export(learnt(*((units, units / 10, 1.0) for units in (10, 20, 90))))
-    second = export(learnt(*((units, units / 5, 1.0) for units in second_sizes)))
-
-    (result,) = difference(first, second)
-
-    assert result.key == KEY
-    assert [units for units, _ in result.ratios] == at
-    assert [ratio for _, ratio in result.ratios] == [pytest.approx(2.0)] * len(at)
-
-
-def test_models_whose_intervals_do_not_overlap_differ() -> None:
-    slow = [(10, 2.0 + 0.001 * i, float(i)) for i in range(4)]
-    fast = [(10, 1.0 + 0.001 * i, float(i)) for i in range(4)]
-
-    result = [
-        difference(export(learnt(*a)), export(learnt(*b)))[0].agree
-        for a, b in ((slow, fast), (slow, slow), (slow, fast[:1]))
-    ]
-
-    assert result == [False, True, True]
-
-
-def test_missing_models_and_disjoint_sizes_have_no_ratio() -> None:
-    first = export(learnt((10, 1.0, 1.0)), learnt((1, 1.0, 1.0), key=OTHER))
-    second = export(learnt((99, 1.0, 1.0)))
-
-    result = difference(first, second)
-
-    assert [entry.key for entry in result] == [OTHER, KEY]
-    assert [(entry.first is None, entry.second is None) for entry in result] == [
-        (False, True), (False, False)
-    ]  # fmt: skip
-    assert [entry.ratios for entry in result] == [(), []]
-
-
-def test_without_totals_there_is_no_ratio() -> None:
-    (result,) = difference(export(learnt()), export(learnt((1, 1.0, 1.0))))
-
-    assert result.ratios == ()

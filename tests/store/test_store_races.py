@@ -1,7 +1,6 @@
 """Races of variants in models.db: across processes, and in files of older versions."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from hetsched.store.models.catalogue import collect, forget, restore
 from hetsched.store.models.export_json import decode, encode
 from hetsched.store.models.model_store import ModelKey, ModelStore
 
-DATA = Path(__file__).parent.parent / "data"
 KEY = ModelKey("fft", "512", "mkl", "1", "cpu0 Some Processor", "memory")
 SAMPLES = [Sample("total", 10, 1.0)]
 
@@ -118,13 +116,3 @@ def test_a_race_with_an_impossible_pace_is_refused(tmp_path: Path, pace: object)
 
     with pytest.raises(DataError, match="broken export"):
         decode(json.dumps(record).encode(), "x")
-
-
-def test_an_older_file_takes_races(tmp_path: Path) -> None:
-    path = tmp_path / "models.db"
-    shutil.copy(DATA / "models-v2.db", path)
-    store = ModelStore(path)
-    add(store, race(1))
-    store.close()
-
-    assert ModelStore(path).races(KEY.race_key).races == (race(1),)

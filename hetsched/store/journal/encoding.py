@@ -1,7 +1,6 @@
 """Records as bytes in the journal's columns: MessagePack with field names.
 
-Decoding ignores fields that it doesn't know and fills in defaults, so that files of other versions
-load; other changes need a migration (`journal_db.py`).
+Decoding ignores fields that it doesn't know and fills in defaults.
 """
 
 from __future__ import annotations

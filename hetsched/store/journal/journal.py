@@ -19,7 +19,6 @@ from pathlib import Path
 from hetsched.config import JournalConfig
 from hetsched.errors import HetschedError, IOFailure, TryAgain
 from hetsched.paths import private_folder
-from hetsched.store.journal.file_system import durability_warning
 from hetsched.store.journal.group_commit import forget_refused
 from hetsched.store.journal.journal_file import JournalFile
 from hetsched.store.journal.pending_writes import OnWritten, PendingWrites, Write
@@ -114,9 +113,7 @@ class Journal:
             It is damaged, of a newer version, in use, or can't be written. It is left as it is.
         """
         if vfs is None:
-            warning = durability_warning(private_folder(path.parent, "state folder"))
-            if warning:
-                log.warning("%s", warning)
+            private_folder(path.parent, "state folder")
         file = JournalFile(path, bounds or HistoryBounds(), time.time(), vfs)
         return cls(file, call_soon_threadsafe, path, deadline)
 

@@ -60,17 +60,14 @@ INSERT INTO journal VALUES (1, 0, 0, lower(hex(randomblob(6))));
 """
 """`journal.closed_at_number`: the last number given out, if the last daemon closed the file in
 order; NULL while a daemon runs, and after a crash. `job.nbytes`: of all its columns, roughly."""
-_FROM_1 = "ALTER TABLE job ADD COLUMN failures INTEGER NOT NULL DEFAULT 0"
-"""Version 1 doesn't count used retries."""
 
 WAL_LIMIT = 4 << 20
 """Bytes to which the WAL is cut after a checkpoint."""
 
 FORMAT = DatabaseFormat(
     application_id=0x68736A6C,
-    version=2,
+    version=1,
     schema=_SCHEMA,
-    migrations={1: _FROM_1},
     # The timeout is for a daemon that is just ending.
     # EXCLUSIVE before the first read: then the WAL needs no shared memory, which network file
     # systems lack. Checkpoints are run by `JournalFile`, not within a commit.

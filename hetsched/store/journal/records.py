@@ -1,7 +1,7 @@
 """What is written to the journal, and what is read from it. No behaviour, no I/O.
 
-Times are seconds since the epoch. A field may be added with a default; renaming or removing one
-needs a migration (`journal_db.py`), since files of all versions must load.
+Times are seconds since the epoch. A field may be added with a default; other
+changes need a new version of the file (`journal_db.py`).
 """
 
 from __future__ import annotations

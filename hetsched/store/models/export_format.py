@@ -26,12 +26,12 @@ from hetsched.store.models.stored_values import Count, Moment, Paces, Seconds, U
 from hetsched.units import NUMBER_LIMIT
 
 KIND = "hetsched.models.export"
-VERSION = 4
+VERSION = 1
 SCHEMA = f"{KIND}/{VERSION}"
 
 
 class Observation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One observation; `at`: seconds since the epoch. Version 3 has no `chunks`."""
+    """One observation; `at`: seconds since the epoch."""
 
     curve: CurveName
     units: Units
@@ -42,7 +42,7 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model: its key and its observations, oldest first. Version 2 has no `co_runners`."""
+    """One model: its key and its observations, oldest first."""
 
     workload: str
     speed_key: str
@@ -132,7 +132,7 @@ class StoredRaces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Export(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole export; older ones have no `races`."""
+    """A whole export."""
 
     schema: str = SCHEMA
     hetsched: str

@@ -7,8 +7,7 @@ from collections import Counter
 import msgspec
 
 from hetsched.errors import ConfigError, DataError
-from hetsched.store.models.export_format import KIND, SCHEMA, VERSION, Export, describe_key
-from hetsched.store.models.export_v1 import ExportV1
+from hetsched.store.models.export_format import KIND, VERSION, Export, describe_key
 
 MAX_QUOTED = 60
 """Characters of an unknown schema that an error quotes."""
@@ -21,7 +20,6 @@ class _ExportHeader(msgspec.Struct):
 
 
 _decode_header = msgspec.json.Decoder(_ExportHeader).decode
-_decode_v1 = msgspec.json.Decoder(ExportV1).decode
 _decode_export = msgspec.json.Decoder(Export).decode
 
 
@@ -31,7 +29,7 @@ def encode(export: Export) -> bytes:
 
 
 def decode(raw: bytes, source: str) -> Export:
-    """Read an export of this or an older version; `source` names it in errors.
+    """Read an export; `source` names it in errors.
 
     Raises
     ------
@@ -40,13 +38,9 @@ def decode(raw: bytes, source: str) -> Export:
     ConfigError
         A newer version.
     """
-    version = _version(raw, source)
+    _check_version(raw, source)
     try:
-        if version == 1:
-            export = _decode_v1(raw).upgraded()
-        else:
-            export = _decode_export(raw)
-            export = msgspec.structs.replace(export, schema=SCHEMA)
+        export = _decode_export(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{source}: broken export: {error}") from None
     if len({races.key for races in export.races}) < len(export.races):
@@ -58,8 +52,8 @@ def decode(raw: bytes, source: str) -> Export:
     return export
 
 
-def _version(raw: bytes, source: str) -> int:
-    """Return the format's version. Raises ConfigError if it is newer than this one's."""
+def _check_version(raw: bytes, source: str) -> None:
+    """Raise ConfigError if the format's version is newer than this one's."""
     try:
         schema = _decode_header(raw).schema
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -73,4 +67,3 @@ def _version(raw: bytes, source: str) -> int:
             f"{source}: exported by a newer hetsched (format {number[:20]}, this one reads up to"
             f" {VERSION}); update hetsched"
         )
-    return int(number)

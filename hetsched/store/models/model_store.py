@@ -1,9 +1,9 @@
 """The learnt models, kept between runs in ``models.db``, shared by the daemon and embedded runs.
 
-Owns a copy in memory of the part of the file that is in use. If the file can't be used (disk full,
-made read-only during a run, damaged, of a newer version), one warning is logged and learning
+Owns a copy in memory of the part of the file that is in use. If the file can't be used (disk
+full, made read-only during a run, of a newer version), one warning is logged and learning
 continues in memory: no job fails because of it. Data that couldn't be written is written once the
-file is usable again.
+file is usable again. A file that can't be read when it is opened is set aside.
 
 SQLite with a rollback journal, one row per observation: processes that share the file add rows
 under its lock and lose none of each other's. Each reads what others added when the file's
@@ -27,13 +27,13 @@ from hetsched.models.evidence.run_medians import run_medians, split_runs
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.paths import private_folder
 from hetsched.store import database
+from hetsched.store.database import TolerantDatabase
 from hetsched.store.models import models_db, race_table
 from hetsched.store.models.history_cache import HistoryCache
 from hetsched.store.models.models_db import ModelKey
 from hetsched.store.models.probe_states import ProbeStates
 from hetsched.store.models.race_log import RaceLog
 from hetsched.store.models.race_table import RaceKey
-from hetsched.store.tolerant_database import TolerantDatabase
 
 __all__ = ["ModelKey", "ModelStore"]
 
@@ -79,12 +79,16 @@ class ModelStore:
         self._max_file_bytes = FILE_TO_MEMORY * max_bytes
         self._pending: deque[tuple[ModelKey, list[Sample], float]] = deque(maxlen=MAX_PENDING_RUNS)
         self._race_log = RaceLog()
-        self._data_version = self._last_id = self._rewrites = 0
         if path is not None and not copy:
             private_folder(path.parent, "state folder")
-        connect = models_db.copy_models if copy else models_db.open_models
         self.probe_states = ProbeStates(self._read_probe_state)
-        self._file = TolerantDatabase(self._name, lambda: connect(path), self._catch_up)
+        connect = models_db.copy_models if copy else models_db.open_models
+
+        def opened() -> apsw.Connection:
+            self._data_version = self._last_id = self._rewrites = 0  # of a new file, perhaps
+            return connect(path)
+
+        self._file = TolerantDatabase(None if copy else path, self._name, opened, self._catch_up)
 
     def load(self, key: ModelKey, link: bool | None = None) -> DeviceModel | None:
         """Return the model of `key`, or None. A returned model never changes.

@@ -38,8 +38,6 @@ CREATE TABLE observation(
 CREATE INDEX observation_by_size ON observation(model, curve, units, id);
 CREATE TABLE forgotten(times INTEGER NOT NULL) STRICT;
 INSERT INTO forgotten VALUES (0);
-"""
-_PROBES = """
 CREATE TABLE probe(
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     workload TEXT NOT NULL, speed_key TEXT NOT NULL, device TEXT NOT NULL,
@@ -50,39 +48,10 @@ CREATE TABLE probe(
     ratio REAL NOT NULL CHECK(ratio > 0 AND ratio < 1e300),
     UNIQUE(workload, speed_key, device, storage, load)) STRICT;
 """
-_FROM_1 = """
-ALTER TABLE model RENAME COLUMN place TO storage;
-UPDATE model SET storage = 'memory' || substr(storage, 6)
-    WHERE storage = 'arena' OR storage LIKE 'arena,%';
-UPDATE observation SET curve = 'host_overhead' WHERE curve = 'feed';
-"""
-"""Version 1 has `place` for `storage`, "arena" for "memory", and "feed" for "host_overhead"."""
-_FROM_2 = """
-ALTER TABLE model RENAME TO model_of_2;
-CREATE TABLE model(
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    workload TEXT NOT NULL, speed_key TEXT NOT NULL, variant TEXT NOT NULL,
-    version TEXT NOT NULL, device TEXT NOT NULL, storage TEXT NOT NULL,
-    co_runners TEXT NOT NULL, runs INTEGER NOT NULL,
-    UNIQUE(workload, speed_key, variant, version, device, storage, co_runners)) STRICT;
-INSERT INTO model
-    SELECT id, workload, speed_key, variant, version, device, storage, 'all', runs
-    FROM model_of_2;
-DROP TABLE model_of_2;
-ALTER TABLE observation ADD COLUMN contended INTEGER NOT NULL DEFAULT 0;
-"""
-"""Version 2 doesn't know which neighbours were busy, in most runs all, nor which observations were
-contended, and has no probes."""
-_FROM_3 = """
-ALTER TABLE observation ADD COLUMN chunks INTEGER NOT NULL DEFAULT 1 CHECK(chunks > 0);
-"""
-"""Version 3 doesn't know of how many chunks an observation is the median."""
-
 FORMAT = DatabaseFormat(
     application_id=0x68737364,
-    version=4,
-    schema=_SCHEMA + _PROBES + race_table.SCHEMA,
-    migrations={1: _FROM_1, 2: _FROM_2 + _PROBES + race_table.SCHEMA, 3: _FROM_3},
+    version=1,
+    schema=_SCHEMA + race_table.SCHEMA,
     # NORMAL: a power cut may lose the last observations; a crash of this process loses none.
     pragmas="PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = NORMAL",
 )

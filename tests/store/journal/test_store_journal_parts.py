@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,9 +12,7 @@ from hetsched.config import JournalConfig, parse
 from hetsched.errors import ConfigError
 from hetsched.job import DeviceReport, Done, JobReport
 from hetsched.store import database
-from hetsched.store.journal import file_system as file_system_module
 from hetsched.store.journal.encoding import MAX_STATE_BYTES, decode_state, encode_state
-from hetsched.store.journal.file_system import file_system
 from hetsched.store.journal.job_numbers import BLOCK, JobNumbers
 from hetsched.store.journal.journal import history_bounds
 from hetsched.store.journal.journal_db import FORMAT, statements
@@ -250,37 +247,6 @@ def test_many_rows_need_few_statements() -> None:
     executed = list(grouped([row for record in records for row in statements(record)]))
 
     assert len(executed) == 5
-
-
-MOUNTS = r"""21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
-30 21 0:26 / /home rw,nosuid - nfs4 server:/home rw
-31 30 0:27 / /home/my\040files rw - tmpfs tmpfs rw
-32 21 0:28 / /hom rw - xfs /dev/vdb rw
-"""
-
-
-@pytest.mark.parametrize(
-    ("folder", "kind"),
-    [
-        *(("/var/lib", "ext4"), ("/home/me/state", "nfs4"), ("/home/my files/state", "tmpfs")),
-        *(("/hom", "xfs"), ("/", "ext4"), ("/home2", "ext4")),
-    ],
-)
-def test_the_file_system_is_that_of_the_innermost_mount(folder: str, kind: str) -> None:
-    assert file_system(Path(folder), MOUNTS) == kind
-
-
-@pytest.mark.parametrize(
-    ("kind", "expected"), [("nfs4", "network"), ("tmpfs", "in memory"), ("ext4", None)]
-)
-def test_a_journal_that_may_not_last_is_warned_about(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, expected: str | None
-) -> None:
-    monkeypatch.setattr(file_system_module, "file_system", lambda folder, mountinfo: kind)
-
-    warning = file_system_module.durability_warning(tmp_path)
-
-    assert (warning is None) if expected is None else (expected in (warning or ""))
 
 
 def test_the_configuration_bounds_history() -> None:

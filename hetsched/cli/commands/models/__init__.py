@@ -22,7 +22,6 @@ COMMANDS = {
     "export": "exporting",
     "import": "importing",
     "forget": "forget",
-    "diff": "diff",
 }
 """Subcommand -> its module in this folder, with a `command`, or a `group` that makes it."""
 
@@ -60,5 +59,5 @@ def with_subcommand(words: Sequence[str]) -> list[str]:
 
 
 def group() -> Command:
-    help = "Show, measure, export and compare measured speeds."
+    help = "Show, measure and export measured speeds."
     return new_group(help, ModelCommands, "[COMMAND] [FLAGS]...")

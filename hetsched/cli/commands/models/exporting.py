@@ -1,4 +1,4 @@
-"""`hetsched models export [FILE]`: all models as one JSON object, for `import` and `diff`."""
+"""`hetsched models export [FILE]`: all models as one JSON object, for `import`."""
 
 from __future__ import annotations
 
