@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import os
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ from hetsched.store.arrays.output_files import OutputFile
 from hetsched.store.arrays.publication import PreparedOutput, discard_prepared, publish_each
 from hetsched.transport.device_messages import StoredArray
 from hetsched.workload import ArraySpec, BaseWorkload
+
+_MAX_DESCRIPTORS = 1 << 31
+"""A descriptor's number is a C int."""
 
 
 @dataclass
@@ -174,14 +178,21 @@ class ResolvedJob:
         self.close()
 
 
+_file_numbers = itertools.count()
+
+
 def file_key(fd: int) -> int:
-    """Return the key of an open file: negative, unlike a segment's id."""
-    return -1 - fd
+    """Return another key for an open file: negative, unlike a segment's id, and never used twice.
+
+    A descriptor's number alone isn't one: it belongs to the next file as soon as this one is
+    closed, while device processes still have this one attached.
+    """
+    return -1 - (next(_file_numbers) * _MAX_DESCRIPTORS + fd)
 
 
 def fd_of_key(key: int) -> int | None:
     """Return the fd behind a key; None for a segment."""
-    return -1 - key if key < 0 else None
+    return (-1 - key) % _MAX_DESCRIPTORS if key < 0 else None
 
 
 def is_plain(stored: StoredArray, spec: ArraySpec) -> bool:

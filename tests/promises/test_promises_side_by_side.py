@@ -1,0 +1,72 @@
+"""Hundreds of short jobs of several clients at once: every result belongs to its own job."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from real_daemon import RealDaemon, serving
+
+import hetsched
+
+CLIENTS = 4
+JOBS = 80
+LARGE = (1600, 256, 256)
+UNITS = (4, 32, 32)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[RealDaemon]:
+    with serving(tmp_path, '[[device]]\nkind = "cpu"\nteam = false\n') as daemon:
+        yield daemon
+
+
+def wrong_results(folder: Path, client_number: int) -> list[int]:
+    """Submit jobs with files and with arrays, two of each in flight; return those with errors."""
+    rng = np.random.default_rng(client_number)
+    wrong = []
+    with hetsched.Client(endpoint=str(folder)) as client:
+        for first in range(0, JOBS, 4):
+            jobs = []
+            for number in range(first, first + 4):
+                x = rng.standard_normal(UNITS).astype("complex64")
+                source = folder / f"{client_number}-{number}.npy"
+                np.save(source, x)
+                target = folder / f"{client_number}-{number}-out.npy"
+                if number % 4 == 3:
+                    jobs.append((number, x, None, client.submit("fft", x)))
+                else:
+                    job = client.submit("fft", str(source), out=str(target))
+                    jobs.append((number, x, target, job))
+            for number, x, target, job in jobs:
+                y = job.result(timeout=60)
+                if target is not None:
+                    y = np.load(target)
+                if not np.allclose(y, np.fft.fft2(x), atol=1e-2):
+                    wrong.append(number)
+    return wrong
+
+
+def keep_busy(folder: Path, is_over: threading.Event) -> None:
+    """Have a large job run all the time, so that small ones run at its side."""
+    with hetsched.Client(endpoint=str(folder)) as client:
+        x = client.empty(LARGE, "complex64")
+        out = client.empty(LARGE, "complex64")
+        while not is_over.is_set():
+            client.submit("fft", x, out=out).result(timeout=60)
+
+
+def test_files_and_arrays_of_jobs_side_by_side_never_mix(daemon: RealDaemon) -> None:
+    is_over = threading.Event()
+    with ThreadPoolExecutor(CLIENTS + 1) as clients:
+        large = clients.submit(keep_busy, daemon.folder, is_over)
+        found = clients.map(lambda n: wrong_results(daemon.folder, n), range(CLIENTS))
+        try:
+            assert list(found) == [[]] * CLIENTS
+        finally:
+            is_over.set()
+    large.result()
