@@ -28,19 +28,24 @@ _CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
 _TRUNCATED = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 
 
-def send_message(sock: socket.socket, payload: bytes, fds: Sequence[int] = ()) -> None:
+def send_message(
+    sock: socket.socket, payload: bytes, fds: Sequence[int] = (), flags: int = 0
+) -> None:
     """Send one message with copies of the descriptors `fds`.
+
+    Not by `socket.send_fds`, which ignores its flags before Python 3.13.
 
     Raises
     ------
     OSError
-        BlockingIOError (non-blocking and full), BrokenPipeError (the peer has closed), ...
+        BlockingIOError (full, and non-blocking by `flags`), BrokenPipeError (closed), ...
     """
+    flags |= int(socket.MSG_NOSIGNAL)
     if not fds:
-        sock.send(payload, socket.MSG_NOSIGNAL)
+        sock.send(payload, flags)
         return
     rights = array.array("i", fds)
-    sock.sendmsg([payload], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], socket.MSG_NOSIGNAL)
+    sock.sendmsg([payload], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], flags)
 
 
 def receive_message(sock: socket.socket, limit: int, flags: int = 0) -> tuple[bytes, list[int]]:

@@ -20,7 +20,7 @@ from hetsched.errors import ProtocolError
 from hetsched.transport.large_messages import MARKER, MAX_INLINE, in_memfd
 from hetsched.transport.loop import Loop
 from hetsched.transport.peers import Peer
-from hetsched.transport.sockets import NOW, close_all, receive_message
+from hetsched.transport.sockets import NOW, close_all, receive_message, send_message
 
 MAX_FRAMES_PER_TURN = 64
 """Requests of one client received before other handlers on the loop run. Arbitrary."""
@@ -132,6 +132,6 @@ def _send_large(connection: socket.socket, payload: bytes) -> None:
     """Send a message that may exceed the socket's buffer. Raises OSError."""
     fd = in_memfd(payload)
     try:
-        socket.send_fds(connection, [MARKER], [fd], NOW)
+        send_message(connection, MARKER, [fd], NOW)
     finally:
         close_all([fd])

@@ -1,0 +1,49 @@
+"""A client that doesn't read its replies."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+
+import pytest
+from real_daemon import serving
+
+import hetsched
+
+EMULATED = '[[device]]\nkind = "emulated"\nclock = "virtual"\ncompute = { unit = "1us" }\n'
+REQUESTS = 600
+LARGE_TEXT = "x" * 100_000
+"""Its job's description doesn't fit into a message of the session."""
+
+
+def test_others_are_served_while_a_client_leaves_large_replies_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    is_accepted, is_over, is_blocked = (threading.Event() for _ in range(3))
+
+    def block(state: object) -> None:
+        if is_accepted.is_set():
+            is_blocked.set()
+            is_over.wait(100)
+
+    with serving(tmp_path, EMULATED) as daemon, contextlib.ExitStack() as stack:
+        slow = stack.enter_context(hetsched.Client(endpoint=str(tmp_path)))
+        stack.callback(is_over.set)
+        job = slow.submit("gated_workload:Gated", name=LARGE_TEXT, hold=True, follow=block)
+        is_accepted.set()
+        with hetsched.Client(endpoint=str(tmp_path)) as other:
+            other.release(job.id)
+        assert is_blocked.wait(60)
+
+        def ask() -> None:
+            with contextlib.suppress(Exception):
+                slow.status()
+
+        for _ in range(REQUESTS):
+            threading.Thread(target=ask, daemon=True).start()
+        for _ in range(20):
+            with hetsched.Client(endpoint=str(tmp_path), timeout=60) as client:
+                assert client.ping()
+        assert daemon.stop() == 0
