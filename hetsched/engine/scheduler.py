@@ -16,7 +16,6 @@ from hetsched.engine.concurrency.running_jobs import RunningJobs
 from hetsched.engine.concurrency.side_jobs import SideJobs, needs_turn
 from hetsched.engine.concurrency.side_plans import SideStart
 from hetsched.engine.context import EngineContext
-from hetsched.engine.early_starts import EarlyStarts
 from hetsched.engine.engine_hooks import EngineHooks
 from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
 from hetsched.engine.job.driver import JobDriver
@@ -57,7 +56,6 @@ class JobScheduler:
         self.running = RunningJobs()
         self._sides = SideJobs(context, self.running, self.queue, self._jobs, self._start)
         self._ends = JobEnds(context, self._jobs, self._sides, archive)
-        self._early = EarlyStarts(context)
         self._openings = Openings(loop, self._on_slow_opening)
         self._is_advancing = False
         self._is_stopping = False
@@ -75,8 +73,6 @@ class JobScheduler:
         """Queue a job and reply with its number."""
         number = queued.number
         self._jobs[number] = queued
-        if readmission is None and self._starts_at_once(queued):
-            self._early.begin(queued)
         self._sides.added(queued)
         self._admission.pending.add(number, queued.checked.claims, queued.checked.checkpoint)
         terms = QueuedTerms.of(number, queued.spec)
@@ -145,7 +141,6 @@ class JobScheduler:
                 self._sides.consider()
         finally:
             self._is_advancing = False
-        self._early.end()
         if not self.running and not self._openings:
             self._hooks.on_idle()
 
@@ -281,20 +276,6 @@ class JobScheduler:
         self._timers.limit_running(queued.number, queued.spec.timeout)
         self.running.add(driver)
         driver.begin()
-        self._early.record(queued, driver)
-
-    def _starts_at_once(self, queued: QueuedJob) -> bool:
-        """Whether a new job will start in this round of the loop, as far as the queue goes."""
-        return (
-            not self.queue
-            and not self.running
-            and not self._openings
-            and not self._is_stopping
-            and not self.is_paused
-            and not queued.spec.hold
-            and not queued.spec.after
-            and queued.spec.deadline is None
-        )
 
     def _on_main_state(self, queued: QueuedJob, state: JobState) -> None:
         """Report progress of the main job; it shows which jobs may run beside it."""

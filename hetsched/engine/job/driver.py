@@ -46,7 +46,6 @@ from hetsched.engine.job.state_machine import JobStateMachine
 from hetsched.engine.job.states import Stopping
 from hetsched.engine.planning.device_findings import DeviceFindings
 from hetsched.engine.planning.job_planning import JobPlanning
-from hetsched.engine.planning.repeated_jobs import JobKind
 from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.threads.publication import OnPrepared, OutputPublisher, Written
 from hetsched.errors import TryAgain
@@ -177,17 +176,6 @@ class JobDriver:
         """The `job` of messages to and from devices; None before the first plan."""
         latest = self._machine.record.latest
         return None if latest is None else latest.id
-
-    @property
-    def plan(self) -> JobPlan | None:
-        """The plan of the present attempt; None before the first one."""
-        latest = self._machine.record.latest
-        return None if latest is None else latest.plan
-
-    @property
-    def kind(self) -> JobKind | None:
-        """Under which plans are kept for the next job; None if none are."""
-        return self._planning.kind
 
     @property
     def has_excluded_devices(self) -> bool:

@@ -15,7 +15,6 @@ from hetsched.engine.job.commands import FinishJob
 from hetsched.engine.job.events import PlanFailed, PlanReady
 from hetsched.engine.job.job_record import JobRecord
 from hetsched.engine.planning.learning import learn
-from hetsched.engine.planning.repeated_jobs import JobKind
 from hetsched.engine.planning.run_backlog import FinishedRun
 from hetsched.engine.planning.run_planner import LearningTask, RunPlanner
 from hetsched.errors import InternalError
@@ -38,11 +37,6 @@ class JobPlanning:
         self._side = side
         self._memory_limit = spec.memory_limit or context.memory_limit
         self._run_planner: RunPlanner | None = None
-
-    @property
-    def kind(self) -> JobKind | None:
-        """The kind of job on the devices of the last plan; None if it isn't planned as a run."""
-        return None if self._run_planner is None else self._run_planner.kind
 
     def begin(self, infos: Sequence[DeviceInfo], on_plan: OnPlan) -> None:
         """Plan for the devices of `infos`, possibly at once."""

@@ -45,15 +45,9 @@ class WarmKernels:
     """Kernels cached in device processes, the most recent last: preparing these is quick.
 
     And the libraries that these processes have run: the first job with one is slower.
-
-    Attributes
-    ----------
-    changes : int
-        How often the cached kernels may have changed.
     """
 
     def __init__(self) -> None:
-        self.changes = 0
         self._by_thread: dict[tuple[str, bool], list[str]] = {}
         """Of a device: of its thread for the main job, and of that for side jobs."""
         self._libraries: dict[str, set[tuple[str, str]]] = {}
@@ -83,7 +77,6 @@ class WarmKernels:
 
     def add(self, job: ResolvedJob, assignments: Iterable[Assignment], *, is_side: bool) -> None:
         """Record the kernels that these devices have prepared. `is_side`: for a side job."""
-        self.changes += 1
         for assignment in assignments:
             kernels = self._by_thread.setdefault((assignment.device, is_side), [])
             for key in _kernel_keys(job, assignment):
@@ -94,7 +87,6 @@ class WarmKernels:
 
     def forget(self, devices: Iterable[str]) -> None:
         """Drop the kernels of devices whose process has ended."""
-        self.changes += 1
         for device in devices:
             for is_side in (False, True):
                 self._by_thread.pop((device, is_side), None)

@@ -44,8 +44,6 @@ class RepeatedJobs:
         self._rebalancers: dict[JobKind, Rebalancer] = {}
         self._plans: dict[JobKind, JobPlan] = {}
         self._steady: dict[JobKind, JobPlan] = {}
-        self._promised: tuple[JobKind, JobPlan] | None = None
-        """On the loop's thread only."""
         self._sizes: dict[JobKind, int] = {}
         self.nbytes = 0
         """Estimated bytes of all plans."""
@@ -100,19 +98,6 @@ class RepeatedJobs:
     def take_plan(self, kind: JobKind) -> JobPlan | None:
         """Remove and return the plan for the next job of this kind; None if there is none."""
         return self._plans.pop(kind, None)
-
-    def promise_plan(self, kind: JobKind, plan: JobPlan) -> bool:
-        """Set `plan` aside for the job that starts now; return False if another one is ready."""
-        with self._lock:
-            if self._plans.get(kind) is not plan:
-                return False
-            self._promised = kind, self._plans.pop(kind)
-            return True
-
-    def take_promised_plan(self, kind: JobKind) -> JobPlan | None:
-        """Return the plan that was set aside, if for this kind of job; there is none any more."""
-        promised, self._promised = self._promised, None
-        return promised[1] if promised is not None and promised[0] == kind else None
 
     def clear(self) -> None:
         """Drop everything, when its assumptions no longer hold."""

@@ -82,8 +82,7 @@ class RunPlanner:
 
     def begin(self, on_planned: OnDone) -> None:
         """Call ``on_planned(plan, error)``: at once with a plan made in advance, else later."""
-        promised = self._state.repeated_jobs.take_promised_plan(self.kind)
-        plan = promised or self._take_ready_plan()
+        plan = self._take_ready_plan()
         if plan is None:
             self._planner_thread.submit(lambda: self._predicted(self._plan()), on_planned)
         else:

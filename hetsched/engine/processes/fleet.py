@@ -17,7 +17,6 @@ from hetsched.engine.processes.fleet_devices import FleetDevices
 from hetsched.engine.processes.fleet_listener import FleetListener
 from hetsched.engine.processes.hosted_process import MAX_FAILED_STARTS, HostedProcess, spec_names
 from hetsched.engine.processes.memory_readings import MemoryReadings, steady_memory
-from hetsched.engine.processes.orders_ahead import OrdersAhead
 from hetsched.engine.processes.process_watch import ProcessWatch
 from hetsched.engine.processes.start_waits import StartWaits, have_started_or_failed, is_settled
 from hetsched.transport.device_messages import (
@@ -57,7 +56,6 @@ class Fleet:
         self._listener = listener
         self._devices = FleetDevices(probe.absent)
         self._hosts: list[HostedProcess] = []
-        self.ahead = OrdersAhead(self._hosts)
         self._host_of: dict[str, tuple[HostedProcess, int]] = {}
         """Device -> its process and its index there."""
         self._waits = StartWaits()

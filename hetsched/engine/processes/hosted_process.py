@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -65,8 +64,6 @@ class HostedProcess:
         To be sent with the next `flush`.
     attached : set of int
         Keys of its attached segments and files.
-    ahead : deque of DeviceCommand
-        Sent before a job has ordered them.
     """
 
     spec: ProcessSpec
@@ -83,7 +80,6 @@ class HostedProcess:
     threads: tuple[tuple[int, ...], ...] = ()
     outbox: list[DeviceCommand] = field(default_factory=list)
     attached: set[int] = field(default_factory=set)
-    ahead: deque[DeviceCommand] = field(default_factory=deque)
     _is_flush_due: bool = field(default=False, init=False)
     _late_flush: Timer | None = field(default=None, init=False)
 
@@ -116,7 +112,6 @@ class HostedProcess:
         self.kill_reason = self.overdue_device = ""
         self.attached.clear()
         self.outbox.clear()
-        self.ahead.clear()
         self._late_flush = None
 
     def ended(self) -> None:
@@ -148,37 +143,10 @@ class HostedProcess:
 
     def post(self, command: DeviceCommand, loop: Loop) -> None:
         """Send a command after this round of the loop, in one message with others."""
-        if self.ahead:
-            self._confirm(command)
-            return
         self.outbox.append(command)
         if not self._is_flush_due:
             self._is_flush_due = True
             loop.call_soon(self.flush)
-
-    def unsent(self, job: int) -> tuple[DeviceCommand, ...]:
-        """Return the posted commands of attempt `job`."""
-        return tuple(command for command in self.outbox if command.job == job)
-
-    def send_ahead(self, commands: Iterable[DeviceCommand]) -> None:
-        """Send commands now, in one message, that will be posted in this order."""
-        self.ahead.extend(commands)
-        self.outbox.extend(self.ahead)
-        self.flush()
-
-    def _confirm(self, command: DeviceCommand) -> None:
-        if command == self.ahead[0]:
-            self.ahead.popleft()
-        else:
-            self.kill_misled()
-
-    def kill_misled(self) -> None:
-        """Kill the process: it was sent commands that no job has ordered."""
-        self.ahead.clear()
-        if self.process is not None:
-            names = ", ".join(self.device_names)
-            log.error("%s: was sent commands ahead that its job doesn't order; killing it", names)
-            self.process.kill()
 
     def post_late(self, command: DeviceCommand, loop: Loop) -> None:
         """Send a command before the next one, in `LATE_SECONDS` at the latest."""
