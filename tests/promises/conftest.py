@@ -1,0 +1,61 @@
+"""A daemon and an embedded engine for all tests of a worker that don't end them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from served import Daemon, Gate, serving
+
+import hetsched
+
+SHARED = """
+[queue]
+small_jobs = false
+
+[[device]]
+kind = "cpu"
+hardware_threads = true
+team = false
+"""
+
+
+@pytest.fixture(scope="session")
+def daemon() -> Iterator[Daemon]:
+    with serving(SHARED) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def client(daemon: Daemon) -> Iterator[hetsched.Client]:
+    with daemon.client() as client:
+        yield client
+        client.cancel_all()
+
+
+@pytest.fixture(scope="session")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hetsched.Local]:
+    """An engine in this process; its device processes find the plug-ins."""
+    path = tmp_path_factory.mktemp("local") / "cores.toml"
+    path.write_text(SHARED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        patch.setenv("XDG_CACHE_HOME", str(path.parent))
+        with hetsched.Local(str(path), learn=False) as local:
+            yield local
+
+
+@pytest.fixture(params=["daemon", "embedded"])
+def engine(request: pytest.FixtureRequest) -> hetsched.Client | hetsched.Local:
+    """Both ways to run a job: what holds for one holds for the other."""
+    found = request.getfixturevalue("client" if request.param == "daemon" else "local")
+    assert isinstance(found, hetsched.Client | hetsched.Local)
+    return found
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    with contextlib.closing(Gate(tmp_path / "gate")) as gate:
+        yield gate

@@ -1,0 +1,291 @@
+"""Plug-ins of these tests: jobs that wait for the test, misbehave, or iterate."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hetsched.memory import MemoryDemand
+from hetsched.workload import (
+    Arrays,
+    ArraySpec,
+    Iterative,
+    Kernel,
+    KernelContext,
+    Reduction,
+    Rows,
+    Stage,
+    StageKernel,
+    StateArray,
+    Values,
+    Variant,
+    Workload,
+)
+
+WIDTH = 4
+
+
+class ToyParams(msgspec.Struct, frozen=True):
+    """`gate`: a file that each chunk waits to lock, after it has made `gate`.PID; or "".
+
+    `log`: a file that gets `name` when a chunk begins; or "". `failures`: a file with a byte for
+    each attempt that is to fail; or "". `fault`: a key of FAULTS, which happens once if there is
+    a `marker`, a file that it makes first.
+    """
+
+    units: int = 40
+    dtype: str = "float64"
+    gate: str = ""
+    log: str = ""
+    name: str = ""
+    failures: str = ""
+    fault: str = ""
+    marker: str = ""
+    milliseconds: int = 0
+
+
+class Toy(Workload):
+    """y = 2 x + 1 on units of four numbers."""
+
+    name = "toy"
+    Params = ToyParams
+    inputs = ("x",)
+
+    def load(self, p: Any) -> int:
+        return int(p.units)
+
+    def arrays(self, p: Any) -> Sequence[ArraySpec]:
+        return (
+            ArraySpec("x", "split", (WIDTH,), p.dtype),
+            ArraySpec("y", "out", (WIDTH,), p.dtype),
+        )
+
+    def demand(self, p: Any, kind: str) -> MemoryDemand:
+        size = WIDTH * np.dtype(p.dtype).itemsize
+        return MemoryDemand(input_bytes=size, work_bytes=0, output_bytes=size)
+
+    def flops(self, p: Any, x: int) -> float:
+        return 2.0 * WIDTH * x
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return [Variant("numpy", "1", make_toy)]
+
+    def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
+        for i, unit in enumerate(out, first):
+            unit[...] = np.random.default_rng([seed, i]).standard_normal(unit.shape)
+
+    def reference(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
+        return {"y": inputs["x"][i] * 2.0 + 1.0}
+
+    def residual(self, p: Any, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
+        wrong = outputs["y"].sum(axis=1) - 2.0 * inputs["x"].sum(axis=1) - WIDTH
+        return np.abs(wrong) * 1e6
+
+
+class Faulty(Toy):
+    """The same under a name of its own: devices are left out of kinds of jobs that fail there."""
+
+    name = "faulty"
+
+
+class Slow(Toy):
+    """The same, but each unit takes `milliseconds` more."""
+
+    name = "slow"
+
+
+def make_toy(p: Any, chunk: int, context: KernelContext) -> Kernel:
+    def kernel(inputs: Arrays, outputs: Arrays) -> None:
+        if p.log:
+            with Path(p.log).open("a") as log:
+                log.write(f"{p.name} ")
+        if p.gate:
+            pass_gate(p.gate)
+        if p.failures and (text := Path(p.failures).read_text()):
+            Path(p.failures).write_text(text[1:])
+            raise ZeroDivisionError("one of the failures that were asked for")
+        time.sleep(p.milliseconds / 1000 * len(inputs["x"]))
+        np.multiply(inputs["x"], 2, out=outputs["y"])
+        outputs["y"] += 1
+        if p.fault and (not p.marker or is_first(p.marker)):
+            FAULTS[p.fault](outputs)
+
+    return kernel
+
+
+def pass_gate(path: str) -> None:
+    Path(f"{path}.{os.getpid()}").touch()
+    with Path(path).open("rb") as gate:
+        fcntl.flock(gate, fcntl.LOCK_SH)
+
+
+def is_first(marker: str) -> bool:
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def hang(outputs: Arrays) -> None:
+    threading.Event().wait()
+
+
+def spin(outputs: Arrays) -> None:
+    while True:
+        pass
+
+
+def stop(outputs: Arrays) -> None:
+    os.kill(os.getpid(), 19)
+    hang(outputs)  # another thread may get the signal, a little later
+
+
+def crash(outputs: Arrays) -> None:
+    ctypes.string_at(0)
+
+
+def raise_error(outputs: Arrays) -> None:
+    raise ValueError("no such instruction")
+
+
+def raise_exit(outputs: Arrays) -> None:
+    raise SystemExit(3)
+
+
+def exhaust_memory(outputs: Arrays) -> None:
+    raise MemoryError("Unable to allocate 2.00 TiB")
+
+
+def spoil(outputs: Arrays) -> None:
+    outputs["y"][-1, -1] += 1
+
+
+FAULTS: dict[str, Callable[[Arrays], None]] = {
+    "kill": lambda outputs: os.kill(os.getpid(), 9),
+    "exit": lambda outputs: os._exit(3),
+    "segfault": crash,
+    "hang": hang,
+    "spin": spin,
+    "stop": stop,
+    "error": raise_error,
+    "SystemExit": raise_exit,
+    "memory": exhaust_memory,
+    "spoil": spoil,
+}
+
+
+class DiffusionParams(msgspec.Struct, frozen=True):
+    """`slow_until`: a file; until it exists, iterations take 20 ms longer; or "".
+
+    `die_at`: an iteration at which the process of the first rows kills itself, if it is the one
+    that makes the file `marker`; 0: none.
+    """
+
+    rows: int = 24
+    columns: int = 4
+    iterations: int = 10
+    tolerance: float = 0.0
+    slow_until: str = ""
+    die_at: int = 0
+    marker: str = ""
+
+
+class Diffusion(Iterative):
+    """y: x after `iterations` steps of smoothing, with mirrored borders."""
+
+    name = "diffusion"
+    Params = DiffusionParams
+    inputs = ("x",)
+    limits = (*Iterative.limits, "slow_until", "die_at", "marker")
+
+    def load(self, p: Any) -> int:
+        return int(p.rows)
+
+    def arrays(self, p: Any) -> Sequence[ArraySpec]:
+        shape = (p.columns,)
+        return ArraySpec("x", "split", shape, "float64"), ArraySpec("y", "out", shape, "float64")
+
+    def state(self, p: Any) -> Sequence[StateArray]:
+        return (StateArray("u", (p.columns,), "float64", 1, "reflect", 2.0),)
+
+    def reductions(self, p: Any) -> Sequence[Reduction]:
+        return Reduction("change", combine="max"), Reduction("steps", combine="max")
+
+    def start(self, p: Any) -> Sequence[Stage]:
+        return (Stage("copy", ("x",), ("u",), ("steps",)),)
+
+    def iteration(self, p: Any) -> Sequence[Stage]:
+        return (Stage("smooth", ("u",), ("u",), ("change", "steps")),)
+
+    def finish(self, p: Any) -> Sequence[Stage]:
+        return (Stage("result", ("u",), ("y",)),)
+
+    def max_iterations(self, p: Any) -> int:
+        return int(p.iterations)
+
+    def must_converge(self, p: Any) -> bool:
+        return bool(p.tolerance > 0)
+
+    def has_fixed_length(self, p: Any) -> bool:
+        return bool(p.tolerance == 0)
+
+    def converged(self, p: Any, values: Values) -> bool:
+        return bool(values.now["change"] <= p.tolerance)
+
+    def residual(self, p: Any, values: Values) -> float:
+        return float(values.now["change"])
+
+    def errors(self, p: Any, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int) -> np.ndarray:
+        difference = np.abs(outputs["y"] - diffused(inputs["x"], p.iterations))
+        return np.asarray(difference[rows.first : rows.stop].max(axis=1) / 1e-9)
+
+    def flops(self, p: Any, x: int) -> float:
+        return 10.0 * x * p.columns
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return (Variant("numpy", "1", make_diffusion),)
+
+    def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
+        for row, values in enumerate(out, first):
+            values[...] = np.random.default_rng((seed, row)).standard_normal(p.columns)
+
+
+def make_diffusion(p: Any, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
+    def copy(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
+        outputs["u"][...] = inputs["x"]
+        partials["steps"][...] = 0
+
+    def smooth(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
+        u = inputs["u"]
+        step = int(values.now["steps"]) + 1
+        if step == p.die_at and rows.is_first and is_first(p.marker):
+            os.kill(os.getpid(), 9)
+        if p.slow_until and not Path(p.slow_until).exists():
+            time.sleep(0.02)
+        outputs["u"][...] = (u[:-2] + 2 * u[1:-1] + u[2:]) / 4
+        partials["change"][...] = np.abs(outputs["u"] - u[1:-1]).max()
+        partials["steps"][...] = step
+
+    def result(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
+        outputs["y"][...] = inputs["u"][1:-1]
+
+    return {"copy": copy, "smooth": smooth, "result": result}
+
+
+def diffused(x: np.ndarray, iterations: int) -> np.ndarray:
+    """Return the result for `x`, computed in one piece."""
+    u = np.asarray(x, dtype=np.float64)
+    for _ in range(iterations):
+        padded = np.pad(u, ((1, 1), (0, 0)), "symmetric")
+        u = (padded[:-2] + 2 * u + padded[2:]) / 4
+    return u
