@@ -18,8 +18,6 @@ from types import CodeType, FrameType
 
 FOLDER = os.environ.get("HETSCHED_FILE_RECORDER", "")
 POLL_SECONDS = 0.01
-PLANNER_THREAD = "hetsched.engine.planning.planner_thread"
-HOLD_SECONDS = 10.0
 CO_OPTIMIZED = 1
 """Flag of a function's code; the bodies of modules and classes don't have it."""
 
@@ -46,17 +44,9 @@ def _wait_for(name: str) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _hold_back_learning() -> None:
-    """What an engine does after it has reported a result waits until the window is closed."""
-    module = sys.modules.get(PLANNER_THREAD)
-    if module is not None:
-        module.DEFERRAL_SECONDS = HOLD_SECONDS  # type: ignore[attr-defined]
-
-
 def _watch() -> None:
     """Discard what ran before the window; write what ran during it."""
     _wait_for("begin")
-    _hold_back_learning()
     _codes.clear()
     _wait_for("end")
     _write()

@@ -25,7 +25,7 @@ def switch_devices(context: EngineContext, enable: Sequence[str], disable: Seque
             raise UsageError(f"no device {quoted(name)}; devices here: {', '.join(names)}")
     context.disabled.difference_update(enable)
     context.disabled.update(disable)
-    context.planning.repeated_jobs.clear()  # their plans may have them
+    context.planning.plans.clear()  # their plans may have them
 
 
 def disabled_devices(context: EngineContext) -> dict[str, str]:

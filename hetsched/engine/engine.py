@@ -23,12 +23,12 @@ from hetsched.engine.admission.resolve import MachineLimits
 from hetsched.engine.admission.segment_holds import hold_attached, hold_segments, release_segments
 from hetsched.engine.context import EngineContext
 from hetsched.engine.deadlines import Deadlines
-from hetsched.engine.deferred_learning import DeferredLearning
 from hetsched.engine.device_switches import disabled_devices, switch_devices
 from hetsched.engine.engine_hooks import EngineHooks
 from hetsched.engine.explanations import ExplanationArchive
 from hetsched.engine.planning.planner_thread import OnDone, PlannerThread
 from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.processes.device_search import DeviceSearch
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.processes.fleet_listener import FleetListener
@@ -48,9 +48,13 @@ from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import Event
 from hetsched.transport.inspection.overview_records import DeviceActivity
 from hetsched.transport.loop import Loop
+from hetsched.transport.timers import Timer
 from hetsched.units import parse_size
 
 log = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 0.5
+"""Delay from a job's end to writing models.db: the next job must not wait for the disk."""
 
 Reply = Callable[[int | ErrorRecord], None]
 
@@ -124,13 +128,13 @@ class Engine:
         self._explanations = ExplanationArchive(
             self._fleet.info, self._context.planning.plan_cache, arena.interleaving.note
         )
-        learning = DeferredLearning(self._context, lambda: bool(self._scheduler.running))
         self._scheduler = JobScheduler(
             self._context,
             loop,
             self._explanations,
-            EngineHooks(learning.add, self._on_idle),
+            EngineHooks(self._learn, self._on_idle),
         )
+        self._flush_timer: Timer | None = None
         self._last_number = 0
         self._resolving = 0
         self._is_draining = False
@@ -340,6 +344,15 @@ class Engine:
     def _machine_limits(self) -> MachineLimits:
         return MachineLimits(self._fleet.infos, dict(self._fleet.absent), self._arena.limit)
 
+    def _learn(self, task: LearningTask) -> None:
+        self._context.planner_thread.submit(task)
+        if self._flush_timer is None:
+            self._flush_timer = self._context.loop.call_later(FLUSH_SECONDS, self._flush_models)
+
+    def _flush_models(self) -> None:
+        self._flush_timer = None
+        self._context.planner_thread.submit(self._context.planning.store.flush)
+
     def _on_idle(self) -> None:
         if not self._resolving and self._on_drained is not None:
             on_drained, self._on_drained = self._on_drained, None
@@ -357,7 +370,7 @@ class Engine:
 
     def _on_memory(self, device: str, has_changed: bool, is_released: bool) -> None:
         if has_changed:
-            self._context.planning.repeated_jobs.clear()  # their plans were made for less or more
+            self._context.planning.plans.clear()  # their plans were made for less or more
         if is_released:
             self._context.planning.kernels.forget([device])
 

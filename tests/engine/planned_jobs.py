@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,7 @@ from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.engine.planning.planner_thread import run_inline
 from hetsched.engine.planning.planning_state import PlanningState
-from hetsched.engine.planning.run_backlog import MIN_LEARNT
+from hetsched.engine.planning.plans import LEARNT_ONE_BY_ONE
 from hetsched.engine.planning.run_planner import LearningTask, RunPlanner
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
@@ -33,23 +32,8 @@ class InlineThread:
         run_inline(function, on_done)
 
 
-class Calls:
-    """A function whose calls are counted."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.count = 0
-        self._function = function
-
-    def __call__(self, *arguments: Any) -> Any:
-        self.count += 1
-        return self._function(*arguments)
-
-    def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
-        return functools.partial(self, instance)
-
-
 class Jobs:
-    task: LearningTask
+    task: LearningTask | None
 
     def __init__(self) -> None:
         workload = SimpleNamespace(
@@ -73,15 +57,22 @@ class Jobs:
             planning=self.state,
         )
 
-    def run(self, seconds: float = 1.0, learn: bool = True) -> JobPlan:
+    def run(
+        self,
+        seconds: float = 1.0,
+        *,
+        learn: bool = True,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> JobPlan:
         planner = RunPlanner(self.job, [INFO], None, self.context)
         plans: list[JobPlan] = []
         planner.begin(lambda plan, error: plans.append(plan))
         (assignment,) = plans[0].assignments
         runs = {"cpu0": DeviceRun(assignment, INFO, ((100, ChunkTimes(compute=(0.0, seconds))),))}
+        meanwhile()
         self.task = planner.learning_task(plans[0], runs)
-        if learn:
-            self.task.function()
+        if learn and self.task is not None:
+            self.task()
         return plans[0]
 
     def exclude_while_planning(self) -> None:
@@ -102,6 +93,6 @@ class Jobs:
 
 def familiar_jobs(seconds: float = 1.0) -> Jobs:
     jobs = Jobs()
-    for _ in range(MIN_LEARNT + 1):
+    for _ in range(LEARNT_ONE_BY_ONE):
         jobs.run(seconds)
     return jobs

@@ -11,7 +11,7 @@ from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.planning.device_run import DeviceRun
-from hetsched.engine.planning.repeated_jobs import job_kind
+from hetsched.engine.planning.plans import job_kind
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_job
@@ -137,7 +137,7 @@ def test_after_a_run_in_which_work_moved_the_job_is_planned_again() -> None:
 def test_what_was_not_planned_last_teaches_no_split() -> None:
     machine = Machine(1.0, 3.0)
     machine.run()
-    rebalancer = machine.state.repeated_jobs.rebalancer(
+    rebalancer = machine.state.plans.rebalancer(
         job_kind(machine.job, ["cpu0", "cpu1"], None), machine.job.load
     )
 

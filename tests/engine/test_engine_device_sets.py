@@ -74,6 +74,6 @@ def test_a_new_engine_knows_the_best_set() -> None:
     machine = Machine()
     for _ in range(16):
         machine.run()
-    machine.state.repeated_jobs.clear()
+    machine.state.plans.clear()
 
     assert machine.run() == {"gpu0": LOAD}

@@ -10,10 +10,9 @@ import pytest
 from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.engine.planning.device_run import DeviceRun
+from hetsched.engine.planning.device_run import DeviceRun, FinishedRun
 from hetsched.engine.planning.learning import learn
-from hetsched.engine.planning.repeated_jobs import job_kind
-from hetsched.engine.planning.run_backlog import FinishedRun
+from hetsched.engine.planning.plans import job_kind
 from hetsched.engine.planning.run_planner import predicted_cold
 from hetsched.memory import MemoryDemand
 from hetsched.models.cold_ratios import ColdRatios
@@ -112,7 +111,7 @@ def test_the_late_start_of_a_fresh_process_is_predicted() -> None:
         }
         kind = job_kind(loop.job, [*starts], None)
         finished = FinishedRun(plan, runs, fresh=frozenset(fresh))
-        learn(loop.job, [finished], loop.state, kind)
+        learn(loop.job, finished, loop.state, kind)
 
     warm = loop.plan()
 
@@ -129,7 +128,7 @@ def test_a_core_that_is_fresh_and_faster_does_not_hide_a_slower_one() -> None:
             a.device: DeviceRun(a, loop.info(a.device), ((50, ChunkTimes(compute=(0.0, 1.0))),))
             for a in plan.assignments
         }
-        learn(loop.job, [FinishedRun(plan, runs)], loop.state, job_kind(loop.job, [*runs], None))
+        learn(loop.job, FinishedRun(plan, runs), loop.state, job_kind(loop.job, [*runs], None))
     plan = loop.plan()
     fast = plan.assignments[0]
     assert fast.model is not None

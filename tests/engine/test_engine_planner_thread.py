@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from hetsched.engine.planning.planner_thread import (
-    DEFERRAL_SECONDS,
     MAX_HANGING,
     PlannerThread,
     run_inline,
@@ -51,66 +50,6 @@ def test_a_worker_runs_elsewhere_in_order_and_answers_on_the_loop(loop: Loop) ->
 
     loop_thread = threading.current_thread().name
     assert answers == [((number, "planner"), loop_thread) for number in range(3)]
-
-
-def never() -> bool:
-    return False
-
-
-def test_what_has_time_waits_on_while_it_would_disturb(loop: Loop) -> None:
-    thread, busy, seen = PlannerThread(loop), [True], list[int]()
-
-    def check() -> None:
-        seen.append(1)
-        busy.clear()
-        thread.defer(loop.stop, unless=lambda: bool(busy))
-
-    thread.defer(lambda: seen.append(-1), unless=lambda: bool(busy))
-    loop.call_later(10 * DEFERRAL_SECONDS, check)
-
-    loop.run()
-    thread.close()
-
-    assert seen == [1, -1]
-
-
-def test_what_has_time_comes_before_what_is_asked_for_after_it(loop: Loop) -> None:
-    thread, done = PlannerThread(loop), list[str]()
-    thread.defer(lambda: done.append("later"), unless=never)
-    thread.submit(lambda: done.append("now"), lambda value, error: loop.stop())
-
-    loop.run()
-    thread.close()
-
-    assert done == ["later", "now"]
-
-
-def test_what_has_more_time_delays_nothing(loop: Loop) -> None:
-    thread, done = PlannerThread(loop), list[str]()
-    thread.defer(lambda: done.append("routine"), unless=never, seconds=3600.0)
-    thread.defer(loop.stop, unless=never)
-    loop.run()
-    thread.defer(lambda: done.append("more routine"), unless=never, seconds=3600.0)
-    loop.call_soon_threadsafe(loop.stop)
-    loop.run()
-    assert done == ["routine"]
-
-    thread.close()
-
-    assert done == ["routine", "more routine"]
-
-
-@pytest.mark.parametrize("closing", [False, True])
-def test_what_has_time_is_done_in_the_end(loop: Loop, closing: bool) -> None:
-    thread, done = PlannerThread(loop), list[str]()
-    thread.defer(lambda: done.append("later"), unless=never)
-    if not closing:
-        thread.defer(loop.stop, unless=never)
-        loop.run()
-
-    thread.close()
-
-    assert done == ["later"]
 
 
 def test_what_fails_is_answered_with_its_error(loop: Loop) -> None:

@@ -7,12 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.planning.device_run import DeviceRun
+from hetsched.engine.planning.device_run import DeviceRun, FinishedRun
 from hetsched.engine.planning.learning import learn
 from hetsched.engine.planning.next_plan import next_plan
 from hetsched.engine.planning.planning_state import PlanningState
-from hetsched.engine.planning.repeated_jobs import job_kind
-from hetsched.engine.planning.run_backlog import FinishedRun
+from hetsched.engine.planning.plans import job_kind
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
 from hetsched.store.models.model_store import ModelStore
@@ -59,4 +58,4 @@ class ToyLoop:
         self, plan: JobPlan, runs: Mapping[str, DeviceRun], *, is_contended: bool = False
     ) -> None:
         kind = job_kind(self.job, [info.name for info in self.infos], None)
-        learn(self.job, [FinishedRun(plan, runs, is_contended)], self.state, kind)
+        learn(self.job, FinishedRun(plan, runs, is_contended), self.state, kind)

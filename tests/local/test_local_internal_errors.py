@@ -110,7 +110,7 @@ def test_an_exception_in_a_stage_fails_its_job_and_the_next_one_is_done(
 ) -> None:
     submit(local, tmp_path, "before.npy").result(60)
     flush(local)
-    local._call(local._engine._context.planning.repeated_jobs.clear)  # no plan made ahead
+    local._call(local._engine._context.planning.plans.clear)  # no plan made ahead
     before = used_bytes(local)
     owner, name = STAGES[stage]
     raising = Raising(monkeypatch, owner, name)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.planner.records import Assignment
+from hetsched.planner.records import Assignment, JobPlan
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,26 @@ class DeviceRun:
     def is_merged(self) -> bool:
         """Whether records of neighbouring chunks were merged, as in very long runs."""
         return any(units > self.assignment.max_chunk for units, _ in self.chunks)
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run in which no device was lost.
+
+    Attributes
+    ----------
+    runs : mapping
+        Device -> its part of the run.
+    is_contended : bool
+        Other jobs ran on the same cores: their times aren't those of a job that runs alone.
+    fresh : frozenset of str
+        Devices whose process ran its variant for the first time.
+    """
+
+    plan: JobPlan
+    runs: Mapping[str, DeviceRun]
+    is_contended: bool = False
+    fresh: frozenset[str] = frozenset()
 
 
 def run_start(runs: Mapping[str, DeviceRun]) -> float:

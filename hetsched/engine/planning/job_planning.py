@@ -14,8 +14,8 @@ from hetsched.engine.iterating.row_learning import learn_rows
 from hetsched.engine.job.commands import FinishJob
 from hetsched.engine.job.events import PlanFailed, PlanReady
 from hetsched.engine.job.job_record import JobRecord
+from hetsched.engine.planning.device_run import FinishedRun
 from hetsched.engine.planning.learning import learn
-from hetsched.engine.planning.run_backlog import FinishedRun
 from hetsched.engine.planning.run_planner import LearningTask, RunPlanner
 from hetsched.errors import InternalError
 from hetsched.job import JobSpec
@@ -92,7 +92,7 @@ class JobPlanning:
         attempt, planning = record.latest, self._context.planning
         if record.iterations is not None and attempt is not None:
             evidence = record.iterations.evidence
-            return LearningTask(lambda: learn_rows(self._job, attempt, evidence, planning))
+            return lambda: learn_rows(self._job, attempt, evidence, planning)
         if command.runs is None:
             return None
         assert attempt is not None
@@ -103,7 +103,7 @@ class JobPlanning:
         if self._side is None or self._side.is_measured:
             return None  # a run beside another one adds nothing to measurements
         run = FinishedRun(attempt.plan, command.runs, is_contended=True)
-        return LearningTask(lambda: learn(self._job, [run], planning, None))
+        return lambda: learn(self._job, run, planning, None)
 
 
 def repays_start(plan: JobPlan, alternative: JobPlan) -> bool:

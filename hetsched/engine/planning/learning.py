@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from hetsched.devices.registry import throttle_reasons
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.planning.device_run import DeviceRun, makespan, run_start
+from hetsched.engine.planning.device_run import DeviceRun, FinishedRun, makespan, run_start
 from hetsched.engine.planning.next_plan import model_key, probe_key
 from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.engine.planning.plans import JobKind
 from hetsched.engine.planning.race_learning import learn_races, note_change
-from hetsched.engine.planning.repeated_jobs import JobKind
-from hetsched.engine.planning.run_backlog import FinishedRun
 from hetsched.models.call_cost import call_samples
 from hetsched.models.evidence.change_detector import SpeedChange
 from hetsched.models.evidence.co_runners import CoRunners
@@ -48,13 +47,11 @@ RunKeys = Mapping[str, Mapping[str, ModelKey]]
 
 def learn(
     job: ResolvedJob,
-    finished: Sequence[FinishedRun],
+    run: FinishedRun,
     state: PlanningState,
     kind: JobKind | None,
 ) -> None:
-    """Update models and rebalancer after runs of `job`, or of jobs of its kind, in their order.
-
-    The store is not flushed to disk.
+    """Update models and rebalancer after a run of `job`. The store is not flushed to disk.
 
     Parameters
     ----------
@@ -62,22 +59,16 @@ def learn(
         Of the job on the devices usable at the time; None: it ran beside another job.
     """
     speed_key, now = job.workload.speed_key(job.params), time.time()
-    keys: RunKeys = {}
+    keys = _model_keys(job, run.runs, state, speed_key)
     raced: set[RaceKey] = set()
-    observations = []
-    for run in finished:
-        keys = _model_keys(job, run.runs, state, speed_key)
-        if not run.is_contended:
-            raced |= learn_races(job, run.runs, state, speed_key, now)
-        observations.append(_observations(run, keys))
-    changes = state.store.observe_runs(observations, now, flush=False)
-    if finished:
-        _fit_equal_cores(finished[-1].runs, keys, state)
-    for run in finished:
-        state.memory_limits.raise_after_success(run.runs)
-        if kind is not None and not run.is_contended:
-            _rebalance(job, run, state, kind)
-            _record_probes(job, run.plan, state, kind, speed_key)
+    if not run.is_contended:
+        raced = learn_races(job, run.runs, state, speed_key, now)
+    changes = state.store.observe_runs([_observations(run, keys)], now, flush=False)
+    _fit_equal_cores(run.runs, keys, state)
+    state.memory_limits.raise_after_success(run.runs)
+    if kind is not None and not run.is_contended:
+        _rebalance(job, run, state, kind)
+        _record_probes(job, run.plan, state, kind, speed_key)
     for key, change in changes.items():
         _record_change(key, change, state)
         note_change(key, state, now, raced)
@@ -225,9 +216,8 @@ def _rebalance(
     job: ResolvedJob, finished: FinishedRun, state: PlanningState, kind: JobKind
 ) -> None:
     """Report the run to the rebalancer of its kind of job."""
-    rebalancer = state.repeated_jobs.rebalancer(kind, job.load)
+    rebalancer = state.plans.rebalancer(kind, job.load)
     plan, runs = finished.plan, finished.runs
-    rebalancer.record_repetition(plan)
     seconds = {
         device: seconds_of_planned_share(run.assignment, run.chunks, run.seconds)
         for device, run in runs.items()
@@ -244,7 +234,7 @@ def _record_probes(
     job: ResolvedJob, plan: JobPlan, state: PlanningState, kind: JobKind, speed_key: str
 ) -> None:
     """Store which devices had no share, so that they are probed when their turn comes."""
-    probe_states = state.repeated_jobs.rebalancer(kind, job.load).probe_states
+    probe_states = state.plans.rebalancer(kind, job.load).probe_states
     ordinary = {a.device for a in plan.assignments if not a.is_probe}
     for candidate in plan.candidates:
         device = candidate.info.name

@@ -9,7 +9,7 @@ from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.measurement.equal_plan import equal_plan
 from hetsched.engine.planning.planning_state import PlanningState
-from hetsched.engine.planning.repeated_jobs import job_kind
+from hetsched.engine.planning.plans import job_kind
 from hetsched.errors import Unavailable
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
@@ -51,12 +51,12 @@ def next_plan(
     if job.measure:
         return _measuring_plan(job, infos, state, memory_limit)
     kind = job_kind(job, (info.name for info in infos), memory_limit)
-    rebalancer = state.repeated_jobs.rebalancer(kind, job.load)
+    rebalancer = state.plans.rebalancer(kind, job.load)
     if rebalancer.needs_candidates:
         plan = rebalancer.replan(
             find_candidates(job, infos, state, memory_limit, unstarted),
             state.machine(),
-            state.backlog.learnt(kind),
+            state.plans.runs(kind),
         )
     else:
         plan = rebalancer.repeat()

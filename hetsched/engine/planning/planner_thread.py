@@ -12,19 +12,15 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 
 from hetsched.engine.threads.ending import interrupt, join_all
 from hetsched.errors import JobFailed
 from hetsched.transport.loop import Loop
-from hetsched.transport.timers import Timer
 
 log = logging.getLogger(__name__)
 
-DEFERRAL_SECONDS = 0.003
-"""Delay of deferred work, so that it doesn't compete for a core with the client waiting for a
-result."""
 PLANNER_SECONDS = 60.0
 """Deadline of each function, unless configured."""
 MAX_HANGING = 4
@@ -61,9 +57,6 @@ class PlannerThread:
         self._name = name
         self._deadline = deadline
         self._tasks: queue.SimpleQueue[PlannerTask | None] = queue.SimpleQueue()
-        self._deferred: dict[object, Callable[[], Any]] = {}
-        self._timer: Timer | None = None
-        self._timer_due = 0.0
         self._outstanding = 0
         self._is_watching = False
         self._hanging: list[threading.Thread] = []
@@ -72,57 +65,21 @@ class PlannerThread:
     def submit(self, function: Callable[[], Any], on_done: OnDone | None = None) -> None:
         """Run `function` on this thread, then ``on_done(value, error)`` on the loop's thread.
 
-        Without `on_done` an error is only logged. Deferred functions run first. The error is
-        JobFailed if the function misses the deadline.
+        Without `on_done` an error is only logged. The error is JobFailed if the function misses
+        the deadline.
         """
-        self._submit_deferred()
         self._put(PlannerTask(function, on_done or _log_error))
 
-    def defer(
-        self,
-        function: Callable[[], Any],
-        unless: Callable[[], bool],
-        seconds: float = DEFERRAL_SECONDS,
-        key: Hashable | None = None,
-    ) -> None:
-        """Run `function` after a delay of `seconds`, but before any function submitted later.
-
-        If ``unless()`` is true by then, it waits for the next submission or deferral. It replaces
-        a waiting function with the same `key`, whose work it does.
-        """
-        self._deferred[object() if key is None else key] = function
-        due = time.monotonic() + seconds
-        if self._timer is not None:
-            if self._timer_due <= due:
-                return
-            self._timer.cancel()
-        self._timer_due = due
-        self._timer = self._loop.call_later(seconds, functools.partial(self._on_timer, unless))
-
     def close(self, seconds: float = PLANNER_SECONDS) -> bool:
-        """Finish all submitted and deferred functions, then end the thread.
+        """Finish all submitted functions, then end the thread.
 
         Returns
         -------
         bool
             Whether it ended within `seconds`, and no other hangs: the state is free to be closed.
         """
-        self._submit_deferred()
         self._tasks.put(None)
         return join_all([self._runner.thread], seconds) and join_all(self._hanging, 0.0)
-
-    def _on_timer(self, unless: Callable[[], bool]) -> None:
-        self._timer = None
-        if not unless():
-            self._submit_deferred()
-
-    def _submit_deferred(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        deferred, self._deferred = self._deferred, {}
-        for function in deferred.values():
-            self._put(PlannerTask(function, _log_error))
 
     def _put(self, task: PlannerTask) -> None:
         if self._runner.is_given_up:

@@ -9,8 +9,7 @@ import msgspec
 
 from hetsched.device import DeviceInfo, kernel_chunk
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.planning.repeated_jobs import RepeatedJobs
-from hetsched.engine.planning.run_backlog import RunBacklog
+from hetsched.engine.planning.plans import Plans
 from hetsched.engine.planning.variant_catalog import VariantCatalog
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment
@@ -114,13 +113,12 @@ class PlanningState:
     kernels: WarmKernels = field(default_factory=WarmKernels)
     memory_limits: MemoryLimits = field(default_factory=MemoryLimits)
     plan_cache: PlanCache = field(default_factory=PlanCache)
-    repeated_jobs: RepeatedJobs = field(init=False)
-    backlog: RunBacklog = field(default_factory=RunBacklog)
+    plans: Plans = field(init=False)
     speed_changes: dict[str, str] = field(default_factory=dict)
     machine: Callable[[], Sequence[DeviceInfo]] = tuple
 
     def __post_init__(self) -> None:
-        self.repeated_jobs = RepeatedJobs(self.plan_cache)
+        self.plans = Plans(self.plan_cache)
 
     def record_kernels(
         self,
@@ -141,17 +139,17 @@ class PlanningState:
     ) -> None:
         """Exclude `variant`, which couldn't be prepared on `info`."""
         self.variants.exclude(job, info, variant, reason)
-        self.repeated_jobs.clear()
+        self.plans.clear()
 
     def record_out_of_memory(self, device: str, failed_bytes: int) -> None:
         """Lower the limit of `device`, which couldn't reserve `failed_bytes`."""
         self.memory_limits.lower(device, failed_bytes)
-        self.repeated_jobs.clear()
+        self.plans.clear()
 
     def record_speed_change(self, device: str, change: str) -> None:
         """Record a change of speed of `device`, so that shares are computed again."""
         self.speed_changes[device] = change
-        self.repeated_jobs.clear()
+        self.plans.clear()
 
 
 def _kernel_keys(job: ResolvedJob, assignment: Assignment) -> list[str]:

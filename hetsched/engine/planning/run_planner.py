@@ -1,57 +1,26 @@
 """Plans one run of a job, and in advance the next run of the same kind of job.
 
-Planning takes a millisecond, or ten with cold caches; a repeated job's plan is ready.
+Planning takes a millisecond, or ten with cold caches; a repeated job follows its last plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
-from hetsched.engine.planning.device_run import DeviceRun, makespan
+from hetsched.engine.planning.device_run import DeviceRun, FinishedRun, makespan
 from hetsched.engine.planning.learning import learn
 from hetsched.engine.planning.next_plan import next_plan
 from hetsched.engine.planning.planner_thread import OnDone
-from hetsched.engine.planning.repeated_jobs import JobKind, job_kind
-from hetsched.engine.planning.run_backlog import (
-    GATHERED_SECONDS,
-    MAX_WAIT_FACTOR,
-    FinishedRun,
-    gathered_runs,
-)
-from hetsched.engine.planning.run_quality import run_quality
+from hetsched.engine.planning.plans import job_kind
 from hetsched.planner.races.prediction import predicted_race
 from hetsched.planner.records import JobPlan
 
-MAX_DEFERRED = 2
-"""Consecutive jobs of an unfamiliar kind with one plan before the first of them has been learnt
-from. Arbitrary."""
-MAX_ROUTINE_SECONDS = 1.0
-"""Longer runs are learnt from one by one: 10 ms of processor time, 1 % of the run at most.
-Arbitrary."""
-
-
-@dataclass(frozen=True)
-class LearningTask:
-    """A function for the planner's thread: learn from a run and plan the next.
-
-    Attributes
-    ----------
-    kind : JobKind or None
-        Of the job, if the function also learns from the earlier runs of its kind.
-    is_routine : bool
-        It has time, as the run went as usual and the next job has a plan.
-    may_write_late : bool
-        What it has learnt may be written to disk later: it is one of many such runs.
-    """
-
-    function: Callable[[], None]
-    kind: JobKind | None = None
-    is_routine: bool = False
-    may_write_late: bool = False
+LearningTask = Callable[[], None]
+"""For the planner's thread: learn from a run and plan the next."""
 
 
 class RunPlanner:
@@ -81,8 +50,8 @@ class RunPlanner:
         self.kind = job_kind(job, (info.name for info in infos), memory_limit)
 
     def begin(self, on_planned: OnDone) -> None:
-        """Call ``on_planned(plan, error)``: at once with a plan made in advance, else later."""
-        plan = self._take_ready_plan()
+        """Call ``on_planned(plan, error)``: at once if the kind of job has a plan, else later."""
+        plan = self._known_plan()
         if plan is None:
             self._planner_thread.submit(lambda: self._predicted(self._plan()), on_planned)
         else:
@@ -90,75 +59,23 @@ class RunPlanner:
 
     def learning_task(
         self, plan: JobPlan, runs: Mapping[str, DeviceRun], *, is_contended: bool = False
-    ) -> LearningTask:
+    ) -> LearningTask | None:
         """Return a task for the planner's thread: learn from a run and plan the next.
 
-        Only for runs in which no device was lost. Until the task is done, the next job of this
-        kind reuses the same plan, if it was good. `is_contended`: other jobs used its cores.
+        None if the run says little. Only for runs in which no device was lost. `is_contended`:
+        other jobs used its cores.
         """
         run = FinishedRun(plan, runs, is_contended, self._fresh_devices(runs))
         if self._job.measure:
-            return LearningTask(lambda: learn(self._job, [run], self._state, self.kind))
-        backlog = self._state.backlog
-        is_familiar = backlog.is_familiar(self.kind)
-        waiting = backlog.add(self.kind, run)
-        seconds = makespan(runs)
-        gathered = gathered_runs(seconds)
-        is_recent = waiting <= (MAX_WAIT_FACTOR * gathered if is_familiar else MAX_DEFERRED)
-        # After a run in fresh processes its prediction no longer holds.
-        is_repeatable = is_recent and not is_contended and not run.fresh
-        is_short = is_familiar and seconds <= MAX_ROUTINE_SECONDS
-        has_time = is_repeatable and self._offer_plan(
-            plan,
-            runs,
-            is_familiar=is_familiar,
-            is_short=is_short,
-            is_brief=is_familiar and waiting * seconds < GATHERED_SECONDS,
-        )
+            return lambda: learn(self._job, run, self._state, self.kind)
+        if not self._state.plans.on_run(self.kind, plan, makespan(runs)):
+            return None
 
         def learn_and_plan() -> None:
-            unlearnt = backlog.take(self.kind)
-            if not unlearnt:
-                return  # the task of an earlier run has learnt from this one, too
-            learn(self._job, unlearnt, self._state, self.kind)
-            self._take_ready_plan()
-            clearings = self._state.repeated_jobs.clearings
-            self._state.repeated_jobs.put_plan(self.kind, self._plan(), clearings)
+            learn(self._job, run, self._state, self.kind)
+            self._new_plan()
 
-        return LearningTask(
-            learn_and_plan,
-            self.kind,
-            is_routine=has_time and is_short and waiting <= gathered,
-            may_write_late=is_short,
-        )
-
-    def _offer_plan(
-        self,
-        plan: JobPlan,
-        runs: Mapping[str, DeviceRun],
-        *,
-        is_familiar: bool,
-        is_short: bool,
-        is_brief: bool,
-    ) -> bool:
-        """Offer the next job a plan that serves until this run has been learnt from, if any does.
-
-        Returns whether this run has time to be learnt from: it went as usual, was a single short
-        one that didn't, one of a few brief ones, or a race of variants, and the plan before it
-        serves as well.
-        """
-        repeated, quality = self._state.repeated_jobs, run_quality(plan, runs)
-        is_usual = is_familiar and self._state.backlog.is_usual(
-            self.kind, quality, passes_single=is_short
-        )
-        if is_usual or quality.is_good or (is_brief and not quality.is_trial):
-            repeated.repeat_plan(self.kind, plan)
-            return True
-        if quality.is_trial and is_familiar:
-            has_steady_plan = repeated.offer_steady_plan(self.kind)
-            return has_steady_plan and plan.only_races
-        repeated.drop_steady_plan(self.kind)
-        return False
+        return learn_and_plan
 
     def _fresh_devices(self, runs: Mapping[str, DeviceRun]) -> frozenset[str]:
         """Return devices whose process ran its variant for the first time, and record that."""
@@ -173,9 +90,15 @@ class RunPlanner:
 
     def _plan(self) -> JobPlan:
         # By now the previous job may have been learnt from, and this one planned.
-        return self._take_ready_plan() or next_plan(
-            self._job, self._current_infos(), self._state, self._memory_limit, self._unstarted
-        )
+        return self._known_plan() or self._new_plan()
+
+    def _new_plan(self) -> JobPlan:
+        generation = self._state.plans.generation
+        infos = self._current_infos()
+        plan = next_plan(self._job, infos, self._state, self._memory_limit, self._unstarted)
+        if not self._job.measure:
+            self._state.plans.put(self.kind, plan, generation)
+        return plan
 
     def _predicted(self, plan: JobPlan) -> JobPlan:
         """Return `plan`, which is for warm processes, as these processes will run it."""
@@ -195,8 +118,8 @@ class RunPlanner:
         current = {info.name: info for info in self._state.machine()}
         return [current.get(info.name, info) for info in self._infos]
 
-    def _take_ready_plan(self) -> JobPlan | None:
-        return None if self._job.measure else self._state.repeated_jobs.take_plan(self.kind)
+    def _known_plan(self) -> JobPlan | None:
+        return None if self._job.measure else self._state.plans.get(self.kind)
 
 
 def may_be_cold(info: DeviceInfo) -> bool:

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from hetsched.device import DeviceInfo
 from hetsched.models.evidence.probe_state import ProbeState
-from hetsched.models.usual_deviation import UsualDeviation
 from hetsched.partition import Balancer, Distribution
 from hetsched.planner.device_sets.set_state import SetState
 from hetsched.planner.device_sets.teams import plan_fixed_shares, plan_with_device_sets
@@ -43,8 +42,7 @@ RUNS_PER_REPEAT = 4
 """Runs so far per repeat of a plan with a device behind a link: the first runs measure the sizes
 of its chunks, and one that looked fast is known to be slow after a single run. Arbitrary."""
 MAX_PREDICTION_ERROR = 0.10
-"""Relative error of the predicted time up to which a plan is repeated unchanged; more, where the
-last runs usually deviate more."""
+"""Relative error of the predicted time up to which a plan is repeated unchanged."""
 TOLERANCE = 0.04
 """The Balancer's tolerance. Moving units from the slower to the faster of two devices gains at
 most half of the spread, so with 0.05 or more a spread of 0.1 could persist. Decisions use medians
@@ -73,7 +71,6 @@ class Rebalancer:
         self._size_trials = TrialState()
         self._probe_states: dict[str, ProbeState] = {}
         self._too_costly: frozenset[str] = frozenset()
-        self._errors = UsualDeviation(MAX_PREDICTION_ERROR)
         self._repeats = MAX_REPEATS
         self._start_over()
 
@@ -280,10 +277,8 @@ class Rebalancer:
         self._balancer.tell([seconds.get(device, 0.0) for device in self._devices])
         is_due = self._uses >= self._max_repeats(plan) or self._sets.wants_plan
         is_due = is_due or plan.tries_sizes or plan.compares_calls
-        error = prediction_error(plan, makespan)
-        if is_due or plan.is_exploring or not self._errors.is_usual(error):
+        if is_due or plan.is_exploring or prediction_error(plan, makespan) > MAX_PREDICTION_ERROR:
             self._balancer.reconsider()
-        self._errors.add(error)
 
     def _max_repeats(self, plan: JobPlan) -> int:
         """Return the runs of `plan` before the models are consulted again."""
@@ -292,16 +287,6 @@ class Rebalancer:
             return self._repeats
         runs_per_repeat = RUNS_PER_REPEAT * (2 if self._size_trials.trials else 1)
         return min(MAX_REPEATS, 1 + self._runs // runs_per_repeat)
-
-    def record_repetition(self, plan: JobPlan) -> None:
-        """Record that `plan`, the last one issued and already reported, ran again.
-
-        No effect if the next run needs `replan`.
-        """
-        if self._plan is None or self._is_unreported or self.needs_candidates:
-            return
-        if plan.is_same_work(self._plan):
-            self.repeat()
 
     def report_moved_work(self, plan: JobPlan, paces: Mapping[str, float]) -> None:
         """Report a run of `plan` in which idle devices stole chunks.
