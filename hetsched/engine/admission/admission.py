@@ -15,7 +15,6 @@ from hetsched.engine.admission.array_binding import check_outputs, open_inputs
 from hetsched.engine.admission.checked_job import CheckedJob, check, open_job
 from hetsched.engine.admission.declaration import (
     Declaration,
-    binding_key,
     declaration_bytes,
     declaration_key,
     has_files,
@@ -28,7 +27,6 @@ from hetsched.engine.planning.planner_thread import run_inline
 from hetsched.engine.threads.step import Step
 from hetsched.engine.threads.worker_pool import Task, WorkerPool
 from hetsched.errors import HetschedError
-from hetsched.iteration_options import iteration_options
 from hetsched.job import JobSpec
 from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.matrices.matrix_file import reading_seconds
@@ -41,8 +39,6 @@ _Check = tuple[JobSpec, OnChecked, Mapping[str, FileStamp] | None]
 
 MAX_DECLARATION_BYTES = 4 << 20
 """Of the declarations that are kept, with their keys. Arbitrary."""
-MAX_BOUND_JOBS = 64
-"""Requests whose arrays and devices are kept bound for equal ones. Arbitrary."""
 MIN_ALLOCATION_RATE = 50e6
 """Bytes per second: a file system without fallocate allocates by writing. Arbitrary."""
 
@@ -72,10 +68,6 @@ class Admission:
         )
         self._checks: list[Task] = []
         self._later_checks: deque[_Check] = deque()
-        self._bound_jobs: BoundedCache[bytes, CheckedJob] = BoundedCache(
-            max_entries=MAX_BOUND_JOBS, max_bytes=MAX_DECLARATION_BYTES
-        )
-        """By declaration and arrays; equal requests are bound as these were."""
         self.pending = PendingOutputs()
         self.written = WrittenFiles()
 
@@ -102,7 +94,7 @@ class Admission:
         key = None if has_files(spec) else declaration_key(spec)
         known = None if key is None else self._declarations.get(key)
         if known is not None:
-            run_inline(lambda: self._check_known(spec, known, key or b""), on_checked)
+            run_inline(lambda: self._check_known(spec, known), on_checked)
             return
 
         def checked_in_thread(checked: CheckedJob | None, error: BaseException | None) -> None:
@@ -146,17 +138,10 @@ class Admission:
         for _, on_checked, _ in later:
             on_checked(None, error)
 
-    def _check_known(self, spec: JobSpec, declaration: Declaration, key: bytes) -> CheckedJob:
+    def _check_known(self, spec: JobSpec, declaration: Declaration) -> CheckedJob:
         """Check a job without files; that its arrays are in the arena is checked elsewhere."""
-        machine, bound_key = self._machine(), key + binding_key(spec)
-        bound = self._bound_jobs.get(bound_key)
-        if bound is not None and _binds_as(spec, declaration, machine, bound):
-            duplicate = bound.job.duplicate()
-            return CheckedJob(spec, declaration, duplicate, bound.machine, key=bound_key)
-        job = self._bind(spec, declaration, machine)
-        bound = CheckedJob(spec, declaration, job.duplicate(), machine)
-        self._bound_jobs.put(bound_key, bound, declaration_bytes(bound_key))
-        return CheckedJob(spec, declaration, job, machine, key=bound_key)
+        machine = self._machine()
+        return CheckedJob(spec, declaration, self._bind(spec, declaration, machine), machine)
 
     def _bound(self, checked: CheckedJob) -> ResolvedJob:
         """Return the job without files as it was checked, unless the devices have changed."""
@@ -173,18 +158,6 @@ class Admission:
         job = bind(spec, declaration, stored, machine, opener)
         check_outputs(job, spec, self.pending.claimed)
         return job
-
-
-def _binds_as(
-    spec: JobSpec, declaration: Declaration, machine: MachineLimits, bound: CheckedJob
-) -> bool:
-    """Whether a request with the same keys is bound to the same as `bound`."""
-    return (
-        bound.declaration is declaration
-        and not iteration_options(spec)
-        and spec.measure == bound.spec.measure
-        and machine == bound.machine
-    )
 
 
 def _file_seconds(checked: CheckedJob) -> float:

@@ -41,9 +41,6 @@ class CheckedJob:
         The input files; links resolved.
     checkpoint : str
         The file of its checkpoints, links resolved; "": none.
-    key : bytes
-        Equal for requests with the same workload, parameters, arrays and devices; b"" if that
-        isn't known.
     """
 
     spec: JobSpec
@@ -54,7 +51,6 @@ class CheckedJob:
     claims: tuple[OutputClaim, ...] = ()
     input_paths: tuple[str, ...] = ()
     checkpoint: str = ""
-    key: bytes = b""
 
     @property
     def needs_files(self) -> bool:

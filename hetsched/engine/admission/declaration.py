@@ -95,11 +95,6 @@ def declaration_key(spec: JobSpec) -> bytes:
     return msgspec.msgpack.encode((spec.workload, spec.params, arrays))
 
 
-def binding_key(spec: JobSpec) -> bytes:
-    """Return the arrays and devices that a job without files names."""
-    return msgspec.msgpack.encode((spec.inputs, spec.outputs, spec.devices))
-
-
 def declaration_bytes(key: bytes) -> int:
     """Estimate the bytes of a declaration with its key."""
     return 2 * len(key) + BYTES_PER_DECLARATION

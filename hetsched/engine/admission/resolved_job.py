@@ -80,26 +80,6 @@ class ResolvedJob:
     in_files: bool = False
     iterative: IterativeDeclaration | None = None
 
-    def duplicate(self) -> ResolvedJob:
-        """Return the job of an equal request, bound to the same arrays; only without files."""
-        assert not self.files and not self.outputs
-        return ResolvedJob(
-            self.workload,
-            self.reference,
-            self.params,
-            self.load,
-            self.specs,
-            self.devices,
-            inputs=dict(self.inputs),
-            generate=list(self.generate),
-            into=dict(self.into),
-            notes=list(self.notes),
-            measure=self.measure,
-            converted=self.converted,
-            in_files=self.in_files,
-            iterative=self.iterative,
-        )
-
     @property
     def storage(self) -> str:
         """The location of the arrays, for the keys of models."""

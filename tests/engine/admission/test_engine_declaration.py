@@ -115,37 +115,6 @@ def in_arena(input_segment: int, output_segment: int) -> JobSpec:
     return replace(spec, inputs={"": source}, outputs={"": ArenaOut(target)})
 
 
-@pytest.mark.parametrize("spec", [SPEC, in_arena(1, 2)], ids=["generated", "in the arena"])
-def test_equal_requests_are_bound_once_and_share_no_lists(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, spec: JobSpec
-) -> None:
-    bench.check(spec)
-    bench.wait()
-    (bound,) = checked_jobs(bench, spec)
-    monkeypatch.setattr("hetsched.engine.admission.admission.bind", None)
-    one, other = checked_jobs(bench, spec, spec)
-
-    assert one.job == other.job == bound.job
-    one.job.into.clear()
-    one.job.generate.clear()
-    one.job.notes.append("changed")
-    assert other.job == bound.job == checked_jobs(bench, spec)[0].job
-
-
-def test_jobs_that_take_turns_with_arrays_are_each_bound_once(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    there, back = in_arena(1, 2), in_arena(2, 1)
-    bench.check(there)
-    bench.wait()
-    before = checked_jobs(bench, there, back)
-    monkeypatch.setattr("hetsched.engine.admission.admission.bind", None)
-    after = checked_jobs(bench, there, back)
-
-    assert [checked.job.inputs["x"].key for checked in after] == [1, 2]
-    assert [checked.job for checked in after] == [checked.job for checked in before]
-
-
 def test_other_requests_of_the_kind_are_bound_by_themselves(bench: Bench) -> None:
     bench.check(SPEC)
     bench.wait()
