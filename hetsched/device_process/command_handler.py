@@ -42,7 +42,6 @@ from hetsched.transport.device_messages import (
     OwnChunk,
     Prepare,
     Prepared,
-    ReadMemory,
     Release,
     Run,
     TailChunksDone,
@@ -143,8 +142,6 @@ class CommandHandler:
             case Fence():
                 self._release(command)
                 self._send(Fenced(command.job, self._index))
-            case ReadMemory():
-                self._report_memory()
             case HostMemoryDetached():
                 self._upkeep.forget_host_memory()
 

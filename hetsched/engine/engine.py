@@ -29,7 +29,7 @@ from hetsched.engine.explanations import ExplanationArchive
 from hetsched.engine.planning.planner_thread import OnDone, PlannerThread
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.run_planner import LearningTask
-from hetsched.engine.processes.device_search import DeviceSearch
+from hetsched.engine.processes.device_search import search_devices
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.processes.fleet_listener import FleetListener
 from hetsched.engine.queue.records import Outcome
@@ -124,9 +124,9 @@ class Engine:
             journal_token=journal_token,
         )
         self._context.small_jobs = config.queue.small_jobs
-        self._search = DeviceSearch(config, self._fleet, files, loop)
+        self._config = config
         self._explanations = ExplanationArchive(
-            self._fleet.info, self._context.planning.plan_cache, arena.interleaving.note
+            self._fleet.info, self._context.planning.plan_cache
         )
         self._scheduler = JobScheduler(
             self._context,
@@ -144,7 +144,6 @@ class Engine:
     def start(self) -> None:
         """Start the device processes. Jobs may be submitted immediately."""
         self._fleet.start()
-        self._search.schedule()
 
     def submit(
         self,
@@ -273,7 +272,7 @@ class Engine:
     def probe_devices(self, on_done: Callable[[], None]) -> None:
         """Look for missing devices, and give those that failed another chance; then call back."""
         self._context.health.forget()
-        self._search.search(on_done)
+        search_devices(self._config, self._fleet, self._context.files, on_done)
 
     def restricted_devices(self) -> dict[str, str]:
         """Return device that takes no jobs of some kinds at present -> why."""
@@ -318,7 +317,6 @@ class Engine:
 
     def close(self) -> None:
         """End the device processes and the threads, as far as these don't hang."""
-        self._search.close()
         self._fleet.close()
         for step in self._context.files.close(CLOSE_SECONDS):
             log.warning("a thread still hangs at the end: %s", step)
@@ -365,7 +363,6 @@ class Engine:
 
     def _on_lost(self, devices: tuple[str, ...], reason: str, culprits: tuple[str, ...]) -> None:
         self._context.planning.kernels.forget(devices)
-        self._search.schedule()  # if it won't start again
         self._scheduler.on_lost(devices, reason, culprits)
 
     def _on_memory(self, device: str, has_changed: bool, is_released: bool) -> None:

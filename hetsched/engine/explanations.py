@@ -132,18 +132,10 @@ class ExplanationArchive:
         Device -> DeviceInfo.
     cache : PlanCache
         Used only by the functions from `explainer`, in the planner's thread.
-    memory_note : callable
-        Returns what to say about the arena's memory, or an empty text.
     """
 
-    def __init__(
-        self,
-        info: Callable[[str], DeviceInfo],
-        cache: PlanCache,
-        memory_note: Callable[[], str] = str,
-    ) -> None:
+    def __init__(self, info: Callable[[str], DeviceInfo], cache: PlanCache) -> None:
         self._cache = cache
-        self._memory_note = memory_note
         self._info = info
         self._jobs: BoundedCache[int, JobSnapshot] = BoundedCache(
             max_entries=MAX_JOBS, max_bytes=MAX_BYTES
@@ -197,5 +189,4 @@ class ExplanationArchive:
         )
 
     def _explainer(self, job: JobSnapshot) -> Callable[[], Explanation]:
-        notes = tuple(filter(None, (*job.notes, self._memory_note())))
-        return functools.partial(replace(job, notes=notes).explain, self._info, self._cache)
+        return functools.partial(job.explain, self._info, self._cache)

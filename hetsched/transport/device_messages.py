@@ -170,13 +170,6 @@ class Fence(msgspec.Struct, frozen=True, tag="fence"):
     device: int
 
 
-class ReadMemory(msgspec.Struct, frozen=True, tag="read-memory"):
-    """Report the memory that a job may use. Answered by MemoryReading. `job` is 0."""
-
-    job: int
-    device: int
-
-
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
     """Answered by Pong, by the main thread, whatever the devices do."""
 
@@ -185,7 +178,7 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """End the process cleanly; the end of file on its socket does the same."""
 
 
-DeviceCommand = Prepare | Run | Iterate | Fill | Check | Release | Fence | ReadMemory
+DeviceCommand = Prepare | Run | Iterate | Fill | Check | Release | Fence
 """Commands to one device."""
 
 
@@ -308,7 +301,7 @@ class VariantFailed(msgspec.Struct, frozen=True, tag="variant-failed"):
 
 
 class MemoryReading(msgspec.Struct, frozen=True, tag="memory"):
-    """The memory that a job may use, also sent when a job has ended.
+    """The memory that a job may use, sent when a job has ended.
 
     `released`: the device keeps nothing of earlier jobs any more, neither memory nor kernels.
     """

@@ -34,7 +34,6 @@ from hetsched.transport.device_messages import (
     MemoryReading,
     Prepare,
     Prepared,
-    ReadMemory,
     Release,
     Run,
     StoredArray,
@@ -253,40 +252,6 @@ def test_a_device_without_jobs_releases_what_it_keeps(bench: Bench) -> None:
     _, ended, released = bench.answers(Prepared, MemoryReading, MemoryReading)
     assert (ended.nbytes, ended.released) == (100, False)
     assert (released.nbytes, released.released) == (200, True)
-
-
-def test_a_device_with_a_job_releases_nothing(bench: Bench) -> None:
-    keeping(bench, warm_for=0.0)
-    bench.order(prepare())
-    bench.start()
-    bench.answers(Prepared)
-
-    bench.order(ReadMemory(0, 0))
-
-    (reading,) = bench.answers(MemoryReading)
-    assert reading.nbytes == 100
-
-
-def test_a_device_that_keeps_nothing_reports_its_memory_as_described(bench: Bench) -> None:
-    bench.order(ReadMemory(0, 0))
-
-    bench.start()
-
-    (reading,) = bench.answers(MemoryReading)
-    assert reading.nbytes == info_of(VIRTUAL).memory
-
-
-def test_detached_memory_is_forgotten_though_there_is_no_job(bench: Bench) -> None:
-    device = keeping(bench, warm_for=1e6)
-    bench.start()
-    bench.order(ReadMemory(0, 0))
-    bench.answers(MemoryReading)
-
-    bench.thread.on_detached()
-
-    bench.order(ReadMemory(0, 0))
-    bench.answers(MemoryReading)
-    assert device.forgotten == 1
 
 
 def test_a_fault_of_an_idle_device_ends_its_process(

@@ -13,10 +13,9 @@ from hetsched.device import DeviceInfo
 from hetsched.devices.process_spec import Probe, ProcessSpec
 from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.processes.device_process import DeviceProcess
-from hetsched.engine.processes.fleet_devices import FleetDevices
+from hetsched.engine.processes.fleet_devices import FleetDevices, steady_memory
 from hetsched.engine.processes.fleet_listener import FleetListener
 from hetsched.engine.processes.hosted_process import MAX_FAILED_STARTS, HostedProcess, spec_names
-from hetsched.engine.processes.memory_readings import MemoryReadings, steady_memory
 from hetsched.engine.processes.process_watch import ProcessWatch
 from hetsched.engine.processes.start_waits import StartWaits, have_started_or_failed, is_settled
 from hetsched.transport.device_messages import (
@@ -25,7 +24,6 @@ from hetsched.transport.device_messages import (
     Hello,
     MemoryReading,
     Pong,
-    ReadMemory,
 )
 from hetsched.transport.loop import Loop
 
@@ -59,9 +57,6 @@ class Fleet:
         self._host_of: dict[str, tuple[HostedProcess, int]] = {}
         """Device -> its process and its index there."""
         self._waits = StartWaits()
-        self._memory = MemoryReadings(
-            loop, lambda device: self.send(device, lambda index: ReadMemory(0, index))
-        )
         self._closing = self._killed = False
         for spec in probe.processes:
             self._add(spec)
@@ -155,19 +150,10 @@ class Fleet:
 
         Waits for processes that start for the first time, until they are ready or have failed;
         for one that restarts only `with_restarts`, or if no other is ready; never for on-demand
-        ones. Then for readings of memory that others use too.
+        ones.
         """
-        names = tuple(devices)
-        hosts = [self._host_of[name][0] for name in names]
-        self._waits.call_when(
-            lambda: is_settled(hosts, with_restarts=with_restarts),
-            lambda: self._memory.refresh(self._with_shared_memory(names), callback),
-        )
-
-    def _with_shared_memory(self, devices: Iterable[str]) -> list[str]:
-        """Return the ready ones of `devices` whose memory other processes use too."""
-        ready = self.ready()
-        return [name for name in devices if name in ready and self._devices[name].shares_memory]
+        hosts = [self._host_of[name][0] for name in devices]
+        self._waits.call_when(lambda: is_settled(hosts, with_restarts=with_restarts), callback)
 
     def send(self, device: str, make_command: Callable[[int], DeviceCommand]) -> None:
         """Send ``make_command(index of the device in its process)``, unless the device is lost.
@@ -303,8 +289,6 @@ class Fleet:
             host.watch.on_hello()
         names = tuple(info.name for info in hello.devices)
         self._devices.describe(hello.devices)
-        for name in names:
-            self._memory.on_reading(name)
         log.info("devices ready: %s", ", ".join(names))
         self._listener.on_ready(names)
         self._waits.recheck()
@@ -316,7 +300,6 @@ class Fleet:
         if has_changed:
             self._devices.set_memory(device, memory)
         self._listener.on_memory(device, has_changed, reading.released)
-        self._memory.on_reading(device)
 
     def _kill(self, host: HostedProcess, process: DeviceProcess, reason: str) -> None:
         if host.process is not process or host.kill_reason or self._closing:
@@ -336,7 +319,6 @@ class Fleet:
         host.is_stuck, host.is_ready = True, False
         host.on_end = self._listener.on_stuck(frozenset(host.attached))
         self._devices.abandon(host.device_names, reason)
-        self._memory.on_end(host.device_names)
         self._listener.on_lost(host.device_names, reason, ())
         self._waits.recheck()
 
@@ -373,7 +355,6 @@ class Fleet:
         culprits = host.culprits()
         host.ended()
         names = host.device_names
-        self._memory.on_end(names)
         if not self._killed:
             log.warning("device process of %s died: %s", ", ".join(names), reason)
         if host.is_abandoned:

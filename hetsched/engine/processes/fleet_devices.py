@@ -8,6 +8,19 @@ import msgspec
 
 from hetsched.device import DeviceInfo
 
+MAX_SHORTAGE_BYTES = 64 << 20
+"""A reading that is lower by less changes nothing: the device's reserve is larger."""
+MAX_UNUSED_FRACTION = 1 / 16
+"""A reading that is higher by less changes nothing: with each change, all plans are dropped."""
+
+
+def steady_memory(previous: int | None, reading: int) -> int:
+    """Return the bytes to plan with: `previous`, unless `reading` is clearly different."""
+    if previous is None:
+        return reading
+    most = previous + max(MAX_SHORTAGE_BYTES, int(MAX_UNUSED_FRACTION * previous))
+    return previous if previous - MAX_SHORTAGE_BYTES <= reading <= most else reading
+
 
 class FleetDevices:
     """All devices that processes have or had, in order.
