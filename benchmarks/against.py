@@ -1,6 +1,6 @@
 """Compares this checkout with another one, alternating repetitions.
 
-python -m benchmarks.against FOLDER [--rounds 9]
+python -m benchmarks.against FOLDER [--rounds 9] [CASE ...]
 
 FOLDER is a checkout with hetsched installed in its .venv. Prints the median of the paired ratios,
 this checkout over the other: below 1 is faster.
@@ -24,11 +24,16 @@ from benchmarks.stats import quartiles
 HERE = Path(__file__).parent
 CASES: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("warm job 256x512x512", "jobs", ("256x512x512", 3)),
-    ("warm job 64x512x512", "jobs", ("64x512x512", 7)),
+    ("warm job 64x500x500", "jobs", ("64x500x500", 7)),
+    ("warm job 8x2048x2048", "jobs", ("8x2048x2048", 5)),
+    ("warm job 8x256x256", "jobs", ("8x256x256", 60)),
+    ("warm job 1x512x512", "jobs", ("1x512x512", 60)),
     ("one plane 1x64x64", "jobs", ("1x64x64", 60)),
+    ("2,000 tiny jobs in flight", "burst", ("1x64x64", 2000)),
     ("plan 256 units, 1 GPU, 16 cores", "plan", (256, 1, 16)),
     ("plan 4096 units, 1 GPU, 16 cores", "plan", (4096, 1, 16)),
-    ("hetsched status", "status", ()),
+    ("hetsched status", "command", ("status",)),
+    ("hetsched run fft 32x512x512", "command", ("run", "fft", "--batch", "32x512x512")),
 )
 
 
@@ -63,9 +68,11 @@ class Peer:
         self._process.wait(timeout=120)
 
 
-def compare(ours: Peer, theirs: Peer, rounds: int) -> None:
-    """Print one line for each figure of each case."""
+def compare(ours: Peer, theirs: Peer, rounds: int, words: list[str]) -> None:
+    """Print one line for each figure of each case whose title has one of `words`, if any."""
     for title, action, arguments in CASES:
+        if words and not any(word in title for word in words):
+            continue
         pairs: dict[str, list[tuple[float, float]]] = defaultdict(list)
         for turn in range(-1, rounds):  # the first round warms up
             seeded = (*arguments, turn) if action == "plan" else arguments
@@ -91,14 +98,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="the other checkout")
     parser.add_argument("--rounds", type=int, default=9)
-    arguments = parser.parse_args()
+    parser.add_argument("words", nargs="*", metavar="CASE", help="a part of its title")
+    arguments = parser.parse_intermixed_args()
     with ExitStack() as stack:
         peers = []
         for folder in (HERE.parent, arguments.folder.absolute()):
             state = stack.enter_context(tempfile.TemporaryDirectory(prefix="hs-"))
             peers.append(Peer(folder, state))
             stack.callback(peers[-1].close)
-        compare(*peers, arguments.rounds)
+        compare(*peers, arguments.rounds, arguments.words)
 
 
 if __name__ == "__main__":

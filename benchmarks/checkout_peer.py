@@ -7,6 +7,7 @@ Runs with the checkout's own Python, in its folder. Uses public names only, and 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import hetsched  # noqa: E402 - of the current folder
 COMMAND = Path(sys.prefix) / "bin/hetsched"
 WARM_UP_JOBS = 30
 """Runs after which all variants have been tried and the fastest is used."""
+IN_FLIGHT = 50
 Answer = dict[str, float]
 
 
@@ -43,15 +45,40 @@ class Checkout:
         return hetsched.Client()
 
     def jobs(self, batch: str, count: int) -> Answer:
-        """Return medians over `count` warm jobs: submit to result, and the daemon's part of it."""
-        if batch not in self._arrays:
-            shape = tuple(map(int, batch.split("x")))
-            self._arrays[batch] = tuple(self.client.empty(shape, "complex64") for _ in "xy")
-            self._arrays[batch][0][...] = 1
-            self._run(batch, WARM_UP_JOBS)
+        """Return medians over `count` warm jobs: submit to result, and all but the computation.
+
+        `daemon`: the processor time of the daemon's own process for each.
+        """
+        self._warm_up(batch)
+        before = self._processor_seconds()
         pairs = self._run(batch, count)
+        daemon = (self._processor_seconds() - before) / count
         own = statistics.median(total - running for total, running in pairs)
-        return {"total": statistics.median(total for total, _ in pairs), "own": own}
+        total = statistics.median(total for total, _ in pairs)
+        return {"total": total, "own": own, "daemon": daemon}
+
+    def burst(self, batch: str, count: int) -> Answer:
+        """Return the seconds of a job if many are in flight."""
+        self._warm_up(batch)
+        x, y = self._arrays[batch]
+        start = time.perf_counter()
+        for first in range(0, count, IN_FLIGHT):
+            jobs = [self.client.submit("fft", x, out=y) for _ in range(first, first + IN_FLIGHT)]
+            for job in jobs:
+                job.result()
+        return {"job": (time.perf_counter() - start) / count}
+
+    def _warm_up(self, batch: str) -> None:
+        if batch in self._arrays:
+            return
+        shape = tuple(map(int, batch.split("x")))
+        self._arrays[batch] = tuple(self.client.empty(shape, "complex64") for _ in "xy")
+        self._arrays[batch][0][...] = 1
+        self._run(batch, WARM_UP_JOBS)
+
+    def _processor_seconds(self) -> float:
+        fields = Path(f"/proc/{self.daemon.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _run(self, batch: str, count: int) -> list[tuple[float, float]]:
         x, y = self._arrays[batch]
@@ -75,10 +102,10 @@ class Checkout:
         cold, warm = (planning_time.once(subject, *cache) for _ in range(2))
         return {"cold": cold, "warm": warm}
 
-    def status(self) -> Answer:
-        """Return seconds of a whole `hetsched status` process."""
+    def command(self, *words: str) -> Answer:
+        """Return seconds of a whole `hetsched` process."""
         start = time.perf_counter()
-        subprocess.run([str(COMMAND), "status"], check=True, capture_output=True)
+        subprocess.run([str(COMMAND), *words], check=True, capture_output=True)
         return {"process": time.perf_counter() - start}
 
     def close(self) -> None:
@@ -92,7 +119,8 @@ def main() -> None:
     actions: dict[str, Callable[..., Answer]] = {
         "jobs": checkout.jobs,
         "plan": checkout.plan,
-        "status": checkout.status,
+        "command": checkout.command,
+        "burst": checkout.burst,
     }
     try:
         print("ready", flush=True)
