@@ -8,7 +8,7 @@ CUDA := 12
 OUT := gpu-check
 WHEELS :=
 NAMES :=
-export PYTHONDONTWRITEBYTECODE PIP_NO_INPUT := 1
+export PIP_NO_INPUT := 1
 
 .PHONY: help demo test test-matrix lint bench bench-quick robust robust-long gpu-check wheel-check clean
 .DELETE_ON_ERROR:
