@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hetsched.errors import ConfigError
+from hetsched.errors import ConfigError, UsageError
 
 MAX_SOCKET_PATH = 107
 """Bytes that the path of a unix socket may have (sun_path without its NUL)."""
@@ -49,6 +49,22 @@ def models_path() -> Path:
 
 def journal_path() -> Path:
     return state_dir() / "journal.db"
+
+
+def real_path(path: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a user's file, links resolved, as it is sent to the daemon.
+
+    A link such as /dev/stdin or /proc/self/fd/3 is another file in each process. Raises
+    UsageError for a name that can't be sent.
+    """
+    try:
+        resolved = os.path.realpath(os.fspath(path))
+        resolved.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{os.fspath(path)!r}: the name isn't UTF-8; rename the file") from None
+    except ValueError as error:
+        raise UsageError(f"{os.fspath(path)!r}: {error}") from None
+    return resolved
 
 
 def private_folder(path: Path, label: str) -> Path:

@@ -12,11 +12,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hetsched.store.arrays.output_files import create_output
+from hetsched.store.arrays.output_files import create_output, remove_leftover
 from hetsched.store.arrays.publication import (
     PreparedOutput,
     publish_prepared,
-    remove_leftover,
 )
 
 CALLS = ("open", "link", "fchmod", "fsync", "close", "replace", "rename", "unlink", "pwrite")

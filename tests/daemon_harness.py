@@ -43,7 +43,6 @@ from hetsched.job import (
     Queued,
     Running,
 )
-from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.journal.records import Record
 from hetsched.transport.arena import Arena
 from hetsched.transport.inspection.overview_records import DeviceActivity
@@ -159,9 +158,6 @@ class FakeEngine:
 
     def remember(self, number: int, state: Done | Failed) -> None:
         pass
-
-    def input_stamps(self, number: int) -> dict[str, FileStamp]:
-        return {}
 
     def explain(
         self, number: int, then: Callable[[Explanation | None, BaseException | None], None]

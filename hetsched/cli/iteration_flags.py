@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
@@ -13,6 +12,7 @@ from hetsched.cli.app import closest_hint
 from hetsched.errors import UsageError
 from hetsched.iteration_options import BALANCE_METHODS, WARM_UPS, check_iteration_options
 from hetsched.job import JobSpec
+from hetsched.paths import real_path
 from hetsched.units import parse_time, quoted
 
 
@@ -93,7 +93,7 @@ def _check_choice(flag: str, value: str, choices: tuple[str, ...]) -> None:
 def _path(flag: str, text: str | None) -> str:
     if text == "":
         raise UsageError(f"{flag}: the file name is missing")
-    return "" if text is None else str(Path(text).absolute())
+    return "" if text is None else real_path(text)
 
 
 def _seconds(text: str) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +13,7 @@ from hetsched.cli.integer_parser import integers
 from hetsched.cli.iteration_flags import IterationFlags
 from hetsched.errors import UsageError
 from hetsched.job import FileOut, FileRef, JobSpec
+from hetsched.paths import real_path
 from hetsched.units import NUMBER_LIMIT, parse_size
 
 ParamValue = str | bool
@@ -148,7 +148,7 @@ def paths_by_array(flag: str, values: Sequence[str] | None) -> dict[str, str]:
         if name in paths:
             problem = f"{name} is given twice" if name else "two files have no array name"
             raise UsageError(f"{flag}: {problem}; give each array one file, as NAME=FILE")
-        paths[name] = str(Path(path).absolute())
+        paths[name] = real_path(path)
     return paths
 
 

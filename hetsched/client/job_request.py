@@ -20,6 +20,7 @@ from hetsched.client import validation
 from hetsched.errors import DataError, UsageError
 from hetsched.iteration_options import check_iteration_options
 from hetsched.job import ArenaOut, ArenaRef, Done, FileOut, FileRef, InputRef, JobSpec, OutputRef
+from hetsched.paths import real_path
 from hetsched.sparse.rows import is_sparse, sparse_arrays
 from hetsched.transport.arena import Segment
 from hetsched.transport.array_views import locate_in_segment
@@ -202,7 +203,7 @@ def _inputs_by_name(arrays: Inputs) -> Mapping[str, ArrayOrPath]:
 
 def _input(value: ArrayOrPath, segments: SharedArrays, inputs: list[np.ndarray]) -> InputRef:
     if not isinstance(value, np.ndarray) and isinstance(value, str | os.PathLike):
-        return FileRef(str(Path(value).absolute()))
+        return FileRef(real_path(value))
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:  # rows of different lengths
@@ -224,7 +225,7 @@ def _copy_in(array: np.ndarray, segments: SharedArrays) -> np.ndarray:
 
 def _output(value: ArrayOrPath, segments: SharedArrays, force: bool) -> OutputRef:
     if not isinstance(value, np.ndarray) and isinstance(value, str | os.PathLike):
-        return FileOut(str(Path(value).absolute()), force)
+        return FileOut(real_path(value), force)
     return ArenaOut(shared(value, segments))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 
 from hetsched.daemon.access.roles import require_permission
 from hetsched.daemon.commands import (
@@ -41,7 +40,6 @@ from hetsched.daemon.requests.queue.journal_lines import journaled_history, reme
 from hetsched.daemon.requests.queue.status import job_list
 from hetsched.errors import ErrorRecord, HetschedError, NotPermitted, ProtocolError, to_record
 from hetsched.job import JobState, Queued
-from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.arrays.publication import PreparedOutput
 from hetsched.store.journal.job_numbers import JobNumbers
 from hetsched.store.journal.records import JournalContents, JournaledJob
@@ -59,8 +57,6 @@ from hetsched.transport.messages import (
 )
 from hetsched.transport.peers import Peer
 from hetsched.units import NUMBER_LIMIT
-
-NO_STAMPS: Mapping[str, FileStamp] = MappingProxyType({})
 
 
 class Core:
@@ -194,18 +190,9 @@ class Core:
 
     # the engine
 
-    def on_engine_reply(
-        self,
-        ticket: int,
-        answer: int | ErrorRecord,
-        now: float,
-        stamps: Mapping[str, FileStamp] = NO_STAMPS,
-    ) -> list[Command]:
-        """Handle the engine's answer to SubmitJob: the job's number, or why it was refused.
-
-        `stamps`: its input files as they are now.
-        """
-        return self._transitions.on_engine_reply(ticket, answer, now, stamps)
+    def on_engine_reply(self, ticket: int, answer: int | ErrorRecord, now: float) -> list[Command]:
+        """Handle the engine's answer to SubmitJob: the job's number, or why it was refused."""
+        return self._transitions.on_engine_reply(ticket, answer, now)
 
     def on_engine_error(self, ticket: int, error: ErrorRecord, now: float) -> list[Command]:
         """Handle an exception from the engine's submit."""

@@ -6,7 +6,7 @@ import functools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from hetsched.daemon import commands
@@ -16,7 +16,6 @@ from hetsched.engine.queued_job import Readmission
 from hetsched.engine.threads.publication import OnPrepared
 from hetsched.errors import Cancelled, ErrorRecord, HetschedError, InternalError, to_record
 from hetsched.job import Done, Failed, JobSpec, JobState
-from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.arrays.publication import PreparedOutput
 from hetsched.store.journal.records import Record
 from hetsched.transport.arena import Arena
@@ -53,8 +52,6 @@ class QueueingEngine(Protocol):
     def expect(self, number: int) -> None: ...
 
     def remember(self, number: int, state: Done | Failed) -> None: ...
-
-    def input_stamps(self, number: int) -> Mapping[str, FileStamp]: ...
 
 
 class JobJournal(Protocol):
@@ -175,8 +172,7 @@ class JobExecutor:
 
     def _on_engine_reply(self, ticket: int, answer: int | ErrorRecord) -> None:
         self._note_answer(ticket)
-        stamps = {} if isinstance(answer, ErrorRecord) else self._engine.input_stamps(answer)
-        self._execute(self._core.on_engine_reply(ticket, answer, time.monotonic(), stamps))
+        self._execute(self._core.on_engine_reply(ticket, answer, time.monotonic()))
 
     def _note_answer(self, ticket: int) -> None:
         if ticket in self._unanswered:

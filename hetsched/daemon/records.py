@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from hetsched.daemon.commands import SendReply
 from hetsched.job import ArenaOut, ArenaRef, Done, Failed, JobSpec, JobState, ended
 from hetsched.job_segments import arena_refs, is_durable
-from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.arrays.publication import PreparedOutput
 from hetsched.transport.messages import Answer, Reply, State
 from hetsched.transport.peers import NOBODY, Peer
@@ -198,7 +197,6 @@ class JobEntry:
     attempts: int = 0
     checkpoint: str = ""
     failures: int = 0
-    inputs: Mapping[str, FileStamp] = field(default_factory=dict)
     input_deadline: float | None = None
     confirmations: list[tuple[Requester, bool]] = field(default_factory=list)
     prepared: tuple[PreparedOutput, ...] | None = None

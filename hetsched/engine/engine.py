@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hetsched.config import Config
@@ -42,7 +42,6 @@ from hetsched.iteration_options import check_iteration_options
 from hetsched.job import Done, Failed, JobSpec, Queued
 from hetsched.paths import cache_dir, private_folder
 from hetsched.queue_options import check_queue_options
-from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.models.model_store import ModelStore
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import Event
@@ -201,12 +200,7 @@ class Engine:
             finally:
                 self._scheduler.advance()
 
-        recorded = None if readmission is None else readmission.inputs
-        self._context.admission.check(spec, on_checked, recorded)
-
-    def input_stamps(self, number: int) -> Mapping[str, FileStamp]:
-        """Return the input files of an unfinished job, as they were when it was checked."""
-        return self._scheduler.input_stamps(number)
+        self._context.admission.check(spec, on_checked, is_readmitted=readmission is not None)
 
     def remember(self, number: int, state: Done | Failed) -> None:
         """Note how a job of an earlier engine ended: others may run after it."""

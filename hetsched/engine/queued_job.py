@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hetsched.engine.admission.checked_job import CheckedJob
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.threads.publication import OnPrepared
 from hetsched.job import JobSpec, JobState
-from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.transport.loop import Loop
 from hetsched.transport.timers import Timer
 
@@ -27,15 +26,12 @@ class Readmission:
 
     Attributes
     ----------
-    inputs : mapping
-        Array name -> its input file as it was at submission.
     attempts : int
         How often earlier engines have started it.
     failures : int
         How many of its retries are used.
     """
 
-    inputs: Mapping[str, FileStamp] = field(default_factory=dict)
     attempts: int = 0
     failures: int = 0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.concurrency.running_jobs import RunningJobs
@@ -35,7 +35,6 @@ from hetsched.engine.queue.records import (
 from hetsched.engine.queued_job import JobTimers, QueuedJob, Readmission
 from hetsched.errors import Cancelled, HetschedError, JobFailed, TryAgain, to_record
 from hetsched.job import Done, Failed, JobState, Queued
-from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.transport.loop import Loop
 
 log = logging.getLogger(__name__)
@@ -109,10 +108,6 @@ class JobScheduler:
     def position(self, number: int) -> Queued | None:
         """Return where a job waits; None if it doesn't."""
         return self._queued(number) if self.queue.is_waiting(number) else None
-
-    def input_stamps(self, number: int) -> Mapping[str, FileStamp]:
-        """Return the input files of an unfinished job, as they were when it was checked."""
-        return self._jobs[number].checked.stamps
 
     def stop(self) -> None:
         """Fail all waiting jobs, and stop running ones between chunks (exit 75)."""
@@ -237,7 +232,6 @@ class JobScheduler:
         """Begin a job, or another attempt, with its files open."""
         if job is not None:
             queued.job, queued.is_open = job, True
-            self._admission.pending.on_opened(queued.number)
         if queued.stop is not None or self._is_stopping:
             self._drop(queued, queued.stop or stopping_error())
         elif job is None:
@@ -330,7 +324,6 @@ class JobScheduler:
         """Let a side job wait for its turn."""
         queued.is_open = False
         queued.runs_alone = True
-        self._admission.pending.on_waiting(queued.number)
         if queued.stop is not None:
             self._drop(queued, queued.stop)
             return
@@ -342,7 +335,6 @@ class JobScheduler:
         if not self.queue.requeue(queued.number, state.error.code):
             return False
         queued.is_open, queued.stop = False, None
-        self._admission.pending.on_waiting(queued.number)
         terms = self.queue.terms(queued.number)
         text = f"attempt {terms.attempts} failed: {state.error.message}"
         queued.failures.append(text)

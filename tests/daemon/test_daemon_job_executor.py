@@ -40,9 +40,6 @@ class Engine:
     def resume(self) -> None:
         self.is_paused = False
 
-    def input_stamps(self, number: int) -> dict[str, Any]:
-        return {}
-
 
 class Rounds:
     """The loop: `run` runs what was called soon; `timers` are what is called later."""

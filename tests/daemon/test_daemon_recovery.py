@@ -11,9 +11,7 @@ from hetsched.daemon import commands as do
 from hetsched.daemon.jobs.open_checkpoints import OpenCheckpoint
 from hetsched.errors import ErrorRecord
 from hetsched.job import ArenaRef, Done, Failed, FileOut, FileRef, JobSpec, Queued, Running
-from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.journal.records import (
-    InputStamp,
     JobEnded,
     JobStarted,
     JournalContents,
@@ -28,7 +26,6 @@ FILES = JobSpec(
     inputs={"": FileRef("/x.npy")},
     outputs={"": FileOut("/y.npy")},
 )
-STAMP = InputStamp("X", "", 1, 2, 3)
 
 
 @pytest.fixture
@@ -63,13 +60,12 @@ def shown(story: Story, number: int) -> object:
     return state
 
 
-def test_a_durable_job_continues_with_its_attempts_and_inputs(story: Story) -> None:
-    terms = {"attempts": 1, "failures": 2, "priority": 3, "held": True, "inputs": (STAMP,)}
+def test_a_durable_job_continues_with_its_attempts(story: Story) -> None:
+    terms = {"attempts": 1, "failures": 2, "priority": 3, "held": True}
     (start,) = restored(story, job(5, **terms))
     assert isinstance(start, do.SubmitJob) and start.readmission is not None
     assert (start.number, start.readmission.attempts, start.readmission.failures) == (5, 1, 2)
     assert (start.spec.priority, start.spec.hold) == (3, True)
-    assert start.readmission.inputs == {"X": FileStamp(1, 2, 3)}
     assert shown(story, 5) == Queued(5, 0, "held")
 
 
@@ -170,13 +166,6 @@ def test_a_submission_is_recognised_by_its_key_after_a_restart(story: Story) -> 
     assert isinstance(accepted, do.SendReply) and accepted.reply.answer == say.Accepted(
         5, "durable"
     )
-
-
-def test_an_input_that_another_job_wrote_may_have_changed(story: Story) -> None:
-    writer = JobSpec(workload="w", params={}, outputs={"": FileOut("/x.npy")})
-    _, start = restored(story, ended(4, writer), job(5, inputs=(STAMP,)))
-    assert isinstance(start, do.SubmitJob) and start.readmission is not None
-    assert start.readmission.inputs == {}
 
 
 def test_a_volatile_job_waits_for_its_client_to_pass_its_arrays(story: Story) -> None:

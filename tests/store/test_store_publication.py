@@ -11,14 +11,17 @@ import pytest
 from descriptors import open_descriptors
 
 from hetsched.errors import CantCreate
-from hetsched.store.arrays.output_files import OutputFile, create_output
+from hetsched.store.arrays.output_files import (
+    OutputFile,
+    create_output,
+    hidden_path,
+    remove_leftover,
+)
 from hetsched.store.arrays.publication import (
     PreparedOutput,
     discard_prepared,
-    hidden_path,
     publish_each,
     publish_prepared,
-    remove_leftover,
 )
 from robustness.publication import published_inode
 from robustness.publishing_child import RESULT, TOKEN
@@ -142,7 +145,7 @@ def test_the_data_are_synced_before_the_record_and_the_name_after_it(
     publish_prepared(output)
 
     assert steps == [
-        *("link file", "fsync file", "fsync folder"),
+        *("fsync file", "fsync folder"),
         *("recorded", "replace file", "fsync folder"),
     ]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from hetsched.client import validation
 from hetsched.errors import UsageError
 from hetsched.iteration_options import WARM_UPS
+from hetsched.paths import real_path
 from hetsched.units import parse_time, quoted
 
 
@@ -43,7 +43,7 @@ def _path(name: str, value: Any) -> str:
     text = validation.text(name, path, "the path of a checkpoint")
     if not text or "\0" in text:
         raise UsageError(f"{name}: {quoted(value)} should be the path of a checkpoint")
-    return str(Path(text).absolute())
+    return real_path(text)
 
 
 def _seconds(value: Any) -> float | None:

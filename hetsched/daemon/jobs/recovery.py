@@ -8,7 +8,7 @@ waits for that client, which passes them again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -20,8 +20,7 @@ from hetsched.daemon.jobs.transitions import JobTransitions
 from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import JobEntry, PendingEnd
 from hetsched.errors import ErrorRecord, JobFailed, TryAgain
-from hetsched.job import Done, Failed, FileOut, FileRef, JobReport, JobSpec
-from hetsched.store.arrays.file_stamp import FileStamp
+from hetsched.job import Done, Failed, FileOut, JobReport, JobSpec
 from hetsched.store.journal.records import JournalContents, JournaledJob
 from hetsched.units import format_seconds
 
@@ -53,9 +52,8 @@ def restore(
         ledger.restore_ended(_ended_entry(job))
         if job.state is not None:
             commands.append(RememberJob(job.number, job.state))
-    written = _written_files(contents, publish_errors)
     for job in contents.open_jobs:  # by number: one that runs after another comes after it
-        entry = _open_entry(ledger, job, written, checkpoints.get(job.number))
+        entry = _open_entry(ledger, job, checkpoints.get(job.number))
         if job.number in publish_errors:
             commands += _conclude_published(ledger, transitions, entry, publish_errors, now)
         elif entry.attempts >= MAX_ATTEMPTS:
@@ -117,26 +115,7 @@ def _ended_entry(job: JournaledJob) -> JobEntry:
     return entry
 
 
-def _written_files(
-    contents: JournalContents, publish_errors: Mapping[int, ErrorRecord | None]
-) -> set[str]:
-    """Return the files that ended jobs have written: an open job's input may be one of them."""
-    jobs = [job for job in contents.ended_jobs if job.stage == "done"]
-    jobs += [job for job in contents.open_jobs if job.number in publish_errors]
-    return {
-        output.path
-        for job in jobs
-        for output in job.spec.outputs.values()
-        if isinstance(output, FileOut)
-    }
-
-
-def _open_entry(
-    ledger: Ledger,
-    job: JournaledJob,
-    written: Collection[str],
-    checkpoint: OpenCheckpoint | None,
-) -> JobEntry:
+def _open_entry(ledger: Ledger, job: JournaledJob, checkpoint: OpenCheckpoint | None) -> JobEntry:
     entry = ledger.new_entry(job.spec, 0, job.submitted_at, job.number, job.client_id)
     entry.priority, entry.is_held = job.priority, job.held
     entry.is_accepted = entry.is_confirmed = entry.is_readmitted = True
@@ -146,17 +125,8 @@ def _open_entry(
         if checkpoint.is_progress:  # the last attempt hasn't failed, so earlier ones were bad luck
             entry.attempts = 0
     entry.state = outside_engine(entry)
-    entry.inputs = {
-        stamp.name: FileStamp(stamp.inode, stamp.size, stamp.mtime_ns)
-        for stamp in job.inputs
-        if not any(ref.path in written for ref in _files(job.spec))
-    }
     ledger.jobs[job.number] = entry
     return entry
-
-
-def _files(spec: JobSpec) -> list[FileRef]:
-    return [ref for ref in spec.inputs.values() if isinstance(ref, FileRef)]
 
 
 def _conclude_published(

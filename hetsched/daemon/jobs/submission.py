@@ -99,7 +99,7 @@ def resume(ledger: Ledger, entry: JobEntry) -> SubmitJob:
     spec = replace(entry.spec, priority=entry.priority, hold=entry.is_held)
     if entry.checkpoint:
         spec = replace(spec, resume=entry.checkpoint)
-    readmission = Readmission(entry.inputs, entry.attempts, entry.failures)
+    readmission = Readmission(entry.attempts, entry.failures)
     return SubmitJob(entry.ticket, spec, entry.job, readmission)
 
 

@@ -29,10 +29,8 @@ from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import JobEntry, PendingEnd, caller_outputs, result_refs
 from hetsched.errors import ErrorRecord, HetschedError, TryAgain, to_record
 from hetsched.job import Done, Failed, JobReport, JobState, Queued, Running
-from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.arrays.publication import PreparedOutput
 from hetsched.store.journal.records import (
-    InputStamp,
     JobAccepted,
     JobEnded,
     JobPublishing,
@@ -58,13 +56,7 @@ class JobTransitions:
 
     # acceptance
 
-    def on_engine_reply(
-        self,
-        ticket: int,
-        answer: int | ErrorRecord,
-        now: float,
-        stamps: Mapping[str, FileStamp],
-    ) -> list[Command]:
+    def on_engine_reply(self, ticket: int, answer: int | ErrorRecord, now: float) -> list[Command]:
         """Handle the engine's answer to SubmitJob: the job's number, or why it was refused."""
         entry = self._ledger.tickets[ticket]
         if isinstance(answer, ErrorRecord):
@@ -74,7 +66,7 @@ class JobTransitions:
             return catching_up
         entry.is_accepted, entry.reported_at = True, now
         self._ledger.jobs[entry.job] = entry
-        record = _acceptance(entry, stamps)
+        record = _acceptance(entry)
         if entry.is_durable:
             return [WriteJournal((record,), AcceptanceWritten(ticket), urgent=True)]
         return [*self._confirm(entry), WriteJournal((record,))]
@@ -295,18 +287,13 @@ class JobTransitions:
         return (entry for entry in self._ledger.results if now >= entry.fetch_deadline)
 
 
-def _acceptance(entry: JobEntry, stamps: Mapping[str, FileStamp]) -> JobAccepted:
-    inputs = [
-        InputStamp(name, "", stamp.inode, stamp.size, stamp.mtime_ns)
-        for name, stamp in stamps.items()
-    ]
+def _acceptance(entry: JobEntry) -> JobAccepted:
     return JobAccepted(
         entry.job,
         entry.spec,
         entry.key,
         entry.submitted_at,
         entry.is_durable,
-        tuple(inputs),
         entry.spec.hold,
     )
 

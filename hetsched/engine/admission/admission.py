@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from hetsched.bounded_cache import BoundedCache
 from hetsched.engine.admission.array_binding import check_outputs, open_inputs
@@ -20,7 +20,7 @@ from hetsched.engine.admission.declaration import (
     has_files,
 )
 from hetsched.engine.admission.input_opener import InputOpener
-from hetsched.engine.admission.pending_outputs import PendingOutputs, WrittenFiles
+from hetsched.engine.admission.pending_outputs import PendingOutputs
 from hetsched.engine.admission.resolve import MachineLimits, bind
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.planner_thread import run_inline
@@ -28,14 +28,13 @@ from hetsched.engine.threads.step import Step
 from hetsched.engine.threads.worker_pool import Task, WorkerPool
 from hetsched.errors import HetschedError
 from hetsched.job import JobSpec
-from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.matrices.matrix_file import reading_seconds
 from hetsched.workload import Iterative
 
 OnChecked = Callable[[CheckedJob | None, BaseException | None], None]
 OnOpened = Callable[[ResolvedJob | None, BaseException | None], None]
 Abandon = Callable[[HetschedError], None]
-_Check = tuple[JobSpec, OnChecked, Mapping[str, FileStamp] | None]
+_Check = tuple[JobSpec, OnChecked, bool]
 
 MAX_DECLARATION_BYTES = 4 << 20
 """Of the declarations that are kept, with their keys. Arbitrary."""
@@ -56,8 +55,6 @@ class Admission:
     ----------
     pending : PendingOutputs
         Of all unfinished jobs; kept up to date by the scheduler.
-    written : WrittenFiles
-        By ended jobs.
     """
 
     def __init__(self, files: WorkerPool, machine: Callable[[], MachineLimits]) -> None:
@@ -69,28 +66,25 @@ class Admission:
         self._checks: list[Task] = []
         self._later_checks: deque[_Check] = deque()
         self.pending = PendingOutputs()
-        self.written = WrittenFiles()
 
     def check(
         self,
         spec: JobSpec,
         on_checked: OnChecked,
-        recorded: Mapping[str, FileStamp] | None = None,
+        is_readmitted: bool = False,
     ) -> None:
         """Check `spec`, then ``on_checked(checked, error)``, possibly at once.
 
-        `recorded`: the stamps of its check by an earlier daemon. If the job depends on others, it
-        is checked after all those before it: it may read what they will write.
+        `is_readmitted`: an earlier daemon has accepted it. If it depends on others, it is checked
+        after all those before it: it may read what they will write.
         """
-        is_ordered = recorded is not None and bool(spec.after) and has_files(spec)
+        is_ordered = is_readmitted and bool(spec.after) and has_files(spec)
         if is_ordered and (self._checks or self._later_checks):
-            self._later_checks.append((spec, on_checked, recorded))
+            self._later_checks.append((spec, on_checked, is_readmitted))
         else:
-            self._check(spec, on_checked, recorded)
+            self._check(spec, on_checked, is_readmitted)
 
-    def _check(
-        self, spec: JobSpec, on_checked: OnChecked, recorded: Mapping[str, FileStamp] | None
-    ) -> None:
+    def _check(self, spec: JobSpec, on_checked: OnChecked, is_readmitted: bool) -> None:
         key = None if has_files(spec) else declaration_key(spec)
         known = None if key is None else self._declarations.get(key)
         if known is not None:
@@ -107,7 +101,7 @@ class Admission:
 
         machine = self._machine()
         task = self._files.submit(
-            lambda step: check(spec, machine, self.pending, step, recorded), checked_in_thread
+            lambda step: check(spec, machine, self.pending, step, is_readmitted), checked_in_thread
         )
         if not task.is_answered:
             self._checks.append(task)
@@ -123,7 +117,7 @@ class Admission:
             return lambda error: None
         machine = self._machine()
         task = self._files.submit(
-            lambda step: open_job(checked, machine, self.written, step, token),
+            lambda step: open_job(checked, machine, step, token),
             on_opened,
             discard=ResolvedJob.close,
             deadline=self._files.deadline + _file_seconds(checked),
@@ -156,7 +150,7 @@ class Admission:
         opener = InputOpener(Step())
         stored = open_inputs(declaration.workload, spec, opener)
         job = bind(spec, declaration, stored, machine, opener)
-        check_outputs(job, spec, self.pending.claimed)
+        check_outputs(job, spec)
         return job
 
 
@@ -165,4 +159,4 @@ def _file_seconds(checked: CheckedJob) -> float:
     allocation = sum(claim.nbytes for claim in checked.claims) / MIN_ALLOCATION_RATE
     if not isinstance(checked.declaration.workload, Iterative):
         return allocation
-    return allocation + sum(reading_seconds(stamp.size) for stamp in checked.stamps.values())
+    return allocation + reading_seconds(checked.input_bytes)

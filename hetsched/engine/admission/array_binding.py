@@ -27,8 +27,7 @@ from hetsched.job import (
     JobSpec,
 )
 from hetsched.sparse.parts import PARTS
-from hetsched.store.arrays.output_check import OutputClaim, check_output
-from hetsched.store.arrays.output_files import create_output
+from hetsched.store.arrays.output_files import OutputClaim, check_output, create_output
 from hetsched.store.matrices.matrix_file import is_matrix_file
 from hetsched.transport.device_messages import StoredArray
 from hetsched.workload import ArraySpec, BaseWorkload, Iterative
@@ -237,12 +236,8 @@ def create_outputs(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
     bind_outputs(job, spec, create)
 
 
-def check_outputs(
-    job: ResolvedJob, spec: JobSpec, claimed: Callable[[int], int]
-) -> tuple[OutputClaim, ...]:
-    """Check that the outputs could be created; return what their files will need.
-
-    `claimed`: st_dev -> bytes that other waiting jobs will need there.
+def check_outputs(job: ResolvedJob, spec: JobSpec) -> tuple[OutputClaim, ...]:
+    """Check that the outputs could be created, but for their space; return what they will need.
 
     Raises
     ------
@@ -252,9 +247,7 @@ def check_outputs(
 
     def check(array: ArraySpec, target: FileOut, inputs: FileIds) -> None:
         shape, dtype = array_shape(array, job.load), np.dtype(array.dtype).str
-        claim = check_output(
-            target.path, shape, dtype, force=target.force, inputs=inputs, claimed=claimed
-        )
+        claim = check_output(target.path, shape, dtype, force=target.force, inputs=inputs)
         for name, other in claims.items():
             if other.path == claim.path:
                 raise UsageError(

@@ -1,26 +1,25 @@
 """The two steps of admission: `check` at submission, `open_job` when the job's turn comes.
 
-Between them no file is open: inputs may be replaced by earlier jobs, and a long queue takes
+Between them no file is open: inputs are read as they are at the turn, and a long queue takes
 neither descriptors nor disk space. Both steps may block.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass
 
 from hetsched.engine.admission.array_binding import check_outputs
 from hetsched.engine.admission.checkpoint_check import check_checkpoints
 from hetsched.engine.admission.declaration import Declaration, has_files
 from hetsched.engine.admission.input_opener import InputOpener
-from hetsched.engine.admission.pending_outputs import PendingOutputs, WrittenFiles
+from hetsched.engine.admission.pending_outputs import PendingOutputs
 from hetsched.engine.admission.resolve import MachineLimits, create_all, resolve_inputs
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.threads.step import Step
 from hetsched.job import JobSpec
-from hetsched.store.arrays.file_stamp import FileStamp
-from hetsched.store.arrays.output_check import OutputClaim
+from hetsched.store.arrays.output_files import OutputClaim
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +32,12 @@ class CheckedJob:
         As bound at submission; its files are closed.
     machine : MachineLimits
         At submission.
-    stamps : mapping
-        Array name -> its input file as it was at submission, for the journal.
     claims : tuple of OutputClaim
         The output files.
     input_paths : tuple of str
         The input files; links resolved.
+    input_bytes : int
+        Of these files.
     checkpoint : str
         The file of its checkpoints, links resolved; "": none.
     """
@@ -47,9 +46,9 @@ class CheckedJob:
     declaration: Declaration
     job: ResolvedJob
     machine: MachineLimits
-    stamps: Mapping[str, FileStamp] = field(default_factory=dict)
     claims: tuple[OutputClaim, ...] = ()
     input_paths: tuple[str, ...] = ()
+    input_bytes: int = 0
     checkpoint: str = ""
 
     @property
@@ -63,7 +62,7 @@ def check(
     machine: MachineLimits,
     pending: PendingOutputs,
     step: Step,
-    recorded: Mapping[str, FileStamp] | None = None,
+    is_readmitted: bool = False,
 ) -> CheckedJob:
     """Check everything about `spec` that can be known before it runs.
 
@@ -71,8 +70,8 @@ def check(
     ----------
     pending : PendingOutputs
         Of the other jobs: inputs may be written by the jobs that this one comes after.
-    recorded : mapping or None
-        The stamps of an earlier check (the daemon has been restarted since), to be kept.
+    is_readmitted : bool
+        An earlier daemon has accepted it.
 
     Raises
     ------
@@ -83,22 +82,17 @@ def check(
     try:
         job, declaration = resolve_inputs(spec, machine, opener, step)
         step.enter("checking the output folder")
-        claims = check_outputs(job, spec, pending.claimed)
-        check_checkpoints(job, spec, step, is_readmitted=recorded is not None)
+        claims = check_outputs(job, spec)
+        check_checkpoints(job, spec, step, is_readmitted=is_readmitted)
     finally:
         opener.close()
-    stamps = {**opener.stamps, **(recorded or {})}
     paths = tuple(opener.paths)
     checkpoint = os.path.realpath(spec.checkpoint) if spec.checkpoint else ""
-    return CheckedJob(spec, declaration, job, machine, stamps, claims, paths, checkpoint)
+    return CheckedJob(spec, declaration, job, machine, claims, paths, opener.nbytes, checkpoint)
 
 
 def open_job(
-    checked: CheckedJob,
-    machine: MachineLimits,
-    written: WrittenFiles,
-    step: Step,
-    token: str = "",
+    checked: CheckedJob, machine: MachineLimits, step: Step, token: str = ""
 ) -> ResolvedJob:
     """Open the inputs as they are now, and create the outputs with all their space.
 
@@ -106,13 +100,9 @@ def open_job(
 
     Raises
     ------
-    DataError
-        An input has changed since the submission, and not by an earlier job (`written`).
-    InputMissing, CantCreate, UsageError, Unavailable
+    DataError, InputMissing, CantCreate, UsageError, Unavailable
     """
-    opener = InputOpener(
-        step, expected=checked.stamps, written=written, max_read=machine.arena_limit
-    )
+    opener = InputOpener(step, max_read=machine.arena_limit)
     try:
         job, _ = resolve_inputs(checked.spec, machine, opener, step, checked.declaration)
     except BaseException:

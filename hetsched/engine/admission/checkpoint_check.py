@@ -12,9 +12,13 @@ from hetsched.engine.threads.step import Step
 from hetsched.errors import UsageError
 from hetsched.iterations.saved_state import saved_bytes
 from hetsched.job import FileOut, JobSpec
-from hetsched.store.checkpoints.checkpoint_file import check_iteration, read_record
+from hetsched.store.checkpoints.checkpoint_file import (
+    check_folder,
+    check_iteration,
+    check_target,
+    read_record,
+)
 from hetsched.store.checkpoints.record import InputIdentity, Problem, check_problem, problem_of
-from hetsched.store.checkpoints.target import check_folder, check_target
 from hetsched.workload import Iterative
 
 

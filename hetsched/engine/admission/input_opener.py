@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -11,13 +11,11 @@ import numpy as np
 from hetsched.engine.admission.pending_outputs import (
     PendingOutputs,
     PromisedOutput,
-    WrittenFiles,
 )
 from hetsched.engine.admission.resolved_job import file_key
 from hetsched.engine.threads.step import Step
-from hetsched.errors import DataError, InputMissing
+from hetsched.errors import InputMissing
 from hetsched.sparse.parts import part_name
-from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.arrays.input_files import open_npy, open_regular
 from hetsched.store.matrices.matrix_file import read_matrix, read_matrix_header
 from hetsched.transport.device_messages import StoredArray
@@ -30,13 +28,10 @@ LOADED_KEY = -1 << 30
 
 
 class InputOpener:
-    """Opens files and stamps them. `close` unless a job takes over `files`.
+    """Opens files. `close` unless a job takes over `files`.
 
     Parameters
     ----------
-    expected : mapping
-        Array name -> stamp at submission. A file that has changed since then is an error, unless
-        an earlier job wrote it (`written`).
     pending : PendingOutputs
         Of other jobs, at submission.
     after : collection of int
@@ -49,8 +44,8 @@ class InputOpener:
     ----------
     files : set of int
         Open descriptors.
-    stamps : dict
-        Array name -> stamp; none for the output of another job that is still to be written.
+    nbytes : int
+        Of the files opened so far.
     paths : list of str
         Of the inputs opened so far; links resolved.
     loaded : dict
@@ -61,20 +56,16 @@ class InputOpener:
         self,
         step: Step,
         *,
-        expected: Mapping[str, FileStamp] | None = None,
-        written: WrittenFiles | None = None,
         pending: PendingOutputs | None = None,
         after: Collection[int] = (),
         max_read: int | None = None,
     ) -> None:
         self._step = step
-        self._expected = expected or {}
-        self._written = written
         self._pending = pending
         self._after = after
         self._max_read = max_read
         self.files: set[int] = set()
-        self.stamps: dict[str, FileStamp] = {}
+        self.nbytes = 0
         self.paths: list[str] = []
         self.loaded: dict[str, np.ndarray] = {}
 
@@ -86,7 +77,7 @@ class InputOpener:
         InputMissing
             It doesn't exist, or isn't readable.
         DataError
-            Not a ``.npy`` file of numbers, or it has changed.
+            Not a ``.npy`` file of numbers.
         """
         promised = self._enter(path)
         if promised is not None and promised.job in self._after:
@@ -94,7 +85,7 @@ class InputOpener:
         with _hint_at(promised):
             fd, header = open_npy(path)
         self.files.add(fd)
-        self._stamp(name, path, fd)
+        self.nbytes += os.fstat(fd).st_size
         return StoredArray(
             array=name,
             key=file_key(fd),
@@ -114,7 +105,7 @@ class InputOpener:
         InputMissing
             It doesn't exist, or isn't readable.
         DataError
-            Not such a file, broken, too large, or changed.
+            Not such a file, broken, or too large.
         IOFailure, TryAgain
             It can't be read at present.
         """
@@ -123,7 +114,7 @@ class InputOpener:
         with _hint_at(promised):
             fd = open_regular(path, expected)
         self.files.add(fd)
-        self._stamp(name, path, fd)
+        self.nbytes += os.fstat(fd).st_size
         header = read_matrix_header(path, fd)
         shapes = header.dense_shape(path) if matrix is None else header.sparse_shapes(path)
         if self._max_read is not None:
@@ -149,18 +140,6 @@ class InputOpener:
         resolved = os.path.realpath(path)
         self.paths.append(resolved)
         return None if self._pending is None else self._pending.promise(resolved)
-
-    def _stamp(self, name: str, path: str, fd: int) -> None:
-        stamp = self.stamps[name] = FileStamp.of(fd)
-        expected = self._expected.get(name)
-        if expected is None or stamp.matches(expected):
-            return
-        written = self._written.get(os.path.realpath(path)) if self._written else None
-        if written is None or not stamp.matches(written):
-            raise DataError(
-                f"{path}: was changed after the job had been submitted, and not by an earlier"
-                " job; submit the job again"
-            )
 
 
 @contextmanager

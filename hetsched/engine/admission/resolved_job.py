@@ -15,7 +15,6 @@ import numpy as np
 from hetsched.engine.admission.iterative_declaration import IterativeDeclaration
 from hetsched.engine.threads.step import Step
 from hetsched.job import ArenaRef
-from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.arrays.output_files import OutputFile
 from hetsched.store.arrays.publication import PreparedOutput, discard_prepared, publish_each
 from hetsched.transport.device_messages import StoredArray
@@ -112,20 +111,18 @@ class ResolvedJob:
             if (stored := self.inputs.get(spec.name)) is not None and not is_plain(stored, spec)
         )
 
-    def publish(self) -> list[tuple[str, FileStamp]]:
-        """Give the output files their names; return their paths and stamps.
+    def publish(self) -> None:
+        """Give the output files their names.
 
         Raises
         ------
         CantCreate, IOFailure
             It says which files have their names nevertheless.
         """
-        written = [(out.path, FileStamp.of(out.fd)) for out in self.outputs.values()]
         publish_each(
             (output.path, functools.partial(output.publish, sync=False))
             for output in self.outputs.values()
         )
-        return written
 
     def prepare(self) -> tuple[PreparedOutput, ...]:
         """Complete the output files under hidden names, all or none.

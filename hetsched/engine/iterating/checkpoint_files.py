@@ -15,9 +15,12 @@ from hetsched.errors import Cancelled
 from hetsched.iterations.home import Part, stages_of
 from hetsched.iterations.partials import combine, combined_slot
 from hetsched.iterations.saved_state import SavedState, copy_state, restore_state, value_shapes
-from hetsched.store.checkpoints.checkpoint_file import load_checkpoint, save_checkpoint
+from hetsched.store.checkpoints.checkpoint_file import (
+    check_target,
+    load_checkpoint,
+    save_checkpoint,
+)
 from hetsched.store.checkpoints.record import InputIdentity, Problem, data_digest, problem_of
-from hetsched.store.checkpoints.target import check_target
 from hetsched.workload import ArraySpec, Iterative
 
 PARTIALS = "partials/"

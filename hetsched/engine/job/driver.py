@@ -47,7 +47,7 @@ from hetsched.engine.job.states import Stopping
 from hetsched.engine.planning.device_findings import DeviceFindings
 from hetsched.engine.planning.job_planning import JobPlanning
 from hetsched.engine.planning.run_planner import LearningTask
-from hetsched.engine.threads.publication import OnPrepared, OutputPublisher, Written
+from hetsched.engine.threads.publication import OnPrepared, OutputPublisher
 from hetsched.errors import TryAgain
 from hetsched.job import Done, Failed, JobSpec, JobState
 from hetsched.planner.job_planner import JobPlan
@@ -316,8 +316,7 @@ class JobDriver:
     def _publish(self, command: do.PublishOutputs) -> None:
         self._publisher.publish(self._published)
 
-    def _published(self, written: Written | None, error: BaseException | None) -> None:
-        self._context.admission.written.add(written or ())
+    def _published(self, value: None, error: BaseException | None) -> None:
         self._post(Published() if error is None else PublishFailed(error))
 
     def _finish(self, command: do.FinishJob) -> None:

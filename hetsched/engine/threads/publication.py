@@ -16,7 +16,6 @@ from hetsched.engine.iterating.array_copies import ArrayCopies
 from hetsched.engine.threads.step import Step
 from hetsched.engine.threads.worker_pool import WorkerPool
 from hetsched.errors import InternalError
-from hetsched.store.arrays.file_stamp import FileStamp
 from hetsched.store.arrays.publication import (
     PreparedOutput,
     discard_prepared,
@@ -24,9 +23,8 @@ from hetsched.store.arrays.publication import (
     publish_prepared,
 )
 
-Written = list[tuple[str, FileStamp]]
-"""Paths of published files, and what they are then."""
-OnPublished = Callable[[Written | None, BaseException | None], None]
+OnPublished = Callable[[None, BaseException | None], None]
+"""on_published(None, error)"""
 OnPrepared = Callable[[tuple[PreparedOutput, ...], Callable[[BaseException | None], None]], None]
 """on_prepared(outputs, then): note the files, then call ``then(None)``, or with an error."""
 
@@ -54,7 +52,7 @@ class OutputPublisher:
         self._text = f"publishing {', '.join(out.path for out in job.outputs.values())}"
 
     def publish(self, on_published: OnPublished) -> None:
-        """Name all outputs, then ``on_published(written, error)``; first write those in memory."""
+        """Name all outputs, then ``on_published(None, error)``; first write those in memory."""
         copies = self._saves()
         if copies is None:
             self._publish_written(on_published)
@@ -101,16 +99,16 @@ class OutputPublisher:
             deadline=self._deadline,
         )
 
-    def _publish(self, step: Step) -> Written:
+    def _publish(self, step: Step) -> None:
         step.enter(self._text)
-        return self._job.publish()
+        self._job.publish()
 
     def _prepare(self, step: Step) -> tuple[PreparedOutput, ...]:
         step.enter(self._text)
         return self._job.prepare()
 
 
-def _publish_prepared(outputs: tuple[PreparedOutput, ...], step: Step, text: str) -> Written:
+def _publish_prepared(outputs: tuple[PreparedOutput, ...], step: Step, text: str) -> None:
     step.enter(text)
     try:
         publish_each(
@@ -120,11 +118,6 @@ def _publish_prepared(outputs: tuple[PreparedOutput, ...], step: Step, text: str
     except BaseException:
         _discard(outputs, step)  # those that have their names have no hidden ones any more
         raise
-    return [(os.fsdecode(output.target), _stamp(output)) for output in outputs]
-
-
-def _stamp(output: PreparedOutput) -> FileStamp:
-    return FileStamp(output.inode, output.size, output.mtime_ns)
 
 
 def _discard(outputs: tuple[PreparedOutput, ...], step: Step) -> None:

@@ -1,7 +1,6 @@
 """Opens input files: arrays in ``.npy`` files, and small files read as a whole.
 
-Owns which files may be inputs. Does not own headers (`npy_format`) or data: devices `pread` it
-from the descriptors opened here, starting at the header's `offset`.
+Devices `pread` the data from the descriptors opened here, starting at the header's `offset`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from pathlib import Path
 
 from hetsched.errors import DataError, InputMissing, IOFailure, TryAgain
 from hetsched.store.arrays.npy_format import NpyHeader, read_header
-from hetsched.store.arrays.safe_open import open_path, reopen
 from hetsched.units import format_bytes
 
 
@@ -75,20 +73,22 @@ def file_kind(mode: int) -> str:
 def open_regular(path: str, expected: str = "a .npy file", allow_pipe: bool = False) -> int:
     """Open a regular file; nothing else is opened for reading, which could block.
 
-    `allow_pipe`: a FIFO is accepted too; it ends at once if it has no writer. So is a link such
-    as /dev/stdin: only commands, not the daemon, read these.
+    `allow_pipe`: a FIFO is accepted too; it ends at once if it has no writer. Only commands, not
+    the daemon, read these.
     """
     try:
-        path_fd = os.open(path, os.O_PATH | os.O_CLOEXEC) if allow_pipe else open_path(path)
+        # O_PATH first: to open a device or a FIFO can block, or act on the device.
+        path_fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
-        raise _cant_open(path, error, expected) from None
+        raise _cant_open(path, error) from None
     try:
         mode = os.fstat(path_fd).st_mode
         if not stat.S_ISREG(mode) and not (allow_pipe and stat.S_ISFIFO(mode)):
             raise DataError(f"{path}: is {file_kind(mode)}, not {expected}")
-        fd = reopen(path_fd, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        fd = os.open(f"/proc/self/fd/{path_fd}", flags)
     except OSError as error:
-        raise _cant_open(path, error, expected) from None
+        raise _cant_open(path, error) from None
     finally:
         os.close(path_fd)
     if allow_pipe:
@@ -96,15 +96,10 @@ def open_regular(path: str, expected: str = "a .npy file", allow_pipe: bool = Fa
     return fd
 
 
-def _cant_open(path: str, error: OSError | ValueError, expected: str) -> Exception:
+def _cant_open(path: str, error: OSError | ValueError) -> Exception:
     code = error.errno if isinstance(error, OSError) else errno.ENOENT
     if code in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         return TryAgain(f"{path}: {os.strerror(code)}; try again, or raise `ulimit -n`")
-    if code == errno.ELOOP:
-        return InputMissing(
-            f"{path}: too many links, or one like /proc/self/fd/3, which is another file in each"
-            " process; give the file's own path"
-        )
     if code == errno.ENOENT and Path(path).is_symlink():
         return InputMissing(f"{path}: is a link to {Path(path).readlink()}, which doesn't exist")
     if code == errno.ENOENT:

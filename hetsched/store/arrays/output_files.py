@@ -1,14 +1,20 @@
 """Writes output files, which appear complete or not at all.
 
-Owns where an unfinished output is stored, and when it gets its name. Does not own the data, which
-devices `pwrite` to the descriptor, starting at `offset`.
+An unfinished file is hidden beside its target; all its space is allocated at the start. Devices
+`pwrite` its data to the descriptor, starting at `offset`. It is synced, then it gets its name.
+
+Python ignores SIGXFSZ, so exceeding RLIMIT_FSIZE raises EFBIG here instead of a signal.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import hashlib
 import math
 import os
+import secrets
 import stat
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -16,21 +22,31 @@ from pathlib import Path
 
 import numpy as np
 
-from hetsched.errors import CantCreate, DataError
+from hetsched.errors import CantCreate, DataError, IOFailure
 from hetsched.store.arrays.input_files import file_kind
 from hetsched.store.arrays.npy_format import npy_prefix
-from hetsched.store.arrays.publication import PreparedOutput, hidden_path, remove_leftover
-from hetsched.store.arrays.safe_open import check_no_magic_links
-from hetsched.store.arrays.unnamed_file import (
-    UNSUPPORTED_LINK,
-    allocate,
+from hetsched.store.arrays.publication import (
+    PreparedOutput,
     creation_errors,
     fsync,
-    new_token,
+    name_file,
     open_folder,
-    open_unnamed,
-    umask,
+    unlink,
 )
+from hetsched.units import format_bytes
+
+MAX_WRITE = 64 << 20
+"""Bytes per write: the kernel accepts at most 2 GiB, and Ctrl-C waits until a write has ended."""
+
+
+@dataclass(frozen=True)
+class OutputClaim:
+    """An output file that a waiting job will create; `path` is absolute, links resolved."""
+
+    path: str
+    nbytes: int
+    shape: tuple[int, ...]
+    dtype: str
 
 
 @dataclass
@@ -39,23 +55,27 @@ class OutputFile:
 
     End it with `publish`, `prepare` or `discard`. All close `fd`; `publish` and `discard` may be
     called again without effect.
+
+    Attributes
+    ----------
+    path : str
+        The target, absolute, links resolved.
+    mode : int or None
+        Permissions, of the file that is replaced; None: by the umask.
     """
 
     fd: int
     offset: int
     path: str
-    """The target, absolute, links resolved."""
-    temporary: str | None
-    """The hidden file, or None where the file has no name yet."""
+    hidden: str
     force: bool
-    mode: int
-    token: str
-    """Determines the hidden name (`hidden_path`)."""
+    mode: int | None
 
     def publish(self, sync: bool = True) -> None:
         """Give the complete file its name, atomically.
 
-        `sync`: first wait until it is on disk, so that it survives a power cut.
+        `sync`: first wait until it is on disk, so that it survives a power cut. A file that
+        replaces another is always synced: else a power cut could take both.
 
         Raises
         ------
@@ -67,15 +87,16 @@ class OutputFile:
         if self.fd < 0:
             return
         try:
-            os.fchmod(self.fd, self.mode)
-            if sync:
-                fsync(self.path, self.fd)
-            self._name(sync)
+            self._complete(sync or self.force)
+            with creation_errors(self.path), open_folder(self.path) as folder:
+                name_file(self.hidden, self.path, self.force)
+                if sync:
+                    fsync(self.path, folder)
         finally:
             self.discard()
 
     def prepare(self) -> PreparedOutput:
-        """Write the complete file to disk under a hidden name, and close it.
+        """Write the complete file to disk under its hidden name, and close it.
 
         The caller now owns the file: `publish_prepared` or `discard_prepared` ends it.
 
@@ -86,61 +107,34 @@ class OutputFile:
         IOFailure
             The data can't be written to the disk.
         """
-        hidden = self.temporary or hidden_path(self.path, self.token)
         try:
-            os.fchmod(self.fd, self.mode)
+            self._complete(sync=True)
             with creation_errors(self.path), open_folder(self.path) as folder:
-                if self.temporary is None:
-                    self._link(hidden, folder)
-                    self.temporary = hidden
-                fsync(self.path, self.fd)
                 fsync(self.path, folder)
             status = os.fstat(self.fd)
-            self.temporary = None
-        finally:
+        except BaseException:
             self.discard()
-        names = (os.fsencode(hidden), os.fsencode(self.path))
+            raise
+        os.close(self.fd)
+        self.fd = -1
+        names = (os.fsencode(self.hidden), os.fsencode(self.path))
         return PreparedOutput(
             *names, self.force, status.st_ino, status.st_size, status.st_mtime_ns
         )
 
     def discard(self) -> None:
-        """Remove the file, unless it was published."""
-        if self.temporary is not None:
-            with contextlib.suppress(OSError):
-                Path(self.temporary).unlink()
-        self.temporary = None
+        """Remove the hidden name, and with it the file unless it was published."""
         if self.fd >= 0:
+            unlink(self.hidden)
             os.close(self.fd)
         self.fd = -1
 
-    def _name(self, sync: bool) -> None:
-        with creation_errors(self.path), open_folder(self.path) as folder:
-            if self.force:
-                hidden = self.temporary or hidden_path(self.path, self.token)
-                if self.temporary is None:
-                    self._link(hidden, folder)
-                    self.temporary = hidden
-                Path(hidden).replace(self.path)
-                self.temporary = None
-            else:
-                self._link(self.path, folder)
-            if sync:
-                fsync(self.path, folder)
-
-    def _link(self, to: str, folder: int) -> None:
-        """Link the file to its name, which fails if that exists; a rename would replace it.
-
-        With a `dst_dir_fd` Python calls linkat, the only call that can follow /proc/self/fd.
-        """
-        source = self.temporary or f"/proc/self/fd/{self.fd}"
-        try:
-            os.link(source, Path(to).name, dst_dir_fd=folder, follow_symlinks=True)
-        except OSError as error:
-            if self.temporary is None or error.errno not in UNSUPPORTED_LINK:
-                raise
-            Path(self.temporary).rename(to)
-            self.temporary = None
+    def _complete(self, sync: bool) -> None:
+        with creation_errors(self.path):
+            if self.mode is not None:
+                os.fchmod(self.fd, self.mode)
+        if sync:
+            fsync(self.path, self.fd)
 
 
 def create_output(
@@ -155,8 +149,6 @@ def create_output(
 
     Parameters
     ----------
-    path : str
-    shape : tuple of int
     dtype : str
         Anything that `numpy.dtype` takes.
     force : bool
@@ -164,8 +156,8 @@ def create_output(
     inputs : collection of (st_dev, st_ino)
         Files that must not be the output.
     token : str
-        Determines the hidden name, if the file needs one; default: random. A file with the name
-        of a given token is a leftover, and replaced.
+        Determines the hidden name. A file with the name of a given token is a leftover, and
+        replaced.
 
     Raises
     ------
@@ -174,76 +166,183 @@ def create_output(
     DataError
         It is one of `inputs`.
     """
-    target, mode = checked_target(path, force, inputs)
-    if token:
-        remove_leftover(target, token)
-    token = token or new_token()
-    with creation_errors(path):
-        fd, temporary = open_unnamed(target, hidden_path(target, token))
     prefix = npy_prefix(shape, dtype)
-    output = OutputFile(fd, len(prefix), target, temporary, force, mode, token)
     nbytes = len(prefix) + math.prod(shape) * np.dtype(dtype).itemsize
+    output = create_file(path, nbytes, force, inputs, token)
+    output.offset = len(prefix)
+    write_at(output, prefix, 0)
+    return output
+
+
+def create_file(
+    path: str,
+    nbytes: int,
+    force: bool = False,
+    inputs: Collection[tuple[int, int]] = (),
+    token: str = "",
+) -> OutputFile:
+    """Create an unfinished file of `nbytes`. Parameters and errors as in `create_output`."""
+    target, mode = checked_target(path, force, inputs)
+    with creation_errors(path):
+        if token:
+            hidden = hidden_path(target, token)
+            unlink(hidden)
+            fd = _open_new(hidden)
+        else:
+            fd, hidden = _open_hidden(target)
+    output = OutputFile(fd, 0, target, hidden, force, mode)
     try:
         allocate(path, fd, nbytes)
-        with creation_errors(path):
-            os.pwrite(fd, prefix, 0)
     except BaseException:
         output.discard()
         raise
     return output
 
 
-def write_whole(path: str, raw: bytes, force: bool = False) -> None:
-    """Write a file with exactly these bytes, completely or not at all.
+def check_output(
+    path: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    *,
+    force: bool = False,
+    inputs: Collection[tuple[int, int]] = (),
+) -> OutputClaim:
+    """Check what `create_output` would, but for the space, and return what the file will need."""
+    target, _ = checked_target(path, force, inputs)
+    nbytes = len(npy_prefix(shape, dtype)) + math.prod(shape) * np.dtype(dtype).itemsize
+    with creation_errors(path), open_folder(target):
+        if not os.access(os.path.dirname(target), os.W_OK | os.X_OK):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+    return OutputClaim(target, nbytes, tuple(shape), dtype)
 
-    Raises
-    ------
-    CantCreate
-        It exists, its folder is missing or read-only, or there is no room.
-    IOFailure
-    """
-    target = os.path.realpath(path)
-    mode = _target_mode(path, target, force, ())
-    token = new_token()
-    with creation_errors(path):
-        fd, temporary = open_unnamed(target, hidden_path(target, token))
-    output = OutputFile(fd, 0, target, temporary, force, mode, token)
+
+def save_array(path: str, array: np.ndarray, force: bool = False) -> None:
+    """Write `array` to the ``.npy`` file `path`. Raises CantCreate, IOFailure."""
+    values = np.ascontiguousarray(array)
+    output = create_output(path, array.shape, values.dtype.str, force)
+    write_at(output, values.reshape(-1).view(np.uint8).data, output.offset)
+    output.publish()
+
+
+def write_whole(path: str, raw: bytes, force: bool = False) -> None:
+    """Write a file with exactly these bytes. Raises CantCreate, IOFailure."""
+    output = create_file(path, len(raw), force)
+    write_at(output, raw, 0)
+    output.publish()
+
+
+def write_at(output: OutputFile, data: bytes | memoryview, offset: int) -> None:
+    """Write `data` to the file; discard it if that fails. Raises IOFailure."""
     try:
-        if raw:
-            allocate(path, fd, len(raw))
-        with creation_errors(path):
-            written = 0
-            while written < len(raw):
-                written += os.pwrite(fd, raw[written:], written)
-        output.publish()
-    finally:
+        written = 0
+        while written < len(data):
+            block = data[written : written + MAX_WRITE]
+            written += os.pwrite(output.fd, block, offset + written)
+    except OSError as error:
         output.discard()
+        raise IOFailure(f"{output.path}: {error.strerror}") from None
+    except BaseException:
+        output.discard()
+        raise
 
 
 def checked_target(
     path: str, force: bool, inputs: Collection[tuple[int, int]] = ()
-) -> tuple[str, int]:
+) -> tuple[str, int | None]:
     """Return the file that a new one at `path` becomes or replaces, links resolved, and its mode.
 
-    Raises CantCreate, DataError.
+    The mode is None if there is no file yet. Raises CantCreate, DataError.
     """
     with creation_errors(path):
-        check_no_magic_links(path)
-    target = os.path.realpath(path)
-    return target, _target_mode(path, target, force, inputs)
-
-
-def _target_mode(path: str, target: str, force: bool, inputs: Collection[tuple[int, int]]) -> int:
-    """Return the permissions of the new file: those of the one it replaces, else by the umask."""
-    with creation_errors(path):
+        target = os.path.realpath(path)
         try:
             existing = Path(target).stat()
         except FileNotFoundError:
-            return 0o666 & ~umask()
+            return target, None
     if (existing.st_dev, existing.st_ino) in inputs:
         raise DataError(f"{path}: is also the input; give the output another name")
     if not stat.S_ISREG(existing.st_mode):
         raise CantCreate(f"{path}: is {file_kind(existing.st_mode)}; give the name of a file")
     if not force:
         raise CantCreate(f"{path}: exists; give another name, or replace it with --force")
-    return stat.S_IMODE(existing.st_mode) & 0o777
+    return target, stat.S_IMODE(existing.st_mode) & 0o777
+
+
+def hidden_path(target: str, token: str) -> str:
+    """Return the hidden name of the unfinished file for `target` that `token` determines.
+
+    A token is unique to a journal, a job and an output, so that after a crash the file can be
+    found, and belongs to nobody else.
+    """
+    return os.path.join(os.path.dirname(target), f".hetsched-{token}.part")
+
+
+def remove_leftover(path: str, token: str) -> bool:
+    """Remove the unfinished file of a job that will start over; return whether there was one."""
+    return unlink(hidden_path(os.path.realpath(path), token))
+
+
+def _open_new(hidden: str) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(hidden, flags, 0o666)
+
+
+def _open_hidden(target: str) -> tuple[int, str]:
+    """Open a new hidden file; replace one that a killed process has left for this target.
+
+    The lock tells the two apart: that of a process that was killed is free.
+    """
+    digest = hashlib.blake2b(os.fsencode(Path(target).name), digest_size=8).hexdigest()
+    usual = hidden_path(target, digest)
+    with contextlib.suppress(OSError):
+        leftover = os.open(usual, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(leftover, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(leftover), Path(usual).lstat()):
+                unlink(usual)
+        finally:
+            os.close(leftover)
+    for hidden in (usual, hidden_path(target, f"{digest}-{secrets.token_hex(4)}")):
+        try:
+            fd = _open_new(hidden)
+        except FileExistsError:  # another process writes the same target now
+            continue
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(fd), Path(hidden).lstat()):
+                return fd, hidden
+        os.close(fd)  # another process took it for a leftover before it was locked
+    raise FileExistsError(errno.EEXIST, "exists")
+
+
+def allocate(path: str, fd: int, nbytes: int) -> None:
+    """Allocate `nbytes` for the file. Raises CantCreate if there is no room."""
+    if not nbytes:
+        return
+    check_room(path, fd, nbytes)  # or it would fill the disk for every process before it failed
+    try:
+        os.posix_fallocate(fd, 0, nbytes)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
+            raise _no_room(path, fd, nbytes, error.errno or 0) from None
+        with creation_errors(path):
+            os.ftruncate(fd, nbytes)  # this file system can't promise the space
+
+
+def check_room(path: str, fd: int, nbytes: int) -> None:
+    """Raise CantCreate if the file system of `fd` has no room for `nbytes`."""
+    if nbytes > _free_bytes(fd):
+        raise _no_room(path, fd, nbytes, errno.ENOSPC)
+
+
+def _no_room(path: str, fd: int, nbytes: int, code: int) -> CantCreate:
+    return CantCreate(
+        f"{path}: no room for {format_bytes(nbytes)} ({os.strerror(code)},"
+        f" {format_bytes(_free_bytes(fd))} free); choose another folder"
+    )
+
+
+def _free_bytes(fd: int) -> int:
+    disk = os.fstatvfs(fd)
+    return disk.f_bfree * disk.f_frsize

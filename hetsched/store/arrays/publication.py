@@ -3,7 +3,7 @@
 A result passes three steps: `OutputFile.prepare` (complete, on disk, under a hidden name), the
 caller records the `PreparedOutput` in its journal, and `publish_prepared` names the file. After a
 crash `publish_prepared` is called again: it does what remains to be done, at whatever system call
-the process ended. Without a record the job starts over, and `remove_leftover` removes its file.
+the process ended. Without a record the job starts over or goes on (`finished_parts.py`).
 """
 
 from __future__ import annotations
@@ -12,18 +12,14 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
-from hetsched.errors import HetschedError
-from hetsched.store.arrays.unnamed_file import (
-    UNSUPPORTED_LINK,
-    creation_errors,
-    fsync,
-    open_folder,
-)
+from hetsched.errors import CantCreate, HetschedError, IOFailure, TryAgain
+
+UNSUPPORTED_LINK = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class PreparedOutput(msgspec.Struct, frozen=True):
@@ -64,13 +60,13 @@ def publish_prepared(output: PreparedOutput) -> bool:
             try:
                 _name(output)
             except OSError:
-                _unlink(output.temporary)
+                unlink(output.temporary)
                 raise
         elif _is_taken(output):
             raise FileExistsError(errno.EEXIST, "exists")
         fsync(target, folder)
         if not output.force and _is_same(output.target, output):
-            _unlink(output.temporary)
+            unlink(output.temporary)
     return _is_same(output.target, output)
 
 
@@ -98,39 +94,34 @@ def publish_each(outputs: Iterable[tuple[str, Callable[[], object]]]) -> None:
 
 def discard_prepared(output: PreparedOutput) -> None:
     """Remove the hidden file of an output, unless it has been published."""
-    _unlink(output.temporary)
+    unlink(output.temporary)
 
 
-def hidden_path(target: str, token: str) -> str:
-    """Return the hidden name of the unfinished file for `target` that `token` determines.
+def name_file(hidden: str, target: str, replace: bool) -> None:
+    """Give a hidden file its name. Raises OSError: FileExistsError unless it may `replace`.
 
-    A token is unique to a journal, a job and an output, so that after a crash the file can be
-    found, and belongs to nobody else.
+    A link fails if the name exists; a rename would replace it.
     """
-    return os.path.join(os.path.dirname(target), f".hetsched-{token}.part")
-
-
-def remove_leftover(path: str, token: str) -> bool:
-    """Remove the unfinished file of a job that will start over; return whether there was one."""
-    return _unlink(os.fsencode(hidden_path(os.path.realpath(path), token)))
-
-
-def _name(output: PreparedOutput) -> None:
-    if output.force:
-        _path(output.temporary).replace(_path(output.target))
+    if replace:
+        Path(hidden).replace(target)
         return
     try:
-        os.link(output.temporary, output.target)
-    except FileExistsError:
-        if not _is_same(output.target, output):
-            raise
+        os.link(hidden, target)
     except OSError as error:
         if error.errno not in UNSUPPORTED_LINK:
             raise
         # Without hard links nothing excludes that another process creates the target just now.
-        if os.path.lexists(output.target):
-            raise FileExistsError(error.errno, "exists") from None
-        _path(output.temporary).rename(_path(output.target))
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, "exists") from None
+        Path(hidden).rename(target)
+
+
+def _name(output: PreparedOutput) -> None:
+    try:
+        name_file(os.fsdecode(output.temporary), os.fsdecode(output.target), output.force)
+    except FileExistsError:
+        if not _is_same(output.target, output):
+            raise
 
 
 def _is_taken(output: PreparedOutput) -> bool:
@@ -151,12 +142,49 @@ def _is_same(path: bytes, output: PreparedOutput) -> bool:
     return identity == (output.inode, output.size, output.mtime_ns)
 
 
-def _path(name: bytes) -> Path:
-    return Path(os.fsdecode(name))
-
-
-def _unlink(path: bytes) -> bool:
+def unlink(path: bytes | str) -> bool:
+    """Remove a file; return whether there was one."""
     with contextlib.suppress(OSError):
-        _path(path).unlink()
+        Path(os.fsdecode(path)).unlink()
         return True
     return False
+
+
+def fsync(path: str, fd: int) -> None:
+    """Wait until the file or folder is on disk. Raises IOFailure."""
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some file systems can't sync a folder
+            raise IOFailure(f"{path}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def open_folder(path: str) -> Iterator[int]:
+    """Open the folder that `path` is in."""
+    fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def creation_errors(path: str) -> Iterator[None]:
+    """Translate the operating system's errors into CantCreate, with the reason."""
+    folder = Path(path).absolute().parent
+    try:
+        yield
+    except FileExistsError:
+        raise CantCreate(
+            f"{path}: was created by another process meanwhile; use --force to replace it"
+        ) from None
+    except (FileNotFoundError, NotADirectoryError):
+        if folder.is_dir():  # one of the kernel's, such as /proc
+            raise CantCreate(f"{path}: can't be created in {folder}") from None
+        raise CantCreate(f"{path}: there is no folder {folder}; create it first") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            raise TryAgain(f"{path}: {error.strerror}; try again, or raise `ulimit -n`") from None
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise CantCreate(f"{path}: can't be created in {folder} ({reason})") from None

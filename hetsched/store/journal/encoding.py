@@ -9,7 +9,6 @@ import msgspec
 
 from hetsched.job import Done, Failed, JobSpec
 from hetsched.store.arrays.publication import PreparedOutput
-from hetsched.store.journal.records import InputStamp
 
 MAX_STATE_BYTES = 32 << 10
 """A larger final state is stored without its chunks: 2.3 million after an hour on 64 cores."""
@@ -18,12 +17,11 @@ _encoder = msgspec.msgpack.Encoder()
 encode = _encoder.encode
 
 decode_spec = msgspec.msgpack.Decoder(JobSpec).decode
-decode_inputs = msgspec.msgpack.Decoder(tuple[InputStamp, ...]).decode
 decode_outputs = msgspec.msgpack.Decoder(tuple[PreparedOutput, ...]).decode
 decode_state = msgspec.msgpack.Decoder(Done | Failed).decode
 
 NONE = encode(())
-"""No inputs, or no outputs."""
+"""No outputs."""
 
 
 def encode_state(state: Done | Failed) -> bytes:

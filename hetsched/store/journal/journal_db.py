@@ -42,7 +42,6 @@ CREATE TABLE job(
     started_at REAL,
     ended_at REAL,
     spec BLOB NOT NULL,
-    inputs BLOB NOT NULL,
     outputs BLOB NOT NULL,
     state BLOB,
     nbytes INTEGER NOT NULL,
@@ -84,7 +83,7 @@ _ROW_BYTES = 200
 """What a row takes besides its blobs. An estimate."""
 
 _COLUMNS = """number, client_id, label, workload, stage, durable, held, priority, submitted_at,
-    spec, inputs, outputs, nbytes, attempts, started_at, ended_at, state"""
+    spec, outputs, nbytes, attempts, started_at, ended_at, state"""
 
 
 class Kind(NamedTuple):
@@ -113,7 +112,7 @@ class Statement(NamedTuple):
 def _insert(rank: int, conflict: str) -> Kind:
     before = f"INSERT INTO job({_COLUMNS}) VALUES"
     # A record may be written again after a commit whose outcome was unknown.
-    return Kind(rank, 17, before, f"ON CONFLICT(number) DO {conflict}")
+    return Kind(rank, 16, before, f"ON CONFLICT(number) DO {conflict}")
 
 
 def _update(rank: int, columns: str, assignments: str) -> Kind:
@@ -165,7 +164,6 @@ def _insert_bindings(
     record: JobAccepted, stage: Stage, started: JobStarted | None, ended: JobEnded | None
 ) -> tuple[Any, ...]:
     spec = encode(record.spec)
-    inputs = encode(record.inputs) if record.inputs else NONE
     state = None if ended is None else encode_state(ended.state)
     return (
         record.number,
@@ -178,9 +176,8 @@ def _insert_bindings(
         record.spec.priority,
         record.submitted_at,
         spec,
-        inputs,
         NONE,
-        _ROW_BYTES + len(spec) + len(inputs) + len(state or b""),
+        _ROW_BYTES + len(spec) + len(state or b""),
         0 if started is None else started.attempt,
         None if started is None else started.at,
         None if ended is None else ended.at,

@@ -7,7 +7,6 @@ from typing import Any
 import apsw
 
 from hetsched.store.journal.encoding import (
-    decode_inputs,
     decode_outputs,
     decode_spec,
     decode_state,
@@ -19,7 +18,7 @@ MAX_QUERY = 1000
 MAX_QUERY_BYTES = 4 << 20
 """Most bytes of jobs that it returns, unless a single job is larger."""
 
-_COLUMNS = """number, spec, client_id, submitted_at, durable, inputs, stage, priority, held,
+_COLUMNS = """number, spec, client_id, submitted_at, durable, stage, priority, held,
     attempts, started_at, outputs, ended_at, state, failures"""
 
 
@@ -30,16 +29,15 @@ def _job(row: tuple[Any, ...]) -> JournaledJob:
         client_id=row[2] or "",
         submitted_at=row[3],
         durable=bool(row[4]),
-        inputs=decode_inputs(row[5]),
-        stage=row[6],
-        priority=row[7],
-        held=bool(row[8]),
-        attempts=row[9],
-        started_at=row[10],
-        outputs=decode_outputs(row[11]),
-        ended_at=row[12],
-        state=None if row[13] is None else decode_state(row[13]),
-        failures=row[14],
+        stage=row[5],
+        priority=row[6],
+        held=bool(row[7]),
+        attempts=row[8],
+        started_at=row[9],
+        outputs=decode_outputs(row[10]),
+        ended_at=row[11],
+        state=None if row[12] is None else decode_state(row[12]),
+        failures=row[13],
     )
 
 

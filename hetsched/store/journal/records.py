@@ -19,16 +19,6 @@ Stage = Literal["queued", "running", "publishing", "done", "failed", "cancelled"
 ENDED_STAGES = ("done", "failed", "cancelled")
 
 
-class InputStamp(msgspec.Struct, frozen=True):
-    """An input file as it was at submission; `name` is the array's."""
-
-    name: str
-    path: str
-    inode: int
-    size: int
-    mtime_ns: int
-
-
 class NumbersReserved(msgspec.Struct, frozen=True):
     """Numbers up to this one may be given to jobs (see `job_numbers.py`)."""
 
@@ -43,7 +33,6 @@ class JobAccepted(msgspec.Struct, frozen=True):
     client_id: str
     submitted_at: float
     durable: bool
-    inputs: tuple[InputStamp, ...] = ()
     held: bool = False
 
 
@@ -110,7 +99,6 @@ class JournaledJob(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str = ""
     submitted_at: float
     durable: bool
-    inputs: tuple[InputStamp, ...] = ()
     stage: Stage = "queued"
     priority: int = 0
     held: bool = False

@@ -18,7 +18,6 @@ from hetsched.engine.admission.resolve import MachineLimits
 from hetsched.engine.threads.step import Step
 from hetsched.errors import CantCreate
 from hetsched.job import Dependency, FileRef, JobSpec
-from hetsched.store.arrays.file_stamp import FileStamp
 
 MACHINE = MachineLimits([DeviceInfo(name="cpu0", kind="cpu", identity="c")], {}, 1 << 30)
 
@@ -26,7 +25,7 @@ MACHINE = MachineLimits([DeviceInfo(name="cpu0", kind="cpu", identity="c")], {},
 def checked(
     checkpoint: Path | str,
     inputs: Mapping[str, FileRef] | None = None,
-    recorded: Mapping[str, FileStamp] | None = None,
+    is_readmitted: bool = False,
     after: Collection[int] = (),
 ) -> CheckedJob:
     spec = JobSpec(
@@ -36,7 +35,7 @@ def checked(
         checkpoint=str(checkpoint),
         after=tuple(Dependency(job) for job in after),
     )
-    return check(spec, MACHINE, PendingOutputs(), Step(), recorded)
+    return check(spec, MACHINE, PendingOutputs(), Step(), is_readmitted)
 
 
 @pytest.fixture
@@ -74,4 +73,4 @@ def test_another_file_is_not_replaced_by_a_job_that_reads_its_matrix_later(
 
 
 def test_a_job_that_an_earlier_daemon_accepted_runs_without_checkpoints() -> None:
-    assert checked("/nowhere/job", recorded={}).checkpoint == "/nowhere/job"
+    assert checked("/nowhere/job", is_readmitted=True).checkpoint == "/nowhere/job"

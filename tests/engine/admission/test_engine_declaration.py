@@ -184,7 +184,7 @@ def test_jobs_of_an_earlier_daemon_are_checked_after_those_that_they_depend_on(
             outputs={"": FileOut(str(tmp_path / f"{number}.npy"))},
             after=(Dependency(number - 1),) if number > 1 else (),
         )
-        bench.admission.check(spec, on_checked, {})
+        bench.admission.check(spec, on_checked, is_readmitted=True)
     bench.wait()
 
     assert [type(answer) for answer in bench.answers] == [CheckedJob] * 8

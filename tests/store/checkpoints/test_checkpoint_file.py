@@ -193,7 +193,7 @@ def test_a_pickled_member_is_refused(job: SavedJob) -> None:
 
     rewritten(job, state__u=Path(job.path).with_suffix(".npy").read_bytes())
 
-    assert "pickles are never loaded" in refusal(job)
+    assert "pickled Python objects, which are never loaded" in refusal(job)
 
 
 def test_compressed_members_are_refused(job: SavedJob) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from checkpoints.saved_job import SavedJob
 from hetsched.errors import CantCreate
-from hetsched.store.checkpoints.target import check_folder, check_target
+from hetsched.store.checkpoints.checkpoint_file import check_folder, check_target
 
 
 @pytest.fixture
@@ -46,23 +45,10 @@ def test_a_folder_is_tried_and_left_as_it_was(job: SavedJob) -> None:
     assert list(Path(job.path).parent.iterdir()) == []
 
 
-def test_a_folder_without_hidden_files_is_left_as_it_was(
-    job: SavedJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    created: list[Path] = []
-
-    def named(target: str, hidden: str) -> tuple[int, str]:
-        created.append(Path(hidden))
-        return os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL), hidden
-
-    monkeypatch.setattr("hetsched.store.checkpoints.target.open_unnamed", named)
-    check_folder(job.path, 1000)
-    assert [path.exists() for path in created] == [False]
-
-
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
+        (f"/tmp/{'n' * 300}", "File name too long"),
         ("/nowhere/job.ckpt", "there is no folder /nowhere; create it first"),
         ("/proc/job.ckpt", "can't be created in /proc"),  # which its mode bits let root write to
     ],

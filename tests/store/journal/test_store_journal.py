@@ -15,7 +15,6 @@ from hetsched.store.journal import journal_db
 from hetsched.store.journal.records import (
     ClientIdTaken,
     HistoryFilter,
-    InputStamp,
     JobAccepted,
     JobChanged,
     JobPublishing,
@@ -55,15 +54,14 @@ def test_an_empty_journal_starts_with_job_1(path: Path) -> None:
 def test_an_accepted_job_is_there_after_a_restart(path: Path) -> None:
     calls = CallQueue()
     journal = open_journal(path, calls)
-    stamp = InputStamp("x", "/in.npy", 5, 6, 7)
-    record = JobAccepted(3, spec(), "mine", 11.5, True, (stamp,))
+    record = JobAccepted(3, spec(), "mine", 11.5, True)
 
     assert write_and_wait(journal, calls, [record]) is None
     journal.close(PATIENCE)
 
     (job,) = contents_of(path).open_jobs
     assert (job.number, job.spec, job.client_id, job.submitted_at) == (3, spec(), "mine", 11.5)
-    assert (job.durable, job.inputs, job.stage, job.state) == (True, (stamp,), "queued", None)
+    assert (job.durable, job.stage, job.state) == (True, "queued", None)
 
 
 def test_each_record_changes_its_job(path: Path) -> None:
