@@ -220,9 +220,14 @@ class Connection:
         elif link is not self._link:  # encoded for another daemon
             self._unsent.append(number)
             self._send_unsent()
-        elif not link.send(payload):
+        elif not self._pass_on(link, payload):
             del self._open_requests[number]
             handler.on_lost(TryAgain("the daemon accepts no more requests; try again later"))
+
+    def _pass_on(self, link: Link, payload: bytes) -> bool:
+        has_sent = link.send(payload)
+        self._loop.recheck(link.socket)
+        return has_sent
 
     def _read(self, link: Link, frames: Iterator[bytes]) -> None:
         for frame in frames:
@@ -352,7 +357,7 @@ class Connection:
                 self._fail(number, error)
         else:
             self._open_requests[number] = (request, handler)
-            return link.send(payload)
+            return self._pass_on(link, payload)
         return True
 
     def _fail(self, number: int, error: HetschedError) -> None:

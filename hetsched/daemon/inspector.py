@@ -76,7 +76,7 @@ class Inspector:
                 "Frames that weren't requests, which were dropped.",
                 self._rejected.total,
             ),
-            *loop_metrics(self._loop.latency.snapshot()),
+            *loop_metrics(self._loop.longest_callback),
             *process_metrics(command.uptime),
             *self.journal_metrics(),
         )

@@ -176,7 +176,11 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         def drain(on_drained: Callable[[], None]) -> None:
             stored.freeze()
             server.drain()
-            engine.drain(lambda: loop.call_soon(lambda: _flush(journal, on_drained)))
+
+            def flush() -> None:
+                loop.call_soon(_flush, journal, on_drained)
+
+            engine.drain(flush)
 
         drain_seconds = parse_time(config.deadlines.stop)
         ladder = StopLadder(loop, manager, drain, engine.kill, drain_seconds)

@@ -69,7 +69,7 @@ class QueueExecutor:
         core: Core,
         engine: QueueEngine,
         execute: Callable[[Iterable[commands.Command]], None],
-        call_soon: Callable[[Callable[[], None]], None],
+        call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
         self.stop: Callable[[], None] = lambda: None
         self.query: Query | None = None

@@ -287,6 +287,7 @@ class Router:
         try:
             self._socket.send(identity, _MORE_FOLLOWS)
             self._socket.send(payload, zmq.NOBLOCK)
+            self._loop.recheck(self._socket)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:

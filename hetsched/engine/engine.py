@@ -46,8 +46,7 @@ from hetsched.store.models.model_store import ModelStore
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import Event
 from hetsched.transport.inspection.overview_records import DeviceActivity
-from hetsched.transport.loop import Loop
-from hetsched.transport.timers import Timer
+from hetsched.transport.loop import Loop, Timer
 from hetsched.units import parse_size
 
 log = logging.getLogger(__name__)

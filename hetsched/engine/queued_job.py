@@ -11,8 +11,7 @@ from hetsched.engine.admission.checked_job import CheckedJob
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.threads.publication import OnPrepared
 from hetsched.job import JobSpec, JobState
-from hetsched.transport.loop import Loop
-from hetsched.transport.timers import Timer
+from hetsched.transport.loop import Loop, Timer
 
 MAX_TIMER_SECONDS = 60.0
 """Deadlines are times of day, which may be set: they are compared with the clock this often."""

@@ -68,7 +68,9 @@ def test_prometheus_reads_the_text(call: Call, served: Harness) -> None:
 
     families = list(text_string_to_metric_families(call("metrics").out))
 
-    assert {"hetsched_jobs", "hetsched_loop_wait_seconds"} <= {family.name for family in families}
+    assert {"hetsched_jobs", "hetsched_loop_longest_callback_seconds"} <= {
+        family.name for family in families
+    }
     assert all(family.documentation and family.type != "unknown" for family in families)
 
 

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from hetsched.daemon.core import Core
 from hetsched.daemon.metrics.histogram import Histogram
 from hetsched.daemon.metrics.job_metrics import JobMetrics
-from hetsched.daemon.metrics.process_gauges import loop_metrics, process_metrics
+from hetsched.daemon.metrics.process_gauges import process_metrics
 from hetsched.daemon.metrics.queue_gauges import queue_gauges
 from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.errors import ErrorRecord
 from hetsched.job import ArenaRef, DeviceReport, Done, Failed, JobReport, JobSpec, Queued, Running
-from hetsched.transport.event_loop.loop_latency import LoopLatency
 from hetsched.transport.inspection.metric_records import Metric
 
 SPEC = JobSpec(workload="double", params={}, inputs={"": ArenaRef(1, (3,), "float32")})
@@ -135,16 +134,6 @@ def test_refused_submissions_count_by_exit_code() -> None:
 
     refused = values(core.ledger.metrics.metrics(), "hetsched_submissions_refused_total")
     assert refused == {("65",): 1}
-
-
-def test_the_loops_latency_is_a_summary() -> None:
-    latency = LoopLatency()
-    latency.record(0.001, 0.5, lambda: None)
-    metrics = loop_metrics(latency.snapshot())
-
-    assert values(metrics, "hetsched_loop_wait_seconds_count")[()] == 1
-    assert values(metrics, "hetsched_loop_wait_seconds")[("1",)] == 0.001
-    assert values(metrics, "hetsched_loop_longest_callback_seconds")[()] == 0.5
 
 
 def test_the_process_knows_its_memory_and_descriptors() -> None:

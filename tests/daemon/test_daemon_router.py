@@ -75,23 +75,6 @@ def finish_round(loop: Loop) -> None:
     loop.run()
 
 
-def test_replies_to_a_request_follow_the_calls_of_its_round(
-    loop: Loop, router: Router, client: Client
-) -> None:
-    seen: list[list[int]] = []
-
-    def on_request() -> None:
-        with router.holding():
-            router.send(client.identity, pong(1))
-        router.send(client.identity, pong(2))  # not before the first
-        loop.call_soon(lambda: seen.append(list(client.numbers())))
-
-    loop.call_later(0.0, on_request)
-    loop.call_later(0.0, lambda: loop.call_last(loop.stop))
-    loop.run()
-    assert seen == [[]] and client.numbers() == [1, 2]
-
-
 def test_other_replies_are_sent_at_once(router: Router, client: Client) -> None:
     with router.holding():
         pass

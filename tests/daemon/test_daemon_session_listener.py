@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
@@ -58,8 +59,7 @@ class Bench:
 
     def rounds(self, count: int) -> None:
         for _ in range(count):
-            self.loop.call_soon(lambda: None)
-            self.loop._run_round()
+            self.loop.run_until_complete(asyncio.sleep(0))
 
     def answer(self, client: socket.socket) -> SessionAnswer:
         decode: Decoder[SessionAnswer] = Decoder(SessionAnswer)
@@ -118,7 +118,7 @@ def test_when_even_that_fails_the_listener_pauses(
     with connect(bench.path):
         bench.rounds(1)
         assert bench.listener._socket is not None
-        assert bench.listener._socket.fileno() not in bench.loop._readers
+        assert not bench.loop.remove_reader(bench.listener._socket.fileno())
         bench.loop.run()
     assert len(bench.accepted) == 1
     assert caplog.text.count("no sessions are accepted for") == 1

@@ -6,7 +6,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-from hetsched.transport.timers import Timer, TimerQueue
+from timer_queue import Timer, TimerQueue
 
 
 class ClockLoop:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from timer_queue import Timer, TimerQueue
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
@@ -23,7 +24,6 @@ from hetsched.engine.processes.fleet_listener import FleetListener
 from hetsched.engine.processes.hosted_process import MAX_FAILED_STARTS, HostedProcess
 from hetsched.errors import ErrorRecord, InternalError
 from hetsched.transport.device_messages import Attach, CommandFailed, MemoryReading, Release
-from hetsched.transport.timers import Timer, TimerQueue
 
 SPEC = ProcessSpec(
     package="hetsched.devices.cpu",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from timer_queue import TimerQueue
+
 from hetsched.config import DeviceConfig
 from hetsched.device import Chunk, DeviceInfo
 from hetsched.devices.process_spec import ProcessSpec
@@ -12,7 +14,6 @@ from hetsched.engine.job import commands as do
 from hetsched.engine.job.device_orders import DeviceOrders
 from hetsched.engine.processes.hosted_process import LATE_SECONDS, HostedProcess
 from hetsched.transport.device_messages import Attach, CommandBatch, Release, Run
-from hetsched.transport.timers import TimerQueue
 
 RUN = Run(2, 0, (Chunk(0, 0, 1),))
 

@@ -10,37 +10,22 @@ from pathlib import Path
 
 from hetsched.device import DeviceInfo
 from hetsched.transport.arena import Arena
-from hetsched.transport.event_loop.loop_latency import LatencySnapshot
 from hetsched.transport.inspection.metric_records import (
     Metric,
-    MetricSample,
     counter,
     gauge,
     labelled,
 )
 
-QUANTILES = ("0.5", "0.99", "0.999", "1")
 
-
-def loop_metrics(latency: LatencySnapshot) -> list[Metric]:
-    """Return how long callbacks of the event loop waited for their turn."""
-    waits = (latency.p50, latency.p99, latency.p999, latency.max)
-    samples = [
-        MetricSample(wait, {"quantile": quantile})
-        for quantile, wait in zip(QUANTILES, waits, strict=True)
-    ]
+def loop_metrics(longest_callback: float) -> list[Metric]:
+    """Return how long the event loop was blocked at most, seconds."""
     return [
-        Metric(
-            "hetsched_loop_wait_seconds",
-            "summary",
-            "Time that callbacks of the event loop waited for their turn.",
-            (*samples, MetricSample(latency.count, {}, "_count")),
-        ),
         gauge(
             "hetsched_loop_longest_callback_seconds",
             "Time that the slowest callback of the event loop took.",
-            latency.longest_callback,
-        ),
+            longest_callback,
+        )
     ]
 
 

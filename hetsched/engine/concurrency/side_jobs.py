@@ -30,7 +30,7 @@ from hetsched.engine.queue.job_queue import JobQueue
 from hetsched.engine.queued_job import QueuedJob
 from hetsched.errors import TryAgain, Unavailable
 from hetsched.job import Failed
-from hetsched.transport.timers import Timer
+from hetsched.transport.loop import Timer
 
 log = logging.getLogger(__name__)
 

@@ -52,7 +52,7 @@ from hetsched.errors import TryAgain
 from hetsched.job import Done, Failed, JobSpec, JobState
 from hetsched.planner.job_planner import JobPlan
 from hetsched.transport import device_messages
-from hetsched.transport.timers import Timer
+from hetsched.transport.loop import Timer
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,7 @@ from hetsched.transport.device_messages import (
     Detach,
     DeviceCommand,
 )
-from hetsched.transport.loop import Loop
-from hetsched.transport.timers import Timer
+from hetsched.transport.loop import Loop, Timer
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,7 @@ from hetsched.transport.device_messages import (
     Prepare,
     Release,
 )
-from hetsched.transport.loop import Loop
-from hetsched.transport.timers import Timer
+from hetsched.transport.loop import Loop, Timer
 from hetsched.units import format_seconds
 
 

@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 from hetsched.engine.threads.ending import interrupt, join_all
 from hetsched.engine.threads.step import Step
 from hetsched.errors import HetschedError, TryAgain
-from hetsched.transport.loop import Loop
-from hetsched.transport.timers import Timer
+from hetsched.transport.loop import Loop, Timer
 
 log = logging.getLogger(__name__)
 

@@ -38,7 +38,7 @@ RETRY_SECONDS = 1.0
 LOADED_ENDED_JOBS = 1000
 DEADLINE_SECONDS = 30.0
 
-CallSoon = Callable[[Callable[[], None]], None]
+CallSoon = Callable[[Callable[[], None]], object]
 OnRows = Callable[[list[JournaledJob] | None, BaseException | None], None]
 
 

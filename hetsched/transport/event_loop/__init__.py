@@ -1,1 +1,0 @@
-"""Parts of the event loop (`transport/loop.py`): signals, measured latency."""
