@@ -1,0 +1,207 @@
+"""What was acknowledged survives the daemon, under its number, and ends once."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from served import Daemon, Gate, computes, refused, serving, until, word
+
+TOY = "toys:Toy"
+
+
+@pytest.fixture
+def mortal() -> Iterator[Daemon]:
+    with serving() as daemon:
+        yield daemon
+
+
+def restart(daemon: Daemon) -> None:
+    daemon.kill()
+    daemon.start()
+
+
+def rows(daemon: Daemon) -> dict[int, Any]:
+    return {row["job"]: row for row in daemon.call("status", "--json").json["jobs"]}
+
+
+def test_durable_jobs_end_once_under_their_numbers_after_a_kill(
+    mortal: Daemon, gate: Gate, tmp_path: Path
+) -> None:
+    log = str(tmp_path / "log")
+    with mortal.client() as client:
+        running = client.submit(TOY, units=1, gate=str(gate.path))
+        names = [f"job{i}" for i in range(10)]
+        waiting = [client.submit(TOY, units=1, log=log, name=name) for name in names]
+        assert all(job.durability == "durable" for job in (running, *waiting))
+        numbers = [job.id for job in waiting]
+        until(gate.pids)
+        restart(mortal)
+        gate.open()
+        for job in (running, *waiting):
+            job.exception(60)
+        assert [job.id for job in waiting] == numbers
+        assert sorted(rows(mortal)) == [running.id, *numbers]
+    assert Path(log).read_text().split() == names
+
+
+def test_numbers_are_never_given_again(mortal: Daemon) -> None:
+    seen: list[int] = []
+    for end in (mortal.kill, mortal.stop, mortal.kill):
+        with mortal.client(reconnect=0) as client:
+            seen += [client.submit("fft", batch="1x8x8").id for _ in range(3)]
+            client.job(seen[-1]).result(60)
+            client.clean()
+        end()
+        mortal.start()
+    assert seen == sorted(set(seen))
+
+
+def test_an_id_finds_its_job_after_a_kill(mortal: Daemon) -> None:
+    with mortal.client() as client:
+        job = client.submit("fft", batch="2x8x8", id="nightly")
+        job.result(60)
+        assert client.submit("fft", batch="2x8x8", id="nightly").id == job.id
+        restart(mortal)
+        assert client.submit("fft", batch="2x8x8", id="nightly").id == job.id
+        with refused(65, "nightly"):
+            client.submit("fft", batch="3x8x8", id="nightly")
+
+
+def test_a_job_on_a_clients_arrays_continues_with_that_client(mortal: Daemon, gate: Gate) -> None:
+    with mortal.client() as client:
+        job = client.submit(TOY, np.full((4, 4), 5.0), units=4, gate=str(gate.path))
+        assert job.durability == "volatile"
+        until(gate.pids)
+        restart(mortal)
+        gate.open()
+        assert (job.result(60) == 11).all()
+
+
+def test_a_client_that_does_not_reconnect_hears_what_became_of_its_job(
+    mortal: Daemon, gate: Gate
+) -> None:
+    with mortal.client(reconnect=0) as client:
+        job = client.submit(TOY, units=4, gate=str(gate.path))
+        computes(job)
+        mortal.kill()
+        with refused(75, f"job {job.id} "):
+            job.result(60)
+
+
+def test_place_in_the_queue_and_history_survive(mortal: Daemon, gate: Gate) -> None:
+    with mortal.client() as client:
+        done = client.submit("fft", batch="1x8x8", label="old")
+        done.result(60)
+        running = client.submit(TOY, units=1, gate=str(gate.path))
+        held = client.submit(TOY, units=1, hold=True, priority=7, label="later", retries=2)
+        after = client.submit(TOY, units=1, after=held)
+        dropped = client.submit(TOY, units=1, priority=1)
+        client.cancel(dropped.id)
+        restart(mortal)
+        found = rows(mortal)
+        assert found[held.id]["reason"] == "held"
+        assert (found[held.id]["priority"], found[held.id]["label"]) == (7, "later")
+        assert found[after.id]["reason"] == f"after {held.id}"
+        assert found[dropped.id]["state"] == "cancelled"
+        gate.open()
+        running.exception(60)
+        client.release(held.id)
+        after.exception(60)
+    history = mortal.call("history", "--json").json["jobs"]
+    assert [row["job"] for row in history if row["label"] == "old"] == [done.id]
+
+
+def test_a_result_in_memory_ends_with_the_daemon_and_its_job_stays_done(mortal: Daemon) -> None:
+    with mortal.client() as client:
+        job = client.submit("fft", batch="2x8x8")
+        y = job.result(60)
+        restart(mortal)
+        with refused(66):
+            client.job(job.id).result(60)
+        again = client.job(client.retry(job.id))
+        np.testing.assert_allclose(again.result(60), y, atol=1e-3)
+
+
+def test_a_file_result_appears_once_across_a_kill(
+    mortal: Daemon, gate: Gate, tmp_path: Path
+) -> None:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    np.save(tmp_path / "x.npy", np.full((40, 4), 3.0))
+    with mortal.client() as client:
+        job = client.submit(
+            TOY, tmp_path / "x.npy", out=folder / "y.npy", units=40, gate=str(gate.path)
+        )
+        until(gate.pids)
+        restart(mortal)
+        assert not (folder / "y.npy").exists()
+        gate.open()
+        job.result(60)
+    assert (np.load(folder / "y.npy") == 7).all()
+    assert [path.name for path in folder.iterdir()] == ["y.npy"]
+
+
+def test_a_job_that_was_running_in_three_crashes_fails(mortal: Daemon, gate: Gate) -> None:
+    with mortal.client() as client:
+        job = client.submit(TOY, units=1, gate=str(gate.path))
+        until(gate.pids)
+        for _ in range(3):
+            seen = gate.pids()
+            mortal.kill()
+            mortal.start()
+            if job.done() or not until(lambda: job.done() or gate.pids() != seen):
+                break
+        with refused(1):
+            job.result(60)
+        assert client.submit("fft", batch="1x8x8").result(60).shape == (1, 8, 8)
+
+
+def test_wait_goes_on_with_the_next_daemon(mortal: Daemon, gate: Gate) -> None:
+    with mortal.client() as client:
+        job = client.submit(TOY, units=1, gate=str(gate.path))
+    with mortal.started("wait", str(job.id), "--json") as waiting:
+        until(gate.pids)
+        restart(mortal)
+        gate.open()
+        out, _ = waiting.communicate(timeout=60)
+    assert waiting.returncode == 0
+    assert json.loads(out.splitlines()[-1])["state"] == "done"
+
+
+def test_a_durable_job_needs_no_client(mortal: Daemon, gate: Gate, tmp_path: Path) -> None:
+    with mortal.client() as client:
+        job = client.submit(TOY, out=tmp_path / "y.npy", units=4, gate=str(gate.path))
+    until(gate.pids)
+    gate.open()
+    until((tmp_path / "y.npy").exists)
+    with mortal.client() as client:
+        assert client.job(job.id).result(60) is not None
+
+
+def test_an_orderly_restart_continues_waiting_and_running_jobs(mortal: Daemon) -> None:
+    with mortal.client() as client:
+        running = client.submit("toys:Slow", units=100, milliseconds=20)
+        waiting = client.submit(TOY, units=4)
+        computes(running)
+        assert mortal.stop() == 0
+        mortal.start()
+        for job in (running, waiting):
+            assert job.exception(60) is None or word(job) == "done"
+
+
+def test_a_journal_of_a_newer_version_is_refused_and_left_as_it_is(mortal: Daemon) -> None:
+    mortal.stop()
+    path = mortal.folder / "state" / "journal.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    before = path.read_bytes()
+    ended = mortal.call("serve")
+    assert (ended.code, "newer" in ended.error) == (78, True)
+    assert path.read_bytes() == before

@@ -1,0 +1,152 @@
+"""The daemon stops in stages, leaves nothing behind, and only one runs in a place."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from served import SLOW, Daemon, Gate, Place, computes, refused, says, serving, until
+
+LONG = '[[device]]\nkind = "emulated"\ncompute = { unit = "600s" }\n'
+TOY = "toys:Toy"
+
+
+@pytest.fixture
+def slow() -> Iterator[Daemon]:
+    with serving(SLOW) as daemon:
+        yield daemon
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_first_signal_stops_at_a_chunks_end(slow: Daemon, number: int) -> None:
+    with slow.client(reconnect=0) as client:
+        x = client.empty((5000, 8, 8))
+        x[...] = 1
+        jobs = [client.submit("fft", x), client.submit("fft", x)]
+        computes(jobs[0])
+        assert slow.stop(number) == 0
+        for job in jobs:
+            with refused(75):
+                job.result(60)
+    assert not {"control.sock", "session.sock"} & set(os.listdir(slow.folder / "run"))
+
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_does_not_wait_for_the_chunk(first: int) -> None:
+    with serving(LONG) as daemon, daemon.client(reconnect=0) as client:
+        computes(client.submit("fft", batch="4x8x8"))
+        daemon.process.send_signal(first)
+        until(lambda: "no new jobs" in daemon.log.read_text())
+        assert daemon.stop(signal.SIGTERM) == 0
+
+
+def test_sigquit_ends_everything_at_once() -> None:
+    with serving(LONG) as daemon, daemon.client(reconnect=0) as client:
+        computes(client.submit("fft", batch="4x8x8"))
+        assert daemon.stop(signal.SIGQUIT) == -signal.SIGQUIT
+        daemon.config.write_text(SLOW)
+        daemon.start()
+        with daemon.client() as later:
+            assert later.job(1).result(60).shape == (4, 8, 8)
+
+
+def test_a_draining_daemon_takes_no_jobs_until_it_is_undone(slow: Daemon) -> None:
+    with slow.client() as client:
+        held = client.submit("fft", batch="1x8x8", hold=True)
+        assert client.drain().is_draining
+        with refused(75, "hetsched drain --undo"):
+            client.submit("fft", batch="1x8x8")
+        assert not client.drain(undo=True).is_draining
+        client.release(held.id)
+        assert client.submit("fft", batch="1x8x8").result(60).shape == (1, 8, 8)
+
+
+def test_drain_waits_and_stops_when_the_jobs_have_ended(slow: Daemon) -> None:
+    with slow.client() as client:
+        job = client.submit("fft", batch="20x8x8", out=slow.folder / "y.npy")
+        assert slow.call("drain", "--stop", "--wait").code == 0
+        assert slow.process.wait(60) == 0
+    assert (slow.folder / "y.npy").exists(), job
+
+
+def test_an_idle_daemon_stops_at_once(slow: Daemon) -> None:
+    with slow.client() as client:
+        client.submit("fft", batch="1x8x8").result(60)
+    assert slow.stop() == 0
+    assert "stopped" in slow.log.read_text()
+
+
+def test_a_second_daemon_is_refused_with_the_pid_of_the_first(daemon: Daemon) -> None:
+    ended = daemon.call("serve")
+    assert (ended.code, len(ended.err.splitlines())) == (78, 1)
+    assert f"pid {daemon.process.pid}" in ended.error
+
+
+def test_a_path_too_long_for_a_socket_is_refused(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.environment["HETSCHED_RUNTIME_DIR"] = str(tmp_path / ("r" * 120))
+    for command in ("serve", "status"):
+        ended = place.call(command)
+        assert (ended.code, "107" in ended.error) == (78, True)
+
+
+def test_a_runtime_folder_open_to_others_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run").chmod(0o755)
+    ended = Place(tmp_path).call("serve")
+    assert (ended.code, f"chmod 700 {tmp_path / 'run'}" in ended.error) == (78, True)
+
+
+def test_a_state_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.environment["HETSCHED_STATE_DIR"] = "/proc/none"
+    assert "/proc/none" in place.call("serve").error
+
+
+def test_ctrl_c_of_run_cancels_and_leaves_nothing(tmp_path: Path) -> None:
+    place = Place(tmp_path, SLOW)
+    words = ("run", "fft", "--batch", "5000x8x8", "--output", str(tmp_path / "y.npy"))
+    with place.started(*words) as process:
+        says(process, "running 1")
+        before = set(tmp_path.iterdir())
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "cancelled" in err.splitlines()[-1]
+    assert {path.name for path in tmp_path.iterdir()} <= {"config.toml", "cache", "state", "run"}
+    assert not (tmp_path / "y.npy").exists(), before
+
+
+def test_a_second_ctrl_c_of_run_does_not_wait_for_the_chunk(tmp_path: Path, gate: Gate) -> None:
+    with Place(tmp_path).started("run", TOY, "--units", "4", "--gate", str(gate.path)) as process:
+        until(gate.pids)
+        process.send_signal(signal.SIGINT)
+        says(process, "Ctrl-C again")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+
+
+def test_ctrl_c_of_submit_detaches_and_a_second_one_cancels(daemon: Daemon, gate: Gate) -> None:
+    words = ("submit", TOY, "--units", "4", "--gate", str(gate.path))
+    with daemon.started(*words) as process:
+        number = says(process, "running").split()[1]
+        process.send_signal(signal.SIGINT)
+        said = says(process, "continues")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    gate.open()
+    assert f"hetsched cancel {number}" in said
+    assert (process.returncode, "was cancelled" in err) == (130, True)
+    assert daemon.call("wait", number).code == 130
+
+
+def test_a_job_goes_on_after_its_submit_was_interrupted(daemon: Daemon, gate: Gate) -> None:
+    with daemon.started("submit", TOY, "--units", "4", "--gate", str(gate.path)) as process:
+        number = says(process, "running").split()[1]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    gate.open()
+    assert daemon.call("wait", number).code == 0
