@@ -1,0 +1,120 @@
+"""Device processes that die, stop, hang or crash cost no job; the next one is right, too."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from served import CORES, Daemon, Gate, refused, serving, until
+
+import hetsched
+
+TOY, FAULTY = "toys:Toy", "toys:Faulty"
+IMPATIENT = (
+    """
+[deadlines]
+silence = "1s"
+fence = "500ms"
+chunk = "1s"
+unpredicted_chunk = "1500ms"
+prepare = "5s"
+fill = "5s"
+"""
+    + CORES
+)
+
+
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[Daemon]:
+    with serving(IMPATIENT) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def client(impatient: Daemon) -> Iterator[hetsched.Client]:
+    with impatient.client() as client:
+        yield client
+
+
+def works(client: hetsched.Client) -> bool:
+    return bool((client.submit(TOY, np.ones((40, 4)), units=40).result(60) == 3).all())
+
+
+def test_a_killed_process_costs_no_job(daemon: Daemon, gate: Gate) -> None:
+    with daemon.client() as client:
+        job = client.submit(TOY, np.ones((40, 4)), units=40, gate=str(gate.path))
+        (victim, *_) = until(gate.pids)
+        os.kill(victim, signal.SIGKILL)
+        gate.open()
+        assert (job.result(60) == 3).all()
+        assert works(client)
+
+
+def test_all_processes_may_be_killed_between_jobs(daemon: Daemon) -> None:
+    with daemon.client() as client:
+        assert works(client)
+        for process in daemon.family():
+            process.kill()
+        assert works(client)
+        assert daemon.process.poll() is None
+
+
+@pytest.mark.parametrize("fault", ["kill", "exit", "segfault"])
+def test_a_process_that_dies_in_a_kernel_costs_no_job(
+    client: hetsched.Client, tmp_path: Path, fault: str
+) -> None:
+    marker = str(tmp_path / "died")
+    job = client.submit(FAULTY, np.ones((40, 4)), units=40, fault=fault, marker=marker)
+    assert (job.result(60) == 3).all()
+    assert works(client)
+
+
+@pytest.mark.parametrize("fault", ["stop", "hang", "spin"])
+def test_a_process_that_gives_no_sign_is_replaced(
+    client: hetsched.Client, tmp_path: Path, fault: str
+) -> None:
+    marker = str(tmp_path / "hung")
+    job = client.submit(FAULTY, np.ones((40, 4)), units=40, fault=fault, marker=marker)
+    assert (job.result(60) == 3).all()
+    assert works(client)
+
+
+def test_a_kernel_that_crashes_everywhere_fails_with_the_reason() -> None:
+    with serving(IMPATIENT) as daemon, daemon.client() as client:
+        with refused(1, "SIGSEGV"):
+            client.submit(FAULTY, np.ones((40, 4)), units=40, fault="segfault").result(60)
+        assert works(client)
+
+
+def test_a_dying_process_says_so_in_the_report(client: hetsched.Client, tmp_path: Path) -> None:
+    marker = str(tmp_path / "died")
+    job = client.submit("toys:Toy", units=40, fault="kill", marker=marker)
+    job.result(60)
+    assert any("SIGKILL" in note for note in job.report.notes), job.report.notes
+
+
+def test_a_file_result_is_complete_though_a_process_died(
+    client: hetsched.Client, gate: Gate, tmp_path: Path
+) -> None:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    job = client.submit(TOY, out=folder / "y.npy", units=40, seed=5, gate=str(gate.path))
+    os.kill(until(gate.pids)[0], signal.SIGKILL)
+    gate.open()
+    job.result(60)
+    expected = client.submit(TOY, units=40, seed=5).result(60)
+    assert np.array_equal(np.load(folder / "y.npy"), expected)
+    assert [path.name for path in folder.iterdir()] == ["y.npy"]
+
+
+def test_devices_may_be_disabled_and_enabled(impatient: Daemon, client: hetsched.Client) -> None:
+    assert impatient.call("devices", "--disable", "cpu0").code == 0
+    assert "cpu0" in impatient.call("devices", "--json").json["absent"]
+    with refused(69, "cpu0"):
+        client.submit("fft", batch="1x8x8", devices="cpu0").result(60)
+    assert impatient.call("devices", "--enable", "cpu0").code == 0
+    assert client.submit("fft", batch="1x8x8", devices="cpu0").result(60).shape == (1, 8, 8)
