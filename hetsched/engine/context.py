@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hetsched.engine.admission.admission import Admission
 from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
-from hetsched.engine.health.device_health import DeviceHealth
+from hetsched.engine.failures import Failures
 from hetsched.engine.planning.planner_thread import PlannerThread
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
@@ -50,12 +50,16 @@ class EngineContext:
     memory_limit: int | None = None
     stealing: bool = False
     deadlines: Deadlines = DEFAULT_DEADLINES
-    health: DeviceHealth = field(default_factory=DeviceHealth)
     small_jobs: bool = True
     journal_token: str = ""
     disabled: set[str] = field(default_factory=set)
     verification_secret: int = field(default_factory=lambda: secrets.randbits(48))
     last_attempt_id: int = 0
+
+    @property
+    def failures(self) -> Failures:
+        """Of its devices and variants."""
+        return self.planning.failures
 
     def new_attempt_id(self) -> int:
         """Return the number of another attempt."""

@@ -264,16 +264,16 @@ class Engine:
 
     def probe_devices(self, on_done: Callable[[], None]) -> None:
         """Look for missing devices, and give those that failed another chance; then call back."""
-        self._context.health.forget()
+        self._context.failures.forget()
         search_devices(self._config, self._fleet, self._context.files, on_done)
 
     def restricted_devices(self) -> dict[str, str]:
         """Return device that takes no jobs of some kinds at present -> why."""
-        return self._context.health.restricted(time.monotonic())
+        return self._context.failures.restricted(time.monotonic())
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """Return the devices, and why others are missing or take no job at present."""
-        quarantined = self._context.health.quarantined(time.monotonic())
+        quarantined = self._context.failures.quarantined(time.monotonic())
         disabled = disabled_devices(self._context)
         return self._fleet.infos, {**self._fleet.absent, **quarantined, **disabled}
 

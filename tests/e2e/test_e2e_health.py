@@ -13,7 +13,7 @@ from cores import needs_two_cores
 import hetsched
 from hetsched.client.job import Job
 from hetsched.config import parse
-from hetsched.engine.health.failure_tally import MAX_FAILURES
+from hetsched.engine.failures import MAX_FAILURES
 from hetsched.errors import JobFailed
 
 TESTS = Path(__file__).parent.parent
@@ -106,6 +106,20 @@ def test_a_job_that_crashes_everywhere_fails_with_the_reason(local: hetsched.Loc
         local.submit(FAULTY, np.ones((40, 4)), units=40, fault="segfault").result(timeout=60)
 
     wait_for(local, "cpu0")
+
+
+def test_two_plug_ins_that_hang_leave_all_devices_to_others() -> None:
+    with engine(CORES.replace('"1s"', '"500ms"')) as local:
+        for dtype in ("float64", "float32"):
+            x = np.ones((40, 4), dtype)
+            job = local.submit(FAULTY, x, units=40, dtype=dtype, fault="hang")
+            with pytest.raises(JobFailed, match="on every device that it may use"):
+                job.result(timeout=60)
+
+        a, b = np.eye(8), np.ones((8, 8))
+        job = local.submit("matrix_update", {"C": np.zeros((8, 8)), "A": a, "B": b})
+        assert np.array_equal(job.result(timeout=60), b)
+        assert not any("quarantined" in why for why in local.devices()[1].values())
 
 
 def test_a_kernel_that_fails_on_a_gpu_runs_on_the_cores_with_a_warning() -> None:

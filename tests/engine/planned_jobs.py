@@ -38,7 +38,6 @@ class Jobs:
     def __init__(self) -> None:
         workload = SimpleNamespace(
             name="toy",
-            speed_key=lambda params: "",
             variants=lambda kind: [VARIANT],
             demand=lambda params, kind: MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1),
         )
@@ -46,6 +45,7 @@ class Jobs:
             workload=workload,
             params={},
             reference="m:toy",
+            speed_key="",
             storage="memory",
             load=100,
             measure=None,

@@ -34,7 +34,6 @@ class ToyLoop:
         installed: Any = [Variant(name, "2", lambda *_: print) for name in variants]
         workload = SimpleNamespace(
             name="toy",
-            speed_key=lambda params: "",
             variants=lambda kind: installed,
             demand=lambda params, kind: demand,
         )
@@ -42,6 +41,7 @@ class ToyLoop:
             workload=workload,
             params={},
             reference="m:toy",
+            speed_key="",
             storage="memory",
             load=load,
             measure=None,

@@ -42,6 +42,7 @@ class Declaration:
     shapes: Shapes
     params: Any
     load: int
+    speed_key: str
     specs: tuple[ArraySpec, ...]
     iterative: IterativeDeclaration | None = None
 
@@ -66,7 +67,8 @@ def declare(spec: JobSpec, workload: BaseWorkload, shapes: Shapes, step: Step) -
     if load < 1:
         raise UsageError(f"{workload.name}: a load of {load} units; it must be at least 1")
     iterative = declare_iterative(workload, params)
-    return Declaration(workload, locate(spec.workload), shapes, params, load, arrays, iterative)
+    reference, speed_key = locate(spec.workload), workload.speed_key(params)
+    return Declaration(workload, reference, shapes, params, load, speed_key, arrays, iterative)
 
 
 def _check_whole_numbers(params: msgspec.Struct) -> None:

@@ -127,6 +127,7 @@ def bind(
         declaration.load,
         declaration.specs,
         select_devices(spec.devices, machine.infos, machine.absent),
+        speed_key=declaration.speed_key,
         files=opener.files,
         loaded=opener.loaded,
         measure=spec.measure,

@@ -33,6 +33,8 @@ class ResolvedJob:
     reference : str
         module:qualname of the workload, for device processes.
     load : int, units
+    speed_key : str
+        What the parameters say about a unit's speed, for the keys of models.
     specs : sequence of ArraySpec
         All arrays of the workload.
     devices : tuple of str
@@ -67,6 +69,7 @@ class ResolvedJob:
     load: int
     specs: Sequence[ArraySpec]
     devices: tuple[str, ...]
+    speed_key: str = ""
     inputs: dict[str, StoredArray] = field(default_factory=dict)
     generate: list[ArraySpec] = field(default_factory=list)
     into: dict[str, ArenaRef | None] = field(default_factory=dict)
@@ -78,6 +81,11 @@ class ResolvedJob:
     converted: bool = False
     in_files: bool = False
     iterative: IterativeDeclaration | None = None
+
+    @property
+    def kind(self) -> str:
+        """The kind of job in records of failures."""
+        return f"{self.workload.name} {self.speed_key}".strip()
 
     @property
     def storage(self) -> str:

@@ -34,12 +34,12 @@ def learn_rows(
     if not measured:
         return
     infos = {device: attempt.infos[device] for device in measured}
-    speed_key, machine = job.workload.speed_key(job.params), state.machine()
+    machine = state.machine()
     co_runners = co_runners_in_run(list(infos.values()), [], machine)
     observations: list[tuple[ModelKey, list[Sample]]] = []
     for device, info in infos.items():
         for variant in state.variants.usable(job, info):
             if variant.name == attempt.assignments[device].variant:
-                key = model_key(job, info, variant, speed_key, co_runners[device])
+                key = model_key(job, info, variant, co_runners[device])
                 observations.append((key, samples[device]))
     state.store.observe_many(observations, time.time(), flush=False)

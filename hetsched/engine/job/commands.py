@@ -185,7 +185,8 @@ class RecordFailure(msgspec.Struct, frozen=True):
 
     `has_progressed`: it has finished chunks before, so it doesn't always fail.
 
-    `is_death`: its process has ended; only these count towards quarantine.
+    `is_death`: its process has ended, and not because of a deadline in the workload's code; only
+    these count towards quarantine.
     """
 
     device: str

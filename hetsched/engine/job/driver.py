@@ -118,7 +118,7 @@ class JobDriver:
         )
         self._findings = DeviceFindings(job, context.planning, is_side=self._is_side)
         self._orders = DeviceOrders(self._fleet, self._arrays, is_side=self._is_side)
-        self._failure_log = FailureLog(job, context.health)
+        self._failure_log = FailureLog(job, context)
         self._processes = DeviceProcesses(
             job, context, self._arrays, self._failure_log, is_side=self._is_side
         )
@@ -303,7 +303,7 @@ class JobDriver:
     # ---- findings about devices
 
     def _record_failure(self, command: do.RecordFailure) -> None:
-        reason = self._failure_log.record(command)
+        reason = self._failure_log.record(command, self._machine.record)
         if reason:
             self._events.append(DeviceExcluded(command.device, reason))
 

@@ -58,17 +58,17 @@ def learn(
     kind : JobKind or None
         Of the job on the devices usable at the time; None: it ran beside another job.
     """
-    speed_key, now = job.workload.speed_key(job.params), time.time()
-    keys = _model_keys(job, run.runs, state, speed_key)
+    now = time.time()
+    keys = _model_keys(job, run.runs, state)
     raced: set[RaceKey] = set()
     if not run.is_contended:
-        raced = learn_races(job, run.runs, state, speed_key, now)
+        raced = learn_races(job, run.runs, state, now)
     changes = state.store.observe_runs([_observations(run, keys)], now, flush=False)
     _fit_equal_cores(run.runs, keys, state)
     state.memory_limits.raise_after_success(run.runs)
     if kind is not None and not run.is_contended:
         _rebalance(job, run, state, kind)
-        _record_probes(job, run.plan, state, kind, speed_key)
+        _record_probes(job, run.plan, state, kind)
     for key, change in changes.items():
         _record_change(key, change, state)
         note_change(key, state, now, raced)
@@ -116,9 +116,7 @@ def _with_cold(
     }
 
 
-def _model_keys(
-    job: ResolvedJob, runs: Mapping[str, DeviceRun], state: PlanningState, speed_key: str
-) -> RunKeys:
+def _model_keys(job: ResolvedJob, runs: Mapping[str, DeviceRun], state: PlanningState) -> RunKeys:
     """Return the model keys of devices that computed: these were each other's co-runners.
 
     Variants that have since failed in a later job are omitted.
@@ -131,7 +129,7 @@ def _model_keys(
     )
     return {
         device: {
-            variant.name: model_key(job, run.info, variant, speed_key, co_runners[device])
+            variant.name: model_key(job, run.info, variant, co_runners[device])
             for variant in state.variants.usable(job, run.info)
             if variant.name in run.assignment.variants
         }
@@ -230,16 +228,14 @@ def _rebalance(
         rebalancer.report_moved_work(plan, paces)
 
 
-def _record_probes(
-    job: ResolvedJob, plan: JobPlan, state: PlanningState, kind: JobKind, speed_key: str
-) -> None:
+def _record_probes(job: ResolvedJob, plan: JobPlan, state: PlanningState, kind: JobKind) -> None:
     """Store which devices had no share, so that they are probed when their turn comes."""
     probe_states = state.plans.rebalancer(kind, job.load).probe_states
     ordinary = {a.device for a in plan.assignments if not a.is_probe}
     for candidate in plan.candidates:
         device = candidate.info.name
         if device in ordinary or device in probe_states:
-            key = probe_key(job, candidate.info, speed_key)
+            key = probe_key(job, candidate.info)
             state.store.probe_states.put(key, probe_states.get(device))
 
 

@@ -101,14 +101,13 @@ def find_candidates(
     Unavailable
         No variant is installed for any of them.
     """
-    speed_key = job.workload.speed_key(job.params)
     beside = co_runners_of(infos, state.machine())
     candidates = [
         dataclasses.replace(
             candidate.beside(beside[info.name]), needs_start=info.name in unstarted
         )
         for info in infos
-        if (candidate := _candidate(job, info, speed_key, state, memory_limit)) is not None
+        if (candidate := _candidate(job, info, state, memory_limit)) is not None
     ]
     if not candidates:
         if infos and all(info.members for info in infos):
@@ -131,13 +130,12 @@ def model_key(
     job: ResolvedJob,
     info: DeviceInfo,
     variant: Variant,
-    speed_key: str,
     co_runners: CoRunners = "all",
 ) -> ModelKey:
     """Return the key in models.db of `variant` on `info` beside these neighbours."""
     return ModelKey(
         workload=job.workload.name,
-        speed_key=speed_key,
+        speed_key=job.speed_key,
         variant=variant.name,
         version=variant.version,
         device=f"{info.name} {info.identity}",
@@ -146,10 +144,10 @@ def model_key(
     )
 
 
-def probe_key(job: ResolvedJob, info: DeviceInfo, speed_key: str) -> ProbeKey:
+def probe_key(job: ResolvedJob, info: DeviceInfo) -> ProbeKey:
     """Return the key in models.db of `info` without a share in jobs like this one."""
     device = f"{info.name} {info.identity}"
-    return ProbeKey(job.workload.name, speed_key, device, job.storage, job.load)
+    return ProbeKey(job.workload.name, job.speed_key, device, job.storage, job.load)
 
 
 def device_demand(
@@ -165,7 +163,6 @@ def device_demand(
 def _candidate(
     job: ResolvedJob,
     info: DeviceInfo,
-    speed_key: str,
     state: PlanningState,
     memory_limit: int | None,
 ) -> Candidate | None:
@@ -173,7 +170,7 @@ def _candidate(
     if not variants:
         return None
     names = [variant.name for variant in variants]
-    keys = [model_key(job, info, v, speed_key, c) for c in CO_RUNNERS for v in variants]
+    keys = [model_key(job, info, v, c) for c in CO_RUNNERS for v in variants]
     models_beside: dict[CoRunners, dict[str, DeviceModel]] = {}
     runs_beside: dict[CoRunners, dict[str, int]] = {}
     for key, model in zip(keys, state.store.load_many(keys, info.link), strict=True):
@@ -187,15 +184,15 @@ def _candidate(
         run_counts={name: sum(counts[name] for counts in runs_beside.values()) for name in names},
         is_staged=job.storage != "memory",
         models_beside=models_beside,
-        probe_state=state.store.probe_states.get(probe_key(job, info, speed_key)),
-        races=_races(job, info, variants, speed_key, state),
+        probe_state=state.store.probe_states.get(probe_key(job, info)),
+        races=_races(job, info, variants, state),
         runs_beside=runs_beside,
     )
 
 
-def race_key(job: ResolvedJob, info: DeviceInfo, speed_key: str) -> RaceKey:
+def race_key(job: ResolvedJob, info: DeviceInfo) -> RaceKey:
     """Return the key in models.db of the races on cores like `info`."""
-    return RaceKey(job.workload.name, speed_key, info.identity, job.storage)
+    return RaceKey(job.workload.name, job.speed_key, info.identity, job.storage)
 
 
 def race_label(variant: Variant) -> str:
@@ -207,10 +204,9 @@ def _races(
     job: ResolvedJob,
     info: DeviceInfo,
     variants: Sequence[Variant],
-    speed_key: str,
     state: PlanningState,
 ) -> RaceRecord:
     if not info.is_core or len(variants) < 2:
         return NO_RACES
-    record = state.store.races(race_key(job, info, speed_key))
+    record = state.store.races(race_key(job, info))
     return record.renamed({race_label(variant): variant.name for variant in variants})

@@ -9,8 +9,9 @@ import msgspec
 
 from hetsched.device import DeviceInfo, kernel_chunk
 from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.failures import Failures
 from hetsched.engine.planning.plans import Plans
-from hetsched.engine.planning.variant_catalog import VariantCatalog
+from hetsched.engine.planning.variants import Variants
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment
 from hetsched.store.models.model_store import ModelStore
@@ -109,7 +110,8 @@ class PlanningState:
     """
 
     store: ModelStore
-    variants: VariantCatalog = field(default_factory=VariantCatalog)
+    failures: Failures = field(default_factory=Failures)
+    variants: Variants = field(init=False)
     kernels: WarmKernels = field(default_factory=WarmKernels)
     memory_limits: MemoryLimits = field(default_factory=MemoryLimits)
     plan_cache: PlanCache = field(default_factory=PlanCache)
@@ -119,6 +121,7 @@ class PlanningState:
 
     def __post_init__(self) -> None:
         self.plans = Plans(self.plan_cache)
+        self.variants = Variants(self.failures)
 
     def record_kernels(
         self,

@@ -18,7 +18,6 @@ def learn_races(
     job: ResolvedJob,
     runs: Mapping[str, DeviceRun],
     state: PlanningState,
-    speed_key: str,
     at: float,
 ) -> set[RaceKey]:
     """Record the races of a run, one for each kind of core, and return their keys.
@@ -37,7 +36,7 @@ def learn_races(
         info = group[0].info
         labels = {v.name: race_label(v) for v in state.variants.usable(job, info)}
         paces = {labels[name]: found for name, found in race.paces.items() if name in labels}
-        key = race_key(job, info, speed_key)
+        key = race_key(job, info)
         state.store.add_race(key, Race(race.number, race.units, paces), at)
         raced.add(key)
     return raced

@@ -6,7 +6,7 @@ import pytest
 from job_story import DEVICES, FACTORS, Story, X, info, plan
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.health.failure_tally import MAX_FAILURES
+from hetsched.engine.failures import MAX_FAILURES
 from hetsched.engine.job import commands as do
 from hetsched.engine.job.events import (
     AbortRequested,

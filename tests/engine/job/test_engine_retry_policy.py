@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hetsched.engine.health.failure_tally import MAX_FAILURES
+from hetsched.engine.failures import MAX_FAILURES
 from hetsched.engine.job.events import DevicesLost
 from hetsched.engine.job.retries.device_failures import MAX_DEATHS, DeviceFailures
 from hetsched.engine.job.retries.retry_policy import MAX_ATTEMPTS, RetryCounts

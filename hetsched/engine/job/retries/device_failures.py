@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from hetsched.engine.health.failure_tally import MAX_FAILURES
+from hetsched.engine.failures import MAX_FAILURES
 from hetsched.errors import JobFailed
 from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 
@@ -29,6 +29,8 @@ class DeviceFailures:
         take up work one after the other, so that the next death has one cause.
     culprits : set of str
         Devices that have missed a deadline or reported a fault: their process is about to end.
+    overdue : set of str
+        Those of them that have missed a deadline in the code of the workload.
     without_variant : set of str
         Devices on which a variant couldn't be prepared.
     """
@@ -36,6 +38,7 @@ class DeviceFailures:
     excluded: dict[str, str] = field(default_factory=dict)
     abandoned: frozenset[str] = frozenset()
     culprits: set[str] = field(default_factory=set)
+    overdue: set[str] = field(default_factory=set)
     without_variant: set[str] = field(default_factory=set)
     is_ambiguous: bool = False
     _deaths: int = 0

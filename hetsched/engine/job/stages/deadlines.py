@@ -155,6 +155,7 @@ def on_deadline(
         overdue = [d for d in overdue if d in laggards or d in state.joining]
     if not isinstance(state, Stopping):  # it may be right in what it does there
         record.failures.culprits.update(overdue)
+        record.failures.overdue.update(overdue)
     return [
         *(KillDevice(device, waits[device].reason) for device in overdue),
         SetDeadline(_next_check(record, waits, now)),

@@ -56,6 +56,8 @@ def record_loss(record: JobRecord, attempt: Attempt, event: DevicesLost) -> list
     record.failures.culprits.update(event.culprits)
     responsible = record.failures.responsible(event.devices, busy)
     record.failures.culprits.difference_update(event.devices)
+    overdue = record.failures.overdue.intersection(event.devices)
+    record.failures.overdue -= overdue
     kernels = {_running_variant(record, attempt, device) for device in responsible}
     attempt.remove(event.devices)
     record.note(loss_note(event, is_iterative=record.iterations is not None))
@@ -64,7 +66,10 @@ def record_loss(record: JobRecord, attempt: Attempt, event: DevicesLost) -> list
     finished = {device: _finished(record, attempt, device) for device in responsible}
     commands: list[JobCommand] = [
         RecordFailure(
-            device, event.reason, record.failures.has_progressed(device, chunks), is_death=True
+            device,
+            event.reason,
+            record.failures.has_progressed(device, chunks),
+            is_death=device not in overdue,
         )
         for device, chunks in finished.items()
     ]

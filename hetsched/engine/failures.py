@@ -1,0 +1,205 @@
+"""Which devices and variants aren't used for which kinds of job, after failures. Pure.
+
+One table and one rule: a subject that has failed too often for one kind of job is barred from that
+kind, and one that has failed in several kinds is barred from all. It is tried again after 1, 2, 4,
+... minutes; successes halve its counts.
+
+- A device is barred from a kind after three failures, and from all kinds (quarantined) after three
+  deaths or silences in at least two kinds that have run well on another device: else the code of a
+  plug-in is the likelier cause. The last device is never quarantined.
+- A variant is barred from jobs with the parameters for which it couldn't be prepared, and from all
+  of its workload after three such failures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+from hetsched.bounded_cache import BoundedCache
+from hetsched.units import counted, format_seconds
+
+MAX_FAILURES = 3
+FIRST_BAR_SECONDS = 60.0
+"""How long a subject is barred the first time; then twice as long each time."""
+MAX_BAR_SECONDS = 86400.0
+QUARANTINE_KINDS = 2
+MAX_TALLIES = 1000
+"""Pairs of a subject and a kind of job; the oldest is forgotten."""
+MAX_KINDS = 16
+"""Kinds that are remembered for one subject; two are enough."""
+FORGOTTEN = 0.5
+"""A count below this is nothing."""
+ALL = ""
+"""The kind of a tally of all kinds."""
+
+VariantKey = tuple[str, str, str]
+"""(kind of devices, workload reference, variant)."""
+Subject = str | VariantKey
+"""A device or a variant."""
+
+
+def bar_seconds(times: int) -> float:
+    """Return how long a subject is barred that has been so `times` times before."""
+    return min(MAX_BAR_SECONDS, FIRST_BAR_SECONDS * 2.0 ** min(times, 64))
+
+
+@dataclass
+class _Tally:
+    """Failures of one subject, for one kind of job or for all; the latest of `kinds` is last."""
+
+    count: float = 0.0
+    kinds: dict[str, None] = field(default_factory=dict)
+    reason: str = ""
+    barred_until: float = -math.inf
+    times_barred: int = 0
+
+    def add(self, kind: str, reason: str) -> None:
+        self.count += 1
+        self.reason = reason
+        self.kinds.pop(kind, None)
+        self.kinds[kind] = None
+        if len(self.kinds) > MAX_KINDS:
+            del self.kinds[next(iter(self.kinds))]
+
+    def bar(self, now: float, limit: int) -> None:
+        self.barred_until = now + bar_seconds(self.times_barred)
+        self.times_barred += 1
+        self.count = limit - 1  # when it is tried again, one failure bars it again
+
+    def rest(self, now: float) -> str:
+        seconds = format_seconds(max(1.0, round(self.barred_until - now)))
+        return f"(the last: {self.reason}); it is tried again in {seconds}"
+
+
+class Failures:
+    """The failures of all devices and variants of an engine; `now` in seconds.
+
+    A kind of job of a device is the name of its workload, which messages show, a space, and
+    details; that of a variant is any text for the parameters. Changed on the loop's thread only;
+    others may read.
+    """
+
+    def __init__(self) -> None:
+        self._tallies: dict[tuple[Subject, str], _Tally] = {}
+        self._done: BoundedCache[str, set[str]] = BoundedCache(max_entries=MAX_TALLIES)
+        """Kind of job -> devices that have worked for it."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no failure is remembered."""
+        return not self._tallies
+
+    def fail_device(
+        self,
+        device: str,
+        kind: str,
+        reason: str,
+        now: float,
+        *,
+        is_death: bool = False,
+        devices: Collection[str] = (),
+    ) -> str:
+        """Count a failure; return what follows from it, for the log, or "".
+
+        Parameters
+        ----------
+        is_death : bool
+            The device's process ended or was silent. A kernel that can't be run, or misses a
+            deadline, may be the job's fault and doesn't count towards quarantine.
+        devices : collection of str
+            Those of this machine.
+        """
+        tally = self._count(device, kind, kind, reason)
+        is_excluded = tally.count >= MAX_FAILURES
+        if is_excluded:
+            tally.bar(now, MAX_FAILURES)
+        if is_death and (self._done.peek(kind) or set()) - {device}:
+            overall = self._count(device, ALL, kind, reason)
+            is_due = overall.count >= MAX_FAILURES and len(overall.kinds) >= QUARANTINE_KINDS
+            if is_due and set(devices) - {device} - self.quarantined(now).keys():
+                overall.bar(now, MAX_FAILURES)
+                return _quarantine_text(overall, now)
+        return _exclusion_text(tally, now) if is_excluded else ""
+
+    def fail_variant(self, variant: VariantKey, params: str, reason: str, now: float) -> None:
+        """Count that `variant` couldn't be prepared for `params`."""
+        self._count(variant, params, params, reason).bar(now, 1)
+        overall = self._count(variant, ALL, params, reason)
+        if overall.count >= MAX_FAILURES:
+            overall.bar(now, MAX_FAILURES)
+
+    def succeed(self, subject: Subject, kind: str) -> None:
+        """Halve the counts of a device that has worked for a job, or of a prepared variant."""
+        if isinstance(subject, str):
+            self.note_success(subject, kind)
+        for scope in (subject, kind), (subject, ALL):
+            tally = self._tallies.get(scope)
+            if tally is not None:
+                tally.count /= 2
+                if tally.count < FORGOTTEN:
+                    del self._tallies[scope]
+
+    def note_success(self, device: str, kind: str) -> None:
+        """Note that `device` has worked for a job of this kind, whatever becomes of the job."""
+        self._done.get_or_compute(kind, set).add(device)
+
+    def reason_against(self, device: str, kind: str, now: float) -> str:
+        """Return why `device` may not work for a job of this kind; "" if it may."""
+        overall = self._barred(device, ALL, now)
+        if overall is not None:
+            return _quarantine_text(overall, now)
+        tally = self._barred(device, kind, now)
+        return "" if tally is None else _exclusion_text(tally, now)
+
+    def reason_against_variant(self, variant: VariantKey, params: str, now: float) -> str:
+        """Return why `variant` isn't used for `params` at present; "" if it may be."""
+        tally = self._barred(variant, ALL, now) or self._barred(variant, params, now)
+        return "" if tally is None else tally.reason
+
+    def quarantined(self, now: float) -> dict[str, str]:
+        """Return device that takes no job at present -> why."""
+        return {
+            device: _quarantine_text(tally, now)
+            for device, kind, tally in self._barred_devices(now)
+            if kind == ALL
+        }
+
+    def restricted(self, now: float) -> dict[str, str]:
+        """Return device that takes no jobs of some kinds at present -> why."""
+        texts: dict[str, list[str]] = {}
+        for device, kind, tally in self._barred_devices(now):
+            if kind != ALL:
+                texts.setdefault(device, []).append(_exclusion_text(tally, now))
+        return {device: "; ".join(lines) for device, lines in texts.items()}
+
+    def forget(self) -> None:
+        """Give every device and variant another chance."""
+        self._tallies.clear()
+
+    def _count(self, subject: Subject, scope: str, kind: str, reason: str) -> _Tally:
+        tally = self._tallies.setdefault((subject, scope), _Tally())
+        tally.add(kind, reason)
+        if len(self._tallies) > MAX_TALLIES:
+            del self._tallies[next(iter(self._tallies))]
+        return tally
+
+    def _barred(self, subject: Subject, kind: str, now: float) -> _Tally | None:
+        tally = self._tallies.get((subject, kind))
+        return tally if tally is not None and now < tally.barred_until else None
+
+    def _barred_devices(self, now: float) -> Iterator[tuple[str, str, _Tally]]:
+        for (subject, kind), tally in self._tallies.items():
+            if isinstance(subject, str) and now < tally.barred_until:
+                yield subject, kind, tally
+
+
+def _quarantine_text(tally: _Tally, now: float) -> str:
+    kinds = counted(len(tally.kinds), "kind")
+    return f"quarantined after failures in {kinds} of jobs {tally.rest(now)}"
+
+
+def _exclusion_text(tally: _Tally, now: float) -> str:
+    kind = next(reversed(tally.kinds)).partition(" ")[0]
+    return f"takes no jobs of kind {kind} after failures {tally.rest(now)}"

@@ -1,0 +1,210 @@
+"""Failures and successes of devices and variants, and who may work for what."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.engine.failures import (
+    FIRST_BAR_SECONDS,
+    MAX_BAR_SECONDS,
+    MAX_FAILURES,
+    MAX_TALLIES,
+    Failures,
+    VariantKey,
+)
+
+DEVICES = ("gpu0", "cpu0")
+VARIANT: VariantKey = ("cpu", "m:toy", "numpy")
+
+
+def died(times: int, *kinds: str, failures: Failures | None = None) -> Failures:
+    """gpu0's process has died at second 0 for the kinds in turn, which run well on cpu0."""
+    failures = failures or Failures()
+    for index in range(times):
+        kind = kinds[index % len(kinds)]
+        failures.note_success("cpu0", kind)
+        failures.fail_device("gpu0", kind, "SIGSEGV", 0.0, is_death=True, devices=DEVICES)
+    return failures
+
+
+def barred(failures: Failures, now: float) -> set[str]:
+    return {*failures.quarantined(now), *failures.restricted(now)}
+
+
+def test_after_three_failures_a_device_takes_no_more_jobs_of_that_kind() -> None:
+    failures = died(MAX_FAILURES, "fft")
+
+    assert "takes no jobs of kind fft" in failures.reason_against("gpu0", "fft", 1.0)
+    assert failures.reason_against("gpu0", "matrix_update", 1.0) == ""
+    assert failures.reason_against("cpu0", "fft", 1.0) == ""
+    assert failures.restricted(1.0) == {"gpu0": failures.reason_against("gpu0", "fft", 1.0)}
+    assert failures.quarantined(1.0) == {}
+
+
+def test_two_failures_change_nothing() -> None:
+    assert barred(died(MAX_FAILURES - 1, "fft"), 0.0) == set()
+
+
+def test_deaths_in_kinds_that_run_well_elsewhere_quarantine_a_device() -> None:
+    failures = died(MAX_FAILURES, "fft", "matrix_update")
+
+    for kind in ("fft", "matrix_update", "jacobi"):
+        assert "quarantined" in failures.reason_against("gpu0", kind, 1.0)
+    (reason,) = failures.quarantined(1.0).values()
+    assert "(the last: SIGSEGV); it is tried again in 59 s" in reason
+
+
+def test_deaths_in_kinds_that_run_well_nowhere_quarantine_none() -> None:
+    failures = Failures()
+    for kind in ("one", "other") * MAX_FAILURES:
+        failures.note_success("gpu0", kind)
+        failures.fail_device("gpu0", kind, "SIGSEGV", 0.0, is_death=True, devices=DEVICES)
+
+    assert failures.quarantined(1.0) == {}
+
+
+def test_missed_deadlines_and_kernels_that_fail_quarantine_none() -> None:
+    failures = Failures()
+    for kind in ("fft", "jacobi", "mandelbrot") * MAX_FAILURES:
+        failures.note_success("cpu0", kind)
+        failures.fail_device("gpu0", kind, "not supported", 0.0, devices=DEVICES)
+
+    assert "takes no jobs" in failures.reason_against("gpu0", "fft", 1.0)
+    assert failures.quarantined(1.0) == {}
+
+
+def test_the_last_device_is_never_quarantined() -> None:
+    failures = died(MAX_FAILURES, "fft", "lbm")
+    for kind in ("fft", "lbm") * MAX_FAILURES:
+        failures.note_success("gpu0", kind)
+        failures.fail_device("cpu0", kind, "SIGBUS", 0.0, is_death=True, devices=DEVICES)
+
+    assert failures.quarantined(1.0).keys() == {"gpu0"}
+
+
+def test_a_failure_that_bars_a_device_is_reported() -> None:
+    failures = died(MAX_FAILURES - 1, "fft")
+    failures.note_success("cpu0", "jacobi")
+
+    assert "takes no jobs of kind fft" in failures.fail_device("gpu0", "fft", "died", 0.0)
+    assert "quarantined" in failures.fail_device(
+        "gpu0", "jacobi", "died", 0.0, is_death=True, devices=DEVICES
+    )
+    assert failures.fail_device("cpu0", "fft", "died", 0.0) == ""
+
+
+def test_a_device_is_tried_again_and_barred_for_longer_if_it_fails_again() -> None:
+    failures = died(MAX_FAILURES, "fft")
+    assert failures.reason_against("gpu0", "fft", FIRST_BAR_SECONDS) == ""
+
+    failures.fail_device("gpu0", "fft", "died", FIRST_BAR_SECONDS)
+
+    assert failures.reason_against("gpu0", "fft", FIRST_BAR_SECONDS * 2.9) != ""
+    assert failures.reason_against("gpu0", "fft", FIRST_BAR_SECONDS * 3.0) == ""
+
+
+def test_successes_are_forgotten_failures() -> None:
+    failures = died(MAX_FAILURES - 1, "fft")
+
+    failures.succeed("gpu0", "fft")
+    died(1, "fft", failures=failures)
+
+    assert barred(failures, 0.0) == set()
+    for _ in range(3):
+        failures.succeed("gpu0", "fft")
+    assert failures.is_empty
+
+
+def test_a_success_in_one_kind_does_not_excuse_another() -> None:
+    failures = died(MAX_FAILURES, "fft")
+
+    failures.succeed("gpu0", "matrix_update")
+
+    assert failures.reason_against("gpu0", "fft", 1.0) != ""
+
+
+def test_a_probe_gives_every_device_another_chance() -> None:
+    failures = died(MAX_FAILURES, "fft", "jacobi")
+
+    failures.forget()
+
+    assert barred(failures, 0.0) == set()
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    failures = died(2 * MAX_TALLIES, *(f"kind {number}" for number in range(2 * MAX_TALLIES)))
+
+    assert len(failures._tallies) == MAX_TALLIES
+
+
+Steps = st.lists(
+    st.tuples(
+        st.sampled_from(["fail", "succeed", "wait"]),
+        st.sampled_from(DEVICES),
+        st.sampled_from(["fft", "jacobi", "lbm"]),
+        st.floats(0.1, 1e5),
+    ),
+    max_size=60,
+)
+
+
+@given(Steps)
+def test_whatever_happens_a_device_works_and_all_are_tried_again_within_a_day(
+    steps: list[tuple[str, str, str, float]],
+) -> None:
+    failures, now = Failures(), 0.0
+    for action, device, kind, seconds in steps:
+        if action == "fail":
+            failures.fail_device(device, kind, "died", now, is_death=True, devices=DEVICES)
+        elif action == "succeed":
+            failures.succeed(device, kind)
+        else:
+            now += seconds
+        assert len(failures.quarantined(now)) < len(DEVICES)
+
+    assert barred(failures, now + MAX_BAR_SECONDS) == set()
+
+
+def reason(failures: Failures, params: str, now: float = 0.0) -> str:
+    return failures.reason_against_variant(VARIANT, params, now)
+
+
+def test_a_variant_that_cannot_be_prepared_serves_jobs_with_other_parameters() -> None:
+    failures = Failures()
+
+    failures.fail_variant(VARIANT, "3", "3 units are too few", 0.0)
+
+    assert reason(failures, "3") == "3 units are too few"
+    assert reason(failures, "4") == ""
+
+
+def test_after_three_kinds_of_parameters_a_variant_is_taken_to_be_broken() -> None:
+    failures = Failures()
+
+    for params in "123":
+        failures.fail_variant(VARIANT, params, "no library", 0.0)
+
+    assert reason(failures, "4") == "no library"
+
+
+def test_a_preparation_that_succeeds_shows_that_a_variant_is_not_broken() -> None:
+    failures = Failures()
+    for params in "12":
+        failures.fail_variant(VARIANT, params, "no library", 0.0)
+    failures.succeed(VARIANT, "4")
+    failures.fail_variant(VARIANT, "3", "no library", 0.0)
+
+    assert reason(failures, "4") == ""
+    assert reason(failures, "1") == "no library"
+
+
+def test_a_variant_is_tried_again_after_a_minute_then_after_two() -> None:
+    failures = Failures()
+    failures.fail_variant(VARIANT, "3", "no memory", 0.0)
+    assert reason(failures, "3", FIRST_BAR_SECONDS) == ""
+
+    failures.fail_variant(VARIANT, "3", "no memory", FIRST_BAR_SECONDS)
+
+    assert reason(failures, "3", 2.9 * FIRST_BAR_SECONDS) == "no memory"
+    assert reason(failures, "3", 3 * FIRST_BAR_SECONDS) == ""
