@@ -1,0 +1,208 @@
+"""What commands print about the daemon's jobs: tables for people, one JSON object for scripts."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from served import Daemon, Gate, computes, says, until
+
+import hetsched
+
+TOY = "toys:Toy"
+FFT = ("submit", "fft", "--batch", "2x8x8")
+REPORT = {
+    "schema", "job", "state", "workload", "load", "seconds", "predicted_seconds", "spread",
+    "devices", "verified", "max_error", "params", "notes", "outputs", "error",
+}  # fmt: skip
+LINE = {"job", "workload", "params", "state", "reason", "priority", "label", "id"}
+
+
+@pytest.fixture(scope="module")
+def done(daemon: Daemon) -> int:
+    """The number of a job that has ended, with its result in memory."""
+    return int(daemon.call(*FFT, "--label", "example", "--json").json["job"])
+
+
+def test_submit_follows_and_reports(daemon: Daemon) -> None:
+    ended = daemon.call(*FFT)
+    assert ended.code == 0
+    assert re.search(r"^submitted \d+$", ended.err, re.MULTILINE)
+    assert ended.out.startswith("device") and "fft: 2 units  in" in ended.out
+
+
+def test_the_report_has_its_fields(daemon: Daemon, done: int) -> None:
+    report = daemon.call("show", str(done), "--json").json
+    assert set(report) >= REPORT
+    assert (report["schema"], report["state"]) == ("hetsched.job/1", "done")
+    for device in report["devices"]:
+        assert {"device", "kind", "variant", "share", "seconds", "chunks"} <= set(device)
+
+
+def test_wait_prints_the_report_of_an_ended_job(daemon: Daemon, done: int) -> None:
+    assert daemon.call("wait", str(done), "--json").json["job"] == done
+
+
+def test_status_lists_the_jobs(daemon: Daemon, done: int) -> None:
+    answer = daemon.call("status", str(done), "--json").json
+    (row,) = answer["jobs"]
+    assert answer["schema"] == "hetsched.jobs/1"
+    assert set(row) >= LINE
+    assert (row["label"], row["state"]) == ("example", "done")
+    assert "example" in daemon.call("status", str(done)).out
+
+
+def test_status_selects_states(daemon: Daemon, client: hetsched.Client) -> None:
+    held = client.submit(TOY, units=1, hold=True)
+    answer = daemon.call("status", "-t", "held", "--json").json
+    assert held.id in [row["job"] for row in answer["jobs"]]
+    assert {row["reason"] for row in answer["jobs"]} == {"held"}
+
+
+def test_history_lists_past_jobs(daemon: Daemon, done: int) -> None:
+    answer = daemon.call("history", "-s", "done", "-S", "1h", "--json").json
+    assert answer["schema"] == "hetsched.history/1"
+    assert done in [row["job"] for row in answer["jobs"]]
+
+
+def test_explain_prints_text_and_json(daemon: Daemon, done: int) -> None:
+    text = daemon.call("explain", str(done)).out
+    assert text.startswith(f"job {done}, done: fft") and "why this split" in text
+    explained = daemon.call("explain", str(done), "--json").json
+    assert explained["schema"] == "hetsched.explanation/1"
+    chunks = [c for d in explained["devices"] if d["timeline"] for c in d["timeline"]["chunks"]]
+    assert sum(chunk["units"] for chunk in chunks) == 2
+
+
+def test_follow_prints_each_event(daemon: Daemon, client: hetsched.Client) -> None:
+    job = client.submit(TOY, units=1, hold=True)
+    with daemon.started("follow", str(job.id), "--json") as following:
+        assert following.stdout is not None
+        first = json.loads(following.stdout.readline())
+        client.release(job.id)
+        events = [first, *map(json.loads, following.stdout)]
+        assert following.wait(60) == 0
+    assert all(event["schema"] == "hetsched.event/1" for event in events)
+    assert (events[0]["state"], events[-1]["state"]) == ("queued", "done")
+    assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
+
+
+def test_a_result_is_saved_once_and_with_force_again(
+    daemon: Daemon, done: int, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "y.npy")
+    assert daemon.call("result", str(done), "-o", path).code == 0
+    assert np.load(path).shape == (2, 8, 8)
+    assert daemon.call("result", str(done), "-o", path).code == 73
+    assert daemon.call("result", str(done), "-o", path, "--force").code == 0
+    assert "2x8x8 complex64" in daemon.call("result", str(done)).out
+
+
+def test_submit_can_go_on_without_waiting(daemon: Daemon) -> None:
+    number = daemon.call(*FFT, "--parsable").out
+    assert re.fullmatch(r"\d+\n", number)
+    assert re.fullmatch(r"submitted \d+\n", daemon.call(*FFT, "--detach").out)
+    accepted = daemon.call(*FFT, "--no-wait", "--json").json
+    assert (accepted["schema"], accepted["durability"]) == ("hetsched.accepted/1", "durable")
+    assert daemon.call("wait", number.strip(), str(accepted["job"])).code == 0
+
+
+def test_submit_writes_files_and_verifies(daemon: Daemon, tmp_path: Path) -> None:
+    x = np.random.default_rng(1).standard_normal((4, 16, 16))
+    np.save(tmp_path / "x.npy", x)
+    files = ("--input", str(tmp_path / "x.npy"), "--output", str(tmp_path / "y.npy"))
+    report = daemon.call("submit", "fft", *files, "--verify", "--json").json
+    assert report["verified"] is True
+    assert report["outputs"] == {"y": str(tmp_path / "y.npy")}
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), np.fft.fft2(x), atol=1e-3)
+
+
+def test_wait_gives_up_with_124_and_the_job_goes_on(
+    daemon: Daemon, client: hetsched.Client, gate: Gate
+) -> None:
+    job = client.submit(TOY, units=1, gate=str(gate.path))
+    ended = daemon.call("wait", str(job.id), "--timeout", "50ms")
+    assert (ended.code, "50ms" in ended.error) == (124, True)
+    gate.open()
+    assert job.exception(60) is None
+
+
+def test_wait_has_the_code_of_the_first_job_that_failed(
+    daemon: Daemon, client: hetsched.Client, done: int
+) -> None:
+    failed = client.submit("toys:Faulty", units=1, fault="error")
+    cancelled = client.submit(TOY, units=1, hold=True)
+    cancelled.cancel()
+    assert daemon.call("wait", str(done), str(failed.id), str(cancelled.id)).code == 1
+    assert daemon.call("wait", str(cancelled.id)).code == 130
+
+
+def test_jobs_are_held_released_prioritized_and_cancelled_by_number(
+    daemon: Daemon, client: hetsched.Client, gate: Gate
+) -> None:
+    computes(client.submit(TOY, units=1, gate=str(gate.path)))
+    a, b = (str(client.submit(TOY, units=1).id) for _ in range(2))
+    assert daemon.call("hold", a, b).out == f"held {a}\nheld {b}\n"
+    assert daemon.call("release", a).out == f"released {a}\n"
+    assert daemon.call("prioritize", a, b, "7").code == 0
+    ended = daemon.call("hold", "999999", a)
+    assert (ended.code, ended.out) == (66, f"held {a}\n")
+    assert daemon.call("cancel", a, b).out == f"cancelled {a}\ncancelled {b}\n"
+
+
+def test_a_job_runs_again_from_the_command_line(daemon: Daemon, done: int) -> None:
+    number = daemon.call("retry", str(done), "--parsable").out.strip()
+    assert int(number) > done
+    assert daemon.call("wait", number).code == 0
+
+
+def test_unknown_jobs_are_66(daemon: Daemon) -> None:
+    for command in ("show", "explain", "wait", "result", "cancel", "follow"):
+        ended = daemon.call(command, "999999")
+        assert (ended.code, "no job 999999" in ended.error) == (66, True)
+
+
+def test_the_daemon_describes_itself(daemon: Daemon) -> None:
+    pong, devices, doctor, metrics = (
+        daemon.call(command, "--json").json for command in ("ping", "devices", "doctor", "metrics")
+    )
+    assert pong["pid"] == daemon.process.pid
+    assert "cpu0" in [device["name"] for device in devices["devices"]]
+    assert {finding["what"] for finding in doctor["findings"]} >= {"daemon", "journal"}
+    names = {metric["name"] for metric in metrics["metrics"]}
+    assert names >= {"hetsched_jobs", "hetsched_jobs_ended", "hetsched_device_up"}
+
+
+def test_the_plan_runs_nothing(daemon: Daemon) -> None:
+    before = daemon.call("status", "--json").json["jobs"][-1]["job"]
+    assert "16 units" in daemon.call("plan", "fft", "--batch", "16x8x8").out
+    assert daemon.call("status", "--json").json["jobs"][-1]["job"] == before
+
+
+def test_what_was_learnt_is_listed(daemon: Daemon) -> None:
+    models: Any = daemon.call("models", "--json").json
+    assert any(model["workload"] == "fft" for model in models["models"])
+
+
+def test_status_is_repeated_until_ctrl_c(daemon: Daemon, done: int) -> None:
+    words = ("status", str(done), "--watch", "--interval", "100ms", "--json")
+    with daemon.started(*words) as watching:
+        assert watching.stdout is not None
+        records = [json.loads(watching.stdout.readline()) for _ in range(2)]
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(60) == 130
+    assert all(record["jobs"][0]["job"] == done for record in records)
+
+
+def test_submit_shows_a_failed_attempt_and_its_retry(daemon: Daemon, tmp_path: Path) -> None:
+    (tmp_path / "failures").write_text("x")
+    flags = ("--failures", str(tmp_path / "failures"), "--units", "1", "--retries", "1")
+    with daemon.started("submit", "toys:Faulty", *flags) as process:
+        assert "one of the failures" in says(process, "one of the failures")
+        assert process.wait(60) == 0
+    until(lambda: (tmp_path / "failures").read_text() == "")

@@ -1,0 +1,195 @@
+"""Mistakes of users: one line of error, the exit code, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from served import Ended, Place
+
+FFT = ("run", "fft", "--batch", "4x16x16")
+
+
+def header(shape: str) -> bytes:
+    text = f"{{'descr': '<c8', 'fortran_order': False, 'shape': {shape}, }}\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A current folder full of what isn't an input, and of a good one; there is no daemon."""
+    folder = tmp_path_factory.mktemp("errors")
+    place = Place(folder)
+    good = np.ones((4, 16, 16), "complex64")
+    np.save(folder / "good.npy", good)
+    np.save(folder / "flat.npy", good.ravel())
+    np.save(folder / "objects.npy", np.array([{}, []], dtype=object), allow_pickle=True)
+    np.save(folder / "records.npy", np.zeros(3, dtype=[("a", "<f4"), ("b", "<i4")]))
+    np.save(folder / "text.npy", np.array(["a", "b"]))
+    whole = (folder / "good.npy").read_bytes()
+    contents = {
+        "short.npy": whole[:-1],
+        "long.npy": whole + b"\x00",
+        "empty.npy": b"",
+        "pickle.npy": b"\x80\x04N.",
+        "lies.npy": header("(1000000000000, 512, 512)") + bytes(64),
+        "negative.npy": header("(-4, 16, 16)") + bytes(64),
+        "expression.npy": header("__import__('os').system('touch gone')"),
+        "there.npy": b"mine",
+        "broken.toml": b"this is = not [TOML",
+        "key.toml": b"[[device]]\nkind = 'cpu'\ncolour = 1\n",
+        "value.toml": b"memory_limit = 'much'\n",
+        "gpu.toml": b"[[device]]\nkind = 'gpu'\ncount = 9\n",
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    (folder / "folder").mkdir()
+    os.mkfifo(folder / "fifo")
+    (folder / "dangling.npy").symlink_to("nowhere.npy")
+    before = sorted(os.listdir(folder))
+    yield place
+    assert set(os.listdir(folder)) - set(before) <= {"state", "cache", "run"}
+    assert (folder / "there.npy").read_bytes() == b"mine"
+
+
+USAGE = [
+    (("--batch", "256x512"), "got 2 numbers"),
+    (("--batch", "0x512x512"), "at least 1"),
+    (("--batch", "-1x512x512"), "'-1' is not a number"),
+    (("--batch", "9" * 5000 + "x2x2"), "characters"),
+    ((), "batch"),
+    (("--batch", "4x16x16", "--dtype", "complex46"), "complex64"),
+    (("--batch", "4x16x16", "--direction", "foward"), "forward"),
+    (("--bach", "4x16x16"), "did you mean --batch?"),
+    (("--batch", "4x16x16", "surplus"), "surplus"),
+    (("--batch", "4x16x16", "--memory-limit", "much"), "--memory-limit"),
+    (("--batch", "4x16x16", "--priority", "99"), "--priority"),
+    (("--batch", "4x16x16", "--devices", "cqu"), "did you mean cpu"),
+    (("--batch", "4x16x16", "--seed", "-1"), "--seed"),
+    (("--input", "a.npy", "--input", "b.npy"), "two files"),
+    (("--input", "z=good.npy", "--batch", "4x16x16"), "z"),
+    (("--batch", "4x16x16", "--output", "z=y.npy"), "no output 'z'"),
+]
+FILES = [
+    (("--batch", "1000000000000x512x512"), "the largest load that fits is", 65),
+    (("--batch", "4x16x16", "--devices", "gpu0"), "gpu0 is not available", 69),
+    (("--input", "none.npy"), "no such file", 66),
+    (("--input", "dangling.npy"), "nowhere.npy", 66),
+    (("--input", "short.npy"), "truncated", 65),
+    (("--input", "long.npy"), "more than its header says", 65),
+    (("--input", "empty.npy"), "is empty", 65),
+    (("--input", "pickle.npy"), "a pickle", 65),
+    (("--input", "objects.npy"), "pickled", 65),
+    (("--input", "records.npy"), "records", 65),
+    (("--input", "text.npy"), "only numbers", 65),
+    (("--input", "flat.npy"), "three axes", 65),
+    (("--input", "lies.npy"), "its header says", 65),
+    (("--input", "negative.npy"), "negative", 65),
+    (("--input", "expression.npy"), "header", 65),
+    (("--input", "folder"), "a directory", 65),
+    (("--input", "fifo"), "a FIFO", 65),
+    (("--input", "/dev/null"), "a device", 65),
+    (("--input", "good.npy", "--batch", "5x16x16"), "4x16x16", 65),
+    (("--input", "good.npy", "--output", "there.npy"), "exists", 73),
+    (("--input", "good.npy", "--output", "good.npy", "--force"), "is also the input", 65),
+    (("--input", "good.npy", "--output", "folder"), "is a directory", 73),
+    (("--input", "good.npy", "--output", "none/y.npy"), "there is no folder", 73),
+    (("--input", "a\nerror: b\x1b[31m\u202e[/x].npy"), "", 66),
+]
+OTHERS: list[tuple[tuple[str, ...], str, int]] = [
+    (("run", "ftf", "--batch", "4x16x16"), "did you mean 'fft'?", 2),
+    (("run", "no.such:Thing"), "no.such", 2),
+    (("stauts",), "did you mean 'status'?", 2),
+    (("status", "--jsno"), "did you mean --json?", 2),
+    (("show", "9" * 23), "ID", 2),
+    (("wait", "1", "--timeout", "soon"), "--timeout", 2),
+    (("cancel",), "give the numbers of jobs, or --all", 2),
+    (("status", "-t", "ended"), "choose from: queued, held", 2),
+    (("status",), "no daemon", 69),
+    (("ping",), "no daemon", 69),
+    (("wait", "1"), "hetsched serve", 69),
+    (("cancel", "1"), "no daemon", 69),
+    (("submit", "fft", "--batch", "4x16x16"), "no daemon", 69),
+    (("submit", "fft", "--batch", "256x512"), "got 2 numbers", 2),
+    ((*FFT, "--config", "nope"), "cpu-only", 66),
+    ((*FFT, "--config", "none.toml"), "none.toml", 66),
+    ((*FFT, "--config", "gpu.toml"), "gpu", 69),
+    (("devices", "--config", "broken.toml"), "not valid TOML", 78),
+    (("devices", "--config", "value.toml"), "memory_limit", 78),
+    (("config", "check", "key.toml"), "device[0]", 78),
+    (("serve", "--config", "key.toml"), "colour", 78),
+    (("top",), "terminal", 2),
+]
+CASES = [
+    *((("run", "fft", *flags), words, 2) for flags, words in USAGE),
+    *((("run", "fft", *flags), words, code) for flags, words, code in FILES),
+    *OTHERS,
+]
+
+
+def complaint(place: Place, words: tuple[str, ...], text: str, code: int) -> str:
+    """What is wrong with the error, or ""."""
+    ended = place.call(*words, cwd=place.folder)
+    lines = ended.err.splitlines()
+    is_right = (ended.code, ended.out, len(lines)) == (code, "", 1) and text in ended.error
+    return "" if is_right and lines[0].isprintable() else f"{words}: {ended}"
+
+
+def test_every_mistake_has_its_code_and_one_line(place: Place) -> None:
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        found = list(pool.map(lambda case: complaint(place, *case), CASES))
+    assert [text for text in found if text] == []
+
+
+def test_a_full_disk_is_found_before_anything_is_computed(place: Place) -> None:
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    words = ("run", "fft", "--input", "good.npy", "--output", "y.npy")
+    ended = place.call(*words, cwd=place.folder, preexec_fn=small_files)
+    assert (ended.code, "no room" in ended.error) == (73, True)
+    assert not (place.folder / "y.npy").exists()
+
+
+def test_a_file_that_exists_is_replaced_only_with_force(place: Place, tmp_path: Path) -> None:
+    target = tmp_path / "y.npy"
+    words = ("run", "fft", "--input", "good.npy", "--output", str(target), "--force")
+    target.write_text("mine")
+    assert place.call(*words[:-1], cwd=place.folder).code == 73
+    assert target.read_text() == "mine"
+    assert place.call(*words, cwd=place.folder).code == 0
+    assert np.load(target).shape == (4, 16, 16)
+    assert os.listdir(tmp_path) == ["y.npy"]
+
+
+def test_a_plug_in_that_fails_has_exit_code_1(place: Place) -> None:
+    for fault, words in (("error", "no such instruction"), ("spoil", "verification")):
+        ended: Ended = place.call("run", "toys:Faulty", "--fault", fault, "--verify")
+        assert (ended.code, words in ended.error) == (1, True)
+
+
+def test_debug_adds_the_traceback(place: Place) -> None:
+    ended = place.call("run", "fft", "--input", "none.npy", "--debug", cwd=place.folder)
+    assert (ended.code, "Traceback" in ended.err) == (66, True)
+
+
+def test_a_broken_pipe_ends_quietly(place: Place) -> None:
+    with place.started("run", "--help") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(60) in (0, 141)
+        assert process.stderr is not None and "Traceback" not in process.stderr.read()
+
+
+def test_run_reports_as_json(place: Place) -> None:
+    report: Any = place.call(*FFT, "--json", "--verify").json
+    assert report["schema"] == "hetsched.job/1"
+    assert (report["state"], report["load"], report["verified"]) == ("done", 4, True)
+    assert report["max_error"] < 1e-4
+    assert sum(device["share"] for device in report["devices"]) == 4
