@@ -24,7 +24,6 @@ from hetsched.client.submission import JobSubmitter
 from hetsched.config import Config, load
 from hetsched.daemon.lifecycle import arena_limit
 from hetsched.device import DeviceInfo
-from hetsched.devices.cpu.topology import memory_nodes
 from hetsched.engine.engine import Engine
 from hetsched.errors import ErrorRecord, TryAgain, UsageError, from_record
 from hetsched.explain import Explanation
@@ -68,7 +67,7 @@ class Local(JobSubmitter):
             )
         chosen = config if isinstance(config, Config) else load(config)[0]
         self._loop = Loop(slow_level=logging.INFO)
-        self._arena = Arena(arena_limit(chosen.arena, machine_memory()), nodes=memory_nodes())
+        self._arena = Arena(arena_limit(chosen.arena, machine_memory()))
         self._segments = _LocalSegments(self._arena, self._call, self._loop)
         try:
             self._engine = Engine(

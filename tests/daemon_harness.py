@@ -45,8 +45,8 @@ from hetsched.job import (
 )
 from hetsched.store.journal.records import Record
 from hetsched.transport.arena import Arena
-from hetsched.transport.inspection.overview_records import DeviceActivity
 from hetsched.transport.loop import Loop
+from hetsched.transport.messages import DeviceActivity
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from hetsched.errors import ErrorRecord, HetschedError
 from hetsched.job import ArenaRef, Done, JobReport, JobSpec, JobState
 from hetsched.store.journal.job_numbers import JobNumbers
 from hetsched.transport import messages as say
-from hetsched.transport.peers import Peer
+from hetsched.transport.sockets import Peer
 
 MIB = 1 << 20
 OWNER = Peer(1000, 5)

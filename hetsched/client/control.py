@@ -30,8 +30,7 @@ from hetsched.device import DeviceInfo
 from hetsched.explain import Explanation
 from hetsched.job import Done, JobSpec, JobState
 from hetsched.transport.inspection.metric_records import Metric
-from hetsched.transport.inspection.overview_records import DaemonOverview
-from hetsched.transport.messages import DeviceList, Pong, Submit
+from hetsched.transport.messages import DaemonOverview, DeviceList, Pong, Submit
 
 Self = TypeVar("Self", bound="Control")
 

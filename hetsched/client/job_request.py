@@ -23,7 +23,7 @@ from hetsched.job import ArenaOut, ArenaRef, Done, FileOut, FileRef, InputRef, J
 from hetsched.paths import real_path
 from hetsched.sparse.rows import is_sparse, sparse_arrays
 from hetsched.transport.arena import Segment
-from hetsched.transport.array_views import locate_in_segment
+from hetsched.transport.arrays import locate_in_segment
 from hetsched.units import NUMBER_LIMIT, quoted
 
 ONLY = ""

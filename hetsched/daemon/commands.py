@@ -12,8 +12,7 @@ from hetsched.errors import HetschedError
 from hetsched.job import Done, Failed, JobSpec
 from hetsched.store.journal.records import JobChanged, NumbersReserved, Record
 from hetsched.transport.inspection.metric_records import Metric
-from hetsched.transport.inspection.overview_records import DaemonOverview
-from hetsched.transport.messages import History, QueueChange, Reply, SessionAnswer
+from hetsched.transport.messages import DaemonOverview, History, QueueChange, Reply, SessionAnswer
 
 
 class SendReply(msgspec.Struct, frozen=True):

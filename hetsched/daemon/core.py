@@ -55,7 +55,7 @@ from hetsched.transport.messages import (
     Request,
     SessionRequest,
 )
-from hetsched.transport.peers import Peer
+from hetsched.transport.sockets import Peer
 from hetsched.units import NUMBER_LIMIT
 
 

@@ -19,9 +19,8 @@ from hetsched.daemon.router import Router
 from hetsched.device import DeviceInfo
 from hetsched.transport.arena import Arena
 from hetsched.transport.inspection.metric_records import Metric, counter
-from hetsched.transport.inspection.overview_records import DeviceActivity
 from hetsched.transport.loop import Loop
-from hetsched.transport.messages import Answer, MetricList, Overviewed, Reply
+from hetsched.transport.messages import Answer, DeviceActivity, MetricList, Overviewed, Reply
 
 
 class InspectedEngine(Protocol):

@@ -24,7 +24,7 @@ from hetsched.errors import InputMissing
 from hetsched.job import Done, Failed, JobSpec
 from hetsched.store.journal.job_numbers import JobNumbers
 from hetsched.transport.messages import SegmentFd, Submit
-from hetsched.transport.peers import Peer
+from hetsched.transport.sockets import Peer
 
 
 class Ledger:

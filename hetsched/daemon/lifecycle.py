@@ -27,7 +27,6 @@ from hetsched.daemon.service.stored_segments import StoredSegments
 from hetsched.daemon.service.systemd import ServiceManager
 from hetsched.daemon.service.watchdog import Watchdog
 from hetsched.daemon.stopping import ExitGuard, StopLadder
-from hetsched.devices.cpu.topology import memory_nodes
 from hetsched.engine.engine import CLOSE_SECONDS, Engine
 from hetsched.errors import ConfigError, HetschedError
 from hetsched.store.journal.job_numbers import JobNumbers
@@ -142,7 +141,7 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         loop = Loop()
         stack.callback(loop.close)
         first_id = time.time_ns() >> 1  # unlike those of earlier daemons
-        arena = Arena(total, first_id, memory_nodes())
+        arena = Arena(total, first_id)
         stack.callback(arena.close)
         journal = _open_journal(config, loop)
         contents = journal.load()

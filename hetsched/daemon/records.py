@@ -10,7 +10,7 @@ from hetsched.job import ArenaOut, ArenaRef, Done, Failed, JobSpec, JobState, en
 from hetsched.job_segments import arena_refs, is_durable
 from hetsched.store.arrays.publication import PreparedOutput
 from hetsched.transport.messages import Answer, Reply, State
-from hetsched.transport.peers import NOBODY, Peer
+from hetsched.transport.sockets import NOBODY, Peer
 
 
 @dataclass(frozen=True)

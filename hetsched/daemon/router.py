@@ -27,8 +27,7 @@ from hetsched.transport.inspection.metric_records import Metric, counter, gauge
 from hetsched.transport.large_messages import MAX_INLINE
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import MAX_FRAME, Refused, Reply, State
-from hetsched.transport.peers import NOBODY, Peer, address_peer
-from hetsched.transport.sockets import remove_socket
+from hetsched.transport.sockets import NOBODY, Peer, address_peer, remove_socket
 
 log = logging.getLogger(__name__)
 

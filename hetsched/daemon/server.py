@@ -45,10 +45,10 @@ from hetsched.explain.thinning import thinned
 from hetsched.store.journal.records import JournalContents
 from hetsched.transport.arena import Arena
 from hetsched.transport.codec import Decoder, encode
-from hetsched.transport.inspection.overview_records import DeviceActivity
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import (
     Answer,
+    DeviceActivity,
     DeviceList,
     Discarded,
     Drop,
@@ -58,8 +58,7 @@ from hetsched.transport.messages import (
     Reply,
     SessionRequest,
 )
-from hetsched.transport.peers import Peer, socket_peer
-from hetsched.transport.sockets import close_all, receive_message, send_message
+from hetsched.transport.sockets import Peer, close_all, receive_message, send_message, socket_peer
 
 log = logging.getLogger(__name__)
 

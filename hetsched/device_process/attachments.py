@@ -13,9 +13,9 @@ from hetsched.devices.base import HostArray
 from hetsched.devices.file_array import FileArray
 from hetsched.devices.host_arrays import ArenaArray, SharedResident
 from hetsched.errors import InternalError
-from hetsched.transport.array_views import stored_values
+from hetsched.transport.arrays import stored_values
 from hetsched.transport.device_messages import Attach, StoredArray
-from hetsched.transport.segment_mapping import map_unpopulated
+from hetsched.transport.pages import map_unpopulated
 from hetsched.workload import ArraySpec
 
 HostArrays = tuple[dict[str, HostArray], dict[str, HostArray]]

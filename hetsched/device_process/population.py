@@ -13,7 +13,7 @@ import mmap
 import threading
 from collections.abc import Iterable, Iterator
 
-from hetsched.transport.segment_mapping import BLOCK_BYTES, populate
+from hetsched.transport.pages import BLOCK_BYTES, populate
 
 
 class SegmentPopulation:

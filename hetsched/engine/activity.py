@@ -8,7 +8,7 @@ from hetsched.device import ChunkTimes
 from hetsched.engine.explanations import JobSnapshot
 from hetsched.explain.iterations.records import IterationHistory
 from hetsched.planner.records import Assignment
-from hetsched.transport.inspection.overview_records import DeviceActivity
+from hetsched.transport.messages import DeviceActivity
 
 RECENT_CHUNKS = 16
 """Chunks from which speeds are taken. Arbitrary."""

@@ -45,8 +45,8 @@ from hetsched.queue_options import check_queue_options
 from hetsched.store.models.model_store import ModelStore
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import Event
-from hetsched.transport.inspection.overview_records import DeviceActivity
 from hetsched.transport.loop import Loop, Timer
+from hetsched.transport.messages import DeviceActivity
 from hetsched.units import parse_size
 
 log = logging.getLogger(__name__)

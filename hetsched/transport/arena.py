@@ -15,15 +15,14 @@ import fcntl
 import mmap
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from hetsched.errors import DataError, InternalError, TryAgain
-from hetsched.transport.array_views import array_view
-from hetsched.transport.pages.interleaving import Interleaving
-from hetsched.transport.segment_mapping import SIZE_SEALS, map_segment
+from hetsched.transport.arrays import array_view
+from hetsched.transport.pages import SIZE_SEALS, map_segment
 from hetsched.units import format_bytes
 
 SIZE_GRANULARITY = 64 << 10
@@ -134,13 +133,10 @@ class Arena:
     first_id : int
         Of the segments; another one for each daemon, so that a client can't mistake a segment for
         that of an earlier daemon.
-    nodes : sequence of int
-        NUMA nodes that have memory: segments are interleaved over them.
     """
 
-    def __init__(self, limit: int, first_id: int = 1, nodes: Sequence[int] = ()) -> None:
+    def __init__(self, limit: int, first_id: int = 1) -> None:
         self.limit = limit
-        self.interleaving = Interleaving(nodes)
         self.max_segments: Callable[[], int] = lambda: sys.maxsize
         """Returns how many segments there may be at present: each takes a descriptor."""
         self.mapped_again = 0
@@ -316,7 +312,6 @@ class Arena:
         except OSError as error:
             os.close(fd)
             raise TryAgain(f"{format_bytes(size)} of shared memory: {error.strerror}") from None
-        self.interleaving.apply(fd, size)
         return self._new_segment(fd, size)
 
     def _new_segment(self, fd: int, size: int, segment_id: int | None = None) -> Segment:

@@ -1,7 +1,8 @@
 """SOCK_SEQPACKET sockets that pass file descriptors with messages, and the daemon's lock file.
 
 A seqpacket socket preserves message boundaries, reports the end of file and passes descriptors
-(SCM_RIGHTS); ZeroMQ does only the first.
+(SCM_RIGHTS); ZeroMQ does only the first. Who is at the other end is the kernel's word, never the
+peer's own.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 import array
 import contextlib
 import fcntl
+import functools
 import os
 import socket
+import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from hetsched.errors import ConfigError, ProtocolError
@@ -26,6 +30,8 @@ NOW = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 """Flags of sending and receiving: without waiting, and without SIGPIPE."""
 _CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
 _TRUNCATED = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
+_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
+_PREFIX = "localhost:"
 
 
 def send_message(
@@ -192,3 +198,36 @@ def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
     return list(fds)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """The process that connected, as the kernel recorded it then (SO_PEERCRED)."""
+
+    uid: int
+    pid: int
+
+
+NOBODY = Peer(-1, -1)
+"""A peer without credentials: it has no role anywhere."""
+
+
+def socket_peer(sock: socket.socket) -> Peer:
+    """Return the process at the other end of a connected unix socket. Raises OSError."""
+    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(data)
+    return Peer(uid, pid)
+
+
+@functools.lru_cache(maxsize=256)
+def address_peer(address: str) -> Peer:
+    """Parse ZeroMQ's Peer-Address of an ipc connection, "localhost:UID:GID:PID".
+
+    NOBODY if it has another form, as that of a TCP connection. Cached: each message has one.
+    """
+    fields = address.removeprefix(_PREFIX).split(":")
+    if len(fields) != 3 or not address.startswith(_PREFIX):
+        return NOBODY
+    if not all(field.isascii() and field.isdigit() for field in fields):
+        return NOBODY
+    return Peer(int(fields[0]), int(fields[2]))

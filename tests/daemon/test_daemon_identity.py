@@ -20,8 +20,14 @@ from hetsched.daemon.router import Router
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import Envelope, Hello, Ping, Pong, Refused, Reply, Welcome
-from hetsched.transport.peers import NOBODY, Peer, address_peer, socket_peer
-from hetsched.transport.sockets import connect, receive_message
+from hetsched.transport.sockets import (
+    NOBODY,
+    Peer,
+    address_peer,
+    connect,
+    receive_message,
+    socket_peer,
+)
 
 OTHER_UID = 65533
 

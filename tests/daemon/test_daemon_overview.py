@@ -13,8 +13,7 @@ from hetsched.daemon.records import DaemonInfo, Limits, Requester
 from hetsched.daemon.requests.inspection import overview
 from hetsched.job import JobSpec, JobState, Queued, Running
 from hetsched.transport.codec import encode
-from hetsched.transport.inspection.overview_records import DaemonOverview, DeviceActivity
-from hetsched.transport.messages import MAX_FRAME, Overview
+from hetsched.transport.messages import MAX_FRAME, DaemonOverview, DeviceActivity, Overview
 
 ME = Requester(b"c", 1, 1)
 

@@ -22,8 +22,7 @@ from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.large_messages import MAX_INLINE
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import PROTOCOL, Envelope, Hello, Ping, Pong, Reply, Welcome
-from hetsched.transport.peers import Peer
-from hetsched.transport.sockets import close_all, connect, receive_message
+from hetsched.transport.sockets import Peer, close_all, connect, receive_message
 
 decode_reply: Decoder[Reply] = Decoder(Reply)
 

@@ -17,7 +17,7 @@ from hetsched.transport.codec import Decoder
 from hetsched.transport.large_messages import MARKER
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import Pong, Refused, Reply
-from hetsched.transport.peers import Peer
+from hetsched.transport.sockets import Peer
 
 decode_reply: Decoder[Reply] = Decoder(Reply)
 

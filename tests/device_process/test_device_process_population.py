@@ -11,16 +11,16 @@ import pytest
 
 from hetsched.device_process import population
 from hetsched.device_process.population import SegmentPopulation
-from hetsched.transport import segment_mapping
+from hetsched.transport import pages
 from hetsched.transport.arena import Arena
-from hetsched.transport.segment_mapping import map_segment, map_unpopulated, populate
+from hetsched.transport.pages import map_segment, map_unpopulated, populate
 
 BLOCK = 1 << 20
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_mapping, "BLOCK_BYTES", BLOCK)
+    monkeypatch.setattr(pages, "BLOCK_BYTES", BLOCK)
     monkeypatch.setattr(population, "BLOCK_BYTES", BLOCK)
 
 
@@ -51,7 +51,7 @@ def test_a_mapped_segment_has_all_its_pages(arena: Arena) -> None:
 def test_it_gets_them_on_kernels_that_can_only_be_touched(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segment_mapping, "MADV_POPULATE_READ", 12345)
+    monkeypatch.setattr(pages, "MADV_POPULATE_READ", 12345)
     fd, mapping = segment(arena, 2)
 
     assert list(populate(mapping)) == [BLOCK, 2 * BLOCK]

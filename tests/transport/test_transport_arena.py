@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from hetsched.errors import DataError, InternalError, ProtocolError, TryAgain
 from hetsched.transport.arena import LARGE_BYTES, Arena, Segment
 from hetsched.transport.arena import SIZE_GRANULARITY as GRAIN
-from hetsched.transport.segment_mapping import map_segment
+from hetsched.transport.pages import map_segment
 
 MIB = 1 << 20
 

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 from descriptors import open_descriptors
 
-from hetsched.transport import segment_mapping
+from hetsched.transport import pages
 from hetsched.transport.arena import Arena
-from hetsched.transport.pages import huge_pages
-from hetsched.transport.pages.huge_pages import (
+from hetsched.transport.pages import (
     HUGE_BYTES,
     HugePages,
+    map_segment,
+    map_unpopulated,
     seconds_of_one_page,
     touched_byte,
 )
-from hetsched.transport.segment_mapping import map_segment, map_unpopulated
 
 SIZE = 4 * HUGE_BYTES + (64 << 10)
 """Bytes of four huge pages and a rest."""
@@ -33,7 +33,7 @@ SETTING = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 @pytest.fixture(autouse=True)
 def fresh_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that has made none."""
-    monkeypatch.setattr(segment_mapping, "_HUGE_PAGES", HugePages())
+    monkeypatch.setattr(pages, "_huge_pages", HugePages())
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_contents_survive_the_change_of_pages(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(segment_mapping._HUGE_PAGES, "collapse", lambda mapping, start, end: None)
+        patch.setattr(pages._huge_pages, "collapse", lambda mapping, start, end: None)
         fresh = arena.allocate(SIZE)
         values = fresh.array((SIZE,), "uint8")
         values[:] = np.random.default_rng(1).integers(0, 256, SIZE, np.uint8)
@@ -137,7 +137,7 @@ def test_contents_survive_the_change_of_pages(
 def test_a_kernel_that_cannot_leaves_small_pages(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(huge_pages, "MADV_COLLAPSE", 12345)
+    monkeypatch.setattr(pages, "MADV_COLLAPSE", 12345)
     fresh = arena.allocate(SIZE)
 
     with map_segment(fresh.fd, fresh.nbytes) as mapping:
@@ -148,7 +148,7 @@ def test_a_mapping_that_cannot_be_aligned_has_small_pages(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fresh = arena.allocate(SIZE)
-    monkeypatch.setattr(huge_pages, "HUGE_BYTES", 1 << 50)  # larger than the segment
+    monkeypatch.setattr(pages, "HUGE_BYTES", 1 << 50)  # larger than the segment
     with map_segment(fresh.fd, fresh.nbytes) as mapping:
         assert len(mapping) == fresh.nbytes
 
@@ -157,8 +157,8 @@ def test_a_mapping_that_cannot_be_aligned_has_small_pages(
 def test_after_a_slow_attempt_there_is_none_for_some_time(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(huge_pages, "SLOW_SECONDS", -1.0)
-    monkeypatch.setattr(huge_pages, "PIECE_BYTES", HUGE_BYTES)
+    monkeypatch.setattr(pages, "SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(pages, "PIECE_BYTES", HUGE_BYTES)
     first, second = arena.allocate(SIZE), arena.allocate(SIZE)
 
     with map_segment(first.fd, first.nbytes) as mapping:
@@ -181,12 +181,12 @@ def test_a_slow_attempt_is_one_of_much_processor_time(
         made.append(start)
         return True
 
-    monkeypatch.setattr(huge_pages, "PIECE_BYTES", HUGE_BYTES)
-    monkeypatch.setattr(huge_pages, "_collapse_piece", collapse)
+    monkeypatch.setattr(pages, "PIECE_BYTES", HUGE_BYTES)
+    monkeypatch.setattr(pages, "_collapse_piece", collapse)
     clocks = SimpleNamespace(
         monotonic=lambda: 100.0 + wall * len(made), thread_time=lambda: processor * len(made)
     )
-    monkeypatch.setattr(huge_pages, "time", clocks)
+    monkeypatch.setattr(pages, "time", clocks)
     fresh = arena.allocate(SIZE)
 
     with map_unpopulated(fresh.fd, fresh.nbytes) as mapping:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import zmq
 
 from hetsched.transport.loop import Loop
-from hetsched.transport.peers import Peer, address_peer
+from hetsched.transport.sockets import Peer, address_peer
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from hetsched.daemon.limits.flood_detector import FloodDetector
 from hetsched.transport.loop import Loop
-from hetsched.transport.peers import Peer, socket_peer
+from hetsched.transport.sockets import Peer, socket_peer
 
 log = logging.getLogger(__name__)
 

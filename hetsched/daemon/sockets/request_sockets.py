@@ -19,8 +19,7 @@ from hetsched.daemon.records import ClientSession
 from hetsched.errors import ProtocolError
 from hetsched.transport.large_messages import MARKER, MAX_INLINE, in_memfd
 from hetsched.transport.loop import Loop
-from hetsched.transport.peers import Peer
-from hetsched.transport.sockets import NOW, close_all, receive_message, send_message
+from hetsched.transport.sockets import NOW, Peer, close_all, receive_message, send_message
 
 MAX_FRAMES_PER_TURN = 64
 """Requests of one client received before other handlers on the loop run. Arbitrary."""

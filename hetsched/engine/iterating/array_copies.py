@@ -17,9 +17,9 @@ import numpy as np
 from hetsched.devices.file_array import FileArray
 from hetsched.engine.threads.step import Step
 from hetsched.errors import Cancelled
-from hetsched.transport.array_views import stored_values
+from hetsched.transport.arrays import stored_values
 from hetsched.transport.device_messages import StoredArray
-from hetsched.transport.segment_mapping import map_unpopulated
+from hetsched.transport.pages import map_unpopulated
 from hetsched.workload import ArraySpec
 
 BLOCK_BYTES = 16 << 20

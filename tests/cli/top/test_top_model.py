@@ -16,7 +16,7 @@ from hetsched.cli.output.top.layout import HELP, KEYS, as_text, screen
 from hetsched.cli.output.top.model import JobAction, Quit, TopMode, TopState, on_key, on_overview
 from hetsched.device import DeviceInfo
 from hetsched.job import DeviceProgress, JobState, Queued, Running
-from hetsched.transport.inspection.overview_records import (
+from hetsched.transport.messages import (
     DaemonOverview,
     DeviceActivity,
     JobBrief,

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from hetsched.cli.commands.doctor.check_result import CheckResult
-from hetsched.transport.pages.huge_pages import HUGE_BYTES, seconds_of_one_page
+from hetsched.transport.pages import HUGE_BYTES, seconds_of_one_page
 from hetsched.units import format_bytes, format_seconds
 
 MIN_DESCRIPTORS = 4096

@@ -38,7 +38,7 @@ def _topology() -> list[CheckResult]:
     parts += [f"{count} {core_type}" for core_type, count in types.items()]
     nodes = memory_nodes()
     if len(nodes) > 1:
-        parts.append(f"{len(nodes)} NUMA nodes, shared memory is interleaved over them")
+        parts.append(f"{len(nodes)} NUMA nodes (numactl --interleave=all hetsched serve)")
     return [CheckResult("topology", "; ".join(parts))]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hetsched.text import MAX_GROUP_ROWS, clean, grouped_rows, number
-from hetsched.transport.inspection.overview_records import DaemonOverview, DeviceActivity
+from hetsched.transport.messages import DaemonOverview, DeviceActivity
 from hetsched.units import counted, format_bytes
 
 BAR = 10

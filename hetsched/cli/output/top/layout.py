@@ -12,7 +12,7 @@ from hetsched.cli.output.top.device_rows import HEADER, LEFT_COLUMNS, device_row
 from hetsched.cli.output.top.model import TopMode, TopState
 from hetsched.job import Queued, Running
 from hetsched.text import clean, columns
-from hetsched.transport.inspection.overview_records import DaemonOverview, JobBrief
+from hetsched.transport.messages import DaemonOverview, JobBrief
 from hetsched.units import counted, format_bytes, format_seconds
 
 KEYS = "h hold  r release  c cancel  e explain  ? help  q quit"

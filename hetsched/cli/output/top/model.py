@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
-from hetsched.transport.inspection.overview_records import DaemonOverview, JobBrief
+from hetsched.transport.messages import DaemonOverview, JobBrief
 
 PAGE = 10
 """Lines by which Page Up and Page Down move. Arbitrary."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hetsched.client.connection import Connection
 from hetsched.client.handlers import expect
-from hetsched.transport.inspection.overview_records import DaemonOverview
-from hetsched.transport.messages import Overview, Overviewed
+from hetsched.transport.messages import DaemonOverview, Overview, Overviewed
 
 
 def overview(connection: Connection, waiting: int) -> DaemonOverview:

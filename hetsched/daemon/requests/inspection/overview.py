@@ -12,8 +12,7 @@ from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import JobEntry, Requester
 from hetsched.job import Queued, Running
 from hetsched.transport.codec import encode
-from hetsched.transport.inspection.overview_records import DaemonOverview, JobBrief
-from hetsched.transport.messages import MAX_FRAME, Overview
+from hetsched.transport.messages import MAX_FRAME, DaemonOverview, JobBrief, Overview
 
 MAX_JOBS = 200
 """Jobs in one answer: more than any screen shows."""
