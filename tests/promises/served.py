@@ -23,6 +23,8 @@ import pytest
 import hetsched
 
 HETSCHED = str(Path(sys.executable).parent / "hetsched")
+BYTECODE = Path(__file__).parents[2] / ".pytest_cache" / "bytecode"
+"""Kept between runs: otherwise every command would compile what it imports, as `make` asks."""
 PATIENCE = 60.0
 """Seconds for anything that happens soon: a machine under load is slow."""
 
@@ -68,7 +70,8 @@ class Place:
             "HETSCHED_CONFIG": str(self.config),
             "XDG_CACHE_HOME": str(folder / "cache"),
             "PYTHONPATH": str(Path(__file__).parent),
-            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPYCACHEPREFIX": str(BYTECODE),
+            "PYTHONDONTWRITEBYTECODE": "",
             "COLUMNS": "200",
         }
 

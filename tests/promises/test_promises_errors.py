@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import Ended, Place
+from served import Ended, Place, refused
 
 FFT = ("run", "fft", "--batch", "4x16x16")
 
@@ -76,32 +76,37 @@ USAGE = [
     (("--input", "z=good.npy", "--batch", "4x16x16"), "z"),
     (("--batch", "4x16x16", "--output", "z=y.npy"), "no output 'z'"),
 ]
-FILES = [
+MACHINE = [
     (("--batch", "1000000000000x512x512"), "the largest load that fits is", 65),
     (("--batch", "4x16x16", "--devices", "gpu0"), "gpu0 is not available", 69),
-    (("--input", "none.npy"), "no such file", 66),
-    (("--input", "dangling.npy"), "nowhere.npy", 66),
     (("--input", "short.npy"), "truncated", 65),
-    (("--input", "long.npy"), "more than its header says", 65),
-    (("--input", "empty.npy"), "is empty", 65),
-    (("--input", "pickle.npy"), "a pickle", 65),
-    (("--input", "objects.npy"), "pickled", 65),
-    (("--input", "records.npy"), "records", 65),
-    (("--input", "text.npy"), "only numbers", 65),
-    (("--input", "flat.npy"), "three axes", 65),
-    (("--input", "lies.npy"), "its header says", 65),
-    (("--input", "negative.npy"), "negative", 65),
-    (("--input", "expression.npy"), "header", 65),
-    (("--input", "folder"), "a directory", 65),
-    (("--input", "fifo"), "a FIFO", 65),
-    (("--input", "/dev/null"), "a device", 65),
-    (("--input", "good.npy", "--batch", "5x16x16"), "4x16x16", 65),
-    (("--input", "good.npy", "--output", "there.npy"), "exists", 73),
-    (("--input", "good.npy", "--output", "good.npy", "--force"), "is also the input", 65),
-    (("--input", "good.npy", "--output", "folder"), "is a directory", 73),
-    (("--input", "good.npy", "--output", "none/y.npy"), "there is no folder", 73),
     (("--input", "a\nerror: b\x1b[31m\u202e[/x].npy"), "", 66),
+    (("--input", "good.npy", "--output", "there.npy"), "exists", 73),
 ]
+FILES: list[tuple[str, str | None, bool, str, int]] = [
+    ("none.npy", None, False, "no such file", 66),
+    ("dangling.npy", None, False, "nowhere.npy", 66),
+    ("short.npy", None, False, "truncated", 65),
+    ("long.npy", None, False, "more than its header says", 65),
+    ("empty.npy", None, False, "is empty", 65),
+    ("pickle.npy", None, False, "a pickle", 65),
+    ("objects.npy", None, False, "pickled", 65),
+    ("records.npy", None, False, "records", 65),
+    ("text.npy", None, False, "only numbers", 65),
+    ("flat.npy", None, False, "three axes", 65),
+    ("lies.npy", None, False, "its header says", 65),
+    ("negative.npy", None, False, "negative", 65),
+    ("expression.npy", None, False, "header", 65),
+    ("folder", None, False, "a directory", 65),
+    ("fifo", None, False, "a FIFO", 65),
+    ("/dev/null", None, False, "a device", 65),
+    ("good.npy", "there.npy", False, "exists", 73),
+    ("good.npy", "good.npy", True, "is also the input", 65),
+    ("good.npy", "folder", False, "is a directory", 73),
+    ("good.npy", "none/y.npy", False, "there is no folder", 73),
+    ("good.npy", "there.npy/y.npy", False, "there is no folder", 73),
+]
+"""Input, output, whether by force, words, exit code."""
 OTHERS: list[tuple[tuple[str, ...], str, int]] = [
     (("run", "ftf", "--batch", "4x16x16"), "did you mean 'fft'?", 2),
     (("run", "no.such:Thing"), "no.such", 2),
@@ -128,7 +133,7 @@ OTHERS: list[tuple[tuple[str, ...], str, int]] = [
 ]
 CASES = [
     *((("run", "fft", *flags), words, 2) for flags, words in USAGE),
-    *((("run", "fft", *flags), words, code) for flags, words, code in FILES),
+    *((("run", "fft", *flags), words, code) for flags, words, code in MACHINE),
     *OTHERS,
 ]
 
@@ -145,6 +150,15 @@ def test_every_mistake_has_its_code_and_one_line(place: Place) -> None:
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         found = list(pool.map(lambda case: complaint(place, *case), CASES))
     assert [text for text in found if text] == []
+
+
+@pytest.mark.parametrize(("x", "y", "force", "words", "code"), FILES)
+def test_a_file_that_will_not_do_is_refused(
+    engine: Any, place: Place, x: str, y: str | None, force: bool, words: str, code: int
+) -> None:
+    out = None if y is None else place.folder / y
+    with refused(code, words):
+        engine.submit("fft", place.folder / x, out=out, force=force).result(60)
 
 
 def test_a_full_disk_is_found_before_anything_is_computed(place: Place) -> None:

@@ -185,7 +185,8 @@ FAULTS: dict[str, Callable[[Arrays], None]] = {
 
 
 class DiffusionParams(msgspec.Struct, frozen=True):
-    """`slow_until`: a file; until it exists, iterations take 20 ms longer; or "".
+    """`slow_until`: a file; until it exists, iterations make `slow_until`.begun and take 20 ms
+    longer; or "".
 
     `die_at`: an iteration at which the process of the first rows kills itself, if it is the one
     that makes the file `marker`; 0: none.
@@ -271,6 +272,7 @@ def make_diffusion(p: Any, load: int, context: KernelContext) -> Mapping[str, St
         if step == p.die_at and rows.is_first and is_first(p.marker):
             os.kill(os.getpid(), 9)
         if p.slow_until and not Path(p.slow_until).exists():
+            Path(f"{p.slow_until}.begun").touch()
             time.sleep(0.02)
         outputs["u"][...] = (u[:-2] + 2 * u[1:-1] + u[2:]) / 4
         partials["change"][...] = np.abs(outputs["u"] - u[1:-1]).max()

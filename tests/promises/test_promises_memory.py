@@ -1,0 +1,88 @@
+"""Jobs keep within the memory of their devices, and small ones run beside a large one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from served import Daemon, computes, refused, serving, word
+
+import hetsched
+
+GPU = """
+[[device]]
+kind = "emulated"
+name = "emu0"
+memory = "64KiB"
+compute = { gap = "20us", unit = "100us" }
+h2d = { gap = "10us", rate = "1GB/s" }
+d2h = { gap = "10us", rate = "1GB/s" }
+"""
+SIDE = """
+[[device]]
+kind = "cpu"
+count = 1
+team = false
+"""
+PLANE = 16 * 16 * 8
+"""Bytes of a complex64 plane."""
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[Daemon]:
+    with serving(GPU) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def client(gpu: Daemon) -> Iterator[hetsched.Client]:
+    with gpu.client() as client:
+        yield client
+
+
+def largest_chunk(job: Any) -> int:
+    return max(max(device.chunks) for device in job.report.devices)
+
+
+@pytest.mark.parametrize("limit", [None, "32KiB", 4 * PLANE])
+def test_a_load_larger_than_the_device_is_streamed_through_it(
+    client: hetsched.Client, limit: Any
+) -> None:
+    x = np.random.default_rng(1).standard_normal((200, 16, 16)).astype("complex64")
+    job = client.submit("fft", x, memory_limit=limit, verify=True)
+    np.testing.assert_allclose(job.result(60), np.fft.fft2(x), atol=1e-3)
+    nbytes = {None: 64 << 10, "32KiB": 32 << 10}.get(limit, limit)
+    assert largest_chunk(job) * PLANE * 2 <= nbytes
+
+
+def test_a_unit_larger_than_the_memory_is_refused(client: hetsched.Client) -> None:
+    with refused(65):
+        client.submit("fft", batch="1x64x64", memory_limit=1000).result(60)
+    with refused(65):
+        client.submit("fft", batch="1x512x512").result(60)
+
+
+def test_copies_are_measured_and_explained(client: hetsched.Client) -> None:
+    job = client.submit("fft", batch="100x16x16")
+    job.result(60)
+    (device,) = job.report.devices
+    assert device.copy_in_seconds > 0 and device.copy_out_seconds > 0
+    text = str(job.explain())
+    assert "emu0" in text
+
+
+def test_small_jobs_run_beside_a_large_one_and_all_are_right() -> None:
+    with serving(SIDE) as daemon, daemon.client() as client:
+        x = np.random.default_rng(1).standard_normal((1, 32, 32)).astype("complex64")
+        for _ in range(3):
+            client.submit("fft", x).result(60)
+            client.submit("toys:Slow", units=20, milliseconds=20).result(60)
+        large = client.submit("toys:Slow", np.ones((200, 4)), units=200, milliseconds=20)
+        computes(large)
+        for _ in range(20):
+            y = client.submit("fft", x).result(60)
+            np.testing.assert_allclose(y, np.fft.fft2(x), atol=1e-3)
+        assert word(large) == "running"
+        large.cancel()
