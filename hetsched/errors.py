@@ -32,9 +32,13 @@ MAX_MESSAGE = 10_000
 
 
 class HetschedError(Exception):
-    """Base of all errors that hetsched raises deliberately."""
+    """Base of all errors that hetsched raises deliberately.
+
+    `frames`: where in its own code a plug-in raised it, as a traceback's lines; "": not there.
+    """
 
     code = 70
+    frames: str = ""
 
 
 class JobFailed(HetschedError):
@@ -101,6 +105,7 @@ class ErrorRecord(msgspec.Struct, frozen=True):
 
     code: int
     message: str
+    frames: str = ""
 
 
 _BY_CODE: dict[int, type[HetschedError]] = {
@@ -111,8 +116,22 @@ _BY_CODE: dict[int, type[HetschedError]] = {
 def to_record(error: BaseException) -> ErrorRecord:
     """Return the record to send for `error`; an exception not of this tree is a bug (70)."""
     if isinstance(error, HetschedError):
-        return ErrorRecord(error.code, _bounded(str(error)))
-    return ErrorRecord(InternalError.code, _bounded(f"{type(error).__name__}: {error}"))
+        return ErrorRecord(error.code, _bounded(text_of(error)), error.frames)
+    text = f"{type(error).__name__}: {text_of(error)}"
+    return ErrorRecord(InternalError.code, _bounded(text))
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an error of any class: that of a plug-in may fail to print itself."""
+    try:
+        return encodable(str(error))
+    except Exception as failure:
+        return f"(its text can't be read: {type(failure).__name__})"
+
+
+def encodable(text: str) -> str:
+    """Return `text` with what UTF-8 can't encode as escapes, such as lone surrogates."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _bounded(message: str) -> str:
@@ -125,4 +144,8 @@ def _bounded(message: str) -> str:
 
 def from_record(record: ErrorRecord) -> HetschedError:
     """Return the error that `record` describes, to be raised here."""
-    return _BY_CODE.get(record.code, InternalError)(record.message)
+    error = _BY_CODE.get(record.code, InternalError)(record.message)
+    if record.frames:
+        error.frames = record.frames
+        error.add_note(f"in the code of the workload:\n{record.frames}")
+    return error

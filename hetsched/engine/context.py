@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 
-from hetsched.engine.admission.admission import Admission
+from hetsched.engine.admission.check import Admission
 from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.failures import Failures
 from hetsched.engine.planning.planner_thread import PlannerThread

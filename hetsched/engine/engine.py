@@ -16,11 +16,15 @@ from hetsched.config import Config
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import probe
 from hetsched.engine.activity import job_activity
-from hetsched.engine.admission.admission import Admission
-from hetsched.engine.admission.checked_job import CheckedJob
-from hetsched.engine.admission.last_checks import refusal
-from hetsched.engine.admission.resolve import MachineLimits
-from hetsched.engine.admission.segment_holds import hold_attached, hold_segments, release_segments
+from hetsched.engine.admission.bind import MachineLimits
+from hetsched.engine.admission.check import (
+    Admission,
+    CheckedJob,
+    hold_attached,
+    hold_segments,
+    refusal,
+    release_segments,
+)
 from hetsched.engine.context import EngineContext
 from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.device_switches import disabled_devices, switch_devices

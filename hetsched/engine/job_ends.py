@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from hetsched.engine.admission.segment_holds import release_segments
+from hetsched.engine.admission.check import release_segments
 from hetsched.engine.concurrency.side_jobs import SideJobs
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import ExplanationArchive, JobSnapshot

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hetsched.engine.admission.checked_job import CheckedJob
+from hetsched.engine.admission.check import CheckedJob
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.threads.publication import OnPrepared
 from hetsched.job import JobSpec, JobState

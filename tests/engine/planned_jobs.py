@@ -46,6 +46,7 @@ class Jobs:
             params={},
             reference="m:toy",
             speed_key="",
+            encoded_params=b"{}",
             storage="memory",
             load=100,
             measure=None,

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from planned_jobs import INFO, Jobs, familiar_jobs
 
-from hetsched.engine.admission.resolve import MachineLimits, resolve
+from hetsched.engine.admission.bind import MachineLimits
+from hetsched.engine.admission.check import resolve
 from hetsched.engine.planning.plans import LEARNT_ONE_BY_ONE, SAMPLED, job_kind
 from hetsched.job import FileRef, JobSpec
 
@@ -65,7 +66,7 @@ def test_a_trial_is_learnt_from_and_not_repeated() -> None:
 def test_another_kind_of_job_has_a_separate_plan() -> None:
     jobs = Jobs()
     jobs.run()
-    jobs.job.params = {"other": 1}
+    jobs.job.encoded_params = b'{"other": 1}'
 
     jobs.run()
 

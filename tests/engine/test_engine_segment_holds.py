@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hetsched.engine.admission.segment_holds import hold_attached
+from hetsched.engine.admission.check import hold_attached
 from hetsched.transport.arena import Arena
 
 

@@ -15,8 +15,7 @@ from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Assignment, Candidate
 
 DEMAND = MemoryDemand(input_bytes=8, work_bytes=0, output_bytes=8)
-NO_PARAMS: dict[str, int] = {}
-JOB: Any = SimpleNamespace(reference="toys:Toy", params=NO_PARAMS)
+JOB: Any = SimpleNamespace(reference="toys:Toy", encoded_params=b"{}")
 
 
 def assignment(largest_chunk: int, *, link: bool = False) -> Assignment:

@@ -42,6 +42,7 @@ class ToyLoop:
             params={},
             reference="m:toy",
             speed_key="",
+            encoded_params=b"{}",
             storage="memory",
             load=load,
             measure=None,

@@ -10,8 +10,10 @@ from hetsched.errors import (
     IOFailure,
     JobFailed,
     UsageError,
+    text_of,
     to_record,
 )
+from hetsched.plug_in_errors import plug_in_error
 from hetsched.transport.device_messages import CommandFailed, FailureCause
 
 MAX_MESSAGE_CHARACTERS = 2000
@@ -33,7 +35,10 @@ def command_failed(
 def error_record(error: BaseException) -> ErrorRecord:
     """Return `error` as a record of bounded length."""
     record = to_record(as_hetsched_error(error))
-    return ErrorRecord(record.code, record.message[:MAX_MESSAGE_CHARACTERS])
+    message, frames = record.message, record.frames
+    return ErrorRecord(
+        record.code, message[:MAX_MESSAGE_CHARACTERS], frames[-MAX_MESSAGE_CHARACTERS:]
+    )
 
 
 def failure_cause(error: BaseException, has_link: bool) -> FailureCause:
@@ -52,16 +57,6 @@ def failure_cause(error: BaseException, has_link: bool) -> FailureCause:
 
 def as_hetsched_error(error: BaseException) -> HetschedError:
     """Return `error` as one of ours: an error of a kernel is the job's failure, not our bug."""
-    if isinstance(error, HetschedError):
-        return error
     if isinstance(error, DeviceOutOfMemory | DeviceFault):
-        return JobFailed(_text(error))
-    return JobFailed(f"the kernel failed: {type(error).__name__}: {_text(error)}")
-
-
-def _text(error: BaseException) -> str:
-    """Return the text of an error of any class: that of a plug-in may fail to print itself."""
-    try:
-        return str(error)
-    except Exception as failure:
-        return f"(its text can't be read: {type(failure).__name__})"
+        return JobFailed(text_of(error))
+    return plug_in_error("the kernel", error)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hetsched.engine.admission.iterative_declaration import IterativeDeclaration
+from hetsched.engine.admission.declare import IterativeDeclaration
 from hetsched.engine.threads.step import Step
 from hetsched.job import ArenaRef
 from hetsched.store.arrays.output_files import OutputFile
@@ -33,6 +33,8 @@ class ResolvedJob:
     reference : str
         module:qualname of the workload, for device processes.
     load : int, units
+    encoded_params : bytes
+        `params` as JSON.
     speed_key : str
         What the parameters say about a unit's speed, for the keys of models.
     specs : sequence of ArraySpec
@@ -70,6 +72,7 @@ class ResolvedJob:
     specs: Sequence[ArraySpec]
     devices: tuple[str, ...]
     speed_key: str = ""
+    encoded_params: bytes = b""
     inputs: dict[str, StoredArray] = field(default_factory=dict)
     generate: list[ArraySpec] = field(default_factory=list)
     into: dict[str, ArenaRef | None] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from hetsched.engine.admission.iterative_declaration import (
+from hetsched.engine.admission.declare import (
     CONTROL,
     WorkArray,
     not_saving_note,

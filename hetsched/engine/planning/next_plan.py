@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 
 from hetsched.device import DeviceInfo
+from hetsched.engine.admission.declare import declared_demand
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.measurement.equal_plan import equal_plan
 from hetsched.engine.planning.planning_state import PlanningState
@@ -154,7 +155,7 @@ def device_demand(
     job: ResolvedJob, info: DeviceInfo, state: PlanningState, memory_limit: int | None
 ) -> MemoryDemand:
     """Return the demand of `job` on `info` with its lowest limit, or no limit without a link."""
-    demand = job.workload.demand(job.params, info.kind).monotone()
+    demand = declared_demand(job.workload, job.params, info.kind)
     limits = (info.memory, memory_limit, state.memory_limits.get(info.name)) if info.link else ()
     limit = min((limit for limit in limits if limit is not None), default=None)
     return dataclasses.replace(demand, limit=limit)

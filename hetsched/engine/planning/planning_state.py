@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from hetsched.device import DeviceInfo, kernel_chunk
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.failures import Failures
@@ -157,8 +155,10 @@ class PlanningState:
 
 def _kernel_keys(job: ResolvedJob, assignment: Assignment) -> list[str]:
     """Return the inputs of each kernel as a key; some libraries plan for the largest chunk."""
-    params = msgspec.json.encode(job.params)
     candidate, chunk = assignment.candidate, assignment.max_chunk
     if candidate is not None and not candidate.info.link:
         chunk = kernel_chunk(chunk)
-    return [f"{job.reference} {params!r} {variant} {chunk}" for variant in assignment.variants]
+    return [
+        f"{job.reference} {job.encoded_params!r} {variant} {chunk}"
+        for variant in assignment.variants
+    ]

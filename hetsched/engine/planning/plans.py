@@ -11,8 +11,6 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import msgspec
-
 from hetsched.bounded_cache import BoundedCache
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.planner.plan_cache import PlanCache
@@ -38,8 +36,7 @@ JobKind = tuple[str, bytes, str, tuple[str, ...], int | None]
 
 def job_kind(job: ResolvedJob, devices: Iterable[str], memory_limit: int | None) -> JobKind:
     """Return the kind of `job` when it runs on `devices`."""
-    params = msgspec.json.encode(job.params)
-    return job.reference, params, job.storage, tuple(devices), memory_limit
+    return job.reference, job.encoded_params, job.storage, tuple(devices), memory_limit
 
 
 @dataclass

@@ -6,9 +6,8 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from hetsched.device import DeviceInfo
+from hetsched.engine.admission.declare import declared_variants
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.failures import Failures, VariantKey
 from hetsched.workload import Variant
@@ -62,7 +61,7 @@ class Variants:
     def _find_installed(self, job: ResolvedJob, kind: str) -> Sequence[Variant]:
         key = (job.reference, kind)
         if key not in self._installed:
-            self._installed[key] = tuple(job.workload.variants(kind))
+            self._installed[key] = declared_variants(job.workload, kind)
         return self._installed[key]
 
 
@@ -73,4 +72,4 @@ def _variant_key(job: ResolvedJob, info: DeviceInfo, variant: str) -> VariantKey
 
 
 def _digest(job: ResolvedJob) -> str:
-    return hashlib.blake2b(msgspec.json.encode(job.params), digest_size=16).hexdigest()
+    return hashlib.blake2b(job.encoded_params, digest_size=16).hexdigest()

@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.admission.admission import Admission
-from hetsched.engine.admission.checked_job import CheckedJob, check
-from hetsched.engine.admission.pending_outputs import PendingOutputs
-from hetsched.engine.admission.resolve import MachineLimits
+from hetsched.engine.admission.bind import MachineLimits
+from hetsched.engine.admission.check import Admission, CheckedJob, check
+from hetsched.engine.admission.files import PendingOutputs
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.threads.step import Step
 from hetsched.engine.threads.worker_pool import WorkerPool

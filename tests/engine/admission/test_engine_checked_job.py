@@ -10,9 +10,9 @@ import pytest
 from descriptors import open_descriptors
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.admission.checked_job import CheckedJob, check, open_job
-from hetsched.engine.admission.pending_outputs import PendingOutputs
-from hetsched.engine.admission.resolve import MachineLimits
+from hetsched.engine.admission.bind import MachineLimits
+from hetsched.engine.admission.check import CheckedJob, check, open_job
+from hetsched.engine.admission.files import PendingOutputs
 from hetsched.engine.threads.step import Step
 from hetsched.errors import CantCreate, DataError, InputMissing
 from hetsched.job import Dependency, FileOut, FileRef, JobSpec

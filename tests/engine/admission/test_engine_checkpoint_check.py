@@ -12,9 +12,9 @@ import scipy.io
 import scipy.sparse
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.admission.checked_job import CheckedJob, check
-from hetsched.engine.admission.pending_outputs import PendingOutputs
-from hetsched.engine.admission.resolve import MachineLimits
+from hetsched.engine.admission.bind import MachineLimits
+from hetsched.engine.admission.check import CheckedJob, check
+from hetsched.engine.admission.files import PendingOutputs
 from hetsched.engine.threads.step import Step
 from hetsched.errors import CantCreate
 from hetsched.job import Dependency, FileRef, JobSpec
@@ -57,7 +57,7 @@ def test_a_folder_that_is_missing_is_refused(matrix: dict[str, FileRef]) -> None
 
 
 def test_a_disk_without_room_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = "hetsched.engine.admission.checkpoint_check"
+    module = "hetsched.engine.admission.files"
     monkeypatch.setattr(f"{module}.saved_bytes", lambda workload, params: 1 << 62)
     with pytest.raises(CantCreate, match="no room for"):
         checked(tmp_path / "job")

@@ -10,11 +10,9 @@ import scipy.io
 import scipy.sparse
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.admission.array_binding import output_target
-from hetsched.engine.admission.checked_job import check, open_job
-from hetsched.engine.admission.input_opener import LOADED_KEY
-from hetsched.engine.admission.pending_outputs import PendingOutputs
-from hetsched.engine.admission.resolve import MachineLimits, resolve
+from hetsched.engine.admission.bind import MachineLimits, output_target
+from hetsched.engine.admission.check import check, open_job, resolve
+from hetsched.engine.admission.files import LOADED_KEY, PendingOutputs
 from hetsched.engine.threads.step import Step
 from hetsched.errors import DataError, UsageError
 from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, InputRef, JobSpec

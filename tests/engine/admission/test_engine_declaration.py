@@ -10,15 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.admission.admission import Admission
-from hetsched.engine.admission.checked_job import CheckedJob
-from hetsched.engine.admission.declaration import (
+from hetsched.engine.admission.bind import MachineLimits
+from hetsched.engine.admission.check import Admission, CheckedJob
+from hetsched.engine.admission.declare import (
     Declaration,
     declaration_bytes,
     declaration_key,
     declare,
 )
-from hetsched.engine.admission.resolve import MachineLimits
 from hetsched.engine.threads.step import Step
 from hetsched.engine.threads.worker_pool import WorkerPool
 from hetsched.errors import DataError, TryAgain, Unavailable, UsageError
@@ -88,8 +87,8 @@ def test_a_job_like_an_earlier_one_is_checked_at_once(
 ) -> None:
     bench.check(SPEC)
     bench.wait()
-    monkeypatch.setattr("hetsched.engine.admission.declaration.find", None)
-    monkeypatch.setattr("hetsched.engine.admission.declaration.declare", None)
+    monkeypatch.setattr("hetsched.engine.admission.declare.find", None)
+    monkeypatch.setattr("hetsched.engine.admission.declare.declare", None)
     bench.check(SPEC)
 
     first, second = bench.answers

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.admission.checked_job import CheckedJob, check
-from hetsched.engine.admission.last_checks import refusal
-from hetsched.engine.admission.pending_outputs import PendingOutputs
-from hetsched.engine.admission.resolve import MachineLimits
+from hetsched.engine.admission.bind import MachineLimits
+from hetsched.engine.admission.check import CheckedJob, check, refusal
+from hetsched.engine.admission.files import PendingOutputs
 from hetsched.engine.threads.step import Step
 from hetsched.errors import TryAgain, UsageError
 from hetsched.job import Dependency, FileRef, JobSpec

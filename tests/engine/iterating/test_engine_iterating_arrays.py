@@ -12,9 +12,9 @@ from descriptors import open_descriptors
 from diffusing_workload import Diffusion, DiffusionParams
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.admission.declaration import declare
-from hetsched.engine.admission.iterative_declaration import declare_iterative
-from hetsched.engine.admission.resolve import MachineLimits, resolve
+from hetsched.engine.admission.bind import MachineLimits
+from hetsched.engine.admission.check import resolve
+from hetsched.engine.admission.declare import declare, declare_iterative
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.iterating.iterative_arrays import IterativeArrays
 from hetsched.engine.processes.fleet import Fleet

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hetsched.device import DeviceInfo
 from hetsched.devices.cuda.iterating.piece_sizes import PieceSizes, piece_overhead, piece_sizes
-from hetsched.engine.admission.iterative_declaration import declare_iterative
+from hetsched.engine.admission.declare import declare_iterative
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.iterating.first_plan import first_plan
 from hetsched.engine.iterating.iteration_log import CompleteIteration

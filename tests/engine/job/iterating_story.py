@@ -9,7 +9,7 @@ from job_story import DEVICES, Story, X, Y, info
 from msgspec.structs import replace
 
 from hetsched.device import Chunk
-from hetsched.engine.admission.iterative_declaration import IterativeDeclaration
+from hetsched.engine.admission.declare import IterativeDeclaration
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.job import commands as do

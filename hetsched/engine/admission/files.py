@@ -1,30 +1,87 @@
-"""Opens the input files of one job, at its submission and again when its turn comes."""
+"""The files of jobs: inputs, outputs that others wait for, checkpoints.
+
+They are checked when a job is submitted, and opened when its turn comes: inputs are read as they
+are then.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched.engine.admission.pending_outputs import (
-    PendingOutputs,
-    PromisedOutput,
-)
-from hetsched.engine.admission.resolved_job import file_key
+from hetsched.engine.admission.resolved_job import ResolvedJob, file_key
 from hetsched.engine.threads.step import Step
-from hetsched.errors import InputMissing
+from hetsched.errors import InputMissing, UsageError
+from hetsched.iterations.saved_state import saved_bytes
+from hetsched.job import FileOut, JobSpec
 from hetsched.sparse.parts import part_name
 from hetsched.store.arrays.input_files import open_npy, open_regular
+from hetsched.store.arrays.output_files import OutputClaim
+from hetsched.store.checkpoints.checkpoint_file import (
+    check_folder,
+    check_iteration,
+    check_target,
+    read_record,
+)
+from hetsched.store.checkpoints.record import InputIdentity, Problem, check_problem, problem_of
 from hetsched.store.matrices.matrix_file import read_matrix, read_matrix_header
 from hetsched.transport.device_messages import StoredArray
-from hetsched.workload import SparseMatrix
+from hetsched.workload import Iterative, SparseMatrix
 
 PROMISED_KEY = -1 << 31
 """The key of a file that doesn't exist yet: no descriptor has it."""
 LOADED_KEY = -1 << 30
 """The key of an array that is read from a file as a whole, when its job is opened."""
+
+
+@dataclass(frozen=True)
+class PromisedOutput:
+    """An output of an unfinished job."""
+
+    job: int
+    claim: OutputClaim
+
+
+class PendingOutputs:
+    """Output files and checkpoints of unfinished jobs."""
+
+    def __init__(self) -> None:
+        self._claims: dict[int, Sequence[OutputClaim]] = {}
+        self._promised: dict[str, tuple[PromisedOutput, ...]] = {}
+        """Path -> its promises, the last one last."""
+        self._checkpoints: dict[int, str] = {}
+
+    def add(self, job: int, claims: Sequence[OutputClaim], checkpoint: str = "") -> None:
+        """Record the outputs of a new job, and its checkpoint (links resolved)."""
+        if checkpoint:
+            self._checkpoints[job] = checkpoint
+        if claims:
+            self._claims[job] = claims
+            for claim in claims:
+                earlier = self._promised.get(claim.path, ())
+                self._promised[claim.path] = (*earlier, PromisedOutput(job, claim))
+
+    def remove(self, job: int) -> None:
+        """Forget a job that has ended."""
+        self._checkpoints.pop(job, None)
+        for claim in self._claims.pop(job, ()):
+            promises = self._promised.pop(claim.path, ())
+            others = tuple(promise for promise in promises if promise.job != job)
+            if others:
+                self._promised[claim.path] = others
+
+    def promise(self, path: str) -> PromisedOutput | None:
+        """Return the last job that will write `path` (links resolved); None: no job will."""
+        promises = self._promised.get(path)
+        return None if promises is None else promises[-1]
+
+    def with_checkpoint(self, path: str) -> set[int]:
+        """Return the unfinished jobs that write checkpoints to `path` (links resolved)."""
+        return {job for job, checkpoint in self._checkpoints.items() if checkpoint == path}
 
 
 class InputOpener:
@@ -163,3 +220,69 @@ def _array_name(name: str, part: str, matrix: SparseMatrix | None) -> str:
 def _promised_array(name: str, promised: PromisedOutput) -> StoredArray:
     claim = promised.claim
     return StoredArray(array=name, key=PROMISED_KEY, shape=claim.shape, dtype=claim.dtype)
+
+
+# ---- checkpoints
+
+
+def check_checkpoints(
+    job: ResolvedJob, spec: JobSpec, step: Step, *, is_readmitted: bool = False
+) -> None:
+    """Check that the job can continue from its checkpoint, and write others.
+
+    The values of its inputs are compared when it runs. So are their shapes if they aren't known
+    yet, and everything if an earlier job may write the checkpoint.
+
+    Parameters
+    ----------
+    is_readmitted : bool
+        An earlier daemon has accepted the job: it runs even if no checkpoint can be written now.
+
+    Raises
+    ------
+    UsageError, InputMissing, DataError, CantCreate, IOFailure
+    """
+    if not spec.checkpoint and not spec.resume:
+        return
+    _check_no_output(spec)
+    if spec.checkpoint and not is_readmitted:
+        assert isinstance(job.workload, Iterative), "others have no such options"
+        step.enter(f"creating a file beside {spec.checkpoint}")
+        check_folder(spec.checkpoint, saved_bytes(job.workload, job.params))
+    if spec.after:
+        return
+    is_read_later = any(stored.key == LOADED_KEY for stored in job.inputs.values())
+    problem = None if is_read_later else _problem(job, spec)
+    if spec.resume:
+        step.enter(f"reading {spec.resume}")
+        record = read_record(spec.resume)
+        assert job.iterative is not None, "others have no such options"
+        if problem is not None:
+            check_problem(spec.resume, record, problem)
+            check_iteration(spec.resume, record, job.iterative.max_iterations)
+    if spec.checkpoint and not is_readmitted:
+        step.enter(f"checking {spec.checkpoint}")
+        check_target(spec.checkpoint, problem)
+
+
+def _check_no_output(spec: JobSpec) -> None:
+    """Check that no output is to replace a checkpoint: it couldn't, after all iterations."""
+    for path in filter(None, (spec.checkpoint, spec.resume)):
+        outputs = [out.path for out in spec.outputs.values() if isinstance(out, FileOut)]
+        if os.path.realpath(path) in map(os.path.realpath, outputs):
+            raise UsageError(f"{path}: both a checkpoint and an output; give another name")
+
+
+def _problem(job: ResolvedJob, spec: JobSpec) -> Problem:
+    assert isinstance(job.workload, Iterative), "others have no such options"
+    generated = {array.name for array in job.generate}
+    inputs = {
+        array.name: InputIdentity(
+            array.shape(job.load),
+            np.dtype(array.dtype).name,
+            f"seed:{spec.seed}" if array.name in generated else "",
+        )
+        for array in job.specs
+        if array.is_input
+    }
+    return problem_of(job.workload, job.params, inputs)[0]

@@ -1,22 +1,31 @@
-"""Binding of a workload's arrays to the files and segments of a job request."""
+"""Binds a declared job to its inputs, outputs and the devices of this machine.
+
+Opening files may block, so it is done in a thread; the rest neither blocks nor calls plug-ins.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 
-from hetsched.engine.admission.composite_inputs import (
-    check_composites,
-    composite_of,
-    open_composite,
+from hetsched.device import DeviceInfo
+from hetsched.device_kinds import group_names, kind_of_group
+from hetsched.engine.admission.declare import (
+    Declaration,
+    IterativeDeclaration,
+    Shapes,
+    has_files,
+    not_saving_note,
 )
-from hetsched.engine.admission.input_opener import InputOpener
-from hetsched.engine.admission.resolved_job import ResolvedJob, array_shape, format_shape
-from hetsched.errors import DataError, UsageError
+from hetsched.engine.admission.files import InputOpener
+from hetsched.engine.admission.resolved_job import ResolvedJob, array_bytes, format_shape
+from hetsched.errors import DataError, Unavailable, UsageError
+from hetsched.iteration_options import check_not_iterative
 from hetsched.job import (
     ArenaOut,
     ArenaRef,
@@ -30,13 +39,162 @@ from hetsched.sparse.parts import PARTS
 from hetsched.store.arrays.output_files import OutputClaim, check_output, create_output
 from hetsched.store.matrices.matrix_file import is_matrix_file
 from hetsched.transport.device_messages import StoredArray
-from hetsched.workload import ArraySpec, BaseWorkload, Iterative
+from hetsched.units import closest_name, format_bytes, quoted
+from hetsched.workload import ArraySpec, BaseWorkload, Iterative, SparseMatrix
 from hetsched.workload.composites import input_names
 
 FileIds = set[tuple[int, int]]
 """(st_dev, st_ino) of files."""
 BindFile = Callable[[ArraySpec, FileOut, FileIds], None]
 """bind_file(array, target, inputs): the output must not be one of the inputs."""
+TEAM_GROUP = "team"
+"""The group of all teams; the group "cpu" has both teams and single cores."""
+
+
+@dataclass(frozen=True)
+class MachineLimits:
+    """What a job may use of this machine.
+
+    Attributes
+    ----------
+    infos : sequence of DeviceInfo
+        The devices.
+    absent : mapping
+        Unusable device or kind -> reason.
+    arena_limit : int, bytes
+        Of all shared memory.
+    """
+
+    infos: Sequence[DeviceInfo]
+    absent: Mapping[str, str]
+    arena_limit: int
+
+
+def bind(
+    spec: JobSpec,
+    declaration: Declaration,
+    stored: Mapping[str, StoredArray],
+    machine: MachineLimits,
+    opener: InputOpener,
+) -> ResolvedJob:
+    """Bind devices and inputs. Doesn't block, nor call code of plug-ins.
+
+    Raises
+    ------
+    UsageError, DataError, Unavailable
+    """
+    _check_kind(spec, declaration)
+    job = ResolvedJob(
+        declaration.workload,
+        declaration.reference,
+        declaration.params,
+        declaration.load,
+        declaration.specs,
+        select_devices(spec.devices, machine.infos, machine.absent),
+        speed_key=declaration.speed_key,
+        encoded_params=declaration.encoded_params,
+        files=opener.files,
+        loaded=opener.loaded,
+        measure=spec.measure,
+        in_files=has_files(spec),
+        iterative=declaration.iterative,
+    )
+    for array in job.specs:
+        if array.is_input:
+            bind_input(job, array, stored.get(array.name))
+    if job.iterative is not None:
+        job.iterative = _without_needless_saves(job, job.iterative, spec, machine)
+    note_generated(job)
+    _check_shared_memory(job, spec, machine.arena_limit)
+    return job
+
+
+def _check_kind(spec: JobSpec, declaration: Declaration) -> None:
+    """Raise UsageError for options that this kind of workload doesn't have."""
+    if declaration.iterative is None:
+        check_not_iterative(spec, declaration.workload.name)
+    elif spec.measure:
+        raise UsageError(
+            f"{declaration.workload.name} is iterative: its devices are measured while it runs,"
+            " not by explicit measurements"
+        )
+
+
+def _without_needless_saves(
+    job: ResolvedJob, declaration: IterativeDeclaration, spec: JobSpec, machine: MachineLimits
+) -> IterativeDeclaration:
+    """Save nothing unless a device keeps rows in its own memory, and what is saved may fit."""
+    has_memory = any(
+        info.name in job.devices and info.link and not info.is_modelled for info in machine.infos
+    )
+    fits = has_memory and _shared_bytes(job, spec) <= machine.arena_limit
+    if has_memory and not fits:
+        nbytes = sum(array.nbytes for array in declaration.saved_arrays())
+        job.notes.append(not_saving_note(nbytes))
+    return declaration if fits else replace(declaration, saved={})
+
+
+# ---- devices
+
+
+def select_devices(
+    requested: Sequence[str], infos: Sequence[DeviceInfo], absent: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return the devices selected by the `requested` names and groups.
+
+    Parameters
+    ----------
+    requested : sequence of str
+        Empty: all devices.
+    infos : sequence of DeviceInfo
+        The devices of this machine.
+    absent : mapping
+        Unusable device or kind -> reason.
+
+    Raises
+    ------
+    UsageError
+        An unknown name; the message gives the closest match.
+    Unavailable
+        A device or kind that this machine lacks.
+    """
+    if not requested:
+        return tuple(info.name for info in infos)
+    selected: set[str] = set()
+    for word in requested:
+        members = {info.name for info in infos if _matches(word, info)}
+        if not members:
+            raise _unknown_device(word, infos, absent)
+        selected |= members
+    return tuple(info.name for info in infos if info.name in selected)
+
+
+def _matches(word: str, info: DeviceInfo) -> bool:
+    kind = kind_of_group(word)
+    if word in (info.name, info.kind) or (kind is not None and info.kind == kind.name):
+        return True
+    return word == TEAM_GROUP and bool(info.members)
+
+
+def _unknown_device(
+    word: str, infos: Sequence[DeviceInfo], absent: Mapping[str, str]
+) -> UsageError | Unavailable:
+    names = [info.name for info in infos]
+    available = ", ".join(names)
+    group = word.rstrip("0123456789")
+    kind = kind_of_group(group)
+    reason = absent.get(word) or absent.get(group)
+    if reason or (kind is not None and kind.can_be_missing):
+        return Unavailable(
+            f"device {word} is not available: {reason or 'none found'}; devices here: {available}"
+        )
+    groups = [*group_names(), *([TEAM_GROUP] if any(info.members for info in infos) else [])]
+    match = closest_name(word, [*names, *(group for group in groups if group != word)])
+    hint = f"did you mean {match}? " if match else ""
+    return UsageError(f"no device {quoted(word)}; {hint}devices here: {available}")
+
+
+# ---- inputs
 
 
 def open_inputs(
@@ -68,6 +226,11 @@ def open_inputs(
     return opened
 
 
+def shapes_of(stored: Mapping[str, StoredArray]) -> Shapes:
+    """Return the shapes and dtypes of inputs, for plug-ins."""
+    return {name: (array.shape, dtype_name(array.dtype)) for name, array in stored.items()}
+
+
 def bind_input(job: ResolvedJob, array: ArraySpec, stored: StoredArray | None) -> None:
     """Add the input `array` to `job`; it is generated if `stored` is None.
 
@@ -79,7 +242,7 @@ def bind_input(job: ResolvedJob, array: ArraySpec, stored: StoredArray | None) -
     if stored is None:
         job.generate.append(array)
         return
-    expected = array_shape(array, job.load)
+    expected = array.shape(job.load)
     if stored.shape != expected:
         raise DataError(
             f"input {array.name} has shape {format_shape(stored.shape)},"
@@ -170,6 +333,52 @@ def _resolve_unnamed(
     return {name: msgspec.structs.replace(opened[""], array=name)}
 
 
+def composite_of(workload: BaseWorkload, name: str) -> SparseMatrix | None:
+    """Return the composite that the input `name` is; "": the only one that is needed."""
+    wanted = name or workload.only_input
+    return next((c for c in workload.composites if c.name == wanted), None)
+
+
+def open_composite(
+    composite: SparseMatrix, name: str, reference: InputRef, opener: InputOpener
+) -> Mapping[str, StoredArray]:
+    """Open the input `name` and return its arrays; none if it is generated.
+
+    Raises
+    ------
+    DataError, InputMissing, IOFailure, TryAgain
+        It is no sparse matrix, or a file that can't be read.
+    """
+    if isinstance(reference, Generated):
+        return {}
+    if isinstance(reference, FileRef):
+        arrays = opener.open_matrix(name, reference.path, composite)
+        return {array.array: array for array in arrays}
+    raise DataError(
+        f"input {composite.name} is a sparse matrix, not one array: give a SciPy sparse array,"
+        f" such as scipy.sparse.csr_array({composite.name})"
+    )
+
+
+def check_composites(workload: BaseWorkload, opened: Mapping[str, StoredArray]) -> None:
+    """Check that the arrays of each composite are complete and have its shapes.
+
+    Raises
+    ------
+    UsageError, DataError
+    """
+    for composite in workload.composites:
+        shapes = {
+            name: (opened[name].shape, np.dtype(opened[name].dtype).name)
+            for name in composite.arrays
+            if name in opened
+        }
+        composite.check(shapes)
+
+
+# ---- outputs
+
+
 def bind_outputs(job: ResolvedJob, spec: JobSpec, bind_file: BindFile) -> None:
     """Bind output files by `bind_file`, and check the caller's arena arrays for results.
 
@@ -226,7 +435,7 @@ def create_outputs(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
     def create(array: ArraySpec, target: FileOut, inputs: FileIds) -> None:
         job.outputs[array.name] = create_output(
             target.path,
-            array_shape(array, job.load),
+            array.shape(job.load),
             np.dtype(array.dtype).str,
             force=target.force,
             inputs=inputs,
@@ -246,7 +455,7 @@ def check_outputs(job: ResolvedJob, spec: JobSpec) -> tuple[OutputClaim, ...]:
     claims: dict[str, OutputClaim] = {}
 
     def check(array: ArraySpec, target: FileOut, inputs: FileIds) -> None:
-        shape, dtype = array_shape(array, job.load), np.dtype(array.dtype).str
+        shape, dtype = array.shape(job.load), np.dtype(array.dtype).str
         claim = check_output(target.path, shape, dtype, force=target.force, inputs=inputs)
         for name, other in claims.items():
             if other.path == claim.path:
@@ -263,7 +472,7 @@ def check_outputs(job: ResolvedJob, spec: JobSpec) -> tuple[OutputClaim, ...]:
 def _check_target(into: ArenaRef | None, array: ArraySpec, job: ResolvedJob) -> None:
     if into is None:
         return
-    expected = array_shape(array, job.load)
+    expected = array.shape(job.load)
     if into.shape != expected or np.dtype(into.dtype) != np.dtype(array.dtype):
         raise DataError(
             f"out for {array.name} is {into.dtype} {format_shape(into.shape)},"
@@ -294,3 +503,60 @@ def _end(array: StoredArray | ArenaRef) -> int:
 def _file_identity(fd: int) -> tuple[int, int]:
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
+
+
+# ---- shared memory
+
+
+def _check_shared_memory(job: ResolvedJob, spec: JobSpec, limit: int) -> None:
+    """Check that generated inputs and results in memory fit into `limit` bytes.
+
+    Raises
+    ------
+    DataError
+        They don't; the message gives the largest load that fits.
+    """
+    needed = _shared_bytes(job, spec)
+    if needed <= limit:
+        return
+    if job.iterative is not None:
+        raise DataError(
+            f"{job.workload.name} with {job.load} rows needs {format_bytes(needed)} of shared"
+            f" memory for its inputs, outputs and state, the limit here is {format_bytes(limit)}"
+            " (arena.limit in the config)"
+        )
+    max_load = _max_load(job, needed, limit)
+    largest = f"the largest load that fits is {max_load} units" if max_load else "no unit fits"
+    raise DataError(
+        f"{job.workload.name} with {job.load} units needs {format_bytes(needed)} of shared memory,"
+        f" the limit here is {format_bytes(limit)}; {largest}; or stream it with --input, --output"
+    )
+
+
+def _shared_bytes(job: ResolvedJob, spec: JobSpec) -> int:
+    """Return the bytes of the segments that the job allocates.
+
+    An iterative job keeps everything in memory, so also what it reads from files or writes there.
+    """
+    outputs = [array for array in job.specs if array.is_output]
+    if job.iterative is not None:
+        in_state = job.iterative.results
+        outputs = [
+            array
+            for array in outputs
+            if array.name not in in_state or output_target(job, spec, array.name) != ArenaOut()
+        ]
+        arrays = [*job.generate, *outputs, *(a for a in job.specs if a.name in job.copied_inputs)]
+        work = job.iterative.work_arrays(job.load, len(job.devices))
+        return sum(array_bytes(a, job.load) for a in arrays) + sum(each.nbytes for each in work)
+    results = [
+        array for array in outputs if not isinstance(output_target(job, spec, array.name), FileOut)
+    ]
+    return sum(array_bytes(array, job.load) for array in [*job.generate, *results])
+
+
+def _max_load(job: ResolvedJob, needed: int, limit: int) -> int:
+    """Return the largest load that fits; 0 if none does."""
+    fixed = sum(array_bytes(a, job.load) for a in job.generate if a.role == "resident")
+    unit_bytes = (needed - fixed) / job.load
+    return max(0, int((limit - fixed) // unit_bytes)) if unit_bytes else 0

@@ -1,0 +1,34 @@
+"""What the code of a plug-in raises, as an error of its job that says where."""
+
+from __future__ import annotations
+
+import os
+import traceback
+
+from hetsched.errors import HetschedError, JobFailed, encodable, text_of
+
+MAX_FRAMES = 12
+"""Of a traceback of a plug-in's code: endless recursion has a thousand equal ones."""
+PACKAGE = os.path.dirname(__file__) + os.sep
+
+
+def plug_in_error(what: str, error: BaseException) -> HetschedError:
+    """Return the error of a job whose plug-in raised `error`; `what` failed.
+
+    One of our error tree says itself what is wrong.
+    """
+    if isinstance(error, HetschedError):
+        return error
+    frames = _own_frames(error)
+    text = f"{what} failed: {type(error).__name__}: {text_of(error)}".rstrip(": ")
+    if frames:
+        text += f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})"
+    failure = JobFailed(encodable(text))
+    failure.frames = encodable("".join(traceback.format_list(frames)).rstrip("\n"))
+    return failure
+
+
+def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Return the frames outside this package, the innermost last."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-4 * MAX_FRAMES)
+    return [frame for frame in frames if not frame.filename.startswith(PACKAGE)][-MAX_FRAMES:]
