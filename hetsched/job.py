@@ -1,14 +1,97 @@
-"""Records of jobs: the request, where its arrays are, its state and report. No behaviour."""
+"""Records of jobs: the request with its limits, where its arrays are, its state and report."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
-from hetsched.errors import Cancelled, ErrorRecord
+from hetsched.errors import Cancelled, ErrorRecord, UsageError
+from hetsched.units import MAX_SECONDS, NUMBER_LIMIT, quoted
+
+T = TypeVar("T")
 
 SCHEMA = "hetsched.job/1"
+
+MIN_PRIORITY, MAX_PRIORITY = -20, 19
+MAX_RETRIES = 100
+"""More would hide a job that always fails."""
+MAX_DEPENDENCIES = 100
+MAX_TEXT = 128
+"""Characters of a label or an id: they are columns of tables."""
+MAX_DATE = 253402300799.0
+"""Seconds since the epoch: the last that a calendar date (year 9999) can show."""
+CHECKPOINT_SECONDS = 30.0
+"""Between two checkpoints, unless the job says otherwise."""
+
+# Text that UTF-8 can encode; of a label also on one line, without characters that reorder it.
+_UTF8 = r"^[^\ud800-\udfff]*\Z"
+_LINE = r"^[^\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]*\Z"
+_ID = r"^([A-Za-z0-9][A-Za-z0-9._:@/+-]*)?\Z"
+_PATH = r"^(/[^\x00\ud800-\udfff]*)?\Z"
+
+# `description` completes the message for a wrong value: "priority: 20 should be an integer ...".
+Text = Annotated[str, Meta(pattern=_UTF8, description="text that UTF-8 can encode")]
+WorkloadName = Annotated[
+    str,
+    Meta(min_length=1, pattern=_UTF8, description="a workload's name, or module:qualname"),
+]
+DeviceNames = Annotated[
+    tuple[Text, ...], Meta(description='a str like "cpu,gpu0", or a sequence of names')
+]
+Bytes = Annotated[
+    int,
+    Meta(ge=1, le=NUMBER_LIMIT - 1, description='bytes from 1 to 2**63-1, or a str like "256MiB"'),
+]
+Seed = Annotated[int, Meta(ge=0, le=NUMBER_LIMIT - 1, description="an integer from 0 to 2**63-1")]
+Priority = Annotated[
+    int,
+    Meta(
+        ge=MIN_PRIORITY,
+        le=MAX_PRIORITY,
+        description=f"an integer from {MIN_PRIORITY} to {MAX_PRIORITY}",
+    ),
+]
+Retries = Annotated[
+    int, Meta(ge=0, le=MAX_RETRIES, description=f"an integer from 0 to {MAX_RETRIES}")
+]
+Id = Annotated[
+    str,
+    Meta(
+        max_length=MAX_TEXT,
+        pattern=_ID,
+        description=f"at most {MAX_TEXT} letters, digits and . _ : @ / + -, starting with a"
+        " letter or digit",
+    ),
+]
+Label = Annotated[
+    str,
+    Meta(
+        max_length=MAX_TEXT,
+        pattern=_LINE,
+        description=f"text of at most {MAX_TEXT} characters that can be printed on a line",
+    ),
+]
+JobNumber = Annotated[
+    int, Meta(ge=1, le=NUMBER_LIMIT - 1, description="a job's number, from 1 to 2**63-1")
+]
+Seconds = Annotated[
+    float,
+    Meta(
+        gt=0,
+        le=MAX_SECONDS,
+        description=f'seconds above 0 and at most {MAX_SECONDS:g}, or a str like "10m"',
+    ),
+]
+Date = Annotated[
+    float, Meta(gt=0, le=MAX_DATE, description="a datetime, or seconds since the epoch")
+]
+CheckpointPath = Annotated[
+    str, Meta(pattern=_PATH, description="the absolute path of a checkpoint")
+]
 
 
 class ArenaRef(msgspec.Struct, frozen=True, tag="arena"):
@@ -56,58 +139,140 @@ Condition = Literal["ok", "any", "fail"]
 class Dependency(msgspec.Struct, frozen=True):
     """The job runs after job number `job` has ended, if that ended as `condition` says."""
 
-    job: int
+    job: JobNumber
     condition: Condition = "ok"
+
+
+def parse_dependency(text: str) -> Dependency:
+    """Parse "12", "12:ok", "12:any" or "12:fail". Raises UsageError."""
+    number, colon, condition = text.strip().partition(":")
+    if not re.fullmatch(r"\d{1,19}", number, re.ASCII) or not 0 < int(number) < NUMBER_LIMIT:
+        raise UsageError(
+            f"after: {quoted(text)} should be a job number, with or without :ok, :any or :fail"
+        )
+    match condition:
+        case "ok" | "any" | "fail":
+            return Dependency(int(number), condition)
+        case "" if not colon:
+            return Dependency(int(number))
+    conditions = ", ".join(get_args(Condition))
+    raise UsageError(f"after: {quoted(text)} has an unknown condition; choose from: {conditions}")
 
 
 BalanceMethod = Literal["auto", "functional", "constant", "imbalance-factor", "none"]
 """How the rows of an iterative job are shared out while it runs; "none": its first split stays."""
 WarmUp = Literal["", "dfpa"]
 """What comes before the first iteration: nothing, or short benchmarks (DFPA)."""
+BALANCE_METHODS: tuple[str, ...] = get_args(BalanceMethod)
+WARM_UPS: tuple[str, ...] = tuple(name for name in get_args(WarmUp) if name)
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user submits. `hetsched/queue_options.py` checks the fields from `priority` on.
-
-    `hetsched/iteration_options.py` checks those from `balance` on, for iterative jobs only.
+    """What a user submits. The limits hold for decoded ones and those made by `checked`.
 
     `inputs` and `outputs` are keyed by array name; "" stands for the only one. Inputs that aren't
-    named are Generated, outputs that aren't named are ArenaOut().
+    named are Generated, outputs that aren't named are ArenaOut(). Only iterative jobs have the
+    fields from `balance` on.
     """
 
-    workload: str
+    workload: WorkloadName
     params: dict[str, Any]
     inputs: dict[str, InputRef] = {}
     outputs: dict[str, OutputRef] = {}
-    devices: tuple[str, ...] = ()
-    memory_limit: int | None = None
-    verify: bool = False
-    seed: int = 0
-    priority: int = 0
+    devices: DeviceNames = ()
+    memory_limit: Bytes | None = None
+    verify: Annotated[bool, Meta(description="True or False")] = False
+    seed: Seed = 0
+    priority: Priority = 0
     """Of two jobs that wait, the one with the larger number runs first."""
-    id: str = ""
+    id: Id = ""
     """The client's own name for this submission; a second one with this name adds no job."""
-    label: str = ""
-    after: tuple[Dependency, ...] = ()
-    retries: int = 0
+    label: Label = ""
+    after: Annotated[
+        tuple[Dependency, ...],
+        Meta(max_length=MAX_DEPENDENCIES, description=f"at most {MAX_DEPENDENCIES} jobs"),
+    ] = ()
+    retries: Retries = 0
     """How often a job that failed, perhaps only this time, is run again."""
-    timeout: float | None = None
+    timeout: Seconds | None = None
     """Seconds that each attempt may run."""
-    deadline: float | None = None
+    deadline: Date | None = None
     """Seconds since the epoch: a job that hasn't ended by then fails."""
-    hold: bool = False
+    hold: Annotated[bool, Meta(description="True or False")] = False
     """The job waits until it is released."""
     measure: dict[str, str] = {}
     """Device -> the variant to measure it with: all devices get equal shares, in as few chunks as
     their memory allows. Empty: the job is planned for speed."""
-    balance: BalanceMethod = "auto"
-    warm_up: WarmUp = ""
-    checkpoint: str = ""
+    balance: Annotated[BalanceMethod, Meta(description=f"one of {', '.join(BALANCE_METHODS)}")] = (
+        "auto"
+    )
+    warm_up: Annotated[WarmUp, Meta(description=f"one of {', '.join(WARM_UPS)}, or none")] = ""
+    checkpoint: CheckpointPath = ""
     """Absolute path of the file to which the state is saved now and then; "": none."""
-    every: float | None = None
+    every: Seconds | None = None
     """Seconds between two checkpoints; None: the default."""
-    resume: str = ""
+    resume: CheckpointPath = ""
     """Absolute path of the checkpoint to start from; "": none."""
+
+    def __post_init__(self) -> None:
+        if self.every is not None and not self.checkpoint:
+            raise ValueError("every: there is no checkpoint; give its file, too")
+
+
+def checked(kind: type[T], **fields: Any) -> T:
+    """Make a `kind`, a record with limits, of `fields`.
+
+    Raises
+    ------
+    UsageError
+        The first field that is wrong, its value and what it should be.
+    """
+    try:
+        return msgspec.convert(fields, kind)
+    except (ValueError, OverflowError) as error:  # the latter of integers with 4,300 digits
+        raise UsageError(_problem(kind, fields, str(error))) from None
+
+
+def _problem(kind: type, fields: dict[str, Any], text: str) -> str:
+    """Say which field msgspec's error is about: its path is "$.after[0].job"."""
+    match = re.search(r"at `\$\.(\w+)", text)
+    if match is None:
+        return _too_long(fields) or text
+    name = match[1]
+    return f"{name}: {quoted(fields.get(name))} should be {_description(kind, name)}"
+
+
+def _too_long(fields: dict[str, Any]) -> str | None:
+    for name, value in fields.items():
+        if isinstance(value, int) and not -NUMBER_LIMIT <= value < NUMBER_LIMIT:
+            return f"{name}: {quoted(value)}; the maximum is 63"
+    return None
+
+
+def _description(kind: type, name: str) -> str:
+    """Return what the field's Meta says of valid values."""
+    hints = list(_metas(get_type_hints(kind, include_extras=True)[name]))
+    return hints[0] if hints else "of another type"
+
+
+def _metas(hint: Any) -> Iterator[str]:
+    for part in (*getattr(hint, "__metadata__", ()), *get_args(hint)):
+        if isinstance(part, Meta) and part.description:
+            yield part.description
+        elif not isinstance(part, Meta):
+            yield from _metas(part)
+
+
+def iteration_options(spec: JobSpec) -> tuple[str, ...]:
+    """Return the names of the options that `spec` sets and that only iterative jobs have."""
+    options = {
+        "balance": spec.balance != "auto",
+        "warm-up": bool(spec.warm_up),
+        "checkpoint": bool(spec.checkpoint),
+        "every": spec.every is not None,
+        "resume": bool(spec.resume),
+    }
+    return tuple(name for name, is_set in options.items() if is_set)
 
 
 class IterationSeconds(msgspec.Struct, frozen=True):

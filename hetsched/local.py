@@ -15,23 +15,22 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec.structs import asdict
 
 from hetsched import paths
-from hetsched.client import validation
 from hetsched.client.job import FROM_CALLBACK, Job, Listener
-from hetsched.client.job_request import PreparedJob
-from hetsched.client.submission import JobSubmitter
+from hetsched.client.request import JobSubmitter, PreparedJob
 from hetsched.config import Config, load
 from hetsched.daemon.lifecycle import arena_limit
 from hetsched.device import DeviceInfo
 from hetsched.engine.engine import Engine
 from hetsched.errors import ErrorRecord, TryAgain, UsageError, from_record
 from hetsched.explain import Explanation
-from hetsched.job import ArenaRef, Done, Failed, JobSpec, JobState
-from hetsched.queue_options import MAX_PRIORITY, MIN_PRIORITY
+from hetsched.job import ArenaRef, Done, Failed, JobSpec, JobState, checked
 from hetsched.transport.arena import Arena, Segment
 from hetsched.transport.loop import Loop
 from hetsched.transport.machine_limits import machine_memory
+from hetsched.transport.messages import Prioritize
 from hetsched.transport.process_owner import ProcessOwner
 from hetsched.units import quoted
 
@@ -107,7 +106,8 @@ class Local(JobSubmitter):
         ------
         UsageError, DataError, InputMissing, Unavailable, CantCreate, TryAgain
         """
-        return self._start(PreparedJob(spec, self._segments), None)
+        valid = checked(JobSpec, **asdict(spec))
+        return self._start(PreparedJob(valid, self._segments), None)
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """Return the devices, and the reasons why others are absent."""
@@ -134,8 +134,8 @@ class Local(JobSubmitter):
 
     def prioritize(self, job: int, priority: int) -> bool:
         """Give waiting job number `job` another priority, -20 to 19; larger ones run first."""
-        number = validation.integer("priority", priority, MIN_PRIORITY, MAX_PRIORITY)
-        return self._call(lambda: self._engine.prioritize(job, number))
+        request = checked(Prioritize, job=job, priority=priority)
+        return self._call(lambda: self._engine.prioritize(job, request.priority))
 
     def switch_devices(self, enable: Sequence[str] = (), disable: Sequence[str] = ()) -> None:
         """Let jobs use devices, or not; also a running job, if it is iterative.
@@ -225,7 +225,7 @@ class Local(JobSubmitter):
             if isinstance(answer, ErrorRecord):
                 accepted.set_exception(from_record(answer))
                 return
-            job = Job(answer, self.cancel, prepared.result, self.explain)
+            job = Job(answer, cancel=self.cancel, fetch=prepared.result, explain=self.explain)
             jobs.append(job)
             if follow is not None:
                 job.follow(follow)

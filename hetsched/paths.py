@@ -1,11 +1,12 @@
-"""Paths of the runtime folder (sockets), the state folder (models) and the cache (wisdom)."""
+"""Paths of the runtime folder (sockets), the state folder (models), the cache (wisdom), and the
+user's files."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from hetsched.errors import ConfigError, UsageError
+from hetsched.errors import ConfigError, DataError, UsageError
 
 MAX_SOCKET_PATH = 107
 """Bytes that the path of a unix socket may have (sun_path without its NUL)."""
@@ -55,13 +56,13 @@ def real_path(path: str | os.PathLike[str]) -> str:
     """Return the absolute path of a user's file, links resolved, as it is sent to the daemon.
 
     A link such as /dev/stdin or /proc/self/fd/3 is another file in each process. Raises
-    UsageError for a name that can't be sent.
+    DataError for a name that can't be sent, UsageError for one that no file can have.
     """
     try:
         resolved = os.path.realpath(os.fspath(path))
         resolved.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"{os.fspath(path)!r}: the name isn't UTF-8; rename the file") from None
+        raise DataError(f"{os.fspath(path)!r}: the name isn't UTF-8; rename the file") from None
     except ValueError as error:
         raise UsageError(f"{os.fspath(path)!r}: {error}") from None
     return resolved

@@ -29,8 +29,7 @@ from hetsched.config import parse
 from hetsched.engine.iterating.checkpointing import CheckpointSchedule
 from hetsched.engine.job import job_record
 from hetsched.errors import HetschedError
-from hetsched.iteration_options import BALANCE_METHODS
-from hetsched.job import JobState, Running
+from hetsched.job import BALANCE_METHODS, JobState, Running
 from robustness.scale import Scale
 from robustness.solver_cases import ALL_CASES, CASES, DTYPES, differences
 

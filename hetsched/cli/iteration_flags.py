@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 import typer
-from msgspec.structs import replace
 
 from hetsched.cli.app import closest_hint
 from hetsched.errors import UsageError
-from hetsched.iteration_options import BALANCE_METHODS, WARM_UPS, check_iteration_options
-from hetsched.job import JobSpec
+from hetsched.job import BALANCE_METHODS, WARM_UPS
 from hetsched.paths import real_path
 from hetsched.units import parse_time, quoted
 
@@ -25,22 +23,6 @@ class IterationFlags:
     checkpoint: str = ""
     every: float | None = None
     resume: str = ""
-
-    def apply(self, spec: JobSpec) -> JobSpec:
-        """Return `spec` with these options. Raises UsageError."""
-        spec = replace(
-            spec,
-            balance=cast(Any, self.balance),
-            warm_up=cast(Any, self.warm_up),
-            checkpoint=self.checkpoint,
-            every=self.every,
-            resume=self.resume,
-        )
-        try:
-            check_iteration_options(spec)
-        except UsageError as error:
-            raise UsageError(f"--{error}") from None
-        return spec
 
 
 def iteration_flags(

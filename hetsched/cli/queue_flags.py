@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-import msgspec
 import typer
+from msgspec.structs import asdict
 
 from hetsched.cli.integer_parser import integers
+from hetsched.cli.request_flags import checked_flags
 from hetsched.cli.time_parser import parse_deadline
 from hetsched.errors import UsageError
-from hetsched.job import Dependency, JobSpec
-from hetsched.queue_options import MAX_RETRIES, check_queue_options, parse_dependency
+from hetsched.job import MAX_RETRIES, Dependency, JobSpec, parse_dependency
 from hetsched.units import parse_time
 
 Label = Annotated[
@@ -75,21 +75,16 @@ class QueueFlags:
         """
         if self.id == "":
             raise UsageError("--id is empty: give a name, or omit it")
-        spec = msgspec.structs.replace(
-            spec,
-            label=self.label,
-            id=self.id or "",
-            after=tuple(_dependency(text) for text in self.after),
-            retries=self.retries,
-            timeout=None if self.timeout is None else _timeout(self.timeout),
-            deadline=None if self.deadline is None else parse_deadline(self.deadline, _now()),
-            hold=self.hold,
-        )
-        try:
-            check_queue_options(spec)
-        except UsageError as error:
-            raise UsageError(f"--{error}") from None
-        return spec
+        options = {
+            "label": self.label,
+            "id": self.id or "",
+            "after": tuple(_dependency(text) for text in self.after),
+            "retries": self.retries,
+            "timeout": None if self.timeout is None else _timeout(self.timeout),
+            "deadline": None if self.deadline is None else parse_deadline(self.deadline, _now()),
+            "hold": self.hold,
+        }
+        return checked_flags(**asdict(spec) | options)
 
 
 def _now() -> datetime.datetime:

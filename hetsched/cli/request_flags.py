@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
 import typer
 
 from hetsched.cli.integer_parser import integers
 from hetsched.cli.iteration_flags import IterationFlags
 from hetsched.errors import UsageError
-from hetsched.job import FileOut, FileRef, JobSpec
+from hetsched.job import FileOut, FileRef, JobSpec, checked
 from hetsched.paths import real_path
 from hetsched.units import NUMBER_LIMIT, parse_size
 
@@ -82,7 +82,8 @@ class JobOptions:
 
     def spec(self, workload: str, params: Mapping[str, ParamValue]) -> JobSpec:
         """Return the job as the daemon receives it."""
-        spec = JobSpec(
+        options = {} if self.iterations is None else asdict(self.iterations)
+        return checked_flags(
             workload=workload,
             params=dict(params),
             inputs={name: FileRef(path) for name, path in self.inputs.items()},
@@ -92,8 +93,17 @@ class JobOptions:
             verify=self.verify,
             seed=self.seed,
             priority=self.priority,
+            **options,
         )
-        return spec if self.iterations is None else self.iterations.apply(spec)
+
+
+def checked_flags(**fields: Any) -> JobSpec:
+    """Make the request of these fields. Raises UsageError that names the flag that is wrong."""
+    try:
+        return checked(JobSpec, **fields)
+    except UsageError as error:
+        name, _, problem = str(error).partition(":")
+        raise UsageError(f"--{name.replace('_', '-')}:{problem}") from None
 
 
 def job_options(

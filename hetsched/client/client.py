@@ -7,10 +7,8 @@ from typing import Any
 
 from hetsched.client.control import TIMEOUT, Control
 from hetsched.client.job import Job, Listener
-from hetsched.client.job_request import PreparedJob
-from hetsched.client.renewal import ArrayRenewal
-from hetsched.client.shared_memory import SharedMemory
-from hetsched.client.submission import JobSubmitter
+from hetsched.client.memory import ArrayRenewal, SharedMemory
+from hetsched.client.request import JobSubmitter, PreparedJob
 from hetsched.job import Done, JobSpec
 
 

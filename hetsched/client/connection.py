@@ -2,28 +2,29 @@
 
 When the daemon stops, the thread tries to reach the next one, and sends the requests that haven't
 been answered again. Without open requests it does so only once there is another request.
+
+A request is sent on the caller's thread, which saves a change of threads: `_lock` guards the
+ZeroMQ socket, and its descriptor only says when to look for replies.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
+import os
 import random
+import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import zmq
 
-from hetsched.client.backoff import Backoff
-from hetsched.client.handlers import Handler, SingleAnswer
 from hetsched.client.job import FROM_CALLBACK
-from hetsched.client.link import Link
-from hetsched.client.open_requests import OpenRequests
+from hetsched.client.open_requests import JobNumbers, OpenRequest
 from hetsched.client.session import Session
 from hetsched.errors import (
     HetschedError,
@@ -33,25 +34,90 @@ from hetsched.errors import (
     Unavailable,
     UsageError,
 )
-from hetsched.transport.codec import Decoder
-from hetsched.transport.loop import Loop
-from hetsched.transport.messages import Answer, Refused, Reply, Request
+from hetsched.transport.codec import Decoder, encode
+from hetsched.transport.messages import MAX_FRAME, Answer, Envelope, Refused, Reply, Request
 from hetsched.transport.process_owner import ProcessOwner
-from hetsched.units import format_seconds
+from hetsched.units import format_bytes, format_seconds
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 LAST_REPLIES_SECONDS = 0.5
-"""Seconds that the last replies may take after the session's end. Arbitrary."""
+"""Seconds that the last replies may take after the session's end."""
 GREETING_SECONDS = 2.0
 """Seconds for the first answer of a daemon that has just started, before another attempt.
-`close` may have to wait for it. Arbitrary."""
+`close` may have to wait for it."""
 RESEND_SECONDS = 0.02
-"""Seconds until requests are sent again that the daemon doesn't accept yet. Arbitrary."""
+"""Seconds until requests are sent again that can't be sent yet."""
+RECONNECT_MS = 1000
+"""Milliseconds until ZeroMQ tries again to connect: longer than the time in which a stopped daemon
+is noticed. It would take waiting requests to the next one, which doesn't know their token."""
+FIRST_DELAY, MAX_DELAY = 0.05, 1.0
+"""Seconds between attempts to reach a daemon; each delay is twice the one before. A restart takes
+about one."""
 
 _decode: Decoder[Reply] = Decoder(Reply)
+
+
+class Link:
+    """The sockets to one daemon, from its hello to its end. Raises as `Session`."""
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], path: Path, timeout: float, greeting: float
+    ) -> None:
+        self.session = Session(path, timeout, greeting)
+        try:
+            self._socket = context.socket(zmq.DEALER)
+            self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+            self._socket.connect(f"ipc://{self.session.welcome.endpoint}")
+            self.fd = int(self._socket.getsockopt(zmq.FD))
+        except zmq.ZMQError as error:  # no descriptors, above all
+            self.session.close()
+            raise TryAgain(f"can't connect to the daemon ({path.parent}): {error}") from None
+
+    def encode(self, number: int, request: Request) -> bytes:
+        """Encode a request for this daemon.
+
+        Raises
+        ------
+        UsageError
+            It has a number or text that can't be sent, or is longer than the daemon accepts: sent,
+            it would end the connection, and with it other requests.
+        """
+        name = type(request).__name__.lower()
+        try:
+            payload = encode(Envelope(self.session.welcome.token, number, request))
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise UsageError(f"{name}: {error}") from None
+        if len(payload) > MAX_FRAME:
+            raise UsageError(
+                f"{name}: the request has {len(payload)} bytes, the limit is {MAX_FRAME}"
+                f" ({format_bytes(MAX_FRAME)}); pass large data as arrays"
+            )
+        return payload
+
+    def send(self, payload: bytes) -> bool:
+        """Send an encoded request; return False if the daemon accepts no more at present."""
+        try:
+            self._socket.send(payload, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def receive(self) -> bytes | None:
+        """Return the next reply, if one has come."""
+        try:
+            return self._socket.recv(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+
+    def has_replies(self) -> bool:
+        """Whether replies have come. To send may consume the event that announces them."""
+        return bool(int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+
+    def close(self, linger_ms: int = 0) -> None:
+        """Close the sockets; the session only once no array needs it."""
+        self._socket.close(linger=linger_ms)
+        self.session.close()
 
 
 class Connection:
@@ -59,7 +125,8 @@ class Connection:
 
     Parameters
     ----------
-    session_path : Path
+    path : Path
+        Of the session socket.
     timeout : float, seconds
         For each answer.
     reconnect : float, seconds
@@ -71,34 +138,34 @@ class Connection:
         See `Session`.
     """
 
-    def __init__(self, session_path: Path, timeout: float, reconnect: float) -> None:
+    def __init__(self, path: Path, timeout: float, reconnect: float) -> None:
         self.timeout = timeout
         self._owner = ProcessOwner()
-        self._path, self._reconnect = session_path, reconnect
+        self._path, self._reconnect = path, reconnect
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
-            self._link: Link | None = Link(self._context, session_path, timeout, timeout)
+            self._link: Link | None = Link(self._context, path, timeout, timeout)
         except BaseException:
             self._context.term()
             raise
-        self.on_renewed: Callable[[], None] = lambda: None
-        """Called on the connection's thread when another daemon has been reached."""
-        self._changed = threading.Condition()
+        # Reentrant: the garbage collector may interrupt its holder and close a client.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._numbers = itertools.count(1)
-        self._open_requests = OpenRequests()
+        self._open: dict[int, OpenRequest] = {}
         self._unsent: deque[int] = deque()
+        self._job_numbers = JobNumbers()
         self._closed: HetschedError | None = None
         self._lost_error: HetschedError | None = None
-        self._backoff: Backoff | None = None
         self._is_wanted = False
         """Another thread waits for a daemon."""
         self._failures = 0
         """Number of searches that ended without a daemon."""
-        self._loop = Loop(slow_level=logging.DEBUG)
-        self._attach(self._link)
-        self._open_requests.resume(self._link)
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="hetsched-client", daemon=True)
         self._thread.start()
+
+    # ---- for other threads
 
     def ask(self, request: Request, seconds: float | None = None) -> Answer:
         """Send `request` and return its answer.
@@ -110,23 +177,34 @@ class Connection:
         HetschedError
             The daemon's error; TryAgain if it has stopped or doesn't answer.
         """
-        handler = SingleAnswer()
-        self.check_thread(request)
         if seconds is not None and self._live_session() is None:
             raise TryAgain("the daemon has stopped")
-        self.send(request, handler)
-        try:
-            return self.wait(handler.future, seconds)
-        finally:
-            del handler  # its error refers to this frame
+        answer: Answer = self.wait(OpenRequest(request), seconds)
+        return answer
 
-    def check_thread(self, request: Request) -> None:
-        """Raise UsageError on the connection's own thread, which would wait for itself."""
+    def wait(self, request: OpenRequest, seconds: float | None = None) -> Any:
+        """Send a request and return its `answer`.
+
+        Raises
+        ------
+        HetschedError
+            The daemon's error; TryAgain after `seconds`, by default the timeout; UsageError on the
+            connection's own thread, which would wait for itself.
+        """
         if threading.current_thread() is self._thread:
-            raise UsageError(f"{type(request).__name__.lower()} {FROM_CALLBACK}")
+            raise UsageError(f"{type(request.request).__name__.lower()} {FROM_CALLBACK}")
+        self.send(request)
+        limit = self.timeout if seconds is None else min(seconds, self.timeout)
+        answer = request.answer
+        try:
+            return answer.result(limit)
+        except TimeoutError:
+            raise TryAgain(f"the daemon hasn't answered for {limit:g} s") from None
+        finally:
+            del answer, request  # their error refers to this frame and its callers', with arrays
 
-    def send(self, request: Request, handler: Handler) -> None:
-        """Send `request`, once there is a daemon; `handler` receives the answers.
+    def send(self, request: OpenRequest) -> None:
+        """Send a request, once there is a daemon; its methods get the answers.
 
         Raises
         ------
@@ -136,30 +214,17 @@ class Connection:
             The request is too large, or this is a forked child.
         """
         self._owner.check()
-        if self._closed is not None:
-            raise self._closed
-        number = next(self._numbers)
-        link, payload = self._link, b""
-        if link is not None:
-            try:
-                payload = link.encode(number, request)
-            except OverflowError as error:
-                raise UsageError(f"{type(request).__name__.lower()}: {error}") from None
-            if self._open_requests.send(link, number, request, handler, payload):
-                return
-        self._loop.call_soon_threadsafe(
-            lambda: self._send(number, request, handler, link, payload)
-        )
-
-    def wait(self, future: Future[T], seconds: float | None = None) -> T:
-        """Return the result of `future`. Raises TryAgain after `seconds`; default: the timeout."""
-        limit = self.timeout if seconds is None else min(seconds, self.timeout)
-        try:
-            return future.result(limit)
-        except TimeoutError:
-            raise TryAgain(f"the daemon hasn't answered for {limit:g} s") from None
-        finally:
-            del future  # its error refers to this frame
+        number, link = next(self._numbers), self._link
+        payload = b"" if link is None else link.encode(number, request.request)
+        with self._lock:
+            if self._closed is not None:
+                raise self._closed
+            self._open[number] = request
+            if link is None or link is not self._link or self._unsent or not link.send(payload):
+                self._unsent.append(number)
+                self._wake()
+            elif link.has_replies():
+                self._wake()
 
     def session(self) -> Session:
         """Return the session with the present daemon; wait for one if there is none.
@@ -173,17 +238,16 @@ class Connection:
         """
         self._owner.check()
         session = self._live_session()
-        if session is not None:
-            return session
-        if threading.current_thread() is self._thread:
-            raise self._lost_error or TryAgain("the daemon has stopped")
-        with self._changed:
-            failures = self._failures
-            self._loop.call_soon_threadsafe(self._restart_attempts)
-            self._changed.wait_for(lambda: self._is_settled(failures), self.timeout)
-        if self._closed is not None:
-            raise self._closed
-        session = self._live_session()
+        if session is None and threading.current_thread() is not self._thread:
+            with self._lock:
+                failures = self._failures
+                self._is_wanted = True
+                self._wake()
+                self._changed.wait_for(
+                    lambda: self._failures > failures or self._live_session() is not None,
+                    self.timeout,
+                )
+            session = self._live_session()
         if session is None:
             raise self._lost_error or TryAgain("the daemon has stopped")
         return session
@@ -192,213 +256,206 @@ class Connection:
         """Stop the thread; the Futures of jobs that haven't ended fail. Idempotent."""
         if not self._thread.is_alive() or self._owner.is_forked:
             return
-        self._loop.call_soon_threadsafe(
-            lambda: self._end(UsageError("this client is closed; create another one"))
-        )
-        self._loop.stop()
+        self._end(UsageError("this client is closed; create another one"))
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def _run(self) -> None:
-        self._loop.run()
-        if self._link is not None:
-            self._link.close(linger_ms=100)  # a last Cancel may not have been sent yet
-        self._context.term()
-        self._loop.close()
-
-    # ---- requests
-
-    def _send(
-        self, number: int, request: Request, handler: Handler, link: Link | None, payload: bytes
-    ) -> None:
-        if self._closed is not None:
-            handler.on_lost(self._closed)
-            return
-        self._open_requests[number] = (request, handler)
-        if self._link is None:
-            self._restart_attempts()
-        elif link is not self._link:  # encoded for another daemon
-            self._unsent.append(number)
-            self._send_unsent()
-        elif not self._pass_on(link, payload):
-            del self._open_requests[number]
-            handler.on_lost(TryAgain("the daemon accepts no more requests; try again later"))
-
-    def _pass_on(self, link: Link, payload: bytes) -> bool:
-        has_sent = link.send(payload)
-        self._loop.recheck(link.socket)
-        return has_sent
-
-    def _read(self, link: Link, frames: Iterator[bytes]) -> None:
-        for frame in frames:
-            self._reply(frame)
-            if not self._open_requests:  # to look for more would delay the thread just woken
-                return
-        if link.has_read_all:
-            self._loop.remove_reader(link.request_fd)
-
-    def _reply(self, frame: bytes) -> None:
-        try:
-            reply = _decode(frame)
-        except ProtocolError as error:
-            self._end(error)
-            return
-        _, handler = self._open_requests.get(reply.number, (None, None))
-        if isinstance(reply.answer, Refused) and self._is_for_earlier_daemon(reply.answer):
-            return
-        if handler is not None and handler.on_answer(reply.answer):
-            self._open_requests.pop(reply.number, None)
-
-    def _is_for_earlier_daemon(self, refusal: Refused) -> bool:
-        """Return whether ZeroMQ has taken a request for a stopped daemon to the next one.
-
-        That one refuses it, since the token is valid only as long as its session.
-        """
-        if refusal.error.code != NotPermitted.code:
-            return False
-        session = None if self._link is None else self._link.session
-        if session is not None:
-            session.receive_pending()
-        return session is None or session.is_lost
-
-    # ---- the loss of the daemon
-
-    def _on_session_readable(self) -> None:
-        link = self._link
-        if link is None:
-            return
-        link.session.receive_pending()
-        if link.session.is_lost:
-            self._loop.remove_reader(link.session.fileno())
-            # Replies sent before the end are still valid, and may be on their way through ZeroMQ.
-            delay = LAST_REPLIES_SECONDS if self._open_requests else 0.0
-            self._loop.call_later(delay, lambda: self._detach(link))
-
-    def _attach(self, link: Link) -> None:
-        self._link = link
-        self._loop.add_reader(link.socket, lambda: self._read(link, link.zmq_replies()))
-        if link.request_fd >= 0:
-            self._loop.add_reader(link.request_fd, lambda: self._read(link, link.direct_replies()))
-        self._loop.add_reader(link.session.fileno(), self._on_session_readable)
-
-    def _detach(self, link: Link) -> None:
-        """Give up a link whose daemon has stopped."""
-        if self._link is not link or self._closed is not None:
-            return
-        self._lost_error = link.session.lost_error()
-        self._loop.remove_reader(link.socket)
-        self._loop.remove_reader(link.request_fd)
-        self._link = None
-        self._open_requests.pause()
-        self._unsent.clear()
-        link.close()
-        if self._open_requests or self._is_wanted:
-            if self._reconnect > 0:
-                seconds = format_seconds(self._reconnect)
-                log.warning("%s; waiting up to %s for the next one", self._lost_error, seconds)
-            self._restart_attempts()
-
-    def _restart_attempts(self) -> None:
-        """Look for a daemon, unless there is one or the search has begun."""
-        self._is_wanted = True
-        if self._link is None and self._backoff is None and self._closed is None:
-            self._backoff = Backoff(time.monotonic() + self._reconnect)
-            self._try_to_connect()
-
-    def _try_to_connect(self) -> None:
-        if self._backoff is None or self._closed is not None:
-            return
-        if self._reconnect <= 0:
-            self._give_up()
-            return
-        try:
-            link = Link(self._context, self._path, self.timeout, GREETING_SECONDS)
-        except (Unavailable, TryAgain):
-            delay = self._backoff.next_delay(time.monotonic(), random.random())
-            if delay is None:
-                self._give_up()
-            else:
-                self._loop.call_later(delay, self._try_to_connect)
-        except HetschedError as error:  # another version, or another user's
-            self._give_up(error)
-        else:
-            self._on_connected(link)
-
-    def _on_connected(self, link: Link) -> None:
-        self._backoff, self._is_wanted = None, False
-        self._attach(link)
-        self.on_renewed()
-        with self._changed:
-            self._changed.notify_all()
-        self._unsent = deque(self._open_requests.resume(link))
-        self._send_unsent()
-
-    def _send_unsent(self) -> None:
-        """Send open requests to a new daemon, as many as it accepts at once."""
-        while self._unsent and self._link is not None:
-            if not self._renew(self._unsent[0]):
-                self._loop.call_later(RESEND_SECONDS, self._send_unsent)
-                return
-            self._unsent.popleft()
-
-    def _renew(self, number: int) -> bool:
-        """Send an open request to the present daemon; return False if it should be tried again."""
-        request, handler = self._open_requests.get(number, (None, None))
-        link = self._link
-        if request is None or handler is None or link is None:
-            return True
-        try:
-            request = handler.renew(request)
-            payload = link.encode(number, request)
-        except OverflowError as error:
-            self._fail(number, UsageError(f"{type(request).__name__.lower()}: {error}"))
-        except HetschedError as error:
-            if not link.session.is_lost:  # else there is another attempt
-                self._fail(number, error)
-        else:
-            self._open_requests[number] = (request, handler)
-            return self._pass_on(link, payload)
-        return True
-
-    def _fail(self, number: int, error: HetschedError) -> None:
-        _, handler = self._open_requests.pop(number)
-        handler.on_lost(error)
-
-    def _give_up(self, error: HetschedError | None = None) -> None:
-        """Fail all requests: no daemon has come. The next request begins to look again."""
-        self._backoff, self._is_wanted = None, False
-        self._failures += 1
-        lost = self._lost_error or TryAgain("the daemon has stopped")
-        if error is not None:
-            self._lost_error = lost = type(error)(f"{lost}; the next one can't be used: {error}")
-        elif self._reconnect > 0:
-            lost = TryAgain(f"{lost}; none has come for {format_seconds(self._reconnect)}")
-        self._fail_all(lost)
-
-    def _end(self, error: HetschedError) -> None:
-        """Fail all requests: there will be no more answers."""
-        if self._closed is None:
-            self._closed = error
-            if self._link is not None:
-                self._loop.remove_reader(self._link.session.fileno())
-            self._fail_all(error)
-
-    def _fail_all(self, error: HetschedError) -> None:
-        with self._changed:
-            self._changed.notify_all()
-        for _, handler in self._open_requests.take_all():
-            handler.on_lost(error)
-
-    # ---- for other threads
-
     def _live_session(self) -> Session | None:
+        """Return the session, if there is one. Raises UsageError once the client is closed."""
         link = self._link
         if self._closed is not None:
             raise self._closed
         return None if link is None or link.session.is_lost else link.session
 
-    def _is_settled(self, failures: int) -> bool:
-        """Return whether a daemon has been reached, or none after `failures` failures."""
-        link = self._link
-        is_linked = link is not None and not link.session.is_lost
-        return is_linked or self._closed is not None or self._failures > failures
+    def _end(self, error: HetschedError) -> None:
+        """Let the thread end, after it has failed all requests with `error`."""
+        with self._lock:
+            if self._closed is None:
+                self._closed = error
+            self._changed.notify_all()
+            self._wake()
+
+    def _wake(self) -> None:
+        with self._lock:  # once closed, the number may be that of another file
+            if self._wake_fd >= 0:
+                os.eventfd_write(self._wake_fd, 1)
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        while self._closed is None:
+            if self._link is not None:
+                self._serve(self._link)
+            elif self._is_wanted or self._open:
+                self._find_daemon()
+            else:
+                self._sleep(None)
+        self._fail_all(self._closed)
+        if self._link is not None:
+            self._link.close(linger_ms=100)  # a last Cancel may not have been sent yet
+        self._context.term()
+        with self._lock:
+            os.close(self._wake_fd)
+            self._wake_fd = -1
+
+    def _sleep(self, seconds: float | None, *fds: int) -> None:
+        """Wait until another thread wakes this one, a descriptor is readable or time is over."""
+        poll = select.poll()
+        for fd in (self._wake_fd, *fds):
+            poll.register(fd, select.POLLIN)
+        poll.poll(None if seconds is None else max(1, seconds * 1000))
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake_fd)
+
+    def _serve(self, link: Link) -> None:
+        """Send and receive until the daemon has stopped."""
+        end: float | None = None
+        while self._closed is None:
+            self._read_replies(link)
+            if not link.session.is_lost:
+                link.session.receive_pending()
+            if link.session.is_lost:
+                now = time.monotonic()
+                # Replies sent before the end are still valid, and may be on their way.
+                end = now + LAST_REPLIES_SECONDS if end is None else end
+                if now >= end or not self._open:
+                    self._detach(link)
+                    return
+                self._sleep(end - now, link.fd)
+            else:
+                seconds = None if self._send_unsent(link) else RESEND_SECONDS
+                self._sleep(seconds, link.fd, link.session.fileno())
+
+    def _read_replies(self, link: Link) -> None:
+        """Read all that has come: ZeroMQ's descriptor announces only the first of several."""
+        while self._closed is None:
+            with self._lock:
+                frame = link.receive()
+            if frame is None:
+                return
+            try:
+                reply = _decode(frame)
+            except ProtocolError as error:
+                self._end(error)
+                return
+            self._reply(link, reply)
+
+    def _reply(self, link: Link, reply: Reply) -> None:
+        request = self._open.get(reply.number)
+        if request is None or self._is_for_earlier_daemon(link, reply.answer):
+            return
+        try:
+            is_last = request.on_answer(reply.answer)
+        except Exception as error:  # a bug: the caller must not wait forever
+            log.exception("error in the answer to request %d", reply.number)
+            self._fail(reply.number, TryAgain(f"a bug in hetsched: {error}"))
+            return
+        if is_last:
+            self._open.pop(reply.number, None)
+
+    def _is_for_earlier_daemon(self, link: Link, answer: Answer) -> bool:
+        """Return whether ZeroMQ has taken a request for a stopped daemon to the next one.
+
+        That one refuses it, since the token is valid only as long as its session.
+        """
+        if not isinstance(answer, Refused) or answer.error.code != NotPermitted.code:
+            return False
+        link.session.receive_pending()
+        return link.session.is_lost
+
+    def _send_unsent(self, link: Link) -> bool:
+        """Send waiting requests in their order; return False if some must be tried again."""
+        while self._unsent and self._closed is None:
+            number = self._unsent[0]
+            request = self._open.get(number)
+            try:
+                if request is not None and not self._resend(link, number, request):
+                    return False
+            except HetschedError as error:
+                if link.session.is_lost:
+                    return False
+                self._fail(number, error)
+            with self._lock:
+                self._unsent.popleft()
+        return True
+
+    def _resend(self, link: Link, number: int, request: OpenRequest) -> bool:
+        if not request.renew(self._job_numbers):
+            return False
+        payload = link.encode(number, request.request)
+        with self._lock:
+            return link.send(payload)
+
+    # ---- the loss of the daemon
+
+    def _detach(self, link: Link) -> None:
+        """Give up a link whose daemon has stopped."""
+        self._lost_error = link.session.lost_error()
+        with self._lock:
+            self._link = None
+            link.close()
+            self._unsent = deque(sorted(self._open))
+        if (self._open or self._is_wanted) and self._reconnect > 0:
+            seconds = format_seconds(self._reconnect)
+            log.warning("%s; waiting up to %s for the next one", self._lost_error, seconds)
+
+    def _find_daemon(self) -> None:
+        """Look for a daemon with growing delays until there is one, or time is over."""
+        deadline = time.monotonic() + self._reconnect
+        delay = FIRST_DELAY
+        while self._closed is None and self._reconnect > 0:
+            try:
+                link = Link(self._context, self._path, self.timeout, GREETING_SECONDS)
+            except (Unavailable, TryAgain):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    break
+                # Jitter, so that many clients don't come back at the same moment.
+                self._pause(min(delay * random.uniform(0.5, 1), left))
+                delay = min(2 * delay, MAX_DELAY)
+            except HetschedError as error:  # another version, or another user's
+                self._give_up(error)
+                return
+            else:
+                self._attach(link)
+                return
+        if self._closed is None:
+            self._give_up()
+
+    def _pause(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while self._closed is None and (left := end - time.monotonic()) > 0:
+            self._sleep(left)
+
+    def _attach(self, link: Link) -> None:
+        self._job_numbers.pending.clear()
+        with self._lock:
+            self._link = link
+            self._is_wanted = False
+            self._unsent = deque(sorted(self._open))
+            self._changed.notify_all()
+
+    def _give_up(self, error: HetschedError | None = None) -> None:
+        """Fail all requests: no daemon has come. The next request begins to look again."""
+        lost = self._lost_error or TryAgain("the daemon has stopped")
+        if error is not None:
+            self._lost_error = lost = type(error)(f"{lost}; the next one can't be used: {error}")
+        elif self._reconnect > 0:
+            lost = TryAgain(f"{lost}; none has come for {format_seconds(self._reconnect)}")
+        with self._lock:
+            self._is_wanted = False
+            self._failures += 1
+            self._changed.notify_all()
+        self._fail_all(lost)
+
+    def _fail_all(self, error: HetschedError) -> None:
+        with self._lock:
+            numbers = list(self._open)
+            self._unsent.clear()
+        for number in numbers:
+            self._fail(number, error)
+
+    def _fail(self, number: int, error: HetschedError) -> None:
+        request = self._open.pop(number, None)
+        if request is not None:
+            request.on_lost(error)

@@ -2,44 +2,85 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 import os
 import secrets
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from msgspec.structs import asdict
+
 from hetsched import paths
-from hetsched.client import validation
 from hetsched.client.connection import Connection
 from hetsched.client.job import Job, Listener
-from hetsched.client.queue.queue_control import QueueControl
-from hetsched.client.requests import (
-    cancel,
-    devices,
-    explain,
-    follow,
-    ping,
-    show,
-    submit,
-)
-from hetsched.client.requests.inspection import metrics, overview
+from hetsched.client.open_requests import EventFollower, JobRequest, OnEvent, OpenRequest, Renewal
 from hetsched.device import DeviceInfo
+from hetsched.errors import ProtocolError, UsageError
 from hetsched.explain import Explanation
-from hetsched.job import Done, JobSpec, JobState
+from hetsched.job import Done, JobSpec, JobState, checked
 from hetsched.transport.inspection.metric_records import Metric
-from hetsched.transport.messages import DaemonOverview, DeviceList, Pong, Submit
+from hetsched.transport.messages import (
+    Accepted,
+    Acknowledged,
+    Cancel,
+    CancelAll,
+    Changed,
+    Clean,
+    DaemonOverview,
+    DeviceList,
+    Devices,
+    Drain,
+    Draining,
+    Explain,
+    Explained,
+    Follow,
+    History,
+    Hold,
+    JobLine,
+    JobList,
+    JobNumbers,
+    MetricList,
+    Metrics,
+    Overview,
+    Overviewed,
+    Ping,
+    Pong,
+    Prioritize,
+    Release,
+    Request,
+    Retry,
+    Show,
+    State,
+    Status,
+    Submit,
+)
+from hetsched.units import parse_time, quoted
 
+T = TypeVar("T")
 Self = TypeVar("Self", bound="Control")
 
 TIMEOUT = 60.0
 """Seconds to wait for an answer: before a job is accepted, its files are opened."""
+MAX_TIMEOUT = 2e6
+"""Seconds: poll(2) counts milliseconds in 31 bits."""
+RECONNECT_SECONDS = 60.0
+"""How long clients look for the next daemon by default."""
+HISTORY_PAGE = 500
+"""Jobs of the past that are requested at once."""
+EXPLAIN_SECONDS = 5.0
+"""For the history in a result, which isn't worth a longer wait."""
 
 
-class Control(QueueControl):
+class Control:
     """A connection to the daemon, for everything but arrays.
+
+    Methods that take a job raise InputMissing if it isn't known, and those that change a waiting
+    one raise UsageError if it no longer waits.
 
     Parameters
     ----------
@@ -71,10 +112,10 @@ class Control(QueueControl):
     ) -> None:
         path = paths.session_path()
         if endpoint is not None:
-            path = Path(validation.endpoint(endpoint)).absolute() / path.name
-        seconds = validation.reconnect(reconnect, os.environ.get("HETSCHED_RECONNECT"))
-        self._connection = Connection(path, validation.timeout(timeout), seconds)
-        self._keys = _keys()
+            path = Path(_endpoint(endpoint)).absolute() / path.name
+        self._connection = Connection(path, _timeout("timeout", timeout), _reconnect(reconnect))
+        prefix = secrets.token_hex(8)  # no other client has the same keys
+        self._keys = (f"{prefix}-{number}" for number in itertools.count(1))
         self._finalizer = weakref.finalize(self, self._connection.close)
 
     def __enter__(self: Self) -> Self:
@@ -92,31 +133,35 @@ class Control(QueueControl):
         """Disconnect. Jobs continue, but their Futures here fail. Arrays stay valid."""
         self._finalizer()
 
+    # ---- the daemon and its devices
+
     def ping(self) -> Pong:
         """Return the daemon's pid, version and uptime."""
-        return ping.ping(self._connection)
+        return self._ask(Ping(), Pong)
 
-    def show(self, job: int) -> JobState:
-        """Return the state of job number `job`. Raises InputMissing if it isn't known."""
-        return show.show(self._connection, job)
+    def drain(self, *, stop: bool = False, now: bool = False, undo: bool = False) -> Draining:
+        """Let the daemon accept no new jobs, or with `undo` accept them again.
 
-    def cancel(self, job: int) -> None:
-        """Cancel job number `job`; a running one stops after its current chunks.
-
-        Raises InputMissing if it isn't known.
+        Parameters
+        ----------
+        stop : bool
+            End the daemon as soon as no job runs or could start.
+        now : bool
+            End it now; running jobs stop after their current chunks.
         """
-        cancel.cancel(self._connection, job)
+        return self._ask(Drain(stop, now, undo), Draining)
 
-    def explain(self, job: int) -> Explanation:
-        """Explain job number `job`; a running one up to now.
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return counters and gauges of the daemon, its jobs and its devices."""
+        return self._ask(Metrics(), MetricList).metrics
 
-        Raises InputMissing if it isn't known, TryAgain if it hasn't started.
-        """
-        return explain.explain(self._connection, job)
+    def overview(self, waiting: int = 50) -> DaemonOverview:
+        """Return running jobs, the first `waiting` ones that wait, and what devices do."""
+        return self._ask(Overview(waiting), Overviewed).overview
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """Return the daemon's devices, and missing devices with the reason."""
-        listed = devices.devices(self._connection)
+        listed = self.device_list()
         return listed.devices, listed.absent
 
     def device_list(self, *, probe: bool = False) -> DeviceList:
@@ -124,7 +169,7 @@ class Control(QueueControl):
 
         `probe`: first look for missing devices, and give those that failed another chance.
         """
-        return devices.devices(self._connection, probe=probe)
+        return self._ask(Devices(probe), DeviceList)
 
     def switch_devices(
         self, enable: str | Sequence[str] = (), disable: str | Sequence[str] = ()
@@ -139,48 +184,209 @@ class Control(QueueControl):
         UsageError
             An unknown device; nothing has changed.
         """
-        names = (validation.devices(enable), validation.devices(disable))
-        return devices.devices(self._connection, enable=names[0], disable=names[1])
+        names = [tuple(n.split(",")) if isinstance(n, str) else n for n in (enable, disable)]
+        request = checked(Devices, enable=names[0], disable=names[1])
+        return self._ask(request, DeviceList)
 
-    def metrics(self) -> tuple[Metric, ...]:
-        """Return counters and gauges of the daemon, its jobs and its devices."""
-        return metrics.metrics(self._connection)
+    # ---- jobs
 
-    def overview(self, waiting: int = 50) -> DaemonOverview:
-        """Return running jobs, the first `waiting` ones that wait, and what devices do."""
-        return overview.overview(self._connection, waiting)
+    def status(
+        self, states: Sequence[str] = (), limit: int | None = None, jobs: Sequence[int] = ()
+    ) -> tuple[JobLine, ...]:
+        """Return all jobs that the daemon remembers, oldest first.
+
+        Parameters
+        ----------
+        states : sequence of str
+            Only jobs in these: "queued", "held", "running", "done", "failed", "cancelled".
+        limit : int or None
+            Only the newest ones.
+        jobs : sequence of int
+            Only these, if there are any. Raises InputMissing if one isn't known.
+        """
+        wanted = _states(states)
+        return self._pages(lambda before, left: Status(wanted, before, tuple(jobs)), limit)
+
+    def history(
+        self, states: Sequence[str] = (), since: float | None = None, limit: int = 100
+    ) -> tuple[JobLine, ...]:
+        """Return the newest `limit` jobs of the past, oldest first.
+
+        Parameters
+        ----------
+        states : sequence of str
+            As for `status`.
+        since : float or None, seconds since the epoch
+            Only jobs submitted then or later.
+        """
+        if not isinstance(limit, int) or limit < 1:
+            raise UsageError(f"limit: {quoted(limit)} should be an integer from 1 to 2**63-1")
+        wanted = _states(states)
+        return self._pages(
+            lambda before, left: History(wanted, since, before, min(left, HISTORY_PAGE)), limit
+        )
+
+    def _pages(
+        self, request: Callable[[int | None, int], Request], limit: int | None
+    ) -> tuple[JobLine, ...]:
+        """Return the newest `limit` jobs of a list that the daemon sends in pages."""
+        lines: list[JobLine] = []
+        before: int | None = None
+        while limit is None or len(lines) < limit:
+            left = HISTORY_PAGE if limit is None else limit - len(lines)
+            page = self._ask(request(before, left), JobList)
+            lines[:0] = page.jobs
+            if not page.has_earlier or not page.jobs:
+                break
+            before = page.jobs[0].job
+        return tuple(lines if limit is None else lines[max(0, len(lines) - limit) :])
+
+    def show(self, job: int) -> JobState:
+        """Return the state of job number `job`."""
+        return self._ask(Show(job), State).state
+
+    def explain(self, job: int) -> Explanation:
+        """Explain job number `job`; a running one up to now. Raises TryAgain before its start."""
+        return self._ask(Explain(job), Explained).explanation
+
+    def _explain_soon(self, job: int) -> Explanation:
+        """As `explain`, but raise TryAgain if the present daemon doesn't answer soon."""
+        return self._ask(Explain(job), Explained, EXPLAIN_SECONDS).explanation
+
+    def hold(self, job: int) -> Changed:
+        """Keep waiting job number `job` from starting until `release`."""
+        return self._ask(Hold(job), Changed)
+
+    def release(self, job: int) -> Changed:
+        """Let held job number `job` start when its turn comes."""
+        return self._ask(Release(job), Changed)
+
+    def prioritize(self, job: int, priority: int) -> Changed:
+        """Give waiting job number `job` another priority, -20 to 19; larger ones run first."""
+        return self._ask(checked(Prioritize, job=job, priority=priority), Changed)
+
+    def cancel(self, job: int) -> None:
+        """Cancel job number `job`; a running one stops after its current chunks."""
+        self._ask(Cancel(job), Acknowledged)
+
+    def cancel_all(self) -> tuple[int, ...]:
+        """Cancel all jobs that haven't ended, everyone's; return their numbers."""
+        return self._ask(CancelAll(), JobNumbers).jobs
+
+    def retry(self, job: int, *, force: bool = False) -> int:
+        """Submit ended job number `job` again and return the new job's number.
+
+        The new job has neither the id of the old one nor its dependencies. `force`: it replaces
+        output files that exist, as the old one's does. Raises InputMissing if what it needs is
+        gone, such as arrays of another client.
+        """
+        return self._ask(Retry(job, next(self._keys), force), Accepted).job
+
+    def clean(self, states: Sequence[str] = (), older: float = 0.0) -> tuple[int, ...]:
+        """Forget jobs that ended `older` seconds ago or earlier; return their numbers.
+
+        Their results in memory are released.
+        """
+        return self._ask(checked(Clean, states=_states(states), older=older), JobNumbers).jobs
+
+    def events(self, callback: OnEvent, jobs: Sequence[int] = ()) -> EventFollower:
+        """Call ``callback(sequence, state)`` for each state of `jobs`, or of all.
+
+        On the thread that serves this client. Its present states come first if `jobs` are given,
+        and the follower is done when all have ended. What the callback is too slow for is dropped
+        by the daemon, counted in `EventFollower.lost`, and slows nothing else.
+        """
+        follower = EventFollower(callback, jobs)
+        self._connection.send(follower)
+        return follower
 
     def job(self, job: int) -> Job:
-        """Return the Future of any client's job number `job`. Raises InputMissing."""
-        return follow.follow(self._connection, job, self._cancel_soon, self._fetch)
+        """Return the Future of any client's job number `job`."""
+        return self._job_of(JobRequest(Follow(job), self._make_job(self._fetch)))
 
     def follow(self, job: int, callback: Listener) -> Job:
         """As `job`; `callback` gets the present state and each new one, on another thread."""
-        return follow.follow(self._connection, job, self._cancel_soon, self._fetch, callback)
+        return self._job_of(JobRequest(Follow(job), self._make_job(self._fetch), callback))
 
     def start(
         self,
         spec: JobSpec,
         fetch: Callable[[Done], Any] | None = None,
         follow: Listener | None = None,
-        renewal: submit.Renewal | None = None,
+        renewal: Renewal | None = None,
     ) -> Job:
-        """Submit `spec` unchanged. Raises the daemon's error if it is refused."""
-        request = Submit(spec, key=next(self._keys))
-        return submit.submit(
-            self._connection, request, self._cancel_soon, fetch or self._fetch, follow, renewal
+        """Submit `spec` as it is. Raises the daemon's error if it is refused."""
+        request = Submit(checked(JobSpec, **asdict(spec)), key=next(self._keys))
+        make_job = self._make_job(fetch or self._fetch)
+        return self._job_of(JobRequest(request, make_job, follow, renewal))
+
+    def _job_of(self, request: JobRequest) -> Job:
+        try:
+            job: Job = self._connection.wait(request)
+            return job
+        finally:
+            del request  # its error refers to this frame and its callers', which hold arrays
+
+    def _make_job(self, fetch: Callable[[Done], Any]) -> Callable[[int, str], Job]:
+        """Jobs hold methods of the client, and so keep it alive."""
+        return functools.partial(
+            Job,
+            cancel=self._cancel_soon,
+            fetch=fetch,
+            explain=self.explain,
+            explain_at_once=self._explain_soon,
         )
 
     def _cancel_soon(self, job: int) -> None:
-        """Cancel without waiting. Jobs hold this method, and so keep the client alive."""
-        cancel.cancel_soon(self._connection, job)
+        """Cancel without waiting for the answer: the job's end follows."""
+        self._connection.send(OpenRequest(Cancel(job)))
 
     def _fetch(self, done: Done) -> Any:
         """Return what a job's `result` returns: references to arrays here, not the arrays."""
         return {**done.results, **{n: Path(path) for n, path in done.report.outputs.items()}}
 
+    def _ask(self, request: Request, kind: type[T], seconds: float | None = None) -> T:
+        answer = self._connection.ask(request, seconds)
+        if not isinstance(answer, kind):
+            raise ProtocolError(
+                f"the daemon answered {type(answer).__name__}, not {kind.__name__}"
+            )
+        return answer
 
-def _keys() -> Iterator[str]:
-    """Yield a key for each submission, which no other client uses."""
-    prefix = secrets.token_hex(8)
-    return (f"{prefix}-{number}" for number in itertools.count(1))
+
+def _states(states: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(states, str):
+        raise UsageError(f"states: {quoted(states)} should be a sequence of states")
+    return tuple(states)
+
+
+def _endpoint(value: Any) -> str:
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if isinstance(path, str) and "\0" not in path:
+        return path
+    raise UsageError(f"endpoint: {quoted(value)} should be the path of a runtime folder")
+
+
+def _timeout(name: str, value: Any) -> float:
+    try:
+        seconds = math.nan if isinstance(value, bool | str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        seconds = math.nan
+    if 0 < seconds <= MAX_TIMEOUT:
+        return seconds
+    raise UsageError(
+        f"{name}: {quoted(value)} should be a number of seconds, above 0 and at most"
+        f" {MAX_TIMEOUT:.0f}"
+    )
+
+
+def _reconnect(value: Any) -> float:
+    variable = os.environ.get("HETSCHED_RECONNECT")
+    if value is None and variable:
+        try:
+            return min(parse_time(variable), MAX_TIMEOUT)
+        except UsageError as error:
+            raise UsageError(f"HETSCHED_RECONNECT: {error}") from None
+    if value is None:
+        return RECONNECT_SECONDS
+    return 0.0 if not isinstance(value, bool) and value == 0 else _timeout("reconnect", value)

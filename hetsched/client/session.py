@@ -1,4 +1,4 @@
-"""The client's end of the session: token, shared memory, detection of a stopped daemon.
+"""The client's end of the session socket: descriptors of shared memory, and the daemon's life.
 
 It stays open after its client as long as arrays on shared memory exist: closing it would free
 their segments, and other clients could write into them.
@@ -45,6 +45,7 @@ from hetsched.transport.sockets import (
     connect_failure,
     receive_message,
     send_message,
+    socket_peer,
 )
 
 MAX_ANSWER = 64 << 10
@@ -58,16 +59,13 @@ class Session:
 
     Parameters
     ----------
-    path : Path
-    timeout : float, seconds
-        For each answer.
-    greeting_timeout : float, seconds
-        For the first answer.
+    timeout, greeting_timeout : float, seconds
+        For each answer; for the first one.
 
     Raises
     ------
     Unavailable, NotPermitted
-        The daemon can't be reached; the message has the reason.
+        The daemon can't be reached, or is another user's; the message has the reason.
     TryAgain
         It doesn't answer.
     ProtocolError
@@ -87,14 +85,11 @@ class Session:
         """Whether the daemon has closed its end."""
         self._has_open_request = False
         self.on_discard: Callable[[int], None] = lambda segment: None
-        self.request_socket: socket.socket | None = None
-        """Takes requests as the ZeroMQ socket does; None: the daemon has given none."""
         self._socket = _connect(path)
         try:
             self.welcome = self._greet()
         except BaseException:
             self._socket.close()
-            self.close_request_socket()
             raise
         self._timeout = timeout
         close_after_fork(self)
@@ -169,14 +164,8 @@ class Session:
         self._flush()
 
     def close_in_child(self) -> None:
-        """Close this child's copies of the sockets, so that only the parent's end is the end."""
+        """Close this child's copy of the socket, so that only the parent's end is the end."""
         self._socket.close()
-        self.close_request_socket()
-
-    def close_request_socket(self) -> None:
-        """Close the socket for requests, if there is one. Idempotent."""
-        if self.request_socket is not None:
-            self.request_socket.close()
 
     def close(self) -> None:
         """Close once no array needs the session any more. Idempotent."""
@@ -204,14 +193,11 @@ class Session:
             raise UsageError("this client is closed; create another one")
         if self.is_lost:
             raise self.lost_error()
-        if (
-            self._has_open_request
-        ):  # its answer may still come, and would be taken for this request's
+        if self._has_open_request:  # its answer may still come, and would be taken for this one's
             raise TryAgain("an earlier request was never answered; create another client")
 
     def _greet(self) -> Welcome:
-        answer, fds = self._ask(Hello(PROTOCOL, __version__, os.getpid(), wants_socket=True))
-        self.request_socket = socket.socket(fileno=fds.pop(0)) if fds else None
+        answer, fds = self._ask(Hello(PROTOCOL, __version__, os.getpid()))
         close_all(fds)
         if isinstance(answer, Refused):
             raise from_record(answer.error)
@@ -269,10 +255,18 @@ class Session:
 
 def _connect(path: Path) -> socket.socket:
     try:
-        return connect(path)
+        connection = connect(path)
     except PermissionError as error:
         raise NotPermitted(f"daemon at {path}: {connect_failure(error)}") from None
     except OSError as error:
         raise Unavailable(
             f"no daemon at {path} ({connect_failure(error)}); start it: hetsched serve"
         ) from None
+    owner = socket_peer(connection).uid
+    if owner not in (os.geteuid(), 0):  # it would get the caller's arrays and paths
+        connection.close()
+        raise NotPermitted(
+            f"daemon at {path}: it belongs to user {owner}; only your own (user {os.geteuid()})"
+            " or root's is trusted"
+        )
+    return connection

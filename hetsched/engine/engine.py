@@ -42,10 +42,8 @@ from hetsched.engine.scheduler import JobScheduler, stopping_error
 from hetsched.engine.threads.publication import OnPrepared
 from hetsched.engine.threads.worker_pool import WorkerPool
 from hetsched.errors import ErrorRecord, HetschedError, TryAgain, to_record
-from hetsched.iteration_options import check_iteration_options
 from hetsched.job import Done, Failed, JobSpec, Queued
 from hetsched.paths import cache_dir, private_folder
-from hetsched.queue_options import check_queue_options
 from hetsched.store.models.model_store import ModelStore
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import Event
@@ -175,8 +173,6 @@ class Engine:
         try:
             if readmission is None:
                 self._check_queue()
-                check_queue_options(spec)
-                check_iteration_options(spec)
                 self._scheduler.queue.check(spec.after)
             held_segments = hold_segments(self._arena, spec)
         except Exception as error:  # the caller needs a reply even to our own bugs

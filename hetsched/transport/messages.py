@@ -9,15 +9,17 @@ replies, until the job has ended.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from hetsched.device import DeviceInfo
 from hetsched.errors import ErrorRecord
 from hetsched.explain import Explanation
-from hetsched.job import Dependency, JobSpec, JobState
+from hetsched.job import Dependency, DeviceNames, JobSpec, JobState, Priority
 from hetsched.transport.inspection.metric_records import Metric
+from hetsched.units import MAX_SECONDS
 
 PROTOCOL = 1
 MAX_FRAME = 1 << 20
@@ -159,7 +161,7 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
 
 class Prioritize(msgspec.Struct, frozen=True, tag="prioritize"):
     job: int
-    priority: int
+    priority: Priority
 
 
 class Explain(msgspec.Struct, frozen=True, tag="explain"):
@@ -176,8 +178,8 @@ class Devices(msgspec.Struct, frozen=True, tag="devices"):
     """
 
     probe: bool = False
-    enable: tuple[str, ...] = ()
-    disable: tuple[str, ...] = ()
+    enable: DeviceNames = ()
+    disable: DeviceNames = ()
 
 
 class Metrics(msgspec.Struct, frozen=True, tag="metrics"):
@@ -207,14 +209,17 @@ class History(msgspec.Struct, frozen=True, tag="history"):
     states: tuple[str, ...] = ()
     since: float | None = None
     before: int | None = None
-    limit: int = 500
+    limit: Annotated[int, Meta(ge=1, le=500, description="an integer from 1 to 500")] = 500
 
 
 class Clean(msgspec.Struct, frozen=True, tag="clean"):
     """Forget jobs that ended `older` seconds ago or earlier. Answered by JobNumbers."""
 
     states: tuple[str, ...] = ()
-    older: float = 0.0
+    older: Annotated[
+        float,
+        Meta(ge=0, le=MAX_SECONDS, description=f"seconds from 0 to {MAX_SECONDS:g}"),
+    ] = 0.0
 
 
 class Drain(msgspec.Struct, frozen=True, tag="drain"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from collections.abc import Sequence
@@ -96,8 +97,9 @@ def test_wrong_values_are_usage_errors(flags: dict[str, str], message: str) -> N
 
 
 def test_an_interval_without_a_checkpoint_is_a_usage_error() -> None:
+    options = dataclasses.replace(job_options(), iterations=IterationFlags(every=5.0))
     with pytest.raises(UsageError, match=r"^--every: there is no checkpoint"):
-        IterationFlags(every=5.0).apply(JobSpec(workload="diffusion", params={}))
+        options.spec("diffusion", {})
 
 
 def test_single_pass_workloads_have_no_such_flags(call: Any) -> None:
@@ -156,7 +158,7 @@ def no_explanation(job: int) -> Explanation:
 def test_what_a_job_without_convergence_has_reached_can_be_saved(tmp_path: Path) -> None:
     x = np.arange(3.0)
     state = replace(FAILED, results={"x": ArenaRef(1, (3,), "float64")})
-    job = Job(3, lambda job: None, lambda done: {"x": x}, no_explanation)
+    job = Job(3, cancel=lambda job: None, fetch=lambda done: {"x": x}, explain=no_explanation)
     job.advance(state)
 
     saved = result._save(job, state, {"": str(tmp_path / "x.npy")}, False)

@@ -66,14 +66,14 @@ def test_all_flags_become_fields_of_the_spec() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--label", "x" * 200), "--label: 200 characters; the maximum is 128"),
+        (("--label", "x" * 200), "should be text of at most 128 characters"),
         (("--id", ""), "--id is empty: give a name, or omit it"),
-        (("--id", "a b"), "--id: 'a b' should be letters, digits"),
+        (("--id", "a b"), "--id: 'a b' should be at most 128 letters, digits"),
         (("--after", "x"), "--after: 'x' should be a job number"),
         (("--after", "1:maybe"), "--after: '1:maybe' has an unknown condition"),
         (("--retries", "101"), "101 is out of range (0 to 100)"),
         (("--priority", "20"), "20 is out of range (-20 to 19)"),
-        (("--timeout", "0"), "--timeout: 0 should be positive"),
+        (("--timeout", "0"), "--timeout: 0.0 should be seconds above 0"),
         (("--timeout", "x"), "--timeout: 'x' is not a time"),
         (("--deadline", "1999-01-01"), "--deadline '1999-01-01': that is in the past"),
         (("--parsable", "--json"), "--parsable and --json"),

@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
@@ -25,6 +26,7 @@ from hetsched.errors import (
     ConfigError,
     DataError,
     InputMissing,
+    NotPermitted,
     TryAgain,
     Unavailable,
     UsageError,
@@ -298,6 +300,19 @@ def test_no_daemon_is_said_with_the_path_and_why(tmp_path: Path) -> None:
     listen(path).close()
     with pytest.raises(Unavailable, match="stale socket: its daemon has died"):
         Client(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can listen as another user")
+def test_a_daemon_of_another_user_is_not_trusted(tmp_path: Path) -> None:
+    os.seteuid(65534)
+    try:
+        folder = tempfile.TemporaryDirectory(dir="/tmp")
+        stranger = listen(Path(folder.name) / "session.sock")
+    finally:
+        os.seteuid(0)
+    with folder, stranger, pytest.raises(NotPermitted, match="belongs to user 65534") as caught:
+        Client(folder.name, timeout=0.1)
+    assert caught.value.code == 77
 
 
 def test_a_path_too_long_is_a_config_error(tmp_path: Path) -> None:

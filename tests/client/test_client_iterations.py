@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,12 @@ from daemon_harness import Harness
 from msgspec.structs import replace
 
 from hetsched.client.client import Client
-from hetsched.client.iterations.arguments import iteration_fields
-from hetsched.client.iterations.result import IterativeResult
-from hetsched.client.job import Job
+from hetsched.client.job import IterativeResult, Job
 from hetsched.errors import ErrorRecord, InputMissing, JobFailed, TryAgain, UsageError
 from hetsched.explain import Explanation
 from hetsched.explain.iterations import IterationHistory, IterationSpan
 from hetsched.job import ArenaRef, Done, Failed, JobReport, Queued, Running
 
-NAMES = ("balance", "warm_up", "checkpoint", "every", "resume")
-DEFAULTS: dict[str, Any] = dict.fromkeys(NAMES) | {"balance": "auto"}
 REPORT = JobReport(
     job=1,
     state="done",
@@ -56,7 +53,18 @@ def make(iterations: IterationHistory | None = None) -> Job:
     def fetch(done: Done) -> dict[str, Any]:
         return {"x": np.arange(3.0)}
 
-    return Job(1, lambda job: None, fetch, lambda job: explanation(iterations))
+    return job_with(fetch, lambda job: explanation(iterations))
+
+
+def job_with(
+    fetch: Callable[[Done], Any],
+    explain: Callable[[int], Explanation],
+    explain_at_once: Callable[[int], Explanation] | None = None,
+) -> Job:
+    def cancel(job: int) -> None:
+        pass
+
+    return Job(1, cancel=cancel, fetch=fetch, explain=explain, explain_at_once=explain_at_once)
 
 
 def test_options_reach_the_daemon(harness: Harness, client: Client, tmp_path: Path) -> None:
@@ -71,29 +79,32 @@ def test_options_reach_the_daemon(harness: Harness, client: Client, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("value", "name"), [(True, "dfpa"), (False, ""), ("dfpa", "dfpa")])
-def test_a_warm_up_may_be_switched_on(value: Any, name: str) -> None:
-    assert iteration_fields(**{**DEFAULTS, "warm_up": value})["warm_up"] == name
+def test_a_warm_up_may_be_switched_on(
+    harness: Harness, client: Client, value: Any, name: str
+) -> None:
+    client.submit("wait", warm_up=value)
+
+    assert harness.engine.specs[0].warm_up == name
 
 
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("balance", 3, "balance: 3 should be the name of a method"),
-        ("warm_up", 3, "warm_up: 3 should be a name, True or False"),
+        ("balance", 3, "balance: 3 should be one of auto, functional"),
+        ("balance", "best", "balance: 'best' should be one of auto, functional"),
+        ("warm_up", 3, "warm_up: 3 should be one of dfpa"),
         ("checkpoint", "", "checkpoint: '' should be the path of a checkpoint"),
-        ("resume", 5, "resume: 5 should be the path of a checkpoint"),
+        ("resume", 5, "resume: 5 should be the absolute path of a checkpoint"),
         ("every", "soon", "every: "),
         ("every", [1], "every: .* should be seconds"),
+        ("every", 3.0, "every: there is no checkpoint; give its file, too"),
     ],
 )
-def test_options_of_a_wrong_type_are_refused(option: str, value: Any, message: str) -> None:
+def test_wrong_options_are_refused_before_anything_is_sent(
+    client: Client, option: str, value: Any, message: str
+) -> None:
     with pytest.raises(UsageError, match=f"^{message}"):
-        iteration_fields(**{**DEFAULTS, option: value})
-
-
-def test_an_unknown_method_is_refused_before_anything_is_sent(client: Client) -> None:
-    with pytest.raises(UsageError, match="balance: 'best' is unknown; choose from: auto, func"):
-        client.submit("wait", balance="best")
+        client.submit("wait", **{option: value})
 
 
 def test_the_result_has_outputs_by_name_and_how_it_went() -> None:
@@ -162,7 +173,7 @@ def closing(asked: list[int]) -> Job:
             raise UsageError("closed")
         return explanation(history)
 
-    return Job(1, lambda job: None, lambda done: {"x": np.arange(3.0)}, explain)
+    return job_with(lambda done: {"x": np.arange(3.0)}, explain)
 
 
 def test_the_history_outlives_the_connection() -> None:
@@ -208,7 +219,7 @@ def test_a_result_does_not_wait_for_a_history_that_takes_long() -> None:
     def explain_at_once(job: int) -> Explanation:
         raise TryAgain("the daemon has stopped")
 
-    job = Job(1, lambda job: None, lambda done: {"x": 1}, explain, "", explain_at_once)
+    job = job_with(lambda done: {"x": 1}, explain, explain_at_once)
     job.advance(Done(1, REPORT))
 
     assert job.result().iterations == 3
@@ -256,7 +267,7 @@ def test_a_job_without_convergence_fails_with_what_it_reached() -> None:
 
 
 def test_a_result_that_cannot_be_fetched_hides_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    job = Job(1, lambda job: None, lambda done: 1 / 0, lambda job: explanation(None))
+    job = job_with(lambda done: 1 / 0, lambda job: explanation(None))
     with caplog.at_level(logging.ERROR):
         job.advance(not_converged())
 

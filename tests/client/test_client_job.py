@@ -44,7 +44,7 @@ def failed(code: int) -> Failed:
 
 def make(fetch: Any = lambda done: "result") -> tuple[Job, list[int]]:
     cancelled: list[int] = []
-    return Job(1, cancelled.append, fetch, explanation), cancelled
+    return Job(1, cancel=cancelled.append, fetch=fetch, explain=explanation), cancelled
 
 
 def test_the_result_is_what_fetch_makes_of_done() -> None:
@@ -82,7 +82,7 @@ def test_cancelling_without_anybody_to_ask_is_refused() -> None:
     def unreachable(number: int) -> None:
         raise TryAgain("gone")
 
-    assert not Job(1, unreachable, lambda done: None, explanation).cancel()
+    assert not Job(1, cancel=unreachable, fetch=str, explain=explanation).cancel()
 
 
 def test_waiting_too_short_says_that_the_job_goes_on() -> None:

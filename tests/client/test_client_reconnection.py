@@ -11,14 +11,10 @@ import daemon_harness
 import numpy as np
 import pytest
 from daemon_harness import Harness
-from hypothesis import given
-from hypothesis import strategies as st
 
-from hetsched.client.backoff import FIRST_DELAY, MAX_DELAY, Backoff
 from hetsched.client.client import Client
-from hetsched.client.requests.explain import explain_at_once
 from hetsched.errors import InputMissing, TryAgain, UsageError
-from hetsched.job import ArenaRef, JobSpec
+from hetsched.job import ArenaRef, Dependency, JobSpec
 
 
 class Daemons:
@@ -124,6 +120,23 @@ def test_results_go_to_the_callers_array_across_a_restart(
         assert y.tolist() == [2.0] * 3
 
 
+def test_jobs_of_a_chain_get_new_numbers_from_a_daemon_that_knows_none_of_them(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    daemons.start()
+    with Client(tmp_path, timeout=60) as client:
+        client.submit("double", np.ones(3)).result(60)
+        first = client.submit("wait", np.ones(3))
+        second = client.submit("wait", np.ones(3), after=first)
+        before = (first.id, second.id)
+        daemons.stop()
+        harness = daemons.start()
+        assert harness.until(lambda: len(harness.engine.waiting) == 2)
+        client.ping()
+        assert (before, first.id, second.id) == ((2, 3), 1, 2)
+        assert harness.engine.specs[1].after == (Dependency(1),)
+
+
 def test_requests_wait_for_the_next_daemon(daemons: Daemons, tmp_path: Path) -> None:
     daemons.start()
     with Client(tmp_path, timeout=60) as client:
@@ -172,7 +185,7 @@ def test_what_is_asked_of_the_present_daemon_waits_for_no_other_one(
         with pytest.raises(TryAgain, match="none has come for"):
             client.ping()
         with pytest.raises(TryAgain) as caught:
-            explain_at_once(client._connection, 1)
+            client._explain_soon(1)
         assert "none has come" not in str(caught.value)
 
 
@@ -193,14 +206,3 @@ def test_memory_that_cannot_be_passed_on_is_a_lost_input(daemons: Daemons, tmp_p
 def test_a_malformed_time_to_reconnect_is_refused(value: object, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="reconnect"):
         Client(tmp_path, reconnect=value)  # type: ignore[arg-type]
-
-
-@given(st.floats(0, 1), st.floats(0.1, 100))
-def test_attempts_come_later_and_later_until_the_deadline(jitter: float, seconds: float) -> None:
-    backoff, now, delays = Backoff(seconds), 0.0, []
-    while (delay := backoff.next_delay(now, jitter)) is not None:
-        delays.append(delay)
-        now += delay
-    assert now == pytest.approx(seconds)
-    assert delays[0] <= FIRST_DELAY and max(delays) <= MAX_DELAY
-    assert delays[:-1] == sorted(delays[:-1])

@@ -13,7 +13,7 @@ from daemon_harness import Harness
 
 from hetsched.client.client import Client
 from hetsched.client.job import Job
-from hetsched.client.requests.queue.events import EventFollower
+from hetsched.client.open_requests import EventFollower
 from hetsched.daemon.queue_executor import CANCELLED_PER_TURN
 from hetsched.daemon.requests.queue import status as status_request
 from hetsched.errors import InputMissing, TryAgain, UsageError

@@ -12,7 +12,7 @@ from hetsched.cli.connect import control
 from hetsched.cli.integer_parser import integers
 from hetsched.cli.output.queue_changes import change_each
 from hetsched.cli.request_flags import JobNumbers
-from hetsched.queue_options import MAX_PRIORITY, MIN_PRIORITY
+from hetsched.job import MAX_PRIORITY, MIN_PRIORITY
 
 if TYPE_CHECKING:
     from typer._click import Command

@@ -7,8 +7,6 @@ from hetsched.daemon.jobs.submission import submit_again, submit_new
 from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import Requester
 from hetsched.errors import TryAgain, UsageError
-from hetsched.iteration_options import check_iteration_options
-from hetsched.queue_options import check_queue_options
 from hetsched.transport.messages import Submit
 from hetsched.units import format_seconds
 
@@ -21,7 +19,7 @@ def handle(ledger: Ledger, requester: Requester, request: Submit, now: float) ->
     TryAgain
         The daemon is stopping or draining, or a quota is used up.
     UsageError
-        An option of the queue or of iterative jobs is out of range, or the deadline has passed.
+        The deadline has passed.
     DataError
         A segment isn't the client's; the id belongs to another request.
     """
@@ -36,8 +34,6 @@ def handle(ledger: Ledger, requester: Requester, request: Submit, now: float) ->
             "the daemon is draining and takes no new jobs; `hetsched drain --undo` changes that"
         )
     ledger.quota.check(requester.session)
-    check_queue_options(request.spec)
-    check_iteration_options(request.spec)
     check_deadline(request.spec.deadline, ledger.wall_clock(now))
     return submit_new(ledger, requester, request, key, now)
 

@@ -25,7 +25,6 @@ from hetsched.engine.admission.declare import (
 from hetsched.engine.admission.files import InputOpener
 from hetsched.engine.admission.resolved_job import ResolvedJob, array_bytes, format_shape
 from hetsched.errors import DataError, Unavailable, UsageError
-from hetsched.iteration_options import check_not_iterative
 from hetsched.job import (
     ArenaOut,
     ArenaRef,
@@ -34,6 +33,7 @@ from hetsched.job import (
     Generated,
     InputRef,
     JobSpec,
+    iteration_options,
 )
 from hetsched.sparse.parts import PARTS
 from hetsched.store.arrays.output_files import OutputClaim, check_output, create_output
@@ -111,9 +111,14 @@ def bind(
 
 def _check_kind(spec: JobSpec, declaration: Declaration) -> None:
     """Raise UsageError for options that this kind of workload doesn't have."""
-    if declaration.iterative is None:
-        check_not_iterative(spec, declaration.workload.name)
-    elif spec.measure:
+    options = iteration_options(spec)
+    if declaration.iterative is None and options:
+        names = ", ".join(f"--{option}" for option in options)
+        raise UsageError(
+            f"{declaration.workload.name} has no iterations, so {names} can't be used with it: it"
+            " is computed in one pass"
+        )
+    if declaration.iterative is not None and spec.measure:
         raise UsageError(
             f"{declaration.workload.name} is iterative: its devices are measured while it runs,"
             " not by explicit measurements"

@@ -24,8 +24,7 @@ from hetsched.engine.job.states import (
     Verifying,
     WaitingForProcesses,
 )
-from hetsched.iteration_options import CHECKPOINT_SECONDS
-from hetsched.job import DeviceProgress, JobSpec, Running
+from hetsched.job import CHECKPOINT_SECONDS, DeviceProgress, JobSpec, Running
 from hetsched.units import counted
 
 MAX_NOTES = 100

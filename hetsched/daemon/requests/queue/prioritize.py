@@ -6,11 +6,9 @@ from hetsched.daemon.commands import Command
 from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import Requester
 from hetsched.daemon.requests.queue.waiting_job import change_waiting
-from hetsched.queue_options import MAX_PRIORITY, MIN_PRIORITY, check_number
 from hetsched.transport.messages import Prioritize
 
 
 def handle(ledger: Ledger, requester: Requester, request: Prioritize, now: float) -> list[Command]:
     """Change the job. Raises InputMissing, UsageError."""
-    check_number("priority", request.priority, MIN_PRIORITY, MAX_PRIORITY)
     return change_waiting(ledger, requester, request, "given another priority")

@@ -17,7 +17,8 @@ import numpy as np
 
 from hetsched.client.session import Session
 from hetsched.errors import HetschedError, TryAgain
-from hetsched.job import ArenaRef
+from hetsched.job import ArenaRef, JobSpec
+from hetsched.job_segments import arena_refs, with_segments
 from hetsched.transport.arena import Segment
 from hetsched.transport.messages import Adopt, Allocate, Map, SegmentFd
 
@@ -25,8 +26,7 @@ log = logging.getLogger(__name__)
 
 MAX_KEPT_FD = 256
 """Descriptors above this number, or above a quarter of the process's limit, aren't kept, so that
-the caller's own files find room. Arrays in such segments can't be passed to another daemon.
-Arbitrary."""
+the caller's own files find room. Arrays in such segments can't be passed to another daemon."""
 
 
 class MappedSegment(Segment):
@@ -81,23 +81,12 @@ class SharedMemory:
         self._max_fd = min(MAX_KEPT_FD, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        """Allocate a shared array, contents undefined.
-
-        Raises
-        ------
-        DataError, TryAgain
-        """
+        """Allocate a shared array, contents undefined. Raises DataError, TryAgain."""
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
         return self._array(Allocate(nbytes), shape, dtype, 0)
 
     def map(self, ref: ArenaRef) -> np.ndarray:
-        """Return the array behind `ref`.
-
-        Raises
-        ------
-        InputMissing
-            The daemon no longer keeps it.
-        """
+        """Return the array behind `ref`. Raises InputMissing if the daemon no longer keeps it."""
         return self._array(Map(ref.segment), ref.shape, ref.dtype, ref.offset)
 
     def segment(self, ident: int) -> MappedSegment | None:
@@ -189,6 +178,48 @@ class SharedMemory:
 def _free_array(
     session: Session, session_key: int, segment: MappedSegment, key: int, ident: int
 ) -> None:
-    """Give up a freed array's reference."""
     session.drop_array(session_key, ident)
     segment.remove_user(key)
+
+
+class ArrayRenewal:
+    """Passes a job's segments to the next daemon. `release` it once that holds them itself.
+
+    Only the segments are kept: their memory lives as long as this process maps it, even if the
+    arrays that the job was submitted with are gone.
+    """
+
+    def __init__(self, memory: SharedMemory, spec: JobSpec) -> None:
+        self._memory = memory
+        # None: the daemon was replaced before the job was submitted.
+        self._segments: dict[int, MappedSegment | None] = {
+            ref.segment: memory.segment(ref.segment) for ref in arena_refs(spec)
+        }
+        self._users: list[tuple[MappedSegment, int]] = []
+        self.is_complete = True
+        """All segments could be passed on."""
+
+    def renew(self, spec: JobSpec) -> JobSpec:
+        """Return `spec` with the next daemon's segments, as far as they can be passed on.
+
+        The next daemon may not need them: the job may have ended, or still run.
+        """
+        self.release()
+        self.is_complete = True
+        numbers: dict[int, int] = {}
+        segments: dict[int, MappedSegment | None] = {}
+        for ident, segment in self._segments.items():
+            if segment is not None:
+                self._users.append((segment, segment.add_user()))
+            is_passed = segment is not None and self._memory.claim(segment)
+            self.is_complete &= is_passed
+            numbers[ident] = segment.id if segment is not None and is_passed else ident
+            segments[numbers[ident]] = segment
+        self._segments = segments
+        return with_segments(spec, numbers)
+
+    def release(self) -> None:
+        """Give up the references that passing the segments on gave."""
+        users, self._users = self._users, []
+        for segment, key in users:
+            segment.remove_user(key)

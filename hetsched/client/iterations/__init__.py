@@ -1,1 +1,0 @@
-"""Iterative jobs: options of a submission, and results."""

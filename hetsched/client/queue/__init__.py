@@ -1,1 +1,0 @@
-"""Options and operations of the client that concern the queue."""

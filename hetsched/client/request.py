@@ -1,0 +1,478 @@
+"""From a caller's arrays and keywords to a JobSpec, and from a Done state to arrays.
+
+`Client` and `Local` share this, with different sources of shared memory (`SharedArrays`).
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import operator
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from msgspec.structs import asdict, replace
+
+from hetsched.client.job import Job, Listener
+from hetsched.errors import DataError, UsageError
+from hetsched.job import (
+    WARM_UPS,
+    ArenaOut,
+    ArenaRef,
+    Dependency,
+    Done,
+    FileOut,
+    FileRef,
+    InputRef,
+    JobSpec,
+    OutputRef,
+    checked,
+    parse_dependency,
+)
+from hetsched.paths import real_path
+from hetsched.sparse.rows import is_sparse, sparse_arrays
+from hetsched.transport.arena import Segment
+from hetsched.transport.arrays import locate_in_segment
+from hetsched.units import NUMBER_LIMIT, is_utf8, parse_size, parse_time, quoted
+
+ONLY = ""
+"""Name that stands for the only array."""
+MAX_AXES = 64
+"""NumPy's limit on the axes of an array."""
+MAX_ITEM_BYTES = 32
+"""Bytes of NumPy's largest number, clongdouble."""
+
+ArrayOrPath = np.ndarray | str | os.PathLike[str]
+"""An array, or the path of a .npy file."""
+Inputs = Any
+"""An ArrayOrPath, a sparse matrix of SciPy, or a mapping of names to these."""
+Earlier = int | str | Job | Dependency
+"""A job to run after: its number, "12:any", its Future, or a Dependency."""
+
+
+class SharedArrays(Protocol):
+    """Source of arrays in shared memory: the daemon's for `Client`, its own for `Local`."""
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        """Allocate a shared array, freed with its last view."""
+
+    def map(self, ref: ArenaRef) -> np.ndarray:
+        """Return the array behind `ref`, with a reference held until its last view is freed."""
+
+    def claim(self, segment: Segment) -> bool:
+        """Make `segment` usable for jobs in place, if it is one of this source; else False."""
+
+
+class JobSubmitter(ABC):
+    """The methods that `Client` and `Local` share. `_segments`: their source of shared memory.
+
+    Parameters of `submit` that concern the queue
+    ---------------------------------------------
+    priority : int, -20 to 19
+        Larger ones run first, as in Slurm (unlike nice).
+    label : str
+        For people, shown by `hetsched status`.
+    id : str
+        Your own name for this job: submitting it again finds the job instead of adding one.
+    after : job, number, "12:any", "12:fail", or a sequence of them
+        Run after these jobs have succeeded (or ended in any way; or failed). If that can no
+        longer happen, this job fails.
+    retries : int, 0 to 100
+        Run a failed job again this often, unless it was cancelled or its request or data were
+        wrong.
+    timeout : float, seconds, or str ("10m")
+        An attempt that runs longer fails.
+    deadline : datetime or float, seconds since the epoch
+        A job that hasn't ended by then fails.
+    hold : bool
+        Wait until the job is released.
+
+    Parameters of `submit` that concern iterative jobs
+    --------------------------------------------------
+    balance : "auto", "functional", "constant", "imbalance-factor" or "none"
+        How rows are shared out while the job runs; "none": the first split stays.
+    warm_up : "dfpa", True for that, or None
+        Measure all devices in short benchmarks before the first iteration.
+    checkpoint : path or None
+        Save the state to this file now and then.
+    every : float, seconds, or str ("30s"); default 30
+        Between two checkpoints.
+    resume : path or None
+        Continue from this checkpoint.
+    """
+
+    _segments: SharedArrays
+
+    @abstractmethod
+    def _start(self, prepared: PreparedJob, follow: Listener | None) -> Job:
+        """Submit and return the accepted job. Raises HetschedError if it is refused."""
+
+    def empty(self, shape: int | Sequence[int], dtype: Any = "complex64") -> np.ndarray:
+        """Allocate a shared array, which jobs read and write without a copy. Contents undefined.
+
+        Parameters
+        ----------
+        shape : int or sequence of int
+        dtype : anything that numpy.dtype accepts
+
+        Raises
+        ------
+        UsageError
+            The shape is invalid; the message names the axis.
+        DataError, TryAgain
+            It exceeds the limit; too much shared memory is in use at present.
+        """
+        return self._segments.empty(_extents(shape), _numeric(dtype))
+
+    def submit(  # noqa: PLR0913 - optional keywords
+        self,
+        workload: str,
+        arrays: Inputs = None,
+        *,
+        out: ArrayOrPath | Mapping[str, ArrayOrPath] | None = None,
+        devices: str | Sequence[str] = (),
+        memory_limit: int | str | None = None,
+        verify: bool = False,
+        seed: int = 0,
+        priority: int = 0,
+        force: bool = False,
+        follow: Listener | None = None,
+        label: str = "",
+        id: str = "",
+        after: Earlier | Sequence[Earlier] = (),
+        retries: int = 0,
+        timeout: float | str | None = None,
+        deadline: float | datetime.datetime | None = None,
+        hold: bool = False,
+        balance: str = "auto",
+        warm_up: str | bool | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: float | str | None = None,
+        resume: str | os.PathLike[str] | None = None,
+        **params: Any,
+    ) -> Job:
+        """Submit a job and return once it has been accepted.
+
+        Parameters
+        ----------
+        workload : str, a name or ``module:qualname``
+        arrays : array, path, sparse matrix, mapping of name to these, or None
+            Inputs; None: generated. C-contiguous parts of arrays from `empty` are used in place,
+            others are copied once; a path names a ``.npy`` file. A sparse matrix of SciPy may have
+            any format.
+        out : array, path, mapping of name to array or path, or None
+            Where results go. None: new shared arrays.
+        devices : str ("cpu,gpu0") or sequence of str; default: all devices
+        memory_limit : int, bytes, at least 1; or str ("256MiB"), of each device's own memory
+        verify : bool, check every unit; the job fails (JobFailed) if any is wrong
+        seed : int, 0 to 2**63-1, of generated inputs
+        force : bool, overwrite output files that exist
+        follow : callable, gets every state of the job, on the thread that serves this client
+        priority to hold, and balance to resume
+            The job's place in the queue; options of iterative jobs: see `JobSubmitter`.
+        **params : the workload's own parameters; those implied by the inputs are optional
+
+        Raises
+        ------
+        HetschedError
+            UsageError for a wrong type or range or in a job's callback; DataError, ...
+        """
+        spec = checked(
+            JobSpec,
+            workload=workload,
+            params={name: _plain(name, value) for name, value in params.items()},
+            devices=_names(devices),
+            memory_limit=_parsed("memory_limit", memory_limit, parse_size),
+            verify=_number(verify),
+            seed=_number(seed),
+            priority=_number(priority),
+            label=label,
+            id=id,
+            after=_dependencies(after),
+            retries=_number(retries),
+            timeout=_parsed("timeout", timeout, parse_time),
+            deadline=_timestamp(deadline),
+            hold=_number(hold),
+            balance=balance,
+            warm_up=_warm_up(warm_up),
+            checkpoint=_checkpoint("checkpoint", checkpoint),
+            every=_parsed("every", every, parse_time),
+            resume=_checkpoint("resume", resume),
+        )
+        return self._start(_with_arrays(spec, self._segments, arrays, out, force), follow)
+
+
+@dataclass
+class PreparedJob:
+    """A JobSpec, and what the caller needs to convert a Done state to a result.
+
+    Attributes
+    ----------
+    inputs : list of arrays
+        Shared, and kept until the job's end is known: the daemon may be killed right after it has
+        released its own references, and the next one needs the same data for another attempt.
+    targets : mapping
+        Output name -> the caller's own array.
+    """
+
+    spec: JobSpec
+    segments: SharedArrays
+    inputs: list[np.ndarray] = field(default_factory=list)
+    targets: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def result(self, done: Done) -> Any:
+        """Return the only output, or a dict by name; a Path for an output saved as file.
+
+        Always a dict if the job has iterations.
+
+        Raises
+        ------
+        DataError
+            The caller's array has another shape, or can't hold the dtype.
+        InputMissing
+            The result is no longer kept.
+        """
+        self.inputs.clear()  # before the caller submits the next job, which may use their memory
+        values: dict[str, Any] = {
+            name: self._array(name, ref) for name, ref in done.results.items()
+        }
+        values |= {name: Path(path) for name, path in done.report.outputs.items()}
+        is_alone = len(values) == 1 and done.report.iterations is None
+        return next(iter(values.values())) if is_alone else values
+
+    def _array(self, name: str, ref: ArenaRef) -> np.ndarray:
+        target = self.targets.get(name, self.targets.get(ONLY))
+        if target is None:
+            return self.segments.map(ref)
+        place = _shared(target, self.segments)
+        if place is None or (place.segment, place.offset) != (ref.segment, ref.offset):
+            _copy_out(name, self.segments.map(ref), target)
+        return target
+
+
+def _with_arrays(
+    spec: JobSpec,
+    segments: SharedArrays,
+    arrays: Inputs,
+    out: ArrayOrPath | Mapping[str, ArrayOrPath] | None,
+    force: bool,
+) -> PreparedJob:
+    """Add the arrays to a request; those outside shared memory are copied into it."""
+    ins, outs = _inputs_by_name(arrays), _by_name("out", out)
+    if not isinstance(force, bool | np.bool_):
+        raise UsageError(f"force: {quoted(force)} should be True or False")
+    targets = {name: _writable(name, value) for name, value in outs.items() if not _is_path(value)}
+    files = {
+        name: FileOut(real_path(os.fspath(value)), bool(force))
+        for name, value in outs.items()
+        if isinstance(value, str | os.PathLike)
+    }
+    kept: list[np.ndarray] = []
+    outputs: dict[str, OutputRef] = {
+        name: files[name] if name in files else ArenaOut(_shared(targets[name], segments))
+        for name in outs
+    }
+    inputs = {name: _input(value, segments, kept) for name, value in ins.items()}
+    return PreparedJob(replace(spec, inputs=inputs, outputs=outputs), segments, kept, targets)
+
+
+# ---- keywords
+
+
+def _number(value: Any) -> Any:
+    """Convert NumPy's scalars to Python's, which `checked` expects."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _parsed(name: str, value: Any, parse: Any) -> Any:
+    if not isinstance(value, str):
+        return _number(value)
+    try:
+        return parse(value)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+def _names(value: Any) -> Any:
+    """Return the names in "cpu,gpu0", or in an iterable."""
+    if isinstance(value, str):
+        return tuple(value.split(","))
+    return tuple(value) if isinstance(value, Iterable) else value
+
+
+def _dependencies(after: Any) -> tuple[Dependency, ...]:
+    if isinstance(after, int | str | Job | Dependency):
+        after = (after,)
+    if not isinstance(after, Iterable):
+        raise UsageError(
+            f"after: {quoted(after)} should be a job or its number, or a sequence of them"
+        )
+    return tuple(map(_dependency, after))
+
+
+def _dependency(earlier: Any) -> Dependency:
+    if isinstance(earlier, Dependency):
+        return checked(Dependency, **asdict(earlier))
+    return parse_dependency(str(earlier.id if isinstance(earlier, Job) else _number(earlier)))
+
+
+def _timestamp(value: Any) -> Any:
+    return value.timestamp() if isinstance(value, datetime.datetime) else _number(value)
+
+
+def _warm_up(value: Any) -> Any:
+    """Return the name of a method; "" for None or False, the only method for True."""
+    if isinstance(value, bool):
+        return WARM_UPS[0] if value else ""
+    return "" if value is None else value
+
+
+def _checkpoint(name: str, value: Any) -> Any:
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if path == "":
+        raise UsageError(f"{name}: '' should be the path of a checkpoint")
+    return "" if path is None else real_path(path) if isinstance(path, str) else path
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Convert NumPy's types in `value` to plain ones, which msgpack can encode."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, np.dtype):
+        return value.name
+    if isinstance(value, type) and issubclass(value, np.generic):
+        return np.dtype(value).name
+    if isinstance(value, list | tuple):
+        return [_plain(name, item) for item in value]
+    if isinstance(value, int) and not -NUMBER_LIMIT <= value < NUMBER_LIMIT:
+        raise UsageError(f"{name}: a number of {value.bit_length()} bits; the maximum is 63")
+    if isinstance(value, str) and not is_utf8(value):
+        raise UsageError(f"parameter {name}: {quoted(value)} should be text in UTF-8")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise UsageError(f"parameter {name}: {quoted(value)} is neither a number nor text")
+
+
+def _extents(shape: Any) -> tuple[int, ...]:
+    """Return `shape`, an int or a sequence of ints, as a tuple."""
+    if hasattr(shape, "__index__") and not getattr(shape, "shape", ()):
+        shape = (shape,)
+    if isinstance(shape, str | bytes) or not isinstance(shape, Iterable):
+        raise UsageError(f"shape: {quoted(shape)} should be an integer, or a sequence of them")
+    extents = tuple(_extent(axis, n) for axis, n in enumerate(shape))
+    if len(extents) > MAX_AXES:
+        raise UsageError(f"shape: {len(extents)} axes; the maximum is {MAX_AXES}")
+    if math.prod(extents) >= NUMBER_LIMIT // MAX_ITEM_BYTES:
+        raise DataError(f"shape: {quoted(extents)} is more than any machine has")
+    return extents
+
+
+def _extent(axis: int, value: Any) -> int:
+    try:
+        extent = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        extent = -1
+    if not 0 <= extent < NUMBER_LIMIT:
+        raise UsageError(
+            f"shape: axis {axis}: {quoted(value)} should be an integer from 0 to 2**63-1"
+        )
+    return extent
+
+
+def _numeric(dtype: Any) -> str:
+    """Return the name of a numeric `dtype`, in any form that NumPy accepts. Raises DataError."""
+    try:
+        kind = np.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise DataError(f"dtype {quoted(dtype)}: {error}") from None
+    if kind.kind not in "biufc":
+        raise DataError(f"dtype {kind}: only numeric dtypes are supported")
+    return str(kind.newbyteorder("=").name)
+
+
+# ---- arrays
+
+
+def _shared(array: np.ndarray, segments: SharedArrays) -> ArenaRef | None:
+    """Return the location of `array` in shared memory; None if it must be copied."""
+    if not (array.flags.c_contiguous and array.dtype.isnative):
+        return None
+    location = locate_in_segment(array)
+    if location is None or not segments.claim(location[0]):
+        return None
+    segment, offset = location
+    return ArenaRef(segment.id, array.shape, array.dtype.name, offset)
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike)
+
+
+def _by_name(
+    parameter: str, arrays: ArrayOrPath | Mapping[str, ArrayOrPath] | None
+) -> Mapping[str, ArrayOrPath]:
+    if arrays is None:
+        return {}
+    if not isinstance(arrays, Mapping):
+        return {ONLY: arrays}
+    for name in arrays:
+        if not isinstance(name, str) or not is_utf8(name):
+            raise UsageError(f"{parameter}: {quoted(name)} should be an array's name")
+    return arrays
+
+
+def _inputs_by_name(arrays: Inputs) -> Mapping[str, ArrayOrPath]:
+    """Return the inputs by name, with the three arrays of a sparse matrix in its place.
+
+    Raises UsageError for an array that is given twice, as part of a matrix and by its own name.
+    """
+    ins: dict[str, ArrayOrPath] = {}
+    for name, value in _by_name("arrays", arrays).items():
+        parts = sparse_arrays(name, value) if is_sparse(value) else {name: value}
+        for twice in parts.keys() & ins.keys():
+            raise UsageError(f"arrays: {twice} is given twice: by name and as part of a matrix")
+        ins |= parts
+    return ins
+
+
+def _input(value: ArrayOrPath, segments: SharedArrays, kept: list[np.ndarray]) -> InputRef:
+    if isinstance(value, str | os.PathLike):
+        return FileRef(real_path(os.fspath(value)))
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:  # rows of different lengths
+        raise DataError(f"arrays: {quoted(value)} is not an array: {error}") from None
+    ref = _shared(array, segments)
+    if ref is None:
+        copy = segments.empty(array.shape, _numeric(array.dtype))
+        np.copyto(copy, array)
+        array, ref = copy, _shared(copy, segments)
+        assert ref is not None
+    kept.append(array)
+    return ref
+
+
+def _writable(name: str, array: ArrayOrPath) -> np.ndarray:
+    if not isinstance(array, np.ndarray):
+        raise UsageError(
+            f"out{name and ' '}{name}: {quoted(array)} should be a NumPy array to write to, or the"
+            " path of a .npy file"
+        )
+    if not array.flags.writeable:
+        raise DataError(f"out {name or 'array'} is read-only; give one that can be written")
+    return array
+
+
+def _copy_out(name: str, result: np.ndarray, target: np.ndarray) -> None:
+    if result.shape != target.shape or not np.can_cast(result.dtype, target.dtype, "same_kind"):
+        raise DataError(
+            f"out {name}: the result is {result.dtype} {result.shape}, but the array is"
+            f" {target.dtype} {target.shape}; use client.empty({result.shape},"
+            f' "{result.dtype}")'
+        )
+    np.copyto(target, result)

@@ -1,1 +1,0 @@
-"""One file per request, named like the daemon's file for it."""

@@ -1,1 +1,0 @@
-"""Requests that change or list the queue."""
