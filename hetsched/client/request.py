@@ -9,6 +9,7 @@ import datetime
 import math
 import operator
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -322,7 +323,10 @@ def _dependency(earlier: Any) -> Dependency:
 
 
 def _timestamp(value: Any) -> Any:
-    return value.timestamp() if isinstance(value, datetime.datetime) else _number(value)
+    seconds = value.timestamp() if isinstance(value, datetime.datetime) else _number(value)
+    if isinstance(seconds, int | float) and seconds <= time.time():
+        raise UsageError(f"deadline: {quoted(value)} has passed; give one in the future")
+    return seconds
 
 
 def _warm_up(value: Any) -> Any:

@@ -47,7 +47,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"timeout": 0}, ["timeout: 0", "above 0"]),
     ({"timeout": "soon"}, ["timeout: 'soon'", "10s"]),
     ({"timeout": float("nan")}, ["timeout: nan", "above 0"]),
-    ({"deadline": 1.0}, ["deadline: it passed", "in the future"]),
+    ({"deadline": 1.0}, ["deadline: 1.0", "in the future"]),
     ({"hold": 1}, ["hold: 1", "True or False"]),
     ({"seed": -1}, ["seed: -1", "from 0 to 2**63-1"]),
     ({"seed": "a"}, ["seed: 'a'", "from 0 to 2**63-1"]),

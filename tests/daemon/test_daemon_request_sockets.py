@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import daemon_harness
-import numpy as np
 import pytest
 from daemon_harness import Harness
 
@@ -17,7 +16,6 @@ from hetsched.client.control import Control
 from hetsched.daemon.records import ClientSession, Limits
 from hetsched.daemon.sockets import request_sockets
 from hetsched.daemon.sockets.request_sockets import RequestSockets
-from hetsched.job import Running
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.large_messages import MAX_INLINE
 from hetsched.transport.loop import Loop
@@ -54,29 +52,6 @@ def identities(harness: Harness) -> tuple[bytes, bytes]:
     """Of the only session: over ZeroMQ, past it."""
     (session,) = harness.core.ledger.sessions.values()
     return session.identities
-
-
-def test_a_client_sends_its_requests_past_zeromq(harness: Harness) -> None:
-    with Client(harness.folder, timeout=60) as client:
-        assert client.submit("double", np.ones(3)).result(60).sum() == 6
-        over_zeromq, past_it = identities(harness)
-    assert past_it and not over_zeromq
-
-
-def test_a_large_request_goes_over_zeromq(harness: Harness) -> None:
-    with Client(harness.folder, timeout=60) as client:
-        client.submit("wait", np.ones(3), note="x" * (MAX_INLINE + 1))
-        assert all(identities(harness))
-
-
-def test_a_large_reply_comes_past_zeromq(tmp_path: Path) -> None:
-    with daemon_harness.daemon(tmp_path) as harness, Client(tmp_path, timeout=60) as client:
-        job, text = client.submit("wait", np.ones(3)), "x" * (MAX_INLINE + 1)
-        harness.ask(lambda: harness.engine.progress(job.id, text))
-        client.ping()  # its answer comes after the job's state
-        state = job.progress()
-        assert isinstance(state, Running) and state.text == text
-        assert not identities(harness)[0]
 
 
 def test_without_descriptors_zeromq_serves_the_client(
