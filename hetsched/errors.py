@@ -100,7 +100,7 @@ class Cancelled(HetschedError):
     code = 130
 
 
-class ErrorRecord(msgspec.Struct, frozen=True):
+class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """An error as sent between processes; exceptions are never pickled."""
 
     code: int

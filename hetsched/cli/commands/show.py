@@ -25,6 +25,8 @@ def show(job: JobNumber, json: Json = False) -> None:
     out(clean(f"job {job}  {job_lines.word(state)}  {job_lines.event_detail(state)}".rstrip()))
     for text in job_lines.options(entry):
         out(clean(text))
+    if isinstance(state, Failed) and state.error.frames:
+        out("\n".join(clean(line) for line in state.error.frames.splitlines()))
     if isinstance(state, Done | Failed):
         report = state.report
         if report.params:

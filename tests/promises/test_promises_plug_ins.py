@@ -1,0 +1,75 @@
+"""Whatever a plug-in returns or raises costs its own job, with one clear line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from served import Daemon, refused
+
+from hetsched.errors import JobFailed
+
+KERNEL_FAILS = "wrong_plug_ins:KernelFails"
+X = np.ones((4, 4))
+
+
+@pytest.mark.parametrize(
+    ("plug_in", "code", "words"),
+    [
+        ("LoadIsTrue", 65, "load() is True, not a whole number"),
+        ("LoadIsUnprintable", 65, "load() is an object of class Unprintable"),
+        ("LoadIsHuge", 65, "81 bits"),
+        (
+            "LoadRaises",
+            1,
+            "load failed: UnprintableError: (its text can't be read: RuntimeError) (",
+        ),
+        ("LoadExits", 1, "load failed: SystemExit: 3"),
+        ("DemandIsInfinite", 65, "demand"),
+        ("DemandIsUnprintable", 65, "demand() is an object of class Unprintable"),
+        ("KeyIsNoText", 65, "speed_key() is an object of class Unprintable, not text"),
+        ("KeyIsSurrogate", 65, "ud800', not text that UTF-8 can encode"),
+        ("KeyExits", 1, "speed_key failed: SystemExit: 3"),
+        ("ArrayIsSurrogate", 65, "name of an array is"),
+        ("ParamsAreSurrogate", 65, "can't be sent to a device process"),
+        ("ErrorIsSurrogate", 1, "never seen: \\ud800"),
+        ("VariantsRaise", 1, "variants failed: LookupError: no library"),
+    ],
+)
+def test_what_a_plug_in_must_not_return_or_raise_fails_its_job(
+    engine: Any, plug_in: str, code: int, words: str
+) -> None:
+    with refused(code, words) as found:
+        engine.submit(f"wrong_plug_ins:{plug_in}", X, units=4).result(60)
+
+    assert "bug in hetsched" not in str(found.value)
+    assert (engine.submit("toys:Toy", X, units=4).result(60) == 3).all()
+
+
+def test_a_load_of_numpys_is_a_number(engine: Any) -> None:
+    assert (engine.submit("wrong_plug_ins:NumPyLoad", X, units=4).result(60) == 3).all()
+
+
+def test_the_error_of_a_kernel_says_where(engine: Any) -> None:
+    job = engine.submit(KERNEL_FAILS, X, units=4)
+
+    with pytest.raises(
+        JobFailed, match=r"no such number \\ud800 \(.*wrong_plug_ins.py, line"
+    ) as f:
+        job.result(60)
+
+    assert f.value.frames.count("wrong_plug_ins.py") == 2, "its own frames, and none of ours"
+    assert "in divide" in f.value.__notes__[0]
+
+
+def test_show_prints_the_frames_of_a_kernel(daemon: Daemon, client: Any) -> None:
+    job = client.submit(KERNEL_FAILS, X, units=4)
+    with pytest.raises(JobFailed):
+        job.result(60)
+
+    shown = daemon.call("show", str(job.id))
+
+    assert "no such number" in shown.out
+    assert f"{Path('wrong_plug_ins.py')}" in shown.out and "in divide" in shown.out

@@ -1,0 +1,124 @@
+"""Plug-ins that return what they must not, or raise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from toys import WIDTH, Toy, ToyParams
+
+from hetsched.memory import MemoryDemand
+from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant
+
+SURROGATE = "\ud800"
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no representation")
+
+
+class UnprintableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class LoadIsTrue(Toy):
+    def load(self, p: Any) -> int:
+        return True
+
+
+class LoadIsUnprintable(Toy):
+    def load(self, p: Any) -> Any:
+        return Unprintable()
+
+
+class LoadIsHuge(Toy):
+    def load(self, p: Any) -> int:
+        return 1 << 80
+
+
+class LoadRaises(Toy):
+    def load(self, p: Any) -> int:
+        raise UnprintableError
+
+
+class LoadExits(Toy):
+    def load(self, p: Any) -> int:
+        raise SystemExit(3)
+
+
+class DemandIsInfinite(Toy):
+    def demand(self, p: Any, kind: str) -> MemoryDemand:
+        return MemoryDemand(input_bytes=math.inf, work_bytes=0, output_bytes=8)
+
+
+class DemandIsUnprintable(Toy):
+    def demand(self, p: Any, kind: str) -> Any:
+        return Unprintable()
+
+
+class KeyIsNoText(Toy):
+    def speed_key(self, p: Any) -> Any:
+        return Unprintable()
+
+
+class KeyIsSurrogate(Toy):
+    def speed_key(self, p: Any) -> str:
+        return SURROGATE
+
+
+class KeyExits(Toy):
+    def speed_key(self, p: Any) -> str:
+        raise SystemExit(3)
+
+
+class ArrayIsSurrogate(Toy):
+    def arrays(self, p: Any) -> Sequence[ArraySpec]:
+        return (
+            ArraySpec("x", "split", (WIDTH,), p.dtype),
+            ArraySpec(SURROGATE, "out", (4,), "f8"),
+        )
+
+
+class ParamsAreSurrogate(Toy):
+    def infer(self, explicit: Mapping[str, Any], arrays: Any) -> Any:
+        return ToyParams(name=SURROGATE)
+
+
+class ErrorIsSurrogate(Toy):
+    def infer(self, explicit: Mapping[str, Any], arrays: Any) -> Any:
+        raise ValueError(f"never seen: {SURROGATE}")
+
+
+class VariantsRaise(Toy):
+    def variants(self, kind: str) -> Sequence[Variant]:
+        raise LookupError("no library")
+
+
+class KernelFails(Toy):
+    name = "kernel_fails"
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return [Variant("numpy", "1", make)]
+
+
+class NumPyLoad(Toy):
+    """Not wrong: NumPy's integers are whole numbers."""
+
+    name = "numpy_load"
+
+    def load(self, p: Any) -> Any:
+        return np.int64(p.units)
+
+
+def make(p: Any, chunk: int, context: KernelContext) -> Kernel:
+    def divide(inputs: Arrays, outputs: Arrays) -> None:
+        raise ValueError(f"no such number {SURROGATE}")
+
+    def kernel(inputs: Arrays, outputs: Arrays) -> None:
+        divide(inputs, outputs)
+
+    return kernel
