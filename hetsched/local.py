@@ -27,9 +27,9 @@ from hetsched.engine.engine import Engine
 from hetsched.errors import ErrorRecord, TryAgain, UsageError, from_record
 from hetsched.explain import Explanation
 from hetsched.job import ArenaRef, Done, Failed, JobSpec, JobState, checked
+from hetsched.machine_limits import machine_memory
 from hetsched.transport.arena import Arena, Segment
 from hetsched.transport.loop import Loop
-from hetsched.transport.machine_limits import machine_memory
 from hetsched.transport.messages import Prioritize
 from hetsched.transport.process_owner import ProcessOwner
 from hetsched.units import quoted

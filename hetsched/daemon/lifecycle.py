@@ -29,12 +29,12 @@ from hetsched.daemon.service.watchdog import Watchdog
 from hetsched.daemon.stopping import ExitGuard, StopLadder
 from hetsched.engine.engine import CLOSE_SECONDS, Engine
 from hetsched.errors import ConfigError, HetschedError
+from hetsched.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
 from hetsched.store.journal.job_numbers import JobNumbers
 from hetsched.store.journal.journal import Journal, history_bounds
 from hetsched.store.journal.records import JournalContents
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
-from hetsched.transport.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
 from hetsched.transport.messages import MAX_FRAME
 from hetsched.transport.sockets import acquire_lock, validate_socket_path
 from hetsched.units import parse_size, parse_time

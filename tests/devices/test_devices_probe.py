@@ -161,40 +161,6 @@ def test_a_process_spec_travels_as_json() -> None:
     assert msgspec.json.decode(msgspec.json.encode(spec), type=ProcessSpec) == spec
 
 
-def group(folder: Path, **files: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (folder / name.replace("__", ".")).write_text(text)
-
-
-def quota_of(tmp_path: Path, membership: str) -> float:
-    (tmp_path / "cgroup").write_text(membership)
-    return REAL_QUOTA(tmp_path / "cgroup", tmp_path / "sys")
-
-
-REAL_QUOTA = cores.quota
-
-
-def test_the_smallest_quota_of_all_groups_above_counts(tmp_path: Path) -> None:
-    group(tmp_path / "sys/a", cpu__max="250000 100000")
-    group(tmp_path / "sys/a/b", cpu__max="max 100000")
-
-    assert quota_of(tmp_path, "0::/a/b\n") == 2.5
-
-
-def test_version_1_groups_have_quotas_too(tmp_path: Path) -> None:
-    group(tmp_path / "sys/cpu,cpuacct/a", cpu__cfs_quota_us="50000", cpu__cfs_period_us="100000")
-
-    assert quota_of(tmp_path, "3:cpuset:/a\n4:cpu,cpuacct:/a\n") == 0.5
-
-
-@pytest.mark.parametrize("text", ["max 100000", "-1", "", "nonsense"])
-def test_no_quota_is_infinite(tmp_path: Path, text: str) -> None:
-    group(tmp_path / "sys", cpu__max=text)
-
-    assert quota_of(tmp_path, "0::/\n") == math.inf
-
-
 def test_the_processor_has_a_name(tmp_path: Path) -> None:
     (tmp_path / "x86").write_text("processor : 0\nmodel name : Fast CPU 9000\n")
     (tmp_path / "arm").write_text("CPU implementer : 0x41\nCPU part : 0xd0c\n")

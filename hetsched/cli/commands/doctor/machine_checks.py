@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
@@ -13,6 +14,7 @@ from hetsched import paths
 from hetsched.cli.commands.doctor.check_result import CheckResult
 from hetsched.devices.cpu.topology import memory_nodes, one_per_core, read_topology
 from hetsched.errors import ConfigError
+from hetsched.machine_limits import ControlGroups
 from hetsched.units import counted, format_bytes
 
 MIN_FREE_BYTES = 1 << 30
@@ -22,10 +24,10 @@ MIN_FREE_BYTES = 1 << 30
 def cores() -> list[CheckResult]:
     """Report the usable cores and the processor."""
     usable = len(os.sched_getaffinity(0))
-    quota = _cgroup_quota()
+    quota = ControlGroups().cores()
     text = f"{usable} of {os.cpu_count()} usable"
-    if quota is not None:
-        text += f", cgroup quota {quota:g} cores"
+    if quota < math.inf:
+        text += f", the control group allows {quota:g} at once"
     return [CheckResult("cores", f"{text}; {_processor()}"), *_topology()]
 
 
@@ -46,7 +48,13 @@ def memory() -> list[CheckResult]:
     """Report the available memory."""
     table = dict(re.findall(r"^(\w+):\s+(\d+) kB$", _read("/proc/meminfo"), re.MULTILINE))
     total, free = (1024 * int(table.get(key, 0)) for key in ("MemTotal", "MemAvailable"))
-    text = f"{format_bytes(free)} of {format_bytes(total)} available; /dev/shm isn't used"
+    text = f"{format_bytes(free)} of {format_bytes(total)} available"
+    groups = ControlGroups()
+    limit = groups.memory_limit()
+    if limit < total:
+        free = max(0, int(groups.memory()))
+        text += f"; the control group has {format_bytes(int(limit))}, {format_bytes(free)} free"
+    text += "; /dev/shm isn't used"
     return [CheckResult("memory", text)]
 
 
@@ -80,16 +88,6 @@ def _folder(name: str, path: Path) -> CheckResult:
 def _processor() -> str:
     match = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
     return match[1] if match else platform.processor() or "unknown processor"
-
-
-def _cgroup_quota() -> float | None:
-    """Return the cores that the cgroup (version 2) allows, None without a limit."""
-    match = re.search(r"^0::(/.*)$", _read("/proc/self/cgroup"), re.MULTILINE)
-    for folder in (f"/sys/fs/cgroup{match[1]}" if match else "", "/sys/fs/cgroup"):
-        words = _read(f"{folder}/cpu.max").split()
-        if len(words) == 2 and words[0] != "max":
-            return int(words[0]) / int(words[1])
-    return None
 
 
 def _read(path: str) -> str:

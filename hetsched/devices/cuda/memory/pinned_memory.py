@@ -13,7 +13,6 @@ release it when nothing else refers to it.
 from __future__ import annotations
 
 import mmap
-import os
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ import numpy as np
 from hetsched.devices.cuda.faults import Fault, classify
 from hetsched.devices.cuda.runtime import Runtime
 from hetsched.devices.host_slots import fresh_pages
+from hetsched.machine_limits import machine_memory
 
 SLICE_BYTES = 256 << 20
 """Bytes registered per call."""
@@ -35,8 +35,7 @@ MAX_PINNED_FRACTION = 0.25
 
 def default_quota() -> int:
     """Return the bytes that one device may pin on this machine."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min(MAX_PINNED_BYTES, int(MAX_PINNED_FRACTION * memory))
+    return min(MAX_PINNED_BYTES, int(MAX_PINNED_FRACTION * machine_memory()))
 
 
 def pieces(start: int, nbytes: int, base: int, slice_bytes: int) -> Iterator[tuple[int, int]]:
