@@ -98,6 +98,8 @@ class Daemon(Place):
     """`hetsched serve`. It can be killed and started again."""
 
     process: subprocess.Popen[bytes]
+    prefix: Sequence[str] = ()
+    """What runs it."""
 
     def start(self) -> Daemon:
         """Start it, and wait until clients can connect."""
@@ -108,7 +110,9 @@ class Daemon(Place):
             ready.settimeout(PATIENCE)
             environment = self.environment | {"NOTIFY_SOCKET": str(path)}
             with self.log.open("ab") as log:
-                self.process = subprocess.Popen([HETSCHED, "serve"], env=environment, stderr=log)
+                self.process = subprocess.Popen(
+                    [*self.prefix, HETSCHED, "serve"], env=environment, stderr=log
+                )
             assert b"READY=1" in ready.recv(100), self.log.read_text()
         return self
 
@@ -136,12 +140,13 @@ class Daemon(Place):
 
 
 @contextlib.contextmanager
-def serving(config: str = CORES) -> Iterator[Daemon]:
+def serving(config: str = CORES, prefix: Sequence[str] = ()) -> Iterator[Daemon]:
     """A daemon in a folder of its own; sockets need short paths."""
     with tempfile.TemporaryDirectory(prefix="hs-") as folder:
-        daemon = Daemon(Path(folder), config).start()
+        daemon = Daemon(Path(folder), config)
+        daemon.prefix = prefix
         try:
-            yield daemon
+            yield daemon.start()
         finally:
             if daemon.process.poll() is None:
                 daemon.process.terminate()

@@ -219,9 +219,7 @@ def test_any_client_may_follow_and_cancel_another_ones_job(small: Daemon, gate: 
 
 
 def test_few_descriptors_refuse_or_delay_clients_and_it_recovers() -> None:
-    with serving() as daemon:
-        limit = ["prlimit", f"--pid={daemon.process.pid}", "--nofile=64"]
-        subprocess.run(limit, check=True, timeout=60)
+    with serving(prefix=("prlimit", "--nofile=64")) as daemon:
         with contextlib.ExitStack() as stack, pytest.raises(Exception) as caught:
             for _ in range(64):
                 stack.enter_context(daemon.client(timeout=5))

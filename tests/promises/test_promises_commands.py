@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import Daemon, Gate, computes, says, until
+from served import Daemon, Gate, computes
 
 import hetsched
 
@@ -199,10 +199,16 @@ def test_status_is_repeated_until_ctrl_c(daemon: Daemon, done: int) -> None:
     assert all(record["jobs"][0]["job"] == done for record in records)
 
 
-def test_submit_shows_a_failed_attempt_and_its_retry(daemon: Daemon, tmp_path: Path) -> None:
-    (tmp_path / "failures").write_text("x")
-    flags = ("--failures", str(tmp_path / "failures"), "--units", "1", "--retries", "1")
-    with daemon.started("submit", "toys:Faulty", *flags) as process:
-        assert "one of the failures" in says(process, "one of the failures")
-        assert process.wait(60) == 0
-    until(lambda: (tmp_path / "failures").read_text() == "")
+def test_follow_prints_each_failed_attempt(
+    daemon: Daemon, client: hetsched.Client, tmp_path: Path
+) -> None:
+    failures = tmp_path / "failures"
+    failures.write_text("x")
+    job = client.submit("toys:Faulty", units=1, retries=1, failures=str(failures), hold=True)
+    with daemon.started("follow", str(job.id)) as following:
+        assert following.stdout is not None
+        assert "held" in following.stdout.readline()
+        client.release(job.id)
+        lines = following.stdout.read().splitlines()
+    assert any("one of the failures" in line for line in lines)
+    assert "done" in lines[-1]
