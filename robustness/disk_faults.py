@@ -15,13 +15,16 @@ from dataclasses import dataclass, field
 
 from benchmarks.results import Bar, Result
 from hetsched.errors import CantCreate, ConfigError, HetschedError, IOFailure
-from hetsched.store.journal.group_commit import forget_refused
-from hetsched.store.journal.job_numbers import JobNumbers
-from hetsched.store.journal.journal_file import JournalFile
-from hetsched.store.journal.pending_writes import OnWritten, Write
-from hetsched.store.journal.records import JobAccepted, NumbersReserved, Record
+from hetsched.store.journal.journal_file import JournalFile, forget_refused
+from hetsched.store.journal.records import (
+    JobAccepted,
+    NumbersReserved,
+    OnWritten,
+    Record,
+    Write,
+)
 from robustness.disk import silent
-from robustness.disk.journal_model import BOUNDS, JournalModel, random_records
+from robustness.disk.journal_model import BOUNDS, JournalModel, random_records, reserving
 from robustness.disk.memory_disk import MemoryDisk
 from robustness.disk.memory_vfs import disk_full, io_error, mounted
 from robustness.power_cuts import CHECKPOINT_PAGES, PATH
@@ -75,7 +78,8 @@ class FaultyRun:
         with mounted(self.disk) as vfs:
             file = self._open(vfs)
             contents = file.load(0)
-            self.numbers = JobNumbers(contents.next_number, contents.reserved)
+            self.reservations: list[Record] = []
+            self.numbers = reserving(contents, self.reservations)
             for step in range(STEPS):
                 self._step(file, 1e9 + step)
             self._end_fault()
@@ -102,11 +106,13 @@ class FaultyRun:
 
     def _step(self, file: JournalFile, now: float) -> None:
         records = random_records(self.rng, self.model, self.numbers, now)
+        records += self.reservations
+        self.reservations.clear()
         refused = self._commit(file, [_write(record, self._on_done) for record in records])
         self.model = self.model.after([record for record in records if record not in refused])
         for record in records:
             if isinstance(record, NumbersReserved):
-                self.numbers.on_reserved(record, None)
+                self.numbers.on_reserved(record.upto)
         file.maintain(now)
 
     def _commit(self, file: JournalFile, new: Sequence[Write]) -> list[Record]:

@@ -17,13 +17,17 @@ from pathlib import Path
 from benchmarks.results import Bar, Result
 from hetsched.errors import HetschedError
 from hetsched.store.database import DatabaseFormat
-from hetsched.store.journal.job_numbers import JobNumbers
-from hetsched.store.journal.journal_db import FORMAT
 from hetsched.store.journal.journal_file import JournalFile
-from hetsched.store.journal.pending_writes import Write
-from hetsched.store.journal.records import JournalContents, NumbersReserved
+from hetsched.store.journal.records import JournalContents, NumbersReserved, Record, Write
+from hetsched.store.journal.tables import FORMAT
 from robustness.disk import silent
-from robustness.disk.journal_model import BOUNDS, JournalModel, model_of, random_records
+from robustness.disk.journal_model import (
+    BOUNDS,
+    JournalModel,
+    model_of,
+    random_records,
+    reserving,
+)
 from robustness.disk.memory_disk import MemoryDisk, PowerLost
 from robustness.disk.memory_vfs import io_error, mounted
 from robustness.scale import Scale
@@ -99,7 +103,8 @@ class Life:
         self.tally.lost += min(model.missing_from(contents) for model in self.states)
         self.tally.repeated += contents.next_number <= self.last_number
         self.states = [model_of(contents)]
-        self._numbers = JobNumbers(contents.next_number, contents.reserved)
+        self._reservations: list[Record] = []
+        self._numbers = reserving(contents, self._reservations)
 
     def _write(self, file: JournalFile) -> None:
         is_orderly = self.rng.random() < 0.2
@@ -107,6 +112,8 @@ class Life:
         while not self.disk.is_off:
             self.now += 1
             records = random_records(self.rng, self.states[-1], self._numbers, self.now)
+            records += self._reservations
+            self._reservations.clear()
             self.last_number = self._numbers.last
             self.states.append(self.states[-1].after(records))
             kept += [Write((record,)) for record in records]
@@ -120,7 +127,7 @@ class Life:
             self.tally.acknowledged += len(kept)
             for write in kept:
                 if isinstance(reservation := write.records[0], NumbersReserved):
-                    self._numbers.on_reserved(reservation, None)
+                    self._numbers.on_reserved(reservation.upto)
             kept = []
             file.maintain(self.now)
             if is_orderly and self.rng.random() < 0.2:

@@ -10,7 +10,7 @@ import msgspec
 from hetsched.engine.queued_job import Readmission
 from hetsched.errors import HetschedError
 from hetsched.job import Done, Failed, JobSpec
-from hetsched.store.journal.records import JobChanged, NumbersReserved, Record
+from hetsched.store.journal.records import JobChanged, Record
 from hetsched.transport.inspection.metric_records import Metric
 from hetsched.transport.messages import DaemonOverview, History, QueueChange, Reply, SessionAnswer
 
@@ -154,12 +154,6 @@ class EndWritten(msgspec.Struct, frozen=True):
     ticket: int
 
 
-class NumbersWritten(msgspec.Struct, frozen=True):
-    """A block of job numbers is reserved in the journal, or that can't be written."""
-
-    record: NumbersReserved
-
-
 class ChangeWritten(msgspec.Struct, frozen=True):
     """A waiting job's new priority or hold is in the journal, so that `reply` is true; or not."""
 
@@ -167,7 +161,7 @@ class ChangeWritten(msgspec.Struct, frozen=True):
     reply: SendReply
 
 
-Written = AcceptanceWritten | PublishingWritten | EndWritten | NumbersWritten | ChangeWritten
+Written = AcceptanceWritten | PublishingWritten | EndWritten | ChangeWritten
 
 
 class WriteJournal(msgspec.Struct, frozen=True):

@@ -16,7 +16,6 @@ from hetsched.daemon.commands import (
     ChangeWritten,
     CloseSession,
     Command,
-    NumbersWritten,
     ReleaseSegment,
     SendReply,
     StopDaemon,
@@ -222,20 +221,7 @@ class Core:
         if isinstance(what, ChangeWritten):
             return on_change_written(what, error)
         commands = self._transitions.on_written(what, error, now)
-        if isinstance(what, NumbersWritten):
-            commands += self._submit_waiting(error, now)
         self._schedule_trim_if_idle(now)
-        return commands
-
-    def _submit_waiting(self, error: HetschedError | None, now: float) -> list[Command]:
-        """Handle the submissions that waited for numbers; refuse them if there are none."""
-        waiting, self.ledger.awaiting_numbers = self.ledger.awaiting_numbers, []
-        commands: list[Command] = []
-        for requester, request in waiting:
-            if error is not None:
-                commands.append(requester.reply(Refused(to_record(error))))
-            elif requester.session in self.ledger.sessions:
-                commands += self._handle(requester, request, now)
         return commands
 
     def restore(

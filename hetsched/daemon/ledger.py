@@ -23,7 +23,7 @@ from hetsched.daemon.watchers import Watchers
 from hetsched.errors import InputMissing
 from hetsched.job import Done, Failed, JobSpec
 from hetsched.store.journal.job_numbers import JobNumbers
-from hetsched.transport.messages import SegmentFd, Submit
+from hetsched.transport.messages import SegmentFd
 from hetsched.transport.sockets import Peer
 
 
@@ -40,8 +40,6 @@ class Ledger:
         Ticket -> job that hasn't ended or keeps results.
     awaiting_input : dict
         Ticket -> job of an earlier daemon whose client must pass its arrays again.
-    awaiting_numbers : list
-        New submissions, until a block of job numbers is reserved.
     held_back : dict
         Ticket -> job with a state that its followers haven't received yet.
     follows : Counter
@@ -60,7 +58,6 @@ class Ledger:
         self.keys: dict[str, JobEntry] = {}
         self.tickets: dict[int, JobEntry] = {}
         self.awaiting_input: dict[int, JobEntry] = {}
-        self.awaiting_numbers: list[tuple[Requester, Submit]] = []
         self.held_back: dict[int, JobEntry] = {}
         self.results = KeptResults()
         self.follows: Counter[int] = Counter()
@@ -148,7 +145,7 @@ class Ledger:
 
     def survives(self, entry: JobEntry) -> bool:
         """Return whether the next daemon can run a job without its client."""
-        return entry.is_durable or self.are_stored(input_and_output_segments(entry.spec))
+        return entry.is_durable
 
     def release_results(self, entry: JobEntry) -> list[Command]:
         """Stop keeping a job's results."""

@@ -30,7 +30,6 @@ from hetsched.daemon.stopping import ExitGuard, StopLadder
 from hetsched.engine.engine import CLOSE_SECONDS, Engine
 from hetsched.errors import ConfigError, HetschedError
 from hetsched.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
-from hetsched.store.journal.job_numbers import JobNumbers
 from hetsched.store.journal.journal import Journal, history_bounds
 from hetsched.store.journal.records import JournalContents
 from hetsched.transport.arena import Arena
@@ -145,8 +144,7 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         stack.callback(arena.close)
         journal = _open_journal(config, loop)
         contents = journal.load()
-        numbers = JobNumbers(contents.next_number, contents.reserved)
-        stack.callback(lambda: journal.close(JOURNAL_SECONDS, numbers.last))
+        stack.callback(journal.close, JOURNAL_SECONDS)
         engine = Engine(
             config,
             loop,
@@ -156,7 +154,7 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         )
         guard = ExitGuard(engine.kill)
         stack.callback(guard.guarded("the engine", engine.close, engine_seconds(config)))
-        core = Core(_info(), core_limits, numbers)
+        core = Core(_info(), core_limits, journal.numbers)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         server = Server(core, loop, arena, engine, journal, context, endpoint, session)
         stack.callback(server.close_sessions)

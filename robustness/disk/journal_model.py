@@ -9,7 +9,6 @@ from hetsched.errors import ErrorRecord
 from hetsched.job import Done, Failed, FileRef, JobReport, JobSpec
 from hetsched.store.arrays.publication import PreparedOutput
 from hetsched.store.journal.job_numbers import JobNumbers
-from hetsched.store.journal.journal_db import ended_stage
 from hetsched.store.journal.records import (
     ENDED_STAGES,
     HistoryBounds,
@@ -20,9 +19,11 @@ from hetsched.store.journal.records import (
     JobsForgotten,
     JobStarted,
     JournalContents,
+    NumbersReserved,
     Record,
     Stage,
 )
+from hetsched.store.journal.tables import ended_stage
 
 BOUNDS = HistoryBounds(jobs=40)
 CHECKED_ENDED = 20
@@ -79,6 +80,15 @@ def model_of(contents: JournalContents) -> JournalModel:
     )
 
 
+def reserving(contents: JournalContents, reservations: list[Record]) -> JobNumbers:
+    """Return the numbers of a journal; what must be written for more is added to a list."""
+    return JobNumbers(
+        contents.next_number,
+        contents.reserved,
+        lambda upto: reservations.append(NumbersReserved(upto)),
+    )
+
+
 def random_records(
     rng: random.Random, model: JournalModel, numbers: JobNumbers, now: float
 ) -> list[Record]:
@@ -101,8 +111,7 @@ def random_records(
             open_jobs.remove(number)
         else:
             records.append(_change(rng, number, now))
-    reservation = numbers.reservation()
-    return [*records, reservation] if reservation else records
+    return records
 
 
 def _accepted(rng: random.Random, number: int, now: float) -> JobAccepted:

@@ -9,7 +9,6 @@ from hetsched.daemon import commands as do
 from hetsched.errors import CantCreate, ErrorRecord
 from hetsched.job import ArenaOut, ArenaRef, Done, Failed, JobSpec, Queued, Running
 from hetsched.store.arrays.publication import PreparedOutput
-from hetsched.store.journal.job_numbers import JobNumbers
 from hetsched.store.journal.records import JobAccepted, JobEnded, JobPublishing, JobStarted
 from hetsched.transport import messages as say
 
@@ -52,50 +51,6 @@ def test_a_durable_job_is_confirmed_once_it_is_on_disk(story: Story) -> None:
     assert isinstance(write.records[0], JobAccepted) and write.records[0].durable
     (reply,) = answers(story.core.on_written(write.then, None, story.now))
     assert reply == say.Accepted(1, "durable")
-
-
-def reservation(commands: list[do.Command]) -> do.NumbersWritten:
-    """What the journal answers once it has reserved more numbers."""
-    (write,) = [c for c in commands if isinstance(c, do.WriteJournal)]
-    assert isinstance(write.then, do.NumbersWritten)
-    return write.then
-
-
-def test_a_submission_waits_for_a_number_and_gets_it_when_some_are_reserved() -> None:
-    story = Story(numbers=JobNumbers(1, 1))
-    token = story.hello(1)
-    written = reservation(story.request(token, say.Submit(DURABLE)))
-
-    assert story.request(token, say.Submit(DURABLE)) == []
-    (start,) = story.core.on_written(written, None, story.now)
-
-    assert isinstance(start, do.SubmitJob) and start.number == 2
-
-
-def test_without_numbers_a_submission_is_refused_and_the_next_one_reserves_again() -> None:
-    story = Story(numbers=JobNumbers(1, 0))
-    token = story.hello(1)
-    written = reservation(story.request(token, say.Submit(DURABLE)))
-
-    replies = story.core.on_written(written, FULL, story.now)
-
-    assert refused(replies).code == FULL.code
-    assert reservation(story.request(token, say.Submit(DURABLE))) == written
-
-
-def test_a_submission_of_a_client_that_has_ended_gets_no_number() -> None:
-    story = Story(numbers=JobNumbers(1, 0))
-    written = reservation(story.request(story.hello(1), say.Submit(DURABLE)))
-
-    story.core.on_disconnect(1, story.now)
-
-    assert story.core.on_written(written, None, story.now) == []
-
-
-def test_a_volatile_job_is_confirmed_at_once(story: Story) -> None:
-    reply, write = checked(story, with_segment(story), VOLATILE)
-    assert answers([reply]) == [say.Accepted(1, "volatile")]
-    assert isinstance(write, do.WriteJournal) and not write.urgent and write.then is None
 
 
 def test_a_durable_jobs_states_wait_for_its_confirmation(story: Story) -> None:
@@ -241,11 +196,3 @@ def test_a_volatile_job_that_stops_with_the_daemon_fails(story: Story) -> None:
     story.core.drain()
     end = Failed(1, report(1), ErrorRecord(75, "the daemon is stopping"))
     assert states(story.core.on_job_state(1, end, {}, story.now)) == [end]
-
-
-def test_a_volatile_job_whose_memory_survives_stays_in_the_journal(story: Story) -> None:
-    checked(story, with_segment(story), VOLATILE)
-    story.core.ledger.are_stored = lambda segments: set(segments) == {7}
-    story.core.drain()
-    end = Failed(1, report(1), ErrorRecord(75, "the daemon is stopping"))
-    assert answers(story.core.on_job_state(1, end, {}, story.now)) == []

@@ -193,12 +193,6 @@ def test_a_volatile_job_whose_client_stays_away_fails_with_the_reason(story: Sto
     assert "input lost" in state.error.message
 
 
-def test_a_volatile_job_whose_memory_survived_continues(story: Story) -> None:
-    story.core.ledger.are_stored = lambda segments: set(segments) == {7}
-    (start,) = restored(story, job(5, VOLATILE))
-    assert isinstance(start, do.SubmitJob) and start.number == 5
-
-
 def test_a_job_that_waits_for_its_client_can_be_cancelled(story: Story) -> None:
     restored(story, job(5, VOLATILE))
     story.ask(story.hello(1), say.Cancel(5))

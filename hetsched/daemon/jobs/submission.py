@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from hetsched.daemon.commands import Command, NumbersWritten, SubmitJob, WriteJournal
+from hetsched.daemon.commands import Command, SubmitJob
 from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import JobEntry, Requester, caller_outputs, input_and_output_segments
 from hetsched.engine.queued_job import Readmission
@@ -12,9 +12,6 @@ from hetsched.errors import DataError, TryAgain
 from hetsched.job import JobSpec, Queued
 from hetsched.job_segments import is_same_request
 from hetsched.transport.messages import Accepted, State, Submit
-
-MAX_AWAITING_NUMBERS = 1000
-"""Submissions that may wait until job numbers are reserved. Arbitrary."""
 
 
 def submit_new(
@@ -27,33 +24,15 @@ def submit_new(
     DataError
         A segment isn't the client's.
     TryAgain
-        Too many submissions wait for numbers, because the journal is slow.
+        No numbers are reserved, because the journal is slow.
     """
     check_segments(ledger, requester, request.spec)
     if ledger.numbers.is_used_up:
-        return _await_number(ledger, requester, request)
+        raise TryAgain("the journal's disk is slow: there are no new job numbers; try again later")
     number = ledger.numbers.take()
     entry = ledger.new_entry(request.spec, requester.session, ledger.wall_clock(now), number, key)
     entry.confirmations.append((requester, request.follow))
-    return [SubmitJob(entry.ticket, request.spec, number), *_reserve_numbers(ledger)]
-
-
-def _await_number(ledger: Ledger, requester: Requester, request: Submit) -> list[Command]:
-    if len(ledger.awaiting_numbers) >= MAX_AWAITING_NUMBERS:
-        raise TryAgain(
-            f"{MAX_AWAITING_NUMBERS} submissions wait for the journal, whose disk is slow; try"
-            " again later"
-        )
-    ledger.awaiting_numbers.append((requester, request))
-    return _reserve_numbers(ledger)
-
-
-def _reserve_numbers(ledger: Ledger) -> list[Command]:
-    """Reserve more job numbers when those left get few."""
-    reservation = ledger.numbers.reservation()
-    if reservation is None:
-        return []
-    return [WriteJournal((reservation,), NumbersWritten(reservation), urgent=True)]
+    return [SubmitJob(entry.ticket, request.spec, number)]
 
 
 def submit_again(

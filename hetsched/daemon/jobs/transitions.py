@@ -2,7 +2,7 @@
 
 A durable job is confirmed once its acceptance is on disk, and its end is reported once that is on
 disk; it may start earlier, but names no file before it is confirmed. A volatile job is confirmed
-and its end reported at once; both are written with a later commit.
+and its end reported at once; it is written once, when it has ended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from hetsched.daemon.commands import (
     Command,
     ContinuePublishing,
     EndWritten,
-    NumbersWritten,
     PublishingWritten,
     ReleaseSegment,
     RememberJob,
@@ -35,6 +34,7 @@ from hetsched.store.journal.records import (
     JobEnded,
     JobPublishing,
     JobStarted,
+    WholeJob,
 )
 from hetsched.transport.messages import Refused
 
@@ -66,10 +66,9 @@ class JobTransitions:
             return catching_up
         entry.is_accepted, entry.reported_at = True, now
         self._ledger.jobs[entry.job] = entry
-        record = _acceptance(entry)
-        if entry.is_durable:
-            return [WriteJournal((record,), AcceptanceWritten(ticket), urgent=True)]
-        return [*self._confirm(entry), WriteJournal((record,))]
+        if not entry.is_durable:
+            return self._confirm(entry)
+        return [WriteJournal((_acceptance(entry),), AcceptanceWritten(ticket), urgent=True)]
 
     def on_engine_error(self, ticket: int, error: ErrorRecord, now: float) -> list[Command]:
         """Handle an exception from the engine's submit, unless the job was already accepted."""
@@ -81,8 +80,6 @@ class JobTransitions:
     def on_written(self, what: Written, error: HetschedError | None, now: float) -> list[Command]:
         """Handle the journal's answer to WriteJournal; `error`: nothing was written."""
         match what:
-            case NumbersWritten(record):
-                self._ledger.numbers.on_reserved(record, error)
             case AcceptanceWritten(ticket):
                 return self._on_acceptance_written(self._ledger.tickets[ticket], error)
             case PublishingWritten(ticket):
@@ -179,7 +176,7 @@ class JobTransitions:
 
         A job that an earlier daemon has started is written at once, others with the next commit.
         """
-        if not entry.is_durable and not entry.is_readmitted:
+        if not entry.is_durable:
             return []
         if isinstance(state, Running) and not isinstance(previous, Running):
             entry.attempts += 1
@@ -210,7 +207,8 @@ class JobTransitions:
             return self._on_stopped(entry, now)
         record = JobEnded(entry.job, end.state, self._ledger.wall_clock(now))
         if not entry.is_durable:
-            return [*self.conclude(entry, end, now), WriteJournal((record,))]
+            whole = WholeJob(_acceptance(entry), self._only_start(entry), record)
+            return [*self.conclude(entry, end, now), WriteJournal((whole,))]
         entry.end = end
         return [WriteJournal((record,), EndWritten(entry.ticket), urgent=True)]
 
@@ -231,6 +229,12 @@ class JobTransitions:
 
     def _started(self, entry: JobEntry, attempts: int, now: float) -> JobStarted:
         return JobStarted(entry.job, attempts, self._ledger.wall_clock(now), entry.failures)
+
+    @staticmethod
+    def _only_start(entry: JobEntry) -> JobStarted | None:
+        if entry.started_at is None:
+            return None
+        return JobStarted(entry.job, 1, entry.started_at, entry.failures)
 
     def _on_end_written(
         self, entry: JobEntry | None, error: HetschedError | None, now: float

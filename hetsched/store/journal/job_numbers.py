@@ -1,23 +1,37 @@
-"""Job numbers, which never repeat, also after a crash or a power cut.
+"""Job numbers, which never repeat: not after a crash or a power cut, nor if the journal is lost.
 
-Numbers are reserved in the journal in blocks, so that a job that is acknowledged before its commit
-has a number that no later daemon gives again. A crash skips the rest of a block. No I/O.
+Numbers are reserved in blocks, on disk, before they are given to jobs: in the journal, and in a
+small file beside it, which is there if the journal can't be read. A crash skips the rest of a
+block.
 """
 
 from __future__ import annotations
 
-from hetsched.store.journal.records import NumbersReserved
+import contextlib
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from hetsched.store.arrays.publication import fsync
 
 BLOCK = 1000
 """Numbers per reservation; at 5000 jobs/s one every 0.2 s."""
 
 
 class JobNumbers:
-    """Gives out numbers from `next_number` up to `reserved`, and says when to reserve more."""
+    """Gives out numbers from `next_number` up to `reserved`. On the loop's thread only.
 
-    def __init__(self, next_number: int, reserved: int) -> None:
+    `reserve`: called with the number up to which more are needed, once half of a block is used;
+    `on_reserved` follows when that is on disk.
+    """
+
+    def __init__(
+        self, next_number: int, reserved: int, reserve: Callable[[int], None] | None = None
+    ) -> None:
         self._next = next_number
         self._reserved = reserved
+        self._reserve = reserve
         self._is_reserving = False
 
     @property
@@ -31,9 +45,13 @@ class JobNumbers:
         return self._next > self._reserved
 
     def take(self) -> int:
-        """Return a new number, unless they are used up; then write what `reservation` returns."""
+        """Return a new number, unless they are used up."""
         assert not self.is_used_up, "no number is reserved"
         self._next += 1
+        is_low = self._reserved - self._next < BLOCK // 2
+        if is_low and self._reserve is not None and not self._is_reserving:
+            self._is_reserving = True
+            self._reserve(self._reserved + BLOCK)
         return self._next - 1
 
     def give_back(self, number: int) -> None:
@@ -41,15 +59,43 @@ class JobNumbers:
         if number == self.last:
             self._next -= 1
 
-    def reservation(self) -> NumbersReserved | None:
-        """Return the next block to reserve, once half of the present one is used; else None."""
-        if self._is_reserving or self._reserved - self._next >= BLOCK // 2:
-            return None
-        self._is_reserving = True
-        return NumbersReserved(self._reserved + BLOCK)
-
-    def on_reserved(self, record: NumbersReserved, error: BaseException | None) -> None:
-        """Take note of what became of a reservation."""
+    def on_reserved(self, upto: int) -> None:
+        """Take note that numbers up to this one are reserved on disk."""
         self._is_reserving = False
-        if error is None:
-            self._reserved = max(self._reserved, record.upto)
+        self._reserved = max(self._reserved, upto)
+
+
+def record_path(journal: Path) -> Path:
+    """Return the path of the second record, beside the journal."""
+    return journal.with_name(f"{journal.name}.numbers")
+
+
+def read_record(journal: Path) -> int | None:
+    """Return the highest number on record; None if there is none. Raises ValueError, OSError."""
+    try:
+        text = record_path(journal).read_bytes()
+    except FileNotFoundError:
+        return None
+    if not re.fullmatch(rb"\d{1,19}\n", text):
+        raise ValueError(f"not a number: {text[:32]!r}")
+    return int(text)
+
+
+def write_record(journal: Path, number: int) -> None:
+    """Replace the record, and wait until it is on disk. Raises OSError, IOFailure."""
+    path = record_path(journal)
+    temporary = path.with_name(f".{path.name}.new")
+    with contextlib.suppress(FileNotFoundError):
+        temporary.unlink()
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, f"{number}\n".encode())
+        fsync(str(temporary), fd)
+    finally:
+        os.close(fd)
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fsync(str(path.parent), folder)
+    finally:
+        os.close(folder)

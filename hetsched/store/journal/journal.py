@@ -2,6 +2,20 @@
 
 While a commit waits for the disk, the next one's records gather. The loop's thread never waits:
 `write` appends to a list, and what became of a write is reported on the loop's thread.
+
+What its users call::
+
+    journal = Journal.open(path, loop.call_soon_threadsafe, bounds, deadline=30.0)
+    contents = journal.load()               # open jobs, the last that ended, the token
+    number = journal.numbers.take()         # never given before, unless numbers.is_used_up
+    journal.write((JobAccepted(...),), on_done, urgent=True)    # a durable job
+    journal.write((JobStarted(...),))       # kept and retried until it is written
+    journal.write((JobPublishing(...),), on_done, urgent=True)
+    journal.write((JobEnded(...),), on_done, urgent=True)
+    journal.write((WholeJob(...),))         # a volatile job, once, when it has ended
+    journal.query(HistoryFilter(client_id="mine", limit=1), on_done)
+    journal.expire(time.monotonic())        # now and then: answers those who wait for a hung disk
+    journal.close(seconds)
 """
 
 from __future__ import annotations
@@ -17,22 +31,34 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hetsched.config import JournalConfig
-from hetsched.errors import HetschedError, IOFailure, TryAgain
+from hetsched.errors import HetschedError, InternalError, IOFailure, TryAgain
 from hetsched.paths import private_folder
-from hetsched.store.journal.group_commit import forget_refused
-from hetsched.store.journal.journal_file import JournalFile
-from hetsched.store.journal.pending_writes import OnWritten, PendingWrites, Write
+from hetsched.store.journal.job_numbers import BLOCK, JobNumbers
+from hetsched.store.journal.journal_file import JournalFile, forget_refused
 from hetsched.store.journal.records import (
     HistoryBounds,
     HistoryFilter,
     JournalContents,
     JournaledJob,
+    NumbersReserved,
+    OnWritten,
     Record,
+    WholeJob,
+    Write,
 )
 from hetsched.units import parse_size, parse_time
 
 log = logging.getLogger(__name__)
 
+GATHER_SECONDS = 0.05
+"""How long a write that isn't urgent may wait."""
+HISTORY_SECONDS = 2.0
+"""How long a volatile job that has ended may be missing on disk: a commit costs milliseconds of
+processor time, and such a job lasts one."""
+MAX_WHOLE_JOBS = 256
+"""Volatile jobs that wait for that; more are written at once."""
+MAX_UNWRITTEN_WHOLE_JOBS = 1024
+"""More, while the disk doesn't respond or is full, and the oldest are dropped from history."""
 RETRY_SECONDS = 1.0
 """How long after a failure what was kept is written again."""
 LOADED_ENDED_JOBS = 1000
@@ -71,6 +97,13 @@ class Journal:
     """An open journal. `open` it, `load` it, then write.
 
     All methods must be called on one thread, the loop's, where callbacks are called, too.
+
+    Attributes
+    ----------
+    numbers : JobNumbers
+        Gives numbers to new jobs.
+    dropped : int
+        Ended volatile jobs that history lacks, since nothing could be written for too long.
     """
 
     def __init__(
@@ -79,11 +112,13 @@ class Journal:
         self._file = file
         self._call_soon = call_soon_threadsafe
         self._path = path
-        self._pending = PendingWrites()
-        self._queries: deque[tuple[HistoryFilter, OnRows]] = deque()
         self._lock = threading.Condition(threading.Lock())
-        self._wakes_at = -math.inf
-        """When the thread looks again by itself; -inf while it is busy."""
+        self._writes: list[Write] = []
+        self._due = math.inf
+        self._queries: deque[tuple[HistoryFilter, OnRows]] = deque()
+        self._whole_jobs = 0
+        """Volatile jobs among `_writes`."""
+        self.dropped = 0
         self._deadline = deadline
         self._committing: list[Write] = []
         self._busy_since = math.inf
@@ -91,9 +126,13 @@ class Journal:
         self._has_expired = False
         """Those who wait for the present commit have been answered."""
         self._is_closing = False
-        self._last_number: int | None = None
         self._failure: HetschedError | None = None
         self.statistics = JournalStatistics()
+        self.numbers = JobNumbers(
+            file.next_number,
+            file.next_number - 1 + BLOCK,
+            lambda upto: self.write((NumbersReserved(upto),), urgent=True),
+        )
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
 
     @classmethod
@@ -107,10 +146,13 @@ class Journal:
     ) -> Journal:
         """Open or create the journal at `path`; `deadline`: see `expire`.
 
+        A file that can't be read is renamed, and a new one begins.
+
         Raises
         ------
         ConfigError
-            It is damaged, of a newer version, in use, or can't be written. It is left as it is.
+            It is of a newer version or another program, in use, or can't be written. It is left
+            as it is.
         """
         if vfs is None:
             private_folder(path.parent, "state folder")
@@ -131,10 +173,10 @@ class Journal:
         ----------
         on_done : callable
             Called with None once they are on disk, or with the error: CantCreate (no room, or not
-            writable), IOFailure, ClientIdTaken. Without it they are kept after an error, and
-            written as soon as that is possible.
+            writable), IOFailure. Without it they are kept after an error, and written as soon as
+            that is possible.
         urgent : bool
-            Commit at once rather than within 50 ms.
+            Commit at once rather than within 50 ms, or 2 s for a volatile job.
         """
         write = Write(records, on_done)
         now = time.monotonic()
@@ -143,8 +185,12 @@ class Journal:
             self._call_soon(functools.partial(self._report, [(write, refusal)]))
             return
         with self._lock:
-            self._pending.add(write, urgent, now)
-            if self._pending.latest_due() < self._wakes_at:
+            self._writes.append(write)
+            self._whole_jobs += _is_history(write)
+            due = now if urgent or self._whole_jobs >= MAX_WHOLE_JOBS else now + _patience(write)
+            self._drop_oldest()
+            if due < self._due:
+                self._due = due
                 self._lock.notify()
         self._start()
 
@@ -164,7 +210,8 @@ class Journal:
         with self._lock:
             if now - self._busy_since < self._deadline:
                 return
-            expired = self._pending.take_awaited()
+            expired = [write for write in self._writes if write.on_done is not None]
+            self._writes = [write for write in self._writes if write.on_done is None]
             if not self._has_expired:
                 self._has_expired = True
                 expired = [write for write in self._committing if write.on_done] + expired
@@ -172,24 +219,15 @@ class Journal:
         self._report([(write, error) for write in expired])
 
     @property
-    def dropped(self) -> int:
-        """Ended volatile jobs that history lacks, since nothing could be written for too long."""
-        return self._pending.dropped
-
-    @property
     def failure(self) -> HetschedError | None:
         """Why nothing can be written at present; None if it can."""
         is_stalled = time.monotonic() - self._busy_since >= self._deadline
         return self._stall_error() if is_stalled else self._failure
 
-    def close(self, deadline: float, last_number: int | None = None) -> bool:
-        """Write what waits and close the file; return whether that was done in `deadline` seconds.
-
-        `last_number`: the last number given to a job; without it a block of numbers is skipped.
-        """
+    def close(self, deadline: float) -> bool:
+        """Write what waits and close the file; return whether that was done in `deadline` s."""
         with self._lock:
             self._is_closing = True
-            self._last_number = last_number
             self._lock.notify()
         self._start()
         self._thread.join(deadline)
@@ -211,6 +249,14 @@ class Journal:
             " submit the job again"
         )
 
+    def _drop_oldest(self) -> None:
+        """Bound the volatile jobs that wait while nothing can be written."""
+        if self._whole_jobs > MAX_UNWRITTEN_WHOLE_JOBS:
+            oldest = next(i for i, write in enumerate(self._writes) if _is_history(write))
+            del self._writes[oldest]
+            self._whole_jobs -= 1
+            self.dropped += 1
+
     # ---- the thread
 
     def _start(self) -> None:
@@ -220,33 +266,39 @@ class Journal:
     def _run(self) -> None:
         is_last = False
         while not is_last:
-            writes, queries, is_last = self._next_work()
+            is_last = self._is_closing
             try:
-                if writes:
-                    self._commit(writes)
-                for wanted, on_done in queries:
-                    self._query(wanted, on_done)
-                self._file.maintain(time.time())
+                is_last = self._run_once()
             except Exception:  # a bug; the thread must go on
                 log.exception("unexpected error in the journal's thread")
-        if len(self._pending):
-            log.warning("%s: %d last records weren't written", self._path, len(self._pending))
-        self._file.close(self._last_number if self._failure is None else None)
+                time.sleep(RETRY_SECONDS)
+        if self._writes:
+            log.warning("%s: %d last records weren't written", self._path, len(self._writes))
+        is_certain = self._failure is None and not self._writes
+        self._file.close(self.numbers.last if is_certain else None)
+
+    def _run_once(self) -> bool:
+        """Do what is due next; return whether that was the last."""
+        writes, queries, is_last = self._next_work()
+        if writes:
+            self._commit(writes)
+        for wanted, on_done in queries:
+            self._query(wanted, on_done)
+        self._file.maintain(time.time())
+        return is_last
 
     def _next_work(self) -> tuple[list[Write], list[tuple[HistoryFilter, OnRows]], bool]:
         """Wait until a commit is due, a query has arrived, or the journal is to be closed."""
         with self._lock:
             while not self._queries and not self._is_closing:
-                seconds = self._pending.due() - time.monotonic()
+                seconds = self._due - time.monotonic()
                 if seconds <= 0:
                     break
-                self._wakes_at = self._pending.due()
                 self._lock.wait(None if math.isinf(seconds) else seconds)
-            self._wakes_at = -math.inf
             queries = list(self._queries)
             self._queries.clear()
-            takes_all = bool(queries) or self._is_closing
-            self._committing = self._pending.take(math.inf if takes_all else time.monotonic())
+            self._committing, self._writes = self._writes, []
+            self._due, self._whole_jobs = math.inf, 0
             if self._committing:
                 self._busy_since, self._has_expired = time.monotonic(), False
             return self._committing, queries, self._is_closing
@@ -256,31 +308,38 @@ class Journal:
         retry: list[Write] = []
         try:
             outcomes = self._file.commit(writes)
-            self._note_failure(None)
-            self._log_dropped(writes, outcomes)
-        except HetschedError as error:
-            outcomes = [error] * len(writes)
-            self._note_failure(error)
+            failure = None
+        except Exception as error:
+            failure = error if isinstance(error, HetschedError) else InternalError(repr(error))
+            outcomes = [failure] * len(writes)
             retry = [write for write in writes if write.on_done is None]
-        seconds = time.monotonic() - self._busy_since
-        self.statistics.add(seconds, self._failure is not None, time.time())
+        self._note_failure(failure)
+        self.statistics.add(time.monotonic() - self._busy_since, failure is not None, time.time())
         with self._lock:
             self._busy_since = math.inf
             has_expired = self._has_expired
-            if self._failure is not None or has_expired:
+            if failure is not None or has_expired:
                 retry += forget_refused(writes)
-            self._pending.add_failed(retry, time.monotonic() + RETRY_SECONDS)
+            self._writes[:0] = retry
+            self._whole_jobs = sum(map(_is_history, self._writes))
+            if retry:
+                self._due = min(self._due, time.monotonic() + RETRY_SECONDS)
+        if failure is None:
+            self._after_commit(writes, outcomes)
         if not has_expired and any(write.on_done is not None for write in writes):
             results = list(zip(writes, outcomes, strict=True))
             self._call_soon(functools.partial(self._report, results))
 
-    def _log_dropped(
+    def _after_commit(
         self, writes: Sequence[Write], outcomes: Sequence[HetschedError | None]
     ) -> None:
-        """Log records that can't be written whatever the disk does."""
+        """Give out reserved numbers; log records that can't be written whatever the disk does."""
         for write, outcome in zip(writes, outcomes, strict=True):
             if outcome is not None and write.on_done is None:
                 log.error("%s: a record was not written: %s", self._path, outcome)
+            for record in write.records:
+                if isinstance(record, NumbersReserved):
+                    self._call_soon(functools.partial(self.numbers.on_reserved, record.upto))
 
     def _query(self, wanted: HistoryFilter, on_done: OnRows) -> None:
         rows, failure = None, None
@@ -307,3 +366,11 @@ class Journal:
                 write.on_done(outcome)
             except Exception:
                 log.exception("unexpected error in a callback of the journal")
+
+
+def _is_history(write: Write) -> bool:
+    return write.on_done is None and any(isinstance(r, WholeJob) for r in write.records)
+
+
+def _patience(write: Write) -> float:
+    return HISTORY_SECONDS if _is_history(write) else GATHER_SECONDS

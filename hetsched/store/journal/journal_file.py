@@ -8,11 +8,15 @@ behind it would be lost at a power cut, and a checkpoint would mix new pages wit
 file is closed, and before the next write `wal_repair.py` writes the WAL again as it can be read
 now. The failed commit itself may be in it or not; jobs that were refused because of it are deleted
 by the next one.
+
+A file that can't be read is renamed, with a line in the log, and a new one takes its place. Job
+numbers go on: the highest is on record beside the file (`job_numbers.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 from collections.abc import Sequence
@@ -20,26 +24,25 @@ from pathlib import Path
 
 import apsw
 
-from hetsched.errors import ConfigError, HetschedError
+from hetsched.errors import CantCreate, ConfigError, HetschedError, InternalError, IOFailure
 from hetsched.store import database
-from hetsched.store.database import DatabaseFormat
-from hetsched.store.journal.group_commit import PreparedWrite, commit, count_ended, prepare
-from hetsched.store.journal.job_numbers import BLOCK
-from hetsched.store.journal.journal_db import (
-    FORMAT,
-    ended_size,
-    trim_ended,
-)
-from hetsched.store.journal.journal_errors import open_error, write_error
-from hetsched.store.journal.journal_queries import load_contents, query_jobs
-from hetsched.store.journal.pending_writes import Write
+from hetsched.store.database import UNREADABLE, DatabaseFormat
+from hetsched.store.journal import tables
+from hetsched.store.journal.job_numbers import BLOCK, read_record, record_path, write_record
 from hetsched.store.journal.records import (
     HistoryBounds,
     HistoryFilter,
+    JobAccepted,
+    JobEnded,
+    JobsForgotten,
     JournalContents,
     JournaledJob,
+    NumbersReserved,
+    WholeJob,
+    Write,
 )
-from hetsched.store.journal.wal_repair import rewrite_wal
+from hetsched.store.journal.tables import FORMAT, Row
+from hetsched.store.journal.wal_repair import has_lost_commits, rewrite_wal
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,13 @@ TRIM_EVERY = 256
 """Ended jobs between two checks of the bounds."""
 VACUUM_PAGES = 1024
 """Free pages from which the file is shortened."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NOT_WRITABLE = (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError)
+DISK_ERRORS = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, *_NOT_WRITABLE)
+"""Errors of the file or the disk."""
+
+Prepared = list[tuple[type, list[Row]]] | HetschedError
+"""The rows of a write, or why its values can't be encoded."""
 
 
 class JournalFile:
@@ -67,7 +77,8 @@ class JournalFile:
     ) -> None:
         """Open or create the file. Raises ConfigError; the file is left as it is then.
 
-        `vfs`, `file_format` and `checkpoint_pages` are for tests.
+        `vfs`, `file_format` and `checkpoint_pages` are for tests; with a `vfs` there is no second
+        record of numbers, and nothing is set aside.
         """
         self._path, self._bounds, self._vfs = path, bounds, vfs
         self._format, self._checkpoint_pages = file_format, checkpoint_pages
@@ -77,9 +88,13 @@ class JournalFile:
         self._checkpoint_due = checkpoint_pages
         """Pages in the WAL from which the next checkpoint is run."""
         self._ended = 0
+        self._is_recording = vfs is None
         try:
-            self._next_number = self._begin(self._writable(), now)
-        except (apsw.Error, ConfigError) as error:
+            if vfs is None:
+                self.next_number = self._open_whole(now)
+            else:
+                self.next_number = self._begin(self._writable(), now, 0, b"")
+        except (apsw.Error, ConfigError, OSError) as error:
             self._drop_connection()
             raise open_error(path, error) from None
 
@@ -92,14 +107,14 @@ class JournalFile:
     def load(self, ended: int) -> JournalContents:
         """Read all open jobs and the last `ended` ended ones. Raises ConfigError."""
         try:
-            return load_contents(self._readable(), self._next_number, ended)
-        except (apsw.Error, ValueError) as error:  # msgspec's errors are ValueErrors
-            raise open_error(self._path, apsw.CorruptError(str(error))) from None
+            return tables.load_contents(self._readable(), self.next_number, ended)
+        except apsw.Error as error:
+            raise open_error(self._path, error) from None
 
     def query(self, wanted: HistoryFilter) -> list[JournaledJob]:
         """Return the jobs that match, newest first. Raises CantCreate, IOFailure."""
         try:
-            return query_jobs(self._readable(), wanted)
+            return tables.query_jobs(self._readable(), wanted)
         except (apsw.Error, ConfigError) as error:
             self._drop_connection()
             raise write_error(self._path, error, self._errno()) from None
@@ -110,22 +125,26 @@ class JournalFile:
         Returns
         -------
         list
-            For each write None, or why it is at fault itself; then nothing of it was written.
+            For each write None, or why it can't be encoded; then nothing of it was written.
 
         Raises
         ------
         CantCreate, IOFailure, InternalError
             Nothing can be written at present.
         """
-        prepared = [prepare(write, self._path) for write in writes]
+        prepared = [_prepare(write, self._path) for write in writes]
         try:
-            outcomes = self._commit(prepared)
+            self._commit(prepared)
         except Exception as error:
             failure = write_error(self._path, error, self._errno())
             self._drop_connection()
             raise failure from None
-        self._ended += count_ended(writes)
-        return outcomes
+        records = [record for write in writes for record in write.records]
+        self._ended += sum(isinstance(record, JobEnded | WholeJob) for record in records)
+        reserved = [record.upto for record in records if isinstance(record, NumbersReserved)]
+        if reserved:
+            self._record(max(reserved))
+        return [write if isinstance(write, HetschedError) else None for write in prepared]
 
     def maintain(self, now: float) -> None:
         """Checkpoint, trim and shorten if it is time to; after the outcomes were reported."""
@@ -151,6 +170,8 @@ class JournalFile:
             return
         try:
             if last_number is not None:
+                # The record first: it must never be ahead of the journal.
+                self._record(last_number)
                 connection.execute("UPDATE journal SET closed_at_number = ?", (last_number,))
             connection.close()
             self._connection = None
@@ -160,10 +181,101 @@ class JournalFile:
 
     # ---- opening
 
+    def _open_whole(self, now: float) -> int:
+        """Open the file, or a new one in its place if it can't be read."""
+        recorded = self._read_record()
+        wal = Path(f"{self._path}-wal")
+        log_before = wal.read_bytes() if wal.is_file() else b""
+        try:
+            if self._path.is_symlink() and not self._path.exists():
+                raise apsw.NotADBError(f"a link to {self._path.readlink()}, which doesn't exist")
+            return self._begin(self._writable(), now, recorded or 0, log_before)
+        except UNREADABLE as error:
+            self._drop_connection()
+            aside = database.set_aside(self._path)
+            log.error(
+                "%s: can't be read (%s); it is now %s, and a new journal begins with job %d:"
+                " the jobs that waited are not in it",
+                *(self._path, error, aside, (recorded or 0) + 1),
+            )
+            return self._begin(self._writable(), now, recorded or 0, b"", is_expected_new=True)
+
+    def _begin(
+        self,
+        connection: apsw.Connection,
+        now: float,
+        recorded: int,
+        log_before: bytes,
+        is_expected_new: bool = False,
+    ) -> int:
+        """Check the file, reserve numbers; return the first number that was never given.
+
+        `recorded`: by the second record; `log_before`: the WAL as it was found.
+        """
+        reserved, closed_at = connection.execute(
+            "SELECT reserved, closed_at_number FROM journal"
+        ).get
+        if closed_at is None:
+            self._check(connection)
+        newest = connection.execute("SELECT coalesce(max(number), 0) FROM job").get
+        last = max(newest, reserved if closed_at is None else closed_at)
+        if not is_expected_new:
+            self._report_losses(connection, last, recorded, log_before)
+        last = max(last, recorded)
+        with database.transaction(connection):
+            sql = "UPDATE journal SET reserved = ?, closed_at_number = NULL"
+            connection.execute(sql, (last + BLOCK,))
+            tables.trim_ended(connection, self._bounds, now)
+        self._record(last + BLOCK)
+        return int(last) + 1
+
+    def _check(self, connection: apsw.Connection) -> None:
+        """Check a file that wasn't closed in order."""
+        log.info("%s: the last daemon didn't close it; checking it", self._path)
+        result = connection.execute("PRAGMA quick_check(1)").get
+        if result != "ok":
+            raise apsw.CorruptError(str(result).replace("\n", "; "))
+
+    def _report_losses(
+        self, connection: apsw.Connection, last: int, recorded: int, log_before: bytes
+    ) -> None:
+        """Log what must have been in the file and isn't; keep a log that can't be read."""
+        frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+        if has_lost_commits(log_before, frames if last else 0):
+            aside = _free_name(self._path)
+            aside.write_bytes(log_before)
+            log.error(
+                "%s: a part of its log can't be read; that is now %s. Jobs may be missing, and"
+                " numbers go on from %d",
+                *(self._path, aside, max(last, recorded) + 1),
+            )
+        elif recorded > last:
+            what = "is an older one" if last else "was missing or empty"
+            log.error(
+                "%s: %s, and the jobs up to %d aren't in it; numbers go on from there",
+                *(self._path, what, recorded),
+            )
+
+    def _read_record(self) -> int | None:
+        """Read the second record of the highest number; set it aside if that is impossible."""
+        try:
+            return read_record(self._path)
+        except (ValueError, OSError) as error:
+            aside = database.set_aside(record_path(self._path))
+            log.error("%s: can't be read (%s); now %s", record_path(self._path), error, aside)
+            return None
+
+    def _record(self, number: int) -> None:
+        """Write the second record. A failure is logged: the journal has the number too."""
+        if not self._is_recording:
+            return
+        try:
+            write_record(self._path, number)
+        except (OSError, IOFailure) as error:
+            log.warning("%s: can't be written (%s)", record_path(self._path), error)
+
     def _connect(self) -> apsw.Connection:
         is_new = self._vfs is None and not self._path.exists()
-        if is_new:
-            _create_private(self._path)
         connection = database.open_database(self._path, self._format, self._vfs)
         try:
             _check_mode(connection)
@@ -176,28 +288,6 @@ class JournalFile:
             raise
         self._connection = connection
         return connection
-
-    def _begin(self, connection: apsw.Connection, now: float) -> int:
-        """Check the file, reserve numbers; return the first number that was never given."""
-        reserved, closed_at = connection.execute(
-            "SELECT reserved, closed_at_number FROM journal"
-        ).get
-        if closed_at is None:
-            self._check(connection)
-        newest = connection.execute("SELECT coalesce(max(number), 0) FROM job").get
-        last = max(newest, reserved if closed_at is None else closed_at)
-        with database.transaction(connection):
-            sql = "UPDATE journal SET reserved = ?, closed_at_number = NULL"
-            connection.execute(sql, (last + BLOCK,))
-            trim_ended(connection, self._bounds, now)
-        return int(last) + 1
-
-    def _check(self, connection: apsw.Connection) -> None:
-        """Check a file that wasn't closed in order."""
-        log.info("%s: the last daemon didn't close it; checking it", self._path)
-        result = connection.execute("PRAGMA quick_check(1)").get
-        if result != "ok":
-            raise apsw.CorruptError(str(result).replace("\n", "; "))
 
     def _readable(self) -> apsw.Connection:
         """Return the connection; after a failure a new one, which may only read."""
@@ -224,7 +314,7 @@ class JournalFile:
 
     # ---- writing
 
-    def _commit(self, prepared: Sequence[PreparedWrite]) -> list[HetschedError | None]:
+    def _commit(self, prepared: Sequence[Prepared]) -> None:
         try:
             connection = self._writable()
         except ConfigError as error:
@@ -232,14 +322,17 @@ class JournalFile:
         if self._wal_pages >= MAX_WAL_PAGES:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             self._wal_pages = 0
-        return commit(connection, prepared, self._path)
+        with database.transaction(connection):
+            for write in prepared:
+                if not isinstance(write, HetschedError):
+                    tables.execute(connection, write)
 
     def _trim(self, connection: apsw.Connection, now: float) -> None:
         self._ended = 0
-        count, nbytes = ended_size(connection)
+        count, nbytes = tables.ended_size(connection)
         if count > self._bounds.jobs or nbytes > self._bounds.nbytes:
             with database.transaction(connection):
-                trim_ended(connection, self._bounds, now)
+                tables.trim_ended(connection, self._bounds, now)
         free = connection.execute("PRAGMA freelist_count").get
         if free >= VACUUM_PAGES:
             connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
@@ -255,17 +348,73 @@ class JournalFile:
         return 0
 
 
+def forget_refused(writes: Sequence[Write]) -> list[Write]:
+    """Return what deletes the jobs that were refused because these writes failed.
+
+    Some of them may be in the file all the same.
+    """
+    numbers = [
+        record.number
+        for write in writes
+        if write.on_done is not None
+        for record in write.records
+        if isinstance(record, JobAccepted)
+    ]
+    return [Write((JobsForgotten(tuple(numbers)),))] if numbers else []
+
+
+def _prepare(write: Write, path: Path) -> Prepared:
+    try:
+        return [(type(record), tables.encode_rows(record)) for record in write.records]
+    except Exception as error:  # a value that can't be encoded
+        return write_error(path, error)
+
+
+def write_error(path: Path, error: Exception, system_errno: int = 0) -> HetschedError:
+    """Return the error to report for a failed write; `system_errno`: of the failed call, or 0."""
+    if isinstance(error, HetschedError):
+        return error
+    if isinstance(error, apsw.FullError) or (
+        isinstance(error, apsw.IOError) and system_errno in NO_ROOM
+    ):
+        return CantCreate(f"{path}: no room to record the job; make room, then submit it again")
+    if isinstance(error, _NOT_WRITABLE):
+        return CantCreate(f"{path}: can't be written ({error}); make it writable again")
+    if isinstance(error, apsw.BusyError):
+        return IOFailure(f"{path}: in use by another process")
+    if isinstance(error, DISK_ERRORS):
+        return IOFailure(f"{path}: the job can't be recorded ({error}); check the disk")
+    return InternalError(f"{path}: {type(error).__name__}: {error}")
+
+
+def open_error(path: Path, error: Exception) -> ConfigError:
+    """Return the error that stops a daemon which can't use its journal."""
+    if isinstance(error, ConfigError):
+        return error
+    if isinstance(error, apsw.BusyError):
+        return ConfigError(
+            f"{path}: in use by another daemon; stop it, or set HETSCHED_STATE_DIR to another"
+            " folder"
+        )
+    if isinstance(error, apsw.FullError):
+        return ConfigError(f"{path}: no room to open it; make room on its disk")
+    if isinstance(error, UNREADABLE):
+        return ConfigError(f"{path}: damaged ({error})")
+    return ConfigError(f"{path}: can't be opened ({error}); check the disk")
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while Path(f"{path}.unreadable-{number}-wal").exists():
+        number += 1
+    return Path(f"{path}.unreadable-{number}-wal")
+
+
 def _check_mode(connection: apsw.Connection) -> None:
     """Raise if the connection isn't in WAL mode: the pragma fails without an error."""
     mode = connection.execute("PRAGMA journal_mode").get
     if mode != "wal":
         raise apsw.IOError(f"journal mode is {mode}, not wal")
-
-
-def _create_private(path: Path) -> None:
-    """Create an empty file that only its owner can read; SQLite gives the WAL the same mode."""
-    with contextlib.suppress(OSError):  # SQLite reports it
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _sync_folders(path: Path) -> None:

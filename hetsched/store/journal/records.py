@@ -1,17 +1,17 @@
 """What is written to the journal, and what is read from it. No behaviour, no I/O.
 
-Times are seconds since the epoch. A field may be added with a default; other
-changes need a new version of the file (`journal_db.py`).
+Times are seconds since the epoch. A field may be added with a default; other changes need a new
+version of the file (`tables.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from hetsched.errors import UsageError
 from hetsched.job import Done, Failed, JobSpec
 from hetsched.store.arrays.publication import PreparedOutput
 
@@ -26,7 +26,7 @@ class NumbersReserved(msgspec.Struct, frozen=True):
 
 
 class JobAccepted(msgspec.Struct, frozen=True):
-    """A job is in the queue. `client_id`: chosen by the client, unique; "" if it chose none."""
+    """A job is in the queue. `client_id`: chosen by the client; "" if it chose none."""
 
     number: int
     spec: JobSpec
@@ -72,7 +72,7 @@ class JobsForgotten(msgspec.Struct, frozen=True):
 
 
 class WholeJob(msgspec.Struct, frozen=True):
-    """A job that was accepted and has ended between two commits; written by the journal only."""
+    """A volatile job, which is written once, when it has ended."""
 
     accepted: JobAccepted
     started: JobStarted | None
@@ -89,6 +89,18 @@ Record = (
     | JobsForgotten
     | WholeJob
 )
+
+OnWritten = Callable[[BaseException | None], None]
+
+
+class Write(NamedTuple):
+    """Records that are written together, or not at all.
+
+    Without `on_done` they are kept and written again until that succeeds.
+    """
+
+    records: Sequence[Record]
+    on_done: OnWritten | None = None
 
 
 class JournaledJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,8 +137,6 @@ class JournalContents:
         All jobs that haven't ended, by number.
     ended_jobs : tuple
         The last ones that ended, by number.
-    client_ids : dict
-        Of all jobs, ended or not: id -> number.
     token : str
         Distinguishes this journal's hidden output files from others'.
     """
@@ -135,7 +145,6 @@ class JournalContents:
     reserved: int
     open_jobs: tuple[JournaledJob, ...] = ()
     ended_jobs: tuple[JournaledJob, ...] = ()
-    client_ids: dict[str, int] | None = None
     token: str = ""
 
 
@@ -162,11 +171,3 @@ class HistoryBounds:
     jobs: int = 10_000
     seconds: float = 30 * 86400.0
     nbytes: int = 64 << 20
-
-
-class ClientIdTaken(UsageError):
-    """A job with this client-chosen id exists: `number`."""
-
-    def __init__(self, client_id: str, number: int) -> None:
-        super().__init__(f"id {client_id!r} belongs to job {number}; choose another id")
-        self.number = number

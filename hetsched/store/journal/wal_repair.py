@@ -7,6 +7,7 @@ that aren't. Writing the same bytes is harmless at any point of a power cut.
 from __future__ import annotations
 
 import contextlib
+import struct
 from pathlib import Path
 
 import apsw
@@ -14,6 +15,8 @@ import apsw
 _CHUNK = 1 << 16
 """Bytes; SQLite's VFS writes at most 128 KiB at once."""
 _OPEN = [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READWRITE, 0]
+_HEADER, _FRAME_HEADER = 32, 24
+_MAGICS = (0x377F0682, 0x377F0683)
 
 
 def rewrite_wal(path: Path, vfs: str | None) -> bool:
@@ -34,3 +37,24 @@ def rewrite_wal(path: Path, vfs: str | None) -> bool:
         if size:
             wal.xSync(apsw.SQLITE_SYNC_FULL)
     return size > 0
+
+
+def has_lost_commits(wal: bytes, readable_frames: int) -> bool:
+    """Return whether a WAL holds commits behind the frames that SQLite can read.
+
+    A process that was killed leaves frames without their commit, which nobody was told of. A
+    commit behind a hole is damage, or, after a power cut, one that wasn't acknowledged either.
+    Source: SQLite, "WAL-mode File Format".
+    """
+    if len(wal) < _HEADER or not any(wal):
+        return False
+    magic, _, page_size, _, *salts = struct.unpack_from(">6I", wal)
+    if magic not in _MAGICS or page_size < 512:
+        return True
+    size = _FRAME_HEADER + page_size
+    frames = (len(wal) - _HEADER) // size
+    for index in range(readable_frames, frames):
+        _, pages, *frame_salts = struct.unpack_from(">4I", wal, _HEADER + index * size)
+        if pages and frame_salts == salts:
+            return True
+    return False

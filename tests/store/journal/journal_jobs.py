@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -69,10 +70,17 @@ def open_journal(path: Path, calls: CallQueue | None = None) -> Journal:
     return Journal.open(path, (calls or CallQueue()).call_soon_threadsafe)
 
 
+def crashed_copy(path: Path) -> Path:
+    """Return the path of the journal as a kill of its daemon would leave it now."""
+    folder = path.parent.with_name(f"{path.parent.name}-crashed")
+    shutil.copytree(path.parent, folder)
+    return folder / path.name
+
+
 def contents_of(path: Path):  # type: ignore[no-untyped-def]
     """Open, load and close a journal."""
     journal = open_journal(path)
     try:
         return journal.load()
     finally:
-        journal.close(PATIENCE, None)
+        journal.close(PATIENCE)

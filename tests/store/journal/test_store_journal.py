@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from hetsched.config import JournalConfig, parse
 from hetsched.errors import ConfigError, TryAgain
-from hetsched.job import JobSpec
+from hetsched.job import DeviceReport, Done, JobReport, JobSpec
 from hetsched.store import database
 from hetsched.store.arrays.publication import PreparedOutput
-from hetsched.store.journal import journal_db
+from hetsched.store.journal import tables
+from hetsched.store.journal.journal import MAX_WHOLE_JOBS, history_bounds
 from hetsched.store.journal.records import (
-    ClientIdTaken,
+    HistoryBounds,
     HistoryFilter,
     JobAccepted,
     JobChanged,
@@ -22,6 +24,7 @@ from hetsched.store.journal.records import (
     JobStarted,
     JournaledJob,
     NumbersReserved,
+    WholeJob,
 )
 from tests.store.journal.journal_jobs import (
     PATIENCE,
@@ -29,6 +32,7 @@ from tests.store.journal.journal_jobs import (
     CallQueue,
     accepted,
     contents_of,
+    crashed_copy,
     done,
     failed,
     open_journal,
@@ -105,7 +109,9 @@ def test_what_is_not_urgent_is_written_when_the_journal_is_closed(path: Path) ->
 
 def test_numbers_continue_after_an_orderly_stop(path: Path) -> None:
     journal = open_journal(path)
-    journal.close(PATIENCE, last_number=12)
+    for _ in range(12):
+        journal.numbers.take()
+    journal.close(PATIENCE)
 
     assert contents_of(path).next_number == 13
 
@@ -115,30 +121,10 @@ def test_numbers_that_may_have_been_given_are_skipped_after_a_crash(path: Path) 
     journal = open_journal(path, calls)
     reserved = journal.load().reserved
     write_and_wait(journal, calls, [NumbersReserved(reserved + 100)])
-    journal.close(PATIENCE, last_number=None)
-
-    assert contents_of(path).next_number == reserved + 101
-
-
-def test_a_client_id_belongs_to_one_job(path: Path) -> None:
-    calls = CallQueue()
-    journal = open_journal(path, calls)
-    outcomes: list[tuple[int, BaseException | None]] = []
-    for number, client_id in ((1, "a"), (2, "b"), (3, "a"), (4, "")):
-        journal.write(
-            [accepted(number, client_id=client_id)],
-            lambda outcome, number=number: outcomes.append((number, outcome)),  # type: ignore[misc]
-            urgent=True,
-        )
-    calls.run_until(lambda: len(outcomes) == 4)
+    crashed = crashed_copy(path)
     journal.close(PATIENCE)
 
-    refused = [outcome for _, outcome in outcomes if outcome is not None]
-    assert [type(outcome) for outcome in refused] == [ClientIdTaken]
-    assert refused[0].number == 1  # type: ignore[attr-defined]
-    contents = contents_of(path)
-    assert [job.number for job in contents.open_jobs] == [1, 2, 4]
-    assert contents.client_ids == {"a": 1, "b": 2}
+    assert contents_of(crashed).next_number == reserved + 101
 
 
 def test_callbacks_run_on_the_thread_of_the_loop(path: Path) -> None:
@@ -195,7 +181,7 @@ def test_a_second_daemon_is_refused(path: Path) -> None:
 
 
 def test_the_connection_is_as_durable_as_it_must_be(path: Path) -> None:
-    connection = database.open_database(path.parent.parent / "j.db", journal_db.FORMAT)
+    connection = database.open_database(path.parent.parent / "j.db", tables.FORMAT)
     names = ("locking_mode", "journal_mode", "synchronous", "auto_vacuum", "trusted_schema")
 
     values = [connection.execute(f"PRAGMA {name}").get for name in names]
@@ -231,5 +217,72 @@ def test_only_the_owner_can_read_the_journal(path: Path) -> None:
 
     modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
 
-    assert modes == {"journal.db": 0o600, "journal.db-wal": 0o600}
+    names = ("journal.db", "journal.db-wal", "journal.db.numbers")
+    assert modes == dict.fromkeys(names, 0o600)
     journal.close(PATIENCE)
+
+
+def test_an_id_leads_to_its_job_however_old_it_is(path: Path) -> None:
+    calls = CallQueue()
+    journal = open_journal(path, calls)
+    write_and_wait(journal, calls, [accepted(1, client_id="mine"), done(1)])
+    found: list[list[JournaledJob] | None] = []
+
+    wanted = HistoryFilter(client_id="mine", limit=1)
+    journal.query(wanted, lambda jobs, error: found.append(jobs))
+    calls.run_until(lambda: bool(found))
+    journal.close(PATIENCE)
+
+    assert [job.number for job in found[0] or ()] == [1]
+
+
+def test_a_volatile_job_is_written_once_when_it_has_ended(path: Path) -> None:
+    journal = open_journal(path)
+    for number in range(1, MAX_WHOLE_JOBS + 2):
+        start = JobStarted(number, 1, START + number)
+        journal.write([WholeJob(accepted(number, durable=False), start, done(number))])
+    assert journal.close(PATIENCE)
+
+    contents = contents_of(path)
+    assert [job.number for job in contents.ended_jobs] == list(range(1, MAX_WHOLE_JOBS + 2))
+    assert (contents.ended_jobs[0].stage, contents.ended_jobs[0].attempts) == ("done", 1)
+
+
+def test_more_numbers_are_reserved_before_they_run_out(path: Path) -> None:
+    calls = CallQueue()
+    journal = open_journal(path, calls)
+    reserved = journal.load().reserved
+    for _ in range(reserved):
+        journal.numbers.take()
+    assert journal.numbers.is_used_up
+
+    calls.run_until(lambda: not journal.numbers.is_used_up)
+    crashed = crashed_copy(path)
+
+    assert journal.numbers.take() == reserved + 1
+    journal.close(PATIENCE)
+    assert contents_of(crashed).next_number > reserved + 1
+
+
+def test_a_large_final_state_is_stored_without_its_chunks() -> None:
+    device = DeviceReport(
+        device="cpu0", kind="cpu", variant="v", share=1, seconds=1.0, chunks=(1,) * 100_000
+    )
+    report = JobReport(job=1, state="done", workload="fft", load=1, devices=(device,))
+
+    assert len(tables.encode_state(Done(1, report))) < tables.MAX_STATE_BYTES
+
+
+def test_the_configuration_bounds_history() -> None:
+    bounds = history_bounds(JournalConfig(keep="2h", keep_jobs=7, limit="1MiB"))
+
+    assert bounds == HistoryBounds(jobs=7, seconds=7200.0, nbytes=1 << 20)
+    assert history_bounds(JournalConfig()) == HistoryBounds()
+
+
+@pytest.mark.parametrize("line", ['keep = "soon"', "keep_jobs = -1", 'limit = "much"'])
+def test_a_wrong_bound_is_an_error_that_names_its_key(line: str) -> None:
+    with pytest.raises(ConfigError, match=f"journal.{line.split(maxsplit=1)[0]}") as caught:
+        parse(f"[journal]\n{line}", "test.toml")
+
+    assert caught.value.code == 78

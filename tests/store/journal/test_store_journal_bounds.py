@@ -10,8 +10,7 @@ import pytest
 from hetsched.errors import IOFailure
 from hetsched.job import JobSpec
 from hetsched.store.journal.journal_file import JournalFile
-from hetsched.store.journal.pending_writes import Write
-from hetsched.store.journal.records import HistoryBounds, JobAccepted
+from hetsched.store.journal.records import HistoryBounds, JobAccepted, Write
 from robustness.disk.memory_disk import MemoryDisk
 from robustness.disk.memory_vfs import io_error, mounted
 from tests.store.journal.journal_jobs import START, accepted, done
