@@ -50,6 +50,7 @@ from hetsched.transport.device_messages import (
 )
 from hetsched.transport.iterations.messages import Iterate
 from hetsched.workload import Iterative, Workload
+from hetsched.workload.sources import check_sources, note_sources
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,7 @@ class CommandHandler:
         self._upkeep.on_busy()
         self._current.drop()
         known_workload = self._workloads.get(command.workload, command.params)
+        check_sources(command.workload, command.source)
         workload, specs = known_workload.workload, known_workload.specs
         names = {spec.name for spec in specs} if isinstance(workload, Iterative) else None
         stored = [array for array in command.arrays if names is None or array.array in names]
@@ -172,6 +174,7 @@ class CommandHandler:
             run = prepare_run(self._device, self._info.name, description, homes)
         else:
             self._device.prepare(description)
+        note_sources(command.workload)  # kernels have been loaded
         tail = self._tail(command)
         on_done = self._chunk_reporter(command, tail)
         pipeline = build_pipeline(self._device, self._info, command, description, on_done)

@@ -66,6 +66,8 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
         module:qualname.
     params : bytes
         JSON.
+    source : str
+        Stamp of the workload's module as the engine has loaded it; "": unknown.
     variant : str
         Computes chunks of kernel 0.
     rivals : tuple of str
@@ -101,6 +103,7 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
     slots: int = 1
     window: int = 1
     sizes: tuple[int, ...] = ()
+    source: str = ""
     ring: bool = True
     answer: bool = True
     side: bool = False

@@ -93,6 +93,7 @@ def bind(
         select_devices(spec.devices, machine.infos, machine.absent),
         speed_key=declaration.speed_key,
         encoded_params=declaration.encoded_params,
+        source=declaration.source,
         files=opener.files,
         loaded=opener.loaded,
         measure=spec.measure,

@@ -41,6 +41,7 @@ from hetsched.workload import (
 )
 from hetsched.workload.conversion import decode_params
 from hetsched.workload.protocol import Role
+from hetsched.workload.sources import note_sources
 
 BYTES_PER_DECLARATION = 1024
 """Estimate for a declaration besides its parameters, which are as long as the key."""
@@ -59,6 +60,8 @@ class Declaration:
     ----------
     reference : str
         module:qualname of the workload, for device processes.
+    source : str
+        Stamp of its module as it was loaded.
     encoded_params : bytes
         `params` as JSON.
     speed_key : str
@@ -69,6 +72,7 @@ class Declaration:
 
     workload: BaseWorkload
     reference: str
+    source: str
     shapes: Shapes
     params: Any
     encoded_params: bytes
@@ -82,6 +86,7 @@ def load_workload(name: str, step: Step) -> BaseWorkload:
     """Return the workload `name`; the first time its module is imported. Raises UsageError."""
     step.enter(f"loading the workload {name:.100}")
     workload = find(name)
+    note_sources(name)
     _text(f"the name of workload {name:.100}", workload.name)
     return workload
 
@@ -110,7 +115,16 @@ def declare(spec: JobSpec, workload: BaseWorkload, shapes: Shapes, step: Step) -
         iterative = declare_iterative(workload, params)
     reference = locate(spec.workload)
     return Declaration(
-        workload, reference, shapes, params, encoded, load, speed_key, arrays, iterative
+        workload=workload,
+        reference=reference,
+        source=note_sources(reference),
+        shapes=shapes,
+        params=params,
+        encoded_params=encoded,
+        load=load,
+        speed_key=speed_key,
+        specs=arrays,
+        iterative=iterative,
     )
 
 

@@ -35,6 +35,8 @@ class ResolvedJob:
     load : int, units
     encoded_params : bytes
         `params` as JSON.
+    source : str
+        Stamp of the workload's module as it was loaded.
     speed_key : str
         What the parameters say about a unit's speed, for the keys of models.
     specs : sequence of ArraySpec
@@ -73,6 +75,7 @@ class ResolvedJob:
     devices: tuple[str, ...]
     speed_key: str = ""
     encoded_params: bytes = b""
+    source: str = ""
     inputs: dict[str, StoredArray] = field(default_factory=dict)
     generate: list[ArraySpec] = field(default_factory=list)
     into: dict[str, ArenaRef | None] = field(default_factory=dict)

@@ -1,0 +1,79 @@
+"""Whether the code of a workload has changed on disk since it was loaded in this process."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from hetsched.errors import DataError
+from hetsched.workload.registry import locate
+
+_loaded: dict[str, str] = {}
+"""File -> its stamp when it was first seen here, right after it had been loaded."""
+_files: dict[str, tuple[int, list[str]]] = {}
+"""Module of a workload -> the number of modules at the last look, and its own files."""
+
+
+def note_sources(reference: str) -> str:
+    """Remember the files of a workload that have just been loaded.
+
+    Returns the stamp of its module, for `check_sources` in other processes; "": it has no file.
+    """
+    module = locate(reference).partition(":")[0]
+    for path in _own_files(module):
+        if path not in _loaded and (stamp := _stamp(path)):
+            _loaded[path] = stamp
+    return _loaded.get(getattr(sys.modules.get(module), "__file__", None) or "", "")
+
+
+def check_sources(reference: str, expected: str) -> None:
+    """Check that a workload's loaded files are those on disk, and those that the caller has.
+
+    `expected`: what `note_sources` returned in the process that asks for a job; "": unknown.
+
+    Raises
+    ------
+    DataError
+        They have changed: what is loaded would compute something else than the user expects.
+    """
+    module = locate(reference).partition(":")[0]
+    own = note_sources(reference)
+    for path in _own_files(module):
+        if (stamp := _stamp(path)) and stamp != _loaded.get(path, stamp):
+            raise _changed(path)
+    if expected and own and own != expected:
+        raise _changed(str(sys.modules[module].__file__))
+
+
+def _changed(path: str) -> DataError:
+    return DataError(
+        f"{path}: has changed since it was loaded; restart the daemon, or the program that uses"
+        " Local, to run the new code"
+    )
+
+
+def _own_files(module: str) -> list[str]:
+    """Return the source files of a workload's module and of its package, as far as loaded."""
+    count, files = _files.get(module, (0, []))
+    if count == len(sys.modules):
+        return files
+    modules = dict(sys.modules)
+    found = modules.get(module)
+    package = module if hasattr(found, "__path__") else getattr(found, "__package__", "") or ""
+    paths = {
+        path
+        for name, each in modules.items()
+        if name == module or (package and f"{name}.".startswith(f"{package}."))
+        if (path := getattr(each, "__file__", None)) and path.endswith(".py")
+    }
+    _files[module] = len(modules), sorted(paths)
+    return _files[module][1]
+
+
+def _stamp(path: str) -> str:
+    """Return what changes whenever a file is edited; "" if it can't be read."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - on the way of every job
+    except OSError:
+        return ""
+    return f"{status.st_mtime_ns}:{status.st_size}:{status.st_ino}"
