@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,9 @@ silence = "1s"
 fence = "500ms"
 chunk = "1s"
 unpredicted_chunk = "1500ms"
-prepare = "5s"
-fill = "5s"
+prepare = "2s"
+fill = "2s"
+check = "2s"
 """
     + CORES
 )
@@ -63,24 +65,62 @@ def test_all_processes_may_be_killed_between_jobs(daemon: Daemon) -> None:
         assert daemon.process.poll() is None
 
 
-@pytest.mark.parametrize("fault", ["kill", "exit", "segfault"])
-def test_a_process_that_dies_in_a_kernel_costs_no_job(
-    client: hetsched.Client, tmp_path: Path, fault: str
+STEPS = ("prepare", "fill", "compute", "check")
+
+
+@pytest.mark.parametrize(
+    ("fault", "step"),
+    [("exit", "compute"), ("segfault", "compute"), *(("kill", step) for step in STEPS)],
+)
+def test_a_process_that_dies_in_any_step_costs_no_job(
+    client: hetsched.Client, tmp_path: Path, fault: str, step: str
 ) -> None:
-    marker = str(tmp_path / "died")
-    job = client.submit(FAULTY, np.ones((40, 4)), units=40, fault=fault, marker=marker)
-    assert (job.result(60) == 3).all()
+    marker = tmp_path / "died"
+    job = client.submit(
+        FAULTY, units=40, seed=1, fault=fault, step=step, marker=str(marker), verify=True
+    )
+    assert job.result(60).shape == (40, 4)
+    assert marker.exists()
     assert works(client)
 
 
-@pytest.mark.parametrize("fault", ["stop", "hang", "spin"])
+@pytest.mark.parametrize(
+    ("fault", "step"),
+    [("stop", "compute"), ("spin", "compute"), *(("hang", step) for step in STEPS)],
+)
 def test_a_process_that_gives_no_sign_is_replaced(
-    client: hetsched.Client, tmp_path: Path, fault: str
+    client: hetsched.Client, tmp_path: Path, fault: str, step: str
 ) -> None:
     marker = str(tmp_path / "hung")
-    job = client.submit(FAULTY, np.ones((40, 4)), units=40, fault=fault, marker=marker)
-    assert (job.result(60) == 3).all()
+    job = client.submit(FAULTY, units=40, fault=fault, step=step, marker=marker, verify=True)
+    assert job.result(60).shape == (40, 4)
     assert works(client)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_job_on_a_stuck_device_can_be_cancelled(
+    client: hetsched.Client, tmp_path: Path, step: str
+) -> None:
+    marker = tmp_path / "stuck"
+    job = client.submit(FAULTY, units=40, fault="hang", step=step, marker=str(marker), verify=True)
+    until(marker.exists)
+    job.cancel()
+    with pytest.raises(CancelledError):
+        job.result(60)
+    assert works(client)
+
+
+@pytest.mark.parametrize(
+    ("fault", "step"), [("hang", "compute"), ("stop", "prepare"), ("hang", "fill")]
+)
+def test_a_daemon_with_a_stuck_device_ends_at_sigterm(
+    tmp_path: Path, fault: str, step: str
+) -> None:
+    marker = tmp_path / "stuck"
+    with serving(IMPATIENT) as daemon, daemon.client(reconnect=0) as client:
+        client.submit(FAULTY, units=40, fault=fault, step=step, marker=str(marker), recurs=True)
+        until(marker.exists)
+        assert daemon.stop() == 0
 
 
 def test_a_kernel_that_crashes_everywhere_fails_with_the_reason() -> None:

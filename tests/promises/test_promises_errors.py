@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 from served import Ended, Place, refused
 
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
+PR_CAPBSET_DROP = 24
 FFT = ("run", "fft", "--batch", "4x16x16")
 
 
@@ -169,6 +172,29 @@ def test_a_full_disk_is_found_before_anything_is_computed(place: Place) -> None:
     ended = place.call(*words, cwd=place.folder, preexec_fn=small_files)
     assert (ended.code, "no room" in ended.error) == (73, True)
     assert not (place.folder / "y.npy").exists()
+
+
+def powerless() -> None:
+    """From exec on, root may only read and write what belongs to root."""
+    libc = ctypes.CDLL(None)
+    for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
+        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make files of another user")
+def test_files_and_folders_of_another_user_are_66_and_73(place: Place, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs.npy"
+    np.save(theirs, np.ones((4, 16, 16)))
+    for path, mode in ((theirs, 0o600), (tmp_path, 0o755)):
+        os.chown(path, 65534, 65534)
+        path.chmod(mode)
+    unreadable = place.call("run", "fft", "--input", str(theirs), preexec_fn=powerless)
+    read_only = place.call(*FFT, "--output", str(tmp_path / "y.npy"), preexec_fn=powerless)
+    assert (unreadable.code, read_only.code) == (66, 73)
+    assert "permission denied" in unreadable.error
+    assert "Permission denied" in read_only.error
+    assert os.listdir(tmp_path) == ["theirs.npy"]
 
 
 def test_a_file_that_exists_is_replaced_only_with_force(place: Place, tmp_path: Path) -> None:

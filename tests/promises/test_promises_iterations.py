@@ -115,6 +115,39 @@ def test_a_file_that_is_no_checkpoint_is_not_replaced(engine: Any, tmp_path: Pat
     assert (tmp_path / "mine.npz").read_bytes() == b"mine"
 
 
+def test_a_job_may_continue_with_other_limits(engine: Any, tmp_path: Path) -> None:
+    path = tmp_path / "job.npz"
+    submit(engine, checkpoint=path, every=0.05, slow_until=str(path)).result(60)
+    job = submit(engine, resume=path, iterations=2 * ITERATIONS)
+    np.testing.assert_allclose(job.result(60).y, diffused(X, 2 * ITERATIONS))
+
+
+def test_a_checkpoint_that_cannot_be_written_costs_the_job_nothing(
+    engine: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    job = submit(
+        engine, checkpoint=folder / "job.npz", every=0.05, slow_until=str(folder), hold=True
+    )
+    folder.rmdir()
+    engine.release(job.id)
+    await_state(job, lambda state: (getattr(state, "iteration", 0) or 0) >= 30)
+    folder.mkdir()
+    assert right(job)
+    assert any(note.startswith("no checkpoint after ") for note in job.report.notes)
+
+
+def test_a_checkpoint_is_for_one_job_and_no_output(engine: Any, tmp_path: Path) -> None:
+    path = tmp_path / "job.npz"
+    first = submit(engine, checkpoint=path, hold=True)
+    with refused(2, f"job {first.id} writes its checkpoints there"):
+        submit(engine, checkpoint=path)
+    first.cancel()
+    with refused(2, "both a checkpoint and an output"):
+        submit(engine, checkpoint=tmp_path / "y.npy", out={"y": tmp_path / "y.npy"})
+
+
 def test_a_killed_device_costs_its_job_an_iteration(
     client: hetsched.Client, tmp_path: Path
 ) -> None:

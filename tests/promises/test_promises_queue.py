@@ -165,6 +165,19 @@ def test_a_job_past_its_deadline_fails_waiting_or_running(line: Line) -> None:
     assert line.order() == "a"
 
 
+def test_a_job_cannot_run_after_one_that_never_was(engine: Any) -> None:
+    with refused(66, "no job 999999"):
+        engine.submit(TOY, units=1, after=999999)
+
+
+def test_a_report_says_which_attempts_failed(engine: Any, tmp_path: Path) -> None:
+    failures = tmp_path / "failures"
+    failures.write_text("x")
+    job = engine.submit("toys:Faulty", units=1, retries=1, failures=str(failures))
+    job.result(60)
+    assert any(note.startswith("attempt 1 failed: ") for note in job.report.notes)
+
+
 def test_a_deadline_in_the_past_is_refused(engine: Any) -> None:
     with refused(2):
         engine.submit(TOY, units=1, deadline=1.0)

@@ -132,6 +132,17 @@ def test_a_cancelled_job_stops_and_the_next_one_is_right(engine: Any) -> None:
     same(engine.submit("fft", PLANES).result(60), np.fft.fft2(PLANES))
 
 
+def test_a_cancelled_job_leaves_its_inputs_alone(engine: Any) -> None:
+    x = engine.empty((3000, 4), "float64")
+    x[...] = 42
+    job = engine.submit("toys:Slow", x, units=3000, milliseconds=20)
+    computes(job)
+    job.cancel()
+    with pytest.raises(CancelledError):
+        job.result(60)
+    assert (x == 42).all()
+
+
 def test_a_callback_hears_every_state(engine: Any) -> None:
     states: list[Any] = []
     job = engine.submit("fft", PLANES, follow=states.append)

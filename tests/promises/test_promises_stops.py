@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from served import SLOW, Daemon, Gate, Place, computes, refused, says, serving, until
 
@@ -104,6 +107,37 @@ def test_a_state_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.environment["HETSCHED_STATE_DIR"] = "/proc/none"
     assert "/proc/none" in place.call("serve").error
+
+
+def test_a_daemon_that_is_drained_now_ends_after_its_chunks(slow: Daemon) -> None:
+    with slow.client(reconnect=0) as client:
+        computes(client.submit("fft", batch="5000x8x8"))
+        assert "after their current chunks" in slow.call("drain", "--now").out
+        assert slow.process.wait(60) == 0
+
+
+def test_nohup_is_respected() -> None:
+    with serving(prefix=("nohup",)) as daemon, daemon.client() as client:
+        daemon.process.send_signal(signal.SIGHUP)
+        assert client.ping().pid == daemon.process.pid
+        assert client.submit("fft", batch="1x8x8").result(60).shape == (1, 8, 8)
+
+
+@pytest.mark.parametrize("tenths", [0, 2, 5, 10])
+def test_any_moment_is_good_for_ctrl_c(tmp_path: Path, tenths: int) -> None:
+    place, output = Place(tmp_path, SLOW), tmp_path / "y.npy"
+    words = ("run", "fft", "--batch", "5000x8x8", "--output", str(output))
+    with place.started(*words) as process:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.05 + tenths / 10)
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    # Before our code has begun it is the interpreter that ends, by the signal or in its own start.
+    interrupted_start = ("Fatal Python error: init", "Could not import runpy module", "Traceback")
+    assert process.returncode in (130, -signal.SIGINT) or err.startswith(interrupted_start)
+    assert psutil.wait_procs(children, 60)[1] == []
+    assert not output.exists()
 
 
 def test_ctrl_c_of_run_cancels_and_leaves_nothing(tmp_path: Path) -> None:

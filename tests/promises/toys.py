@@ -38,8 +38,9 @@ class ToyParams(msgspec.Struct, frozen=True):
     """`gate`: a file that each chunk waits to lock, after it has made `gate`.PID; or "".
 
     `log`: a file that gets `name` when a chunk begins; or "". `failures`: a file with a byte for
-    each attempt that is to fail; or "". `fault`: a key of FAULTS, which happens once if there is
-    a `marker`, a file that it makes first.
+    each attempt that is to fail; or "". `fault`: a key of FAULTS, or "spoil". It happens in one
+    `step` of a job ("prepare", "fill", "compute" or "check"), and if there is a `marker`, a file
+    that it makes first, only once, unless it `recurs`.
     """
 
     units: int = 40
@@ -49,7 +50,9 @@ class ToyParams(msgspec.Struct, frozen=True):
     name: str = ""
     failures: str = ""
     fault: str = ""
+    step: str = "compute"
     marker: str = ""
+    recurs: bool = False
     milliseconds: int = 0
 
 
@@ -80,6 +83,7 @@ class Toy(Workload):
         return [Variant("numpy", "1", make_toy)]
 
     def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
+        misbehave(p, "fill")
         for i, unit in enumerate(out, first):
             unit[...] = np.random.default_rng([seed, i]).standard_normal(unit.shape)
 
@@ -87,6 +91,7 @@ class Toy(Workload):
         return {"y": inputs["x"][i] * 2.0 + 1.0}
 
     def residual(self, p: Any, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
+        misbehave(p, "check")
         wrong = outputs["y"].sum(axis=1) - 2.0 * inputs["x"].sum(axis=1) - WIDTH
         return np.abs(wrong) * 1e6
 
@@ -104,6 +109,8 @@ class Slow(Toy):
 
 
 def make_toy(p: Any, chunk: int, context: KernelContext) -> Kernel:
+    misbehave(p, "prepare")
+
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         if p.log:
             with Path(p.log).open("a") as log:
@@ -116,8 +123,9 @@ def make_toy(p: Any, chunk: int, context: KernelContext) -> Kernel:
         time.sleep(p.milliseconds / 1000 * len(inputs["x"]))
         np.multiply(inputs["x"], 2, out=outputs["y"])
         outputs["y"] += 1
-        if p.fault and (not p.marker or is_first(p.marker)):
-            FAULTS[p.fault](outputs)
+        if p.fault == "spoil":
+            outputs["y"][-1, -1] += 1
+        misbehave(p, "compute")
 
     return kernel
 
@@ -128,6 +136,13 @@ def pass_gate(path: str) -> None:
         fcntl.flock(gate, fcntl.LOCK_SH)
 
 
+def misbehave(p: Any, step: str) -> None:
+    if p.step != step or p.fault not in FAULTS:
+        return
+    if not p.marker or is_first(p.marker) or p.recurs:
+        FAULTS[p.fault]()
+
+
 def is_first(marker: str) -> bool:
     try:
         os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
@@ -136,43 +151,39 @@ def is_first(marker: str) -> bool:
     return True
 
 
-def hang(outputs: Arrays) -> None:
+def hang() -> None:
     threading.Event().wait()
 
 
-def spin(outputs: Arrays) -> None:
+def spin() -> None:
     while True:
         pass
 
 
-def stop(outputs: Arrays) -> None:
+def stop() -> None:
     os.kill(os.getpid(), 19)
-    hang(outputs)  # another thread may get the signal, a little later
+    hang()  # another thread may get the signal, a little later
 
 
-def crash(outputs: Arrays) -> None:
+def crash() -> None:
     ctypes.string_at(0)
 
 
-def raise_error(outputs: Arrays) -> None:
+def raise_error() -> None:
     raise ValueError("no such instruction")
 
 
-def raise_exit(outputs: Arrays) -> None:
+def raise_exit() -> None:
     raise SystemExit(3)
 
 
-def exhaust_memory(outputs: Arrays) -> None:
+def exhaust_memory() -> None:
     raise MemoryError("Unable to allocate 2.00 TiB")
 
 
-def spoil(outputs: Arrays) -> None:
-    outputs["y"][-1, -1] += 1
-
-
-FAULTS: dict[str, Callable[[Arrays], None]] = {
-    "kill": lambda outputs: os.kill(os.getpid(), 9),
-    "exit": lambda outputs: os._exit(3),
+FAULTS: dict[str, Callable[[], None]] = {
+    "kill": lambda: os.kill(os.getpid(), 9),
+    "exit": lambda: os._exit(3),
     "segfault": crash,
     "hang": hang,
     "spin": spin,
@@ -180,7 +191,6 @@ FAULTS: dict[str, Callable[[Arrays], None]] = {
     "error": raise_error,
     "SystemExit": raise_exit,
     "memory": exhaust_memory,
-    "spoil": spoil,
 }
 
 
