@@ -12,13 +12,7 @@ DISABLED = "disabled (`hetsched devices --enable NAME`)"
 
 
 def switch_devices(context: EngineContext, enable: Sequence[str], disable: Sequence[str]) -> None:
-    """Change which devices are disabled.
-
-    Raises
-    ------
-    UsageError
-        There is no such device. Nothing has changed.
-    """
+    """Change which devices are disabled."""
     names = [info.name for info in context.fleet.infos]
     for name in (*enable, *disable):
         if name not in names:

@@ -163,13 +163,6 @@ class ExplanationArchive:
             Jobs that haven't started.
         newest : int
             The number of the last job.
-
-        Raises
-        ------
-        TryAgain
-            It hasn't started or isn't planned yet.
-        InputMissing
-            The job doesn't exist or is no longer kept.
         """
         if running is not None and running.number == number:
             if not running.plan.assignments:

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.measurement.equal_plan import equal_plan
-from hetsched.engine.measurement.schedule import MeasurementCase, MeasurementSchedule
+from hetsched.engine.planning.measure import MeasurementCase, MeasurementSchedule, equal_plan
 from hetsched.errors import DataError, Unavailable, UsageError
 from hetsched.job import DeviceReport, JobReport
 from hetsched.memory import MemoryDemand

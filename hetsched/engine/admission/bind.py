@@ -77,12 +77,7 @@ def bind(
     machine: MachineLimits,
     opener: InputOpener,
 ) -> ResolvedJob:
-    """Bind devices and inputs. Doesn't block, nor call code of plug-ins.
-
-    Raises
-    ------
-    UsageError, DataError, Unavailable
-    """
+    """Bind devices and inputs. Doesn't block, nor call code of plug-ins."""
     _check_kind(spec, declaration)
     job = ResolvedJob(
         declaration.workload,
@@ -156,13 +151,6 @@ def select_devices(
         The devices of this machine.
     absent : mapping
         Unusable device or kind -> reason.
-
-    Raises
-    ------
-    UsageError
-        An unknown name; the message gives the closest match.
-    Unavailable
-        A device or kind that this machine lacks.
     """
     if not requested:
         return tuple(info.name for info in infos)
@@ -209,12 +197,6 @@ def open_inputs(
     """Open the inputs of `spec` and return them by array name, without generated ones.
 
     The caller closes `opener`, also if an error follows.
-
-    Raises
-    ------
-    UsageError
-        An unknown input, or an unnamed one together with others.
-    DataError, InputMissing
     """
     opened: dict[str, StoredArray] = {}
     for name, reference in spec.inputs.items():
@@ -238,13 +220,7 @@ def shapes_of(stored: Mapping[str, StoredArray]) -> Shapes:
 
 
 def bind_input(job: ResolvedJob, array: ArraySpec, stored: StoredArray | None) -> None:
-    """Add the input `array` to `job`; it is generated if `stored` is None.
-
-    Raises
-    ------
-    DataError
-        Wrong shape, or a dtype that can't be converted.
-    """
+    """Add the input `array` to `job`; it is generated if `stored` is None."""
     if stored is None:
         job.generate.append(array)
         return
@@ -348,13 +324,7 @@ def composite_of(workload: BaseWorkload, name: str) -> SparseMatrix | None:
 def open_composite(
     composite: SparseMatrix, name: str, reference: InputRef, opener: InputOpener
 ) -> Mapping[str, StoredArray]:
-    """Open the input `name` and return its arrays; none if it is generated.
-
-    Raises
-    ------
-    DataError, InputMissing, IOFailure, TryAgain
-        It is no sparse matrix, or a file that can't be read.
-    """
+    """Open the input `name` and return its arrays; none if it is generated."""
     if isinstance(reference, Generated):
         return {}
     if isinstance(reference, FileRef):
@@ -367,12 +337,7 @@ def open_composite(
 
 
 def check_composites(workload: BaseWorkload, opened: Mapping[str, StoredArray]) -> None:
-    """Check that the arrays of each composite are complete and have its shapes.
-
-    Raises
-    ------
-    UsageError, DataError
-    """
+    """Check that the arrays of each composite are complete and have its shapes."""
     for composite in workload.composites:
         shapes = {
             name: (opened[name].shape, np.dtype(opened[name].dtype).name)
@@ -386,16 +351,7 @@ def check_composites(workload: BaseWorkload, opened: Mapping[str, StoredArray]) 
 
 
 def bind_outputs(job: ResolvedJob, spec: JobSpec, bind_file: BindFile) -> None:
-    """Bind output files by `bind_file`, and check the caller's arena arrays for results.
-
-    Raises
-    ------
-    UsageError
-        An unknown output.
-    DataError
-        A caller's array has the wrong shape or dtype, or overlaps an input.
-    CantCreate
-    """
+    """Bind output files by `bind_file`, and check the caller's arena arrays for results."""
     input_files = {_file_identity(fd) for fd in job.files}
     for array in job.specs:
         if not array.is_output:
@@ -432,10 +388,6 @@ def create_outputs(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
     """Create output files, with all their space, and check the caller's arrays for results.
 
     `token`: unique to the job; a file of an earlier attempt with the same token is removed.
-
-    Raises
-    ------
-    UsageError, DataError, CantCreate
     """
 
     def create(array: ArraySpec, target: FileOut, inputs: FileIds) -> None:
@@ -452,12 +404,7 @@ def create_outputs(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
 
 
 def check_outputs(job: ResolvedJob, spec: JobSpec) -> tuple[OutputClaim, ...]:
-    """Check that the outputs could be created, but for their space; return what they will need.
-
-    Raises
-    ------
-    UsageError, DataError, CantCreate
-    """
+    """Check that the outputs could be created, but for their space; return what they will need."""
     claims: dict[str, OutputClaim] = {}
 
     def check(array: ArraySpec, target: FileOut, inputs: FileIds) -> None:
@@ -515,13 +462,7 @@ def _file_identity(fd: int) -> tuple[int, int]:
 
 
 def _check_shared_memory(job: ResolvedJob, spec: JobSpec, limit: int) -> None:
-    """Check that generated inputs and results in memory fit into `limit` bytes.
-
-    Raises
-    ------
-    DataError
-        They don't; the message gives the largest load that fits.
-    """
+    """Check that generated inputs and results in memory fit into `limit` bytes."""
     needed = _shared_bytes(job, spec)
     if needed <= limit:
         return

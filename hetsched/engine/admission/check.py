@@ -232,10 +232,6 @@ def check(
         Of the other jobs: inputs may be written by the jobs that this one comes after.
     is_readmitted : bool
         An earlier daemon has accepted it.
-
-    Raises
-    ------
-    UsageError, DataError, InputMissing, Unavailable, CantCreate, IOFailure
     """
     after: Collection[int] = {dependency.job for dependency in spec.after}
     opener = InputOpener(step, pending=pending, after=after)
@@ -257,10 +253,6 @@ def open_job(
     """Open the inputs as they are now, and create the outputs with all their space.
 
     `token`: see `store/arrays/output_files.py`.
-
-    Raises
-    ------
-    DataError, InputMissing, CantCreate, UsageError, Unavailable
     """
     opener = InputOpener(step, max_read=machine.arena_limit)
     try:
@@ -277,10 +269,6 @@ def resolve(spec: JobSpec, machine: MachineLimits, *, with_outputs: bool = True)
     """Check `spec`, open its files and create its output files: `check` and `open_job` in one.
 
     `with_outputs`: False: neither create output files nor check that they could be created.
-
-    Raises
-    ------
-    UsageError, DataError, InputMissing, Unavailable, CantCreate
     """
     step = Step()
     opener = InputOpener(step)
@@ -304,10 +292,6 @@ def resolve_inputs(
     """Open the inputs and bind them; the job takes over the files of `opener`.
 
     `earlier`: of the same request, reused if its inputs have the same shapes.
-
-    Raises
-    ------
-    UsageError, DataError, InputMissing, Unavailable
     """
     select_devices(spec.devices, machine.infos, machine.absent)  # before slow steps
     workload = load_workload(spec.workload, step)
@@ -361,13 +345,7 @@ def _check_checkpoint(checked: CheckedJob, pending: PendingOutputs) -> None:
 
 
 def hold_segments(arena: Arena, spec: JobSpec) -> list[int]:
-    """Retain every segment named in `spec`, or none on error; return the segments.
-
-    Raises
-    ------
-    DataError
-        A segment isn't in the arena, or is too small for its array.
-    """
+    """Retain every segment named in `spec`, or none on error; return the segments."""
     segments: list[int] = []
     try:
         for ref in arena_refs(spec):

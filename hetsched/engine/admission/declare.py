@@ -92,12 +92,7 @@ def load_workload(name: str, step: Step) -> BaseWorkload:
 
 
 def declare(spec: JobSpec, workload: BaseWorkload, shapes: Shapes, step: Step) -> Declaration:
-    """Derive parameters, load and arrays from the request and the shapes of its inputs.
-
-    Raises
-    ------
-    UsageError, DataError, JobFailed
-    """
+    """Derive parameters, load and arrays from the request and the shapes of its inputs."""
     name = workload.name
     step.enter(f"the code of the workload {name}", is_interruptible=True)
     with plug_in(name, "infer"):
@@ -129,12 +124,7 @@ def declare(spec: JobSpec, workload: BaseWorkload, shapes: Shapes, step: Step) -
 
 
 def declared_demand(workload: BaseWorkload, params: Any, kind: str) -> MemoryDemand:
-    """Return what units need on a device of `kind`. Runs code of the plug-in.
-
-    Raises
-    ------
-    DataError, JobFailed
-    """
+    """Return what units need on a device of `kind`. Runs code of the plug-in."""
     with plug_in(workload.name, "demand"):
         try:
             demand = workload.demand(params, kind)
@@ -146,12 +136,7 @@ def declared_demand(workload: BaseWorkload, params: Any, kind: str) -> MemoryDem
 
 
 def declared_variants(workload: BaseWorkload, kind: str) -> tuple[Variant, ...]:
-    """Return the installed variants for devices of `kind`. Runs code of the plug-in.
-
-    Raises
-    ------
-    DataError, JobFailed
-    """
+    """Return the installed variants for devices of `kind`. Runs code of the plug-in."""
     with plug_in(workload.name, "variants"):
         variants = tuple(workload.variants(kind))
     for variant in variants:
@@ -349,13 +334,7 @@ def not_saving_note(nbytes: int) -> str:
 
 
 def declare_iterative(workload: BaseWorkload, params: Any) -> IterativeDeclaration | None:
-    """Return what an iterative workload declares; None for one that is computed in one pass.
-
-    Raises
-    ------
-    UsageError
-        It declares something impossible.
-    """
+    """Return what an iterative workload declares; None for one that is computed in one pass."""
     if not isinstance(workload, Iterative):
         return None
     name = workload.name

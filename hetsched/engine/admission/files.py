@@ -127,15 +127,7 @@ class InputOpener:
         self.loaded: dict[str, np.ndarray] = {}
 
     def open(self, name: str, path: str) -> StoredArray:
-        """Open the input `name`.
-
-        Raises
-        ------
-        InputMissing
-            It doesn't exist, or isn't readable.
-        DataError
-            Not a ``.npy`` file of numbers.
-        """
+        """Open the input `name`."""
         promised = self._enter(path)
         if promised is not None and promised.job in self._after:
             return _promised_array(name, promised)
@@ -156,15 +148,6 @@ class InputOpener:
         """Open the input `name`, a Matrix Market or .npz file, and read it if files are `read`.
 
         `matrix`: what it must hold; None: one dense array.
-
-        Raises
-        ------
-        InputMissing
-            It doesn't exist, or isn't readable.
-        DataError
-            Not such a file, broken, or too large.
-        IOFailure, TryAgain
-            It can't be read at present.
         """
         expected = "a Matrix Market or .npz file"
         promised = self._enter(path)
@@ -237,10 +220,6 @@ def check_checkpoints(
     ----------
     is_readmitted : bool
         An earlier daemon has accepted the job: it runs even if no checkpoint can be written now.
-
-    Raises
-    ------
-    UsageError, InputMissing, DataError, CantCreate, IOFailure
     """
     if not spec.checkpoint and not spec.resume:
         return

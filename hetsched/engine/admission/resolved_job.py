@@ -126,25 +126,14 @@ class ResolvedJob:
         )
 
     def publish(self) -> None:
-        """Give the output files their names.
-
-        Raises
-        ------
-        CantCreate, IOFailure
-            It says which files have their names nevertheless.
-        """
+        """Give the output files their names."""
         publish_each(
             (output.path, functools.partial(output.publish, sync=False))
             for output in self.outputs.values()
         )
 
     def prepare(self) -> tuple[PreparedOutput, ...]:
-        """Complete the output files under hidden names, all or none.
-
-        Raises
-        ------
-        CantCreate, IOFailure
-        """
+        """Complete the output files under hidden names, all or none."""
         prepared: list[PreparedOutput] = []
         try:
             for output in self.outputs.values():

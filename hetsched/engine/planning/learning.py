@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from hetsched.devices.registry import throttle_reasons
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.device_run import DeviceRun, FinishedRun, makespan, run_start
-from hetsched.engine.planning.next_plan import model_key, probe_key
+from hetsched.engine.planning.next_plan import model_key, probe_key, race_key, race_label
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.plans import JobKind
-from hetsched.engine.planning.race_learning import learn_races, note_change
 from hetsched.models.call_cost import call_samples
 from hetsched.models.evidence.change_detector import SpeedChange
 from hetsched.models.evidence.co_runners import CoRunners
@@ -21,6 +20,7 @@ from hetsched.models.evidence.host_overhead import (
     overhead_seconds,
     without_overhead,
 )
+from hetsched.models.evidence.races import Race
 from hetsched.models.evidence.samples import (
     MIN_JUDGED_SECONDS,
     Sample,
@@ -32,7 +32,7 @@ from hetsched.models.evidence.samples import (
 )
 from hetsched.planner.device_sets.neighbours import co_runners_end, co_runners_in_run
 from hetsched.planner.host_overhead import may_share_core
-from hetsched.planner.races.evidence import variant_samples, with_fresh_race
+from hetsched.planner.races.evidence import race_of, variant_samples, with_fresh_race
 from hetsched.planner.records import JobPlan
 from hetsched.planner.tails import seconds_of_planned_share
 from hetsched.planner.variants import pooled_models
@@ -244,3 +244,57 @@ def _record_change(key: ModelKey, change: SpeedChange, state: PlanningState) -> 
     text = f"{device}: {key.workload} by {key.variant} {change}"
     log.info("%s", text)
     state.record_speed_change(device, text)
+
+
+# ---- races of variants
+
+
+def learn_races(
+    job: ResolvedJob,
+    runs: Mapping[str, DeviceRun],
+    state: PlanningState,
+    at: float,
+) -> set[RaceKey]:
+    """Record the races of a run, one for each kind of core, and return their keys.
+
+    `at`: seconds since the epoch.
+    """
+    raced: set[RaceKey] = set()
+    groups: dict[str, list[DeviceRun]] = {}
+    for run in runs.values():
+        if run.assignment.rivals and run.chunks and not run.is_merged:
+            groups.setdefault(run.info.identity, []).append(run)
+    for group in groups.values():
+        race = _race(group)
+        if race is None:
+            continue
+        info = group[0].info
+        labels = {v.name: race_label(v) for v in state.variants.usable(job, info)}
+        paces = {labels[name]: found for name, found in race.paces.items() if name in labels}
+        key = race_key(job, info)
+        state.store.add_race(key, Race(race.number, race.units, paces), at)
+        raced.add(key)
+    return raced
+
+
+def _race(group: list[DeviceRun]) -> Race | None:
+    candidates = [run.assignment.candidate for run in group]
+    counts = [max(c.run_counts.values(), default=0) for c in candidates if c is not None]
+    return race_of(
+        max(counts, default=0),
+        [run.assignment for run in group],
+        {run.assignment.device: run.chunks for run in group},
+    )
+
+
+def note_change(
+    key: ModelKey, state: PlanningState, at: float, raced: Collection[RaceKey] = ()
+) -> None:
+    """Record a change of speed, so that the best variant races again; `at` as above.
+
+    It is confirmed some runs after it: the latest race counts if it is in `raced`, those just run.
+    """
+    races = state.store.races(key.race_key).races
+    if races:
+        number = races[-1].number + (key.race_key not in raced)
+        state.store.add_race(key.race_key, Race(number, 0.0, {}), at)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.declare import declared_demand
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.measurement.equal_plan import equal_plan
+from hetsched.engine.planning.measure import equal_plan
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.plans import job_kind
 from hetsched.errors import Unavailable
@@ -41,13 +41,6 @@ def next_plan(
         Of each device's own memory.
     unstarted : collection of str
         Devices whose process isn't running yet.
-
-    Raises
-    ------
-    DataError
-        One unit is too big for every device.
-    Unavailable
-        No variant is installed for any device.
     """
     if job.measure:
         return _measuring_plan(job, infos, state, memory_limit)
@@ -96,11 +89,6 @@ def find_candidates(
         Of each device's own memory, from the user or the configuration.
     unstarted : collection of str
         Devices whose process isn't running yet.
-
-    Raises
-    ------
-    Unavailable
-        No variant is installed for any of them.
     """
     beside = co_runners_of(infos, state.machine())
     candidates = [

@@ -28,13 +28,7 @@ from hetsched.units import parse_size
 
 
 def preview(spec: JobSpec, config: Config) -> Explanation:
-    """Explain the plan of a job without running it, as the engine would plan its first job.
-
-    Raises
-    ------
-    UsageError, DataError, InputMissing, Unavailable, ConfigError
-        As raised by the engine.
-    """
+    """Explain the plan of a job without running it, as the engine would plan its first job."""
     machine = probe(config)
     infos = [info for process in machine.processes for info in process.devices]
     unstarted = {

@@ -15,7 +15,7 @@ from hetsched.cli.output.terminal import clean
 from hetsched.job import JobState, Running
 
 if TYPE_CHECKING:
-    from hetsched.engine.measurement.schedule import MeasurementCase, MeasurementSchedule
+    from hetsched.engine.planning.measure import MeasurementCase, MeasurementSchedule
 
 
 class MeasurementBars:

@@ -11,7 +11,7 @@ from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 from hetsched.units import counted
 
 if TYPE_CHECKING:
-    from hetsched.engine.measurement.schedule import MeasurementCase, MeasurementSchedule
+    from hetsched.engine.planning.measure import MeasurementCase, MeasurementSchedule
 
 
 class MeasurementView(Protocol):

@@ -18,7 +18,7 @@ from hetsched.workload import BaseWorkload
 
 if TYPE_CHECKING:
     from hetsched.client.job import Job
-    from hetsched.engine.measurement.schedule import MeasurementCase, MeasurementSchedule
+    from hetsched.engine.planning.measure import MeasurementCase, MeasurementSchedule
     from hetsched.local import Local
 
 

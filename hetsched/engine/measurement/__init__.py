@@ -1,1 +1,0 @@
-"""Explicit measurements: equal plans, and the schedule of sizes to measure."""
