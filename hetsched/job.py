@@ -307,7 +307,12 @@ class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The object that `--json` prints. `seconds`: first chunk's start to last chunk's end."""
+    """The object that `--json` prints.
+
+    `seconds`: the kernels' time, from the first chunk's start to the last chunk's end (of an
+    iterative job: of all iterations). `whole_seconds`: the whole time, from the job's turn to its
+    end, with opening files, planning and preparing.
+    """
 
     schema: str = SCHEMA
     job: int
@@ -315,6 +320,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     workload: str
     load: int
     seconds: float | None = None
+    whole_seconds: float | None = None
     predicted_seconds: float | None = None
     spread: float | None = None
     devices: tuple[DeviceReport, ...] = ()

@@ -40,6 +40,15 @@ def with_segments(spec: JobSpec, segments: Mapping[int, int]) -> JobSpec:
     return replace(spec, inputs=inputs, outputs=outputs)
 
 
+def shapes(spec: JobSpec) -> dict[str, str]:
+    """Return e.g. {"A": "512x512 float64"} for the inputs in shared memory."""
+    return {
+        name: f"{'x'.join(map(str, ref.shape)) or 'scalar'} {ref.dtype}"
+        for name, ref in spec.inputs.items()
+        if isinstance(ref, ArenaRef)
+    }
+
+
 def is_same_request(one: JobSpec, other: JobSpec) -> bool:
     """Return whether two requests differ at most in the segments that hold their arrays."""
     return one == other or _without_segments(one) == _without_segments(other)

@@ -25,8 +25,8 @@ from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
 from hetsched.planner.job_planner import JobPlan
 from hetsched.planner.plan_cache import PlanCache
 
-MAX_JOBS = 64
-"""Maximum number of ended jobs to keep. Arbitrary."""
+MAX_JOBS = 1000
+"""Ended jobs to keep: as many as `status` lists."""
 MAX_BYTES = 32 << 20
 """Maximum bytes of all kept jobs, estimated; the last job is always kept."""
 RECORD_BYTES = 500

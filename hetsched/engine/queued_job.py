@@ -55,6 +55,8 @@ class QueuedJob:
         End the job with it, once its files have been opened.
     runs_alone : bool
         It may not run beside another job: it was tried.
+    turn : float or None, seconds
+        When its turn came first, on the monotonic clock.
     """
 
     number: int
@@ -68,6 +70,7 @@ class QueuedJob:
     failures: list[str] = field(default_factory=list)
     stop: Exception | None = None
     runs_alone: bool = False
+    turn: float | None = None
 
     def __post_init__(self) -> None:
         self.job = self.checked.job

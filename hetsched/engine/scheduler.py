@@ -11,6 +11,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
+from msgspec.structs import replace
+
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.concurrency.running_jobs import RunningJobs
 from hetsched.engine.concurrency.side_jobs import SideJobs, needs_turn
@@ -205,6 +207,7 @@ class JobScheduler:
 
     def _start(self, queued: QueuedJob, side: SideStart | None = None) -> None:
         self.queue.start(queued.number)
+        queued.turn = queued.turn or time.monotonic()
         if queued.is_open:
             self._begin(queued, side)
             return
@@ -317,6 +320,9 @@ class JobScheduler:
             log.exception("job %d: unexpected error in the queue", queued.number)
         if queued.failures:
             state = with_notes(state, queued.failures)
+        if queued.turn is not None:
+            whole = time.monotonic() - queued.turn
+            state = replace(state, report=replace(state.report, whole_seconds=whole))
         self._ends.report(queued, state, snapshot)
         self._execute(decisions)
 

@@ -293,11 +293,15 @@ class State(msgspec.Struct, frozen=True, tag="state"):
 
 
 class JobLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One job in a list. `submitted_at`: seconds since the epoch."""
+    """One job in a list. `submitted_at`: seconds since the epoch.
+
+    `shapes`: of its inputs in shared memory, such as "512x512 float64".
+    """
 
     job: int
     workload: str
     params: dict[str, Any]
+    shapes: dict[str, str] = {}
     state: JobState
     submitted_at: float
     priority: int = 0

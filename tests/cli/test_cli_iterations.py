@@ -170,8 +170,8 @@ def test_what_a_job_without_convergence_has_reached_can_be_saved(tmp_path: Path)
 def test_the_rate_of_a_continued_job_is_that_of_its_own_iterations() -> None:
     line = iteration_headline(replace(REPORT, continued_after=60))
 
-    assert "100 iterations, 40 of them in 2 s (20/s)" in line
-    assert "100 iterations in 2 s (50/s)" in iteration_headline(REPORT)
+    assert "100 iterations, 40 of them now, kernels' time 2 s (20/s)" in line
+    assert "100 iterations, kernels' time 2 s (50/s)" in iteration_headline(REPORT)
 
 
 def test_of_several_results_the_hint_names_the_first() -> None:

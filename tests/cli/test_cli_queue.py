@@ -126,6 +126,7 @@ def test_status_shows_reasons_labels_and_priorities(call: Call, queue: Queue) ->
 
     assert table[0].split() == [
         "job", "workload", "parameters", "state", "priority", "label", "submitted", "reason",
+        "progress",
     ]  # fmt: skip
     assert table[1].split()[0] == str(a)
     assert "nightly" in table[1] and table[1].endswith("resources  1 ahead")

@@ -55,7 +55,7 @@ def test_the_table_has_a_row_a_device() -> None:
 
 def test_the_summary_says_what_the_table_cannot() -> None:
     assert summary(REPORT) == [
-        "fft: 256 units  in 21.6 ms (predicted 20.9 ms, +3.3 %)  spread 0.029",
+        "fft: 256 units  kernels' time 21.6 ms (predicted 20.9 ms, +3.3 %)  spread 0.029",
         "verified: all units correct, max error 3.1e-07",
         "note: input x: converted",
         "result: y in /tmp/y.npy",
@@ -74,7 +74,9 @@ def test_the_first_run_has_no_prediction_and_one_device_no_spread() -> None:
         job=1, state="done", workload="fft", load=5, seconds=1.0, spread=0.0, devices=DEVICES[:1]
     )
 
-    assert summary(report) == ["fft: 5 units  in 1 s (no prediction: first run of this kind)"]
+    assert summary(report) == [
+        "fft: 5 units  kernels' time 1 s (no prediction: first run of this kind)"
+    ]
 
 
 def test_a_device_that_tries_another_variant_is_why_there_is_no_prediction() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from hetsched.cli.connect import control
@@ -13,14 +13,22 @@ from hetsched.cli.request_flags import Json, SomeJobNumbers
 from hetsched.job import JobState
 
 SCHEMA = "hetsched.event/1"
+INTERRUPTED = 130
 
 
-def follow(jobs: SomeJobNumbers = None, json: Json = False) -> None:
+def follow(jobs: SomeJobNumbers = None, json: Json = False) -> int:
     """Print each event of jobs, or of all; Ctrl-C ends it."""
-    show = _as_json if json else _as_line
+    try:
+        _follow(jobs or (), _as_json if json else _as_line)
+    except KeyboardInterrupt:  # the way to end it, so nothing to report
+        return INTERRUPTED
+    return 0
+
+
+def _follow(jobs: Sequence[int], show: Callable[[int, JobState], None]) -> None:
     with control() as daemon:
         printer = EventPrinter(show)
-        follower = daemon.events(printer.on_event, jobs or ())
+        follower = daemon.events(printer.on_event, jobs)
         if not jobs:
             note("following all jobs; Ctrl-C ends it")
         done, _ = wait([follower.done, printer.failed], return_when=FIRST_COMPLETED)

@@ -17,7 +17,6 @@ from hetsched.cli.output.terminal import columns, out, out_json
 from hetsched.cli.request_flags import Json
 from hetsched.cli.time_parser import parse_since
 from hetsched.transport.messages import JobLine
-from hetsched.units import format_seconds
 
 SCHEMA = "hetsched.history/1"
 
@@ -48,21 +47,24 @@ def history(
     if not jobs:
         out("no such jobs")
         return
-    header = ("job", "workload", "parameters", "state", "label", "submitted", "took", "")
+    header = (
+        *("job", "workload", "parameters", "state", "label", "submitted"),
+        *("whole time", "kernels' time", "reason"),
+    )
     for line in columns(header, [_row(job) for job in jobs], left_columns=len(header)):
         out(line)
 
 
 def _row(job: JobLine) -> tuple[str, ...]:
     submitted = time.localtime(job.submitted_at)
-    took = "" if job.ended_at is None else format_seconds(job.ended_at - job.submitted_at)
     return (
         str(job.job),
         job.workload,
-        job_lines.parameters(job.params),
+        job_lines.parameters(job.params, job.shapes),
         job_lines.word(job.state),
         job.label,
         time.strftime("%Y-%m-%d %H:%M:%S", submitted),
-        took,
+        job_lines.whole_time(job),
+        job_lines.kernels_time(job),
         reason(job),
     )

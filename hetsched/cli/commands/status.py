@@ -38,8 +38,14 @@ States = Annotated[
 ]
 Newest = Annotated[
     int | None,
-    typer.Option("-n", metavar="N", parser=integers(1, 1_000_000), help="Only the newest N."),
+    typer.Option(
+        "-n",
+        metavar="N",
+        parser=integers(1, 1_000_000),
+        help="The newest N; default: 20, or all that are named.",
+    ),
 ]
+NEWEST = 20
 
 
 def status(
@@ -61,8 +67,10 @@ def status(
     sorted_jobs((), sort)
     pause = _pause(interval)
     with control() as daemon:
-        for lines in _listings(daemon, states, newest, jobs or (), pause if watch else None):
-            ordered = sorted_jobs(lines, sort)
+        limit = newest if newest or jobs else NEWEST
+        more = None if limit is None else limit + 1  # to see whether there are more
+        for lines in _listings(daemon, states, more, jobs or (), pause if watch else None):
+            ordered = sorted_jobs(lines if limit is None else lines[-limit:], sort)
             if json:
                 out_json({"schema": SCHEMA, "jobs": [entry(job) for job in ordered]})
                 continue
@@ -70,6 +78,8 @@ def status(
                 sys.stdout.write(CLEAR)
             for line in job_rows(ordered) if ordered else [_no_jobs(states)]:
                 out(line)
+            if limit is not None and len(lines) > limit and newest is None:
+                out(f"the last {limit} jobs; more: hetsched status -n 1000")
             for line in _barred_devices(daemon):
                 out(line)
             sys.stdout.flush()

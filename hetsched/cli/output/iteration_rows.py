@@ -58,8 +58,8 @@ def iteration_headline(report: JobReport) -> str:
     if report.seconds and iterations:
         earlier = report.continued_after or 0
         rate = number((iterations - earlier) / report.seconds)
-        done += f", {iterations - earlier} of them in" if earlier else " in"
-        done += f" {format_seconds(report.seconds)} ({rate}/s)"
+        done += f", {iterations - earlier} of them now" if earlier else ""
+        done += f", kernels' time {format_seconds(report.seconds)} ({rate}/s)"
     parts.append(done)
     if report.converged is not None and iterations:
         parts.append("converged" if report.converged else "not converged")
@@ -67,4 +67,6 @@ def iteration_headline(report: JobReport) -> str:
         parts.append(f"residual {report.residual:.3g}")
     if report.moves:
         parts.append(f"rows moved {'once' if report.moves == 1 else f'{report.moves} times'}")
+    if report.whole_seconds is not None:
+        parts.append(f"whole time {format_seconds(report.whole_seconds)}")
     return "  ".join(parts)

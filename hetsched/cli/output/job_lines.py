@@ -9,7 +9,7 @@ import msgspec
 
 from hetsched.cli.output.iteration_rows import iteration_progress
 from hetsched.cli.output.terminal import clean
-from hetsched.job import Done, Failed, JobState, Queued, Running, words
+from hetsched.job import Done, Failed, JobReport, JobState, Queued, Running, words
 from hetsched.transport.messages import JobLine
 from hetsched.units import format_seconds
 
@@ -27,8 +27,7 @@ def detail(state: JobState) -> str:
         case Running():
             return _progress(state)
         case Done():
-            seconds = state.report.seconds
-            return "" if seconds is None else format_seconds(seconds)
+            return times(state.report)
         case Failed():
             return state.error.message
 
@@ -59,9 +58,39 @@ def _date(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def parameters(params: Mapping[str, object]) -> str:
-    """Return e.g. "batch=256x512x512 dtype=complex64"."""
-    return clean(" ".join(f"{key}={value}" for key, value in params.items()))
+def times(report: JobReport) -> str:
+    """Return "whole time 36.1 s, kernels' time 342 ms", as far as they are known."""
+    known = {"whole time": report.whole_seconds, "kernels' time": report.seconds}
+    return ", ".join(f"{k} {format_seconds(v)}" for k, v in known.items() if v is not None)
+
+
+def whole_time(job: JobLine) -> str:
+    """Return the time from a job's turn to its end; "" if it hasn't ended."""
+    if not isinstance(job.state, Done | Failed):
+        return ""
+    seconds = job.state.report.whole_seconds
+    if seconds is None and job.started_at is not None and job.ended_at is not None:
+        seconds = job.ended_at - job.started_at  # an earlier daemon ran it
+    return "" if seconds is None else format_seconds(max(0.0, seconds))
+
+
+def kernels_time(job: JobLine) -> str:
+    """Return the time from the first chunk's start to the last one's end; "" if it has none."""
+    seconds = job.state.report.seconds if isinstance(job.state, Done | Failed) else None
+    return "" if seconds is None else format_seconds(seconds)
+
+
+def parameters(params: Mapping[str, object], shapes: Mapping[str, str] | None = None) -> str:
+    """Return e.g. "batch=256x512x512 dtype=complex64", or shapes of arrays "A=512x512 float64"."""
+    words = [f"{name or 'input'}={shape}" for name, shape in (shapes or {}).items()]
+    words += [f"{key}={_value(value)}" for key, value in params.items()]
+    return clean(" ".join(words))
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list | tuple) and value and all(type(n) is int for n in value):
+        return "x".join(map(str, value))
+    return str(value)
 
 
 def builtins(record: msgspec.Struct) -> dict[str, object]:

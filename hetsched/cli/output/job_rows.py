@@ -9,7 +9,7 @@ from hetsched.cli.output import job_lines
 from hetsched.cli.output.progress import TURN
 from hetsched.cli.output.terminal import columns
 from hetsched.errors import UsageError
-from hetsched.job import Failed, Queued
+from hetsched.job import Failed, Queued, ended
 from hetsched.transport.messages import JobLine
 
 SORT_KEYS: dict[str, Callable[[JobLine], object]] = {
@@ -20,7 +20,10 @@ SORT_KEYS: dict[str, Callable[[JobLine], object]] = {
     "workload": lambda job: job.workload,
     "label": lambda job: job.label,
 }
-OPTIONAL_COLUMNS = ("priority", "label", "reason")
+OPTIONAL_COLUMNS = (
+    *("priority", "label", "reason", "progress"),
+    *("whole time", "kernels' time", "error"),
+)
 
 
 def sorted_jobs(jobs: Sequence[JobLine], key: str) -> list[JobLine]:
@@ -45,19 +48,23 @@ def sorted_jobs(jobs: Sequence[JobLine], key: str) -> list[JobLine]:
 def job_rows(jobs: Sequence[JobLine]) -> list[str]:
     """Return the table's lines; columns that would be empty are omitted."""
     header = [
-        "job", "workload", "parameters", "state", "priority", "label", "submitted", "reason", "",
+        "job", "workload", "parameters", "state", "priority", "label", "submitted", "reason",
+        "progress", "whole time", "kernels' time", "error",
     ]  # fmt: skip
     rows = [
         [
             str(job.job),
             job.workload,
-            job_lines.parameters(job.params),
+            job_lines.parameters(job.params, job.shapes),
             job_lines.word(job.state),
             str(job.priority or ""),
             job.label,
             time.strftime("%H:%M:%S", time.localtime(job.submitted_at)),
             job.state.reason if isinstance(job.state, Queued) else "",
-            _detail(job),
+            _progress(job),
+            job_lines.whole_time(job),
+            job_lines.kernels_time(job),
+            job.state.error.message if isinstance(job.state, Failed) else "",
         ]
         for job in jobs
     ]
@@ -70,9 +77,9 @@ def job_rows(jobs: Sequence[JobLine]) -> list[str]:
     return columns(table[0], table[1:], left_columns=len(used))
 
 
-def _detail(job: JobLine) -> str:
-    """Return the last cell: how many jobs are ahead of one that waits for its turn only."""
-    if isinstance(job.state, Queued) and job.state.reason not in ("", *TURN):
+def _progress(job: JobLine) -> str:
+    """Return how far a job is: how many are ahead of it if it waits for its turn only."""
+    if ended(job.state) or (isinstance(job.state, Queued) and job.state.reason not in ("", *TURN)):
         return ""
     return job_lines.detail(job.state)
 

@@ -64,9 +64,11 @@ def _headline(report: JobReport) -> str:
         return iteration_headline(report)
     parts = [f"{report.workload}: {counted(report.load, 'unit')}"]
     if report.seconds is not None:
-        parts.append(f"in {format_seconds(report.seconds)}{_prediction(report)}")
+        parts.append(f"kernels' time {format_seconds(report.seconds)}{_prediction(report)}")
     if report.spread is not None and len(report.devices) > 1:
         parts.append(f"spread {report.spread:.3f}")
+    if report.whole_seconds is not None:
+        parts.append(f"whole time {format_seconds(report.whole_seconds)}")
     return "  ".join(parts)
 
 

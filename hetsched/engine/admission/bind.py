@@ -95,6 +95,7 @@ def bind(
         in_files=has_files(spec),
         iterative=declaration.iterative,
     )
+    _check_memory_limit(spec, job, machine)
     for array in job.specs:
         if array.is_input:
             bind_input(job, array, stored.get(array.name))
@@ -133,6 +134,16 @@ def _without_needless_saves(
         nbytes = sum(array.nbytes for array in declaration.saved_arrays())
         job.notes.append(not_saving_note(nbytes))
     return declaration if fits else replace(declaration, saved={})
+
+
+def _check_memory_limit(spec: JobSpec, job: ResolvedJob, machine: MachineLimits) -> None:
+    """Raise UsageError for a limit of device memory that no device of the job has."""
+    has_memory = any(info.link for info in machine.infos if info.name in job.devices)
+    if spec.memory_limit is not None and not has_memory:
+        raise UsageError(
+            f"memory_limit: {format_bytes(spec.memory_limit)}, but none of the job's devices has"
+            f" memory of its own ({', '.join(job.devices)}); leave it out"
+        )
 
 
 # ---- devices

@@ -12,6 +12,7 @@ from hetsched.daemon.ledger import Ledger
 from hetsched.daemon.records import JobEntry, Requester
 from hetsched.errors import UsageError
 from hetsched.job import STATES, Done, Failed, JobState, Queued, words
+from hetsched.job_segments import shapes
 from hetsched.store.journal.records import JournaledJob
 from hetsched.transport.codec import encode
 from hetsched.transport.messages import MAX_FRAME, JobLine, JobList, Status
@@ -73,7 +74,7 @@ def list_that_fits(lines: Iterable[JobLine], has_earlier: bool) -> JobList:
     for line in lines:
         size = len(encode(line))
         if size > MAX_LINE:
-            line = msgspec.structs.replace(line, params={})  # noqa: PLW2901
+            line = msgspec.structs.replace(line, params={}, shapes={})  # noqa: PLW2901
             size = len(encode(line))
         free_bytes -= size
         if free_bytes < 0:
@@ -94,6 +95,7 @@ def line_in_state(job: JobEntry | JournaledJob, number: int, state: JobState | N
         job=number,
         workload=job.spec.workload,
         params=job.spec.params,
+        shapes=shapes(job.spec),
         state=without_devices(state or Queued(number, 0)),
         submitted_at=job.submitted_at,
         priority=job.priority,
