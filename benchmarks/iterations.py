@@ -16,7 +16,7 @@ import hetsched
 from benchmarks.results import Bar, Result
 from benchmarks.split import neighbour
 from hetsched.config import parse
-from hetsched.engine.iterating import first_plan
+from hetsched.engine.planning import first_plan
 from hetsched.job import JobReport
 from hetsched.models import Constant
 from hetsched.partition.iterations import IterationBalance

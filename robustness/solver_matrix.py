@@ -26,8 +26,8 @@ import hetsched
 from benchmarks.results import Bar, Result
 from hetsched.client.job import Job
 from hetsched.config import parse
-from hetsched.engine.iterating.checkpointing import CheckpointSchedule
-from hetsched.engine.job import job_record
+from hetsched.engine.run import running_job
+from hetsched.engine.run.saves import SaveSchedule
 from hetsched.errors import HetschedError
 from hetsched.job import BALANCE_METHODS, JobState, Running
 from robustness.scale import Scale
@@ -130,13 +130,13 @@ def machine() -> Iterator[hetsched.Local]:
     """An engine that reports each iteration, and writes one checkpoint of a job, at once."""
     with ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, NUMBA_DISABLE_JIT="1"))
-        stack.enter_context(mock.patch.object(job_record, "PROGRESS_SECONDS", 0.0))
-        stack.enter_context(mock.patch.object(CheckpointSchedule, "is_due", _is_first))
+        stack.enter_context(mock.patch.object(running_job, "PROGRESS_SECONDS", 0.0))
+        stack.enter_context(mock.patch.object(SaveSchedule, "is_due", _is_first))
         yield stack.enter_context(hetsched.Local(parse(DEVICES, "matrix"), learn=False))
 
 
-def _is_first(schedule: CheckpointSchedule, now: float) -> bool:
-    return schedule.saved < 0 and not schedule.is_pausing
+def _is_first(schedule: SaveSchedule, now: float) -> bool:
+    return schedule.saved < 0
 
 
 def failures(local: hetsched.Local, combination: Combination) -> list[str]:

@@ -22,7 +22,7 @@ from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.daemon.server import Server
 from hetsched.device import DeviceInfo
 from hetsched.engine.engine import Readmission
-from hetsched.engine.threads.publication import OnPrepared
+from hetsched.engine.run.publish import OnPrepared
 from hetsched.errors import (
     DataError,
     ErrorRecord,

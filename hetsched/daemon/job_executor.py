@@ -13,7 +13,7 @@ from hetsched.daemon import commands
 from hetsched.daemon.core import Core
 from hetsched.daemon.records import result_refs
 from hetsched.engine.queued_job import Readmission
-from hetsched.engine.threads.publication import OnPrepared
+from hetsched.engine.run.publish import OnPrepared
 from hetsched.errors import Cancelled, ErrorRecord, HetschedError, InternalError, to_record
 from hetsched.job import Done, Failed, JobSpec, JobState
 from hetsched.store.arrays.publication import PreparedOutput

@@ -38,8 +38,8 @@ from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.processes.fleet_listener import FleetListener
 from hetsched.engine.queue.records import Outcome
 from hetsched.engine.queued_job import OnState, QueuedJob, Readmission
+from hetsched.engine.run.publish import OnPrepared
 from hetsched.engine.scheduler import JobScheduler, stopping_error
-from hetsched.engine.threads.publication import OnPrepared
 from hetsched.engine.threads.worker_pool import WorkerPool
 from hetsched.errors import ErrorRecord, HetschedError, TryAgain, to_record
 from hetsched.job import Done, Failed, JobSpec, Queued

@@ -9,8 +9,8 @@ from hetsched.engine.admission.check import release_segments
 from hetsched.engine.concurrency.side_jobs import SideJobs
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
-from hetsched.engine.job.report import minimal_report
 from hetsched.engine.queued_job import QueuedJob
+from hetsched.engine.run.report import minimal_report
 from hetsched.errors import to_record
 from hetsched.job import Done, Failed
 from hetsched.planner.records import JobPlan

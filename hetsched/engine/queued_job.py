@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from hetsched.engine.admission.check import CheckedJob
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.threads.publication import OnPrepared
+from hetsched.engine.run.publish import OnPrepared
 from hetsched.job import JobSpec, JobState
 from hetsched.transport.loop import Loop, Timer
 

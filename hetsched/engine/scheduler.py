@@ -20,8 +20,6 @@ from hetsched.engine.concurrency.side_plans import SideStart
 from hetsched.engine.context import EngineContext
 from hetsched.engine.engine_hooks import EngineHooks
 from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
-from hetsched.engine.job.driver import JobDriver
-from hetsched.engine.job.report import with_notes
 from hetsched.engine.job_ends import JobEnds
 from hetsched.engine.openings import Openings
 from hetsched.engine.planning.run_planner import LearningTask
@@ -35,6 +33,8 @@ from hetsched.engine.queue.records import (
     ReportPosition,
 )
 from hetsched.engine.queued_job import JobTimers, QueuedJob, Readmission
+from hetsched.engine.run.report import with_notes
+from hetsched.engine.run.runner import JobRunner
 from hetsched.errors import Cancelled, HetschedError, JobFailed, TryAgain, to_record
 from hetsched.job import Done, Failed, JobState, Queued
 from hetsched.transport.loop import Loop
@@ -256,7 +256,7 @@ class JobScheduler:
         if side is None:
             on_state = functools.partial(self._on_main_state, queued)
         try:
-            driver = JobDriver(
+            driver = JobRunner(
                 queued.number,
                 queued.spec,
                 queued.job,
@@ -299,7 +299,7 @@ class JobScheduler:
         finally:
             self.advance()
 
-    def _runs_again(self, driver: JobDriver, queued: QueuedJob, state: Done | Failed) -> bool:
+    def _runs_again(self, driver: JobRunner, queued: QueuedJob, state: Done | Failed) -> bool:
         self._timers.stop_limit(queued.number)
         self._sides.ended(driver)
         if isinstance(state, Done) or self._is_stopping:
@@ -307,6 +307,8 @@ class JobScheduler:
         if needs_turn(driver, state):
             self._put_back(queued)
             return True
+        if driver.has_checkpoint:  # the next attempt goes on from there
+            queued.spec = replace(queued.spec, resume=queued.spec.checkpoint)
         return self._is_requeued(queued, state)
 
     def _conclude(

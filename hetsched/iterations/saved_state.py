@@ -110,6 +110,16 @@ def copy_state(
     return copies
 
 
+def state_views(
+    workload: Iterative, params: Any, arrays: Mapping[str, np.ndarray], iteration: int
+) -> dict[str, np.ndarray]:
+    """Return views of what must be saved after `iteration`; no device computes.
+
+    `arrays`: of the job, as for `Home`.
+    """
+    return dict(_views(workload, params, arrays, iteration))
+
+
 def restore_state(
     workload: Iterative, params: Any, arrays: Mapping[str, np.ndarray], saved: SavedState
 ) -> None:

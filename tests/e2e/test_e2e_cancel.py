@@ -15,8 +15,8 @@ import hetsched
 from hetsched.config import parse
 from hetsched.dispatch.commands import Command, Send
 from hetsched.dispatch.events import ChunkFinished, Event
-from hetsched.engine.job.computation import Computation
-from hetsched.engine.job.stages import computing
+from hetsched.engine.run import compute
+from hetsched.engine.run.computation import Computation
 from hetsched.planner.job_planner import Assignment
 
 HERE = Path(__file__).parent
@@ -74,7 +74,7 @@ def test_nothing_is_sent_after_a_cancel_and_at_most_a_window_ends(
     at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(HERE))
-    monkeypatch.setattr(computing, "Computation", Cancelling)
+    monkeypatch.setattr(compute, "Computation", Cancelling)
     monkeypatch.setattr(Cancelling, "at", at, raising=False)
     with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
         monkeypatch.setattr(Cancelling, "local", local, raising=False)

@@ -136,14 +136,15 @@ def test_a_file_that_is_no_checkpoint_is_not_replaced(
 
 
 class WhenWarned(logging.Handler):
-    """Creates a file when the engine warns that a checkpoint is missing."""
+    """Creates a file when the engine warns with `text`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, text: str = "no checkpoint after iteration") -> None:
         super().__init__(logging.WARNING)
         self.path = path
+        self.text = text
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "no checkpoint after iteration" in record.getMessage():
+        if self.text in record.getMessage():
             self.path.touch()
 
     @contextlib.contextmanager
@@ -154,6 +155,27 @@ class WhenWarned(logging.Handler):
             yield
         finally:
             logger.removeHandler(self)
+
+
+@pytest.mark.usefixtures("checkpoint")  # so that all processes have started
+def test_a_failed_attempt_goes_on_from_its_own_checkpoint(
+    local: hetsched.Local, tmp_path: Path
+) -> None:
+    path, warned = tmp_path / "job.ckpt", WhenWarned(tmp_path / "warned", "retry 1 of 1")
+    with warned.listening():
+        job = submit(
+            local,
+            checkpoint=path,
+            every=EVERY,
+            slow_until=str(warned.path),
+            timeout=3.0,
+            retries=1,
+        )
+        np.testing.assert_allclose(job.result(60).y, expected())
+
+    (note,) = [text for text in job.report.notes if text.startswith("continued after ")]
+    assert note.endswith(f", from {path}")
+    assert job.explain().iterations.first > 1
 
 
 def test_a_checkpoint_that_cannot_be_written_costs_the_job_nothing(

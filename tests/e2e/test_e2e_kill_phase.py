@@ -17,8 +17,8 @@ from hetsched.config import parse
 from hetsched.device import Chunk
 from hetsched.dispatch.commands import Command, Send
 from hetsched.dispatch.events import ChunkFinished, DeviceLost, Event
-from hetsched.engine.job.computation import Computation
-from hetsched.engine.job.stages import computing
+from hetsched.engine.run import compute
+from hetsched.engine.run.computation import Computation
 from hetsched.planner.job_planner import Assignment
 
 HERE = Path(__file__).parent
@@ -80,7 +80,7 @@ def machine(request: pytest.FixtureRequest) -> Iterator[tuple[hetsched.Local, st
     text, victim = MACHINES[request.param]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(HERE))
-        patch.setattr(computing, "Computation", Watched)
+        patch.setattr(compute, "Computation", Watched)
         with hetsched.Local(parse(text, "test"), learn=False) as local:
             yield local, victim
 

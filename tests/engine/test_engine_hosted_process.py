@@ -10,8 +10,6 @@ from timer_queue import TimerQueue
 from hetsched.config import DeviceConfig
 from hetsched.device import Chunk, DeviceInfo
 from hetsched.devices.process_spec import ProcessSpec
-from hetsched.engine.job import commands as do
-from hetsched.engine.job.device_orders import DeviceOrders
 from hetsched.engine.processes.hosted_process import LATE_SECONDS, HostedProcess
 from hetsched.transport.device_messages import Attach, CommandBatch, Release, Run
 
@@ -44,23 +42,6 @@ class Turns:
             self._soon.pop(0)()
         while (due := self._timers.pop_due(seconds)) is not None:
             due[1]()
-
-
-class TwoWays:
-    """A fleet that notes how commands are sent; its devices have the names of their kinds."""
-
-    def __init__(self) -> None:
-        self.at_once: list[str] = []
-        self.late: list[str] = []
-
-    def info(self, device: str) -> DeviceInfo:
-        return DeviceInfo(name=device, kind=device, identity="x")
-
-    def send(self, device: str, make_command: object) -> None:
-        self.at_once.append(device)
-
-    def send_late(self, device: str, make_command: object) -> None:
-        self.late.append(device)
 
 
 def hosted() -> tuple[HostedProcess, Process, Any]:
@@ -100,12 +81,3 @@ def test_a_command_that_waits_for_others_is_sent_before_an_attachment() -> None:
     host.attach(3, 0, 64, "segment")
 
     assert process.sent == [Release(1, 0), Attach(3, "segment", 64)]
-
-
-def test_a_device_that_answers_the_end_of_a_job_gets_it_at_once() -> None:
-    fleet = TwoWays()
-    orders = DeviceOrders(cast(Any, fleet), cast(Any, None), is_side=False)
-
-    orders.release(do.FinishJob(cast(Any, None), None, 1, ("cpu", "cuda")))
-
-    assert (fleet.at_once, fleet.late) == (["cuda"], ["cpu"])

@@ -23,9 +23,9 @@ from hetsched.engine import openings
 from hetsched.engine.admission import input_opener
 from hetsched.engine.concurrency import small_job_rule
 from hetsched.engine.concurrency.small_job_rule import SmallJobRule
-from hetsched.engine.job import job_record
-from hetsched.engine.job.driver import JobDriver
-from hetsched.engine.job.retries.failure_log import FailureLog
+from hetsched.engine.run import running_job
+from hetsched.engine.run.failures import JobFailures
+from hetsched.engine.run.runner import JobRunner
 from hetsched.errors import DataError, JobFailed
 from hetsched.job import JobState, Queued, Running
 from hetsched.local import Local
@@ -142,7 +142,7 @@ def make_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str) ->
     for folder in folders:
         monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(job_record, "PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(running_job, "PROGRESS_SECONDS", 0.0)
     monkeypatch.setattr(small_job_rule, "MIN_REMAINING_SECONDS", 0.0)
     with Local(config=parse(machine + PATIENT, "test"), learn=False) as local:
         bench = Bench(local, tmp_path)
@@ -262,7 +262,7 @@ def test_cancelling_the_small_job_leaves_the_large_one_alone(bench: Bench) -> No
 def test_a_cancelled_small_job_doesn_t_run_again_when_its_core_has_failed_too_often(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(JobDriver, "has_excluded_devices", True)
+    monkeypatch.setattr(JobRunner, "has_excluded_devices", True)
     journal = bench.folder / "journal"
     journal.touch()
     bench.pass_first_chunk()
@@ -342,12 +342,12 @@ def test_a_small_job_whose_core_fails_too_often_waits_for_all_devices(
     bench.pass_first_chunk()
     checked = threading.Event()
 
-    def excluded(self: FailureLog, devices: Iterable[str]) -> dict[str, str]:
+    def reasons_against(self: JobFailures, devices: Iterable[str]) -> dict[str, str]:
         checked.set()
         return dict.fromkeys(devices, "takes no jobs of this kind")
 
     with monkeypatch.context() as patch:
-        patch.setattr(FailureLog, "excluded", excluded)
+        patch.setattr(JobFailures, "reasons_against", reasons_against)
         small, x = bench.submit_small()
         assert checked.wait(60)
         bench.local.devices()  # answered by the loop after the small job was put back

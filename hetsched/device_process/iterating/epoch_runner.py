@@ -211,6 +211,7 @@ class EpochRunner:
         Until all have saved their rows, those of the home arrays are as valid.
         """
         run, began = self._run, time.monotonic()
+        self._reports.flush()  # the engine may wait for the residual
         self._come_home()
         yield from self._meet()
         run.save(self._complete, self._rows)
@@ -218,6 +219,8 @@ class EpochRunner:
             self._values.save()
         run.control.save(self._slot, self._complete)
         yield from self._meet()
+        if self._command.rank == 0:
+            run.control.keep(self._complete)
         if run.executor.has_own_memory:
             run.executor.defer()
             self._is_deferring = True
@@ -274,8 +277,9 @@ class EpochRunner:
         control.finish(self._slot, iteration, is_home=not self._is_deferring)
         self._finished = iteration
         if self._command.rank == 0:
-            is_saving = bool(self._run.saved) and control.defers(self._command.slots)
-            control.decide(iteration, save=is_saving and self._schedule.is_due(iteration))
+            can_save = bool(self._run.saved)
+            is_due = control.defers(self._command.slots) and self._schedule.is_due(iteration)
+            control.decide(iteration, save=can_save and is_due, can_save=can_save)
 
     def _meet(self) -> Iterator[None]:
         """Wait until all devices have arrived here."""

@@ -125,7 +125,12 @@ def _check_kind(spec: JobSpec, declaration: Declaration) -> None:
 def _without_needless_saves(
     job: ResolvedJob, declaration: IterativeDeclaration, spec: JobSpec, machine: MachineLimits
 ) -> IterativeDeclaration:
-    """Save nothing unless a device keeps rows in its own memory, and what is saved may fit."""
+    """Save nothing without checkpoints, or devices that keep rows in memory of their own.
+
+    For these only if it may fit: they can store their rows after each iteration.
+    """
+    if spec.checkpoint:
+        return declaration
     has_memory = any(
         info.name in job.devices and info.link and not info.is_modelled for info in machine.infos
     )

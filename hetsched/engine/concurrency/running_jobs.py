@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hetsched.engine.job.driver import JobDriver
+from hetsched.engine.run.runner import JobRunner
 from hetsched.transport.device_messages import Event, ProcessEvent
 
 
@@ -13,16 +13,16 @@ class RunningJobs:
 
     Attributes
     ----------
-    main : JobDriver or None
-    sides : dict of int to JobDriver
+    main : JobRunner or None
+    sides : dict of int to JobRunner
         Side jobs by number. They may outlive the main job beside which they began.
     """
 
     def __init__(self) -> None:
-        self.main: JobDriver | None = None
-        self.sides: dict[int, JobDriver] = {}
+        self.main: JobRunner | None = None
+        self.sides: dict[int, JobRunner] = {}
 
-    def __iter__(self) -> Iterator[JobDriver]:
+    def __iter__(self) -> Iterator[JobRunner]:
         """Iterate over a copy: a driver's job may end at any event."""
         main = () if self.main is None else (self.main,)
         return iter((*main, *self.sides.values()))
@@ -30,13 +30,13 @@ class RunningJobs:
     def __bool__(self) -> bool:
         return self.main is not None or bool(self.sides)
 
-    def get(self, number: int) -> JobDriver | None:
+    def get(self, number: int) -> JobRunner | None:
         """Return the driver of a running job; None if the job isn't running."""
         if self.main is not None and self.main.number == number:
             return self.main
         return self.sides.get(number)
 
-    def add(self, driver: JobDriver) -> None:
+    def add(self, driver: JobRunner) -> None:
         """Add a job that begins. A main job shares its cores with the side jobs still running."""
         if driver.side is not None:
             self.sides[driver.number] = driver
@@ -46,7 +46,7 @@ class RunningJobs:
         for _ in self.sides:
             driver.add_side_job()
 
-    def remove(self, number: int) -> JobDriver:
+    def remove(self, number: int) -> JobRunner:
         """Remove and return the driver of a job that has ended."""
         if self.main is not None and self.main.number == number:
             driver, self.main = self.main, None

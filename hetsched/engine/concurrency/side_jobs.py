@@ -25,9 +25,9 @@ from hetsched.engine.concurrency.small_job_rule import (
     guessed_seconds,
 )
 from hetsched.engine.context import EngineContext
-from hetsched.engine.job.driver import JobDriver
 from hetsched.engine.queue.job_queue import JobQueue
 from hetsched.engine.queued_job import QueuedJob
+from hetsched.engine.run.runner import JobRunner
 from hetsched.errors import TryAgain, Unavailable
 from hetsched.job import Failed
 from hetsched.transport.loop import Timer
@@ -46,7 +46,7 @@ so what is small beside it, changes while its chunks run."""
 StartSide = Callable[[QueuedJob, SideStart], None]
 
 
-def needs_turn(driver: JobDriver, state: Failed) -> bool:
+def needs_turn(driver: JobRunner, state: Failed) -> bool:
     """Return whether a side job has to start again, alone: its core or memory wasn't there.
 
     Or its core has failed too often for this kind of job: others may do.
@@ -152,7 +152,7 @@ class SideJobs:
         finally:
             self._is_considering = self._has_looked = False
 
-    def ended(self, driver: JobDriver) -> None:
+    def ended(self, driver: JobRunner) -> None:
         """Note the end of a running job."""
         if driver.side is None:
             self._plans.clear()  # what is learnt from it changes the models
@@ -168,7 +168,7 @@ class SideJobs:
 
     # ---- inner steps
 
-    def _start_next(self, main: JobDriver) -> bool:
+    def _start_next(self, main: JobRunner) -> bool:
         """Start one side job; return whether there was one."""
         if self._running.main is not main:
             return False
@@ -192,7 +192,7 @@ class SideJobs:
                 return True
         return False
 
-    def _starts(self, queued: QueuedJob, core: str, main: JobDriver, outlook: Outlook) -> bool:
+    def _starts(self, queued: QueuedJob, core: str, main: JobRunner, outlook: Outlook) -> bool:
         """Start `queued` on `core` if it is small enough; request its plan if there is none."""
         key = side_key(queued.job, core)
         if key not in self._plans:
@@ -219,7 +219,7 @@ class SideJobs:
         ready -= self._context.disabled
         return {info.name for info in fleet.infos if info.is_shareable and info.name in ready}
 
-    def _request(self, key: SideKey, queued: QueuedJob, core: str, main: JobDriver) -> None:
+    def _request(self, key: SideKey, queued: QueuedJob, core: str, main: JobRunner) -> None:
         """Have the planner's thread plan a job for `core`."""
         if key in self._requested:
             return

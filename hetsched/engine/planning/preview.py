@@ -14,7 +14,7 @@ from hetsched.devices.probe import probe
 from hetsched.engine.admission.bind import MachineLimits
 from hetsched.engine.admission.check import resolve
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.iterating.first_plan import first_plan
+from hetsched.engine.planning.first_plan import first_plan
 from hetsched.engine.planning.next_plan import next_plan
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.explain import Explanation

@@ -31,6 +31,10 @@ MAX_ARRIVALS = 2**30
 RECHECK_SECONDS = 0.05
 """How long a device sleeps before it looks for an abort and for commands."""
 _ABORT, _ALLOWED, _PROPOSAL, _PAUSE, _DECISION = range(5)
+_REQUEST, _KEPT = 6, 7
+"""Lines after both of _DECISION. The engine's: saves that it has asked for, and how many of these
+it has released. The first device's: for which it has begun a save, and the iteration of that, plus
+1, once it is complete. While a save isn't released, no other one replaces it."""
 _HEADER_LINES = 8
 _FINISHED, _ENDED, _HOME, _SAVED, _DEFERS = range(1, 6)
 """Words of a device's line: the last iteration that it has finished, plus 1; the iteration after
@@ -93,12 +97,15 @@ class IterationControl:
 
     # ---- the engine
 
-    def begin(self, first: int = 0, *, restores: bool = False) -> None:
+    def begin(self, first: int = 0, *, restores: bool = False, keeps_save: bool = False) -> None:
         """Reset everything for an epoch from iteration `first` on; no device may be in one.
 
-        `restores`: it begins with what is saved of iteration `first` - 1.
+        `restores`: it begins with what is saved of iteration `first` - 1. `keeps_save`: nothing
+        is saved before `release_save`.
         """
         self._words[...] = 0
+        if keeps_save:
+            self._words[_line(_REQUEST)] = self._words[_line(_KEPT)] = 1
         for slot in range(self._slots):
             line = self._arrivals(slot)
             self._words[line + _FINISHED] = first
@@ -128,6 +135,23 @@ class IterationControl:
     def allow(self, iteration: int) -> None:
         """Let paced devices begin iterations up to this one."""
         self._write(_line(_ALLOWED), iteration)
+
+    def request_save(self) -> None:
+        """Have the devices save their rows after the present iteration or the next one, once.
+
+        The previous save must have been released.
+        """
+        self._words[_line(_REQUEST)] += 1
+
+    def kept(self) -> int | None:
+        """Return the iteration of the save that was requested; None: it isn't complete."""
+        is_released = self._words[_line(_REQUEST) + 1] >= self._words[_line(_KEPT)]
+        iteration = int(self._words[_line(_KEPT) + 1]) - 1
+        return None if is_released or iteration < 0 else iteration
+
+    def release_save(self) -> None:
+        """Let another save replace the one that was requested."""
+        self._words[_line(_REQUEST) + 1] = self._words[_line(_REQUEST)]
 
     def finished(self, slots: Sequence[int]) -> int:
         """Return the last iteration that all devices of `slots` have finished.
@@ -191,6 +215,11 @@ class IterationControl:
         """Record that the rows of the device are saved as of `iteration`."""
         self._words[self._arrivals(slot) + _SAVED] = iteration + 1
 
+    def keep(self, iteration: int) -> None:
+        """Record that all devices have saved `iteration`; by the first device."""
+        if self._words[_line(_KEPT)] > self._words[_line(_REQUEST) + 1]:
+            self._words[_line(_KEPT) + 1] = iteration + 1
+
     def defer(self, slot: int) -> None:
         """Record that the device can store its rows later than it computes them."""
         self._words[self._arrivals(slot) + _DEFERS] = 1
@@ -215,9 +244,19 @@ class IterationControl:
         """Sleep until the engine allows `iteration`; return whether it does. Raises Aborted."""
         return self._wait_until(_line(_ALLOWED), iteration, seconds)
 
-    def decide(self, iteration: int, *, save: bool = False) -> None:
-        """Decide what follows `iteration`; by the first device, before it arrives at its end."""
+    def decide(self, iteration: int, *, save: bool = False, can_save: bool = False) -> None:
+        """Decide what follows `iteration`; by the first device, before it arrives at its end.
+
+        `save`: it should be saved, unless another one is kept. `can_save`: there is room for it.
+        """
         pause = int(self._words[_line(_PAUSE)] != 0 or self._arrived >= MAX_ARRIVALS)
+        requested, begun = self._words[_line(_REQUEST)], self._words[_line(_KEPT)]
+        is_kept = begun > self._words[_line(_REQUEST) + 1]
+        is_requested = bool(can_save and not pause and requested > begun)
+        if is_requested:
+            self._words[_line(_KEPT) + 1] = 0
+            self._words[_line(_KEPT)] = requested
+        save = is_requested or (save and not is_kept)
         self._words[_line(_DECISION + iteration % 2)] = self.proposed << 2 | save << 1 | pause
 
     def decision(self, iteration: int) -> EpochDecision:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from hetsched.engine.concurrency.running_jobs import RunningJobs
-from hetsched.engine.job.driver import JobDriver
+from hetsched.engine.run.runner import JobRunner
 from hetsched.transport.device_messages import Filled, Pong
 
 
@@ -47,7 +47,7 @@ def bench() -> tuple[RunningJobs, Driver, Driver]:
     main, side = Driver(1, CPUS), Driver(2, ["cpu0"], side="cpu0")
     jobs = RunningJobs()
     for driver in (main, side):
-        jobs.add(cast(JobDriver, driver))
+        jobs.add(cast(JobRunner, driver))
     return jobs, main, side
 
 
@@ -92,11 +92,11 @@ def test_nobody_is_charged_with_a_cancelled_job_that_does_not_stop() -> None:
 def test_side_jobs_outlive_the_main_one() -> None:
     jobs, main, side = bench()
 
-    assert jobs.remove(1) is cast(JobDriver, main)
+    assert jobs.remove(1) is cast(JobRunner, main)
 
     assert jobs and jobs.main is None
-    assert jobs.get(2) is cast(JobDriver, side)
-    assert jobs.remove(2) is cast(JobDriver, side)
+    assert jobs.get(2) is cast(JobRunner, side)
+    assert jobs.remove(2) is cast(JobRunner, side)
     assert not jobs
 
 
@@ -105,6 +105,6 @@ def test_a_main_job_shares_its_cores_with_the_side_jobs_that_still_run() -> None
     jobs.remove(1)
     later = Driver(3, CPUS)
 
-    jobs.add(cast(JobDriver, later))
+    jobs.add(cast(JobRunner, later))
 
     assert later.calls == [("side job",)]

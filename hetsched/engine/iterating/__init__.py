@@ -1,1 +1,0 @@
-"""Iterative jobs in the engine: their arrays, epochs, iterations and first split."""

@@ -1,1 +1,0 @@
-"""One job from its start to its end."""

@@ -1,1 +1,0 @@
-"""The transitions of a job's state machine, by stage. Pure."""

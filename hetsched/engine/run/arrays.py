@@ -1,0 +1,354 @@
+"""Where the arrays of one running job are, including the segments that it allocates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+import numpy as np
+
+from hetsched.engine.admission.declare import (
+    CONTROL,
+    WorkArray,
+    not_saving_note,
+)
+from hetsched.engine.admission.resolved_job import (
+    ResolvedJob,
+    array_bytes,
+    array_shape,
+    fd_of_key,
+    file_key,
+    is_plain,
+    kernel_layout,
+)
+from hetsched.engine.processes.fleet import Fleet
+from hetsched.engine.run.copies import (
+    ArrayCopies,
+    ArrayCopy,
+    FilePart,
+    MemoryPart,
+    OwnFd,
+    stored_view,
+)
+from hetsched.errors import TryAgain
+from hetsched.iterations.home import first_row
+from hetsched.job import ArenaRef, JobSpec
+from hetsched.planner.records import Assignment
+from hetsched.transport.arena import Arena
+from hetsched.transport.device_messages import Prepare, StoredArray
+from hetsched.transport.iterations.control import IterationControl
+from hetsched.workload import ArraySpec
+
+MAX_QUICK_BYTES = 1 << 30
+"""Segments that a process may map after chunks were sent to it: that takes up to 2.5 s per GiB,
+which count as time of the first chunk. Arbitrary; less than a tenth of the least deadline."""
+
+
+class JobArrays:
+    """Arrays of one job; allocates generated inputs, and results without a caller's array.
+
+    Attributes
+    ----------
+    stored : list of StoredArray
+        All arrays, as messages to device processes describe them.
+    results : mapping
+        Output name -> its place in the arena; the job holds a reference to each segment.
+    notes : list of str
+        For the job's report.
+    """
+
+    def __init__(self, job: ResolvedJob, arena: Arena) -> None:
+        self.job = job
+        self._arena = arena
+        self._allocated: list[int] = []
+        self.stored: list[StoredArray] = []
+        self.results: dict[str, ArenaRef] = {}
+        self.notes: list[str] = []
+
+    def allocate(self) -> None:
+        """Allocate every segment.
+
+        Raises TryAgain if the arena is full; `close` releases the segments allocated so far.
+        """
+        job = self.job
+        self.stored = list(job.inputs.values())
+        for array in job.generate:
+            segment = self._arena.allocate(array_bytes(array, job.load))
+            self._allocated.append(segment.id)
+            self.stored.append(kernel_layout(array, job.load, segment.id, output=False))
+        for array in job.specs:
+            if array.name in job.outputs:
+                output = job.outputs[array.name]
+                key = file_key(output.fd)
+                self.stored.append(
+                    kernel_layout(array, job.load, key, output=True, offset=output.offset)
+                )
+            elif array.is_output:
+                self.stored.append(self._result(array))
+
+    def are_mapped(self, fleet: Fleet, devices: Iterable[str]) -> bool:
+        """Return whether the processes of `devices` have all but small segments mapped."""
+        sizes = {s.key: self._arena.segment(s.key).nbytes for s in self.stored if s.key >= 0}
+        return all(
+            sum(sizes[key] for key in sizes.keys() - set(fleet.attached(device)))
+            <= MAX_QUICK_BYTES
+            for device in devices
+        )
+
+    def attach(self, fleet: Fleet, device: str) -> None:
+        """Attach every segment and file to the process of `device`."""
+        for stored in self.stored:
+            fd = fd_of_key(stored.key)
+            if fd is not None:
+                fleet.attach(device, stored.key, fd, 0, "file")
+            else:
+                segment = self._arena.segment(stored.key)
+                fleet.attach(device, stored.key, segment.fd, segment.nbytes, "segment")
+
+    def prepare_message(
+        self, attempt_id: int, device: int, assignment: Assignment, answer: bool, *, side: bool
+    ) -> Prepare:
+        """Return the message that prepares device number `device` of its process."""
+        return Prepare(
+            job=attempt_id,
+            device=device,
+            workload=self.job.reference,
+            params=msgspec.json.encode(self.job.params),
+            variant=assignment.variant,
+            arrays=tuple(self.stored),
+            chunk=assignment.max_chunk,
+            memory=assignment.slot_memory,
+            slots=assignment.slots,
+            sizes=assignment.slot_sizes,
+            window=assignment.window,
+            ring=assignment.is_ring,
+            answer=answer,
+            side=side,
+            tail=assignment.tail,
+            rivals=assignment.rivals,
+            gathers=assignment.gathers_reports,
+        )
+
+    def hand_over(self) -> dict[str, ArenaRef]:
+        """Return the results; the caller becomes the owner of each segment reference."""
+        results, self.results = self.results, {}
+        return results
+
+    def close(self, fleet: Fleet) -> None:
+        """Release everything not handed over. Segments stay attached to processes, files don't."""
+        fleet.detach([stored.key for stored in self.stored if stored.key < 0])
+        for segment in [*self._allocated, *(ref.segment for ref in self.results.values())]:
+            self._arena.release(segment)
+        self._allocated.clear()
+        self.results = {}
+
+    def _result(self, array: ArraySpec) -> StoredArray:
+        into = self.job.into[array.name]
+        if into is None:
+            segment = self._arena.allocate(array_bytes(array, self.job.load))
+            extent = array_shape(array, self.job.load)
+            into = ArenaRef(segment.id, extent, np.dtype(array.dtype).name)
+        else:
+            self._arena.retain(into.segment)
+        self.results[array.name] = into
+        return kernel_layout(array, self.job.load, into.segment, output=True, offset=into.offset)
+
+
+class IterativeArrays(JobArrays):
+    """As JobArrays, with everything in the arena.
+
+    Parameters
+    ----------
+    needs_saved : bool
+        The job can't run without room for what devices save: it has checkpoints.
+
+    Attributes
+    ----------
+    control : IterationControl
+        Once allocated.
+    """
+
+    control: IterationControl
+
+    def __init__(self, job: ResolvedJob, arena: Arena, *, needs_saved: bool = False) -> None:
+        super().__init__(job, arena)
+        self._needs_saved = needs_saved
+        self._copied: dict[str, int] = {}
+        """Input -> the segment of its copy."""
+        self._written: dict[str, int] = {}
+        """Output that becomes a file -> its segment."""
+        self._mapped_again = 0
+
+    def allocate(self) -> None:
+        """Allocate every segment; without room for what devices save, all others.
+
+        Raises TryAgain if the arena is full; `close` releases the segments allocated so far.
+        """
+        job = self.job
+        assert job.iterative is not None
+        in_state = self._results_in_state()
+        for spec in job.specs:
+            if spec.name not in in_state:
+                self.stored.append(self._input(spec) if spec.is_input else self._output(spec))
+        slots = len(job.devices)
+        for array in job.iterative.needed_arrays(job.load, slots):
+            segment = self._allocate(array.nbytes)
+            self.stored.append(_work_array(array, segment))
+            if array.name == CONTROL:
+                words = self._arena.segment(segment).array(array.shape, array.dtype)
+                self.control = IterationControl(words, slots)
+                self.control.begin()
+        self.stored += [self._result_in_state(in_state[name]) for name in in_state]
+        names = [spec.name for spec in job.specs]  # the order that users see
+        self.results = dict(sorted(self.results.items(), key=lambda item: names.index(item[0])))
+        self._allocate_saved(tuple(job.iterative.saved_arrays()))
+
+    def _results_in_state(self) -> dict[str, ArraySpec]:
+        """Return the outputs for which the memory of a state array serves."""
+        job = self.job
+        assert job.iterative is not None
+        names = {name for name, into in job.into.items() if into is None}
+        return {
+            s.name: s for s in job.specs if s.name in names.intersection(job.iterative.results)
+        }
+
+    def _result_in_state(self, spec: ArraySpec) -> StoredArray:
+        job = self.job
+        assert job.iterative is not None
+        array = job.iterative.results[spec.name]
+        (state,) = (stored for stored in self.stored if stored.array == array.name)
+        row_bytes = array_bytes(spec, job.load) // job.load
+        offset = first_row(array, job.load, job.iterative.max_iterations) * row_bytes
+        self._arena.retain(state.key)
+        shape, dtype = array_shape(spec, job.load), np.dtype(spec.dtype).name
+        self.results[spec.name] = ArenaRef(state.key, shape, dtype, offset)
+        return kernel_layout(spec, job.load, state.key, output=True, offset=offset)
+
+    def _allocate_saved(self, arrays: Sequence[WorkArray]) -> None:
+        """Allocate what devices save their rows in, or nothing, with a note."""
+        before = len(self._allocated)
+        try:
+            segments = [self._allocate(array.nbytes) for array in arrays]
+        except TryAgain:
+            if self._needs_saved:
+                raise
+            while len(self._allocated) > before:
+                self._arena.release(self._allocated.pop())
+            self.notes.append(not_saving_note(sum(array.nbytes for array in arrays)))
+            return
+        self.stored += map(_work_array, arrays, segments)
+
+    def loads(self) -> ArrayCopies | None:
+        """Return the copies to make before the job starts; None if there are none."""
+        copies = [
+            ArrayCopy(spec, self._source(spec), self._part(self._home(spec, segment)))
+            for spec in self.job.specs
+            if (segment := self._copied.get(spec.name)) is not None
+        ]
+        return ArrayCopies(copies, "reading input") if copies else None
+
+    def saves(self) -> ArrayCopies | None:
+        """Return the copies to output files; None if there are none."""
+        copies = [
+            ArrayCopy(spec, self._part(self._home(spec, segment)), self._output_file(spec))
+            for spec in self.job.specs
+            if (segment := self._written.get(spec.name)) is not None
+        ]
+        return ArrayCopies(copies, "writing output") if copies else None
+
+    def retain_copied(self) -> Callable[[], None]:
+        """Keep the targets of `loads` from being reused; returns a function that ends that."""
+        return self._retain(self._copied.values())
+
+    def retain_all(self) -> Callable[[], None]:
+        """Keep all segments from being reused; returns a function that ends that."""
+        return self._retain({stored.key for stored in self.stored})
+
+    def _retain(self, segments: Iterable[int]) -> Callable[[], None]:
+        retained = list(segments)
+        for segment in retained:
+            self._arena.retain(segment)
+
+        def release() -> None:
+            for segment in retained:
+                self._arena.release(segment)
+
+        return release
+
+    def close(self, fleet: Fleet) -> None:
+        super().close(fleet)
+        self._arena.mapped_again -= self._mapped_again
+        self._mapped_again = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays; those in one segment are counted once."""
+        segments = {stored.key for stored in self.stored}
+        return sum(self._arena.segment(segment).nbytes for segment in segments)
+
+    def map_all(self) -> dict[str, np.ndarray]:
+        """Map all segments into this process; return name -> array.
+
+        Raises OSError, or TryAgain if there are too few descriptors.
+        """
+        self._arena.check_segments(len(self.stored))
+        arrays = {stored.array: self._mapped(stored) for stored in self.stored}
+        self._mapped_again += len(arrays)
+        self._arena.mapped_again += len(arrays)
+        return arrays
+
+    def _input(self, spec: ArraySpec) -> StoredArray:
+        stored = self.job.inputs.get(spec.name)
+        if stored is not None and is_plain(stored, spec):
+            return stored
+        segment = self._allocate(array_bytes(spec, self.job.load))
+        if stored is not None:
+            self._copied[spec.name] = segment
+        return self._home(spec, segment)
+
+    def _output(self, spec: ArraySpec) -> StoredArray:
+        if spec.name not in self.job.outputs:
+            return self._result(spec)
+        segment = self._written[spec.name] = self._allocate(array_bytes(spec, self.job.load))
+        return self._home(spec, segment)
+
+    def _home(self, spec: ArraySpec, segment: int) -> StoredArray:
+        return kernel_layout(spec, self.job.load, segment, output=spec.is_output)
+
+    def _allocate(self, nbytes: int) -> int:
+        segment = self._arena.allocate(nbytes)
+        self._allocated.append(segment.id)
+        return segment.id
+
+    def _source(self, spec: ArraySpec) -> MemoryPart | FilePart | np.ndarray:
+        loaded = self.job.loaded.pop(spec.name, None)
+        if loaded is not None:
+            return loaded
+        stored = self.job.inputs[spec.name]
+        fd = fd_of_key(stored.key)
+        return self._part(stored) if fd is None else FilePart(OwnFd(fd), stored)
+
+    def _output_file(self, spec: ArraySpec) -> FilePart:
+        file = self.job.outputs[spec.name]
+        layout = kernel_layout(spec, self.job.load, 0, output=True, offset=file.offset)
+        return FilePart(OwnFd(file.fd), layout)
+
+    def _mapped(self, stored: StoredArray) -> np.ndarray:
+        segment = self._arena.segment(stored.key)
+        return stored_view(segment.fd, segment.nbytes, stored)
+
+    def _part(self, stored: StoredArray) -> MemoryPart:
+        segment = self._arena.segment(stored.key)
+        return MemoryPart(OwnFd(segment.fd), segment.nbytes, stored)
+
+
+def _work_array(array: WorkArray, segment: int) -> StoredArray:
+    dtype = np.dtype(array.dtype).str
+    return StoredArray(array=array.name, key=segment, shape=array.shape, dtype=dtype, output=True)
+
+
+def job_arrays(job: ResolvedJob, spec: JobSpec, arena: Arena) -> JobArrays:
+    """Return the arrays of a job of either kind."""
+    if job.iterative is None:
+        return JobArrays(job, arena)
+    return IterativeArrays(job, arena, needs_saved=bool(spec.checkpoint))

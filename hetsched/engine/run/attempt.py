@@ -1,0 +1,497 @@
+"""One start of a job, from its plan on: the devices that work for it, and what they say.
+
+An attempt that doesn't end well leaves no device that still writes to the job's arrays: each one
+is idle again, or killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TypeVar
+
+from hetsched import errors
+from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.engine.planning.device_run import DeviceRun
+from hetsched.engine.run.computation import Computation
+from hetsched.engine.run.failures import StartOver, names
+from hetsched.engine.run.running_job import RunningJob
+from hetsched.engine.run.waits import DeviceWait, PendingAnswers, Waits, no_waits
+from hetsched.planner.job_planner import JobPlan
+from hetsched.planner.records import Assignment
+from hetsched.transport import device_messages
+from hetsched.transport.device_messages import (
+    CommandFailed,
+    DeviceNote,
+    Fenced,
+    Prepared,
+    VariantFailed,
+)
+from hetsched.transport.loop import Timer
+from hetsched.units import format_seconds
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+STAGES = {"filling": "generating", "reloading": "generating"}
+"""Step of an attempt -> stage that users see, if it has another name."""
+KERNEL_STEPS = ("preparing", "reloading", "computing")
+"""Steps in which a device fails because of its kernel, not because of data or the workload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`device` has sent `message` about this attempt."""
+
+    device: str
+    message: device_messages.Event
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The process of `devices` died.
+
+    Attributes
+    ----------
+    abandoned : frozenset of str
+        Devices of the job that won't restart.
+    culprits : tuple of str
+        Those of `devices` that are known to have caused it; () if unknown.
+    counts : bool
+        Whether this job may be the cause; not if a side job may be.
+    """
+
+    devices: tuple[str, ...]
+    reason: str
+    abandoned: frozenset[str]
+    culprits: tuple[str, ...] = ()
+    counts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The process of `devices` has started or restarted, without any state of the job."""
+
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """The user has disabled devices, or enabled them; `disabled`: all that aren't to be used."""
+
+    disabled: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """End with `error` after an iteration, once the state is saved."""
+
+    error: BaseException
+
+
+Event = Message | Lost | Joined | Switched | StopRequested
+
+
+class Attempt:
+    """One start of a job. Within ``async with``, devices work for it.
+
+    Attributes
+    ----------
+    id : int
+        In every message to and from devices: late answers to another attempt are dropped.
+    infos : dict
+        Device -> its description.
+    assignments : mapping
+        Device -> its assignment; only devices with chunks.
+    live : set of str
+        Assigned devices with a running process.
+    prepared : set of str
+        Live devices with a prepared kernel.
+    times : dict
+        Device -> (units, times) of its finished chunks.
+    failed_variants : set of str
+        Variants that don't work on a device; another one computes their chunks.
+    computation : Computation or None
+        Of a job that is computed in one pass, once it is.
+    step : str
+        What the devices do.
+    verified : bool or None
+        Whether the result is right; None: it hasn't been checked. `max_error`: of its samples.
+    """
+
+    def __init__(
+        self, running: RunningJob, attempt_id: int, plan: JobPlan, infos: Iterable[DeviceInfo]
+    ) -> None:
+        self.running = running
+        self.id = attempt_id
+        self.plan = plan
+        self.infos = {info.name: info for info in infos}
+        self.assignments = {a.device: a for a in plan.assignments if a.chunks}
+        self.live: set[str] = set()
+        self.prepared: set[str] = set()
+        self.times: dict[str, list[tuple[int, ChunkTimes]]] = {}
+        self.failed_variants: set[str] = set()
+        self.computation: Computation | None = None
+        self.step = ""
+        self.verified: bool | None = None
+        self.max_error = 0.0
+        self.is_stopping = False
+        self._fleet = running.context.fleet
+        self._deadlines = running.context.deadlines
+        self._inbox: deque[Event] = deque()
+        self._wake: asyncio.Future[None] | None = None
+        self._waits: Waits = no_waits
+        self._timer: Timer | None = None
+        self._is_due = False
+        self._fences = PendingAnswers((), 0.0)
+        self._fence_seconds = self._deadlines.fence
+
+    @property
+    def stage(self) -> str:
+        """The step, as users see it."""
+        return STAGES.get(self.step, self.step)
+
+    def runs(self) -> dict[str, DeviceRun]:
+        """Device -> its part of the run."""
+        return {
+            device: DeviceRun(assignment, self.infos[device], tuple(self.times.get(device, ())))
+            for device, assignment in self.assignments.items()
+        }
+
+    def chunk_counts(self) -> dict[str, int]:
+        """Device -> how many chunks it has finished."""
+        return {device: len(times) for device, times in self.times.items()}
+
+    async def __aenter__(self) -> Self:
+        self.live.update(self.assignments)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                try:
+                    self._release()
+                except Exception:  # the result is there
+                    log.exception("job %d: devices can't release it", self.running.number)
+            else:
+                await self._stop(is_cancelled=isinstance(error, asyncio.CancelledError))
+        finally:
+            self._cancel_timer()
+
+    def _release(self) -> None:
+        """Let the devices drop what belongs to the attempt."""
+        release = functools.partial(device_messages.Release, self.id)
+        for device in self.assignments:
+            self._fleet.send(device, release)
+
+    # ---- commands
+
+    def prepare_device(self, device: str, *, answer: bool = True) -> None:
+        """Attach the job's arrays and prepare the kernel."""
+        arrays, assignment = self.running.arrays, self._to_prepare(device)
+        arrays.attach(self._fleet, device)
+        is_side = self.running.side is not None
+        self._fleet.send(
+            device,
+            lambda index: arrays.prepare_message(self.id, index, assignment, answer, side=is_side),
+        )
+
+    def _to_prepare(self, device: str) -> Assignment:
+        """Return the assignment of `device` with "" for variants that have failed.
+
+        Unless it has no other: they may have failed on another core only.
+        """
+        assignment = self.assignments[device]
+        if self.failed_variants.isdisjoint(assignment.variants):
+            return assignment
+        if self.failed_variants.issuperset(assignment.variants):
+            return assignment
+        variants = ["" if v in self.failed_variants else v for v in assignment.variants]
+        return dataclasses.replace(assignment, variant=variants[0], rivals=tuple(variants[1:]))
+
+    # ---- events
+
+    def post(self, event: Event) -> None:
+        """Add an event. On the loop's thread; never calls back."""
+        if isinstance(event, Lost) and self.assignments.keys().isdisjoint(event.devices):
+            return
+        self._inbox.append(event)
+        self._wake_up()
+
+    def drop_events(self) -> None:
+        """Drop what has come, but for losses: the job is cancelled, perhaps by its own callback.
+
+        Its task would notice that only when it has to wait.
+        """
+        self._inbox = deque(event for event in self._inbox if isinstance(event, Lost))
+
+    def _wake_up(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    @property
+    def has_events(self) -> bool:
+        return bool(self._inbox)
+
+    def begin_step(self, step: str, waits: Waits, seconds: float) -> None:
+        """Begin a step; `seconds`: the shortest of its waits."""
+        self.step, self._waits = step, waits
+        self._set_timer(min(seconds, self._deadlines.chunk))
+
+    async def event(self) -> Event:
+        """Return the next event; meanwhile, kill devices that are overdue.
+
+        Raises StartOver, or the job's error, if a device reports an error that ends the attempt.
+        """
+        event = await self._next_event()
+        match event:
+            case Message(device, CommandFailed() as failure):
+                self._on_command_failed(device, failure)
+            case Message(device, VariantFailed() as failed):
+                self._on_variant_failed(device, failed)
+            case Message(device, Prepared()):
+                self.prepared.add(device)
+            case Message(_, DeviceNote(text=text)):
+                self.running.report_progress(self, text, force=True)
+            case Lost():
+                self._on_loss(event)
+            case Switched(disabled) if self.running.iterations is None:
+                self.running.disabled = disabled
+        return event
+
+    async def answers(
+        self, answer: type[T], devices: Iterable[str], step: str, text: str, key: str
+    ) -> list[T]:
+        """Wait for an answer per entry of `devices`; a loss of one is a reason to start over.
+
+        Parameters
+        ----------
+        text, key
+            What the devices do, and the deadline in the configuration.
+        """
+        seconds: float = getattr(self._deadlines, key)
+        pending = PendingAnswers(devices, time.monotonic())
+        reason = f"{text} takes longer than {format_seconds(seconds)} (deadlines.{key})"
+        self.begin_step(step, lambda now: pending.waits(seconds, reason), seconds)
+        self.running.report_progress(self, force=step != "preparing")
+        answers: list[T] = []
+        while pending:
+            event = await self.event()
+            if isinstance(event, Lost):
+                raise StartOver(event.reason)
+            if not isinstance(event, Message):
+                continue
+            if isinstance(event.message, answer):
+                pending.answered(event.device, time.monotonic())
+                answers.append(event.message)
+            elif isinstance(event.message, DeviceNote):
+                pending.progressed(event.device, time.monotonic())
+        return answers
+
+    async def _next_event(self) -> Event:
+        while not self._inbox:
+            if self._is_due:
+                self._check_deadlines()
+            self._wake = self.running.context.loop.create_future()
+            try:
+                await self._wake
+            finally:
+                self._wake = None
+        return self._inbox.popleft()
+
+    # ---- deadlines: one timer, which progress doesn't set again, as that would cost each chunk
+
+    def _set_timer(self, seconds: float) -> None:
+        self._cancel_timer()
+        self._timer = self.running.context.loop.call_later(max(0.0, seconds), self._on_timer)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_timer(self) -> None:
+        self._is_due = True
+        self._wake_up()
+
+    def _check_deadlines(self) -> None:
+        """Kill the devices that are overdue, and set the timer for the others.
+
+        A shorter wait may begin before these end, so it is no later than `chunk` from now.
+        """
+        self._is_due = False
+        now = time.monotonic()
+        waits = self._waits(now)
+        for device, wait in waits.items():
+            if wait.end > now or not wait.is_behind:
+                continue
+            if not self.is_stopping:  # it may be right in what it does then
+                self.running.failures.culprits.add(device)
+                self.running.failures.overdue.add(device)
+            self._fleet.kill_process_of(device, wait.reason)
+        ends = [wait.end - now for wait in waits.values() if wait.end > now]
+        self._set_timer(min([self._deadlines.chunk, *ends]))
+
+    # ---- the end of an attempt that hasn't ended well
+
+    async def _stop(self, *, is_cancelled: bool) -> None:
+        """Wait until no device writes to the job's arrays.
+
+        After a cancellation for `fence`, even if a chunk needs longer; else as long as it may
+        take.
+        """
+        self.is_stopping = True
+        now = time.monotonic()
+        seconds = self._deadlines.fence
+        if not is_cancelled:
+            waits = self._waits(now).values()
+            seconds = max([self._deadlines.chunk, *(wait.seconds for wait in waits)])
+        self._fences = PendingAnswers(self.live, now)
+        self._fence_seconds = seconds
+        for device in sorted(self.live):
+            try:
+                self._fleet.send(device, functools.partial(device_messages.Fence, self.id))
+            except Exception:
+                log.exception("job %d: %s can't be fenced", self.running.number, device)
+                self._fences.drop([device])
+        self.begin_step(self.step, self._fence_waits, seconds)
+        while self._fences:
+            match await self._next_event():
+                case Message(device, Fenced()):
+                    self._fences.answered(device, time.monotonic())
+                case Lost(devices):
+                    self._remove(devices)
+                    self._fences.drop(devices)
+
+    def _fence_waits(self, now: float) -> Mapping[str, DeviceWait]:
+        seconds = self._fence_seconds
+        limit = f"{format_seconds(seconds)} (deadlines.fence)"
+        return self._fences.waits(seconds, f"stopping takes longer than {limit}")
+
+    def hurry(self) -> None:
+        """Wait no longer for fences than after a cancellation, which has come now."""
+        self._fences.restart(time.monotonic())
+        self._fence_seconds = min(self._fence_seconds, self._deadlines.fence)
+        self._set_timer(self._fence_seconds)
+
+    # ---- failures
+
+    def _remove(self, devices: Iterable[str]) -> None:
+        """Record that the processes of `devices` have ended."""
+        self.live.difference_update(devices)
+        self.prepared.difference_update(devices)
+
+    def _on_loss(self, event: Lost) -> None:
+        """Record the loss of assigned devices, and which of them may have caused it."""
+        running, failures = self.running, self.running.failures
+        busy = self._waits(time.monotonic()).keys() & self.assignments.keys()
+        failures.abandoned = event.abandoned
+        failures.culprits.update(event.culprits)
+        responsible = failures.responsible(event.devices, busy)
+        failures.culprits.difference_update(event.devices)
+        kernels = {self._running_variant(device) for device in responsible}
+        self._remove(event.devices)
+        what = "its unfinished chunks ran again"
+        if running.iterations is not None:
+            what = "the iteration was repeated"
+        running.note(f"the process of {names(event.devices)} died, {event.reason}: {what}")
+        if responsible and event.counts:
+            finished = {device: self._finished(device) for device in responsible}
+            failures.note_successes(self.chunk_counts(), responsible[0])
+            failures.record_deaths(finished, event.reason)
+            self._leave_race(responsible[0], kernels, event.reason)
+        failures.overdue.difference_update(event.devices)
+
+    def _finished(self, device: str) -> int:
+        """Return how many chunks, or iterations, `device` has finished."""
+        iterations = self.running.iterations
+        return iterations.reported if iterations else len(self.times.get(device, ()))
+
+    def _running_variant(self, device: str) -> str:
+        """Return the variant with which `device` computes a chunk; "" if it doesn't."""
+        if self.computation is None or device not in self.assignments:
+            return ""
+        kernel = self.computation.running_kernel(device)
+        return "" if kernel is None else self.assignments[device].variants[kernel]
+
+    def _leave_race(self, device: str, running: set[str], reason: str) -> None:
+        """Exclude the variant that ran when a process died, if another one can take its place.
+
+        `running`: the variants that the devices that may have caused it were running.
+        """
+        (variant, *others) = running
+        if not variant or others:
+            return
+        if len(set(self.assignments[device].variants) - self.failed_variants) < 2:
+            return
+        self.failed_variants.add(variant)
+        self._exclude_variant(device, variant, f"its process died, {reason}")
+
+    def _on_variant_failed(self, device: str, failure: VariantFailed) -> None:
+        """Exclude a variant that doesn't work; another one computes its chunks."""
+        if failure.variant not in self.failed_variants:  # else it failed on another core
+            self.failed_variants.add(failure.variant)
+            self._exclude_variant(device, failure.variant, failure.error.message)
+
+    def _exclude_variant(self, device: str, variant: str, reason: str) -> None:
+        self._note_warning(f"{device}: variant {variant} can't be used: {reason}")
+        running = self.running
+        running.context.planning.exclude_variant(running.job, self.infos[device], variant, reason)
+
+    def _note_warning(self, text: str) -> None:
+        self.running.note(text)
+        log.warning("job %d: %s", self.running.number, text)
+
+    def _on_command_failed(self, device: str, failure: CommandFailed) -> None:
+        """Raise what follows from a device's error: another attempt that may avoid it, or the end.
+
+        Nothing follows from a fault: the process ends, and its loss is the next event.
+        """
+        running, failures = self.running, self.running.failures
+        assignment, reason = self.assignments[device], failure.error.message
+        was_preparing = failure.chunk is None and device not in self.prepared
+        if failure.cause == "fault":
+            failures.culprits.add(device)
+            return
+        if failure.cause == "variant" and was_preparing:
+            self._exclude_variant(device, assignment.variant, reason)
+            if device not in failures.without_variant:  # several missing libraries count once
+                failures.without_variant.add(device)
+                failures.record(device, reason)
+            raise StartOver(reason)
+        if failure.cause == "memory":
+            running.context.planning.record_out_of_memory(device, assignment.slot_memory)
+            raise StartOver(reason)
+        is_kernel = failure.cause in ("kernel", "variant")
+        if failure.error.code == errors.DataError.code:  # it would fail elsewhere, too
+            is_kernel = False
+        if is_kernel and self._may_run_elsewhere(device):
+            self._note_warning(f"{device} takes no part in this job: {reason}")
+            failures.excluded[device] = reason
+            failures.record(device, reason)
+            raise StartOver(reason)
+        raise errors.from_record(failure.error)
+
+    def _may_run_elsewhere(self, device: str) -> bool:
+        """Return whether the kernel of another kind of device may succeed.
+
+        The variants of a device with a link, such as a GPU, differ from those of the cores. A
+        kernel that fails on a core would fail on all of them.
+        """
+        job = self.running.job
+        others = [d for d in self.running.failures.remaining(job.devices) if d != device]
+        may_depend = self.step in KERNEL_STEPS and not job.measure
+        return self.infos[device].link and bool(others) and may_depend

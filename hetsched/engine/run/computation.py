@@ -1,0 +1,263 @@
+"""One pass over a job's load: dispatches its chunks and records their times. Pure.
+
+The times of a device's chunks are of bounded length: beyond MAX_RECORDS neighbours are merged, so
+that an hour of short chunks takes no more memory than a few minutes. Units, first start and last
+end stay exact. Merged records are longer than any chunk, by which `learning.py` recognises them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hetsched.device import Chunk, ChunkTimes
+from hetsched.dispatch.commands import Command, Send
+from hetsched.dispatch.dispatcher import Dispatcher
+from hetsched.dispatch.events import (
+    ChunkFinished,
+    DeviceJoined,
+    DeviceLost,
+    Event,
+    Started,
+    TailChunkFinished,
+    TailLeft,
+)
+from hetsched.job import DeviceProgress
+from hetsched.planner.job_planner import Assignment
+from hetsched.transport.device_messages import ChunkDone, TailChunksDone
+
+MAX_RECORDS = 1024
+"""Records per device, some hundred bytes each."""
+
+MAX_RANGES = 8
+"""Ranges kept per device: the first ones and the latest. Their edges are compared with the
+reference, which takes long, and there may be one range per chunk of a tail."""
+
+Record = tuple[int, ChunkTimes]
+"""Units and times of a chunk, or of neighbours."""
+
+Span = tuple[float, float]
+
+
+def add_record(records: list[Record], units: int, times: ChunkTimes) -> None:
+    """Append a chunk; halve the list by merging pairs if it is too long."""
+    records.append((units, times))
+    if len(records) > MAX_RECORDS:
+        own = [record for record in records if not record[1].taken]
+        taken = [record for record in records if record[1].taken]
+        records[:] = [*_halved(own), *_halved(taken)]
+
+
+def _halved(records: list[Record]) -> list[Record]:
+    pairs = [records[start : start + 2] for start in range(0, len(records), 2)]
+    return [_merged(*pair) for pair in pairs]
+
+
+def _merged(first: Record, second: Record | None = None) -> Record:
+    if second is None:
+        return first
+    a, b = first[1], second[1]
+    compute = _enclosing(a.compute, b.compute)
+    assert compute is not None, "every chunk has a compute phase"
+    return first[0] + second[0], ChunkTimes(
+        copy_in=_enclosing(a.copy_in, b.copy_in),
+        compute=compute,
+        copy_out=_enclosing(a.copy_out, b.copy_out),
+        late=a.late + b.late,
+        busy=_sum(a.busy, b.busy),
+        host_overhead=_sum(a.host_overhead, b.host_overhead),
+        cold=a.cold or b.cold,
+        kernel=a.kernel,
+        taken=a.taken,
+        units_per_call=max(a.units_per_call, b.units_per_call),
+    )
+
+
+def _enclosing(a: Span | None, b: Span | None) -> Span | None:
+    if a is None or b is None:
+        return a or b
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+def _sum(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a + b
+
+
+class ComputedRanges:
+    """The ranges of units that each device really computed, of bounded number.
+
+    A device's chunks are contiguous but for those that it stole, reran or took from a tail.
+    """
+
+    def __init__(self) -> None:
+        self._ranges: dict[str, list[tuple[int, int]]] = {}
+
+    def add(self, device: str, first: int, count: int) -> None:
+        """Record a finished chunk."""
+        ranges = self._ranges.setdefault(device, [])
+        if ranges and ranges[-1][1] == first:
+            ranges[-1] = (ranges[-1][0], first + count)
+            return
+        ranges.append((first, first + count))
+        if len(ranges) > MAX_RANGES:
+            del ranges[MAX_RANGES // 2]
+
+    def edges(self) -> list[int]:
+        """Return the first and the last unit of each range, to compare with the reference."""
+        ranges = [pair for pairs in self._ranges.values() for pair in pairs]
+        return [unit for first, end in ranges for unit in (first, end - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningChunk:
+    """The oldest chunk that was sent to a device and hasn't finished.
+
+    Attributes
+    ----------
+    since : float, seconds
+        The earliest time at which the device can have started it.
+    predicted_seconds : float or None
+        From the device's planned or measured speed.
+    seconds_elsewhere : float or None
+        At the speed of the slowest other device that has finished a chunk.
+    """
+
+    device: str
+    units: int
+    since: float
+    predicted_seconds: float | None
+    seconds_elsewhere: float | None
+
+
+class Computation:
+    """The dispatcher of one pass, with the times of its chunks.
+
+    Parameters
+    ----------
+    assignments : mapping
+        Device -> its assignment.
+    times : dict
+        Device -> (units, times) of its finished chunks; filled here. Of very many, neighbours
+        are merged (`chunk_records.py`).
+    stealing : bool
+        Idle devices steal chunks.
+
+    Attributes
+    ----------
+    has_lost_device : bool
+        A device was lost, so the times aren't those of the plan.
+    ranges : ComputedRanges
+        Which units each device computed.
+    """
+
+    def __init__(
+        self,
+        assignments: Mapping[str, Assignment],
+        times: dict[str, list[tuple[int, ChunkTimes]]],
+        *,
+        stealing: bool = False,
+    ) -> None:
+        self.has_lost_device = False
+        self._times = times
+        self._times.update((device, []) for device in assignments)
+        self.ranges = ComputedRanges()
+        self._sent: dict[int, Chunk] = {}
+        self._paces = {device: assignment.pace for device, assignment in assignments.items()}
+        self._dispatcher = Dispatcher(
+            {device: assignment.chunks for device, assignment in assignments.items()},
+            {device: assignment.window for device, assignment in assignments.items()},
+            {device: assignment.max_chunk for device, assignment in assignments.items()},
+            self._paces if stealing else None,
+            {d: assignment.tail for d, assignment in assignments.items() if assignment.tail},
+        )
+
+    def start(self, now: float) -> list[Command]:
+        return self.handle(Started(), now)
+
+    def chunk_done(self, device: str, done: ChunkDone, now: float) -> list[Command]:
+        self._record_sent(device, done.chunk, done.times)
+        return self.handle(ChunkFinished(device, done.chunk), now)
+
+    def tail_chunks_done(self, device: str, done: TailChunksDone, now: float) -> list[Command]:
+        commands: list[Command] = []
+        if done.own:
+            for own in done.own:
+                self._record_sent(device, own.chunk, own.times)
+            finished = [ChunkFinished(device, own.chunk) for own in done.own]
+            commands += self._handle_together(finished, now)
+        events: list[Event] = [
+            TailChunkFinished(device, chunk.first, chunk.count) for chunk in done.chunks
+        ]
+        if done.has_left:
+            events.append(TailLeft(device))
+        if not events:
+            return commands
+        units_before = self._dispatcher.done_units(device)
+        commands += self._handle_together(events, now)
+        if self._dispatcher.done_units(device) > units_before:  # else they run again
+            for chunk in done.chunks:
+                self._record(device, chunk.first, chunk.count, chunk.times)
+        return commands
+
+    def _record_sent(self, device: str, number: int, times: ChunkTimes) -> None:
+        """Record a chunk that was sent, unless it has been reported before."""
+        chunk = self._sent.pop(number, None)
+        if chunk is not None:
+            self._record(device, chunk.first, chunk.count, times)
+
+    def _record(self, device: str, first: int, count: int, times: ChunkTimes) -> None:
+        self.ranges.add(device, first, count)
+        add_record(self._times[device], count, times)
+
+    def device_lost(self, device: str, now: float) -> list[Command]:
+        self.has_lost_device = True
+        return self.handle(DeviceLost(device), now)
+
+    def device_joined(self, device: str, now: float) -> list[Command]:
+        return self.handle(DeviceJoined(device), now)
+
+    def running_chunks(self) -> list[RunningChunk]:
+        """Return the oldest unfinished chunk of each device that has been sent any."""
+        slowest = max(self._dispatcher.measured_paces(), default=None)
+        return [
+            RunningChunk(
+                device,
+                chunk.count,
+                since,
+                self._predicted_seconds(device, chunk.count),
+                None if slowest is None else slowest * chunk.count,
+            )
+            for device, chunk, since in self._dispatcher.oldest_sent()
+        ]
+
+    def running_kernel(self, device: str) -> int | None:
+        """Return the kernel of the chunk that `device` computes at present; None: no chunk."""
+        for name, chunk, _ in self._dispatcher.oldest_sent():
+            if name == device:
+                return chunk.kernel
+        return None
+
+    def _predicted_seconds(self, device: str, units: int) -> float | None:
+        planned, measured = self._paces[device], self._dispatcher.measured_pace(device)
+        paces = [pace for pace in (planned, measured) if pace is not None]
+        return units * max(paces) if paces else None
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """For questions about its state only."""
+        return self._dispatcher
+
+    def progress(self) -> tuple[DeviceProgress, ...]:
+        """Return units done and total units, per device."""
+        return self._dispatcher.progress()
+
+    def handle(self, event: Event, now: float) -> list[Command]:
+        """Pass `event` to the dispatcher, and record the chunks to send."""
+        return self._handle_together((event,), now)
+
+    def _handle_together(self, events: Sequence[Event], now: float) -> list[Command]:
+        commands = self._dispatcher.handle_together(events, now)
+        for command in commands:
+            if isinstance(command, Send):
+                self._sent.update((chunk.id, chunk) for chunk in command.chunks)
+        return commands

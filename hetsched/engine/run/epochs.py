@@ -1,0 +1,414 @@
+"""How far an iterative job is, and what it has measured; its epochs. Pure.
+
+An epoch is the time in which the same devices compute iterations together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+
+from hetsched.engine.run.iteration_log import (
+    CompleteIteration,
+    IterationRate,
+    PhaseSums,
+    RowEvidence,
+)
+from hetsched.explain.iterations.recorder import DecidedMove, IterationRecorder
+from hetsched.explain.iterations.records import MoveKind
+from hetsched.partition.iterations import IterationBalance, Move, TimedIteration
+from hetsched.transport.iterations.messages import Iterate
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Devices that compute iterations together, in the order of their rows.
+
+    Attributes
+    ----------
+    number : int
+    devices : tuple of str
+        Each has rows, so that the order of partial results never depends on a split that the
+        engine doesn't know yet.
+    slots : tuple of int
+        Of each device: its index among the job's devices.
+    bounds : tuple of int, rows
+        Device r begins with the rows from bounds[r] up to bounds[r + 1].
+    first, last : int
+        Iterations; 0 is the start. `first` > `last`: only the finish stages.
+    previous : tuple of int
+        Slots with partial results of iteration `first` - 1, in the order of their rows.
+    restores : bool
+        It begins with what was saved of iteration `first` - 1.
+    is_paced : bool
+        Each iteration waits until the engine allows it.
+    """
+
+    number: int
+    devices: tuple[str, ...]
+    slots: tuple[int, ...]
+    bounds: tuple[int, ...]
+    first: int
+    last: int
+    previous: tuple[int, ...] = ()
+    is_paced: bool = False
+    restores: bool = False
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """Rows of each device at the beginning."""
+        counts = (stop - first for first, stop in pairwise(self.bounds))
+        return dict(zip(self.devices, counts, strict=True))
+
+    def order(self, job: int, rank: int, index: int) -> Iterate:
+        """Return the message for device `rank`, number `index` of its process."""
+        return Iterate(
+            job=job,
+            device=index,
+            epoch=self.number,
+            rank=rank,
+            slots=self.slots,
+            bounds=self.bounds,
+            first=self.first,
+            last=self.last,
+            previous=self.previous,
+            restores=self.restores,
+            paced=self.is_paced,
+        )
+
+
+def bounds_of(rows: Sequence[int]) -> tuple[int, ...]:
+    """Return the bounds of consecutive shares."""
+    return (0, *accumulate(rows))
+
+
+def shares_of(
+    wanted: Mapping[str, int], devices: Sequence[str], load: int, granule: int
+) -> dict[str, int]:
+    """Return the rows of those of `devices` that can take part, in their order.
+
+    Each gets at least a granule; if there are too few of them, the devices that should have the
+    fewest rows get none. Shares are multiples of the granule, but for the last one. What is wanted
+    is returned unchanged if it fulfils that.
+
+    Parameters
+    ----------
+    wanted : mapping
+        Device -> rows that it should have; scaled if these aren't all rows. None of `devices`: 0.
+    """
+    if _is_split(rows := {device: wanted.get(device, 0) for device in devices}, load, granule):
+        return rows
+    granules = -(-load // granule)
+    ranked = sorted(devices, key=lambda device: -wanted.get(device, 0))[:granules]
+    chosen = [device for device in devices if device in ranked]
+    total = sum(wanted.get(device, 0) for device in chosen)
+    weights = [wanted.get(device, 0) / total if total else 1 / len(chosen) for device in chosen]
+    parts = _apportioned(granules, weights)
+    bounds = [min(load, bound * granule) for bound in bounds_of(parts)]
+    return {
+        device: high - low for device, (low, high) in zip(chosen, pairwise(bounds), strict=True)
+    }
+
+
+def _is_split(rows: Mapping[str, int], load: int, granule: int) -> bool:
+    """Return whether these are all rows, at least one each, cut between granules."""
+    *cuts, end = bounds_of(tuple(rows.values()))
+    return end == load and all(rows.values()) and not any(cut % granule for cut in cuts)
+
+
+def _apportioned(granules: int, weights: Sequence[float]) -> list[int]:
+    """Divide `granules` by `weights`, at least 1 each; by largest remainders."""
+    exact = [weight * granules for weight in weights]
+    parts = [max(1, int(share)) for share in exact]
+    by_remainder = sorted(range(len(parts)), key=lambda i: parts[i] - exact[i])
+    for index in by_remainder[: max(0, granules - sum(parts))]:
+        parts[index] += 1
+    while sum(parts) > granules:
+        parts[parts.index(max(parts))] -= 1
+    return parts
+
+
+def first_iteration(finished: int, ended: int | None) -> tuple[int, int | None]:
+    """Return the first iteration of the next epoch, and the last one if the job has ended there.
+
+    Parameters
+    ----------
+    finished : int
+        The last iteration that is complete on all devices; -1: the start isn't.
+    ended : int or None
+        The iteration after which the finish stages have begun; None: they haven't.
+    """
+    if ended is not None:
+        return ended + 1, ended
+    return finished + 1, None
+
+
+class EpochProgress:
+    """When an epoch last got on, and who is behind the others.
+
+    Attributes
+    ----------
+    since : float, seconds
+        When a device last arrived at the end of a stage, as far as has been looked.
+    """
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self._arrivals: Mapping[str, int] = {}
+
+    def reported(self, now: float) -> None:
+        """Record that a device has reported something."""
+        self.since = now
+
+    def look(self, arrivals: Mapping[str, int], now: float) -> None:
+        """Compare how often devices have arrived with the last look."""
+        if dict(arrivals) != dict(self._arrivals):
+            self._arrivals = dict(arrivals)
+            self.since = now
+
+    def laggards(self, running: Collection[str]) -> list[str]:
+        """Return those of `running` that have arrived least often: the others wait for them."""
+        counts = {device: self._arrivals.get(device, 0) for device in sorted(running)}
+        least = min(counts.values(), default=0)
+        return [device for device, count in counts.items() if count == least]
+
+
+@dataclass
+class IterationState:
+    """The state of one iterative job.
+
+    Attributes
+    ----------
+    devices : tuple of str
+        All that the job may use; the index of each is its slot.
+    finished : int
+        The last complete iteration; -1: the start isn't complete.
+    ended : int or None
+        The iteration after which the method has ended; None: it hasn't.
+    previous : tuple of int
+        Slots with partial results of iteration `finished`.
+    epochs, moves : int
+        Epochs so far, and how often rows moved between devices.
+    is_complete : bool
+        The finish stages are complete, so the outputs are.
+    has_converged : bool
+    residual : float
+        After the last iteration reported; NaN: unknown.
+    seconds : float
+        From the first iteration to the end; modelled, if devices have a virtual clock.
+    """
+
+    devices: tuple[str, ...]
+    load: int
+    granule: int
+    max_iterations: int
+    balance: IterationBalance | None = None
+    finished: int = -1
+    ended: int | None = None
+    previous: tuple[int, ...] = ()
+    epochs: int = 0
+    moves: int = 0
+    is_complete: bool = False
+    has_converged: bool = False
+    residual: float = math.nan
+    seconds: float = 0.0
+    reported: int = 0
+    """The last iteration that all devices have reported."""
+    begun_at: float | None = None
+    """When the first attempt began to iterate, seconds."""
+    epoch: Epoch | None = None
+    """The present one; None: it has been settled."""
+    proposed: tuple[int, ...] | None = None
+    """Bounds that haven't been adopted."""
+    sums: PhaseSums = field(default_factory=PhaseSums)
+    rate: IterationRate = field(default_factory=IterationRate)
+    evidence: RowEvidence = field(default_factory=RowEvidence)
+    last: CompleteIteration | None = None
+    continued_after: int = 0
+    """The iteration of the checkpoint that it was given."""
+    restores: bool = False
+    """The next epoch begins with what devices saved of iteration `finished`."""
+    history: IterationRecorder = field(init=False)
+    _residuals: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=16))
+    _move: Move | None = None
+    _present: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._present = set(self.devices)
+        self.history = IterationRecorder(self.devices)
+
+    @property
+    def is_warming_up(self) -> bool:
+        """Whether the first iteration is a round that will be repeated."""
+        return self.balance is not None and self.balance.is_warming_up and self.finished <= 1
+
+    def balance_with(self, balance: IterationBalance, devices: Collection[str]) -> None:
+        """Use `balance`, of the first plan; `devices`: those that it hasn't lost.
+
+        Later plans only add devices: what has been measured meanwhile is worth more.
+        """
+        if self.balance is None:
+            self.balance = balance
+            self._present = set(devices)
+
+    # ---- epochs
+
+    def next_epoch(self, usable: Collection[str], *, is_paced: bool) -> Epoch:
+        """Return the next epoch, of those of `usable` that have rows; none is running.
+
+        `usable` isn't empty.
+        """
+        rows = self._shares(usable)
+        first, last = first_iteration(self.finished, self.ended)
+        self.epochs += 1
+        self.proposed = None
+        self.epoch = Epoch(
+            self.epochs,
+            tuple(rows),
+            tuple(self.devices.index(device) for device in rows),
+            bounds_of(tuple(rows.values())),
+            first,
+            self.max_iterations if last is None else last,
+            self.previous if first else (),
+            is_paced,
+            self.restores,
+        )
+        return self.epoch
+
+    def complete(self, now: float) -> None:
+        """Record that the outputs are complete."""
+        self.is_complete = True
+        if not self.seconds and self.begun_at is not None:
+            self.seconds = now - self.begun_at
+
+    def settle(self, finished: int, ended: int | None, *, is_paused: bool = False) -> None:
+        """Record how far the devices of the present epoch got; they have stopped.
+
+        `is_paused`: all of them after the same iteration; otherwise some may have begun the next
+        one.
+        """
+        epoch, self.epoch = self.epoch, None
+        assert epoch is not None, "settled twice"
+        self.restores = False
+        self.ended = ended if ended is not None else self.ended
+        if finished < epoch.first:
+            return
+        is_round = self.is_warming_up and finished == 1 and self.ended is None and is_paused
+        if epoch.first == 0 or not is_round:
+            self.previous = epoch.slots
+        # The input of a round is in the other buffer, unless that of iteration 2 has been begun.
+        self.finished = 0 if is_round else finished
+
+    def go_back(self, iteration: int) -> None:
+        """Record that work after `iteration` is lost; the next epoch begins with what was saved.
+
+        The present epoch is settled. Below 0: nothing was saved.
+        """
+        self.history.go_back(iteration, self.finished - iteration)
+        self.finished, self.reported = iteration, max(0, iteration)
+        self.ended, self.previous = None, ()
+        self.restores = iteration >= 0
+        self.rate = IterationRate()
+
+    def _shares(self, usable: Collection[str]) -> dict[str, int]:
+        """Return device -> rows at the beginning of an epoch, in the order of slots."""
+        present = [device for device in self.devices if device in usable]
+        balance = self.balance
+        if balance is None:
+            return shares_of({}, present, self.load, self.granule)
+        for device in present:
+            if device not in self._present:
+                balance.restore(self.devices.index(device))
+        for device in sorted(self._present.difference(present)):
+            balance.lose(self.devices.index(device))
+        gone, come = self._present.difference(present), set(present) - self._present
+        self._present = set(present)
+        shares = self.wanted_shares(present)
+        if gone or come:
+            self.announce(shares, _change(gone, come), "lost" if gone else "joined")
+        else:
+            self.announce(shares)
+        return shares
+
+    def wanted_shares(self, devices: Sequence[str]) -> dict[str, int]:
+        """Return the balance's shares of those of `devices` that shall have rows."""
+        assert self.balance is not None
+        wanted = dict(zip(self.devices, self.balance.rows, strict=True))
+        chosen = [device for device in devices if wanted[device]]
+        return shares_of(wanted, chosen or devices, self.load, self.granule)
+
+    def continue_after(self, iteration: int, residual: float | None) -> None:
+        """Record that the job's arrays are as after `iteration`, from a checkpoint."""
+        self.finished = self.reported = self.continued_after = iteration
+        self.previous = ()  # its combined values are in the slot for these
+        self.residual = math.nan if residual is None else residual
+        self.history = IterationRecorder(self.devices, iteration + 1)
+
+    # ---- reports
+
+    def add(self, complete: CompleteIteration, now: float) -> None:
+        """Add an iteration that all devices of its epoch have reported."""
+        if self.last is not None and self.last.rows != complete.rows:
+            self.moves += 1
+        self.last = complete
+        self.reported = complete.iteration
+        self.residual = complete.residual
+        self._residuals.append((complete.iteration, complete.residual))
+        self.sums.add(complete)
+        self.rate.add(complete.iteration, now)
+        if self.epoch is not None and self.epoch.is_paced:
+            self.seconds += complete.count * complete.seconds
+        self.evidence.add(complete)
+        self.history.add(
+            complete.iteration,
+            tuple(complete.rows.get(device, 0) for device in self.devices),
+            tuple(complete.times.get(device) for device in self.devices),
+            complete.residual,
+            complete.count,
+        )
+
+    def residual_after(self, iteration: int) -> float:
+        """Return the residual last reported up to `iteration`; NaN if none is known."""
+        known = [residual for last, residual in self._residuals if last <= iteration]
+        return known[-1] if known else math.nan
+
+    def announce(
+        self, shares: Mapping[str, int], reason: str = "", kind: MoveKind = "balance"
+    ) -> None:
+        """Record why devices get other rows: default, for the reason of the balance."""
+        rows, move = tuple(shares.get(device, 0) for device in self.devices), self._move
+        decided = DecidedMove(rows, reason, kind)
+        if not reason and move is not None:
+            seconds = move.seconds_before, move.seconds_after, move.cost
+            decided = DecidedMove(rows, move.reason, kind, *seconds)
+        self.history.announce(decided)
+
+    def tell_balance(self, complete: Sequence[CompleteIteration], remaining: int | None) -> bool:
+        """Pass iterations to the balance; return whether it wants other shares."""
+        if self.balance is None or not complete:
+            return False
+        reported = [
+            TimedIteration(
+                each.iteration,
+                tuple(each.rows.get(device, 0) for device in self.devices),
+                tuple(each.times.get(device) for device in self.devices),
+                each.count,
+            )
+            for each in complete
+        ]
+        move = self.balance.tell(reported, remaining)
+        self._move = move or self._move
+        return move is not None
+
+
+def _change(gone: Collection[str], come: Collection[str]) -> str:
+    """Return which devices no longer take part, and which do now."""
+    parts = []
+    if gone:
+        parts.append(f"without {', '.join(sorted(gone))}")
+    if come:
+        parts.append(f"with {', '.join(sorted(come))}")
+    return " and ".join(parts)

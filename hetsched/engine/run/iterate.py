@@ -1,0 +1,350 @@
+"""The timed step of an iterative job: epochs of iterations, until the method has ended.
+
+Devices iterate on their own. The engine starts epochs, hears of iterations in batches, proposes
+splits, and ends an epoch when devices die, come or go; the next one continues after the last
+iteration that was complete.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+from hetsched.engine.run.attempt import (
+    Attempt,
+    Event,
+    Joined,
+    Lost,
+    Message,
+    StopRequested,
+    Switched,
+)
+from hetsched.engine.run.epochs import Epoch, EpochProgress, IterationState, bounds_of
+from hetsched.engine.run.failures import StartOver
+from hetsched.engine.run.iteration_log import CompleteIteration, IterationLog
+from hetsched.engine.run.running_job import RunningJob
+from hetsched.engine.run.saves import Saves
+from hetsched.engine.run.waits import DeviceWait
+from hetsched.errors import Cancelled
+from hetsched.transport.device_messages import DeviceNote, Prepared
+from hetsched.transport.iterations.control import IterationControl
+from hetsched.transport.iterations.messages import IterationsDone, IterationsStopped
+from hetsched.units import format_seconds
+
+log = logging.getLogger(__name__)
+
+ENDS = frozenset(("converged", "limit"))
+"""Reasons to stop after which the outputs are complete."""
+
+
+async def iterate(attempt: Attempt) -> None:
+    """Compute iterations until the method has ended, in this attempt or an earlier one.
+
+    Raises StartOver if no device remains, or with devices that are new.
+    """
+    await _Iterations(attempt).run()
+
+
+def settle_stopped(running: RunningJob) -> None:
+    """Record how far an attempt got whose devices have been stopped."""
+    iterations = running.iterations
+    if iterations is not None and iterations.epoch is not None:
+        _settle(running, iterations.epoch)
+
+
+def _settle(running: RunningJob, epoch: Epoch, *, is_paused: bool = False) -> bool:
+    """Look how far the devices of an epoch got; return whether a lost one had what came last."""
+    iterations, control = running.iterations, _control(running)
+    assert iterations is not None
+    finished, ended = control.finished(epoch.slots), control.ended(epoch.slots)
+    saved = control.saved(epoch.slots)
+    iterations.settle(finished, ended, is_paused=is_paused)
+    if saved is None:
+        return False
+    if saved < finished:  # else another device was lost before any iteration followed
+        running.note(f"iterations {saved + 1} to {finished} were lost and repeated")
+    iterations.go_back(saved)
+    return True
+
+
+def _control(running: RunningJob) -> IterationControl:
+    control: IterationControl = running.arrays.control  # type: ignore[attr-defined]
+    return control
+
+
+class _Iterations:
+    """The iterations of one attempt."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        running = attempt.running
+        assert running.iterations is not None and running.saves is not None
+        self._attempt = attempt
+        self._running = running
+        self._state: IterationState = running.iterations
+        self._saves: Saves = running.saves
+        self._control = _control(running)
+        self._deadlines = running.context.deadlines
+        self._joining: dict[str, float] = {}
+        """Restarted device -> when it was asked to prepare."""
+        self._replan_reason = ""
+        self._epoch: Epoch | None = None
+        """The present one."""
+        self._computing: set[str] = set()
+        """Devices of the epoch that haven't stopped."""
+        self._stops: set[str] = set()
+        """Why others have (`StopReason`)."""
+        self._log = IterationLog(())
+        self._progress = EpochProgress(time.monotonic())
+
+    async def run(self) -> None:
+        state, attempt, now = self._state, self._attempt, time.monotonic()
+        if state.is_complete:
+            return
+        state.begun_at = now if state.begun_at is None else state.begun_at
+        attempt.begin_step("computing", self._waits, self._deadlines.chunk)
+        self._running.report_progress(attempt, force=True)
+        self._saves.begin(now)
+        await self._saves.restore()
+        try:
+            while not state.is_complete:
+                await self._run_epoch(await self._devices())
+        except BaseException:
+            if self._epoch is not None:
+                self._control.abort()
+            raise
+
+    # ---- between epochs
+
+    async def _devices(self) -> tuple[str, ...]:
+        """Return the devices of the next epoch, once there are some, and none is prepared."""
+        attempt, running = self._attempt, self._running
+        while True:
+            while attempt.has_events:
+                self._on_event(await attempt.event())
+            if running.stop_error is not None:
+                await self._stop(running.stop_error)
+            if self._replan_reason:
+                running.failures.uncounted += 1  # the next attempt isn't the job's fault
+                raise StartOver(self._replan_reason)
+            usable = running.failures.remaining(attempt.live & attempt.prepared)
+            usable = tuple(device for device in usable if device not in running.disabled)
+            if usable and not self._joining:
+                return usable
+            if not usable and not self._joining and not running.disabled.isdisjoint(attempt.live):
+                text = "all devices that could go on are disabled"
+                running.report_progress(attempt, text, force=True)
+            self._on_event(await attempt.event())
+
+    def _on_event(self, event: Event) -> None:
+        """Take in what isn't about iterations; the present epoch pauses if others may compute."""
+        match event:
+            case Message(device, Prepared()):
+                self._joining.pop(device, None)
+                if not self._joining:
+                    self._pause()
+            case Message(device, DeviceNote()) if device in self._joining:
+                self._joining[device] = time.monotonic()
+            case Joined(devices):
+                self._on_joined(devices)
+            case Switched(disabled):
+                has_changed = self._attempt.assignments.keys() & (
+                    self._running.disabled ^ disabled
+                )
+                self._running.disabled = disabled
+                if has_changed:
+                    self._pause()
+            case StopRequested(error):
+                self._running.stop_error = error
+                self._running.stop_begun_at = time.monotonic()
+                self._attempt.begin_step("computing", self._waits, self._deadlines.last_iteration)
+                self._pause()
+            case Lost(devices, reason):
+                self._on_loss(devices, reason)
+
+    def _pause(self) -> None:
+        if self._epoch is not None:
+            self._control.pause()
+
+    def _on_joined(self, devices: Sequence[str]) -> None:
+        """Prepare devices whose process has started again; plan again with those that are new."""
+        attempt, now = self._attempt, time.monotonic()
+        for device in self._running.failures.remaining(devices):
+            if device not in self._running.job.devices:
+                continue
+            if device not in attempt.infos:
+                self._replan_reason = self._replan_reason or f"{device} is available now"
+                self._pause()
+            elif device in attempt.assignments and device not in attempt.live:
+                attempt.live.add(device)
+                self._joining[device] = now
+                attempt.prepare_device(device)
+
+    def _on_loss(self, devices: Sequence[str], reason: str) -> None:
+        """Go on with the others after the last complete iteration."""
+        attempt = self._attempt
+        if not attempt.live and self._running.failures.excludes_all(attempt.assignments):
+            raise StartOver(reason)
+        for device in devices:
+            self._joining.pop(device, None)
+        if self._epoch is not None and not self._computing.isdisjoint(devices):
+            self._computing.difference_update(devices)
+            self._stops.add("aborted")
+            self._control.abort()
+
+    async def _stop(self, error: BaseException) -> None:
+        """End the job, once its state is saved."""
+        await self._saves.save_last()
+        iteration = self._saves.written_iteration
+        if self._state.restores:
+            text = f"stops after iteration {self._state.finished}: later ones are lost"
+            log.warning("job %d: %s", self._running.number, text)
+        if iteration < 0 or not isinstance(error, Cancelled):
+            raise error  # the next daemon continues a stopped job
+        path = self._running.spec.checkpoint
+        raise Cancelled(f"{error}; saved after iteration {iteration}, --resume {path} continues")
+
+    # ---- an epoch
+
+    async def _run_epoch(self, devices: Sequence[str]) -> None:
+        self._start_epoch(devices)
+        while self._computing:
+            event = await self._attempt.event()
+            now = time.monotonic()
+            match event:
+                case Message(device, IterationsDone() as done):
+                    self._progress.reported(now)
+                    self._on_done(device, done, now)
+                case Message(device, IterationsStopped() as stopped):
+                    self._progress.reported(now)
+                    self._on_stopped(device, stopped)
+                case _:
+                    self._on_event(event)
+            self._saves.look(now)
+        self._end_epoch(time.monotonic())
+
+    def _start_epoch(self, devices: Sequence[str]) -> None:
+        state, attempt = self._state, self._attempt
+        is_paced = any(attempt.infos[device].clock == "virtual" for device in devices)
+        epoch = self._epoch = state.next_epoch(devices, is_paced=is_paced)
+        self._log = IterationLog(epoch.devices, derives_waits=is_paced)
+        self._computing, self._stops = set(epoch.devices), set()
+        self._progress = EpochProgress(time.monotonic())
+        keeps_save = self._saves.is_writing
+        self._control.begin(epoch.first, restores=epoch.restores, keeps_save=keeps_save)
+        if is_paced:
+            self._control.allow(max(epoch.first, 1))
+        for rank, device in enumerate(epoch.devices):
+            order = functools.partial(epoch.order, attempt.id, rank)
+            self._running.context.fleet.send(device, order)
+        if state.is_warming_up:
+            self._control.pause()
+
+    def _on_done(self, device: str, done: IterationsDone, now: float) -> None:
+        """Record iterations; share the rows out anew if that pays."""
+        complete = self._log.add(device, done)
+        if not complete or self._epoch is None:
+            return
+        for each in complete:
+            self._state.add(each, now)
+        self._balance(complete, self._epoch)
+        if self._epoch.is_paced:
+            self._control.allow(complete[-1].iteration + 1)
+        self._running.report_progress(self._attempt)
+
+    def _balance(self, complete: Sequence[CompleteIteration], epoch: Epoch) -> None:
+        """Pass iterations to the balance, and its new split to the devices."""
+        state, job = self._state, self._running.job.iterative
+        assert job is not None
+        if state.proposed == bounds_of(tuple(complete[-1].rows.values())):
+            state.proposed = None
+        remaining = None if job.must_converge else job.max_iterations - complete[-1].iteration
+        state.tell_balance(complete, remaining)
+        if state.is_warming_up or state.proposed is not None or state.balance is None:
+            return
+        wanted = state.wanted_shares(epoch.devices)
+        if tuple(wanted) != epoch.devices or self._has_idle_device(epoch):
+            self._control.pause()
+        elif wanted != complete[-1].rows:
+            state.announce(wanted)
+            state.proposed = bounds_of(tuple(wanted.values()))
+            self._control.propose(state.proposed)
+
+    def _has_idle_device(self, epoch: Epoch) -> bool:
+        """Return whether the balance has rows for a device that waits outside of the epoch."""
+        state, attempt = self._state, self._attempt
+        assert state.balance is not None
+        rows = dict(zip(state.devices, state.balance.rows, strict=True))
+        outside = attempt.prepared & attempt.live - set(epoch.devices)
+        return any(rows[device] for device in outside)
+
+    def _on_stopped(self, device: str, stopped: IterationsStopped) -> None:
+        if self._epoch is not None and stopped.epoch == self._epoch.number:
+            self._computing.discard(device)
+            self._stops.add(stopped.reason)
+
+    def _end_epoch(self, now: float) -> None:
+        """Record how far the epoch got; the method may have ended with it."""
+        state, epoch, stops = self._state, self._epoch, self._stops
+        assert epoch is not None
+        self._epoch = None
+        self._saves.on_epoch_end(now)
+        if _settle(self._running, epoch, is_paused=stops == {"paused"}):
+            self._log.discard()
+            return
+        state.has_converged |= "converged" in stops
+        if stops and ENDS.issuperset(stops):
+            self._complete(now)
+            return
+        self._log.discard()
+        if "aborted" in stops:
+            state.history.repeat()
+
+    def _complete(self, now: float) -> None:
+        state, job = self._state, self._running.job.iterative
+        state.complete(now)
+        if state.has_converged or (job is not None and job.must_converge):
+            state.history.end(state.has_converged)
+
+    # ---- deadlines
+
+    def _waits(self, now: float) -> Mapping[str, DeviceWait]:
+        """Return the waits for restarted devices, and for those that iterate.
+
+        The others wait for those that are behind, which alone are killed.
+        """
+        deadlines = self._deadlines
+        limit = f"{format_seconds(deadlines.prepare)} (deadlines.prepare)"
+        reason = f"preparing kernels takes longer than {limit}"
+        waits = {
+            device: DeviceWait(since, deadlines.prepare, reason)
+            for device, since in self._joining.items()
+        }
+        if self._epoch is None:
+            return waits
+        arrivals = map(self._control.arrivals, self._epoch.slots)
+        self._progress.look(dict(zip(self._epoch.devices, arrivals, strict=True)), now)
+        behind = self._progress.laggards(self._computing)
+        since, seconds, reason = self._iteration_wait()
+        for device in self._computing:
+            waits[device] = DeviceWait(since, seconds, reason, device in behind)
+        return waits
+
+    def _iteration_wait(self) -> tuple[float, float, str]:
+        """Return since when an iteration is awaited, for how long, and the message after that."""
+        deadlines, last = self._deadlines, self._state.last
+        seconds, key = deadlines.unpredicted_chunk, "unpredicted_chunk"
+        if last is not None:
+            seconds, key = deadlines.chunk_factor * last.seconds, "chunk_factor"
+            if seconds < deadlines.chunk:
+                seconds, key = deadlines.chunk, "chunk"
+        since = self._progress.since
+        if self._running.stop_error is not None:
+            stop_since, stop_seconds = self._running.stop_begun_at, deadlines.last_iteration
+            if stop_since + stop_seconds < since + seconds:
+                limit = f"{format_seconds(stop_seconds)} (half of deadlines.stop)"
+                text = f"the job stops, and its last iteration takes longer than {limit}"
+                return stop_since, stop_seconds, text
+        limit = f"{format_seconds(seconds)} (deadlines.{key})"
+        return since, seconds, f"an iteration takes longer than {limit}"

@@ -1,0 +1,161 @@
+"""What one running job keeps from attempt to attempt."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hetsched.device import DeviceInfo
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.concurrency.side_plans import SideStart
+from hetsched.engine.context import EngineContext
+from hetsched.engine.explanations import JobSnapshot
+from hetsched.engine.run.arrays import IterativeArrays, JobArrays, job_arrays
+from hetsched.engine.run.epochs import IterationState
+from hetsched.engine.run.failures import JobFailures
+from hetsched.engine.run.saves import Saves
+from hetsched.job import DeviceProgress, JobSpec, JobState, Running
+from hetsched.planner.job_planner import JobPlan
+from hetsched.units import counted
+
+if TYPE_CHECKING:
+    from hetsched.engine.run.attempt import Attempt
+
+MAX_NOTES = 100
+"""Of one job: the first half and the last ones are kept."""
+PROGRESS_SECONDS = 0.1
+"""Minimum interval between two progress states of a job."""
+
+
+class RunningJob:
+    """One running job.
+
+    Parameters
+    ----------
+    on_state : callable
+        Called with each Running state.
+    side : SideStart or None
+        It runs beside another job, on one core.
+
+    Attributes
+    ----------
+    latest : Attempt or None
+        The last attempt with a plan: the subject of reports and explanations.
+    inputs_filled : bool
+        Inputs have been generated and outputs poisoned; a later attempt skips this.
+    side_jobs : int
+        Small jobs that ran beside this one, so its times aren't those of a job that runs alone.
+    disabled : frozenset of str
+        Devices that the user doesn't want to be used at present.
+    stop_error : BaseException or None
+        The job ends with it once its state is saved; `stop_begun_at`: when that was requested.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        spec: JobSpec,
+        job: ResolvedJob,
+        context: EngineContext,
+        on_state: Callable[[JobState], None],
+        side: SideStart | None,
+    ) -> None:
+        self.number = number
+        self.spec = spec
+        self.job = job if side is None else replace(job, devices=(side.core,))
+        self.context = context
+        self.on_state = on_state
+        self.side = side
+        self.verification_seed = context.verification_secret ^ number
+        """Of random projections: unpredictable for workloads."""
+        self.arrays: JobArrays = job_arrays(self.job, spec, context.arena)
+        self.failures = JobFailures(self.job, context)
+        self.latest: Attempt | None = None
+        self.inputs_filled = False
+        self.side_jobs = 0
+        self.disabled: frozenset[str] = frozenset()
+        self.stop_error: BaseException | None = None
+        self.stop_begun_at = math.inf
+        self._notes: list[str] = []
+        self._omitted_notes = 0
+        self._reported_at = -math.inf
+        self.iterations: IterationState | None = None
+        self.saves: Saves | None = None
+        declared = self.job.iterative
+        if declared is not None and isinstance(self.arrays, IterativeArrays):
+            self.iterations = IterationState(
+                self.job.devices, self.job.load, declared.granule, declared.max_iterations
+            )
+            self.saves = Saves(spec, self.arrays, context, self.iterations, self.replace_note)
+
+    @property
+    def shares_cores(self) -> bool:
+        """Whether a core may compute for another job at the same time."""
+        return self.side is not None or self.side_jobs > 0
+
+    def steals(self, infos: Sequence[DeviceInfo]) -> bool:
+        """Return whether to steal: only between devices on the wall clock, not on virtual ones."""
+        is_wall = {info.clock for info in infos} == {"wall"}
+        return self.context.stealing and not self.job.measure and is_wall
+
+    # ---- reports
+
+    def note(self, text: str) -> None:
+        """Add a note for the report."""
+        self._notes.append(text)
+        if len(self._notes) > MAX_NOTES:
+            del self._notes[MAX_NOTES // 2]
+            self._omitted_notes += 1
+
+    def replace_note(self, beginning: str, text: str) -> None:
+        """Add a note instead of the previous one with this beginning."""
+        self._notes = [note for note in self._notes if not note.startswith(beginning)]
+        self.note(text)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        notes = list(self._notes)
+        if self._omitted_notes:
+            notes.insert(MAX_NOTES // 2, f"({counted(self._omitted_notes, 'note')} omitted here)")
+        if self.side_jobs:
+            notes.append(f"{counted(self.side_jobs, 'small job')} ran beside it")
+        return tuple(notes)
+
+    def report_progress(self, attempt: Attempt, text: str = "", *, force: bool = False) -> None:
+        """Report the state, at most every PROGRESS_SECONDS unless forced."""
+        now = time.monotonic()
+        if not force and now - self._reported_at < PROGRESS_SECONDS:
+            return
+        self._reported_at = now
+        if self.iterations is not None:
+            self.on_state(self._iterating(self.iterations, attempt.stage, text))
+            return
+        computation = attempt.computation
+        devices = computation.progress() if computation is not None else ()
+        predicted = attempt.plan.predicted_seconds
+        self.on_state(Running(self.number, attempt.stage, devices, predicted, text))
+
+    def _iterating(self, iterations: IterationState, stage: str, text: str) -> Running:
+        rows = iterations.sums.rows
+        return Running(
+            self.number,
+            stage,
+            tuple(DeviceProgress(device, count, count) for device, count in rows.items()),
+            text=text,
+            iteration=max(0, iterations.reported),
+            max_iterations=iterations.max_iterations,
+            residual=None if math.isnan(iterations.residual) else iterations.residual,
+            iterations_per_second=iterations.rate.per_second,
+        )
+
+    def snapshot(self) -> JobSnapshot:
+        """Return the job's present state for an explanation."""
+        attempt = self.latest
+        plan = attempt.plan if attempt else JobPlan((), None, ())
+        snapshot = JobSnapshot.of(self.number, self.job, plan, attempt.times if attempt else {})
+        if self.iterations is not None:
+            snapshot = replace(snapshot, history=self.iterations.history.history())
+        return replace(snapshot, notes=(*snapshot.notes, *self.notes))

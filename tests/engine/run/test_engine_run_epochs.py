@@ -1,0 +1,130 @@
+"""Epochs: shares of the devices that take part, and where the next epoch begins."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.engine.run.epochs import Epoch, IterationState, bounds_of, first_iteration, shares_of
+from hetsched.partition.iterations import IterationBalance
+
+DEVICES = ("cpu0", "cpu1", "gpu0")
+
+
+def test_shares_follow_what_is_wanted() -> None:
+    assert shares_of({"cpu0": 3, "cpu1": 7}, ["cpu0", "cpu1"], 10, 1) == {"cpu0": 3, "cpu1": 7}
+
+
+def test_without_wishes_shares_are_even() -> None:
+    assert shares_of({}, ["cpu0", "cpu1"], 10, 1) == {"cpu0": 5, "cpu1": 5}
+
+
+def test_shares_are_granules_but_for_the_last() -> None:
+    assert shares_of({}, ["cpu0", "cpu1"], 10, 4) == {"cpu0": 8, "cpu1": 2}
+
+
+def test_each_device_gets_a_granule() -> None:
+    assert shares_of({"cpu0": 100}, ["cpu0", "cpu1"], 100, 1) == {"cpu0": 99, "cpu1": 1}
+
+
+def test_of_too_many_devices_those_with_the_fewest_rows_are_left_out() -> None:
+    shares = shares_of({"cpu0": 1, "cpu1": 5, "gpu0": 3}, DEVICES, 2, 1)
+    assert shares == {"cpu1": 1, "gpu0": 1}
+
+
+@given(
+    load=st.integers(1, 300),
+    granule=st.integers(1, 9),
+    wanted=st.lists(st.integers(0, 100), min_size=1, max_size=6),
+)
+def test_shares_are_all_rows_and_none_is_empty(load: int, granule: int, wanted: list[int]) -> None:
+    devices = [f"d{i}" for i in range(len(wanted))]
+    shares = shares_of(dict(zip(devices, wanted, strict=True)), devices, load, granule)
+    assert sum(shares.values()) == load
+    assert min(shares.values()) >= 1
+    assert all(bound % granule == 0 for bound in bounds_of(tuple(shares.values()))[:-1])
+
+
+@given(
+    granule=st.integers(1, 70),
+    wanted=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    rest=st.integers(0, 69),
+)
+def test_a_split_between_granules_is_kept(granule: int, wanted: list[int], rest: int) -> None:
+    """Else the balance would wait for the times of a split that nobody computes."""
+    rows = {f"d{i}": granule * count for i, count in enumerate(wanted)}
+    rows[f"d{len(rows) - 1}"] -= rest % granule
+
+    assert shares_of(rows, list(rows), sum(rows.values()), granule) == rows
+
+
+@pytest.mark.parametrize(
+    ("finished", "ended", "following"),
+    [(-1, None, (0, None)), (0, None, (1, None)), (7, None, (8, None)), (7, 7, (8, 7))],
+)
+def test_an_epoch_begins_after_the_last_complete_iteration(
+    finished: int, ended: int | None, following: tuple[int, int | None]
+) -> None:
+    assert first_iteration(finished, ended) == following
+
+
+def test_an_epoch_is_one_message_for_each_device() -> None:
+    epoch = Epoch(2, ("cpu0", "gpu0"), (0, 2), (0, 6, 10), 5, 9, (1, 2), is_paced=True)
+    order = epoch.order(41, 1, 0)
+    assert (order.job, order.device, order.rank, order.slots) == (41, 0, 1, (0, 2))
+    assert (order.bounds, order.first, order.last, order.previous) == ((0, 6, 10), 5, 9, (1, 2))
+    assert order.paced
+    assert epoch.rows == {"cpu0": 6, "gpu0": 4}
+
+
+def state() -> IterationState:
+    balance = IterationBalance(12, 3, "none", names=DEVICES)
+    return IterationState(DEVICES, 12, 1, 9, balance)
+
+
+def test_an_epoch_has_those_devices_that_are_usable() -> None:
+    epoch = state().next_epoch({"cpu1", "gpu0"}, is_paced=False)
+    assert (epoch.devices, epoch.slots, epoch.bounds) == (("cpu1", "gpu0"), (1, 2), (0, 6, 12))
+    assert (epoch.first, epoch.last, epoch.previous) == (0, 9, ())
+
+
+def test_partial_results_are_those_of_the_epoch_that_completed_the_last_iteration() -> None:
+    iterations = state()
+    iterations.next_epoch(set(DEVICES), is_paced=False)
+    iterations.settle(finished=4, ended=None)
+    second = iterations.next_epoch({"cpu0", "cpu1"}, is_paced=False)
+    assert (second.first, second.previous) == (5, (0, 1, 2))
+
+    iterations.settle(finished=4, ended=None)  # it completed none
+    third = iterations.next_epoch({"cpu0"}, is_paced=False)
+    assert (third.first, third.previous, third.bounds) == (5, (0, 1, 2), (0, 12))
+
+    iterations.settle(finished=5, ended=None)
+    assert iterations.next_epoch(set(DEVICES), is_paced=False).previous == (0,)
+
+
+def test_a_device_that_returns_gets_its_share_again() -> None:
+    iterations = state()
+    for usable, bounds in [({"cpu1"}, (0, 12)), (set(DEVICES), (0, 4, 8, 12))]:
+        assert iterations.next_epoch(usable, is_paced=False).bounds == bounds
+        iterations.settle(finished=-1, ended=None)
+
+
+def test_finish_stages_that_were_cut_short_are_all_that_is_repeated() -> None:
+    iterations = state()
+    iterations.next_epoch(set(DEVICES), is_paced=False)
+    iterations.settle(finished=6, ended=6)
+    epoch = iterations.next_epoch({"cpu0"}, is_paced=False)
+    assert (epoch.first, epoch.last, epoch.previous) == (7, 6, (0, 1, 2))
+
+
+def test_rounds_of_a_warm_up_repeat_the_first_iteration() -> None:
+    balance = IterationBalance(12, 3, "functional", names=DEVICES, warm_up=True)
+    iterations = IterationState(DEVICES, 12, 1, 9, balance)
+    assert iterations.next_epoch(set(DEVICES), is_paced=False).first == 0
+    iterations.settle(finished=0, ended=None)
+    for _ in range(2):
+        epoch = iterations.next_epoch({"cpu0", "cpu1"}, is_paced=False)
+        assert (epoch.first, epoch.previous) == (1, (0, 1, 2))
+        iterations.settle(finished=1, ended=None, is_paused=True)

@@ -1,0 +1,141 @@
+"""Reports of iterations put together; sums, rates and evidence from them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hetsched.engine.run.epochs import EpochProgress
+from hetsched.engine.run.iteration_log import (
+    MAX_SIZES,
+    CompleteIteration,
+    IterationLog,
+    IterationRate,
+    PhaseSums,
+    RowEvidence,
+    with_waits,
+)
+from hetsched.job import IterationSeconds
+from hetsched.transport.iterations.messages import IterationsDone, IterationTimes
+
+FAST, SLOW = IterationTimes(1.0, 0.5, 2.0, 0.25), IterationTimes(3.0)
+
+
+def report(
+    first: int, *times: IterationTimes, rows: int = 4, counts: tuple[int, ...] = ()
+) -> IterationsDone:
+    residuals = tuple(1.0 / (first + i) for i in range(len(times)))
+    return IterationsDone(1, 0, first, times, residuals, (rows,) * len(times), 0, counts)
+
+
+def complete(iteration: int, rows: int, seconds: float) -> CompleteIteration:
+    return CompleteIteration(iteration, {"a": rows}, {"a": IterationTimes(seconds)}, math.nan)
+
+
+def test_an_iteration_is_complete_when_every_device_has_reported_it() -> None:
+    log = IterationLog(("a", "b"))
+    assert log.add("a", report(5, FAST, FAST)) == []
+
+    (fifth,) = log.add("b", report(5, SLOW, rows=8))
+    assert (fifth.iteration, fifth.rows, fifth.residual) == (5, {"a": 4, "b": 8}, 0.2)
+    assert fifth.times == {"a": FAST, "b": SLOW}
+    assert fifth.seconds == 3.75
+    assert [each.iteration for each in log.add("b", report(6, SLOW))] == [6]
+
+
+def test_records_of_several_iterations_are_complete_where_those_of_all_devices_end() -> None:
+    log = IterationLog(("a", "b"))
+    times = (IterationTimes(0.001), IterationTimes(0.001, wait=0.003))
+    assert log.add("a", report(1000, *times, *times, counts=(4, 4, 4, 4))) == []
+
+    complete = log.add("b", report(1000, *times, FAST, counts=(8, 6, 2)))
+
+    assert [(each.iteration, each.count) for each in complete] == [(1007, 8), (1015, 8)]
+    assert complete[0].times["a"].wait == pytest.approx(0.003 * 4 / 8)
+    assert complete[0].times["b"] == times[0]
+    assert complete[1].times["b"].compute == pytest.approx((6 * 0.001 + 2 * 1.0) / 8)
+
+
+def test_what_ends_later_elsewhere_waits() -> None:
+    log = IterationLog(("a", "b"))
+    log.add("a", report(1000, FAST, FAST, counts=(8, 8)))
+    assert [each.count for each in log.add("b", report(1000, FAST, FAST, counts=(8, 4)))] == [8]
+
+    (last,) = log.add("b", report(1012, SLOW, counts=(4,)))
+
+    assert (last.iteration, last.times["b"].compute) == (1015, 2.0)
+
+
+def test_sums_count_all_iterations_of_a_record() -> None:
+    sums = PhaseSums()
+    sums.add(CompleteIteration(9, {"a": 1}, {"a": FAST}, 0.0, count=4))
+    assert sums.of("a").compute == 4.0
+
+
+def test_iterations_that_a_lost_device_never_reported_are_dropped() -> None:
+    log = IterationLog(("a", "b"))
+    log.add("a", report(5, FAST))
+    log.discard()
+    assert log.add("b", report(5, SLOW)) == []
+
+
+def test_modelled_times_show_the_wait_for_the_slowest_device() -> None:
+    times = with_waits({"a": FAST, "b": SLOW})
+    assert (times["a"].wait, times["b"].wait) == (1.25, 0.0)
+
+
+def test_phases_are_summed_by_device() -> None:
+    sums = PhaseSums()
+    for iteration in (1, 2):
+        sums.add(CompleteIteration(iteration, {"a": iteration}, {"a": FAST}, 0.0))
+    assert sums.of("a") == IterationSeconds(2.0, 1.0, 4.0, 0.5)
+    assert sums.rows == {"a": 2}
+    assert sums.of("b") == IterationSeconds()
+
+
+def test_the_rate_is_known_from_the_second_report_on() -> None:
+    rate = IterationRate()
+    assert rate.per_second is None
+    rate.add(10, 100.0)
+    for iteration in range(11, 200):
+        rate.add(iteration - 169, 104.0)  # in one report
+    assert rate.per_second == 5.0
+
+
+def test_evidence_is_the_median_time_of_each_number_of_rows() -> None:
+    evidence = RowEvidence()
+    for iteration, seconds in enumerate([9.0, 1.0, 5.0, 2.0]):
+        evidence.add(complete(iteration, 7, seconds))
+    assert list(evidence.medians()) == [("a", 7, 2.0, None)], "the first iteration fills caches"
+
+
+def test_evidence_of_a_device_that_copies_has_its_compute_time() -> None:
+    evidence = RowEvidence()
+    times = IterationTimes(1.0, transfer=3.0, wait=9.0, converge=0.5)
+    for iteration in range(2):
+        evidence.add(CompleteIteration(iteration, {"a": 7}, {"a": times}, 0.0))
+    assert list(evidence.medians()) == [("a", 7, 4.5, 1.5)]
+
+
+def test_evidence_is_bounded() -> None:
+    evidence = RowEvidence()
+    for rows in range(1, 3 * MAX_SIZES):
+        for _ in range(2):
+            evidence.add(complete(1, rows, 1.0))
+    assert len(list(evidence.medians())) == MAX_SIZES
+
+
+def test_the_device_behind_the_others_is_the_one_they_wait_for() -> None:
+    progress = EpochProgress(10.0)
+    progress.look({"a": 3, "b": 2}, 20.0)
+    assert progress.laggards({"a", "b"}) == ["b"]
+    assert progress.laggards({"a"}) == ["a"], "one that has stopped isn't behind"
+
+
+@pytest.mark.parametrize(("later", "since"), [({"a": 3}, 20.0), ({"a": 4}, 30.0)])
+def test_progress_is_another_arrival(later: dict[str, int], since: float) -> None:
+    progress = EpochProgress(10.0)
+    progress.look({"a": 3}, 20.0)
+    progress.look(later, 30.0)
+    assert progress.since == since

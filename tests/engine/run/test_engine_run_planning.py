@@ -1,0 +1,138 @@
+"""Jobs don't wait for the processes of devices that only later jobs need."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hetsched.device import DeviceInfo
+from hetsched.engine.run import planning
+from hetsched.engine.run.planning import JobPlanning
+from hetsched.errors import Unavailable
+from hetsched.job import JobSpec
+from hetsched.planner.device_sets.teams import START_SECONDS
+from hetsched.planner.job_planner import JobPlan
+
+CORE = DeviceInfo(name="cpu0", kind="cpu", identity="x")
+TEAM = DeviceInfo(name="team0", kind="cpu", identity="x", members=("cpu0", "cpu1"))
+SHORT, LONG = 0.1 * START_SECONDS, 3 * START_SECONDS
+
+
+def plan(device: str, seconds: float | None) -> Any:
+    assignment = SimpleNamespace(device=device, chunks=(1,))
+    return SimpleNamespace(assignments=(assignment,), predicted_seconds=seconds)
+
+
+class Planners:
+    """Planners that choose the team where they may; `seconds`: of each device's plan."""
+
+    def __init__(self, **seconds: float | None) -> None:
+        self.seconds = seconds
+        self.planned: list[list[str]] = []
+
+    def __call__(self, job: Any, infos: Sequence[DeviceInfo], *_: Any) -> Any:
+        def begin(on_planned: Any) -> None:
+            self.planned.append([info.name for info in infos])
+            chosen = infos[-1].name
+            if chosen in self.seconds:
+                on_planned(plan(chosen, self.seconds[chosen]), None)
+            else:
+                on_planned(None, Unavailable("no variant"))
+
+        return SimpleNamespace(begin=begin)
+
+
+class TeamFleet:
+    """A fleet with a core and a team that isn't running, or is starting."""
+
+    def __init__(self, *, is_starting: bool = False) -> None:
+        self.is_starting = is_starting
+        self.started: list[str] = []
+
+    def unstarted(self) -> set[str]:
+        return {"team0"}
+
+    def starting_ahead(self) -> set[str]:
+        return {"team0"} if self.is_starting else set()
+
+    def start_ahead(self, devices: Collection[str]) -> None:
+        self.started += devices
+
+
+def planned(
+    monkeypatch: pytest.MonkeyPatch,
+    planners: Planners,
+    fleet: TeamFleet,
+    *infos: DeviceInfo,
+    **settings: Any,
+) -> JobPlan:
+    monkeypatch.setattr(planning, "RunPlanner", planners)
+    running: Any = SimpleNamespace(
+        job=SimpleNamespace(measure=settings.get("measure")),
+        spec=JobSpec(workload="w", params={}),
+        context=SimpleNamespace(fleet=fleet, memory_limit=None),
+        iterations=None,
+    )
+    return asyncio.run(JobPlanning(running).plan(infos or (CORE, TEAM)))
+
+
+def device(plan: JobPlan) -> str:
+    return plan.assignments[0].device
+
+
+@pytest.mark.parametrize("seconds", [SHORT / 2, None])
+def test_a_job_runs_on_its_cores_while_the_team_starts(
+    monkeypatch: pytest.MonkeyPatch, seconds: float | None
+) -> None:
+    planners, fleet = Planners(cpu0=SHORT, team0=seconds), TeamFleet()
+
+    assert device(planned(monkeypatch, planners, fleet)) == "cpu0"
+    assert fleet.started == ["team0"]
+
+
+def test_a_job_waits_for_a_team_that_repays_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    planners, fleet = Planners(cpu0=LONG, team0=LONG - START_SECONDS), TeamFleet()
+
+    assert device(planned(monkeypatch, planners, fleet)) == "team0"
+    assert fleet.started == [], "the job itself starts it"
+
+
+def test_a_team_that_is_starting_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    planners, fleet = Planners(cpu0=LONG, team0=SHORT), TeamFleet(is_starting=True)
+
+    assert device(planned(monkeypatch, planners, fleet)) == "cpu0"
+    assert planners.planned == [["cpu0"]]
+
+
+@pytest.mark.parametrize("is_starting", [False, True])
+def test_a_job_for_the_team_alone_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, is_starting: bool
+) -> None:
+    fleet = TeamFleet(is_starting=is_starting)
+
+    assert device(planned(monkeypatch, Planners(team0=SHORT), fleet, TEAM)) == "team0"
+    assert fleet.started == []
+
+
+def test_a_team_to_be_measured_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    planners = Planners(cpu0=SHORT, team0=SHORT / 2)
+
+    event = planned(monkeypatch, planners, TeamFleet(), measure={"team0": "fft"})
+
+    assert device(event) == "team0"
+
+
+def test_without_another_way_the_job_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = TeamFleet()
+
+    assert device(planned(monkeypatch, Planners(team0=SHORT), fleet)) == "team0"
+    assert fleet.started == []
+
+
+def test_a_failure_to_plan_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unavailable):
+        planned(monkeypatch, Planners(), TeamFleet())

@@ -1,0 +1,197 @@
+"""The first split of an iterative job, from what earlier ones have shown."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from diffusing_workload import Diffusion, DiffusionParams
+from msgspec.structs import replace
+
+from hetsched.device import DeviceInfo
+from hetsched.devices.cuda.iterating.piece_sizes import PieceSizes, piece_overhead, piece_sizes
+from hetsched.engine.admission.declare import declare_iterative
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.planning.first_plan import first_plan
+from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.engine.planning.row_learning import learn_rows
+from hetsched.engine.run.iteration_log import CompleteIteration, RowEvidence
+from hetsched.errors import DataError, Unavailable
+from hetsched.job import JobSpec
+from hetsched.plans.slot_allocation import ALIGNMENT
+from hetsched.store.models.model_store import ModelStore
+from hetsched.transport.iterations.messages import IterationTimes
+from hetsched.workload import Variant
+
+ROWS = 120
+CORES = tuple(DeviceInfo(name=f"cpu{i}", kind="cpu", identity=f"core {i}") for i in range(2))
+LINKED = DeviceInfo(name="emu0", kind="emulated", identity="gpu", link=True, memory=1 << 30)
+TEAM = DeviceInfo(name="team0", kind="cpu", identity="team", members=("cpu0", "cpu1"))
+
+
+class CoresOnly(Diffusion):
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return super().variants(kind) if kind == "cpu" else ()
+
+
+WORKLOAD, PARAMS = CoresOnly(), DiffusionParams(rows=ROWS)
+
+
+def job(devices: tuple[DeviceInfo, ...] = CORES) -> ResolvedJob:
+    return ResolvedJob(
+        WORKLOAD,
+        "diffusing_workload:Diffusion",
+        PARAMS,
+        ROWS,
+        tuple(WORKLOAD.arrays(PARAMS)),
+        tuple(info.name for info in devices),
+        iterative=declare_iterative(WORKLOAD, PARAMS),
+    )
+
+
+def state(devices: tuple[DeviceInfo, ...] = CORES) -> PlanningState:
+    return PlanningState(ModelStore(None), machine=lambda: devices)
+
+
+def spec(**options: Any) -> JobSpec:
+    return JobSpec(workload="diffusion", params={}, **options)
+
+
+def learnt(seconds: tuple[float, float]) -> PlanningState:
+    """The state after a job in which each of ROWS / 2 rows took cpu0 and cpu1 so long."""
+    half = ROWS // 2
+    times = {f"cpu{i}": IterationTimes(half * each) for i, each in enumerate(seconds)}
+    return learnt_from(times, CORES, state())
+
+
+def learnt_from(
+    times: Mapping[str, IterationTimes], devices: tuple[DeviceInfo, ...], planning: PlanningState
+) -> PlanningState:
+    """The state after a job in which devices took so long for ROWS / 2 rows each."""
+    plan = first_plan(job(devices), spec(), devices, planning).plan
+    assignments = {a.device: a for a in plan.assignments}
+    evidence = RowEvidence()
+    rows = dict.fromkeys(times, ROWS // 2)
+    for iteration in range(1, 6):
+        evidence.add(CompleteIteration(iteration, rows, times, 0.0))
+    infos = {info.name: info for info in devices}
+    learn_rows(job(devices), assignments, infos, evidence, planning)
+    return planning
+
+
+def test_without_measurements_the_split_is_even() -> None:
+    plan = first_plan(job(), spec(), CORES, state())
+    assert plan.balance.rows == (60, 60)
+    assert [a.variant for a in plan.plan.assignments] == ["numpy", "numpy"]
+    assert [a.max_chunk for a in plan.plan.assignments] == [ROWS, ROWS]
+    assert plan.plan.predicted_seconds is None
+
+
+def test_a_device_unlike_equal_cores_begins_with_half_a_share() -> None:
+    cores = [DeviceInfo(name=f"cpu{i}", kind="cpu", identity="core") for i in range(2)]
+    devices = (*cores, DeviceInfo(name="emu0", kind="emulated", identity="another"))
+
+    plan = first_plan(job(devices), spec(), devices, state(devices))
+
+    assert plan.balance.rows == (48, 48, 24)
+
+
+@pytest.mark.parametrize("method", ["auto", "functional", "constant", "imbalance-factor"])
+def test_measured_iterations_give_the_next_jobs_split(method: Any) -> None:
+    plan = first_plan(job(), spec(balance=method), CORES, learnt((0.001, 0.003)))
+    assert plan.balance.rows == (90, 30)
+    assert plan.plan.shares == {"cpu0": 90, "cpu1": 30}
+    assert plan.plan.predicted_seconds == pytest.approx(0.09, rel=0.01)
+
+
+def test_what_was_learnt_serves_the_imbalance_factor_as_history() -> None:
+    plan = first_plan(job(), spec(), CORES, learnt((0.001, 0.003)))
+    entries = {name: plan.balance.history().of(name) for name in ("cpu0", "cpu1")}
+    assert {name: (e.rows, round(e.compute, 6)) for name, (e,) in entries.items()} == {
+        "cpu0": (60, 0.06),
+        "cpu1": (60, 0.18),
+    }
+
+
+@pytest.mark.parametrize("has_compute", [True, False])
+def test_the_history_of_a_device_with_a_link_separates_transfers(
+    has_compute: bool, tmp_path: Path
+) -> None:
+    """Without them in models.db, as older releases wrote it, all is compute time."""
+    devices, path = (CORES[0], LINKED), tmp_path / "models.db"
+    transfer = 0.02 if has_compute else 0.0
+    gpu = IterationTimes(0.03 - transfer, transfer=transfer)
+    planning = PlanningState(ModelStore(path), machine=lambda: devices)
+    learnt_from({"cpu0": IterationTimes(0.06), "emu0": gpu}, devices, planning)
+    planning.store.close()
+
+    reopened = PlanningState(ModelStore(path), machine=lambda: devices)
+    history = first_plan(job(devices), spec(), devices, reopened).balance.history()
+
+    (core,), (linked,) = history.of("cpu0"), history.of("emu0")
+    assert (core.compute, core.transfer) == pytest.approx((0.06, 0.0))
+    assert (linked.compute, linked.transfer) == pytest.approx((0.03 - transfer, transfer))
+    reopened.store.close()
+
+
+def test_single_cores_iterate_rather_than_their_team() -> None:
+    devices = (*CORES, TEAM)
+    first = first_plan(job(devices), spec(), devices, state(devices))
+    assert [a.device for a in first.plan.assignments] == ["cpu0", "cpu1"]
+    assert first.balance.rows == (60, 60, 0)
+
+
+def test_a_device_behind_a_link_reserves_the_memory_that_it_has() -> None:
+    gpu = DeviceInfo(name="emu0", kind="emulated", identity="gpu", link=True, memory=1 << 20)
+    rows = WORKLOAD.demand(PARAMS, "emulated").need([ROWS // 4])
+    memory = rows + 2 * piece_overhead(WORKLOAD, PARAMS)
+    devices = (*CORES, replace(gpu, memory=memory))
+    plan = first_plan(job(devices), spec(), devices, state(devices)).plan
+    assert plan.assignments[2].slot_memory == memory
+
+    limited = first_plan(job(devices), spec(), devices, state(devices), memory // 2).plan
+    assert limited.assignments[2].slot_memory == memory // 2
+
+
+def test_the_memory_reserved_for_an_odd_number_of_bytes_holds_the_aligned_slot() -> None:
+    gpu = DeviceInfo(name="emu0", kind="emulated", identity="gpu", link=True, memory=1 << 20)
+    devices = (*CORES, gpu)
+    plan = first_plan(job(devices), spec(), devices, state(devices)).plan
+    assert WORKLOAD.demand(PARAMS, "emulated").need([ROWS]) % ALIGNMENT
+    assert plan.assignments[2].slot_memory % ALIGNMENT == 0
+
+
+def test_the_memory_reserved_for_all_rows_holds_them_with_their_halos() -> None:
+    gpu = DeviceInfo(name="emu0", kind="emulated", identity="gpu", link=True, memory=1 << 20)
+    (assignment,) = first_plan(job((gpu,)), spec(), (gpu,), state((gpu,))).plan.assignments
+    assert assignment.candidate is not None
+
+    demand = dataclasses.replace(assignment.candidate.demand, limit=assignment.slot_memory)
+    overhead = piece_overhead(WORKLOAD, PARAMS)
+
+    assert piece_sizes(ROWS, WORKLOAD.granule(PARAMS), demand, overhead) == PieceSizes(ROWS)
+
+
+def test_a_device_whose_memory_does_not_hold_one_row_takes_no_part() -> None:
+    demand = WORKLOAD.demand(PARAMS, "emulated")
+    needed = demand.need([1]) + piece_overhead(WORKLOAD, PARAMS)
+    gpu = replace(LINKED, memory=needed - 1)
+    devices = (*CORES, gpu)
+
+    plan = first_plan(job(devices), spec(), devices, state(devices)).plan
+
+    assert [a.device for a in plan.assignments] == ["cpu0", "cpu1"]
+    with pytest.raises(DataError, match=rf"one row needs {needed} bytes of device memory"):
+        first_plan(job((gpu,)), spec(), (gpu,), state((gpu,)))
+
+
+def test_a_device_without_a_variant_takes_no_part() -> None:
+    gpu = DeviceInfo(name="gpu0", kind="cuda", identity="gpu", link=True, memory=1 << 30)
+    devices = (*CORES, gpu)
+    plan = first_plan(job(devices), spec(), devices, state(devices)).plan
+    assert [a.device for a in plan.assignments] == ["cpu0", "cpu1"]
+    with pytest.raises(Unavailable, match="no working variant of diffusion"):
+        first_plan(job((gpu,)), spec(), (gpu,), state((gpu,)))
