@@ -23,6 +23,7 @@ A message is one line: what happened, the value, the limit, what to do.
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import msgspec
@@ -114,9 +115,15 @@ _BY_CODE: dict[int, type[HetschedError]] = {
 
 
 def to_record(error: BaseException) -> ErrorRecord:
-    """Return the record to send for `error`; an exception not of this tree is a bug (70)."""
+    """Return the record to send for `error`.
+
+    An exception not of this tree is a bug (70), except that there are no free descriptors (75).
+    """
     if isinstance(error, HetschedError):
         return ErrorRecord(error.code, _bounded(text_of(error)), error.frames)
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        text = f"{error.strerror}: close files, or raise the limit (ulimit -n), and try again"
+        return ErrorRecord(TryAgain.code, text)
     text = f"{type(error).__name__}: {text_of(error)}"
     return ErrorRecord(InternalError.code, _bounded(text))
 

@@ -53,10 +53,13 @@ def _run(words: list[str], flags: GeneralFlags) -> int:
 
 
 def _code_and_message(error: Exception) -> tuple[int, str]:
-    from hetsched.errors import HetschedError, InternalError
+    from hetsched.errors import HetschedError, InternalError, to_record
 
     if isinstance(error, HetschedError):
         return error.code, str(error)
+    record = to_record(error)
+    if record.code != InternalError.code:
+        return record.code, record.message
     text = f"{type(error).__name__}: {error}"
     return InternalError.code, f"a bug in hetsched: {text}; --debug shows where"
 

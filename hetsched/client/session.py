@@ -24,6 +24,7 @@ from hetsched.errors import (
     Unavailable,
     UsageError,
     from_record,
+    to_record,
 )
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.messages import (
@@ -120,6 +121,7 @@ class Session:
         self._owner.check()  # before the lock, which another thread may have held
         with self._lock:
             self._check_usable()
+            _check_descriptors(self._socket)
             self._has_open_request = True  # still set after an interrupt or a timeout
             answer, received = self._ask(message, fds)
             self._has_open_request = False
@@ -251,6 +253,14 @@ class Session:
             self.on_discard(answer.segment)
             return True
         return False
+
+
+def _check_descriptors(connection: socket.socket) -> None:
+    """Raise TryAgain if none is free: the kernel would drop the one that comes with an answer."""
+    try:
+        os.close(os.dup(connection.fileno()))
+    except OSError as error:
+        raise from_record(to_record(error)) from None
 
 
 def _connect(path: Path) -> socket.socket:

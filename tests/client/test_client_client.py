@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -213,6 +214,20 @@ def test_too_much_memory_is_refused_with_the_limit(client: Client) -> None:
     with pytest.raises(TryAgain, match=r"40 MiB of .* are in use"):
         client.empty((30 << 20,), "uint8")
     assert held.nbytes == 40 << 20
+
+
+def test_without_descriptors_an_array_is_refused_and_later_possible(client: Client) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    probe = os.dup(0)
+    os.close(probe)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (probe, limits[1]))
+    try:
+        with pytest.raises(TryAgain, match=r"Too many open files: .*ulimit -n") as caught:
+            client.empty((1 << 20,), "uint8")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert caught.value.code == 75
+    assert client.empty((1 << 20,), "uint8").shape == (1 << 20,)
 
 
 def test_an_array_outlives_its_client(harness: Harness) -> None:

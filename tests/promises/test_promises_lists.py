@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import resource
 import signal
 from pathlib import Path
 
@@ -84,3 +86,25 @@ def test_a_file_name_that_is_not_utf8_is_refused(
     call = daemon.call(command, "fft", "--input", path)
     assert call.code == 65
     assert "the name isn't UTF-8; rename the file" in call.error
+
+
+@pytest.mark.parametrize("free", [0, 2, 3, 5])
+def test_a_job_without_descriptors_is_to_be_tried_again(
+    local: hetsched.Local, tmp_path: Path, free: int
+) -> None:
+    np.save(tmp_path / "a.npy", np.eye(64))
+    np.save(tmp_path / "b.npy", np.ones(64))
+    inputs = {"A": tmp_path / "a.npy", "b": tmp_path / "b.npy"}
+    local.submit("jacobi", inputs).result(60)
+    job = local.submit("jacobi", inputs, hold=True)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + free, limits[1]))
+    try:
+        local.release(job.id)
+        with refused(75, "oo many open files"):
+            job.result(60)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    local.submit("jacobi", inputs).result(60)

@@ -32,10 +32,12 @@ class OwnFd:
     """A duplicate of a descriptor, which a thread that hangs may still use."""
 
     def __init__(self, fd: int) -> None:
+        self.fd = -1  # if there are no descriptors
         self.fd = os.dup(fd)
 
     def __del__(self) -> None:
-        os.close(self.fd)
+        if self.fd >= 0:
+            os.close(self.fd)
 
 
 @dataclass(frozen=True)
