@@ -244,6 +244,8 @@ class JobRunner:
             error, keeps_results = to_record(failure), isinstance(failure, _Unconverged)
             if error.code == InternalError.code:
                 log.exception("job %d: %s", self.number, error.message)
+            elif error.frames:
+                log.warning("job %d: %s\n%s", self.number, error.message, error.frames)
         self._is_past_abort = True
         self._abort_error = self._running.stop_error = None
         self._end(self._last_state(report, error, keeps_results=keeps_results), runs)
