@@ -69,11 +69,27 @@ def real_path(path: str | os.PathLike[str]) -> str:
 
 
 def private_folder(path: Path, label: str) -> Path:
-    """Create `path` (0700) if necessary. Raises ConfigError if it can't be created or written."""
+    """Create `path` (0700) if necessary.
+
+    Raises
+    ------
+    ConfigError
+        It can't be created or written, or another user could change what is in it.
+    """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.stat()
     except OSError as error:
         raise ConfigError(f"{label} {path}: {error.strerror}") from None
+    if status.st_uid != os.geteuid():
+        raise ConfigError(
+            f"{label} {path}: belongs to uid {status.st_uid}, not to this user; choose another"
+        )
+    if status.st_mode & 0o022:
+        raise ConfigError(
+            f"{label} {path}: other users may write to it (mode {status.st_mode & 0o7777:04o});"
+            f" chmod go-w {path}"
+        )
     if not os.access(path, os.W_OK | os.X_OK):
         raise ConfigError(f"{label} {path}: not writable")
     return path

@@ -1,6 +1,7 @@
 """An unusable models.db: an error at the start; mid-run, learning goes on in memory."""
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -216,6 +217,30 @@ def test_the_state_folder_is_private(tmp_path: Path) -> None:
     ModelStore(tmp_path / "state" / "models.db")
 
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o1777])
+def test_a_state_folder_that_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state").chmod(mode)
+
+    with pytest.raises(ConfigError, match=r"other users may write to it .*; chmod go-w") as caught:
+        ModelStore(tmp_path / "state" / "models.db")
+
+    assert caught.value.code == 78
+    assert "\n" not in str(caught.value)
+    assert list((tmp_path / "state").iterdir()) == []
+
+
+@pytest.mark.root
+def test_a_state_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to give a folder away")
+    (tmp_path / "state").mkdir(mode=0o700)
+    os.chown(tmp_path / "state", 65534, 65534)
+
+    with pytest.raises(ConfigError, match="belongs to uid 65534, not to this user"):
+        ModelStore(tmp_path / "state" / "models.db")
 
 
 def test_after_closing_learning_goes_on_in_memory(tmp_path: Path) -> None:
