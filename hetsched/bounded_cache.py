@@ -76,6 +76,14 @@ class BoundedCache(Generic[Key, Value]):
             dropped.append(oldest)
         return dropped
 
+    def trim(self, max_bytes: int, is_kept: Callable[[Key, Value], bool]) -> None:
+        """Drop the oldest entries until `max_bytes` are left, but no kept one and not the last."""
+        for key in list(self._entries)[:-1]:
+            if self.nbytes <= max_bytes:
+                return
+            if not is_kept(key, self._entries[key][0]):
+                self.pop(key)
+
     def pop(self, key: Key) -> Value | None:
         """Remove and return an entry; None if there is none."""
         if key not in self._entries:

@@ -11,7 +11,7 @@ import pytest
 from hetsched.daemon.access.roles import PERMITTED, Role
 from hetsched.daemon.router import RECEIVE_QUEUE, SEND_QUEUE
 from hetsched.daemon.server import MAX_SESSION_REQUEST
-from hetsched.store.models import models_db
+from hetsched.store.models import tables
 from hetsched.transport.messages import MAX_FRAME
 
 ROOT = Path(__file__).parent.parent
@@ -78,7 +78,7 @@ def test_strangers_may_do_nothing_and_the_owner_everything() -> None:
 def test_files_of_the_state_folder_are_for_their_owner_only(tmp_path: Path) -> None:
     mask = os.umask(0)
     try:
-        models_db.open_models(tmp_path / "models.db").close()
+        tables.open_models(tmp_path / "models.db").close()
     finally:
         os.umask(mask)
     assert (tmp_path / "models.db").stat().st_mode & 0o777 == 0o600

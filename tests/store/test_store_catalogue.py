@@ -11,8 +11,14 @@ import pytest
 from hetsched.errors import CantCreate, ConfigError, HetschedError, TryAgain
 from hetsched.models.evidence.samples import Sample
 from hetsched.store import database
-from hetsched.store.models.catalogue import ImportCounts, collect, forget, restore
-from hetsched.store.models.export_format import Export, StoredModel
+from hetsched.store.models.export import (
+    Export,
+    ImportCounts,
+    StoredModel,
+    collect,
+    forget,
+    restore,
+)
 from hetsched.store.models.model_store import ModelKey, ModelStore
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")

@@ -37,7 +37,7 @@ from hetsched.planner.records import JobPlan
 from hetsched.planner.tails import seconds_of_planned_share
 from hetsched.planner.variants import pooled_models
 from hetsched.store.models.model_store import ModelKey
-from hetsched.store.models.race_table import RaceKey
+from hetsched.store.models.tables import RaceKey
 
 log = logging.getLogger(__name__)
 

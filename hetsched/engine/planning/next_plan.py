@@ -19,8 +19,7 @@ from hetsched.models.evidence.races import NO_RACES, RaceRecord
 from hetsched.planner.device_sets.neighbours import co_runners_of
 from hetsched.planner.records import Candidate, JobPlan
 from hetsched.store.models.model_store import ModelKey
-from hetsched.store.models.models_db import ProbeKey
-from hetsched.store.models.race_table import RaceKey
+from hetsched.store.models.tables import ProbeKey, RaceKey
 from hetsched.workload import Variant
 
 

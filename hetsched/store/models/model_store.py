@@ -18,6 +18,7 @@ from pathlib import Path
 
 import apsw
 
+from hetsched.bounded_cache import BoundedCache
 from hetsched.models import DeviceModel
 from hetsched.models.evidence.change_detector import SpeedChange
 from hetsched.models.evidence.history import History
@@ -28,12 +29,9 @@ from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.paths import private_folder
 from hetsched.store import database
 from hetsched.store.database import TolerantDatabase
-from hetsched.store.models import models_db, race_table
-from hetsched.store.models.history_cache import HistoryCache
-from hetsched.store.models.models_db import ModelKey
-from hetsched.store.models.probe_states import ProbeStates
-from hetsched.store.models.race_log import RaceLog
-from hetsched.store.models.race_table import RaceKey
+from hetsched.store.models import tables
+from hetsched.store.models.caches import ProbeStates, RaceLog
+from hetsched.store.models.tables import ModelKey, RaceKey
 
 __all__ = ["ModelKey", "ModelStore"]
 
@@ -75,14 +73,15 @@ class ModelStore:
         self, path: Path | None, *, copy: bool = False, max_bytes: int = MAX_BYTES
     ) -> None:
         self._name = str(path)
-        self._histories = HistoryCache(max_bytes)
+        self._histories: BoundedCache[ModelKey, History] = BoundedCache()
+        self._max_bytes = max_bytes
         self._max_file_bytes = FILE_TO_MEMORY * max_bytes
         self._pending: deque[tuple[ModelKey, list[Sample], float]] = deque(maxlen=MAX_PENDING_RUNS)
         self._race_log = RaceLog()
         if path is not None and not copy:
             private_folder(path.parent, "state folder")
         self.probe_states = ProbeStates(self._read_probe_state)
-        connect = models_db.copy_models if copy else models_db.open_models
+        connect = tables.copy_models if copy else tables.open_models
 
         def opened() -> apsw.Connection:
             self._data_version = self._last_id = self._rewrites = 0  # of a new file, perhaps
@@ -118,7 +117,7 @@ class ModelStore:
         """Return the races of variants of `key`."""
         record = self._race_log.get(key)
         if record is None:
-            stored = self._file.read(lambda db: race_table.read_races(db, key))
+            stored = self._file.read(lambda db: tables.read_races(db, key))
             record = self._race_log.put(key, stored or NO_RACES)
         return record
 
@@ -167,7 +166,7 @@ class ModelStore:
             self.flush()
         for key, history in observed.items():
             history.model()  # fitted now, so that the next plan needn't wait for it
-            self._histories.put(key, history)
+            self._histories.put(key, history, history.nbytes)
         self._trim()
         return changes
 
@@ -196,7 +195,7 @@ class ModelStore:
     def keys(self) -> list[ModelKey]:
         """Return the keys of all models, sorted."""
         keys = {key for key, history in self._histories.items() if history.runs}
-        keys.update(self._file.read(models_db.read_keys) or ())
+        keys.update(self._file.read(tables.read_keys) or ())
         return sorted(keys)
 
     def flush(self) -> None:
@@ -226,9 +225,9 @@ class ModelStore:
         history = self._histories.get(key)
         if history is None:
             # Later rows arrive with the next `_catch_up`.
-            stored = self._file.read(lambda db: models_db.read_model(db, key, self._last_id))
+            stored = self._file.read(lambda db: tables.read_model(db, key, self._last_id))
             history = History(*stored) if stored else History()
-            self._histories.put(key, history)
+            self._histories.put(key, history, history.nbytes)
         return history
 
     def _read_probe_state(
@@ -238,7 +237,10 @@ class ModelStore:
 
     def _trim(self) -> None:
         """Drop histories beyond the limit, except those whose last runs aren't written yet."""
-        self._histories.trim({key for key, _, _ in self._pending})
+        pinned = {key for key, _, _ in self._pending}
+        self._histories.trim(
+            self._max_bytes, lambda key, history: key in pinned or history.rewritten
+        )
 
     def _refresh(self) -> None:
         if self._file.read(database.data_version) != self._data_version:
@@ -246,20 +248,20 @@ class ModelStore:
 
     def _catch_up(self, connection: apsw.Connection) -> None:
         """Read what other processes have written since the last call."""
-        database.check_version(connection, models_db.FORMAT, self._name)
+        database.check_version(connection, tables.FORMAT, self._name)
         # Read first, so that concurrent writes are detected next time.
         data_version = database.data_version(connection)
         if data_version != self._data_version:
             self._data_version = data_version
             self.probe_states.forget_read()
             self._race_log.clear()
-        rewrites = models_db.rewrite_count(connection)
+        rewrites = tables.rewrite_count(connection)
         if rewrites != self._rewrites:
             self._rewrites = rewrites
             self._histories.clear()
-            self._last_id = models_db.last_observation_id(connection)
+            self._last_id = tables.last_observation_id(connection)
         added: dict[ModelKey, list[Sample]] = {}
-        for row_id, key, runs, sample in models_db.read_added(connection, self._last_id):
+        for row_id, key, runs, sample in tables.read_added(connection, self._last_id):
             self._last_id = row_id
             history = self._histories.get(key)
             if history is not None:
@@ -278,7 +280,7 @@ class ModelStore:
             # Under the lock no other process adds rows: later ones are our own.
             self._catch_up(connection)
             action(connection)
-            last_id = models_db.last_observation_id(connection)
+            last_id = tables.last_observation_id(connection)
 
         written = self._file.write(write)
         if written:
@@ -289,7 +291,7 @@ class ModelStore:
         """Append to `rewritten` the histories whose stored observations were replaced."""
         self.probe_states.write(connection)
         self._race_log.write(connection)
-        for key, runs in models_db.add_runs(connection, self._pending).items():
+        for key, runs in tables.add_runs(connection, self._pending).items():
             history = self._histories.get(key)
             if history is not None:
                 history.runs = runs
@@ -297,7 +299,7 @@ class ModelStore:
             if history.rewritten and self._pending:
                 # A change of speed scaled or dropped older observations.
                 at = self._pending[-1][2]
-                models_db.replace_observations(connection, key, history.samples(), at)
+                tables.replace_observations(connection, key, history.samples(), at)
                 rewritten.append(history)
-        if models_db.used_bytes(connection) > self._max_file_bytes:
-            models_db.delete_oldest(connection, DELETED_FRACTION)
+        if tables.used_bytes(connection) > self._max_file_bytes:
+            tables.delete_oldest(connection, DELETED_FRACTION)

@@ -29,8 +29,7 @@ def command(
     import msgspec
 
     from hetsched.store.arrays.output_files import write_whole
-    from hetsched.store.models.catalogue import collect
-    from hetsched.store.models.export_json import encode
+    from hetsched.store.models.export import collect, encode
 
     export = collect(paths.models_path())
     if workload is not None:

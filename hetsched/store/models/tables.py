@@ -1,11 +1,14 @@
-"""``models.db``: its tables, and one function per statement. No policy."""
+"""``models.db``: its tables, the types of their values, and one function per statement. No policy.
+
+Values are checked when they are read, by `msgspec`: a damaged file must not reach the planner.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import apsw
 import msgspec
@@ -14,12 +17,103 @@ from hetsched.models.curve_windows import MAX_SIZES
 from hetsched.models.evidence.co_runners import CoRunners
 from hetsched.models.evidence.observations import WINDOW
 from hetsched.models.evidence.probe_state import ProbeState
-from hetsched.models.evidence.samples import CurveName, Sample
+from hetsched.models.evidence.races import MAX_RACES, Race, RaceRecord
+from hetsched.models.evidence.samples import MAX_SECONDS, MIN_SECONDS, CurveName, Sample
 from hetsched.store import database
 from hetsched.store.database import DatabaseFormat
-from hetsched.store.models import race_table
-from hetsched.store.models.race_table import RaceKey
-from hetsched.store.models.stored_values import Count, Moment, Seconds, Units
+from hetsched.units import NUMBER_LIMIT
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_LIMIT - 1)]
+Units = Annotated[int, msgspec.Meta(ge=1, le=NUMBER_LIMIT - 1)]
+Seconds = Annotated[float, msgspec.Meta(ge=MIN_SECONDS, le=MAX_SECONDS)]
+Pace = Annotated[float, msgspec.Meta(ge=MIN_SECONDS / NUMBER_LIMIT, le=MAX_SECONDS)]
+Paces = dict[str, tuple[Pace | None, ...]]
+Moment = Annotated[float, msgspec.Meta(ge=0, lt=1e11)]
+"""Seconds since the epoch."""
+
+
+_RACES = """
+CREATE TABLE race(
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    workload TEXT NOT NULL, speed_key TEXT NOT NULL, device TEXT NOT NULL,
+    storage TEXT NOT NULL, number INTEGER NOT NULL,
+    units REAL NOT NULL, paces TEXT NOT NULL, at REAL NOT NULL) STRICT;
+CREATE INDEX race_by_key ON race(workload, speed_key, device, storage, id);
+"""
+"""`device`: the identity of the cores. `paces`: JSON, variant and version -> seconds per unit of
+each round. A row without paces records that the cores' speed has changed by run `number`."""
+
+
+class RaceKey(msgspec.Struct, frozen=True, order=True):
+    """Identifies the races of one job; fields as in `ModelKey`, `device` without the name."""
+
+    workload: str
+    speed_key: str
+    device: str
+    storage: str
+
+
+_RACE_MATCHES = " AND ".join(f"{name} = ?" for name in RaceKey.__struct_fields__)
+
+
+class RaceRow(NamedTuple):
+    """One race as stored; see `_RACES`. `at`: seconds since the epoch."""
+
+    number: int
+    units: float
+    paces: Paces
+    at: float
+
+
+def read_races(connection: apsw.Connection, key: RaceKey) -> RaceRecord:
+    """Return the races of `key`."""
+    sql = f"SELECT number, units, paces FROM race WHERE {_RACE_MATCHES} ORDER BY id"
+    record = RaceRecord()
+    rows = connection.execute(sql, msgspec.structs.astuple(key))
+    for number, units, text in msgspec.convert(list(rows), list[tuple[Count, float, str]]):
+        race = Race(number, units, msgspec.json.decode(text, type=Paces))
+        record = record.with_race(race) if race.paces else record.with_change(number)
+    return record
+
+
+def read_all_races(connection: apsw.Connection) -> dict[RaceKey, list[RaceRow]]:
+    """Return all rows, oldest first, by key."""
+    rows: dict[RaceKey, list[RaceRow]] = {}
+    sql = f"SELECT number, units, paces, at, {', '.join(RaceKey.__struct_fields__)} FROM race"
+    for number, units, text, at, *key in connection.execute(f"{sql} ORDER BY id"):
+        paces = msgspec.json.decode(text, type=Paces)
+        row = RaceRow(msgspec.convert(number, Count), units, paces, at)
+        rows.setdefault(RaceKey(*key), []).append(row)
+    return rows
+
+
+def write_races(connection: apsw.Connection, key: RaceKey, rows: Iterable[RaceRow]) -> None:
+    """Make `rows`, oldest first, the races of `key`."""
+    delete_races(connection, [key])
+    for number, units, paces, at in rows:
+        add_race(connection, key, Race(number, units, paces), at)
+
+
+def add_race(connection: apsw.Connection, key: RaceKey, race: Race, at: float) -> None:
+    """Add a race, or without paces a change of speed; drop those too old to count."""
+    values = msgspec.structs.astuple(key)
+    paces = msgspec.json.encode(race.paces).decode()
+    connection.execute(
+        """INSERT INTO race(workload, speed_key, device, storage, number, units, paces, at)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
+        (*values, race.number, race.units, paces, at),
+    )
+    oldest = f"SELECT id FROM race WHERE {_RACE_MATCHES} ORDER BY id DESC LIMIT 1 OFFSET ?"
+    sql = f"DELETE FROM race WHERE {_RACE_MATCHES} AND id <= ({oldest})"
+    connection.execute(sql, (*values, *values, MAX_RACES))
+
+
+def delete_races(connection: apsw.Connection, keys: Iterable[RaceKey]) -> None:
+    """Delete the races of `keys`."""
+    sql = f"DELETE FROM race WHERE {_RACE_MATCHES}"
+    for key in set(keys):
+        connection.execute(sql, msgspec.structs.astuple(key))
+
 
 _SCHEMA = """
 CREATE TABLE model(
@@ -51,7 +145,7 @@ CREATE TABLE probe(
 FORMAT = DatabaseFormat(
     application_id=0x68737364,
     version=1,
-    schema=_SCHEMA + race_table.SCHEMA,
+    schema=_SCHEMA + _RACES,
     # NORMAL: a power cut may lose the last observations; a crash of this process loses none.
     pragmas="PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = NORMAL",
 )
@@ -101,7 +195,6 @@ class ProbeKey(NamedTuple):
     load: int
 
 
-# Rows are checked when they are read: a damaged file must not reach the planner.
 _KeyRow = tuple[str, str, str, str, str, str, CoRunners]
 _SampleRow = tuple[CurveName, Units, Seconds, int, Units]
 _ObservationRow = tuple[CurveName, Units, Seconds, Moment, int, Units]
@@ -256,7 +349,7 @@ def delete_models(connection: apsw.Connection, keys: Iterable[ModelKey]) -> None
     """Delete the models of `keys`."""
     for key in keys:
         _delete_model(connection, key)
-        race_table.delete_races(connection, [key.race_key])
+        delete_races(connection, [key.race_key])
     count_rewrite(connection)
 
 

@@ -1,0 +1,349 @@
+"""Exports of models as JSON, and ``models.db`` for the commands that inspect or change it.
+
+Each model is exported with its key, its runs, and the raw observations, oldest first, as [curve,
+units, seconds, seconds since the epoch, contended, chunks]. Fits aren't exported: the importing
+side repeats them. Races of variants are exported with their key, as [run, units, paces, seconds
+since the epoch].
+
+Commands read the file as a whole, with every error raised. Running jobs use `ModelStore` instead,
+which tolerates errors of the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import apsw
+import msgspec
+
+from hetsched import __version__
+from hetsched.errors import CantCreate, ConfigError, DataError, TryAgain
+from hetsched.models import Knot
+from hetsched.models.evidence.co_runners import CoRunners
+from hetsched.models.evidence.confidence import knot_of
+from hetsched.models.evidence.history import History
+from hetsched.models.evidence.races import NO_RACES, Race, RaceRecord
+from hetsched.models.evidence.samples import CurveName, Sample
+from hetsched.paths import private_folder
+from hetsched.store.database import DAMAGE, transaction
+from hetsched.store.models import tables
+from hetsched.store.models.tables import (
+    Count,
+    ModelKey,
+    Moment,
+    ObservationRow,
+    Paces,
+    RaceKey,
+    RaceRow,
+    Seconds,
+    Units,
+)
+from hetsched.units import NUMBER_LIMIT
+
+KIND = "hetsched.models.export"
+VERSION = 1
+SCHEMA = f"{KIND}/{VERSION}"
+
+
+class Observation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One observation; `at`: seconds since the epoch."""
+
+    curve: CurveName
+    units: Units
+    seconds: Seconds
+    at: Moment
+    contended: bool = False
+    chunks: Units = 1
+
+
+class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One model: its key and its observations, oldest first."""
+
+    workload: str
+    speed_key: str
+    variant: str
+    version: str
+    device: str
+    storage: str
+    co_runners: CoRunners = "all"
+    runs: Count
+    observations: tuple[Observation, ...]
+
+    @classmethod
+    def of(cls, key: ModelKey, runs: int, rows: Iterable[ObservationRow]) -> StoredModel:
+        """Make one from the rows of ``models.db``."""
+        observations = tuple(Observation(*row) for row in rows)
+        return cls(**msgspec.structs.asdict(key), runs=runs, observations=observations)
+
+    @property
+    def key(self) -> ModelKey:
+        return ModelKey(*(getattr(self, name) for name in ModelKey.__struct_fields__))
+
+    @property
+    def rows(self) -> list[ObservationRow]:
+        return [
+            ObservationRow(*msgspec.structs.astuple(observation))
+            for observation in self.observations
+        ]
+
+    def history(self) -> History:
+        """Return the history made of these observations."""
+        samples = [Sample(*row[:3], row.contended, row.chunks) for row in self.rows]
+        return History(self.runs, samples)
+
+    def knots(self, curve: CurveName) -> list[Knot]:
+        """Return the evidence for one curve, by units."""
+        repeats: dict[int, list[Observation]] = {}
+        for observation in self.observations:
+            if observation.curve == curve:
+                repeats.setdefault(observation.units, []).append(observation)
+        return [
+            knot_of(float(units), [seen.seconds for seen in runs], [seen.chunks for seen in runs])
+            for units, runs in sorted(repeats.items())
+        ]
+
+
+class StoredRace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One race, or without paces a change of speed; as `Race`. `at`: seconds since the epoch."""
+
+    number: Count
+    units: Annotated[float, msgspec.Meta(ge=0, lt=NUMBER_LIMIT)]
+    paces: Paces
+    at: Moment
+
+
+class StoredRaces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The races of one job on one kind of core, oldest first. `device`: without the name."""
+
+    workload: str
+    speed_key: str
+    device: str
+    storage: str
+    races: tuple[StoredRace, ...]
+
+    @classmethod
+    def of(cls, key: RaceKey, rows: Iterable[RaceRow]) -> StoredRaces:
+        """Make one from the rows of ``models.db``."""
+        races = tuple(StoredRace(*row) for row in rows)
+        return cls(**msgspec.structs.asdict(key), races=races)
+
+    @property
+    def key(self) -> RaceKey:
+        return RaceKey(*(getattr(self, name) for name in RaceKey.__struct_fields__))
+
+    @property
+    def rows(self) -> list[RaceRow]:
+        return [RaceRow(*msgspec.structs.astuple(race)) for race in self.races]
+
+    def record(self) -> RaceRecord:
+        """Return what the planner knows by these races."""
+        record = NO_RACES
+        for race in self.races:
+            if race.paces:
+                record = record.with_race(Race(race.number, race.units, race.paces))
+            else:
+                record = record.with_change(race.number)
+        return record
+
+
+class Export(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole export."""
+
+    schema: str = SCHEMA
+    hetsched: str
+    models: tuple[StoredModel, ...]
+    races: tuple[StoredRaces, ...] = ()
+
+    def races_of(self, models: Iterable[StoredModel]) -> tuple[StoredRaces, ...]:
+        """Return the races in which the variants of these models took part."""
+        keys = {model.key.race_key for model in models}
+        return tuple(races for races in self.races if races.key in keys)
+
+
+def describe_key(key: ModelKey) -> str:
+    """Describe a key, for messages."""
+    beside = f"{key.co_runners} of its neighbours busy"
+    return f"{key.workload} ({key.variant} {key.version}) on {key.device}, {key.storage}, {beside}"
+
+
+def merged(first: StoredModel, second: StoredModel) -> StoredModel:
+    """Merge two models of one key, by time; return `first` itself if `second` adds nothing.
+
+    Observations in both count once. The number of runs is the larger of the two, since one of two
+    histories of a machine is usually a continuation of the other.
+    """
+    first_counts, second_counts = Counter(first.observations), Counter(second.observations)
+    runs = max(first.runs, second.runs)
+    if second_counts <= first_counts and runs == first.runs:
+        return first
+    union = (first_counts | second_counts).elements()
+    observations = tuple(sorted(union, key=lambda observation: observation.at))
+    return msgspec.structs.replace(first, runs=runs, observations=observations)
+
+
+def merged_races(first: StoredRaces, second: StoredRaces) -> StoredRaces:
+    """Merge the races of one key, by time; return `first` itself if `second` adds nothing."""
+    added = [race for race in second.races if race not in first.races]
+    if not added:
+        return first
+    races = tuple(sorted((*first.races, *added), key=lambda race: race.at))
+    return msgspec.structs.replace(first, races=races)
+
+
+MAX_QUOTED = 60
+"""Characters of an unknown schema that an error quotes."""
+
+
+class _ExportHeader(msgspec.Struct):
+    """The field that identifies an export of any version."""
+
+    schema: str = ""
+
+
+_decode_header = msgspec.json.Decoder(_ExportHeader).decode
+_decode_export = msgspec.json.Decoder(Export).decode
+
+
+def encode(export: Export) -> bytes:
+    """Return `export` as one line of JSON."""
+    return msgspec.json.encode(export) + b"\n"
+
+
+def decode(raw: bytes, source: str) -> Export:
+    """Read an export; `source` names it in errors.
+
+    Raises
+    ------
+    DataError
+        Not an export, or a broken one.
+    ConfigError
+        A newer version.
+    """
+    _check_version(raw, source)
+    try:
+        export = _decode_export(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{source}: broken export: {error}") from None
+    if len({races.key for races in export.races}) < len(export.races):
+        raise DataError(f"{source}: broken export: races of one key occur twice")
+    counts = Counter(model.key for model in export.models)
+    duplicates = [key for key, count in counts.items() if count > 1]
+    if duplicates:
+        raise DataError(f"{source}: broken export: two models of {describe_key(duplicates[0])}")
+    return export
+
+
+def _check_version(raw: bytes, source: str) -> None:
+    """Raise ConfigError if the format's version is newer than this one's."""
+    try:
+        schema = _decode_header(raw).schema
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{source}: not an export of hetsched models: {error}") from None
+    kind, _, number = schema.partition("/")
+    if kind != KIND or not number.isdecimal():
+        reason = f"schema {schema[:MAX_QUOTED]!r}" if schema else "no schema in it"
+        raise DataError(f"{source}: not an export of hetsched models: {reason}")
+    if int(number) > VERSION:
+        raise ConfigError(
+            f"{source}: exported by a newer hetsched (format {number[:20]}, this one reads up to"
+            f" {VERSION}); update hetsched"
+        )
+
+
+def collect(path: Path) -> Export:
+    """Return all models in the file at `path`; none if there is no file, and none is created.
+
+    Raises
+    ------
+    ConfigError, TryAgain
+    """
+    if not path.exists():
+        return Export(hetsched=__version__, models=())
+    with _connection(path, tables.open_models_for_reading) as connection:
+        models = tuple(StoredModel.of(*model) for model in tables.read_all(connection))
+        races = _races(connection)
+    return Export(
+        hetsched=__version__, models=models, races=tuple(races[key] for key in sorted(races))
+    )
+
+
+@dataclass(frozen=True)
+class ImportCounts:
+    """How many models an import added, extended, and left as they were."""
+
+    new: int
+    extended: int
+    unchanged: int
+
+
+def restore(path: Path, export: Export) -> ImportCounts:
+    """Add an export to the file at `path`, created if needed, completely or not at all.
+
+    Raises
+    ------
+    ConfigError, TryAgain, CantCreate
+    """
+    private_folder(path.parent, "state folder")
+    with _connection(path, tables.open_models) as connection, transaction(connection):
+        stored = {model[0]: StoredModel.of(*model) for model in tables.read_all(connection)}
+        new = [model for model in export.models if model.key not in stored]
+        shared = [(stored[model.key], model) for model in export.models if model.key in stored]
+        merges = [(before, merged(before, model)) for before, model in shared]
+        extended = [after for before, after in merges if after is not before]
+        for model in (*new, *extended):
+            tables.write_model(connection, model.key, model.runs, model.rows)
+        _add_races(connection, export)
+        tables.count_rewrite(connection)
+    return ImportCounts(len(new), len(extended), len(shared) - len(extended))
+
+
+def forget(path: Path, is_chosen: Callable[[ModelKey], bool]) -> list[ModelKey]:
+    """Delete the models whose keys are chosen, and return these keys.
+
+    Raises
+    ------
+    ConfigError, TryAgain, CantCreate
+    """
+    if not path.exists():
+        return []
+    with _connection(path, tables.open_models) as connection, transaction(connection):
+        chosen = [key for key in tables.read_keys(connection) if is_chosen(key)]
+        tables.delete_models(connection, chosen)
+    return sorted(chosen)
+
+
+def _races(connection: apsw.Connection) -> dict[RaceKey, StoredRaces]:
+    rows = tables.read_all_races(connection)
+    return {key: StoredRaces.of(key, rows[key]) for key in rows}
+
+
+def _add_races(connection: apsw.Connection, export: Export) -> None:
+    stored = _races(connection)
+    for races in export.races:
+        before = stored.get(races.key)
+        after = races if before is None else merged_races(before, races)
+        if after is not before:
+            tables.write_races(connection, after.key, after.rows)
+
+
+@contextlib.contextmanager
+def _connection(
+    path: Path, connect: Callable[[Path], apsw.Connection]
+) -> Iterator[apsw.Connection]:
+    """Open a connection and close it; translate SQLite's errors into ours."""
+    try:
+        with contextlib.closing(connect(path)) as connection:
+            yield connection
+    except (apsw.BusyError, apsw.LockedError):
+        raise TryAgain(f"{path}: another process is writing to it; try again") from None
+    except (apsw.FullError, apsw.IOError) as error:
+        raise CantCreate(f"{path}: {error}; nothing was changed; make room") from None
+    except apsw.ReadOnlyError as error:
+        raise ConfigError(f"{path}: {error}; make it writable") from None
+    except DAMAGE as error:
+        raise ConfigError(f"{path}: {error}; move it away to start afresh") from None
