@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from hetsched import __version__
@@ -40,55 +38,6 @@ def test_run_shows_a_table(call: Call) -> None:
     ]  # fmt: skip
     assert "verified: all units correct" in ended.out
     assert ended.err.splitlines()[:2] == ["submitted 1", "running 1"]
-
-
-def test_json_is_one_object_on_one_line(call: Call) -> None:
-    ended = call("run", "fft", "--batch", "8x16x16", "--json", "--config", "cpu-only")
-
-    (line,) = ended.out.splitlines()
-    record = json.loads(line)
-    assert record["schema"] == "hetsched.job/1"
-    assert (record["state"], record["workload"], record["load"]) == ("done", "fft", 8)
-    assert sum(device["share"] for device in record["devices"]) == 8
-    assert record["verified"] is None
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("dtype", ["<c8", ">c8", ">c16", "<f4", ">f8", "|u1", "<i4", "|b1"])
-def test_inputs_of_any_dtype_and_order_give_right_results(
-    call: Call, dtype: str, order: str
-) -> None:
-    values = np.random.default_rng(7).integers(0, 200, (6, 8, 10))
-    np.save("x.npy", np.asarray(values, dtype=dtype, order=order))
-
-    ended = call("run", "fft", "--input", "x.npy", "--output", "y.npy", "--config", "cpu-only")
-
-    assert ended.code == 0, ended.err
-    expected = np.fft.fft2(np.load("x.npy"))
-    np.testing.assert_allclose(np.load("y.npy"), expected, rtol=1e-4, atol=1e-2)
-
-
-def test_planes_with_nan_and_inf_are_not_held_against_the_others(call: Call) -> None:
-    planes = np.random.default_rng(7).standard_normal((6, 8, 8)).astype("complex64")
-    planes[1, 2, 3], planes[4, 0, 0] = np.nan, np.inf
-    np.save("x.npy", planes)
-
-    ended = call("run", "fft", "--input", "x.npy", "--output", "y.npy", "--verify")
-
-    assert ended.code == 0, ended.err
-    finite = np.isfinite(np.load("y.npy")).all(axis=(1, 2))
-    assert finite.tolist() == [True, False, True, True, False, True]
-
-
-def test_a_result_replaces_a_file_only_with_force(call: Call) -> None:
-    Path("y.npy").write_text("old")
-
-    ended = call("run", "fft", "--batch", "4x8x8", "--output", "y.npy", "--force")
-
-    assert ended.code == 0, ended.err
-    assert np.load("y.npy").shape == (4, 8, 8)
-    assert f"result: y in {Path.cwd()}/y.npy" in ended.out
-    assert os.listdir() == ["y.npy"]
 
 
 def test_models_show_what_runs_taught(call: Call) -> None:
@@ -176,14 +125,6 @@ def test_numbers_that_are_none_are_said_in_words(call: Call, words: tuple[str, .
     assert "'x' is not an integer" in ended.error
 
 
-def test_debug_shows_where_an_error_came_from(call: Call) -> None:
-    ended = call("run", "fft", "--batch", "4x4", "--debug")
-
-    assert ended.code == 2
-    assert "Traceback" in ended.err
-    assert ended.err.splitlines()[-1].startswith("error: ")
-
-
 def test_a_bug_of_ours_is_one_line_too(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(name: str | None = None) -> None:
         raise ZeroDivisionError("oh\nno")
@@ -195,19 +136,6 @@ def test_a_bug_of_ours_is_one_line_too(call: Call, monkeypatch: pytest.MonkeyPat
     assert ended.code == 70
     assert ended.err.count("\n") == 1
     assert "a bug in hetsched: ZeroDivisionError: oh\\nno" in ended.err
-
-
-def test_a_closed_pipe_is_no_error() -> None:
-    pipe = subprocess.Popen(
-        [*COMMAND, "devices"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert pipe.stdout is not None
-    pipe.stdout.close()
-    assert pipe.stderr is not None
-    error = pipe.stderr.read()
-    pipe.stderr.close()
-
-    assert (pipe.wait(), error) == (141, "")
 
 
 def test_a_full_disk_behind_standard_output_is_an_error() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import signal
 import socket
 import subprocess
 import threading
@@ -14,12 +12,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from real_daemon import SERVE, RealDaemon, environment, serving
+from real_daemon import SERVE, environment, serving
 from service_manager import NotifySocket, listening, notify_socket, passing
 
 from hetsched.client.client import Client
-from hetsched.errors import TryAgain
-from hetsched.job import JobState, Running
 
 CONFIG = """
 [[device]]
@@ -152,69 +148,3 @@ def test_devices_processes_inherit_nothing_of_the_manager(tmp_path: Path) -> Non
         (child,) = daemon.ps.children()
 
         assert "NOTIFY_SOCKET" not in child.environ()
-
-
-@contextlib.contextmanager
-def computing(folder: Path) -> Iterator[tuple[RealDaemon, Client, object]]:
-    """A daemon with a job whose only chunk takes longer than the test."""
-    with serving(folder, SLOW) as daemon, Client(daemon.folder, reconnect=0) as client:
-        started = threading.Event()
-
-        def on_state(state: JobState) -> None:
-            if isinstance(state, Running) and state.stage == "computing":
-                started.set()
-
-        job = client.submit("fft", batch="1x16x16", follow=on_state)
-        assert started.wait(WAIT)
-        yield daemon, client, job
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_stops_without_waiting_for_the_chunk(tmp_path: Path, number: int) -> None:
-    with computing(tmp_path) as (daemon, _, job):
-        daemon.process.send_signal(number)
-        until_logged(daemon, "stopping: no new jobs")
-        daemon.process.send_signal(number)
-
-        assert daemon.process.wait(60) == 0
-        with pytest.raises(TryAgain):
-            job.result(WAIT)
-    assert "killing the device processes: a second signal" in daemon.log.read_text()
-
-
-def test_sigquit_stops_at_once_and_the_device_processes_with_it(tmp_path: Path) -> None:
-    with computing(tmp_path) as (daemon, _, _):
-        children = daemon.ps.children(recursive=True)
-        daemon.process.send_signal(signal.SIGQUIT)
-
-        assert daemon.process.wait(60) == -signal.SIGQUIT
-        assert psutil.wait_procs(children, 60)[1] == []
-
-
-def test_a_closed_terminal_stops_the_daemon_in_order(tmp_path: Path) -> None:
-    with serving(tmp_path, CONFIG) as daemon:
-        assert daemon.stop(signal.SIGHUP) == 0
-
-
-def test_nohup_is_respected(tmp_path: Path) -> None:
-    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with serving(tmp_path, CONFIG) as daemon, Client(daemon.folder, reconnect=0) as client:
-            os.kill(daemon.process.pid, signal.SIGHUP)
-            assert client.ping().pid == daemon.process.pid
-    finally:
-        signal.signal(signal.SIGHUP, previous)
-
-
-def until_logged(daemon: RealDaemon, text: str) -> None:
-    """Wait until the daemon's log contains `text`."""
-    follower = subprocess.Popen(
-        ["tail", "-n", "+1", "-F", str(daemon.log)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert follower.stdout is not None
-    with follower, follower.stdout as lines:
-        assert any(text in line for line in lines)
-        follower.kill()

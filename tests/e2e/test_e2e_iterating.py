@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import queue
-import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -90,16 +89,6 @@ def expected(x: np.ndarray, **params: Any) -> np.ndarray:
     return result
 
 
-def test_the_result_is_that_of_one_process(local: hetsched.Local) -> None:
-    x, border = made(), "reflect"
-    job = local.submit(DIFFUSION, x, rows=ROWS, iterations=12, border=border)
-    result = job.result(60)
-    np.testing.assert_allclose(result.y, expected(x, iterations=12, border=border))
-    report = report_of(job)
-    assert (report.iterations, report.state) == (12, "done")
-    assert sum(device.share for device in report.devices) == ROWS
-
-
 @pytest.mark.parametrize("splits", ["none", "auto"])
 def test_runs_with_the_same_split_agree_in_each_bit(cores: hetsched.Local, splits: str) -> None:
     results = []
@@ -109,12 +98,6 @@ def test_runs_with_the_same_split_agree_in_each_bit(cores: hetsched.Local, split
     if splits == "none":
         assert np.array_equal(*results)
     np.testing.assert_allclose(*results)
-
-
-def test_generated_inputs_are_used(cores: hetsched.Local) -> None:
-    job = cores.submit(DIFFUSION, rows=ROWS, iterations=3, seed=5, verify=True)
-    x = np.stack([np.random.default_rng((5, row)).standard_normal(COLUMNS) for row in range(ROWS)])
-    np.testing.assert_allclose(job.result(60).y, expected(x, iterations=3))
 
 
 def test_iterations_end_when_the_method_has_converged(local: hetsched.Local) -> None:
@@ -128,12 +111,6 @@ def test_iterations_end_when_the_method_has_converged(local: hetsched.Local) -> 
     assert (report.iterations, report.converged) == (iterations, True)
     assert report.residual is not None
     assert report.residual <= tolerance
-
-
-def test_no_convergence_is_an_error_with_the_residual(cores: hetsched.Local) -> None:
-    x = made()
-    with pytest.raises(JobFailed, match=r"no convergence after 3 iterations: residual 0\.\d+"):
-        cores.submit(DIFFUSION, x, rows=ROWS, iterations=3, tolerance=1e-9).result(60)
 
 
 def test_without_convergence_the_last_result_is_kept(
@@ -211,21 +188,6 @@ def test_a_process_that_dies_costs_one_iteration(
     report = report_of(job)
     assert report.iterations == 40
     assert sum("the iteration was repeated" in note for note in report.notes) == len(calls)
-
-
-def test_a_cancelled_job_ends_and_the_next_one_runs(cores: hetsched.Local) -> None:
-    is_iterating = threading.Event()
-
-    def follow(state: JobState) -> None:
-        if isinstance(state, Running) and state.iteration:
-            is_iterating.set()
-
-    job = cores.submit(DIFFUSION, made(), rows=ROWS, iterations=10**8, follow=follow)
-    assert is_iterating.wait(60)
-    job.cancel()
-    with pytest.raises(CancelledError):
-        job.result(60)
-    cores.submit(DIFFUSION, made(), rows=ROWS, iterations=2).result(60)
 
 
 # ---- devices

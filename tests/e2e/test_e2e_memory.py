@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from deadly import WIDTH
+from scarce import WIDTH
 
 import hetsched
 from hetsched.config import Config, parse

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,15 +12,10 @@ from hetsched.workload import Arrays, Kernel, KernelContext, Variant
 
 
 class WrongParams(FftParams, frozen=True, kw_only=True):
-    """`fault`: what goes wrong, in each kernel's first chunk. `draw`: seed of where.
-
-    "dies": the process kills itself in call number `draw` of a kernel, once: `marker` is the path
-    of a file that says that it has.
-    """
+    """`fault`: what goes wrong, in each kernel's first chunk. `draw`: seed of where."""
 
     fault: str = "none"
     draw: int = 0
-    marker: str = ""
 
 
 def zeroed(y: np.ndarray, rng: np.random.Generator) -> None:
@@ -83,20 +76,8 @@ def _wrong(variant: Variant, p: Any, chunk: int, context: KernelContext) -> Kern
         calls += 1
         if p.fault == "left_out" and calls == p.draw % 4 + 1:
             return
-        if p.fault == "raises" and calls == 2:
-            raise ValueError("the kernel has had enough")
-        if p.fault == "dies" and calls == p.draw:
-            _die_once(p.marker)
         compute(inputs, outputs)
         if p.fault in FAULTS and calls == 1:
             FAULTS[p.fault](outputs["y"], rng)
 
     return kernel
-
-
-def _die_once(marker: str) -> None:
-    try:
-        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return
-    os.kill(os.getpid(), signal.SIGKILL)

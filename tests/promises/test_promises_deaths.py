@@ -123,6 +123,26 @@ def test_a_daemon_with_a_stuck_device_ends_at_sigterm(
         assert daemon.stop() == 0
 
 
+TWO = (
+    IMPATIENT.replace("[deadlines]", '[deadlines]\nhello = "5s"')
+    + 'count = 1\n[[device]]\nkind = "emulated"\ncompute = { unit = "1ms" }\n'
+)
+
+
+def test_a_process_that_is_stuck_at_its_start_delays_no_other_device(gate: Gate) -> None:
+    with serving(TWO) as daemon, daemon.client() as client:
+        job = client.submit(TOY, units=4, devices="emu0", gate=str(gate.path))
+        (victim,) = until(gate.pids)
+        before = {process.pid for process in daemon.family()}
+        os.kill(victim, signal.SIGKILL)
+        replaced = until(lambda: [p for p in daemon.family() if p.pid not in before])
+        for process in replaced:
+            process.suspend()
+        gate.open()
+        assert client.submit("fft", batch="1x8x8", devices="cpu0").result(60).shape == (1, 8, 8)
+        assert job.result(60).shape == (4, 4)
+
+
 def test_a_kernel_that_crashes_everywhere_fails_with_the_reason() -> None:
     with serving(IMPATIENT) as daemon, daemon.client() as client:
         with refused(1, "SIGSEGV"):

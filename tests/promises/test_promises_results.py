@@ -113,7 +113,13 @@ def test_a_wrong_result_fails_verification(engine: Any) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "message"),
-    [("error", "no such instruction"), ("SystemExit", "SystemExit"), ("memory", "2.00 TiB")],
+    [
+        ("error", "no such instruction"),
+        ("SystemExit", "SystemExit"),
+        ("memory", "2.00 TiB"),
+        ("recursion", "recursion"),
+        ("unprintable", "Unprintable"),
+    ],
 )
 def test_an_error_of_a_kernel_fails_its_own_job(engine: Any, fault: str, message: str) -> None:
     job = engine.submit(FAULTY, np.ones((40, 4)), units=40, fault=fault)

@@ -177,6 +177,19 @@ def raise_exit() -> None:
     raise SystemExit(3)
 
 
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def raise_unprintable() -> None:
+    raise Unprintable
+
+
+def recurse() -> None:
+    recurse()
+
+
 def exhaust_memory() -> None:
     raise MemoryError("Unable to allocate 2.00 TiB")
 
@@ -191,6 +204,8 @@ FAULTS: dict[str, Callable[[], None]] = {
     "error": raise_error,
     "SystemExit": raise_exit,
     "memory": exhaust_memory,
+    "recursion": recurse,
+    "unprintable": raise_unprintable,
 }
 
 
