@@ -203,3 +203,22 @@ def test_a_journal_of_a_newer_version_is_refused_and_left_as_it_is(mortal: Daemo
     ended = mortal.call("serve")
     assert (ended.code, "newer" in ended.error) == (78, True)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [b"", b"no journal" * 1000])
+def test_a_journal_that_cannot_be_read_is_set_aside_and_numbers_go_on(
+    mortal: Daemon, content: bytes
+) -> None:
+    with mortal.client() as client:
+        last = [client.submit(TOY, units=1, hold=True).id for _ in range(3)][-1]
+    mortal.stop()
+    path = mortal.folder / "state" / "journal.db"
+    path.write_bytes(content)
+    for log in path.parent.glob("journal.db-*"):
+        log.unlink()
+    mortal.start()
+    with mortal.client() as client:
+        assert client.submit(TOY, units=1).id > last
+    contents = [file.read_bytes() for file in path.parent.iterdir() if file.is_file()]
+    assert content in contents
+    assert "journal.db" in mortal.log.read_text()

@@ -115,6 +115,16 @@ def test_a_file_that_is_no_checkpoint_is_not_replaced(engine: Any, tmp_path: Pat
     assert (tmp_path / "mine.npz").read_bytes() == b"mine"
 
 
+def test_a_failed_attempt_goes_on_from_its_own_checkpoint(engine: Any, tmp_path: Path) -> None:
+    path, go = tmp_path / "job.npz", tmp_path / "go"
+    limits = {"timeout": 2.0, "retries": 3}
+    job = submit(engine, checkpoint=path, every=0.1, slow_until=str(go), **limits)
+    await_state(job, lambda state: getattr(state, "failures", 0))
+    go.touch()
+    assert right(job)
+    assert job.report.continued_after > 0
+
+
 def test_a_job_may_continue_with_other_limits(engine: Any, tmp_path: Path) -> None:
     path = tmp_path / "job.npz"
     submit(engine, checkpoint=path, every=0.05, slow_until=str(path)).result(60)

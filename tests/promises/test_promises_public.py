@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-PUBLIC = {"hetsched", "hetsched.workload", "hetsched.memory"}
+PUBLIC = {"hetsched", "hetsched.errors", "hetsched.workload", "hetsched.memory"}
 
 
 def imported(path: Path) -> set[str]:

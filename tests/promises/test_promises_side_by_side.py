@@ -9,9 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from real_daemon import RealDaemon, serving
-
-import hetsched
+from served import Daemon, serving
 
 CLIENTS = 4
 JOBS = 80
@@ -20,16 +18,16 @@ UNITS = (4, 32, 32)
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[RealDaemon]:
-    with serving(tmp_path, '[[device]]\nkind = "cpu"\nteam = false\n') as daemon:
+def daemon() -> Iterator[Daemon]:
+    with serving('[[device]]\nkind = "cpu"\nteam = false\n') as daemon:
         yield daemon
 
 
-def wrong_results(folder: Path, client_number: int) -> list[int]:
+def wrong_results(daemon: Daemon, folder: Path, client_number: int) -> list[int]:
     """Submit jobs with files and with arrays, two of each in flight; return those with errors."""
     rng = np.random.default_rng(client_number)
     wrong = []
-    with hetsched.Client(endpoint=str(folder)) as client:
+    with daemon.client() as client:
         for first in range(0, JOBS, 4):
             jobs = []
             for number in range(first, first + 4):
@@ -51,20 +49,20 @@ def wrong_results(folder: Path, client_number: int) -> list[int]:
     return wrong
 
 
-def keep_busy(folder: Path, is_over: threading.Event) -> None:
+def keep_busy(daemon: Daemon, is_over: threading.Event) -> None:
     """Have a large job run all the time, so that small ones run at its side."""
-    with hetsched.Client(endpoint=str(folder)) as client:
+    with daemon.client() as client:
         x = client.empty(LARGE, "complex64")
         out = client.empty(LARGE, "complex64")
         while not is_over.is_set():
             client.submit("fft", x, out=out).result(timeout=60)
 
 
-def test_files_and_arrays_of_jobs_side_by_side_never_mix(daemon: RealDaemon) -> None:
+def test_files_and_arrays_of_jobs_side_by_side_never_mix(daemon: Daemon, tmp_path: Path) -> None:
     is_over = threading.Event()
     with ThreadPoolExecutor(CLIENTS + 1) as clients:
-        large = clients.submit(keep_busy, daemon.folder, is_over)
-        found = clients.map(lambda n: wrong_results(daemon.folder, n), range(CLIENTS))
+        large = clients.submit(keep_busy, daemon, is_over)
+        found = clients.map(lambda n: wrong_results(daemon, tmp_path, n), range(CLIENTS))
         try:
             assert list(found) == [[]] * CLIENTS
         finally:

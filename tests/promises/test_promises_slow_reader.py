@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from pathlib import Path
 
-import pytest
-from real_daemon import serving
-
-import hetsched
+from served import serving
 
 EMULATED = '[[device]]\nkind = "emulated"\nclock = "virtual"\ncompute = { unit = "1us" }\n'
 REQUESTS = 600
@@ -17,10 +13,7 @@ LARGE_TEXT = "x" * 100_000
 """Its job's description doesn't fit into a message of the session."""
 
 
-def test_others_are_served_while_a_client_leaves_large_replies_unread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+def test_others_are_served_while_a_client_leaves_large_replies_unread() -> None:
     is_accepted, is_over, is_blocked = (threading.Event() for _ in range(3))
 
     def block(state: object) -> None:
@@ -28,12 +21,12 @@ def test_others_are_served_while_a_client_leaves_large_replies_unread(
             is_blocked.set()
             is_over.wait(100)
 
-    with serving(tmp_path, EMULATED) as daemon, contextlib.ExitStack() as stack:
-        slow = stack.enter_context(hetsched.Client(endpoint=str(tmp_path)))
+    with serving(EMULATED) as daemon, contextlib.ExitStack() as stack:
+        slow = stack.enter_context(daemon.client())
         stack.callback(is_over.set)
-        job = slow.submit("gated_workload:Gated", name=LARGE_TEXT, hold=True, follow=block)
+        job = slow.submit("toys:Toy", name=LARGE_TEXT, hold=True, follow=block)
         is_accepted.set()
-        with hetsched.Client(endpoint=str(tmp_path)) as other:
+        with daemon.client() as other:
             other.release(job.id)
         assert is_blocked.wait(60)
 
@@ -44,6 +37,6 @@ def test_others_are_served_while_a_client_leaves_large_replies_unread(
         for _ in range(REQUESTS):
             threading.Thread(target=ask, daemon=True).start()
         for _ in range(20):
-            with hetsched.Client(endpoint=str(tmp_path), timeout=60) as client:
+            with daemon.client() as client:
                 assert client.ping()
         assert daemon.stop() == 0
