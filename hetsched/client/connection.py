@@ -77,11 +77,8 @@ class Link:
     def encode(self, number: int, request: Request) -> bytes:
         """Encode a request for this daemon.
 
-        Raises
-        ------
-        UsageError
-            It has a number or text that can't be sent, or is longer than the daemon accepts: sent,
-            it would end the connection, and with it other requests.
+        Raises UsageError for one that can't be sent: one that is too long would end the
+        connection, and with it other requests.
         """
         name = type(request).__name__.lower()
         try:
@@ -123,19 +120,8 @@ class Link:
 class Connection:
     """The link to a daemon, to those after it, and the thread that serves it.
 
-    Parameters
-    ----------
-    path : Path
-        Of the session socket.
-    timeout : float, seconds
-        For each answer.
-    reconnect : float, seconds
-        How long to try to reach the next daemon, once one has stopped.
-
-    Raises
-    ------
-    Unavailable, NotPermitted, ProtocolError
-        See `Session`.
+    `timeout`: for each answer; `reconnect`: for reaching the next daemon once one has stopped.
+    Raises as `Session`.
     """
 
     def __init__(self, path: Path, timeout: float, reconnect: float) -> None:
@@ -168,14 +154,9 @@ class Connection:
     # ---- for other threads
 
     def ask(self, request: Request, seconds: float | None = None) -> Answer:
-        """Send `request` and return its answer.
+        """Send `request` and return its answer, or raise the daemon's error.
 
         `seconds`: for the answer of the present daemon; default: also wait for the next one.
-
-        Raises
-        ------
-        HetschedError
-            The daemon's error; TryAgain if it has stopped or doesn't answer.
         """
         if seconds is not None and self._live_session() is None:
             raise TryAgain("the daemon has stopped")
@@ -183,14 +164,7 @@ class Connection:
         return answer
 
     def wait(self, request: OpenRequest, seconds: float | None = None) -> Any:
-        """Send a request and return its `answer`.
-
-        Raises
-        ------
-        HetschedError
-            The daemon's error; TryAgain after `seconds`, by default the timeout; UsageError on the
-            connection's own thread, which would wait for itself.
-        """
+        """Send a request and return its `answer`. Raises TryAgain if it takes too long."""
         if threading.current_thread() is self._thread:
             raise UsageError(f"{type(request.request).__name__.lower()} {FROM_CALLBACK}")
         self.send(request)
@@ -206,12 +180,7 @@ class Connection:
     def send(self, request: OpenRequest) -> None:
         """Send a request, once there is a daemon; its methods get the answers.
 
-        Raises
-        ------
-        HetschedError
-            The connection is closed.
-        UsageError
-            The request is too large, or this is a forked child.
+        Raises UsageError if it is too large, after `close` and in a forked child.
         """
         self._owner.check()
         number, link = next(self._numbers), self._link
@@ -227,14 +196,9 @@ class Connection:
                 self._wake()
 
     def session(self) -> Session:
-        """Return the session with the present daemon; wait for one if there is none.
+        """Return the session with the present daemon.
 
-        Raises
-        ------
-        TryAgain
-            None has come within the timeout, or this is the connection's own thread.
-        UsageError
-            The connection is closed.
+        If there is none, wait for one, but not on the connection's own thread: TryAgain.
         """
         self._owner.check()
         session = self._live_session()

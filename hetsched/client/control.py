@@ -11,55 +11,32 @@ import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from hetsched import paths
 from hetsched.client.connection import Connection
 from hetsched.client.job import Job, Listener
-from hetsched.client.open_requests import EventFollower, JobRequest, OnEvent, OpenRequest, Renewal
+from hetsched.client.open_requests import EventFollower, JobRequest, OnEvent, OpenRequest
 from hetsched.device import DeviceInfo
 from hetsched.errors import ProtocolError, UsageError
 from hetsched.explain import Explanation
 from hetsched.job import Done, JobSpec, JobState, checked
+from hetsched.transport import messages
 from hetsched.transport.inspection.metric_records import Metric
 from hetsched.transport.messages import (
-    Accepted,
-    Acknowledged,
-    Cancel,
-    CancelAll,
     Changed,
-    Clean,
     DaemonOverview,
     DeviceList,
-    Devices,
-    Drain,
     Draining,
-    Explain,
-    Explained,
-    Follow,
-    History,
-    Hold,
     JobLine,
-    JobList,
-    JobNumbers,
-    MetricList,
-    Metrics,
-    Overview,
-    Overviewed,
-    Ping,
     Pong,
-    Prioritize,
-    Release,
-    Request,
-    Retry,
-    Show,
-    State,
-    Status,
-    Submit,
 )
 from hetsched.units import parse_time, quoted
+
+if TYPE_CHECKING:
+    from hetsched.client.memory import ArrayRenewal  # which needs NumPy
 
 T = TypeVar("T")
 Self = TypeVar("Self", bound="Control")
@@ -94,14 +71,10 @@ class Control:
 
     Raises
     ------
-    UsageError
-        The endpoint isn't a path, or the timeout isn't a time.
     Unavailable
         No daemon; the message has the path and the reason.
-    ProtocolError
-        The daemon's version is incompatible.
-    ConfigError, NotPermitted
-        The path is too long; the daemon is another user's.
+    UsageError, ConfigError, ProtocolError, NotPermitted
+        A wrong argument; a path that is too long; a daemon of another version, or another user's.
     """
 
     def __init__(
@@ -137,7 +110,7 @@ class Control:
 
     def ping(self) -> Pong:
         """Return the daemon's pid, version and uptime."""
-        return self._ask(Ping(), Pong)
+        return self._ask(messages.Ping(), Pong)
 
     def drain(self, *, stop: bool = False, now: bool = False, undo: bool = False) -> Draining:
         """Let the daemon accept no new jobs, or with `undo` accept them again.
@@ -149,15 +122,15 @@ class Control:
         now : bool
             End it now; running jobs stop after their current chunks.
         """
-        return self._ask(Drain(stop, now, undo), Draining)
+        return self._ask(messages.Drain(stop, now, undo), Draining)
 
     def metrics(self) -> tuple[Metric, ...]:
         """Return counters and gauges of the daemon, its jobs and its devices."""
-        return self._ask(Metrics(), MetricList).metrics
+        return self._ask(messages.Metrics(), messages.MetricList).metrics
 
     def overview(self, waiting: int = 50) -> DaemonOverview:
         """Return running jobs, the first `waiting` ones that wait, and what devices do."""
-        return self._ask(Overview(waiting), Overviewed).overview
+        return self._ask(messages.Overview(waiting), messages.Overviewed).overview
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """Return the daemon's devices, and missing devices with the reason."""
@@ -169,7 +142,7 @@ class Control:
 
         `probe`: first look for missing devices, and give those that failed another chance.
         """
-        return self._ask(Devices(probe), DeviceList)
+        return self._ask(messages.Devices(probe), DeviceList)
 
     def switch_devices(
         self, enable: str | Sequence[str] = (), disable: str | Sequence[str] = ()
@@ -178,14 +151,10 @@ class Control:
 
         Running iterative jobs follow at once: a disabled device gives its rows to the others, and
         an enabled one gets its share. Other jobs use the devices that they have begun with.
-
-        Raises
-        ------
-        UsageError
-            An unknown device; nothing has changed.
+        Raises UsageError for an unknown device; nothing has changed then.
         """
         names = [tuple(n.split(",")) if isinstance(n, str) else n for n in (enable, disable)]
-        request = checked(Devices, enable=names[0], disable=names[1])
+        request = checked(messages.Devices, enable=names[0], disable=names[1])
         return self._ask(request, DeviceList)
 
     # ---- jobs
@@ -204,8 +173,7 @@ class Control:
         jobs : sequence of int
             Only these, if there are any. Raises InputMissing if one isn't known.
         """
-        wanted = _states(states)
-        return self._pages(lambda before, left: Status(wanted, before, tuple(jobs)), limit)
+        return self._pages(messages.Status(_states(states), jobs=tuple(jobs)), limit)
 
     def history(
         self, states: Sequence[str] = (), since: float | None = None, limit: int = 100
@@ -221,57 +189,54 @@ class Control:
         """
         if not isinstance(limit, int) or limit < 1:
             raise UsageError(f"limit: {quoted(limit)} should be an integer from 1 to 2**63-1")
-        wanted = _states(states)
-        return self._pages(
-            lambda before, left: History(wanted, since, before, min(left, HISTORY_PAGE)), limit
-        )
+        return self._pages(messages.History(_states(states), since), limit)
 
     def _pages(
-        self, request: Callable[[int | None, int], Request], limit: int | None
+        self, request: messages.Status | messages.History, limit: int | None
     ) -> tuple[JobLine, ...]:
         """Return the newest `limit` jobs of a list that the daemon sends in pages."""
         lines: list[JobLine] = []
-        before: int | None = None
         while limit is None or len(lines) < limit:
-            left = HISTORY_PAGE if limit is None else limit - len(lines)
-            page = self._ask(request(before, left), JobList)
+            if limit is not None and isinstance(request, messages.History):
+                request = replace(request, limit=min(limit - len(lines), HISTORY_PAGE))
+            page = self._ask(request, messages.JobList)
             lines[:0] = page.jobs
             if not page.has_earlier or not page.jobs:
                 break
-            before = page.jobs[0].job
+            request = replace(request, before=page.jobs[0].job)
         return tuple(lines if limit is None else lines[max(0, len(lines) - limit) :])
 
     def show(self, job: int) -> JobState:
         """Return the state of job number `job`."""
-        return self._ask(Show(job), State).state
+        return self._ask(messages.Show(job), messages.State).state
 
     def explain(self, job: int) -> Explanation:
         """Explain job number `job`; a running one up to now. Raises TryAgain before its start."""
-        return self._ask(Explain(job), Explained).explanation
+        return self._ask(messages.Explain(job), messages.Explained).explanation
 
     def _explain_soon(self, job: int) -> Explanation:
         """As `explain`, but raise TryAgain if the present daemon doesn't answer soon."""
-        return self._ask(Explain(job), Explained, EXPLAIN_SECONDS).explanation
+        return self._ask(messages.Explain(job), messages.Explained, EXPLAIN_SECONDS).explanation
 
     def hold(self, job: int) -> Changed:
         """Keep waiting job number `job` from starting until `release`."""
-        return self._ask(Hold(job), Changed)
+        return self._ask(messages.Hold(job), Changed)
 
     def release(self, job: int) -> Changed:
         """Let held job number `job` start when its turn comes."""
-        return self._ask(Release(job), Changed)
+        return self._ask(messages.Release(job), Changed)
 
     def prioritize(self, job: int, priority: int) -> Changed:
         """Give waiting job number `job` another priority, -20 to 19; larger ones run first."""
-        return self._ask(checked(Prioritize, job=job, priority=priority), Changed)
+        return self._ask(checked(messages.Prioritize, job=job, priority=priority), Changed)
 
     def cancel(self, job: int) -> None:
         """Cancel job number `job`; a running one stops after its current chunks."""
-        self._ask(Cancel(job), Acknowledged)
+        self._ask(messages.Cancel(job), messages.Acknowledged)
 
     def cancel_all(self) -> tuple[int, ...]:
         """Cancel all jobs that haven't ended, everyone's; return their numbers."""
-        return self._ask(CancelAll(), JobNumbers).jobs
+        return self._ask(messages.CancelAll(), messages.JobNumbers).jobs
 
     def retry(self, job: int, *, force: bool = False) -> int:
         """Submit ended job number `job` again and return the new job's number.
@@ -280,14 +245,15 @@ class Control:
         output files that exist, as the old one's does. Raises InputMissing if what it needs is
         gone, such as arrays of another client.
         """
-        return self._ask(Retry(job, next(self._keys), force), Accepted).job
+        return self._ask(messages.Retry(job, next(self._keys), force), messages.Accepted).job
 
     def clean(self, states: Sequence[str] = (), older: float = 0.0) -> tuple[int, ...]:
         """Forget jobs that ended `older` seconds ago or earlier; return their numbers.
 
         Their results in memory are released.
         """
-        return self._ask(checked(Clean, states=_states(states), older=older), JobNumbers).jobs
+        request = checked(messages.Clean, states=_states(states), older=older)
+        return self._ask(request, messages.JobNumbers).jobs
 
     def events(self, callback: OnEvent, jobs: Sequence[int] = ()) -> EventFollower:
         """Call ``callback(sequence, state)`` for each state of `jobs`, or of all.
@@ -302,50 +268,49 @@ class Control:
 
     def job(self, job: int) -> Job:
         """Return the Future of any client's job number `job`."""
-        return self._job_of(JobRequest(Follow(job), self._make_job(self._fetch)))
+        return self._new_job(messages.Follow(job))
 
     def follow(self, job: int, callback: Listener) -> Job:
         """As `job`; `callback` gets the present state and each new one, on another thread."""
-        return self._job_of(JobRequest(Follow(job), self._make_job(self._fetch), callback))
+        return self._new_job(messages.Follow(job), follow=callback)
 
     def start(
         self,
         spec: JobSpec,
         fetch: Callable[[Done], Any] | None = None,
         follow: Listener | None = None,
-        renewal: Renewal | None = None,
+        renewal: ArrayRenewal | None = None,
     ) -> Job:
         """Submit `spec` as it is. Raises the daemon's error if it is refused."""
-        request = Submit(checked(JobSpec, **asdict(spec)), key=next(self._keys))
-        make_job = self._make_job(fetch or self._fetch)
-        return self._job_of(JobRequest(request, make_job, follow, renewal))
+        request = messages.Submit(checked(JobSpec, **asdict(spec)), key=next(self._keys))
+        return self._new_job(request, fetch, follow, renewal)
 
-    def _job_of(self, request: JobRequest) -> Job:
-        try:
-            job: Job = self._connection.wait(request)
-            return job
-        finally:
-            del request  # its error refers to this frame and its callers', which hold arrays
-
-    def _make_job(self, fetch: Callable[[Done], Any]) -> Callable[[int, str], Job]:
-        """Jobs hold methods of the client, and so keep it alive."""
-        return functools.partial(
+    def _new_job(
+        self,
+        request: messages.Request,
+        fetch: Callable[[Done], Any] | None = None,
+        follow: Listener | None = None,
+        renewal: ArrayRenewal | None = None,
+    ) -> Job:
+        make_job = functools.partial(  # of methods: a job keeps the client alive
             Job,
             cancel=self._cancel_soon,
-            fetch=fetch,
+            fetch=fetch or self._fetch,
             explain=self.explain,
             explain_at_once=self._explain_soon,
         )
+        job: Job = self._connection.wait(JobRequest(request, make_job, follow, renewal))
+        return job
 
     def _cancel_soon(self, job: int) -> None:
         """Cancel without waiting for the answer: the job's end follows."""
-        self._connection.send(OpenRequest(Cancel(job)))
+        self._connection.send(OpenRequest(messages.Cancel(job)))
 
     def _fetch(self, done: Done) -> Any:
         """Return what a job's `result` returns: references to arrays here, not the arrays."""
         return {**done.results, **{n: Path(path) for n, path in done.report.outputs.items()}}
 
-    def _ask(self, request: Request, kind: type[T], seconds: float | None = None) -> T:
+    def _ask(self, request: messages.Request, kind: type[T], seconds: float | None = None) -> T:
         answer = self._connection.ask(request, seconds)
         if not isinstance(answer, kind):
             raise ProtocolError(

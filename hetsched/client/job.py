@@ -47,23 +47,17 @@ class Job(Future[Any]):
     not block: `submit` and other requests raise UsageError there. Hand such work, and waiting for
     another job's `result`, to another thread.
 
-    Parameters
+    Attributes
     ----------
-    ident : int
+    id : int
         The job's number.
-    cancel : callable
-        Requests the end of job `ident`; raises HetschedError if the connection is lost.
-    fetch : callable
-        Makes the value of `result` from the Done state. Called once, on the delivering thread.
-    explain : callable
-        Requests the explanation of job `ident`.
     durability : str
         "durable" if the job survives the daemon, "volatile" if not; "" if that isn't known, since
         another client submitted it.
-    explain_at_once : callable, optional
-        As `explain`, for the history in a result: it raises rather than wait for long.
     """
 
+    # `cancel` and `explain` take the job's number. `fetch` makes the result of the Done state,
+    # once, on the delivering thread. `explain_at_once` raises rather than wait for long.
     def __init__(
         self,
         ident: int,
@@ -105,14 +99,7 @@ class Job(Future[Any]):
     def explain(self) -> Explanation:
         """Explain the job, a running one up to now; `str` of the result is readable text.
 
-        Raises
-        ------
-        TryAgain
-            It hasn't started, or the connection is lost.
-        InputMissing
-            It ended too long ago.
-        UsageError
-            Called in a job's callback.
+        Raises TryAgain before its start, InputMissing long after its end.
         """
         return self._request_explanation(self.id)
 
@@ -327,14 +314,8 @@ class IterativeResult(Mapping[str, Any]):
     def history(self) -> IterationHistory:
         """Return times, rows and residuals of all iterations; those of long runs in spans.
 
-        `Job.result` asks the engine for it; in a callback, the first access.
-
-        Raises
-        ------
-        InputMissing
-            The job ended too long ago.
-        TryAgain, UsageError
-            As `Job.explain`.
+        `Job.result` asks the engine for it; in a callback, the first access. Raises as
+        `Job.explain`.
         """
         if self._history is None:
             self._history = self._explain().iterations

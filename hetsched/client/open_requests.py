@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from hetsched.client.job import Job, Listener
 from hetsched.errors import HetschedError, ProtocolError, TryAgain, from_record
-from hetsched.job import JobSpec, JobState, ended
+from hetsched.job import JobState, ended
 from hetsched.transport.messages import (
     Accepted,
     Answer,
@@ -22,6 +22,9 @@ from hetsched.transport.messages import (
     State,
     Submit,
 )
+
+if TYPE_CHECKING:
+    from hetsched.client.memory import ArrayRenewal  # which needs NumPy
 
 log = logging.getLogger(__name__)
 
@@ -69,18 +72,6 @@ class JobNumbers(dict[int, int]):
             self[old] = new
 
 
-class Renewal(Protocol):
-    """Makes a job's request usable for the next daemon (`memory.ArrayRenewal`)."""
-
-    is_complete: bool
-    """Whether `renew` could pass on all that the job needs."""
-
-    def renew(self, spec: JobSpec) -> JobSpec: ...
-
-    def release(self) -> None:
-        """The next daemon has the request."""
-
-
 class JobRequest(OpenRequest):
     """Submit or Follow: `answer` gets the Job once it has a number, the Job its states.
 
@@ -92,7 +83,7 @@ class JobRequest(OpenRequest):
         request: Request,
         make_job: Callable[[int, str], Job],
         follow: Listener | None = None,
-        renewal: Renewal | None = None,
+        renewal: ArrayRenewal | None = None,
     ) -> None:
         super().__init__(request)
         self._make_job = make_job

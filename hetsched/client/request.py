@@ -57,16 +57,17 @@ Earlier = int | str | Job | Dependency
 
 
 class SharedArrays(Protocol):
-    """Source of arrays in shared memory: the daemon's for `Client`, its own for `Local`."""
+    """Source of arrays in shared memory: the daemon's for `Client`, its own for `Local`.
 
-    def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        """Allocate a shared array, freed with its last view."""
+    Arrays hold a reference until their last view is freed. `claim` makes a segment usable for jobs
+    in place, if it is one of this source.
+    """
 
-    def map(self, ref: ArenaRef) -> np.ndarray:
-        """Return the array behind `ref`, with a reference held until its last view is freed."""
+    def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray: ...
 
-    def claim(self, segment: Segment) -> bool:
-        """Make `segment` usable for jobs in place, if it is one of this source; else False."""
+    def map(self, ref: ArenaRef) -> np.ndarray: ...
+
+    def claim(self, segment: Segment) -> bool: ...
 
 
 class JobSubmitter(ABC):
@@ -123,8 +124,6 @@ class JobSubmitter(ABC):
 
         Raises
         ------
-        UsageError
-            The shape is invalid; the message names the axis.
         DataError, TryAgain
             It exceeds the limit; too much shared memory is in use at present.
         """
@@ -229,14 +228,8 @@ class PreparedJob:
     def result(self, done: Done) -> Any:
         """Return the only output, or a dict by name; a Path for an output saved as file.
 
-        Always a dict if the job has iterations.
-
-        Raises
-        ------
-        DataError
-            The caller's array has another shape, or can't hold the dtype.
-        InputMissing
-            The result is no longer kept.
+        Always a dict if the job has iterations. Raises DataError if the caller's array has another
+        shape or can't hold the dtype, InputMissing if the result is no longer kept.
         """
         self.inputs.clear()  # before the caller submits the next job, which may use their memory
         values: dict[str, Any] = {

@@ -26,18 +26,9 @@ from hetsched.errors import (
     from_record,
     to_record,
 )
+from hetsched.transport import messages
 from hetsched.transport.codec import Decoder, encode
-from hetsched.transport.messages import (
-    PROTOCOL,
-    Discarded,
-    Drop,
-    Hello,
-    Refused,
-    SegmentFd,
-    SessionAnswer,
-    SessionRequest,
-    Welcome,
-)
+from hetsched.transport.messages import PROTOCOL, Refused, SegmentFd, SessionAnswer, Welcome
 from hetsched.transport.process_owner import ProcessOwner, close_after_fork
 from hetsched.transport.sockets import (
     NOW,
@@ -56,21 +47,10 @@ _decode: Decoder[SessionAnswer] = Decoder(SessionAnswer)
 
 
 class Session:
-    """One connection to the daemon's session socket. Every method may be called from any thread.
+    """One connection to the daemon's session socket. Any thread may call any method.
 
-    Parameters
-    ----------
-    timeout, greeting_timeout : float, seconds
-        For each answer; for the first one.
-
-    Raises
-    ------
-    Unavailable, NotPermitted
-        The daemon can't be reached, or is another user's; the message has the reason.
-    TryAgain
-        It doesn't answer.
-    ProtocolError
-        The daemon's version is incompatible.
+    Timeouts are in seconds for each answer. Raises Unavailable, NotPermitted (another user's
+    daemon), TryAgain (no answer) or ProtocolError (another version), with the reason.
     """
 
     def __init__(self, path: Path, timeout: float, greeting_timeout: float) -> None:
@@ -106,18 +86,9 @@ class Session:
         )
 
     def request(
-        self, message: SessionRequest, fds: Sequence[int] = ()
+        self, message: messages.SessionRequest, fds: Sequence[int] = ()
     ) -> tuple[SegmentFd, int | None]:
-        """Request a segment; return the answer and its fd, if any, which the caller must close.
-
-        Copies of `fds` go with the request.
-
-        Raises
-        ------
-        HetschedError
-            The daemon's error; TryAgain if it has stopped or doesn't answer; UsageError in a
-            forked child.
-        """
+        """Request a segment, with copies of `fds`; return the answer and its fd, the caller's."""
         self._owner.check()  # before the lock, which another thread may have held
         with self._lock:
             self._check_usable()
@@ -151,18 +122,16 @@ class Session:
 
         No effect in a forked child, whose arrays are the parent's.
         """
-        if self._owner.is_forked:
-            return
         self._live_arrays.discard(key)
         self.drop(segment)
-        if self._is_closing and not self._live_arrays:
+        if self._is_closing and not self._live_arrays and not self._owner.is_forked:
             self._socket.close()
 
     def drop(self, segment: int) -> None:
         """Drop a reference to a segment. Takes no lock, never blocks. Not in a forked child."""
         if self._owner.is_forked:
             return
-        self._unsent.append(encode(Drop(segment)))
+        self._unsent.append(encode(messages.Drop(segment)))
         self._flush()
 
     def close_in_child(self) -> None:
@@ -199,7 +168,7 @@ class Session:
             raise TryAgain("an earlier request was never answered; create another client")
 
     def _greet(self) -> Welcome:
-        answer, fds = self._ask(Hello(PROTOCOL, __version__, os.getpid()))
+        answer, fds = self._ask(messages.Hello(PROTOCOL, __version__, os.getpid()))
         close_all(fds)
         if isinstance(answer, Refused):
             raise from_record(answer.error)
@@ -211,7 +180,7 @@ class Session:
         return answer
 
     def _ask(
-        self, message: SessionRequest, attached: Sequence[int] = ()
+        self, message: messages.SessionRequest, attached: Sequence[int] = ()
     ) -> tuple[SessionAnswer, list[int]]:
         self._flush()
         try:
@@ -249,7 +218,7 @@ class Session:
         return _decode(payload), fds
 
     def _is_notification(self, answer: SessionAnswer) -> bool:
-        if isinstance(answer, Discarded):
+        if isinstance(answer, messages.Discarded):
             self.on_discard(answer.segment)
             return True
         return False
