@@ -19,6 +19,7 @@ from hetsched.iterations.home import Home, Part, stages_of, state_shape
 from hetsched.iterations.partials import combine, partials_shape, slot_of
 from hetsched.iterations.saved_state import SavedState, copy_state, restore_state
 from hetsched.workload import Iterative, KernelContext, Rows, Stage, StageKernel, Values
+from hetsched.workload.kernel_arrays import KernelArrays
 
 POISON = 77
 """What arrays contain before they are written: results must not depend on it."""
@@ -168,7 +169,8 @@ class _SerialRun:
     def _compute(
         self, stage: Stage, part: Part, iteration: int, slot: int, rows: Rows, values: Values
     ) -> None:
-        inputs, outputs = self._home.views(stage, part, iteration, rows)
+        own = self._home.views(stage, part, iteration, rows)
+        inputs, outputs = map(KernelArrays, own)
         partials = slot_of({n: self._partials[n] for n in stage.reductions}, iteration, slot)
         self._kernels[stage.name](rows, inputs, outputs, values, partials)
         self._home.refresh_borders(stage, part, iteration, rows)

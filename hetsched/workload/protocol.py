@@ -29,6 +29,8 @@ Arrays = Mapping[str, Any]
 Kernel = Callable[[Arrays, Arrays], None]
 """kernel(inputs, outputs) computes all units that the arrays hold; it never allocates them.
 
+It writes into the arrays of `outputs`, ``outputs["y"][...] = ...``; they can't be replaced.
+
 Its attribute `units_per_call`, if it has one, is the most units that it passes to its library at
 once, for `hetsched explain`.
 """

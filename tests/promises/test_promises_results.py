@@ -119,6 +119,7 @@ def test_a_wrong_result_fails_verification(engine: Any) -> None:
         ("memory", "2.00 TiB"),
         ("recursion", "recursion"),
         ("unprintable", "Unprintable"),
+        ("rebind", "can't replace the array 'y'"),
     ],
 )
 def test_an_error_of_a_kernel_fails_its_own_job(engine: Any, fault: str, message: str) -> None:

@@ -38,7 +38,7 @@ class ToyParams(msgspec.Struct, frozen=True):
     """`gate`: a file that each chunk waits to lock, after it has made `gate`.PID; or "".
 
     `log`: a file that gets `name` when a chunk begins; or "". `failures`: a file with a byte for
-    each attempt that is to fail; or "". `fault`: a key of FAULTS, or "spoil". It happens in one
+    each attempt that is to fail; or "". `fault`: a key of FAULTS, "spoil" or "rebind". It happens in one
     `step` of a job ("prepare", "fill", "compute" or "check"), and if there is a `marker`, a file
     that it makes first, only once, unless it `recurs`.
     """
@@ -125,6 +125,8 @@ def make_toy(p: Any, chunk: int, context: KernelContext) -> Kernel:
         outputs["y"] += 1
         if p.fault == "spoil":
             outputs["y"][-1, -1] += 1
+        if p.fault == "rebind":
+            outputs["y"] = outputs["y"] * 2
         misbehave(p, "compute")
 
     return kernel

@@ -20,6 +20,7 @@ from hetsched.devices.cpu.stages import HostStages
 from hetsched.devices.host_slots import Views, slot_views, touched_pages
 from hetsched.devices.iterating import IterativeJob, StageExecutor
 from hetsched.errors import InternalError
+from hetsched.workload.kernel_arrays import KernelArrays
 
 
 def open_device(info: DeviceInfo, config: DeviceConfig) -> CpuDevice:
@@ -104,7 +105,7 @@ class CpuDevice:
         inputs, outputs = self._views
         start, busy_before = self._clock.now(), self._clock.busy_seconds()
         kernel = job.prepared(chunk).kernel
-        kernel({**inputs, **job.residents}, outputs)
+        kernel(KernelArrays({**inputs, **job.residents}), KernelArrays(outputs))
         busy_after = self._clock.busy_seconds()
         end, late = self._clock.end_of(chunk, start)
         self._times[chunk.id] = ChunkTimes(

@@ -16,6 +16,7 @@ from hetsched.devices.iterating import IterativeJob, StageSeconds
 from hetsched.errors import InternalError
 from hetsched.iterations.home import Part
 from hetsched.workload import Arrays, KernelContext, Rows, Stage, StageKernel, Values
+from hetsched.workload.kernel_arrays import KernelArrays
 
 _Copies = tuple[tuple[Any, Any], ...]
 
@@ -113,7 +114,8 @@ class HostStages:
         key = (part, stage.name, iteration % 2)
         views = self._views.get(key)
         if views is None:
-            inputs, outputs = self._home.views(stage, part, iteration, self._rows)
+            own = self._home.views(stage, part, iteration, self._rows)
+            inputs, outputs = map(KernelArrays, own)
             borders = tuple(self._home.border_copies(stage, part, iteration, self._rows))
             views = self._views[key] = _Views(inputs, outputs, borders)
         return views

@@ -35,6 +35,7 @@ from hetsched.devices.cuda.runtime import Runtime, open_cupy
 from hetsched.devices.iterating import IterativeJob, StageExecutor
 from hetsched.errors import InternalError
 from hetsched.paths import cache_dir
+from hetsched.workload.kernel_arrays import KernelArrays
 
 
 def open_device(info: DeviceInfo, config: DeviceConfig) -> CudaDevice:
@@ -186,7 +187,7 @@ class CudaDevice:
     def compute(self, chunk: Chunk, slot: Slot) -> None:
         with self._guard():
             events = self._flight(chunk).events
-            inputs, outputs = self._current_job().arrays(chunk.count, slot)
+            inputs, outputs = map(KernelArrays, self._current_job().arrays(chunk.count, slot))
             kernel = self._current_job().kernel
             self._compute.wait(events.in_end)
             self._compute.record(events.compute_start)

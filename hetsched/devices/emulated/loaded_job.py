@@ -17,6 +17,7 @@ from hetsched.devices.host_slots import CACHE_LINE, Views, slot_views, touched_p
 from hetsched.devices.slot_layout import SlotLayout, slot_layout, unit_bytes
 from hetsched.plans.slot_allocation import aligned
 from hetsched.workload import ArraySpec, Kernel
+from hetsched.workload.kernel_arrays import KernelArrays
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class LoadedJob:
         def run(sources: Sequence[np.ndarray]) -> None:
             check()
             arrays = dict(zip(names, sources, strict=True))
-            self.kernel({**arrays, **self.residents}, outputs)
+            inputs = KernelArrays({**arrays, **self.residents})
+            self.kernel(inputs, KernelArrays(outputs))
 
         return Work(list(inputs.values()), list(outputs.values()), run)
 

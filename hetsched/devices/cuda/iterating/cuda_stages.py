@@ -38,6 +38,7 @@ from hetsched.iterations.partials import combine
 from hetsched.iterations.row_transfers import RowTransfers
 from hetsched.iterations.saved_state import saved_names
 from hetsched.workload import KernelContext, Rows, Stage, StageKernel, Values
+from hetsched.workload.kernel_arrays import KernelArrays
 
 Guard = Callable[[], AbstractContextManager[None]]
 
@@ -261,7 +262,8 @@ class CudaStages:
                 piece.load_inputs(stream, call.stage, call.part, call.iteration)
 
         def launch(stream: Stream) -> None:
-            inputs, outputs = piece.views(call.stage, call.part, call.iteration)
+            own = piece.views(call.stage, call.part, call.iteration)
+            inputs, outputs = map(KernelArrays, own)
             kernel = self._kernels[call.stage.name]
             stream.launch(partial(kernel, rows, inputs, outputs, call.values, partials))
 
