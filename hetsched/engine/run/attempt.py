@@ -186,7 +186,7 @@ class Attempt:
                     self._release()
                 except Exception:  # the result is there
                     log.exception("job %d: devices can't release it", self.running.number)
-            elif not isinstance(error, GeneratorExit):  # else the loop has ended, and no job goes on
+            elif not isinstance(error, GeneratorExit):  # raised when the loop has ended
                 await self._stop(is_cancelled=isinstance(error, asyncio.CancelledError))
         finally:
             self._cancel_timer()
