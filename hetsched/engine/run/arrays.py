@@ -96,7 +96,6 @@ class JobArrays:
         )
 
     def attach(self, fleet: Fleet, device: str) -> None:
-        """Attach every segment and file to the process of `device`."""
         for stored in self.stored:
             fd = fd_of_key(stored.key)
             if fd is not None:
@@ -348,7 +347,6 @@ def _work_array(array: WorkArray, segment: int) -> StoredArray:
 
 
 def job_arrays(job: ResolvedJob, spec: JobSpec, arena: Arena) -> JobArrays:
-    """Return the arrays of a job of either kind."""
     if job.iterative is None:
         return JobArrays(job, arena)
     return IterativeArrays(job, arena, needs_saved=bool(spec.checkpoint))

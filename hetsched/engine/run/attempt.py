@@ -190,6 +190,7 @@ class Attempt:
                 await self._stop(is_cancelled=isinstance(error, asyncio.CancelledError))
         finally:
             self._cancel_timer()
+            self._waits = no_waits  # which may refer to this attempt
 
     def _release(self) -> None:
         """Let the devices drop what belongs to the attempt."""
@@ -341,7 +342,10 @@ class Attempt:
             if not self.is_stopping:  # it may be right in what it does then
                 self.running.failures.culprits.add(device)
                 self.running.failures.overdue.add(device)
-            self._fleet.kill_process_of(device, wait.reason)
+            try:
+                self._fleet.kill_process_of(device, wait.reason)
+            except Exception:  # its loss is awaited all the same: it may still write
+                log.exception("job %d: %s can't be killed", self.running.number, device)
         ends = [wait.end - now for wait in waits.values() if wait.end > now]
         self._set_timer(min([self._deadlines.chunk, *ends]))
 

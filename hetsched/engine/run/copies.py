@@ -23,9 +23,9 @@ from hetsched.transport.pages import map_unpopulated
 from hetsched.workload import ArraySpec
 
 BLOCK_BYTES = 16 << 20
-"""Bytes copied between two looks at whether the job was cancelled. Arbitrary."""
+"""Bytes copied between two looks at whether the job was cancelled."""
 MIN_RATE = 20e6
-"""Bytes per second that a disk is expected to reach. Arbitrary."""
+"""Bytes per second that a disk is expected to reach."""
 
 
 class OwnFd:
@@ -49,7 +49,6 @@ class MemoryPart:
     stored: StoredArray
 
     def view(self) -> np.ndarray:
-        """Map the segment."""
         return stored_view(self.segment.fd, self.nbytes, self.stored)
 
 
@@ -60,13 +59,10 @@ def stored_view(fd: int, nbytes: int, stored: StoredArray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FilePart:
-    """An array in a file."""
-
     file: OwnFd
     stored: StoredArray
 
     def array(self, spec: ArraySpec) -> FileArray:
-        """Return the array for reading or writing."""
         stored = self.stored
         return FileArray(
             spec, self.file.fd, stored.shape, stored.dtype, stored.offset, stored.order
@@ -92,12 +88,10 @@ class ArrayCopies:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays, as kernels expect them."""
         return sum(_nbytes(copy.target.stored) for copy in self.copies)
 
     @property
     def seconds(self) -> float:
-        """How long they may take."""
         return self.nbytes / MIN_RATE
 
     def cancel(self) -> None:

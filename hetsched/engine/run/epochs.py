@@ -59,7 +59,6 @@ class Epoch:
 
     @property
     def rows(self) -> dict[str, int]:
-        """Rows of each device at the beginning."""
         counts = (stop - first for first, stop in pairwise(self.bounds))
         return dict(zip(self.devices, counts, strict=True))
 
@@ -81,7 +80,6 @@ class Epoch:
 
 
 def bounds_of(rows: Sequence[int]) -> tuple[int, ...]:
-    """Return the bounds of consecutive shares."""
     return (0, *accumulate(rows))
 
 
@@ -160,7 +158,6 @@ class EpochProgress:
         self._arrivals: Mapping[str, int] = {}
 
     def reported(self, now: float) -> None:
-        """Record that a device has reported something."""
         self.since = now
 
     def look(self, arrivals: Mapping[str, int], now: float) -> None:
@@ -279,7 +276,6 @@ class IterationState:
         return self.epoch
 
     def complete(self, now: float) -> None:
-        """Record that the outputs are complete."""
         self.is_complete = True
         if not self.seconds and self.begun_at is not None:
             self.seconds = now - self.begun_at
@@ -350,7 +346,6 @@ class IterationState:
     # ---- reports
 
     def add(self, complete: CompleteIteration, now: float) -> None:
-        """Add an iteration that all devices of its epoch have reported."""
         if self.last is not None and self.last.rows != complete.rows:
             self.moves += 1
         self.last = complete
@@ -387,7 +382,6 @@ class IterationState:
         self.history.announce(decided)
 
     def tell_balance(self, complete: Sequence[CompleteIteration], remaining: int | None) -> bool:
-        """Pass iterations to the balance; return whether it wants other shares."""
         if self.balance is None or not complete:
             return False
         reported = [
@@ -405,7 +399,6 @@ class IterationState:
 
 
 def _change(gone: Collection[str], come: Collection[str]) -> str:
-    """Return which devices no longer take part, and which do now."""
     parts = []
     if gone:
         parts.append(f"without {', '.join(sorted(gone))}")

@@ -90,7 +90,6 @@ class _Iterations:
         """Restarted device -> when it was asked to prepare."""
         self._replan_reason = ""
         self._epoch: Epoch | None = None
-        """The present one."""
         self._computing: set[str] = set()
         """Devices of the epoch that haven't stopped."""
         self._stops: set[str] = set()

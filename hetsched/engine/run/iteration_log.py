@@ -152,7 +152,6 @@ class PhaseSums:
         self.rows: dict[str, int] = {}
 
     def add(self, complete: CompleteIteration) -> None:
-        """Add an iteration."""
         count = complete.count
         for device, times in complete.times.items():
             sums = self._sums.get(device, IterationTimes(0.0))
@@ -160,7 +159,6 @@ class PhaseSums:
         self.rows = dict(complete.rows)
 
     def of(self, device: str) -> IterationSeconds:
-        """Return the sums of `device`; zeros if it has reported nothing."""
         sums = self._sums.get(device, IterationTimes(0.0))
         return IterationSeconds(**msgspec.structs.asdict(sums))
 
@@ -171,7 +169,6 @@ class PhaseSums:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """All devices that have reported."""
         return tuple(self._sums)
 
 
@@ -182,7 +179,6 @@ class IterationRate:
         self._marks: list[tuple[float, int]] = []
 
     def add(self, iteration: int, now: float) -> None:
-        """Record that `iteration` was reported at `now`, seconds."""
         if self._marks and self._marks[-1][0] == now:
             self._marks.pop()
         self._marks.append((now, iteration))
@@ -245,7 +241,6 @@ class RowEvidence:
         del times[:-MAX_TIMES]
 
     def medians(self) -> Iterator[RowMedian]:
-        """Yield the medians of each device and number of rows."""
         for device, sizes in self._seconds.items():
             for rows, seconds in sizes.items():
                 yield _median(device, rows, seconds)

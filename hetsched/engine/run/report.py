@@ -99,7 +99,6 @@ def _length(phase: tuple[float, float] | None) -> float:
 
 
 def with_notes(state: Done | Failed, notes: Iterable[str]) -> Done | Failed:
-    """Add `notes` to the report in `state`."""
     report = msgspec.structs.replace(state.report, notes=(*state.report.notes, *notes))
     return msgspec.structs.replace(state, report=report)
 
@@ -107,7 +106,6 @@ def with_notes(state: Done | Failed, notes: Iterable[str]) -> Done | Failed:
 def _with_iterations(
     report: JobReport, iterations: IterationState, attempt: Attempt | None
 ) -> JobReport:
-    """Return `report` with what is known of iterations; `attempt`: the last one."""
     devices = () if attempt is None else _devices(iterations, attempt)
     return msgspec.structs.replace(
         report,

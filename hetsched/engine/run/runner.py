@@ -448,7 +448,7 @@ class JobRunner:
         self._on_end = running.on_state = do_nothing
         self._task = None
         self._try(on_end, state, learning_task)
-        running.latest = None
+        running.latest = running.saves = None
 
     def _last_state(
         self, report: JobReport | None, error: ErrorRecord | None, *, keeps_results: bool

@@ -277,7 +277,6 @@ class Saves:
             written.set_result(None)
 
     def close(self) -> None:
-        """The job's arrays are released."""
         self._is_closed = True
 
     @property
@@ -321,7 +320,6 @@ class StateFiles:
     _sources: dict[str, str] = field(default_factory=dict)
 
     def saved(self, iteration: int) -> SavedState:
-        """Return the state that devices have saved after `iteration`."""
         names = saved_names(self.workload, self.params)
         arrays = {name: self.arrays[SAVED + name] for name in names}
         return SavedState(iteration, arrays, self._values(iteration, ()))
@@ -381,7 +379,6 @@ class StateFiles:
         return record.iteration, record.residual
 
     def _problem(self) -> tuple[Problem, dict[str, Any]]:
-        """Return what the job computes, and its limits."""
         load = self.workload.load(self.params)
         inputs = {
             spec.name: InputIdentity(
