@@ -13,7 +13,6 @@ import contextlib
 import itertools
 import logging
 import os
-import random
 import select
 import threading
 import time
@@ -28,6 +27,7 @@ from hetsched.client.open_requests import JobNumbers, OpenRequest
 from hetsched.client.session import Session
 from hetsched.errors import (
     HetschedError,
+    InternalError,
     NotPermitted,
     ProtocolError,
     TryAgain,
@@ -35,7 +35,7 @@ from hetsched.errors import (
     UsageError,
 )
 from hetsched.transport.codec import Decoder, encode
-from hetsched.transport.messages import MAX_FRAME, Answer, Envelope, Refused, Reply, Request
+from hetsched.transport.messages import MAX_FRAME, Answer, Envelope, Ping, Refused, Reply, Request
 from hetsched.transport.process_owner import ProcessOwner
 from hetsched.units import format_bytes, format_seconds
 
@@ -136,17 +136,12 @@ class Connection:
             raise
         # Reentrant: the garbage collector may interrupt its holder and close a client.
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
         self._numbers = itertools.count(1)
         self._open: dict[int, OpenRequest] = {}
         self._unsent: deque[int] = deque()
         self._job_numbers = JobNumbers()
         self._closed: HetschedError | None = None
         self._lost_error: HetschedError | None = None
-        self._is_wanted = False
-        """Another thread waits for a daemon."""
-        self._failures = 0
-        """Number of searches that ended without a daemon."""
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="hetsched-client", daemon=True)
         self._thread.start()
@@ -203,14 +198,7 @@ class Connection:
         self._owner.check()
         session = self._live_session()
         if session is None and threading.current_thread() is not self._thread:
-            with self._lock:
-                failures = self._failures
-                self._is_wanted = True
-                self._wake()
-                self._changed.wait_for(
-                    lambda: self._failures > failures or self._live_session() is not None,
-                    self.timeout,
-                )
+            self.ask(Ping())  # which the next daemon answers
             session = self._live_session()
         if session is None:
             raise self._lost_error or TryAgain("the daemon has stopped")
@@ -236,7 +224,6 @@ class Connection:
         with self._lock:
             if self._closed is None:
                 self._closed = error
-            self._changed.notify_all()
             self._wake()
 
     def _wake(self) -> None:
@@ -247,14 +234,18 @@ class Connection:
     # ---- the thread
 
     def _run(self) -> None:
-        while self._closed is None:
-            if self._link is not None:
-                self._serve(self._link)
-            elif self._is_wanted or self._open:
-                self._find_daemon()
-            else:
-                self._sleep(None)
-        self._fail_all(self._closed)
+        try:
+            while self._closed is None:
+                if self._link is not None:
+                    self._serve(self._link)
+                elif self._open:
+                    self._find_daemon()
+                else:
+                    self._sleep(None)
+        except Exception as error:  # a bug: nobody may wait for ever
+            log.exception("the client's thread has failed")
+            self._end(InternalError(f"a bug in hetsched: {type(error).__name__}: {error}"))
+        self._fail_all(self._closed or InternalError("the client's thread has ended"))
         if self._link is not None:
             self._link.close(linger_ms=100)  # a last Cancel may not have been sent yet
         self._context.term()
@@ -308,13 +299,7 @@ class Connection:
         request = self._open.get(reply.number)
         if request is None or self._is_for_earlier_daemon(link, reply.answer):
             return
-        try:
-            is_last = request.on_answer(reply.answer)
-        except Exception as error:  # a bug: the caller must not wait forever
-            log.exception("error in the answer to request %d", reply.number)
-            self._fail(reply.number, TryAgain(f"a bug in hetsched: {error}"))
-            return
-        if is_last:
+        if request.on_answer(reply.answer):
             self._open.pop(reply.number, None)
 
     def _is_for_earlier_daemon(self, link: Link, answer: Answer) -> bool:
@@ -359,7 +344,7 @@ class Connection:
             self._link = None
             link.close()
             self._unsent = deque(sorted(self._open))
-        if (self._open or self._is_wanted) and self._reconnect > 0:
+        if self._open and self._reconnect > 0:
             seconds = format_seconds(self._reconnect)
             log.warning("%s; waiting up to %s for the next one", self._lost_error, seconds)
 
@@ -375,7 +360,7 @@ class Connection:
                 if left <= 0:
                     break
                 # Jitter, so that many clients don't come back at the same moment.
-                self._pause(min(delay * random.uniform(0.5, 1), left))
+                self._pause(min(delay * (0.5 + os.urandom(1)[0] / 512), left))
                 delay = min(2 * delay, MAX_DELAY)
             except HetschedError as error:  # another version, or another user's
                 self._give_up(error)
@@ -395,9 +380,7 @@ class Connection:
         self._job_numbers.pending.clear()
         with self._lock:
             self._link = link
-            self._is_wanted = False
             self._unsent = deque(sorted(self._open))
-            self._changed.notify_all()
 
     def _give_up(self, error: HetschedError | None = None) -> None:
         """Fail all requests: no daemon has come. The next request begins to look again."""
@@ -406,10 +389,6 @@ class Connection:
             self._lost_error = lost = type(error)(f"{lost}; the next one can't be used: {error}")
         elif self._reconnect > 0:
             lost = TryAgain(f"{lost}; none has come for {format_seconds(self._reconnect)}")
-        with self._lock:
-            self._is_wanted = False
-            self._failures += 1
-            self._changed.notify_all()
         self._fail_all(lost)
 
     def _fail_all(self, error: HetschedError) -> None:

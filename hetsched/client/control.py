@@ -6,7 +6,6 @@ import functools
 import itertools
 import math
 import os
-import secrets
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -87,7 +86,7 @@ class Control:
         if endpoint is not None:
             path = Path(_endpoint(endpoint)).absolute() / path.name
         self._connection = Connection(path, _timeout("timeout", timeout), _reconnect(reconnect))
-        prefix = secrets.token_hex(8)  # no other client has the same keys
+        prefix = os.urandom(8).hex()  # no other client has the same keys
         self._keys = (f"{prefix}-{number}" for number in itertools.count(1))
         self._finalizer = weakref.finalize(self, self._connection.close)
 
