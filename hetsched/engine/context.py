@@ -44,6 +44,7 @@ class EngineContext:
     fleet: Fleet
     planner_thread: PlannerThread
     files: WorkerPool
+    disk: WorkerPool
     admission: Admission
     arena: Arena
     planning: PlanningState
@@ -55,6 +56,7 @@ class EngineContext:
     disabled: set[str] = field(default_factory=set)
     verification_secret: int = field(default_factory=lambda: secrets.randbits(48))
     last_attempt_id: int = 0
+    is_stopping: bool = False
 
     @property
     def failures(self) -> Failures:

@@ -109,12 +109,14 @@ class Engine:
         )
         limit = None if config.memory_limit is None else parse_size(config.memory_limit)
         files = WorkerPool(loop, deadlines.open)
+        disk = WorkerPool(loop, deadlines.open)
         admission = Admission(files, self._machine_limits)
         self._context = EngineContext(
             loop,
             self._fleet,
             PlannerThread(loop, deadline=deadlines.planner),
             files,
+            disk,
             admission,
             arena,
             planning,
@@ -311,7 +313,8 @@ class Engine:
     def close(self) -> None:
         """End the device processes and the threads, as far as these don't hang."""
         self._fleet.close()
-        for step in self._context.files.close(CLOSE_SECONDS):
+        context = self._context
+        for step in [*context.files.close(CLOSE_SECONDS), *context.disk.close(CLOSE_SECONDS)]:
             log.warning("a thread still hangs at the end: %s", step)
         if self._context.planner_thread.close(CLOSE_SECONDS):
             self._context.planning.store.close()

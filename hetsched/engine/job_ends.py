@@ -62,7 +62,7 @@ class JobEnds:
         record = to_record(error)
         report = minimal_report(queued.number, queued.job, record)
         if queued.job.files or queued.job.outputs:
-            self._context.files.submit(queued.job.close_files)
+            self._context.disk.submit(queued.job.close_files)
         self.report(
             queued,
             Failed(queued.number, report, record),

@@ -113,7 +113,7 @@ class JobScheduler:
 
     def stop(self) -> None:
         """Fail all waiting jobs, and stop running ones between chunks (exit 75)."""
-        self._is_stopping = True
+        self._is_stopping = self._context.is_stopping = True
         for number in reversed(self.queue.waiting()):  # those that run after others come first
             self._drop(self._jobs[number], stopping_error())
         for number in self._openings.numbers():

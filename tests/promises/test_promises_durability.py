@@ -222,3 +222,22 @@ def test_a_journal_that_cannot_be_read_is_set_aside_and_numbers_go_on(
     contents = [file.read_bytes() for file in path.parent.iterdir() if file.is_file()]
     assert content in contents
     assert "journal.db" in mortal.log.read_text()
+
+
+def test_a_file_job_goes_on_after_a_kill_where_it_was_on_disk(
+    mortal: Daemon, tmp_path: Path
+) -> None:
+    x = np.random.default_rng(7).standard_normal((1000, 4))
+    np.save(tmp_path / "x.npy", x)
+    target = tmp_path / "y.npy"
+    with mortal.client() as client:
+        inputs, slow = tmp_path / "x.npy", {"units": 1000, "milliseconds": 20}
+        job = client.submit("toys:Slow", inputs, out=target, **slow)
+        while not list(tmp_path.glob(".*.parts")):
+            assert job.id in rows(mortal)
+        restart(mortal)
+        job.result()
+        (note,) = (note for note in job.report.notes if note.startswith("continued: "))
+    assert 0 < int(note.split()[1]) < 1000
+    np.testing.assert_array_equal(np.load(target), 2 * x + 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npy", "y.npy"]

@@ -5,6 +5,7 @@ Opening files may block, so it is done in a thread; the rest neither blocks nor 
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
+from hetsched import __version__
 from hetsched.device import DeviceInfo
 from hetsched.device_kinds import group_names, kind_of_group
 from hetsched.engine.admission.declare import (
@@ -36,6 +38,7 @@ from hetsched.job import (
     iteration_options,
 )
 from hetsched.sparse.parts import PARTS
+from hetsched.store.arrays.finished_parts import common
 from hetsched.store.arrays.output_files import OutputClaim, check_output, create_output
 from hetsched.store.matrices.matrix_file import is_matrix_file
 from hetsched.transport.device_messages import StoredArray
@@ -414,9 +417,29 @@ def create_outputs(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
             force=target.force,
             inputs=inputs,
             token=token and f"{token}-{array.name}",
+            identity=job.parts_identity,
         )
 
+    if token and job.iterative is None:
+        job.parts_identity = _parts_identity(job, spec)
     bind_outputs(job, spec, create)
+    if job.into:  # what is in memory is lost in a crash
+        job.parts_identity = ""
+        return
+    job.finished = common([output.finished for output in job.outputs.values()])
+    if job.finished == ((0, job.load),):  # a unit remains: a plan without any is none
+        job.finished = ((0, job.load - 1),) if job.load > 1 else ()
+
+
+def _parts_identity(job: ResolvedJob, spec: JobSpec) -> str:
+    """Return what identifies the results of a job: its request, code and input files."""
+    stamps = []
+    for fd in job.files:
+        status = os.fstat(fd)
+        stamps.append((status.st_ino, status.st_size, status.st_mtime_ns))
+    code = (__version__, spec.workload, job.source)
+    raw = msgspec.msgpack.encode((code, spec.params, spec.seed, job.load, sorted(stamps)))
+    return hashlib.blake2b(raw, digest_size=16).hexdigest()
 
 
 def check_outputs(job: ResolvedJob, spec: JobSpec) -> tuple[OutputClaim, ...]:

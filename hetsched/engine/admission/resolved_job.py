@@ -15,6 +15,7 @@ import numpy as np
 from hetsched.engine.admission.declare import IterativeDeclaration
 from hetsched.engine.threads.step import Step
 from hetsched.job import ArenaRef
+from hetsched.store.arrays.finished_parts import Ranges
 from hetsched.store.arrays.output_files import OutputFile
 from hetsched.store.arrays.publication import PreparedOutput, discard_prepared, publish_each
 from hetsched.transport.device_messages import StoredArray
@@ -86,6 +87,9 @@ class ResolvedJob:
     measure: dict[str, str] = field(default_factory=dict)
     converted: bool = False
     in_files: bool = False
+    parts_identity: str = ""
+    finished: Ranges = ()
+    keeps_parts: bool = False
     iterative: IterativeDeclaration | None = None
 
     @property
@@ -148,7 +152,10 @@ class ResolvedJob:
         """Close the input files and discard unpublished outputs. Idempotent."""
         self.loaded.clear()
         for output in self.outputs.values():
-            output.discard()
+            if self.keeps_parts:
+                output.leave()
+            else:
+                output.discard()
         while self.files:
             os.close(self.files.pop())
 

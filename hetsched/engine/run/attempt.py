@@ -22,6 +22,7 @@ from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.engine.run.computation import Computation
 from hetsched.engine.run.failures import StartOver, names
+from hetsched.engine.run.parts import remaining_assignments
 from hetsched.engine.run.running_job import RunningJob
 from hetsched.engine.run.waits import DeviceWait, PendingAnswers, Waits, no_waits
 from hetsched.planner.job_planner import JobPlan
@@ -134,7 +135,7 @@ class Attempt:
         self.id = attempt_id
         self.plan = plan
         self.infos = {info.name: info for info in infos}
-        self.assignments = {a.device: a for a in plan.assignments if a.chunks}
+        self.assignments = remaining_assignments(plan.assignments, running.job.finished)
         self.live: set[str] = set()
         self.prepared: set[str] = set()
         self.times: dict[str, list[tuple[int, ChunkTimes]]] = {}

@@ -7,7 +7,7 @@ end stay exact. Merged records are longer than any chunk, by which `learning.py`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hetsched.device import Chunk, ChunkTimes
@@ -141,6 +141,8 @@ class Computation:
         are merged (`chunk_records.py`).
     stealing : bool
         Idle devices steal chunks.
+    on_finished : callable
+        on_finished(first, count): a chunk is complete.
 
     Attributes
     ----------
@@ -156,8 +158,10 @@ class Computation:
         times: dict[str, list[tuple[int, ChunkTimes]]],
         *,
         stealing: bool = False,
+        on_finished: Callable[[int, int], None] = lambda first, count: None,
     ) -> None:
         self.has_lost_device = False
+        self._on_finished = on_finished
         self._times = times
         self._times.update((device, []) for device in assignments)
         self.ranges = ComputedRanges()
@@ -207,6 +211,7 @@ class Computation:
 
     def _record(self, device: str, first: int, count: int, times: ChunkTimes) -> None:
         self.ranges.add(device, first, count)
+        self._on_finished(first, count)
         add_record(self._times[device], count, times)
 
     def device_lost(self, device: str, now: float) -> list[Command]:

@@ -11,6 +11,7 @@ from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.run.attempt import Attempt, Joined, Lost, Message
 from hetsched.engine.run.computation import Computation, RunningChunk
 from hetsched.engine.run.failures import StartOver
+from hetsched.engine.run.parts import FinishedParts
 from hetsched.engine.run.waits import DeviceWait
 from hetsched.transport.device_messages import (
     ChunkDone,
@@ -38,8 +39,12 @@ class _Pass:
         self._running = attempt.running
         self._deadlines = attempt.running.context.deadlines
         infos = [attempt.infos[device] for device in attempt.assignments]
+        self._parts = FinishedParts(self._running.job, self._running.context)
         self._computation = attempt.computation = Computation(
-            attempt.assignments, attempt.times, stealing=self._running.steals(infos)
+            attempt.assignments,
+            attempt.times,
+            stealing=self._running.steals(infos),
+            on_finished=self._parts.add,
         )
         self._joining: dict[str, float] = {}
         """Restarted device -> when it was asked to prepare."""
@@ -70,6 +75,7 @@ class _Pass:
                     self._on_loss(devices, reason, now)
             if not self._is_done:
                 self._running.report_progress(attempt)
+        await self._parts.close()
 
     def _send(self, commands: Iterable[Command]) -> None:
         attempt = self._attempt

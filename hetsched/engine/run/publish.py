@@ -50,7 +50,7 @@ async def publish(
     seconds, text = context.deadlines.publish, _text(job)
 
     async def in_thread(work: Callable[[Step], Any], seconds: float) -> Any:
-        submit = functools.partial(context.files.submit, work, deadline=seconds)
+        submit = functools.partial(context.disk.submit, work, deadline=seconds)
         return await answer_of(submit)
 
     if copies is not None:
@@ -62,7 +62,7 @@ async def publish(
     try:
         await answer_of(lambda on_done: on_prepared(outputs, functools.partial(on_done, None)))
     except BaseException:
-        context.files.submit(functools.partial(_discard, outputs))
+        context.disk.submit(functools.partial(_discard, outputs))
         raise
     await in_thread(functools.partial(_name, outputs, text), seconds)
 

@@ -256,6 +256,9 @@ class JobRunner:
         running.arrays.allocate()
         for note in running.arrays.notes:
             running.note(note)
+        if self._job.finished:
+            units = sum(end - first for first, end in self._job.finished)
+            running.note(f"continued: {units} of {self._job.load} units were complete on disk")
         await self._load_inputs()
         attempt = await self._attempts()
         unconverged = self._convergence_error()
@@ -268,6 +271,7 @@ class JobRunner:
             raise unconverged
         running.failures.record_success(attempt.chunk_counts())
         is_typical = attempt.computation is not None and not attempt.computation.has_lost_device
+        is_typical = is_typical and not self._job.finished
         return report, runs if is_typical else None
 
     async def _load_inputs(self) -> None:
@@ -442,7 +446,10 @@ class JobRunner:
             running.saves.close()
         self._try(running.arrays.close, self._context.fleet)
         if self._job.files or self._job.outputs:
-            self._try(self._context.files.submit, self._job.close_files)
+            is_stopped = isinstance(state, Failed) and state.error.code == TryAgain.code
+            if is_stopped and self._context.is_stopping:  # the next daemon goes on with them
+                self._job.keeps_parts = True
+            self._try(self._context.disk.submit, self._job.close_files)
         on_end = self._on_end
         # These refer to the caller's arrays: break cycles, so that the arrays are freed now.
         self._on_end = running.on_state = do_nothing

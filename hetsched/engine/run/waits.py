@@ -165,4 +165,4 @@ def submit_held(
         task.answered()
         on_done(value, error)
 
-    context.files.submit(lambda step: task.run(function, step), answered, deadline=deadline)
+    context.disk.submit(lambda step: task.run(function, step), answered, deadline=deadline)

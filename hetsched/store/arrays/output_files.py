@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from hetsched.errors import CantCreate, DataError, IOFailure
+from hetsched.store.arrays.finished_parts import Ranges, open_finished
 from hetsched.store.arrays.input_files import file_kind
 from hetsched.store.arrays.npy_format import npy_prefix
 from hetsched.store.arrays.publication import (
@@ -31,6 +32,7 @@ from hetsched.store.arrays.publication import (
     fsync,
     name_file,
     open_folder,
+    parts_path,
     unlink,
 )
 from hetsched.units import format_bytes
@@ -62,6 +64,8 @@ class OutputFile:
         The target, absolute, links resolved.
     mode : int or None
         Permissions, of the file that is replaced; None: by the umask.
+    finished : ranges
+        Units that an earlier daemon has completed in it.
     """
 
     fd: int
@@ -70,6 +74,7 @@ class OutputFile:
     hidden: str
     force: bool
     mode: int | None
+    finished: Ranges = ()
 
     def publish(self, sync: bool = True) -> None:
         """Give the complete file its name, atomically.
@@ -126,6 +131,13 @@ class OutputFile:
         """Remove the hidden name, and with it the file unless it was published."""
         if self.fd >= 0:
             unlink(self.hidden)
+            unlink(parts_path(self.hidden))
+            os.close(self.fd)
+        self.fd = -1
+
+    def leave(self) -> None:
+        """Close the file as it is, for the next daemon."""
+        if self.fd >= 0:
             os.close(self.fd)
         self.fd = -1
 
@@ -144,6 +156,7 @@ def create_output(
     force: bool = False,
     inputs: Collection[tuple[int, int]] = (),
     token: str = "",
+    identity: str = "",
 ) -> OutputFile:
     """Create an unfinished ``.npy`` file with its header written and all its space allocated.
 
@@ -158,6 +171,9 @@ def create_output(
     token : str
         Determines the hidden name. A file with the name of a given token is a leftover, and
         replaced.
+    identity : str
+        Of the job and its inputs: a leftover of the same, in which units are known to be complete,
+        is opened again instead (`finished_parts.py`).
 
     Raises
     ------
@@ -168,6 +184,12 @@ def create_output(
     """
     prefix = npy_prefix(shape, dtype)
     nbytes = len(prefix) + math.prod(shape) * np.dtype(dtype).itemsize
+    if token and identity:
+        target, mode = checked_target(path, force, inputs)
+        hidden = hidden_path(target, token)
+        found = open_finished(hidden, identity, nbytes, prefix)
+        if found is not None:
+            return OutputFile(found[0], len(prefix), target, hidden, force, mode, found[1])
     output = create_file(path, nbytes, force, inputs, token)
     output.offset = len(prefix)
     write_at(output, prefix, 0)
@@ -187,6 +209,7 @@ def create_file(
         if token:
             hidden = hidden_path(target, token)
             unlink(hidden)
+            unlink(parts_path(hidden))
             fd = _open_new(hidden)
         else:
             fd, hidden = _open_hidden(target)

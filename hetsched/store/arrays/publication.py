@@ -67,6 +67,7 @@ def publish_prepared(output: PreparedOutput) -> bool:
         fsync(target, folder)
         if not output.force and _is_same(output.target, output):
             unlink(output.temporary)
+        unlink(parts_path(os.fsdecode(output.temporary)))
     return _is_same(output.target, output)
 
 
@@ -95,6 +96,12 @@ def publish_each(outputs: Iterable[tuple[str, Callable[[], object]]]) -> None:
 def discard_prepared(output: PreparedOutput) -> None:
     """Remove the hidden file of an output, unless it has been published."""
     unlink(output.temporary)
+    unlink(parts_path(os.fsdecode(output.temporary)))
+
+
+def parts_path(hidden: str) -> str:
+    """Return the path of the record of what is complete in a hidden file."""
+    return f"{hidden}s"
 
 
 def name_file(hidden: str, target: str, replace: bool) -> None:

@@ -117,6 +117,7 @@ class Story:
             cast(Any, None),
             cast(Any, None),
             cast(Any, None),
+            cast(Any, None),
             self._arena,
             PlanningState(ModelStore(None)),
             deadlines=deadlines,
