@@ -38,7 +38,7 @@ class Counts:
 def measure(scale: Scale) -> Result:
     seconds = scale.of(3.0, 30.0, 600.0)
     deadline = scale.of(2.0, 0.5, 0.5)  # other tests keep the cores busy
-    config = f'{CORES}\n[deadlines]\nopen = "{deadline}s"\n'
+    config = f'{CORES}\n[deadlines]\ndisk = "{deadline}s"\n'
     counts = Counts()
     with daemon(config, {"PYTHONPATH": ROOT}) as served:
         _warm_up(served)

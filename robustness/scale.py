@@ -9,11 +9,10 @@ Number = TypeVar("Number", int, float)
 
 SHORT_DEADLINES = """
 [deadlines]
-hello = "5s"
-fence = "1s"
+start = "5s"
+step = "20s"
 chunk = "2s"
-silence = "2s"
-prepare = "20s"
+stop = "12s"
 """
 """So that a stopped device process is found in seconds. Everything else keeps its default."""
 

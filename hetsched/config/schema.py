@@ -97,33 +97,22 @@ class DeadlinesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     does is given up and replaced, and its job fails.
     """
 
-    hello: str = "30s"
+    start: str = "30s"
     """From the start of a process until its devices are open."""
-    silence: str = "30s"
-    """For any sign of life, message or processor time, of a process with commands."""
-    fence: str = "5s"
-    """After a cancellation, until devices have stopped."""
+    step: str = "30m"
+    """For a step of a job without a note about progress: preparing kernels, generating arrays or
+    verifying them, a chunk without a prediction, giving output files their names."""
     chunk: str = "30s"
-    """The least time for a chunk; also until devices have stopped where nothing was cancelled."""
+    """The least time for a chunk, for devices to stop if a job starts over, and for any sign of
+    life, message or processor time, of a process with commands."""
     chunk_factor: Annotated[float, msgspec.Meta(ge=1)] = 10.0
     """Times the predicted time of a chunk."""
-    unpredicted_chunk: str = "30m"
-    prepare: str = "10m"
-    """Without a note about progress; the same for `fill` and `check`."""
-    fill: str = "10m"
-    check: str = "30m"
-    exit: str = "5s"
-    """Until a process that should end has ended, then until a killed one has."""
-    open: str = "30s"
-    """To check a job or open its files, with the code of its workload."""
-    planner: str = "60s"
-    """To plan a job, or to learn from one."""
-    publish: str = "30m"
-    """To give output files their names."""
-    journal: str = "30s"
-    """For the disk, until a job is recorded."""
     stop: str = "60s"
-    """From the first signal until running jobs have stopped; then device processes are killed."""
+    """From the first signal until running jobs have stopped; then device processes are killed. A
+    twelfth of it for the devices of a cancelled job, and for a process that should end."""
+    disk: str = "30s"
+    """To check a job, open its files or plan it, with the code of its workload, and for the disk
+    until it is recorded."""
 
 
 class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

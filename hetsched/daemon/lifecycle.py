@@ -27,6 +27,7 @@ from hetsched.daemon.service.stored_segments import StoredSegments
 from hetsched.daemon.service.systemd import ServiceManager
 from hetsched.daemon.service.watchdog import Watchdog
 from hetsched.daemon.stopping import ExitGuard, StopLadder
+from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.engine import CLOSE_SECONDS, Engine
 from hetsched.errors import ConfigError, HetschedError
 from hetsched.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
@@ -200,7 +201,7 @@ def _restore(server: Server, contents: JournalContents) -> None:
 
 def engine_seconds(config: Config) -> float:
     """Return the time for the engine: processes (asked, then killed) and two threads."""
-    return 2 * parse_time(config.deadlines.exit) + 2 * CLOSE_SECONDS + ENGINE_SECONDS
+    return 2 * Deadlines.of(config.deadlines).exit + 2 * CLOSE_SECONDS + ENGINE_SECONDS
 
 
 def _open_journal(config: Config, loop: Loop) -> Journal:
@@ -209,7 +210,7 @@ def _open_journal(config: Config, loop: Loop) -> Journal:
         paths.journal_path(),
         loop.call_soon_threadsafe,
         history_bounds(config.journal),
-        deadline=parse_time(config.deadlines.journal),
+        deadline=parse_time(config.deadlines.disk),
     )
 
     def expire() -> None:

@@ -7,45 +7,43 @@ from dataclasses import dataclass
 from hetsched.config import DeadlinesConfig
 from hetsched.units import parse_time
 
+STOP_PARTS = 12
+"""A device that should stop, or a process that should end, has this part of the whole stop: 5 s of
+a minute."""
+
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
     """Seconds; see `DeadlinesConfig` for the meaning of each."""
 
-    hello: float
-    silence: float
-    fence: float
+    start: float
+    step: float
     chunk: float
     chunk_factor: float
-    unpredicted_chunk: float
-    prepare: float
-    fill: float
-    check: float
-    exit: float
-    open: float
-    planner: float
-    publish: float
     stop: float
+    disk: float
 
     @classmethod
     def of(cls, config: DeadlinesConfig) -> Deadlines:
         """Return the deadlines of a checked configuration."""
         return cls(
-            hello=parse_time(config.hello),
-            silence=parse_time(config.silence),
-            fence=parse_time(config.fence),
+            start=parse_time(config.start),
+            step=parse_time(config.step),
             chunk=parse_time(config.chunk),
             chunk_factor=config.chunk_factor,
-            unpredicted_chunk=parse_time(config.unpredicted_chunk),
-            prepare=parse_time(config.prepare),
-            fill=parse_time(config.fill),
-            check=parse_time(config.check),
-            exit=parse_time(config.exit),
-            open=parse_time(config.open),
-            planner=parse_time(config.planner),
-            publish=parse_time(config.publish),
             stop=parse_time(config.stop),
+            disk=parse_time(config.disk),
         )
+
+    @property
+    def fence(self) -> float:
+        """Seconds from a cancellation until the devices have stopped."""
+        return self.stop / STOP_PARTS
+
+    @property
+    def exit(self) -> float:
+        """Seconds until a process that should end has ended, then until a killed one has."""
+        return self.stop / STOP_PARTS
 
     @property
     def last_iteration(self) -> float:

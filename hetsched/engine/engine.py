@@ -108,13 +108,13 @@ class Engine:
             machine=lambda: self._fleet.infos,
         )
         limit = None if config.memory_limit is None else parse_size(config.memory_limit)
-        files = WorkerPool(loop, deadlines.open)
-        disk = WorkerPool(loop, deadlines.open)
+        files = WorkerPool(loop, deadlines.disk)
+        disk = WorkerPool(loop, deadlines.disk)
         admission = Admission(files, self._machine_limits)
         self._context = EngineContext(
             loop,
             self._fleet,
-            PlannerThread(loop, deadline=deadlines.planner),
+            PlannerThread(loop, deadline=deadlines.disk),
             files,
             disk,
             admission,

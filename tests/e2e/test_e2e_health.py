@@ -21,7 +21,7 @@ FAULTY = "faulty_workload:Faulty"
 CORES = """
 [deadlines]
 chunk = "1s"
-unpredicted_chunk = "1s"
+step = "5s"
 
 [[device]]
 kind = "cpu"
@@ -109,7 +109,7 @@ def test_a_job_that_crashes_everywhere_fails_with_the_reason(local: hetsched.Loc
 
 
 def test_two_plug_ins_that_hang_leave_all_devices_to_others() -> None:
-    with engine(CORES.replace('"1s"', '"500ms"')) as local:
+    with engine(CORES.replace("5s", "2s")) as local:
         for dtype in ("float64", "float32"):
             x = np.ones((40, 4), dtype)
             job = local.submit(FAULTY, x, units=40, dtype=dtype, fault="hang")

@@ -20,7 +20,7 @@ DEADLY = "deadly_diffusion:DeadlyDiffusion"
 TESTS = Path(__file__).parent.parent
 MACHINE = """
 [deadlines]
-hello = "10m"  # on a busy machine a process may take long to start
+start = "10m"  # on a busy machine a process may take long to start
 
 [[device]]
 kind = "cpu"

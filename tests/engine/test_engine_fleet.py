@@ -66,7 +66,7 @@ class ManualFleet:
             on_stuck=self.on_stuck,
             on_memory=lambda *event: self.calls.append("memory {1} {2}".format(*event)),
         )
-        deadlines = replace(DEFAULT_DEADLINES, exit=0.2)
+        deadlines = replace(DEFAULT_DEADLINES, stop=2.4)
         self.fleet = Fleet(Probe((SPEC,), {}), cast(Any, self.loop), listener, deadlines)
         self.fleet.start()
         (self.socket, self.read), (self.pidfd, self._died) = self.loop.readers.items()

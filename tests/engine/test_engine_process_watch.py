@@ -15,7 +15,7 @@ from hetsched.engine.processes.process_watch import ProcessWatch
 from hetsched.transport.device_messages import CommandBatch, Fence, Fill, Ping, Prepare, Release
 
 FILL = Fill(job=1, device=0, array="x", first=0, count=1, seed=0)
-DEADLINES = replace(DEFAULT_DEADLINES, hello=20.0, silence=30.0, exit=5.0)
+DEADLINES = replace(DEFAULT_DEADLINES, start=20.0, chunk=30.0, stop=60.0)
 
 
 def prepare(device: int) -> Prepare:
@@ -46,7 +46,7 @@ def test_a_hello_is_waited_for(watched: Watched) -> None:
 
     watched.loop.pass_time(2)
 
-    assert watched.reasons == ["its devices weren't open after 20 s (deadlines.hello)"]
+    assert watched.reasons == ["its devices weren't open after 20 s (deadlines.start)"]
 
 
 def test_an_idle_process_may_be_silent(watched: Watched) -> None:
@@ -65,7 +65,7 @@ def test_a_process_that_answers_nothing_is_pinged_and_then_overdue(watched: Watc
     assert (watched.reasons, watched.sent) == ([], [Ping()])
     watched.loop.pass_time(2)
 
-    assert watched.reasons == ["no sign of life for 30 s (deadlines.silence)"]
+    assert watched.reasons == ["no sign of life for 30 s (deadlines.chunk)"]
 
 
 def test_a_process_prepared_for_a_job_is_watched_after_its_answer(watched: Watched) -> None:
@@ -76,7 +76,7 @@ def test_a_process_prepared_for_a_job_is_watched_after_its_answer(watched: Watch
 
     watched.loop.pass_time(31)
 
-    assert watched.reasons == ["no sign of life for 30 s (deadlines.silence)"]
+    assert watched.reasons == ["no sign of life for 30 s (deadlines.chunk)"]
 
 
 def test_a_process_that_has_released_its_jobs_may_be_silent(watched: Watched) -> None:

@@ -17,13 +17,13 @@ from virtual_machine import VIRTUAL
 import hetsched
 from hetsched.config import parse
 from hetsched.engine import openings
-from hetsched.engine.admission import input_opener
+from hetsched.engine.admission import files as job_files
 from hetsched.errors import JobFailed, TryAgain
 from hetsched.job import JobState, Running
 from hetsched.store.arrays.input_files import open_npy
 
 PATIENT = parse(VIRTUAL, "test")
-IMPATIENT = parse(VIRTUAL + '\n[deadlines]\nopen = "0.5s"\nplanner = "0.5s"\n', "test")
+IMPATIENT = parse(VIRTUAL + '\n[deadlines]\ndisk = "0.5s"\n', "test")
 TIGHT = parse(VIRTUAL + '\n[arena]\nlimit = "4MiB"\n', "test")
 INFER, VARIANTS = "hanging_workload:HangingInfer", "hanging_workload:HangingVariants"
 WAITING_JOBS = 400
@@ -96,7 +96,7 @@ def test_a_file_that_hangs_is_refused_by_name(
 
     with hetsched.Local(IMPATIENT, learn=False) as local:
         assert works(local)
-        monkeypatch.setattr(input_opener, "open_npy", open_dead)
+        monkeypatch.setattr(job_files, "open_npy", open_dead)
         with pytest.raises(TryAgain, match=r"opening .*x.npy hasn't returned for 0.5 s"):
             local.submit("fft", tmp_path / "x.npy")
         assert works(local)
@@ -109,7 +109,7 @@ def test_a_job_whose_file_hangs_at_its_turn_fails_and_the_next_runs(
     with hetsched.Local(IMPATIENT, learn=False) as local:
         assert works(local)
         job = local.submit("fft", tmp_path / "x.npy", hold=True)
-        monkeypatch.setattr(input_opener, "open_npy", lambda path: hanging_workload.hang())
+        monkeypatch.setattr(job_files, "open_npy", lambda path: hanging_workload.hang())
         local._call(lambda: local._engine.release(job.id))
         with pytest.raises(TryAgain, match=r"opening .*x.npy hasn't returned"):
             job.result(60)
@@ -128,7 +128,7 @@ def test_other_jobs_run_while_a_file_hangs_and_its_job_after_it_returns(
     with hetsched.Local(PATIENT, learn=False) as local:
         monkeypatch.setattr(openings, "SLOW_OPENING_SECONDS", 0.01)
         slow = local.submit("fft", tmp_path / "x.npy", hold=True)
-        monkeypatch.setattr(input_opener, "open_npy", open_slow)
+        monkeypatch.setattr(job_files, "open_npy", open_slow)
         local._call(lambda: local._engine.release(slow.id))
         assert hanging_workload.BEGUN.wait(60)
         for _ in range(3):
@@ -155,7 +155,7 @@ def test_a_job_that_is_open_waits_for_the_one_that_overtook_it(
     with hetsched.Local(PATIENT, learn=False) as local:
         monkeypatch.setattr(openings, "SLOW_OPENING_SECONDS", 0.01)
         slow = local.submit("fft", tmp_path / "x.npy", hold=True)
-        monkeypatch.setattr(input_opener, "open_npy", open_slow)
+        monkeypatch.setattr(job_files, "open_npy", open_slow)
         local._call(lambda: local._engine.release(slow.id))
         assert hanging_workload.BEGUN.wait(60)
         overtaking += [local.submit("fft", batch="64x32x32", follow=on_state) for _ in range(5)]
@@ -169,7 +169,7 @@ def test_a_job_whose_file_hangs_can_be_cancelled(
     np.save(tmp_path / "x.npy", np.ones((4, 8, 8), "complex64"))
     with hetsched.Local(PATIENT, learn=False) as local:
         job = local.submit("fft", tmp_path / "x.npy", hold=True)
-        monkeypatch.setattr(input_opener, "open_npy", lambda path: hanging_workload.hang())
+        monkeypatch.setattr(job_files, "open_npy", lambda path: hanging_workload.hang())
         local._call(lambda: local._engine.release(job.id))
         assert hanging_workload.BEGUN.wait(60)
         job.cancel()

@@ -20,7 +20,7 @@ from gated_workload import Gate
 from hetsched.client.job import Job
 from hetsched.config import parse
 from hetsched.engine import openings
-from hetsched.engine.admission import input_opener
+from hetsched.engine.admission import files as job_files
 from hetsched.engine.concurrency import small_job_rule
 from hetsched.engine.concurrency.small_job_rule import SmallJobRule
 from hetsched.engine.run import running_job
@@ -50,7 +50,6 @@ small_jobs = false
 PATIENT = """
 [deadlines]
 chunk = "10m"
-unpredicted_chunk = "10m"
 """
 """Chunks of the large job wait as long as this machine needs for everything else."""
 CORE_COUNT = 2
@@ -374,7 +373,7 @@ def test_a_core_is_not_kept_for_a_small_job_whose_file_hangs(
         hanging_workload.hang()
         return open_npy(path)
 
-    monkeypatch.setattr(input_opener, "open_npy", open_slow)
+    monkeypatch.setattr(job_files, "open_npy", open_slow)
     hanging_workload.RELEASED.clear()
     bench.pass_first_chunk()
     for job in slow:

@@ -18,13 +18,9 @@ TOY, FAULTY = "toys:Toy", "toys:Faulty"
 IMPATIENT = (
     """
 [deadlines]
-silence = "1s"
-fence = "500ms"
+step = "3s"
 chunk = "1s"
-unpredicted_chunk = "1500ms"
-prepare = "2s"
-fill = "2s"
-check = "2s"
+stop = "6s"
 """
     + CORES
 )

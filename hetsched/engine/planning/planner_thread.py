@@ -124,7 +124,7 @@ class PlannerThread:
 
     def _deadline_error(self) -> JobFailed:
         return JobFailed(
-            f"planning hasn't finished within {self._deadline:g} s (deadlines.planner in the"
+            f"planning hasn't finished within {self._deadline:g} s (deadlines.disk in the"
             " config): code of the workload, or the file of the models, hangs"
         )
 

@@ -53,7 +53,7 @@ class ProcessWatch:
         self._ping_ticks: int | None = None
         """Its processor time when it was sent a ping in this silence."""
         self._silence_timer: Timer | None = None
-        self._timer: Timer | None = loop.call_later(deadlines.hello, self._on_no_hello)
+        self._timer: Timer | None = loop.call_later(deadlines.start, self._on_no_hello)
         """Of its hello, then of its end."""
 
     def on_hello(self) -> None:
@@ -79,7 +79,7 @@ class ProcessWatch:
     def _expect_life(self) -> None:
         self._silent_since = time.monotonic()
         if self._silence_timer is None:
-            self._check_in(self._deadlines.silence / 2)
+            self._check_in(self._deadlines.chunk / 2)
 
     def expect_end(self, on_stuck: Callable[[], None]) -> None:
         """Call `on_stuck` unless the killed process ends in time."""
@@ -106,7 +106,7 @@ class ProcessWatch:
         self._silence_timer = None
         if self._silent_since is None:
             return
-        allowed = self._deadlines.silence
+        allowed = self._deadlines.chunk
         silent = time.monotonic() - self._silent_since
         if silent < allowed / 2:
             self._check_in(allowed / 2 - silent)
@@ -120,11 +120,11 @@ class ProcessWatch:
             self._silent_since, self._ping_ticks = time.monotonic(), None
             self._check_in(allowed / 2)
         else:
-            self._on_overdue(f"no sign of life for {format_seconds(allowed)} (deadlines.silence)")
+            self._on_overdue(f"no sign of life for {format_seconds(allowed)} (deadlines.chunk)")
 
     def _on_no_hello(self) -> None:
         self._timer = None
         self._on_overdue(
-            f"its devices weren't open after {format_seconds(self._deadlines.hello)}"
-            " (deadlines.hello)"
+            f"its devices weren't open after {format_seconds(self._deadlines.start)}"
+            " (deadlines.start)"
         )

@@ -275,18 +275,18 @@ class Attempt:
         return event
 
     async def answers(
-        self, answer: type[T], devices: Iterable[str], step: str, text: str, key: str
+        self, answer: type[T], devices: Iterable[str], step: str, text: str
     ) -> list[T]:
         """Wait for an answer per entry of `devices`; a loss of one is a reason to start over.
 
         Parameters
         ----------
-        text, key
-            What the devices do, and the deadline in the configuration.
+        text
+            What the devices do.
         """
-        seconds: float = getattr(self._deadlines, key)
+        seconds = self._deadlines.step
         pending = PendingAnswers(devices, time.monotonic())
-        reason = f"{text} takes longer than {format_seconds(seconds)} (deadlines.{key})"
+        reason = f"{text} takes longer than {format_seconds(seconds)} (deadlines.step)"
         self.begin_step(step, lambda now: pending.waits(seconds, reason), seconds)
         self.running.report_progress(self, force=step != "preparing")
         answers: list[T] = []
@@ -383,7 +383,7 @@ class Attempt:
 
     def _fence_waits(self, now: float) -> Mapping[str, DeviceWait]:
         seconds = self._fence_seconds
-        limit = f"{format_seconds(seconds)} (deadlines.fence)"
+        limit = f"{format_seconds(seconds)} (a twelfth of deadlines.stop)"
         return self._fences.waits(seconds, f"stopping takes longer than {limit}")
 
     def hurry(self) -> None:

@@ -110,8 +110,8 @@ class _Pass:
                 self._send(self._computation.device_lost(device, now))
 
     def _waits(self, now: float) -> Mapping[str, DeviceWait]:
-        seconds = self._deadlines.prepare
-        limit = f"{format_seconds(seconds)} (deadlines.prepare)"
+        seconds = self._deadlines.step
+        limit = f"{format_seconds(seconds)} (deadlines.step)"
         reason = f"preparing kernels takes longer than {limit}"
         waits = {
             device: DeviceWait(since, seconds, reason) for device, since in self._joining.items()
@@ -151,7 +151,7 @@ def chunk_seconds(
     elif chunk.seconds_elsewhere is not None:
         seconds = slowdown * factor * factor * chunk.seconds_elsewhere
     else:
-        return deadlines.unpredicted_chunk, "unpredicted_chunk"
+        return deadlines.step, "step"
     return (seconds, "chunk_factor") if seconds > deadlines.chunk else (deadlines.chunk, "chunk")
 
 

@@ -314,10 +314,10 @@ class _Iterations:
         The others wait for those that are behind, which alone are killed.
         """
         deadlines = self._deadlines
-        limit = f"{format_seconds(deadlines.prepare)} (deadlines.prepare)"
+        limit = f"{format_seconds(deadlines.step)} (deadlines.step)"
         reason = f"preparing kernels takes longer than {limit}"
         waits = {
-            device: DeviceWait(since, deadlines.prepare, reason)
+            device: DeviceWait(since, deadlines.step, reason)
             for device, since in self._joining.items()
         }
         if self._epoch is None:
@@ -333,7 +333,7 @@ class _Iterations:
     def _iteration_wait(self) -> tuple[float, float, str]:
         """Return since when an iteration is awaited, for how long, and the message after that."""
         deadlines, last = self._deadlines, self._state.last
-        seconds, key = deadlines.unpredicted_chunk, "unpredicted_chunk"
+        seconds, key = deadlines.step, "step"
         if last is not None:
             seconds, key = deadlines.chunk_factor * last.seconds, "chunk_factor"
             if seconds < deadlines.chunk:

@@ -124,7 +124,7 @@ class FinishedParts:
                 for _, fd in files:
                     os.close(fd)
 
-        self._context.disk.submit(mark, self._on_marked, deadline=self._context.deadlines.publish)
+        self._context.disk.submit(mark, self._on_marked, deadline=self._context.deadlines.step)
 
     def _on_marked(self, value: None, error: BaseException | None) -> None:
         if error is not None:  # the job goes on; the disk is reported when it publishes

@@ -143,7 +143,7 @@ async def prepare(attempt: Attempt, *, kernels_cached: bool) -> None:
     for order in orders:
         _fill(attempt, order)
     devices = [order.device for order in orders]
-    await attempt.answers(Filled, devices, "filling", "generating arrays", "fill")
+    await attempt.answers(Filled, devices, "filling", "generating arrays")
     running.inputs_filled = True
     if any(array.role == "resident" for array in running.job.generate):
         # resident arrays are copied to a device when it is prepared
@@ -152,7 +152,7 @@ async def prepare(attempt: Attempt, *, kernels_cached: bool) -> None:
 
 async def _prepare_and_wait(attempt: Attempt, step: str) -> None:
     _prepare_all(attempt, answer=True)
-    await attempt.answers(Prepared, attempt.assignments, step, PREPARING, "prepare")
+    await attempt.answers(Prepared, attempt.assignments, step, PREPARING)
     attempt.prepared.update(attempt.live)
 
 
@@ -201,7 +201,7 @@ async def verify(attempt: Attempt) -> None:
         _check(attempt, order, seed)
     devices = [order.device for order in orders]
     result = VerificationResult()
-    for checked in await attempt.answers(Checked, devices, "verifying", "verification", "check"):
+    for checked in await attempt.answers(Checked, devices, "verifying", "verification"):
         result.add(checked)
     attempt.verified, attempt.max_error = result.error is None, result.max_error
     if result.error is not None:

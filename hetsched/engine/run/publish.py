@@ -47,7 +47,7 @@ async def publish(
     CantCreate, IOFailure, TryAgain
         Also whatever keeps the journal from noting the files.
     """
-    seconds, text = context.deadlines.publish, _text(job)
+    seconds, text = context.deadlines.step, _text(job)
 
     async def in_thread(work: Callable[[Step], Any], seconds: float) -> Any:
         submit = functools.partial(context.disk.submit, work, deadline=seconds)

@@ -27,7 +27,7 @@ MAX_CALL_FRACTION = 0.01
 For that chunks get longer, up to `MAX_COSTLY_CHUNK_SECONDS`."""
 MAX_COSTLY_CHUNK_SECONDS = 1.0
 """Bound on a core's chunk where calls are expensive: as long as a cancel may take. A fifth of the
-default of ``deadlines.fence``, after which a device that doesn't stop is killed."""
+twelfth of the default of ``deadlines.stop``, after which a device that doesn't stop is killed."""
 MIN_CALLS_PER_CHUNK = 4
 """A chunk takes at least as long as so many calls, even if that is longer: on a core that other
 processes use most of the time, calls take long."""
