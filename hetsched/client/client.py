@@ -32,7 +32,7 @@ class Client(JobSubmitter, Control):
 
     def _start(self, prepared: PreparedJob, follow: Listener | None) -> Job:
         renewal = ArrayRenewal(self._segments, prepared.spec)
-        return self.start(prepared.spec, prepared.result, follow, renewal)
+        return self._submit(prepared.spec, prepared.result, follow, renewal)
 
     def _fetch(self, done: Done) -> Any:
         return PreparedJob(JobSpec(workload="", params={}), self._segments).result(done)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import os
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import msgspec
+from msgspec import Meta
 from msgspec.structs import asdict, replace
 
 from hetsched import paths
@@ -85,7 +86,8 @@ class Control:
         path = paths.session_path()
         if endpoint is not None:
             path = Path(_endpoint(endpoint)).absolute() / path.name
-        self._connection = Connection(path, _timeout("timeout", timeout), _reconnect(reconnect))
+        times = checked(_Times, timeout=timeout, reconnect=_reconnect(reconnect))
+        self._connection = Connection(path, times.timeout, times.reconnect)
         prefix = os.urandom(8).hex()  # no other client has the same keys
         self._keys = (f"{prefix}-{number}" for number in itertools.count(1))
         self._finalizer = weakref.finalize(self, self._connection.close)
@@ -273,15 +275,18 @@ class Control:
         """As `job`; `callback` gets the present state and each new one, on another thread."""
         return self._new_job(messages.Follow(job), follow=callback)
 
-    def start(
+    def start(self, spec: JobSpec, follow: Listener | None = None) -> Job:
+        """Submit `spec` as it is. Raises the daemon's error if it is refused."""
+        return self._submit(checked(JobSpec, **asdict(spec)), follow=follow)
+
+    def _submit(
         self,
         spec: JobSpec,
         fetch: Callable[[Done], Any] | None = None,
         follow: Listener | None = None,
         renewal: ArrayRenewal | None = None,
     ) -> Job:
-        """Submit `spec` as it is. Raises the daemon's error if it is refused."""
-        request = messages.Submit(checked(JobSpec, **asdict(spec)), key=next(self._keys))
+        request = messages.Submit(spec, key=next(self._keys))
         return self._new_job(request, fetch, follow, renewal)
 
     def _new_job(
@@ -318,6 +323,17 @@ class Control:
         return answer
 
 
+class _Times(msgspec.Struct):
+    timeout: Annotated[
+        float,
+        Meta(gt=0, le=MAX_TIMEOUT, description=f"seconds, above 0 and at most {MAX_TIMEOUT:.0f}"),
+    ]
+    reconnect: Annotated[
+        float,
+        Meta(ge=0, le=MAX_TIMEOUT, description=f"seconds from 0 to {MAX_TIMEOUT:.0f}"),
+    ]
+
+
 def _states(states: Sequence[str]) -> tuple[str, ...]:
     if isinstance(states, str):
         raise UsageError(f"states: {quoted(states)} should be a sequence of states")
@@ -331,26 +347,11 @@ def _endpoint(value: Any) -> str:
     raise UsageError(f"endpoint: {quoted(value)} should be the path of a runtime folder")
 
 
-def _timeout(name: str, value: Any) -> float:
-    try:
-        seconds = math.nan if isinstance(value, bool | str | bytes) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        seconds = math.nan
-    if 0 < seconds <= MAX_TIMEOUT:
-        return seconds
-    raise UsageError(
-        f"{name}: {quoted(value)} should be a number of seconds, above 0 and at most"
-        f" {MAX_TIMEOUT:.0f}"
-    )
-
-
-def _reconnect(value: Any) -> float:
+def _reconnect(value: Any) -> Any:
     variable = os.environ.get("HETSCHED_RECONNECT")
     if value is None and variable:
         try:
             return min(parse_time(variable), MAX_TIMEOUT)
         except UsageError as error:
             raise UsageError(f"HETSCHED_RECONNECT: {error}") from None
-    if value is None:
-        return RECONNECT_SECONDS
-    return 0.0 if not isinstance(value, bool) and value == 0 else _timeout("reconnect", value)
+    return RECONNECT_SECONDS if value is None else value

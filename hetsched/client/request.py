@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import datetime
+import functools
+import inspect
 import math
 import operator
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -182,28 +184,14 @@ class JobSubmitter(ABC):
         HetschedError
             UsageError for a wrong type or range or in a job's callback; DataError, ...
         """
-        spec = checked(
-            JobSpec,
-            workload=workload,
-            params={name: _plain(name, value) for name, value in params.items()},
-            devices=_names(devices),
-            memory_limit=_parsed("memory_limit", memory_limit, parse_size),
-            verify=_number(verify),
-            seed=_number(seed),
-            priority=_number(priority),
-            label=label,
-            id=id,
-            after=_dependencies(after),
-            retries=_number(retries),
-            timeout=_parsed("timeout", timeout, parse_time),
-            deadline=_timestamp(deadline),
-            hold=_number(hold),
-            balance=balance,
-            warm_up=_warm_up(warm_up),
-            checkpoint=_checkpoint("checkpoint", checkpoint),
-            every=_parsed("every", every, parse_time),
-            resume=_checkpoint("resume", resume),
-        )
+        options = _given(
+            devices=devices, memory_limit=memory_limit, verify=verify, seed=seed,
+            priority=priority, label=label, id=id, after=after, retries=retries, timeout=timeout,
+            deadline=deadline, hold=hold, balance=balance, warm_up=warm_up, checkpoint=checkpoint,
+            every=every, resume=resume,
+        )  # fmt: skip
+        plain = {name: _plain(name, value) for name, value in params.items()}
+        spec = checked(JobSpec, workload=workload, params=plain, **options)
         return self._start(_with_arrays(spec, self._segments, arrays, out, force), follow)
 
 
@@ -275,31 +263,46 @@ def _with_arrays(
     return PreparedJob(replace(spec, inputs=inputs, outputs=outputs), segments, kept, targets)
 
 
-# ---- keywords
+# ---- keywords: `checked` says what is wrong with values that aren't converted here
 
 
-def _number(value: Any) -> Any:
-    """Convert NumPy's scalars to Python's, which `checked` expects."""
+def _given(**options: Any) -> dict[str, Any]:
+    """Return the options that aren't left at their defaults, as fields of a JobSpec."""
+    return {
+        name: _CONVERTERS.get(name, _number)(name, value)
+        for name, value in options.items()
+        if value is not _DEFAULTS[name]
+    }
+
+
+_DEFAULTS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(JobSubmitter.submit).parameters.items()
+}
+
+
+def _number(name: str, value: Any) -> Any:
+    """Convert NumPy's scalars to Python's."""
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _parsed(name: str, value: Any, parse: Any) -> Any:
+def _parsed(parse: Callable[[str], float], name: str, value: Any) -> Any:
     if not isinstance(value, str):
-        return _number(value)
+        return _number(name, value)
     try:
         return parse(value)
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from None
 
 
-def _names(value: Any) -> Any:
+def _names(name: str, value: Any) -> Any:
     """Return the names in "cpu,gpu0", or in an iterable."""
     if isinstance(value, str):
         return tuple(value.split(","))
     return tuple(value) if isinstance(value, Iterable) else value
 
 
-def _dependencies(after: Any) -> tuple[Dependency, ...]:
+def _dependencies(name: str, after: Any) -> tuple[Dependency, ...]:
     if isinstance(after, int | str | Job | Dependency):
         after = (after,)
     if not isinstance(after, Iterable):
@@ -312,28 +315,39 @@ def _dependencies(after: Any) -> tuple[Dependency, ...]:
 def _dependency(earlier: Any) -> Dependency:
     if isinstance(earlier, Dependency):
         return checked(Dependency, **asdict(earlier))
-    return parse_dependency(str(earlier.id if isinstance(earlier, Job) else _number(earlier)))
+    return parse_dependency(str(earlier.id if isinstance(earlier, Job) else earlier))
 
 
-def _timestamp(value: Any) -> Any:
-    seconds = value.timestamp() if isinstance(value, datetime.datetime) else _number(value)
+def _timestamp(name: str, value: Any) -> Any:
+    seconds = value.timestamp() if isinstance(value, datetime.datetime) else _number(name, value)
     if isinstance(seconds, int | float) and seconds <= time.time():
         raise UsageError(f"deadline: {quoted(value)} has passed; give one in the future")
     return seconds
 
 
-def _warm_up(value: Any) -> Any:
-    """Return the name of a method; "" for None or False, the only method for True."""
-    if isinstance(value, bool):
-        return WARM_UPS[0] if value else ""
-    return "" if value is None else value
+def _warm_up(name: str, value: Any) -> Any:
+    """Return the name of a method; "" for False, the only method for True."""
+    return (WARM_UPS[0] if value else "") if isinstance(value, bool) else value
 
 
 def _checkpoint(name: str, value: Any) -> Any:
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if path == "":
         raise UsageError(f"{name}: '' should be the path of a checkpoint")
-    return "" if path is None else real_path(path) if isinstance(path, str) else path
+    return real_path(path) if isinstance(path, str) else path
+
+
+_CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
+    "devices": _names,
+    "memory_limit": functools.partial(_parsed, parse_size),
+    "after": _dependencies,
+    "timeout": functools.partial(_parsed, parse_time),
+    "deadline": _timestamp,
+    "warm_up": _warm_up,
+    "checkpoint": _checkpoint,
+    "every": functools.partial(_parsed, parse_time),
+    "resume": _checkpoint,
+}
 
 
 def _plain(name: str, value: Any) -> Any:
