@@ -30,8 +30,13 @@ NARROW = {"client": {"transport", "client"}, "hetsched_workloads": set[str]()}
 
 VENDORS = {"cupy", "cupyx", "cupy_backends", "pynvml", "pyfftw", "ducc0", "numba", "mkl"}
 OPTIONAL = VENDORS | {"prometheus_client"}
-LATE = ("hetsched.cli.", "hetsched_workloads.", "hetsched.explain.records")
-"""Sources that may import anything in a function: a client that prints no text needs none."""
+LATE = (
+    "hetsched.cli.",
+    "hetsched_workloads.",
+    "hetsched.explain.records",
+    "hetsched.store.matrices.headers",
+)
+"""Sources that may import anything in a function: what most processes never need."""
 
 PICKLES = {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 

@@ -28,7 +28,8 @@ from hetsched.store.checkpoints.checkpoint_file import (
     read_record,
 )
 from hetsched.store.checkpoints.record import InputIdentity, Problem, check_problem, problem_of
-from hetsched.store.matrices.matrix_file import read_matrix, read_matrix_header
+from hetsched.store.matrices.headers import read_matrix_header
+from hetsched.store.matrices.matrix_file import read_matrix
 from hetsched.transport.device_messages import StoredArray
 from hetsched.workload import Iterative, SparseMatrix
 

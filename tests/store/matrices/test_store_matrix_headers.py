@@ -16,8 +16,7 @@ import scipy.sparse
 from matrix_samples import COORDINATES, tridiagonal
 
 from hetsched.errors import DataError
-from hetsched.store.matrices.header import MatrixHeader
-from hetsched.store.matrices.matrix_file import read_matrix_header
+from hetsched.store.matrices.headers import MatrixHeader, read_matrix_header
 
 
 def header(path: Path) -> MatrixHeader:
@@ -73,12 +72,18 @@ def test_dense_arrays_are_known_too(tmp_path: Path) -> None:
         (b"1 2 3\n", "is neither a Matrix Market file .* nor an .npz file"),
         (b"\x93NUMPY\x01\x00", "holds a dense array; a sparse matrix is needed, as scipy"),
         (b"\x1f\x8b\x08", "is compressed with gzip; decompress it first"),
-        (b"%%MatrixMarket tensor coordinate real general\n", "broken Matrix Market header '%%Ma"),
-        (b"%%MatrixMarket matrix coordinate quaternion general\n", "field 'quaternion'"),
-        (COORDINATES + b"3 3\n", r"its sizes are \[3, 3\], not 3 numbers"),
-        (COORDINATES + b"3 -3 2\n", r"its sizes are \[3, -3, 2\], not 3 numbers"),
-        (COORDINATES + b"three\n", "sizes 'three'"),
-        (COORDINATES, r"its sizes are \[\], not 3 numbers"),
+        (
+            b"%%MatrixMarket tensor coordinate real general\n",
+            "broken Matrix .*tensor",
+        ),
+        (
+            b"%%MatrixMarket matrix coordinate quaternion general\n",
+            "broken Matrix .*quaternion",
+        ),
+        (COORDINATES + b"3 3\n", "broken Matrix Market header"),
+        (COORDINATES + b"3 -3 2\n", "can't be negative"),
+        (COORDINATES + b"three\n", "broken Matrix Market header"),
+        (COORDINATES, "broken Matrix Market header"),
         (COORDINATES + b"9 9 1000000000000\n1 1 1\n", "1000000000000 entries, the file has 70 by"),
         (
             b"%%MatrixMarket matrix array real general\n9999999 9999999\n1\n",
@@ -107,10 +112,10 @@ FORMAT, SHAPE = npy(np.array(b"csr")), npy(np.array([3, 3]))
         ({"a": npy(np.array([{}], object))}, "holds pickled Python objects, which are never"),
         ({"a": npy(np.array(["x"]))}, "a.npy holds <U1; only numbers are supported"),
         ({"a": npy(np.ones(9))[:-8]}, "a.npy isn't as long as its header says"),
-        ({"a": b"nothing"}, "broken .npz file: "),
+        ({"a": b"nothing"}, "a.npy: broken or truncated .npy header"),
         ({"format": FORMAT, "shape": SHAPE}, "broken .npz file: 'data'"),
         ({"format": npy(np.array(b"xyz")), "shape": SHAPE}, "in the format 'xyz' with shape"),
-        ({"format": b"x" * 5000, "shape": SHAPE}, "broken .npz file"),
+        ({"format": b"x" * 5000, "shape": SHAPE}, "format.npy: broken or truncated"),
     ],
 )
 def test_broken_archives_give_one_clear_line(

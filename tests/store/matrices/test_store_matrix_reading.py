@@ -13,7 +13,8 @@ import scipy.sparse
 from matrix_samples import COORDINATES, tridiagonal
 
 from hetsched.errors import DataError
-from hetsched.store.matrices.matrix_file import read_matrix, read_matrix_header
+from hetsched.store.matrices.headers import read_matrix_header
+from hetsched.store.matrices.matrix_file import read_matrix
 
 
 def read(path: Path, max_bytes: int = 1 << 20) -> dict[str, np.ndarray]:
