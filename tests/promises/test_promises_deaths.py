@@ -120,7 +120,7 @@ def test_a_daemon_with_a_stuck_device_ends_at_sigterm(
 
 
 TWO = (
-    IMPATIENT.replace("[deadlines]", '[deadlines]\nhello = "5s"')
+    IMPATIENT.replace("[deadlines]", '[deadlines]\nstart = "5s"')
     + 'count = 1\n[[device]]\nkind = "emulated"\ncompute = { unit = "1ms" }\n'
 )
 

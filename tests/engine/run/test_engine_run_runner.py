@@ -13,9 +13,7 @@ from hetsched.errors import Cancelled, JobFailed
 from hetsched.job import Done, Failed, JobState
 from hetsched.transport.device_messages import Fence, Prepare, Prepared, Release, Run
 
-IMPATIENT = dataclasses.replace(
-    DEFAULT_DEADLINES, fence=0.05, chunk=0.05, prepare=0.05, unpredicted_chunk=0.05
-)
+IMPATIENT = dataclasses.replace(DEFAULT_DEADLINES, stop=0.6, chunk=0.05, step=0.05)
 
 
 @pytest.fixture
