@@ -45,25 +45,17 @@ which count as time of the first chunk. Arbitrary; less than a tenth of the leas
 
 
 class JobArrays:
-    """Arrays of one job; allocates generated inputs, and results without a caller's array.
-
-    Attributes
-    ----------
-    stored : list of StoredArray
-        All arrays, as messages to device processes describe them.
-    results : mapping
-        Output name -> its place in the arena; the job holds a reference to each segment.
-    notes : list of str
-        For the job's report.
-    """
+    """Arrays of one job; allocates generated inputs, and results without a caller's array."""
 
     def __init__(self, job: ResolvedJob, arena: Arena) -> None:
         self.job = job
         self._arena = arena
         self._allocated: list[int] = []
+        # All arrays, as messages to device processes describe them
         self.stored: list[StoredArray] = []
+        # Output name -> its place in the arena; the job holds a reference to each segment
         self.results: dict[str, ArenaRef] = {}
-        self.notes: list[str] = []
+        self.notes: list[str] = []  # For the job's report
 
     def allocate(self) -> None:
         """Allocate every segment.
@@ -160,22 +152,15 @@ class IterativeArrays(JobArrays):
     ----------
     needs_saved : bool
         The job can't run without room for what devices save: it has checkpoints.
-
-    Attributes
-    ----------
-    control : IterationControl
-        Once allocated.
     """
 
-    control: IterationControl
+    control: IterationControl  # Once allocated
 
     def __init__(self, job: ResolvedJob, arena: Arena, *, needs_saved: bool = False) -> None:
         super().__init__(job, arena)
         self._needs_saved = needs_saved
-        self._copied: dict[str, int] = {}
-        """Input -> the segment of its copy."""
-        self._written: dict[str, int] = {}
-        """Output that becomes a file -> its segment."""
+        self._copied: dict[str, int] = {}  # Input -> the segment of its copy
+        self._written: dict[str, int] = {}  # Output that becomes a file -> its segment
         self._mapped_again = 0
 
     def allocate(self) -> None:

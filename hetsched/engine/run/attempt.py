@@ -58,23 +58,14 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The process of `devices` died.
-
-    Attributes
-    ----------
-    abandoned : frozenset of str
-        Devices of the job that won't restart.
-    culprits : tuple of str
-        Those of `devices` that are known to have caused it; () if unknown.
-    counts : bool
-        Whether this job may be the cause; not if a side job may be.
-    """
+    """The process of `devices` died."""
 
     devices: tuple[str, ...]
     reason: str
-    abandoned: frozenset[str]
+    abandoned: frozenset[str]  # Devices of the job that won't restart
+    # Those of `devices` that are known to have caused it; () if unknown
     culprits: tuple[str, ...] = ()
-    counts: bool = True
+    counts: bool = True  # Whether this job may be the cause; not if a side job may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,46 +93,28 @@ Event = Message | Lost | Joined | Switched | StopRequested
 
 
 class Attempt:
-    """One start of a job. Within ``async with``, devices work for it.
-
-    Attributes
-    ----------
-    id : int
-        In every message to and from devices: late answers to another attempt are dropped.
-    infos : dict
-        Device -> its description.
-    assignments : mapping
-        Device -> its assignment; only devices with chunks.
-    live : set of str
-        Assigned devices with a running process.
-    prepared : set of str
-        Live devices with a prepared kernel.
-    times : dict
-        Device -> (units, times) of its finished chunks.
-    failed_variants : set of str
-        Variants that don't work on a device; another one computes their chunks.
-    computation : Computation or None
-        Of a job that is computed in one pass, once it is.
-    step : str
-        What the devices do.
-    verified : bool or None
-        Whether the result is right; None: it hasn't been checked. `max_error`: of its samples.
-    """
+    """One start of a job. Within ``async with``, devices work for it."""
 
     def __init__(
         self, running: RunningJob, attempt_id: int, plan: JobPlan, infos: Iterable[DeviceInfo]
     ) -> None:
         self.running = running
+        # In every message to and from devices: late answers to another attempt are dropped
         self.id = attempt_id
         self.plan = plan
-        self.infos = {info.name: info for info in infos}
+        self.infos = {info.name: info for info in infos}  # Device -> its description
+        # Device -> its assignment; only devices with chunks
         self.assignments = remaining_assignments(plan.assignments, running.job.finished)
-        self.live: set[str] = set()
-        self.prepared: set[str] = set()
+        self.live: set[str] = set()  # Assigned devices with a running process
+        self.prepared: set[str] = set()  # Live devices with a prepared kernel
+        # Device -> (units, times) of its finished chunks
         self.times: dict[str, list[tuple[int, ChunkTimes]]] = {}
+        # Variants that don't work on a device; another one computes their chunks
         self.failed_variants: set[str] = set()
+        # Of a job that is computed in one pass, once it is
         self.computation: Computation | None = None
-        self.step = ""
+        self.step = ""  # What the devices do
+        # Whether the result is right; None: it hasn't been checked. `max_error`: of its samples.
         self.verified: bool | None = None
         self.max_error = 0.0
         self.is_stopping = False

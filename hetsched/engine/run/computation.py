@@ -110,22 +110,13 @@ class ComputedRanges:
 
 @dataclass(frozen=True, slots=True)
 class RunningChunk:
-    """The oldest chunk that was sent to a device and hasn't finished.
-
-    Attributes
-    ----------
-    since : float, seconds
-        The earliest time at which the device can have started it.
-    predicted_seconds : float or None
-        From the device's planned or measured speed.
-    seconds_elsewhere : float or None
-        At the speed of the slowest other device that has finished a chunk.
-    """
+    """The oldest chunk that was sent to a device and hasn't finished."""
 
     device: str
     units: int
-    since: float
-    predicted_seconds: float | None
+    since: float  # The earliest time at which the device can have started it
+    predicted_seconds: float | None  # From the device's planned or measured speed
+    # At the speed of the slowest other device that has finished a chunk
     seconds_elsewhere: float | None
 
 
@@ -143,13 +134,6 @@ class Computation:
         Idle devices steal chunks.
     on_finished : callable
         on_finished(first, count): a chunk is complete.
-
-    Attributes
-    ----------
-    has_lost_device : bool
-        A device was lost, so the times aren't those of the plan.
-    ranges : ComputedRanges
-        Which units each device computed.
     """
 
     def __init__(
@@ -160,11 +144,11 @@ class Computation:
         stealing: bool = False,
         on_finished: Callable[[int, int], None] = lambda first, count: None,
     ) -> None:
-        self.has_lost_device = False
+        self.has_lost_device = False  # A device was lost, so the times aren't those of the plan
         self._on_finished = on_finished
         self._times = times
         self._times.update((device, []) for device in assignments)
-        self.ranges = ComputedRanges()
+        self.ranges = ComputedRanges()  # Which units each device computed
         self._sent: dict[int, Chunk] = {}
         self._paces = {device: assignment.pace for device, assignment in assignments.items()}
         self._dispatcher = Dispatcher(

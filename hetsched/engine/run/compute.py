@@ -46,8 +46,7 @@ class _Pass:
             stealing=self._running.steals(infos),
             on_finished=self._parts.add,
         )
-        self._joining: dict[str, float] = {}
-        """Restarted device -> when it was asked to prepare."""
+        self._joining: dict[str, float] = {}  # Restarted device -> when it was asked to prepare
         self._is_done = False
 
     async def run(self) -> None:

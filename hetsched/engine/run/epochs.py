@@ -25,37 +25,22 @@ from hetsched.transport.iterations.messages import Iterate
 
 @dataclass(frozen=True)
 class Epoch:
-    """Devices that compute iterations together, in the order of their rows.
-
-    Attributes
-    ----------
-    number : int
-    devices : tuple of str
-        Each has rows, so that the order of partial results never depends on a split that the
-        engine doesn't know yet.
-    slots : tuple of int
-        Of each device: its index among the job's devices.
-    bounds : tuple of int, rows
-        Device r begins with the rows from bounds[r] up to bounds[r + 1].
-    first, last : int
-        Iterations; 0 is the start. `first` > `last`: only the finish stages.
-    previous : tuple of int
-        Slots with partial results of iteration `first` - 1, in the order of their rows.
-    restores : bool
-        It begins with what was saved of iteration `first` - 1.
-    is_paced : bool
-        Each iteration waits until the engine allows it.
-    """
+    """Devices that compute iterations together, in the order of their rows."""
 
     number: int
+    # Each has rows, so that the order of partial results never depends on a split that the engine
+    # doesn't know yet
     devices: tuple[str, ...]
-    slots: tuple[int, ...]
+    slots: tuple[int, ...]  # Of each device: its index among the job's devices
+    # Device r begins with the rows from bounds[r] up to bounds[r + 1]
     bounds: tuple[int, ...]
+    # `first`, `last`: iterations; 0 is the start. `first` > `last`: only the finish stages.
     first: int
     last: int
+    # Slots with partial results of iteration `first` - 1, in the order of their rows
     previous: tuple[int, ...] = ()
-    is_paced: bool = False
-    restores: bool = False
+    is_paced: bool = False  # Each iteration waits until the engine allows it
+    restores: bool = False  # It begins with what was saved of iteration `first` - 1
 
     @property
     def rows(self) -> dict[str, int]:
@@ -145,15 +130,10 @@ def first_iteration(finished: int, ended: int | None) -> tuple[int, int | None]:
 
 
 class EpochProgress:
-    """When an epoch last got on, and who is behind the others.
-
-    Attributes
-    ----------
-    since : float, seconds
-        When a device last arrived at the end of a stage, as far as has been looked.
-    """
+    """When an epoch last got on, and who is behind the others."""
 
     def __init__(self, since: float) -> None:
+        # When a device last arrived at the end of a stage, as far as has been looked
         self.since = since
         self._arrivals: Mapping[str, int] = {}
 
@@ -175,59 +155,33 @@ class EpochProgress:
 
 @dataclass
 class IterationState:
-    """The state of one iterative job.
+    """The state of one iterative job."""
 
-    Attributes
-    ----------
-    devices : tuple of str
-        All that the job may use; the index of each is its slot.
-    finished : int
-        The last complete iteration; -1: the start isn't complete.
-    ended : int or None
-        The iteration after which the method has ended; None: it hasn't.
-    previous : tuple of int
-        Slots with partial results of iteration `finished`.
-    epochs, moves : int
-        Epochs so far, and how often rows moved between devices.
-    is_complete : bool
-        The finish stages are complete, so the outputs are.
-    has_converged : bool
-    residual : float
-        After the last iteration reported; NaN: unknown.
-    seconds : float
-        From the first iteration to the end; modelled, if devices have a virtual clock.
-    """
-
-    devices: tuple[str, ...]
+    devices: tuple[str, ...]  # All that the job may use; the index of each is its slot
     load: int
     granule: int
     max_iterations: int
     balance: IterationBalance | None = None
-    finished: int = -1
-    ended: int | None = None
-    previous: tuple[int, ...] = ()
-    epochs: int = 0
+    finished: int = -1  # The last complete iteration; -1: the start isn't complete
+    ended: int | None = None  # The iteration after which the method has ended; None: it hasn't
+    previous: tuple[int, ...] = ()  # Slots with partial results of iteration `finished`
+    epochs: int = 0  # So far; `moves`: how often rows moved between devices
     moves: int = 0
-    is_complete: bool = False
+    is_complete: bool = False  # The finish stages are complete, so the outputs are
     has_converged: bool = False
-    residual: float = math.nan
+    residual: float = math.nan  # After the last iteration reported; NaN: unknown
+    # From the first iteration to the end; modelled, if devices have a virtual clock
     seconds: float = 0.0
-    reported: int = 0
-    """The last iteration that all devices have reported."""
-    begun_at: float | None = None
-    """When the first attempt began to iterate, seconds."""
-    epoch: Epoch | None = None
-    """The present one; None: it has been settled."""
-    proposed: tuple[int, ...] | None = None
-    """Bounds that haven't been adopted."""
+    reported: int = 0  # The last iteration that all devices have reported
+    begun_at: float | None = None  # When the first attempt began to iterate, seconds
+    epoch: Epoch | None = None  # The present one; None: it has been settled
+    proposed: tuple[int, ...] | None = None  # Bounds that haven't been adopted
     sums: PhaseSums = field(default_factory=PhaseSums)
     rate: IterationRate = field(default_factory=IterationRate)
     evidence: RowEvidence = field(default_factory=RowEvidence)
     last: CompleteIteration | None = None
-    continued_after: int = 0
-    """The iteration of the checkpoint that it was given."""
-    restores: bool = False
-    """The next epoch begins with what devices saved of iteration `finished`."""
+    continued_after: int = 0  # The iteration of the checkpoint that it was given
+    restores: bool = False  # The next epoch begins with what devices saved of iteration `finished`
     history: IterationRecorder = field(init=False)
     _residuals: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=16))
     _move: Move | None = None

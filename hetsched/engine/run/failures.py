@@ -29,38 +29,26 @@ class StartOver(Exception):
 
 @dataclass
 class JobFailures:
-    """The attempts at one job, and what it knows about its devices.
-
-    Attributes
-    ----------
-    excluded : dict
-        Device that the job no longer uses -> why.
-    abandoned : frozenset of str
-        Devices whose process won't restart.
-    culprits : set of str
-        Devices that have missed a deadline or reported a fault: their process is about to end.
-    overdue : set of str
-        Those that have missed a deadline, which may be the plug-in's fault.
-    without_variant : set of str
-        Devices on which a variant couldn't be prepared.
-    """
+    """The attempts at one job, and what it knows about its devices."""
 
     job: ResolvedJob
     context: EngineContext
+    # Device that the job no longer uses -> why
     excluded: dict[str, str] = field(default_factory=dict)
-    abandoned: frozenset[str] = frozenset()
+    abandoned: frozenset[str] = frozenset()  # Devices whose process won't restart
+    # Devices that have missed a deadline or reported a fault: their process is about to end
     culprits: set[str] = field(default_factory=set)
+    # Those that have missed a deadline, which may be the plug-in's fault
     overdue: set[str] = field(default_factory=set)
+    # Devices on which a variant couldn't be prepared
     without_variant: set[str] = field(default_factory=set)
-    reason: str = ""
-    """Why the job last started over."""
+    reason: str = ""  # Why the job last started over
     attempts: int = 0
-    uncounted: int = 0
-    """Attempts that aren't the job's fault."""
+    uncounted: int = 0  # Attempts that aren't the job's fault
     _deaths: int = 0
     _counts: dict[str, float] = field(default_factory=dict)
+    # Device that may have caused a death -> chunks that it had finished then
     _finished: dict[str, int] = field(default_factory=dict)
-    """Device that may have caused a death -> chunks that it had finished then."""
     _kind: str = ""
 
     def count_attempt(self) -> None:

@@ -86,14 +86,11 @@ class _Iterations:
         self._saves: Saves = running.saves
         self._control = _control(running)
         self._deadlines = running.context.deadlines
-        self._joining: dict[str, float] = {}
-        """Restarted device -> when it was asked to prepare."""
+        self._joining: dict[str, float] = {}  # Restarted device -> when it was asked to prepare
         self._replan_reason = ""
         self._epoch: Epoch | None = None
-        self._computing: set[str] = set()
-        """Devices of the epoch that haven't stopped."""
-        self._stops: set[str] = set()
-        """Why others have (`StopReason`)."""
+        self._computing: set[str] = set()  # Devices of the epoch that haven't stopped
+        self._stops: set[str] = set()  # Why others have (`StopReason`)
         self._log = IterationLog(())
         self._progress = EpochProgress(time.monotonic())
 

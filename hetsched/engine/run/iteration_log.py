@@ -19,23 +19,12 @@ MAX_RATES = 64
 
 @dataclass(frozen=True)
 class CompleteIteration:
-    """An iteration that all devices of its epoch have reported, or several with the same rows.
+    """An iteration that all devices of its epoch have reported, or several with the same rows."""
 
-    Attributes
-    ----------
-    iteration : int
-        The last one.
-    rows, times : mapping
-        Device -> its rows, and mean seconds of its phases.
-    residual : float
-        After the last one; NaN: the workload has no such number.
-    count : int
-    """
-
-    iteration: int
-    rows: Mapping[str, int]
+    iteration: int  # The last one
+    rows: Mapping[str, int]  # Device -> its rows; `times`: mean seconds of its phases
     times: Mapping[str, IterationTimes]
-    residual: float
+    residual: float  # After the last one; NaN: the workload has no such number
     count: int = 1
 
     @property

@@ -66,11 +66,6 @@ class JobRunner:
         after the state has been reported; None if there is nothing to learn.
     side : SideStart, optional
         Run beside another job, on one core.
-
-    Attributes
-    ----------
-    is_withdrawn : bool
-        It was a side job that has to start again, alone; its last state is of no interest.
     """
 
     def __init__(
@@ -86,6 +81,7 @@ class JobRunner:
     ) -> None:
         self.number = number
         self.side = side
+        # It was a side job that has to start again, alone; its last state is of no interest
         self.is_withdrawn = False
         self._context = context
         self._on_end = on_end
@@ -94,8 +90,7 @@ class JobRunner:
         self._job = running.job
         self._planning = JobPlanning(running)
         self._task: asyncio.Task[None] | None = None
-        self._attempt: Attempt | None = None
-        """The present one, while devices work for it."""
+        self._attempt: Attempt | None = None  # The present one, while devices work for it
         self._abort_error: BaseException | None = None
         self._has_begun = self._is_past_abort = False
         if side is not None:

@@ -39,19 +39,6 @@ class RunningJob:
         Called with each Running state.
     side : SideStart or None
         It runs beside another job, on one core.
-
-    Attributes
-    ----------
-    latest : Attempt or None
-        The last attempt with a plan: the subject of reports and explanations.
-    inputs_filled : bool
-        Inputs have been generated and outputs poisoned; a later attempt skips this.
-    side_jobs : int
-        Small jobs that ran beside this one, so its times aren't those of a job that runs alone.
-    disabled : frozenset of str
-        Devices that the user doesn't want to be used at present.
-    stop_error : BaseException or None
-        The job ends with it once its state is saved; `stop_begun_at`: when that was requested.
     """
 
     def __init__(
@@ -69,14 +56,19 @@ class RunningJob:
         self.context = context
         self.on_state = on_state
         self.side = side
+        # Of random projections: unpredictable for workloads
         self.verification_seed = context.verification_secret ^ number
-        """Of random projections: unpredictable for workloads."""
         self.arrays: JobArrays = job_arrays(self.job, spec, context.arena)
         self.failures = JobFailures(self.job, context)
+        # The last attempt with a plan: the subject of reports and explanations
         self.latest: Attempt | None = None
+        # Inputs have been generated and outputs poisoned; a later attempt skips this
         self.inputs_filled = False
+        # Small jobs that ran beside this one, so its times aren't those of a job that runs alone
         self.side_jobs = 0
+        # Devices that the user doesn't want to be used at present
         self.disabled: frozenset[str] = frozenset()
+        # The job ends with it once its state is saved; `stop_begun_at`: when that was requested
         self.stop_error: BaseException | None = None
         self.stop_begun_at = math.inf
         self._notes: list[str] = []

@@ -57,17 +57,13 @@ class SaveSchedule:
     """When to write checkpoints: one after the other, a time apart. Pure.
 
     From save to save it takes `every` seconds, or, on a slow disk, twice as long as the writing.
-
-    Attributes
-    ----------
-    saved : int
-        The iteration of the last save, or of the checkpoint that was continued; -1: none.
     """
 
     def __init__(self, every: float) -> None:
         self._every = every
         self._due = math.inf
         self._saved_at = 0.0
+        # The iteration of the last save, or of the checkpoint that was continued; -1: none
         self.saved = -1
 
     def begin(self, now: float) -> None:
@@ -89,15 +85,7 @@ class SaveSchedule:
 
 
 class Saves:
-    """The checkpoints of one job. On the loop's thread.
-
-    Attributes
-    ----------
-    is_writing : bool
-        A thread reads what devices have saved, which must stay as it is.
-    written_iteration : int
-        The iteration of the last complete file of this job; -1: none.
-    """
+    """The checkpoints of one job. On the loop's thread."""
 
     def __init__(
         self,
@@ -116,7 +104,8 @@ class Saves:
         if spec.checkpoint:
             self.schedule = SaveSchedule(CHECKPOINT_SECONDS if spec.every is None else spec.every)
         self.is_restored = False
-        self.is_writing = False
+        self.is_writing = False  # A thread reads what devices have saved, which must stay as it is
+        # The iteration of the last complete file of this job; -1: none
         self.written_iteration = -1
         self._is_requested = False
         self._is_closed = False
@@ -300,23 +289,14 @@ class Saves:
 
 @dataclass
 class StateFiles:
-    """The state of one job in memory, to and from files. In threads of the pool.
-
-    Attributes
-    ----------
-    specs
-        Inputs and outputs.
-    arrays : mapping
-        Name -> array in memory: inputs, outputs, state, partials, and what devices save.
-    seeds : mapping
-        Name of a generated input -> its seed.
-    """
+    """The state of one job in memory, to and from files. In threads of the pool."""
 
     workload: Iterative
     params: Any
-    specs: Sequence[ArraySpec]
+    specs: Sequence[ArraySpec]  # Inputs and outputs
+    # Name -> array in memory: inputs, outputs, state, partials, and what devices save
     arrays: Mapping[str, np.ndarray]
-    seeds: Mapping[str, int]
+    seeds: Mapping[str, int]  # Name of a generated input -> its seed
     _sources: dict[str, str] = field(default_factory=dict)
 
     def saved(self, iteration: int) -> SavedState:

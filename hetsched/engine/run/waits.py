@@ -19,24 +19,12 @@ OnDone = Callable[[Any, BaseException | None], None]
 
 @dataclass(frozen=True, slots=True)
 class DeviceWait:
-    """A wait for a device.
+    """A wait for a device."""
 
-    Attributes
-    ----------
-    since : float, seconds
-        The start, or the last progress.
-    seconds : float
-        The longest wait from then on.
-    reason : str
-        Why the device is killed after that.
-    is_behind : bool
-        Others wait for it, not it for others.
-    """
-
-    since: float
-    seconds: float
-    reason: str
-    is_behind: bool = True
+    since: float  # The start, or the last progress
+    seconds: float  # The longest wait from then on
+    reason: str  # Why the device is killed after that
+    is_behind: bool = True  # Others wait for it, not it for others
 
     @property
     def end(self) -> float:
