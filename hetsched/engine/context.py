@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from hetsched.engine.admission.check import Admission
 from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.failures import Failures
-from hetsched.engine.planning.planner_thread import PlannerThread
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
-from hetsched.engine.threads.worker_pool import WorkerPool
+from hetsched.engine.threads import Pool
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 
@@ -22,7 +21,7 @@ class EngineContext:
 
     Attributes
     ----------
-    files : WorkerPool
+    files : Pool
         Threads for everything that touches users' files.
     memory_limit : int or None, bytes
         Of each device's own memory, for jobs that don't set one.
@@ -42,9 +41,9 @@ class EngineContext:
 
     loop: Loop
     fleet: Fleet
-    planner_thread: PlannerThread
-    files: WorkerPool
-    disk: WorkerPool
+    planner_thread: Pool
+    files: Pool
+    disk: Pool
     admission: Admission
     arena: Arena
     planning: PlanningState

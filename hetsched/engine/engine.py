@@ -2,7 +2,7 @@
 
 `queue/` decides which job is next, `concurrency/` which small ones run beside it, `job/` runs it.
 
-Everything runs on the loop's thread, except the tasks of `PlannerThread`.
+Everything runs on the loop's thread, except the tasks of its pools.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.device_switches import disabled_devices, switch_devices
 from hetsched.engine.engine_hooks import EngineHooks
 from hetsched.engine.explanations import ExplanationArchive
-from hetsched.engine.planning.planner_thread import OnDone, PlannerThread
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.processes.device_search import search_devices
@@ -40,7 +39,7 @@ from hetsched.engine.queue.records import Outcome
 from hetsched.engine.queued_job import OnState, QueuedJob, Readmission
 from hetsched.engine.run.publish import OnPrepared
 from hetsched.engine.scheduler import JobScheduler, stopping_error
-from hetsched.engine.threads.worker_pool import WorkerPool
+from hetsched.engine.threads import FILE_THREADS, OnDone, Pool, planner_thread
 from hetsched.errors import ErrorRecord, HetschedError, TryAgain, to_record
 from hetsched.job import Done, Failed, JobSpec, Queued
 from hetsched.paths import cache_dir, private_folder
@@ -108,13 +107,13 @@ class Engine:
             machine=lambda: self._fleet.infos,
         )
         limit = None if config.memory_limit is None else parse_size(config.memory_limit)
-        files = WorkerPool(loop, deadlines.disk)
-        disk = WorkerPool(loop, deadlines.disk)
+        files = Pool(loop, FILE_THREADS, deadlines.disk)
+        disk = Pool(loop, FILE_THREADS, deadlines.disk)
         admission = Admission(files, self._machine_limits)
         self._context = EngineContext(
             loop,
             self._fleet,
-            PlannerThread(loop, deadline=deadlines.disk),
+            planner_thread(loop, deadlines.disk),
             files,
             disk,
             admission,
@@ -262,7 +261,7 @@ class Engine:
         except HetschedError as error:
             on_done(None, error)
             return
-        self._context.planner_thread.submit(work, on_done)
+        self._context.planner_thread.run(work, on_done)
 
     def probe_devices(self, on_done: Callable[[], None]) -> None:
         """Look for missing devices, and give those that failed another chance; then call back."""
@@ -316,7 +315,7 @@ class Engine:
         context = self._context
         for step in [*context.files.close(CLOSE_SECONDS), *context.disk.close(CLOSE_SECONDS)]:
             log.warning("a thread still hangs at the end: %s", step)
-        if self._context.planner_thread.close(CLOSE_SECONDS):
+        if not self._context.planner_thread.close(CLOSE_SECONDS):
             self._context.planning.store.close()
         else:
             log.warning("the planner's thread hangs: models.db isn't closed")
@@ -339,13 +338,13 @@ class Engine:
         return MachineLimits(self._fleet.infos, dict(self._fleet.absent), self._arena.limit)
 
     def _learn(self, task: LearningTask) -> None:
-        self._context.planner_thread.submit(task)
+        self._context.planner_thread.run(task)
         if self._flush_timer is None:
             self._flush_timer = self._context.loop.call_later(FLUSH_SECONDS, self._flush_models)
 
     def _flush_models(self) -> None:
         self._flush_timer = None
-        self._context.planner_thread.submit(self._context.planning.store.flush)
+        self._context.planner_thread.run(self._context.planning.store.flush)
 
     def _on_idle(self) -> None:
         if not self._resolving and self._on_drained is not None:

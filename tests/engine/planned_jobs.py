@@ -8,10 +8,10 @@ from typing import Any
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.planning.device_run import DeviceRun
-from hetsched.engine.planning.planner_thread import run_inline
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.plans import LEARNT_ONE_BY_ONE
 from hetsched.engine.planning.run_planner import LearningTask, RunPlanner
+from hetsched.engine.threads import run_inline
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
 from hetsched.store.models.model_store import ModelStore
@@ -27,7 +27,7 @@ class InlineThread:
     def __init__(self) -> None:
         self.submitted = 0
 
-    def submit(self, function: Any, on_done: Any) -> None:
+    def run(self, function: Any, on_done: Any) -> None:
         self.submitted += 1
         run_inline(function, on_done)
 

@@ -37,9 +37,7 @@ from hetsched.engine.admission.declare import (
 )
 from hetsched.engine.admission.files import InputOpener, PendingOutputs, check_checkpoints
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.planning.planner_thread import run_inline
-from hetsched.engine.threads.step import Step
-from hetsched.engine.threads.worker_pool import Task, WorkerPool
+from hetsched.engine.threads import Pool, Step, Task, run_inline
 from hetsched.errors import DataError, ErrorRecord, HetschedError, TryAgain, UsageError, to_record
 from hetsched.job import ArenaRef, JobSpec
 from hetsched.job_segments import arena_refs
@@ -99,7 +97,7 @@ class Admission:
 
     Parameters
     ----------
-    files : WorkerPool
+    files : Pool
     machine : callable
         Returns the present limits.
 
@@ -109,7 +107,7 @@ class Admission:
         Of all unfinished jobs; kept up to date by the scheduler.
     """
 
-    def __init__(self, files: WorkerPool, machine: Callable[[], MachineLimits]) -> None:
+    def __init__(self, files: Pool, machine: Callable[[], MachineLimits]) -> None:
         self._files = files
         self._machine = machine
         self._declarations: BoundedCache[bytes, Declaration] = BoundedCache(

@@ -18,7 +18,7 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
-from hetsched.engine.threads.step import Step
+from hetsched.engine.threads import Step
 from hetsched.errors import DataError, HetschedError, UsageError
 from hetsched.iterations.home import Part, stages_of, state_shape
 from hetsched.iterations.partials import partials_shape

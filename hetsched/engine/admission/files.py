@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetsched.engine.admission.resolved_job import ResolvedJob, file_key
-from hetsched.engine.threads.step import Step
+from hetsched.engine.threads import Step
 from hetsched.errors import InputMissing, UsageError
 from hetsched.iterations.saved_state import saved_bytes
 from hetsched.job import FileOut, JobSpec

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.engine.admission.declare import IterativeDeclaration
-from hetsched.engine.threads.step import Step
+from hetsched.engine.threads import Step
 from hetsched.job import ArenaRef
 from hetsched.store.arrays.finished_parts import Ranges
 from hetsched.store.arrays.output_files import OutputFile

@@ -232,7 +232,7 @@ class SideJobs:
             return make_side_plan(job, fleet.info(core), cores, state), job_size(main_job)
 
         done = functools.partial(self._planned, key, number)
-        self._context.planner_thread.submit(plan, done)
+        self._context.planner_thread.run(plan, done)
 
     def _planned(
         self,

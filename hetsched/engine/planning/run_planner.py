@@ -14,8 +14,8 @@ from hetsched.engine.context import EngineContext
 from hetsched.engine.planning.device_run import DeviceRun, FinishedRun, makespan
 from hetsched.engine.planning.learning import learn
 from hetsched.engine.planning.next_plan import next_plan
-from hetsched.engine.planning.planner_thread import OnDone
 from hetsched.engine.planning.plans import job_kind
+from hetsched.engine.threads import OnDone
 from hetsched.planner.races.prediction import predicted_race
 from hetsched.planner.records import JobPlan
 
@@ -53,7 +53,7 @@ class RunPlanner:
         """Call ``on_planned(plan, error)``: at once if the kind of job has a plan, else later."""
         plan = self._known_plan()
         if plan is None:
-            self._planner_thread.submit(lambda: self._predicted(self._plan()), on_planned)
+            self._planner_thread.run(lambda: self._predicted(self._plan()), on_planned)
         else:
             on_planned(self._predicted(plan), None)
 

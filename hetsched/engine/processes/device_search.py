@@ -9,14 +9,13 @@ from hetsched.config import Config
 from hetsched.devices.probe import probe
 from hetsched.devices.process_spec import Probe
 from hetsched.engine.processes.fleet import Fleet
-from hetsched.engine.threads.step import Step
-from hetsched.engine.threads.worker_pool import WorkerPool
+from hetsched.engine.threads import Pool, Step
 
 log = logging.getLogger(__name__)
 
 
 def search_devices(
-    config: Config, fleet: Fleet, threads: WorkerPool, on_done: Callable[[], None]
+    config: Config, fleet: Fleet, threads: Pool, on_done: Callable[[], None]
 ) -> None:
     """Start missing devices that are there now, and processes that failed to; then call back.
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hetsched.devices.file_array import FileArray
-from hetsched.engine.threads.step import Step
+from hetsched.engine.threads import Step
 from hetsched.errors import Cancelled
 from hetsched.transport.arrays import stored_values
 from hetsched.transport.device_messages import StoredArray

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from hetsched.device import Chunk
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
-from hetsched.engine.threads.step import Step
+from hetsched.engine.threads import Step
 from hetsched.planner.records import Assignment
 from hetsched.store.arrays.finished_parts import Ranges, mark_finished, merged, without
 

@@ -81,7 +81,7 @@ class JobPlanning:
             self._memory_limit,
         )
         planner_thread = self._context.planner_thread
-        first: FirstPlan = await answer_of(functools.partial(planner_thread.submit, work))
+        first: FirstPlan = await answer_of(functools.partial(planner_thread.run, work))
         iterations.balance_with(first.balance, _working(first.plan))
         return first.plan
 

@@ -15,7 +15,7 @@ from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.run.copies import ArrayCopies
 from hetsched.engine.run.waits import answer_of
-from hetsched.engine.threads.step import Step
+from hetsched.engine.threads import Step
 from hetsched.store.arrays.publication import (
     PreparedOutput,
     discard_prepared,

@@ -23,7 +23,7 @@ from hetsched.engine.run.arrays import IterativeArrays
 from hetsched.engine.run.copies import MIN_RATE
 from hetsched.engine.run.epochs import IterationState
 from hetsched.engine.run.waits import answer_of, submit_held
-from hetsched.engine.threads.step import Step
+from hetsched.engine.threads import Step
 from hetsched.errors import CantCreate, HetschedError, TryAgain
 from hetsched.explain.iterations.records import WrittenCheckpoint
 from hetsched.iterations.home import Part, stages_of

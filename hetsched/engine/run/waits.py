@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hetsched.engine.context import EngineContext
-from hetsched.engine.threads.step import Step
+from hetsched.engine.threads import Step
 from hetsched.errors import Cancelled, from_record, to_record
 
 T = TypeVar("T")

@@ -12,8 +12,7 @@ from hetsched.engine.admission.bind import MachineLimits
 from hetsched.engine.admission.check import Admission, CheckedJob, check
 from hetsched.engine.admission.files import PendingOutputs
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.threads.step import Step
-from hetsched.engine.threads.worker_pool import WorkerPool
+from hetsched.engine.threads import Pool, Step
 from hetsched.errors import Unavailable
 from hetsched.job import JobSpec
 from hetsched.transport.loop import Loop
@@ -25,7 +24,7 @@ SPEC = JobSpec(workload="fft", params={"batch": "4x8x8"}, devices=("cpu0",))
 class Machine:
     """An admission on a machine that may change."""
 
-    def __init__(self, pool: WorkerPool) -> None:
+    def __init__(self, pool: Pool) -> None:
         self.limits = MACHINE
         self.admission = Admission(pool, lambda: self.limits)
 
@@ -43,7 +42,7 @@ class Machine:
 @pytest.fixture
 def machine() -> Iterator[Machine]:
     loop = Loop()
-    pool = WorkerPool(loop, 30.0)
+    pool = Pool(loop, 4, 30.0)
     yield Machine(pool)
     pool.close(1.0)
     loop.close()

@@ -13,7 +13,7 @@ from hetsched.device import DeviceInfo
 from hetsched.engine.admission.bind import MachineLimits
 from hetsched.engine.admission.check import CheckedJob, check, open_job
 from hetsched.engine.admission.files import PendingOutputs
-from hetsched.engine.threads.step import Step
+from hetsched.engine.threads import Step
 from hetsched.errors import CantCreate, DataError, InputMissing
 from hetsched.job import Dependency, FileOut, FileRef, JobSpec
 

@@ -13,7 +13,7 @@ from hetsched.device import DeviceInfo
 from hetsched.engine.admission.bind import MachineLimits, output_target
 from hetsched.engine.admission.check import check, open_job, resolve
 from hetsched.engine.admission.files import LOADED_KEY, PendingOutputs
-from hetsched.engine.threads.step import Step
+from hetsched.engine.threads import Step
 from hetsched.errors import DataError, UsageError
 from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, InputRef, JobSpec
 

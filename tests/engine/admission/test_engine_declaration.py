@@ -18,8 +18,7 @@ from hetsched.engine.admission.declare import (
     declaration_key,
     declare,
 )
-from hetsched.engine.threads.step import Step
-from hetsched.engine.threads.worker_pool import WorkerPool
+from hetsched.engine.threads import Pool, Step
 from hetsched.errors import DataError, TryAgain, Unavailable, UsageError
 from hetsched.job import ArenaOut, ArenaRef, Dependency, FileOut, FileRef, JobSpec
 from hetsched.transport.loop import Loop
@@ -50,7 +49,7 @@ def test_a_declaration_counts_with_its_key() -> None:
 class Bench:
     def __init__(self) -> None:
         self.loop = Loop()
-        self.files = WorkerPool(self.loop, deadline=60.0)
+        self.files = Pool(self.loop, 4, deadline=60.0)
         self.machine = MACHINE
         self.admission = Admission(self.files, lambda: self.machine)
         self.answers: list[CheckedJob | BaseException | None] = []

@@ -18,7 +18,7 @@ from hetsched.engine.admission.declare import declare, declare_iterative
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run.arrays import IterativeArrays
-from hetsched.engine.threads.step import Step
+from hetsched.engine.threads import Step
 from hetsched.errors import Cancelled, DataError, IOFailure, TryAgain, UsageError
 from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, Generated, JobSpec
 from hetsched.transport.arena import Arena

@@ -1,24 +1,26 @@
-"""A bounded pool of threads for files and the code of plug-ins, which may hang.
+"""Threads for users' files and the code of plug-ins, which may hang: `Pool`.
 
 A task that misses its deadline is answered with an error that names what hangs; its thread is
 given up and replaced. Too many of these, and new tasks are refused at once until some return.
 Python can't end a thread that is blocked in the kernel.
+
+The planner is a pool of one thread: planning, learning and models.db, in order.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 import logging
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from hetsched.engine.threads.ending import interrupt, join_all
-from hetsched.engine.threads.step import Step
-from hetsched.errors import HetschedError, TryAgain
+from hetsched.errors import HetschedError, JobFailed, TryAgain
 from hetsched.transport.loop import Loop, Timer
 
 log = logging.getLogger(__name__)
@@ -27,10 +29,34 @@ T = TypeVar("T")
 OnDone = Callable[[Any, BaseException | None], None]
 """``on_done(value, error)``: `error` is None on success."""
 
-MAX_THREADS = 4
-"""Threads that run tasks at the same time. Arbitrary."""
+FILE_THREADS = 4
+"""Threads of a pool for files."""
 MAX_HANGING = 16
-"""Threads given up that haven't returned; with more, tasks are refused at once. Arbitrary."""
+"""Threads given up that haven't returned; with more, tasks are refused at once."""
+PLANNER_SECONDS = 60.0
+"""Deadline of each function of the planner, unless configured."""
+MAX_HANGING_PLANNERS = 4
+
+
+class Step:
+    """What a task is doing, for the message if it hangs. Set by its thread, read by any.
+
+    Attributes
+    ----------
+    text : str
+        "opening /data/x.npy"; completes "... hasn't returned".
+    is_interruptible : bool
+        It consists of Python code that owns no descriptors, so an exception may end it anywhere.
+    """
+
+    def __init__(self, text: str = "a task", *, is_interruptible: bool = False) -> None:
+        self.text = text
+        self.is_interruptible = is_interruptible
+
+    def enter(self, text: str, *, is_interruptible: bool = False) -> None:
+        """Begin another step."""
+        self.text = text
+        self.is_interruptible = is_interruptible
 
 
 class Task:
@@ -42,20 +68,21 @@ class Task:
         on_done: OnDone,
         discard: Callable[[Any], None],
         deadline: float,
+        step: Step,
     ) -> None:
         self.function = function
         self.on_done = on_done
         self.discard = discard
         self.deadline = deadline
-        self.step = Step()
+        self.step = step
         self.timer: Timer | None = None
         self.is_answered = False
 
 
-class Worker:
+class _Worker:
     """A thread that runs one task after the other."""
 
-    def __init__(self, name: str, on_result: Callable[[Worker, Task, Any, Any], None]) -> None:
+    def __init__(self, name: str, on_result: Callable[[_Worker, Task, Any, Any], None]) -> None:
         self._inbox: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._on_result = on_result
         self.task: Task | None = None
@@ -77,50 +104,53 @@ class Worker:
 
     def _run_tasks(self) -> None:
         while (task := self._inbox.get()) is not None:
-            self._run(task)
-            del task  # keep no arrays or fds alive while idle
-
-    def _run(self, task: Task) -> None:
-        value, failure = None, None
-        try:
-            value = task.function(task.step)
-        except BaseException as error:  # an answer must always come
-            failure = error
-        try:
-            self._on_result(self, task, value, failure)
-        finally:
-            del failure  # its traceback refers to this frame, which must not keep arrays alive
+            on_result = functools.partial(self._on_result, self, task)
+            run_inline(functools.partial(task.function, task.step), on_result)
+            del task, on_result  # keep no arrays or fds alive while idle
 
 
-class WorkerPool:
+class Pool:
     """Runs tasks in threads, and answers on the loop's thread, where all methods are called.
 
     Parameters
     ----------
+    size : int
+        Threads that run tasks at the same time. One runs them in order.
     deadline : float, seconds
         Of tasks that have no other.
+    is_planner : bool
+        Tasks are Python code that may be interrupted, wait for a thread as long as that takes,
+        and fail their job (JobFailed) if they are late.
     """
 
     def __init__(
         self,
         loop: Loop,
+        size: int,
         deadline: float,
-        max_threads: int = MAX_THREADS,
+        *,
         max_hanging: int = MAX_HANGING,
+        is_planner: bool = False,
     ) -> None:
         self._loop = loop
         self.deadline = deadline
-        self._max_threads = max_threads
+        self._size = size
         self._max_hanging = max_hanging
-        self._idle: list[Worker] = []
-        self._busy: set[Worker] = set()
-        self._hanging: list[tuple[Worker, str]] = []
+        self._is_planner = is_planner
+        self._name = "planner" if is_planner else "files"
+        self._idle: list[_Worker] = []
+        self._busy: set[_Worker] = set()
+        self._hanging: list[tuple[_Worker, str]] = []
         self._waiting: deque[Task] = deque()
 
     def hanging(self) -> list[str]:
         """Return what the threads hang in that were given up."""
         self._hanging = [entry for entry in self._hanging if entry[0].thread.is_alive()]
         return [text for _, text in self._hanging]
+
+    def run(self, function: Callable[[], Any], on_done: OnDone | None = None) -> None:
+        """As `submit`, for a function that doesn't tell its steps."""
+        self.submit(lambda step: function(), on_done)
 
     def submit(
         self,
@@ -137,24 +167,26 @@ class WorkerPool:
         Parameters
         ----------
         on_done : callable or None
-            None: an error is only logged. The error of a missed deadline is TryAgain.
+            None: an error is only logged.
         discard : callable
             Releases a value that comes after the deadline. May block.
         deadline : float or None, seconds
             To start the task, and then to run it; None: the pool's.
         """
         seconds = self.deadline if deadline is None else deadline
-        task = Task(function, on_done or _log_error, discard, seconds)
+        step = Step(is_interruptible=self._is_planner)
+        task = Task(function, on_done or _log_error, discard, seconds, step)
         texts = self.hanging()
         if len(texts) >= self._max_hanging:
-            self._answer(task, None, _too_many_error(texts))
+            self._answer(task, None, self._too_many_error(texts))
         elif self._idle:
             self._start(self._idle.pop(), task)
-        elif len(self._busy) < self._max_threads:
-            self._start(Worker("files", self._post_result), task)
+        elif len(self._busy) < self._size:
+            self._start(_Worker(self._name, self._post_result), task)
         else:
             self._waiting.append(task)
-            self._limit(task, functools.partial(self._on_unstarted, task))
+            if not self._is_planner:
+                self._limit(task, functools.partial(self._on_unstarted, task))
         return task
 
     def abandon(self, task: Task, error: HetschedError) -> None:
@@ -176,18 +208,20 @@ class WorkerPool:
         workers = [*self._busy, *self._idle]
         needed = [worker for worker in workers if worker.is_needed]
         if self._waiting and not needed:
-            needed = [Worker("files", self._post_result)]
+            needed = [_Worker(self._name, self._post_result)]
         for worker, task in zip(itertools.cycle(needed), self._waiting):
             worker.start(task)
         for worker in {*workers, *needed}:
             worker.end()
-        join_all([worker.thread for worker in needed], seconds)
+        until = time.monotonic() + seconds
+        for worker in needed:
+            worker.thread.join(max(0.0, until - time.monotonic()))
         steps = [w.task.step.text for w in workers if w.task is not None and w.thread.is_alive()]
         return steps + self.hanging()
 
     # ---- on the loop's thread
 
-    def _start(self, worker: Worker, task: Task) -> None:
+    def _start(self, worker: _Worker, task: Task) -> None:
         self._busy.add(worker)
         self._limit(task, functools.partial(self._on_deadline, worker, task))
         worker.start(task)
@@ -199,29 +233,27 @@ class WorkerPool:
     def _on_unstarted(self, task: Task) -> None:
         self._waiting.remove(task)
         busy = "; ".join(sorted({w.task.step.text for w in self._busy if w.task is not None}))
-        self._answer(
-            task,
-            None,
-            TryAgain(f"no thread was free for {task.deadline:g} s; in progress: {busy}"),
-        )
+        text = f"no thread was free for {task.deadline:g} s; in progress: {busy}"
+        self._answer(task, None, TryAgain(text))
 
-    def _on_deadline(self, worker: Worker, task: Task) -> None:
+    def _on_deadline(self, worker: _Worker, task: Task) -> None:
         """Give up a worker whose task hangs."""
         self._busy.discard(worker)
         self._hanging.append((worker, task.step.text))
         worker.end()
         if task.step.is_interruptible:
-            interrupt(worker.thread)
-        log.warning("given up: %s hasn't returned for %g s", task.step.text, task.deadline)
-        self._answer(task, None, _deadline_error(task))
+            _interrupt(worker.thread)
+        log.warning(
+            "%s: given up: %s hasn't returned for %g s", self._name, task.step.text, task.deadline
+        )
+        self._answer(task, None, self._deadline_error(task))
         self._start_waiting()
 
     def _on_result(
-        self, worker: Worker, task: Task, value: Any, error: BaseException | None
+        self, worker: _Worker, task: Task, value: Any, error: BaseException | None
     ) -> None:
         _stop_timer(task)
-        is_given_up = worker not in self._busy
-        if not is_given_up:
+        if worker in self._busy:  # else it was given up
             self._busy.discard(worker)
             worker.task = None
             self._keep(worker)
@@ -231,7 +263,7 @@ class WorkerPool:
             self.submit(lambda step: task.discard(value))
         self._start_waiting()
 
-    def _keep(self, worker: Worker) -> None:
+    def _keep(self, worker: _Worker) -> None:
         """Keep a worker for the next task, unless there is an idle one, and nothing waits."""
         if self._waiting or not self._idle:
             self._idle.append(worker)
@@ -240,10 +272,10 @@ class WorkerPool:
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self.hanging()) >= self._max_hanging:
-            self.abandon(self._waiting[0], _too_many_error(self.hanging()))
-        while self._waiting and (self._idle or len(self._busy) < self._max_threads):
-            worker = self._idle.pop() if self._idle else Worker("files", self._post_result)
-            self._start(worker, self._waiting.popleft())
+            self.abandon(self._waiting[0], self._too_many_error(self.hanging()))
+        while self._waiting and (self._idle or len(self._busy) < self._size):
+            new = None if self._idle else _Worker(self._name, self._post_result)
+            self._start(new or self._idle.pop(), self._waiting.popleft())
 
     def _answer(self, task: Task, value: Any, error: BaseException | None) -> None:
         if task.is_answered:
@@ -255,28 +287,62 @@ class WorkerPool:
         except Exception:
             log.exception("unexpected error in a callback of %s", task.step.text)
 
+    def _deadline_error(self, task: Task) -> HetschedError:
+        if not self._is_planner:
+            text = f"{task.step.text} hasn't returned for {task.deadline:g} s; try again later"
+            return TryAgain(text)
+        return JobFailed(
+            f"planning hasn't finished within {task.deadline:g} s (deadlines.disk in the"
+            " config): code of the workload, or the file of the models, hangs"
+        )
+
+    def _too_many_error(self, texts: list[str]) -> HetschedError:
+        names = "; ".join(sorted(set(texts)))
+        text = f"{len(texts)} threads hang: {names:.300}; try again when these have returned"
+        return JobFailed(f"planning: {text}") if self._is_planner else TryAgain(text)
+
     # ---- on a worker's thread
 
     def _post_result(
-        self, worker: Worker, task: Task, value: Any, error: BaseException | None
+        self, worker: _Worker, task: Task, value: Any, error: BaseException | None
     ) -> None:
         self._loop.call_soon_threadsafe(
             functools.partial(self._on_result, worker, task, value, error)
         )
 
 
+def planner_thread(loop: Loop, deadline: float = PLANNER_SECONDS) -> Pool:
+    """Return the planner: one thread that runs functions in order."""
+    return Pool(loop, 1, deadline, max_hanging=MAX_HANGING_PLANNERS, is_planner=True)
+
+
+def run_inline(function: Callable[[], Any], on_done: OnDone) -> None:
+    """Run `function`, then ``on_done(value, error)``, both on this thread."""
+    value, failure = None, None
+    try:
+        value = function()
+    except BaseException as error:  # on_done must always be called
+        failure = error
+    try:
+        on_done(value, failure)
+    finally:
+        del failure  # its traceback refers to this frame, which must not keep arrays alive
+
+
+def _interrupt(thread: threading.Thread) -> None:
+    """Raise SystemExit in `thread` before its next bytecode.
+
+    A system call or a library that hangs isn't interrupted; an endless loop in Python is.
+    """
+    if thread.ident is not None and thread.is_alive():
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
+        )
+
+
 def _stop_timer(task: Task) -> None:
     if task.timer is not None:
         task.timer.cancel()
-
-
-def _deadline_error(task: Task) -> TryAgain:
-    return TryAgain(f"{task.step.text} hasn't returned for {task.deadline:g} s; try again later")
-
-
-def _too_many_error(texts: list[str]) -> TryAgain:
-    names = "; ".join(sorted(set(texts)))
-    return TryAgain(f"{len(texts)} threads hang: {names:.300}; try again when these have returned")
 
 
 def _log_error(value: Any, error: BaseException | None) -> None:

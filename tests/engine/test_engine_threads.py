@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from hetsched.engine.threads.step import Step
-from hetsched.engine.threads.worker_pool import WorkerPool
-from hetsched.errors import TryAgain
+from hetsched.engine.threads import MAX_HANGING_PLANNERS, Pool, Step, planner_thread
+from hetsched.errors import JobFailed, TryAgain
 from hetsched.transport.loop import Loop
 
 SOON = 0.01
@@ -26,8 +25,8 @@ class Bench:
         self.begun, self.released = threading.Semaphore(0), threading.Event()
         self.answers: list[tuple[Any, BaseException | None]] = []
 
-    def pool(self, deadline: float = NEVER, **limits: int) -> WorkerPool:
-        self.work = WorkerPool(self.loop, deadline, **limits)
+    def pool(self, deadline: float = NEVER, size: int = 4, max_hanging: int = 16) -> Pool:
+        self.work = Pool(self.loop, size, deadline, max_hanging=max_hanging)
         return self.work
 
     def hang(self, step: Step) -> str:
@@ -104,7 +103,7 @@ def test_a_task_that_hangs_is_given_up_by_name(bench: Bench) -> None:
 
 
 def test_a_hanging_thread_is_replaced(bench: Bench) -> None:
-    pool = bench.pool(max_threads=1)
+    pool = bench.pool(size=1)
     pool.submit(bench.hang, bench.answer, deadline=SOON)
     pool.submit(lambda step: "next", bench.answer)
     bench.run_until_answered(2)
@@ -112,7 +111,7 @@ def test_a_hanging_thread_is_replaced(bench: Bench) -> None:
 
 
 def test_too_many_hanging_threads_refuse_tasks_at_once(bench: Bench) -> None:
-    pool = bench.pool(max_threads=2, max_hanging=2)
+    pool = bench.pool(size=2, max_hanging=2)
     for _ in range(2):
         pool.submit(bench.hang, bench.answer, deadline=SOON)
     bench.wait_until_begun(2)
@@ -124,7 +123,7 @@ def test_too_many_hanging_threads_refuse_tasks_at_once(bench: Bench) -> None:
 
 
 def test_a_thread_that_returns_after_all_makes_room(bench: Bench) -> None:
-    pool = bench.pool(max_threads=1, max_hanging=1)
+    pool = bench.pool(size=1, max_hanging=1)
     pool.submit(bench.hang, bench.answer, deadline=SOON)
     bench.run_until_answered(1)
     bench.released.set()
@@ -145,7 +144,7 @@ def test_a_value_that_comes_too_late_is_discarded(bench: Bench) -> None:
 
 
 def test_a_task_that_finds_no_thread_in_time_says_what_is_in_progress(bench: Bench) -> None:
-    pool = bench.pool(max_threads=1)
+    pool = bench.pool(size=1)
     pool.submit(bench.hang, bench.answer)
     bench.wait_until_begun()
     pool.submit(lambda step: "never", bench.answer, deadline=SOON)
@@ -169,7 +168,7 @@ def test_an_endless_loop_in_python_is_ended(bench: Bench) -> None:
 
 
 def test_abandoned_tasks_are_answered_at_once(bench: Bench) -> None:
-    pool = bench.pool(max_threads=1)
+    pool = bench.pool(size=1)
     tasks = [pool.submit(bench.hang, bench.answer) for _ in range(3)]
     for task in tasks:
         pool.abandon(task, TryAgain("stopping"))
@@ -177,7 +176,7 @@ def test_abandoned_tasks_are_answered_at_once(bench: Bench) -> None:
 
 
 def test_closing_runs_what_was_submitted(bench: Bench) -> None:
-    pool, done = bench.pool(max_threads=2), list[int]()
+    pool, done = bench.pool(size=2), list[int]()
     for number in range(5):
         pool.submit(lambda step, number=number: done.append(number))  # type: ignore[misc]
     assert pool.close(NEVER) == []
@@ -202,7 +201,7 @@ def test_closing_waits_no_longer_than_allowed(bench: Bench) -> None:
 def test_an_exception_in_a_callback_skips_no_other(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pool = bench.pool(max_threads=1)
+    pool = bench.pool(size=1)
     tasks = [
         pool.submit(bench.hang, lambda value, error: os.fsync(-1)),
         pool.submit(bench.hang, bench.answer),
@@ -211,3 +210,39 @@ def test_an_exception_in_a_callback_skips_no_other(
         pool.abandon(task, TryAgain("stopping"))
     assert bench.messages() == ["stopping"]
     assert "unexpected error in a callback" in caplog.text
+
+
+def test_the_planner_runs_functions_in_order_however_long_they_wait(bench: Bench) -> None:
+    bench.work = planner_thread(bench.loop, deadline=NEVER)
+    for number in range(3):
+        bench.work.run(
+            lambda number=number: (number, threading.current_thread().name),  # type: ignore[misc]
+            bench.answer,
+        )
+    bench.run_until_answered(3)
+
+    assert bench.answers == [((number, "planner"), None) for number in range(3)]
+
+
+def test_planning_that_hangs_fails_its_job_and_the_next_one_goes_on(bench: Bench) -> None:
+    bench.work = planner_thread(bench.loop, deadline=SOON)
+    bench.work.submit(bench.hang, bench.answer)
+    bench.run_until_answered(1)
+    bench.work.deadline = NEVER
+    bench.work.run(lambda: "next", bench.answer)
+    bench.run_until_answered(2)
+
+    assert isinstance(bench.answers[0][1], JobFailed)
+    assert "planning hasn't finished within 0.01 s" in bench.messages()[0]
+    assert bench.answers[1] == ("next", None)
+
+
+def test_when_too_many_plans_hang_others_fail_at_once(bench: Bench) -> None:
+    bench.work = planner_thread(bench.loop, deadline=SOON)
+    count = MAX_HANGING_PLANNERS + 2
+    for _ in range(count):
+        bench.work.submit(bench.hang, bench.answer)
+    bench.run_until_answered(count)
+
+    assert [type(error) for _, error in bench.answers] == [JobFailed] * count
+    assert "threads hang" in bench.messages()[-1]

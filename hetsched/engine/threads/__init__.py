@@ -1,1 +1,0 @@
-"""Threads for work that may block or hang, so that the loop never does."""
