@@ -81,6 +81,16 @@ def test_a_job_continues_from_its_checkpoint(engine: Any, tmp_path: Path) -> Non
     assert 0 < again.report.continued_after < ITERATIONS
 
 
+def test_two_jobs_do_not_write_the_same_checkpoint(engine: Any, tmp_path: Path) -> None:
+    path = tmp_path / "job.npz"
+    first = submit(engine, checkpoint=path, hold=True)
+    with refused(2, f"job {first.id} writes its checkpoints there"):
+        submit(engine, checkpoint=path).result(60)
+    after = submit(engine, checkpoint=path, after=first, hold=True)
+    for job in after, first:
+        job.cancel()
+
+
 def test_a_cancelled_job_saves_a_checkpoint_and_says_how_to_continue(
     engine: Any, tmp_path: Path
 ) -> None:

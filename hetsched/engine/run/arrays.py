@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-import msgspec
 import numpy as np
 
 from hetsched.engine.admission.declare import (
@@ -104,7 +103,8 @@ class JobArrays:
             job=attempt_id,
             device=device,
             workload=self.job.reference,
-            params=msgspec.json.encode(self.job.params),
+            params=self.job.encoded_params,
+            source=self.job.source,
             variant=assignment.variant,
             arrays=tuple(self.stored),
             chunk=assignment.max_chunk,

@@ -13,13 +13,10 @@ from hetsched.device import DeviceInfo
 from hetsched.engine.admission.bind import MachineLimits
 from hetsched.engine.admission.check import Admission, CheckedJob
 from hetsched.engine.admission.declare import (
-    Declaration,
-    declaration_bytes,
-    declaration_key,
     declare,
 )
 from hetsched.engine.threads import Pool, Step
-from hetsched.errors import DataError, TryAgain, Unavailable, UsageError
+from hetsched.errors import TryAgain, UsageError
 from hetsched.job import ArenaOut, ArenaRef, Dependency, FileOut, FileRef, JobSpec
 from hetsched.transport.loop import Loop
 from hetsched.workload import find
@@ -30,20 +27,6 @@ SPEC = JobSpec(workload="fft", params={"batch": "4x8x8"})
 
 def with_input(shape: tuple[int, ...], dtype: str = "complex64") -> JobSpec:
     return JobSpec(workload="fft", params={}, inputs={"": ArenaRef(1, shape, dtype)})
-
-
-def test_equal_requests_have_equal_keys_wherever_their_arrays_are() -> None:
-    other = JobSpec(workload="fft", params={}, inputs={"": ArenaRef(2, (4, 8, 8), "complex64")})
-
-    assert declaration_key(with_input((4, 8, 8))) == declaration_key(other)
-    assert declaration_key(with_input((4, 8, 8))) != declaration_key(with_input((5, 8, 8)))
-    assert declaration_key(with_input((4, 8, 8))) != declaration_key(
-        with_input((4, 8, 8), "complex128")
-    )
-
-
-def test_a_declaration_counts_with_its_key() -> None:
-    assert declaration_bytes(bytes(100_000)) > 200_000
 
 
 class Bench:
@@ -113,38 +96,6 @@ def in_arena(input_segment: int, output_segment: int) -> JobSpec:
     return replace(spec, inputs={"": source}, outputs={"": ArenaOut(target)})
 
 
-def test_other_requests_of_the_kind_are_bound_by_themselves(bench: Bench) -> None:
-    bench.check(SPEC)
-    bench.wait()
-    array = ArenaRef(1, (4, 8, 8), "complex64")
-    plain, measuring, given = checked_jobs(
-        bench,
-        SPEC,
-        replace(SPEC, measure={"cpu0": "numpy"}),
-        replace(SPEC, outputs={"": ArenaOut(array)}),
-        replace(SPEC, devices=("gpu0",)),
-    )
-
-    assert (plain.job.measure, measuring.job.measure) == ({}, {"cpu0": "numpy"})
-    assert set(plain.job.into.values()) == {None}
-    assert set(given.job.into.values()) == {array}
-    assert isinstance(bench.answers[-1], Unavailable)
-
-
-def test_on_a_changed_machine_a_request_is_bound_anew(bench: Bench) -> None:
-    bench.check(SPEC)
-    bench.wait()
-    (before,) = checked_jobs(bench, SPEC)
-    other = DeviceInfo(name="cpu1", kind="cpu", identity="c")
-    bench.machine = MachineLimits([*MACHINE.infos, other], {}, MACHINE.arena_limit)
-    (after,) = checked_jobs(bench, SPEC)
-    bench.machine = MachineLimits(MACHINE.infos, {}, 1)
-    checked_jobs(bench, SPEC)
-
-    assert (before.job.devices, after.job.devices) == (("cpu0",), ("cpu0", "cpu1"))
-    assert isinstance(bench.answers[0], DataError)
-
-
 def test_a_refused_request_is_not_remembered(bench: Bench) -> None:
     wrong = JobSpec(workload="fft", params={"batch": "nonsense"})
     for _ in range(2):
@@ -186,31 +137,6 @@ def test_jobs_of_an_earlier_daemon_are_checked_after_those_that_they_depend_on(
     bench.wait()
 
     assert [type(answer) for answer in bench.answers] == [CheckedJob] * 8
-
-
-def test_a_declaration_is_one_for_all_jobs_of_a_kind(bench: Bench) -> None:
-    bench.check(SPEC)
-    bench.wait()
-    (checked,) = bench.answers
-    assert isinstance(checked, CheckedJob)
-    assert isinstance(checked.declaration, Declaration)
-    assert checked.declaration.load == checked.job.load == 4
-
-
-@pytest.mark.parametrize("units", [0, -1])
-def test_a_job_without_a_single_unit_is_refused_at_submission(units: int) -> None:
-    workload = find("gated_workload:Gated")
-    spec = JobSpec(workload="gated_workload:Gated", params={"units": units})
-
-    with pytest.raises(UsageError, match=f"a load of {units} units; it must be at least 1"):
-        declare(spec, workload, {}, Step())
-
-
-def test_a_whole_number_that_no_message_can_hold_is_refused() -> None:
-    spec = JobSpec(workload="heat", params={"grid": "9x9", "steps": str(2**64)})
-
-    with pytest.raises(UsageError, match="steps: a number of 65 bits; the maximum is 63"):
-        declare(spec, find("heat"), {}, Step())
 
 
 def test_more_iterations_than_devices_can_count_are_refused() -> None:
