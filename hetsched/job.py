@@ -404,6 +404,24 @@ JobState = Queued | Running | Done | Failed
 """The four states as tagged records; sent to those who follow a job."""
 
 
+Outcome = Literal["done", "failed", "cancelled"]
+
+
+def outcome(error: ErrorRecord | None) -> Outcome:
+    """Return how a job ended, by the error that it ended with, if any."""
+    if error is None:
+        return "done"
+    return "cancelled" if error.code == Cancelled.code else "failed"
+
+
+def brief(state: JobState) -> JobState:
+    """Return `state` without the part of its report about each device."""
+    if isinstance(state, Done | Failed):
+        report = msgspec.structs.replace(state.report, devices=())
+        return msgspec.structs.replace(state, report=report)
+    return state
+
+
 def ended(state: JobState) -> bool:
     return isinstance(state, Done | Failed)
 
@@ -424,4 +442,4 @@ def words(state: JobState) -> tuple[str, ...]:
         case Done():
             return ("done",)
         case Failed():
-            return ("cancelled",) if state.error.code == Cancelled.code else ("failed",)
+            return (outcome(state.error),)

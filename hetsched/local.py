@@ -9,6 +9,7 @@ import functools
 import logging
 import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
@@ -21,18 +22,22 @@ from hetsched import paths
 from hetsched.client.job import FROM_CALLBACK, Job, Listener
 from hetsched.client.request import JobSubmitter, PreparedJob
 from hetsched.config import Config, load
-from hetsched.daemon.lifecycle import arena_limit
 from hetsched.device import DeviceInfo
 from hetsched.engine.engine import Engine
 from hetsched.errors import ErrorRecord, TryAgain, UsageError, from_record
 from hetsched.explain import Explanation
-from hetsched.job import ArenaRef, Done, Failed, JobSpec, JobState, checked
-from hetsched.machine_limits import machine_memory
+from hetsched.job import ArenaRef, JobSpec, JobState, checked
+from hetsched.jobs.durability import Durability
+from hetsched.jobs.followers import Follower, Followers
+from hetsched.jobs.job import Job as JobRecord
+from hetsched.jobs.table import JobTable, Limits
+from hetsched.machine_limits import machine_memory, resolve_size
+from hetsched.store.journal.job_numbers import JobNumbers
 from hetsched.transport.arena import Arena, Segment
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import Prioritize
 from hetsched.transport.process_owner import ProcessOwner
-from hetsched.units import quoted
+from hetsched.units import NUMBER_LIMIT, quoted
 
 T = TypeVar("T")
 
@@ -66,13 +71,21 @@ class Local(JobSubmitter):
             )
         chosen = config if isinstance(config, Config) else load(config)[0]
         self._loop = Loop(slow_level=logging.INFO)
-        self._arena = Arena(arena_limit(chosen.arena, machine_memory()))
+        limit = resolve_size(chosen.arena.limit, machine_memory(), "arena.limit")
+        self._arena = Arena(limit)
         self._segments = _LocalSegments(self._arena, self._call, self._loop)
+        # Every state is delivered, and views of results hold references of their own.
+        self._table = JobTable(
+            Limits(results_for=0.0, fetch_for=0.0), JobNumbers(1, NUMBER_LIMIT - 1)
+        )
+        self._followers = Followers(self._loop, interval=0.0)
+        life = Durability(self._table, self._followers, self._arena, self._loop)
         try:
             self._engine = Engine(
                 chosen,
                 self._loop,
                 self._arena,
+                life,
                 models_path=paths.models_path() if learn else None,
             )
         except BaseException:
@@ -119,23 +132,39 @@ class Local(JobSubmitter):
 
     def cancel(self, job: int) -> None:
         """Stop job number `job` after its current chunks."""
-        self._post(lambda: self._engine.cancel(job))
+
+        def cancel() -> None:
+            record = self._table.jobs.get(job)
+            if record is not None:
+                self._engine.cancel(record)
+
+        self._post(cancel)
 
     def hold(self, job: int) -> bool:
         """Keep waiting job number `job` from starting; return whether that changed anything.
 
-        Raises, as `release` and `prioritize`, UsageError if it runs, InputMissing if it has ended.
+        Raises, as `release` and `prioritize`, UsageError if it runs or has ended.
         """
-        return self._call(lambda: self._engine.hold(job))
+        return self._change(job, lambda record: self._engine.queue.hold(record, True))
 
     def release(self, job: int) -> bool:
         """Let held job number `job` start when its turn comes."""
-        return self._call(lambda: self._engine.release(job))
+        return self._change(job, lambda record: self._engine.queue.hold(record, False))
 
     def prioritize(self, job: int, priority: int) -> bool:
         """Give waiting job number `job` another priority, -20 to 19; larger ones run first."""
-        request = checked(Prioritize, job=job, priority=priority)
-        return self._call(lambda: self._engine.prioritize(job, request.priority))
+        wanted = checked(Prioritize, job=job, priority=priority).priority
+        return self._change(job, lambda record: self._engine.queue.prioritize(record, wanted))
+
+    def _change(self, number: int, change: Callable[[JobRecord], bool]) -> bool:
+        def run() -> bool:
+            record = self._table.job(number)
+            is_changed = change(record)
+            if is_changed:
+                self._engine.report_position(record)
+            return is_changed
+
+        return self._call(run)
 
     def switch_devices(self, enable: Sequence[str] = (), disable: Sequence[str] = ()) -> None:
         """Let jobs use devices, or not; also a running job, if it is iterative.
@@ -166,7 +195,7 @@ class Local(JobSubmitter):
             else:
                 answer.set_result(explanation)
 
-        self._post(lambda: self._engine.explain(job, on_explained), answer)
+        self._post(lambda: self._engine.explain(self._table.job(job), on_explained), answer)
         return answer.result()
 
     def close(self) -> None:
@@ -219,27 +248,26 @@ class Local(JobSubmitter):
     def _submit(
         self, prepared: PreparedJob, accepted: Future[Job], follow: Listener | None
     ) -> None:
-        jobs: list[Job] = []
+        number = self._table.numbers.take()
+        record = JobRecord(number, prepared.spec, submitted_at=time.time())
 
-        def reply(answer: int | ErrorRecord) -> None:
-            if isinstance(answer, ErrorRecord):
-                accepted.set_exception(from_record(answer))
+        def confirm(error: ErrorRecord | None) -> None:
+            if error is not None:
+                accepted.set_exception(from_record(error))
                 return
-            job = Job(answer, cancel=self.cancel, fetch=prepared.result, explain=self.explain)
-            jobs.append(job)
+            job = Job(number, cancel=self.cancel, fetch=prepared.result, explain=self.explain)
             if follow is not None:
                 job.follow(follow)
+
+            def deliver(state: JobState, droppable: bool) -> None:
+                job.advance(state)
+
+            self._followers.follow(record, Follower(0, deliver))
             accepted.set_result(job)
 
-        def on_state(state: JobState) -> None:
-            jobs[0].advance(state)
-            if isinstance(
-                state, Done | Failed
-            ):  # views of the result hold their own references now
-                for ref in state.results.values():
-                    self._arena.release(ref.segment)
-
-        self._engine.submit(prepared.spec, reply, on_state)
+        record.confirmations.append(confirm)
+        self._table.add(record)
+        self._engine.submit(record)
 
     def _call(self, function: Callable[[], T]) -> T:
         """Run `function` on the engine's thread and return its result."""

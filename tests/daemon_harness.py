@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import threading
 import time
@@ -11,22 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import zmq
 
 from hetsched import __version__
-from hetsched.daemon.core import Core
-from hetsched.daemon.records import DaemonInfo, Limits
+from hetsched.daemon.requests import DaemonInfo, Requests
 from hetsched.daemon.server import Server
 from hetsched.device import DeviceInfo
-from hetsched.engine.engine import Readmission
-from hetsched.engine.run.publish import OnPrepared
 from hetsched.errors import (
     DataError,
     ErrorRecord,
-    HetschedError,
     InputMissing,
     UsageError,
     to_record,
@@ -39,14 +34,18 @@ from hetsched.job import (
     Failed,
     JobReport,
     JobSpec,
-    JobState,
-    Queued,
     Running,
 )
-from hetsched.store.journal.records import Record
+from hetsched.jobs.durability import Durability
+from hetsched.jobs.followers import Followers
+from hetsched.jobs.job import Job
+from hetsched.jobs.queue import JobQueue
+from hetsched.jobs.table import JobTable, Limits
+from hetsched.store.journal.job_numbers import JobNumbers
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import DeviceActivity
+from hetsched.units import NUMBER_LIMIT
 
 T = TypeVar("T")
 
@@ -60,113 +59,68 @@ class FakeEngine:
     "queue" never starts: it is held, released and prioritized.
     """
 
-    def __init__(self, arena: Arena) -> None:
-        self.arena = arena
-        self.held: set[int] = set()
-        self.priorities: dict[int, int] = {}
-        self.waiting: dict[int, tuple[JobSpec, Callable[[JobState], None]]] = {}
+    def __init__(self, arena: Arena, life: Durability) -> None:
+        self.arena, self.life = arena, life
+        self.queue = JobQueue()
+        self.waiting: dict[int, Job] = {}
         self.specs: list[JobSpec] = []
         self.probes = 0
         self.disabled: set[str] = set()
+        life.cancel = self.cancel
 
-    def submit(
-        self,
-        spec: JobSpec,
-        reply: Callable[[int | ErrorRecord], None],
-        on_state: Callable[[JobState], None],
-        *,
-        number: int | None = None,
-        attempts: int = 0,
-        on_prepared: OnPrepared | None = None,
-        readmission: Readmission | None = None,
-    ) -> None:
-        assert number is not None
-        listen = on_state
-        if spec.workload == "refuse":
-            reply(to_record(DataError("no")))
+    def submit(self, job: Job) -> None:
+        if job.spec.workload == "refuse":
+            self.life.refuse(job, to_record(DataError("no")))
             return
-        self.specs.append(spec)
-        for ref in _inputs(spec):
+        self.specs.append(job.spec)
+        for ref in _inputs(job.spec):
             self.arena.retain(ref.segment)
-        reply(number)
-        listen(Queued(number, 0, "held" if spec.hold else "resources"))
-        if spec.workload == "queue":
-            self.waiting[number] = (spec, listen)
-            self.held |= {number} if spec.hold else set()
-            self.priorities[number] = spec.priority
+        self.queue.submit(job, time.time())
+        self.life.accept(job)
+        self.life.change(job, self.queue.position(job))
+        self.waiting[job.number] = job
+        if job.spec.workload == "queue":
             return
-        listen(Running(number, "computing"))
-        self.waiting[number] = (spec, listen)
-        if spec.workload == "double":
-            self.finish(number)
+        self.queue.start(job)
+        self.life.change(job, Running(job.number, "computing"))
+        if job.spec.workload == "double":
+            self.finish(job.number)
 
     def finish(self, number: int) -> None:
-        spec, listen = self.waiting.pop(number)
-        refs = _inputs(spec)
-        results = {"Y": self._double(refs[0], spec)} if refs else {}
+        job = self.waiting.pop(number)
+        refs = _inputs(job.spec)
+        results = {"Y": self._double(refs[0], job.spec)} if refs else {}
         for ref in refs:
             self.arena.release(ref.segment)
-        listen(Done(number, report(number, "done"), results))
+        self.queue.end(job, "done")
+        self.life.end(job, Done(number, report(number, "done"), results))
 
     def progress(self, number: int, text: str = "") -> None:
-        self.waiting[number][1](Running(number, "computing", text=text))
+        self.life.change(self.waiting[number], Running(number, "computing", text=text))
 
-    def cancel(self, number: int) -> None:
-        job = number
-        if job in self.waiting:
-            spec, listen = self.waiting.pop(job)
-            self.priorities.pop(job, None)
-            for ref in _inputs(spec):
+    def cancel(self, job: Job) -> None:
+        number = job.number
+        if self.waiting.pop(number, None) is not None:
+            for ref in _inputs(job.spec):
                 self.arena.release(ref.segment)
-            error = ErrorRecord(130, f"job {job} was cancelled")
-            listen(Failed(job, report(job, "cancelled"), error))
+            self.queue.end(job, "cancelled")
+            error = ErrorRecord(130, f"job {number} was cancelled")
+            self.life.end(job, Failed(number, report(number, "cancelled"), error))
 
-    def hold(self, number: int) -> bool:
-        return self._set_held(number, True)
-
-    def release(self, number: int) -> bool:
-        return self._set_held(number, False)
-
-    def _set_held(self, number: int, is_held: bool) -> bool:
-        if (number in self.held) == is_held:
-            return False
-        self.held ^= {number}
-        self.waiting[number][1](self._queued(number))
-        return True
-
-    def prioritize(self, number: int, priority: int) -> bool:
-        before, self.priorities[number] = self.priorities[number], priority
-        return before != priority
-
-    def position(self, number: int) -> Queued | None:
-        return self._queued(number) if number in self.priorities else None
+    def report_position(self, job: Job) -> None:
+        self.life.change(job, self.queue.position(job))
 
     def is_idle(self) -> bool:
-        return set(self.waiting) <= self.held
-
-    def _queued(self, number: int) -> Queued:
-        return Queued(number, 5, "held" if number in self.held else "priority")
-
-    def pause(self) -> None:
-        pass
-
-    def resume(self) -> None:
-        pass
-
-    def expect(self, number: int) -> None:
-        """Note a job that is still to come."""
-
-    def remember(self, number: int, state: Done | Failed) -> None:
-        pass
+        return self.queue.is_idle
 
     def explain(
-        self, number: int, then: Callable[[Explanation | None, BaseException | None], None]
+        self, job: Job, then: Callable[[Explanation | None, BaseException | None], None]
     ) -> None:
         """Job number 1 is explained, of the others nothing is known any more."""
-        if number == 1:
+        if job.number == 1:
             then(Explanation(job=1, state="done", workload="double", load=1), None)
         else:
-            then(None, InputMissing(f"job {number} ended too long ago"))
+            then(None, InputMissing(f"job {job.number} ended too long ago"))
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         return (DeviceInfo(name="cpu0", kind="cpu", identity="fake"),), {"gpu": "none here"}
@@ -205,26 +159,6 @@ class FakeEngine:
         return target
 
 
-class MemoryJournal:
-    """The journal's interface: everything is on disk at the loop's next round."""
-
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        self.records: list[Record] = []
-        self.error: HetschedError | None = None
-
-    def write(
-        self,
-        records: Sequence[Record],
-        on_done: Callable[[BaseException | None], None] | None = None,
-        urgent: bool = False,
-    ) -> None:
-        if self.error is None:
-            self.records += records
-        if on_done is not None:
-            self._loop.call_soon(functools.partial(on_done, self.error))
-
-
 def report(job: int, state: str, **more: Any) -> JobReport:
     return JobReport(job=job, state=state, workload="double", load=1, **more)
 
@@ -241,9 +175,8 @@ class Harness:
     loop: Loop
     arena: Arena
     engine: FakeEngine
-    core: Core
+    requests: Requests
     server: Server
-    journal: MemoryJournal
 
     def ask(self, function: Callable[[], T]) -> T:
         """What `function` returns on the loop's thread, after all that was sent there before."""
@@ -270,13 +203,14 @@ def daemon(
         loop, arena = Loop(), Arena(size, first_segment)
         stack.callback(loop.close)
         stack.callback(arena.close)
-        engine = FakeEngine(arena)
+        table = JobTable(limits or Limits(), JobNumbers(1, NUMBER_LIMIT - 1))
+        life = Durability(table, Followers(loop), arena, loop)
+        engine = FakeEngine(arena, life)
         endpoint = folder / "control.sock"
-        daemon_info = DaemonInfo(os.getpid(), __version__, str(endpoint), uid=os.getuid())
-        core = Core(daemon_info, limits or Limits())
-        journal = MemoryJournal(loop)
+        info = DaemonInfo(os.getpid(), __version__, str(endpoint), uid=os.getuid())
+        requests = Requests(info, life, cast(Any, engine), arena, loop)
         server = Server(
-            core, loop, arena, engine, journal, context, endpoint, folder / "session.sock"
+            requests, loop, arena, context, endpoint, folder / "session.sock", table.limits.unread
         )
         stack.callback(server.close_sessions)
         stack.callback(context.term)
@@ -286,4 +220,4 @@ def daemon(
         thread.start()
         stack.callback(thread.join)
         stack.callback(loop.stop)
-        yield Harness(folder, loop, arena, engine, core, server, journal)
+        yield Harness(folder, loop, arena, engine, requests, server)

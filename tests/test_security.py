@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-
 from hetsched.daemon.access.roles import PERMITTED, Role
+
 from hetsched.daemon.router import RECEIVE_QUEUE, SEND_QUEUE
 from hetsched.daemon.server import MAX_SESSION_REQUEST
 from hetsched.store.models import tables

@@ -64,15 +64,13 @@ class ArenaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Shared memory: bytes, or a percentage of the machine's memory.
 
     `limit`: total. `results`: for unfetched results; `results_for`: how long they are kept.
-    `warm_for`: how long an idle daemon without clients keeps free memory. `input_for`: how long a
-    job waits for its client to pass its arrays again, after the daemon was started again.
+    `warm_for`: how long an idle daemon without clients keeps free memory.
     """
 
     limit: str = "70%"
     results: str = "25%"
     results_for: str = "10m"
     warm_for: str = "1m"
-    input_for: str = "1m"
 
 
 class QueueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

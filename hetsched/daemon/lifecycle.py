@@ -13,27 +13,33 @@ from pathlib import Path
 import zmq
 
 from hetsched import __version__, paths
-from hetsched.config import ArenaConfig, Config
-from hetsched.daemon.core import Core
-from hetsched.daemon.jobs.open_checkpoints import find_checkpoints
-from hetsched.daemon.jobs.unfinished_publications import finish_publications
+from hetsched.config import Config
 from hetsched.daemon.limits.descriptor_budget import DescriptorBudget
 from hetsched.daemon.limits.heap import limit_arenas, settle_objects
 from hetsched.daemon.limits.interpreter_turns import short_turns
 from hetsched.daemon.metrics.journal_metrics import journal_metrics
-from hetsched.daemon.records import DaemonInfo, Limits
+from hetsched.daemon.metrics.process_gauges import (
+    arena_metrics,
+    device_metrics,
+    loop_metrics,
+    process_metrics,
+)
+from hetsched.daemon.requests import DaemonInfo, Requests
 from hetsched.daemon.server import Server
-from hetsched.daemon.service.stored_segments import StoredSegments
 from hetsched.daemon.service.systemd import ServiceManager
 from hetsched.daemon.service.watchdog import Watchdog
 from hetsched.daemon.stopping import ExitGuard, StopLadder
 from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.engine import CLOSE_SECONDS, Engine
 from hetsched.errors import ConfigError, HetschedError
+from hetsched.jobs.durability import Durability
+from hetsched.jobs.followers import Followers
+from hetsched.jobs.recovery import find_checkpoints, finish_publications, recover
+from hetsched.jobs.table import JobTable, Limits, share_of
 from hetsched.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
 from hetsched.store.journal.journal import Journal, history_bounds
-from hetsched.store.journal.records import JournalContents
 from hetsched.transport.arena import Arena
+from hetsched.transport.inspection.metric_records import Metric
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import MAX_FRAME
 from hetsched.transport.sockets import acquire_lock, validate_socket_path
@@ -95,31 +101,25 @@ def check_private(folder: Path) -> None:
 
 
 def limits(config: Config, memory: int) -> tuple[int, Limits]:
-    """Return the arena's limit in bytes, and the core's limits, for a machine's memory in bytes.
+    """Return the arena's limit in bytes, and the limits on jobs, for a machine's memory in bytes.
 
     Raises
     ------
     ConfigError
     """
     arena = config.arena
-    total = arena_limit(arena, memory)
+    total = resolve_size(arena.limit, memory, "arena.limit")
     results = resolve_size(arena.results, memory, "arena.results")
     return total, Limits(
         results=min(results, total),
         results_for=_seconds(arena.results_for, "arena.results_for"),
         warm_for=_seconds(arena.warm_for, "arena.warm_for"),
-        input_for=_seconds(arena.input_for, "arena.input_for"),
         ended_jobs=parse_size(config.limits.ended_jobs),
         unread=max(parse_size(config.limits.unread), MAX_FRAME),
-        jobs_per_client=config.queue.per_client,
+        jobs_per_client=config.queue.per_client or share_of(config.queue.limit),
         parameters=parse_size(config.queue.parameters),
         followed_jobs=config.queue.followers,
     )
-
-
-def arena_limit(arena: ArenaConfig, memory: int) -> int:
-    """Return the maximum bytes of all segments. Raises ConfigError."""
-    return resolve_size(arena.limit, memory, "arena.limit")
 
 
 def _flush(journal: Journal, on_flushed: Callable[[], None]) -> None:
@@ -129,7 +129,7 @@ def _flush(journal: Journal, on_flushed: Callable[[], None]) -> None:
 
 def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) -> None:
     limit_arenas()
-    total, core_limits = limits(config, machine_memory())
+    total, job_limits = limits(config, machine_memory())
     endpoint, session = paths.endpoint_path(), paths.session_path()
     sockets = manager.listening_sockets(str(endpoint), str(session))
     with contextlib.ExitStack() as stack:
@@ -142,34 +142,34 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         journal = _open_journal(config, loop)
         contents = journal.load()
         stack.callback(journal.close, JOURNAL_SECONDS)
+        table, followers = JobTable(job_limits, journal.numbers), Followers(loop)
+        life = Durability(table, followers, arena, loop, journal)
         engine = Engine(
             config,
             loop,
             arena,
+            life,
             models_path=paths.models_path(),
             journal_token=contents.token,
         )
         guard = ExitGuard(engine.kill)
         stack.callback(guard.guarded("the engine", engine.close, engine_seconds(config)))
-        core = Core(_info(), core_limits, journal.numbers)
+        requests = Requests(_info(), life, engine, arena, loop, journal)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        server = Server(core, loop, arena, engine, journal, context, endpoint, session)
+        server = Server(requests, loop, arena, context, endpoint, session, job_limits.unread)
         stack.callback(server.close_sessions)
         # Waits until the last replies are sent.
         stack.callback(guard.guarded("ZeroMQ", context.term))
         stack.callback(guard.guarded("the server", server.close))
-        stored = StoredSegments(manager, arena, loop, core.ledger.unfinished_segments)
-        stored.adopt()
-        core.ledger.are_stored = stored.hold_all
         engine.start()
-        _restore(server, contents)
+        published = finish_publications(contents.open_jobs, PUBLISH_SECONDS)
+        checkpoints = find_checkpoints(contents.open_jobs, PUBLISH_SECONDS)
+        engine.recover(*recover(life, contents, published, checkpoints))
         server.open(sockets)
-        stored.start()
         server.limit_descriptors(descriptor_budget(len(engine.devices()[0])))
 
         def drain(on_drained: Callable[[], None]) -> None:
-            stored.freeze()
-            server.drain()
+            life.is_draining = True
 
             def flush() -> None:
                 loop.call_soon(_flush, journal, on_drained)
@@ -179,10 +179,11 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         drain_seconds = parse_time(config.deadlines.stop)
         ladder = StopLadder(loop, manager, drain, engine.kill, drain_seconds)
         ladder.listen()
-        server.inspector.journal_metrics = lambda: journal_metrics(
-            journal.statistics, journal.failure is not None, journal.dropped
+        requests.stop = ladder.start
+
+        requests.process_metrics = lambda: _metrics(
+            engine, arena, server, loop, journal, time.monotonic() - requests.daemon.started
         )
-        server.queue.stop, server.queue.query = ladder.start, journal.query
         Watchdog(loop, manager).start()
         settle_objects()
         manager.notify("READY=1")
@@ -192,11 +193,17 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         loop.run()
 
 
-def _restore(server: Server, contents: JournalContents) -> None:
-    """Take over the jobs of earlier daemons."""
-    published = finish_publications(contents.open_jobs, PUBLISH_SECONDS)
-    checkpoints = find_checkpoints(contents.open_jobs, PUBLISH_SECONDS)
-    server.restore(contents, published, checkpoints)
+def _metrics(
+    engine: Engine, arena: Arena, server: Server, loop: Loop, journal: Journal, uptime: float
+) -> list[Metric]:
+    return [
+        *device_metrics(*engine.devices()),
+        *arena_metrics(arena),
+        *server.metrics(),
+        *loop_metrics(loop.longest_callback),
+        *process_metrics(uptime),
+        *journal_metrics(journal.statistics, journal.failure is not None, journal.dropped),
+    ]
 
 
 def engine_seconds(config: Config) -> float:
@@ -244,12 +251,5 @@ def _seconds(text: str, where: str) -> float:
 
 
 def _info() -> DaemonInfo:
-    now = time.monotonic()
-    return DaemonInfo(
-        os.getpid(),
-        __version__,
-        str(paths.endpoint_path()),
-        started=now,
-        epoch=time.time() - now,
-        uid=os.getuid(),
-    )
+    endpoint = str(paths.endpoint_path())
+    return DaemonInfo(os.getpid(), __version__, endpoint, time.monotonic(), os.getuid())

@@ -14,11 +14,11 @@ from pathlib import Path
 import zmq
 from msgspec.structs import replace
 
-from hetsched.daemon.access.roles import ROOT_UID
 from hetsched.daemon.access.zap import DOMAIN
 from hetsched.daemon.limits.connection_guard import ConnectionGuard
 from hetsched.daemon.limits.log_limiter import LogLimiter
 from hetsched.daemon.limits.reply_backlog import ReplyBacklog
+from hetsched.daemon.requests import ROOT_UID
 from hetsched.daemon.sockets.request_sockets import RequestSockets
 from hetsched.errors import ConfigError, DataError, to_record
 from hetsched.job import Done, Failed, JobReport

@@ -1,6 +1,6 @@
 """The engine: queues jobs, runs them, and learns. Used by daemon and Local.
 
-`queue/` decides which job is next, `concurrency/` which small ones run beside it, `job/` runs it.
+`jobs/queue.py` decides which job is next, `small_jobs.py` which run beside it, `job/` runs it.
 
 Everything runs on the loop's thread, except the tasks of its pools.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from hetsched.config import Config
@@ -28,20 +28,19 @@ from hetsched.engine.admission.check import (
 from hetsched.engine.context import EngineContext
 from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.device_switches import disabled_devices, switch_devices
-from hetsched.engine.engine_hooks import EngineHooks
 from hetsched.engine.explanations import ExplanationArchive
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.processes.device_search import search_devices
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.processes.fleet_listener import FleetListener
-from hetsched.engine.queue.records import Outcome
-from hetsched.engine.queued_job import OnState, QueuedJob, Readmission
-from hetsched.engine.run.publish import OnPrepared
-from hetsched.engine.scheduler import JobScheduler, stopping_error
+from hetsched.engine.scheduler import Scheduler, stopping_error
 from hetsched.engine.threads import FILE_THREADS, OnDone, Pool, planner_thread
 from hetsched.errors import ErrorRecord, HetschedError, TryAgain, to_record
-from hetsched.job import Done, Failed, JobSpec, Queued
+from hetsched.job import Failed, outcome
+from hetsched.jobs.durability import Durability
+from hetsched.jobs.job import Job
+from hetsched.jobs.queue import JobQueue
 from hetsched.paths import cache_dir, private_folder
 from hetsched.store.models.model_store import ModelStore
 from hetsched.transport.arena import Arena
@@ -54,8 +53,6 @@ log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.5
 """Delay from a job's end to writing models.db: the next job must not wait for the disk."""
-
-Reply = Callable[[int | ErrorRecord], None]
 
 CLOSE_SECONDS = 10.0
 """Time for a kind of thread to finish its work at the end: files are closed, models written."""
@@ -70,6 +67,8 @@ class Engine:
     loop : Loop
         All methods must be called, and all callbacks are called, on its thread.
     arena : Arena
+    life : Durability
+        Told of every job that is accepted, refused, changes its state or ends.
     models_path : Path or None
         Of models.db; None: models are kept in memory only.
     journal_token : str
@@ -86,12 +85,13 @@ class Engine:
         config: Config,
         loop: Loop,
         arena: Arena,
+        life: Durability,
         *,
         models_path: Path | None,
         journal_token: str = "",
     ) -> None:
         self._queue_limit = config.queue.limit
-        self._arena = arena
+        self._arena, self._life = arena, life
         listener = FleetListener(
             self._on_message,
             self._on_lost,
@@ -129,15 +129,13 @@ class Engine:
         self._explanations = ExplanationArchive(
             self._fleet.info, self._context.planning.plan_cache
         )
-        self._scheduler = JobScheduler(
-            self._context,
-            loop,
-            self._explanations,
-            EngineHooks(self._learn, self._on_idle),
+        self._scheduler = Scheduler(
+            self._context, life, self._explanations, self._learn, self._on_idle
         )
+        life.cancel = self.cancel
         self._flush_timer: Timer | None = None
-        self._last_number = 0
-        self._resolving = 0
+        self._checking = 0
+        """Submissions that are being checked."""
         self._is_draining = False
         self._on_drained: Callable[[], None] | None = None
         arena.on_discard(lambda segment: self._fleet.detach([segment]))
@@ -146,118 +144,99 @@ class Engine:
         """Start the device processes. Jobs may be submitted immediately."""
         self._fleet.start()
 
-    def submit(
-        self,
-        spec: JobSpec,
-        reply: Reply,
-        on_state: OnState,
-        *,
-        number: int | None = None,
-        on_prepared: OnPrepared | None = None,
-        readmission: Readmission | None = None,
-    ) -> None:
-        """Check a job and queue it.
+    @property
+    def queue(self) -> JobQueue:
+        return self._scheduler.queue
 
-        `reply` is called with its number or the error that rejects it; then `on_state` with each
-        of its states, finally Done or Failed. With Done, the callback receives a reference to each
-        result segment.
-
-        Parameters
-        ----------
-        number : int or None
-            The job's number, if the caller counts them; None: one more than the last.
-        on_prepared : callable or None
-            Called when output files are complete, before they get their names.
-        readmission : Readmission or None
-            An earlier engine has accepted the job: no limit applies.
-        """
+    def submit(self, job: Job) -> None:
+        """Check a new job and queue it, or refuse it."""
         try:
-            if readmission is None:
-                self._check_queue()
-                self._scheduler.queue.check(spec.after)
-            held_segments = hold_segments(self._arena, spec)
-        except Exception as error:  # the caller needs a reply even to our own bugs
-            reply(to_record(error))
+            self._check_queue()
+            self.queue.check(job.spec.after)
+            job.held_segments = hold_segments(self._arena, job.spec)
+        except Exception as error:  # the client needs an answer even to our own bugs
+            self._life.refuse(job, to_record(error))
             return
-        self._resolving += 1
-        if readmission is not None and number is not None:
-            self._scheduler.queue.expect(number)
+        self._checking += 1
+        self._check_earlier(self._unchecked_before(job), lambda: self._check(job))
+
+    def _unchecked_before(self, job: Job) -> list[Job]:
+        """Return the recovered jobs that `job` comes after, the last first."""
+        found: dict[int, Job] = {}
+        numbers = list(job.after)
+        while numbers:
+            number = numbers.pop()
+            earlier = self.queue.unfinished(number)
+            if earlier is not None and earlier.checked is None and number not in found:
+                found[number] = earlier
+                numbers += earlier.after
+        return [found[number] for number in sorted(found, reverse=True)]
+
+    def _check_earlier(self, jobs: list[Job], then: Callable[[], None]) -> None:
+        """Check recovered jobs, the last of the list first: others read what they will write."""
+        if not jobs:
+            then()
+            return
+        job = jobs.pop()
 
         def on_checked(checked: CheckedJob | None, error: BaseException | None) -> None:
-            self._resolving -= 1
+            if checked is not None and self.queue.is_waiting(job):
+                self._scheduler.note_checked(job, checked)
+            self._check_earlier(jobs, then)  # one that can't run fails when its turn comes
+
+        self._context.admission.check(self._scheduler.spec(job), on_checked, is_readmitted=True)
+
+    def _check(self, job: Job) -> None:
+        def on_checked(checked: CheckedJob | None, error: BaseException | None) -> None:
+            self._checking -= 1
             try:
                 if checked is None:
-                    release_segments(self._arena, held_segments)
-                    reply(to_record(error or TryAgain("no answer from the job's check")))
-                elif (refused := self._refusal(checked, is_new=readmission is None)) is not None:
-                    release_segments(self._arena, held_segments)
-                    reply(refused)
+                    self._refuse(job, to_record(error or TryAgain("no answer from its check")))
+                elif (reason := self._refusal(checked)) is not None:
+                    self._refuse(job, reason)
                 else:
-                    own = number or self._last_number + 1
-                    self._last_number = max(self._last_number, own)
-                    queued = QueuedJob(own, spec, checked, held_segments, on_state, on_prepared)
-                    self._scheduler.accept(queued, readmission, reply)
+                    self._scheduler.submit(job, checked)
             finally:
                 self._scheduler.advance()
 
-        self._context.admission.check(spec, on_checked, is_readmitted=readmission is not None)
+        self._context.admission.check(job.spec, on_checked)
 
-    def remember(self, number: int, state: Done | Failed) -> None:
-        """Note how a job of an earlier engine ended: others may run after it."""
-        error = state.error if isinstance(state, Failed) else None
-        self._scheduler.apply(self._scheduler.queue.remember(number, Outcome.of(error)))
-        self._last_number = max(self._last_number, number)
+    def _refuse(self, job: Job, error: ErrorRecord) -> None:
+        release_segments(self._arena, job.held_segments)
+        self._life.refuse(job, error)
 
-    def expect(self, number: int) -> None:
-        """Note that a job will be submitted later, or remembered: others may run after it."""
-        self._scheduler.queue.expect(number)
+    def recover(self, jobs: Iterable[Job], ended: Iterable[Job]) -> None:
+        """Queue jobs that an earlier daemon has accepted; others may run after ended ones."""
+        for job in ended:
+            if job.end is not None:
+                error = job.end.error if isinstance(job.end, Failed) else None
+                self.queue.remember(job.number, outcome(error))
+        self._scheduler.recover(jobs)
 
-    def pause(self) -> None:
-        """Start no jobs until `resume`."""
-        self._scheduler.is_paused = True
-
-    def resume(self) -> None:
-        """Start jobs again."""
-        self._scheduler.is_paused = False
-        self._scheduler.advance()
-
-    def cancel(self, number: int) -> None:
+    def cancel(self, job: Job) -> None:
         """Stop a job between chunks. No effect if it has ended."""
-        self._scheduler.cancel(number)
+        self._scheduler.cancel(job)
 
-    def hold(self, number: int) -> bool:
-        """Keep a waiting job from starting; return whether that changed anything.
-
-        Raises, as `release` and `prioritize`, UsageError if it runs, InputMissing if it has ended.
-        """
-        return self._scheduler.apply(self._scheduler.queue.hold(number))
-
-    def release(self, number: int) -> bool:
-        """Let a held job start when its turn comes."""
-        return self._scheduler.apply(self._scheduler.queue.release(number))
-
-    def prioritize(self, number: int, priority: int) -> bool:
-        """Change the priority of a waiting job."""
-        return self._scheduler.apply(self._scheduler.queue.prioritize(number, priority))
-
-    def position(self, number: int) -> Queued | None:
-        """Return where a job waits; None if it doesn't."""
-        return self._scheduler.position(number)
+    def report_position(self, job: Job) -> None:
+        """Report a waiting job that was changed in the queue; start what can start now."""
+        self._scheduler.report_position(job)
 
     def is_idle(self) -> bool:
         """Whether no job runs or could start; some may be on hold, or run after those."""
-        return not self._resolving and self._scheduler.queue.is_idle
+        return not self._checking and self.queue.is_idle
 
-    def explain(self, number: int, on_done: OnDone) -> None:
+    def explain(self, job: Job, on_done: OnDone) -> None:
         """Explain a running or ended job: ``on_done(explanation, error)``.
 
-        The error is TryAgain for a job that hasn't started, InputMissing for an unknown one.
+        The error is TryAgain for a job that hasn't started, InputMissing for one that is no longer
+        kept.
         """
-        driver = self._scheduler.running.get(number)
-        running = None if driver is None else driver.snapshot()
-        waiting = set(self._scheduler.queue.waiting())
+        runner = self._scheduler.runners.get(job.number)
+        running = None if runner is None else runner.snapshot()
         try:
-            work = self._explanations.explainer(number, running, waiting, self._last_number)
+            work = self._explanations.explainer(
+                job.number, running, is_waiting=self.queue.is_waiting(job)
+            )
         except HetschedError as error:
             on_done(None, error)
             return
@@ -284,14 +263,14 @@ class Engine:
         Raises UsageError if there is no such device; then nothing has changed.
         """
         switch_devices(self._context, enable, disable)
-        self._scheduler.running.on_switched()
+        self._scheduler.on_switched()
 
     def activities(self) -> tuple[DeviceActivity, ...]:
         """Return what the devices do for running jobs."""
         return tuple(
             activity
-            for driver in self._scheduler.running
-            for activity in job_activity(driver.snapshot())
+            for runner in self._scheduler.runners.values()
+            for activity in job_activity(runner.snapshot())
         )
 
     def pids(self) -> dict[str, int]:
@@ -325,14 +304,14 @@ class Engine:
     def _check_queue(self) -> None:
         if self._is_draining:
             raise stopping_error()
-        if len(self._scheduler.queue) + self._resolving >= self._queue_limit:
+        if len(self.queue) + self._checking >= self._queue_limit:
             raise TryAgain(
                 f"the queue is full: {self._queue_limit} jobs wait or run (queue.limit in the"
                 " config); try again later"
             )
 
-    def _refusal(self, checked: CheckedJob, *, is_new: bool) -> ErrorRecord | None:
-        return refusal(checked, self._arena, self._context.admission.pending, is_new=is_new)
+    def _refusal(self, checked: CheckedJob) -> ErrorRecord | None:
+        return refusal(checked, self._arena, self._context.admission.pending)
 
     def _machine_limits(self) -> MachineLimits:
         return MachineLimits(self._fleet.infos, dict(self._fleet.absent), self._arena.limit)
@@ -347,14 +326,14 @@ class Engine:
         self._context.planner_thread.run(self._context.planning.store.flush)
 
     def _on_idle(self) -> None:
-        if not self._resolving and self._on_drained is not None:
+        if not self._checking and self._on_drained is not None:
             on_drained, self._on_drained = self._on_drained, None
             on_drained()
 
     # ---- the fleet's events
 
     def _on_message(self, device: str, message: Event) -> None:
-        self._scheduler.running.on_message(device, message)
+        self._scheduler.on_message(device, message)
 
     def _on_lost(self, devices: tuple[str, ...], reason: str, culprits: tuple[str, ...]) -> None:
         self._context.planning.kernels.forget(devices)
@@ -367,4 +346,4 @@ class Engine:
             self._context.planning.kernels.forget([device])
 
     def _on_joined(self, devices: tuple[str, ...]) -> None:
-        self._scheduler.running.on_joined(devices)
+        self._scheduler.on_joined(devices)

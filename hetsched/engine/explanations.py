@@ -6,7 +6,7 @@ A kept job holds references only, and none to its arrays.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from hetsched.planner.job_planner import JobPlan
 from hetsched.planner.plan_cache import PlanCache
 
 MAX_JOBS = 1000
-"""Ended jobs to keep: as many as `status` lists."""
+"""Ended jobs to keep: as many as `hetsched status` lists."""
 MAX_BYTES = 32 << 20
 """Maximum bytes of all kept jobs, estimated; the last job is always kept."""
 RECORD_BYTES = 500
@@ -151,20 +151,14 @@ class ExplanationArchive:
         self._jobs.put(job.number, job, job.nbytes())
 
     def explainer(
-        self, number: int, running: JobSnapshot | None, waiting: Collection[int], newest: int
+        self, number: int, running: JobSnapshot | None, *, is_waiting: bool
     ) -> Callable[[], Explanation]:
         """Return a function that explains job `number`, for the planner's thread.
 
-        Parameters
-        ----------
-        running : JobSnapshot or None
-            The job that is running.
-        waiting : collection of int
-            Jobs that haven't started.
-        newest : int
-            The number of the last job.
+        `running`: if it runs. Raises TryAgain if it hasn't started or isn't planned yet,
+        InputMissing if it is no longer kept.
         """
-        if running is not None and running.number == number:
+        if running is not None:
             if not running.plan.assignments:
                 raise TryAgain(f"job {number} is still being planned; try again in a moment")
             times = {device: tuple(chunks) for device, chunks in running.times.items()}
@@ -172,10 +166,8 @@ class ExplanationArchive:
         kept = self._jobs.peek(number)
         if kept is not None:
             return self._explainer(kept)
-        if number in waiting:
+        if is_waiting:
             raise TryAgain(f"job {number} hasn't started; there is nothing to explain yet")
-        if not 0 < number <= newest:
-            raise InputMissing(f"no job {number}; the newest is {newest}")
         raise InputMissing(
             f"job {number} ended too long ago; only the last {len(self._jobs)} jobs can be"
             " explained"

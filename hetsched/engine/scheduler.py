@@ -1,7 +1,7 @@
 """Runs the accepted jobs of an engine in the queue's order, and reports their states.
 
-It carries out what `queue/` decides: starts drivers, ends jobs that can't run, queues failed ones
-again, sets timers. On the loop's thread only.
+One main job has all devices; small ones run beside it, on a core each (`small_jobs.py`).
+On the loop's thread only.
 """
 
 from __future__ import annotations
@@ -10,116 +10,136 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from dataclasses import replace as dataclass_replace
 
 from msgspec.structs import replace
 
+from hetsched.engine.admission.check import CheckedJob, release_segments
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.concurrency.running_jobs import RunningJobs
-from hetsched.engine.concurrency.side_jobs import SideJobs, needs_turn
-from hetsched.engine.concurrency.side_plans import SideStart
 from hetsched.engine.context import EngineContext
-from hetsched.engine.engine_hooks import EngineHooks
 from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
-from hetsched.engine.job_ends import JobEnds
-from hetsched.engine.openings import Openings
 from hetsched.engine.planning.run_planner import LearningTask
-from hetsched.engine.queue.job_queue import JobQueue
-from hetsched.engine.queue.records import (
-    AbortJob,
-    Decision,
-    FailJob,
-    Outcome,
-    QueuedTerms,
-    ReportPosition,
-)
-from hetsched.engine.queued_job import JobTimers, QueuedJob, Readmission
 from hetsched.engine.run.report import with_notes
 from hetsched.engine.run.runner import JobRunner
-from hetsched.errors import Cancelled, HetschedError, JobFailed, TryAgain, to_record
-from hetsched.job import Done, Failed, JobState, Queued
-from hetsched.transport.loop import Loop
+from hetsched.engine.small_jobs import Outlook, SideStart, SmallJobs
+from hetsched.errors import (
+    Cancelled,
+    HetschedError,
+    JobFailed,
+    TryAgain,
+    Unavailable,
+    to_record,
+)
+from hetsched.job import Done, Failed, JobSpec, outcome
+from hetsched.jobs.durability import Durability
+from hetsched.jobs.job import Job, unstarted
+from hetsched.jobs.queue import Change, JobQueue
+from hetsched.planner.records import JobPlan
+from hetsched.transport.device_messages import Event, ProcessEvent
+from hetsched.transport.loop import Timer
 
 log = logging.getLogger(__name__)
 
+MAX_TIMER_SECONDS = 60.0
+"""Deadlines are times of day, which may be set: they are compared with the clock this often."""
+SLOW_OPENING_SECONDS = 1.0
+"""After this time in which a job's files are opened, others may start: they may be on a dead
+mount."""
+TRANSIENT_CODES = (TryAgain.code, Unavailable.code)
 
-class JobScheduler:
-    """The unfinished jobs of one engine."""
+
+@dataclass(eq=False)
+class _Opening:
+    """A job whose turn has come, and whose files are being opened in a thread."""
+
+    job: Job
+    side: SideStart | None
+    is_slow: bool = False
+    abandon: Callable[[HetschedError], None] = lambda error: None
+
+
+class Scheduler:
+    """The unfinished jobs of one engine.
+
+    Parameters
+    ----------
+    on_learn : callable
+        Takes the learning task of each attempt.
+    on_idle : callable
+        Called whenever no job runs.
+    """
 
     def __init__(
-        self, context: EngineContext, loop: Loop, archive: ExplanationArchive, hooks: EngineHooks
+        self,
+        context: EngineContext,
+        life: Durability,
+        archive: ExplanationArchive,
+        on_learn: Callable[[LearningTask], None],
+        on_idle: Callable[[], None],
     ) -> None:
-        self._context = context
-        self._admission = context.admission
-        self._hooks = hooks
+        self._context, self._admission = context, context.admission
+        self._life, self._archive = life, archive
+        self._on_learn, self._on_idle = on_learn, on_idle
         self.queue = JobQueue()
-        self._jobs: dict[int, QueuedJob] = {}
-        self._timers = JobTimers(loop, self._on_deadline, self._on_timeout)
-        self.running = RunningJobs()
-        self._sides = SideJobs(context, self.running, self.queue, self._jobs, self._start)
-        self._ends = JobEnds(context, self._jobs, self._sides, archive)
-        self._openings = Openings(loop, self._on_slow_opening)
+        self.runners: dict[int, JobRunner] = {}
+        """By number: the main job's, and those of small ones, which may outlive it."""
+        self._main: Job | None = None
+        self._small = SmallJobs(context, self.queue, self._outlook, self._start)
+        self._openings: dict[int, _Opening] = {}
+        self._timeouts: dict[int, Timer] = {}
+        self._deadline_timer: Timer | None = None
+        self._deadline_due = 0.0
         self._is_advancing = False
         self._is_stopping = False
-        self.is_paused = False
-        """No job starts at present."""
 
     # ---- from the engine
 
-    def accept(
-        self,
-        queued: QueuedJob,
-        readmission: Readmission | None,
-        reply: Callable[[int], None],
-    ) -> None:
-        """Queue a job and reply with its number."""
-        number = queued.number
-        self._jobs[number] = queued
-        self._sides.added(queued)
-        self._admission.pending.add(number, queued.checked.claims, queued.checked.checkpoint)
-        terms = QueuedTerms.of(number, queued.spec)
-        if readmission is not None:
-            terms.attempts, terms.failures = readmission.attempts, readmission.failures
-        decisions = self.queue.submit(terms, time.time(), readmission is not None)
-        try:
-            reply(number)
-        except Exception as error:
-            self._drop_unreported(queued, error)
-            return
+    def submit(self, job: Job, checked: CheckedJob) -> None:
+        """Queue a new job."""
+        self.note_checked(job, checked)
+        changes = self.queue.submit(job, time.time())
+        self._life.accept(job)
         if self._is_stopping:
-            self._drop(queued, stopping_error())
+            self._drop(job, stopping_error())
             return
-        self._execute(decisions)
-        if self.queue.is_waiting(number):
-            self._timers.watch_deadline(queued.spec.deadline)
-            self._report_position(number)
+        self._carry_out(changes)
+        if self.queue.is_waiting(job):
+            self._watch_deadline()
+            self._report(job)
 
-    def cancel(self, number: int) -> None:
+    def recover(self, jobs: Iterable[Job]) -> None:
+        """Queue jobs that an earlier daemon has accepted; each is checked when its turn comes."""
+        now = time.time()
+        for job in jobs:
+            self._carry_out(self.queue.submit(job, now, is_known=True))
+        for job in self.queue.waiting():
+            job.state = self.queue.position(job)
+        self._watch_deadline()
+        self.advance()
+
+    def cancel(self, job: Job) -> None:
         """Stop a job between chunks. No effect if it has ended.
 
         An iterative job with checkpoints writes one first; a second call ends it at once.
         """
-        self._stop_job(number, Cancelled(f"job {number} was cancelled"), saves_state=True)
+        self._stop(job, Cancelled(f"job {job.number} was cancelled"), saves_state=True)
         self.advance()
 
-    def apply(self, decisions: list[Decision]) -> bool:
-        """Carry out the queue's decisions on a change of it; return whether there were any."""
-        self._execute(decisions)
+    def report_position(self, job: Job) -> None:
+        """Report a waiting job that was held, released or given another priority."""
+        self._report(job)
         self.advance()
-        return bool(decisions)
-
-    def position(self, number: int) -> Queued | None:
-        """Return where a job waits; None if it doesn't."""
-        return self._queued(number) if self.queue.is_waiting(number) else None
 
     def stop(self) -> None:
         """Fail all waiting jobs, and stop running ones between chunks (exit 75)."""
         self._is_stopping = self._context.is_stopping = True
-        for number in reversed(self.queue.waiting()):  # those that run after others come first
-            self._drop(self._jobs[number], stopping_error())
-        for number in self._openings.numbers():
-            self._stop_job(number, stopping_error())
-        for driver in self.running:
-            driver.abort(stopping_error(), saves_state=True)
+        for job in reversed(self.queue.waiting()):  # those that run after others come first
+            self._drop(job, stopping_error())
+        for opening in list(self._openings.values()):
+            self._stop(opening.job, stopping_error())
+        for runner in list(self.runners.values()):
+            runner.abort(stopping_error(), saves_state=True)
         self.advance()
 
     def advance(self) -> None:
@@ -132,235 +152,338 @@ class JobScheduler:
             return
         self._is_advancing = True
         try:
-            while not self._is_full and (number := self.queue.first()) is not None:
-                self._start(self._jobs[number])
-            if not self.is_paused:
-                self._sides.consider()
+            while not self._has_main and (job := self.queue.first()) is not None:
+                self._start(job, None)
+            if self._main is not None:
+                self._small.consider()
         finally:
             self._is_advancing = False
-        if not self.running and not self._openings:
-            self._hooks.on_idle()
+        if not self.runners and not self._openings:
+            self._on_idle()
 
-    @property
-    def _has_main_job(self) -> bool:
-        return self.running.main is not None or self._openings.has_main_job
+    # ---- events of devices
+
+    def on_message(self, device: str, message: Event) -> None:
+        """Pass a message of `device` to the job that it is about; drop it if that has ended."""
+        if isinstance(message, ProcessEvent):
+            return
+        for runner in list(self.runners.values()):
+            if runner.attempt_id == message.job:
+                runner.on_message(device, message)
+                return
 
     def on_lost(self, devices: tuple[str, ...], reason: str, culprits: tuple[str, ...]) -> None:
-        """Report the death of a device process to the jobs that it concerns."""
-        if self.running.on_lost(devices, reason, culprits):
-            self._sides.on_lost()
+        """Report a death to all jobs.
+
+        The main job isn't charged with it if a small one may be its cause. Nobody is charged if a
+        core was killed because a cancelled job didn't stop.
+        """
+        self._small.forget_plans()
+        main = None if self._main is None else self.runners.get(self._main.number)
+        users = [each for each in self.runners.values() if each.uses(culprits or devices)]
+        charged = [runner for runner in users if runner is not main] or users
+        if any(each.is_stopping and each.uses(culprits) for each in self.runners.values()):
+            charged = []
+        for runner in list(self.runners.values()):
+            runner.on_lost(devices, reason, culprits, counts=runner in charged)
+
+    def on_joined(self, devices: tuple[str, ...]) -> None:
+        for runner in list(self.runners.values()):
+            runner.on_joined(devices)
+
+    def on_switched(self) -> None:
+        """Tell all jobs that the user has disabled devices, or enabled them."""
+        for runner in list(self.runners.values()):
+            runner.on_switched()
+
+    # ---- waiting jobs
+
+    def _report(self, job: Job, reason: str = "") -> None:
+        self._life.change(job, self.queue.position(job, reason))
+
+    def _carry_out(self, changes: Iterable[Change]) -> None:
+        for job, error in changes:
+            if error is not None and job in self.queue:
+                self._stop(job, error)
+            elif error is not None:
+                self._end_unstarted(job, error)
+            elif self.queue.is_waiting(job):
+                self._report(job)
+
+    def _stop(self, job: Job, error: HetschedError, *, saves_state: bool = False) -> None:
+        """End a job with `error`; a running one between chunks. No effect if it has ended."""
+        if self.queue.is_waiting(job):
+            self._drop(job, error)
+        elif (opening := self._openings.get(job.number)) is not None:
+            job.stop = error
+            opening.abandon(error)
+        elif (runner := self.runners.get(job.number)) is not None:
+            job.stop = error  # a small job may fail meanwhile, and must not wait again
+            runner.abort(error, saves_state=saves_state)
+
+    def _drop(self, job: Job, error: Exception) -> None:
+        """End a job that hasn't started, or can't."""
+        if job not in self.queue:
+            return
+        changes = self.queue.end(job, outcome(to_record(error)))
+        self._end_unstarted(job, error)
+        self._carry_out(changes)
+
+    def _end_unstarted(self, job: Job, error: Exception) -> None:
+        """Report the end of a job that isn't running and has left the queue."""
+        bound: ResolvedJob | None = job.bound
+        if bound is not None and (bound.files or bound.outputs):
+            self._context.disk.submit(bound.close_files)
+        snapshot = None
+        if job.checked is not None:
+            snapshot = JobSnapshot.of(job.number, job.checked.job, JobPlan((), None), {})
+        self._conclude(job, unstarted(job, to_record(error)), snapshot)
+
+    def _watch_deadline(self) -> None:
+        """Set the timer for the next deadline of all jobs."""
+        deadline = self.queue.next_deadline()
+        if deadline is None:
+            return
+        seconds = min(max(0.0, deadline - time.time()), MAX_TIMER_SECONDS)
+        due = time.monotonic() + seconds
+        if self._deadline_timer is not None:
+            if due >= self._deadline_due:
+                return
+            self._deadline_timer.cancel()
+        self._deadline_due = due
+        self._deadline_timer = self._context.loop.call_later(seconds, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        self._deadline_timer = None
+        self._carry_out(self.queue.expire(time.time()))
+        self._watch_deadline()
+        self.advance()
+
+    # ---- starts
 
     @property
-    def _is_full(self) -> bool:
-        return self._has_main_job or self.is_paused
+    def _has_main(self) -> bool:
+        return self._main is not None or any(
+            opening.side is None and not opening.is_slow for opening in self._openings.values()
+        )
 
-    # ---- the queue's decisions
+    def _outlook(self) -> tuple[int, Outlook] | None:
+        """Return what the main job still has to do; None if nothing may run beside it now."""
+        runner = None if self._main is None else self.runners.get(self._main.number)
+        outlook = None if runner is None else runner.outlook()
+        return None if runner is None or outlook is None else (runner.number, outlook)
 
-    def _queued(self, number: int, reason: str = "") -> Queued:
-        position = self.queue.position(number)
-        failures = self.queue.terms(number).failures
-        return Queued(number, position.ahead, reason or position.reason, failures)
-
-    def _report_position(self, number: int, reason: str = "") -> None:
-        queued = self._jobs[number]
-        try:
-            queued.on_state(self._queued(number, reason))
-        except Exception as error:
-            if self.queue.is_waiting(number):
-                self._drop_unreported(queued, error)
-
-    def _execute(self, decisions: Iterable[Decision]) -> None:
-        for decision in decisions:
-            match decision:
-                case FailJob(number, error):
-                    self._ends.report_unstarted(self._jobs[number], error)
-                case AbortJob(number, error):
-                    self._stop_job(number, error)
-                case ReportPosition(number):
-                    if self.queue.is_waiting(number):
-                        self._report_position(number)
-
-    def _stop_job(self, number: int, error: HetschedError, *, saves_state: bool = False) -> None:
-        """End a job with `error`; a running one between chunks. No effect if it has ended."""
-        if self.queue.is_waiting(number):
-            self._drop(self._jobs[number], error)
-        elif number in self._openings:
-            self._jobs[number].stop = error
-            self._openings.abandon(number, error)
-        elif (driver := self.running.get(number)) is not None:
-            if driver.side is not None:
-                self._jobs[number].stop = error  # it may be withdrawn, and must not wait again
-            driver.abort(error, saves_state=saves_state)
-
-    def _drop_unreported(self, queued: QueuedJob, error: Exception) -> None:
-        """Fail a job whose callback raised."""
-        log.error("job %d: unexpected error in a callback", queued.number, exc_info=error)
-        self._drop(queued, error)
-
-    def _drop(self, queued: QueuedJob, error: Exception) -> None:
-        """End a job that hasn't started, or can't."""
-        if queued.number not in self.queue:
+    def _start(self, job: Job, side: SideStart | None) -> None:
+        self.queue.start(job)
+        job.turn = job.turn or time.monotonic()
+        if job.bound is not None:
+            self._begin(job, side)
             return
-        decisions = self.queue.end(queued.number, Outcome.of(to_record(error)))
-        self._ends.report_unstarted(queued, error)
-        self._execute(decisions)
+        opening = self._openings[job.number] = _Opening(job, side)
 
-    def _start(self, queued: QueuedJob, side: SideStart | None = None) -> None:
-        self.queue.start(queued.number)
-        queued.turn = queued.turn or time.monotonic()
-        if queued.is_open:
-            self._begin(queued, side)
-            return
-        opening = self._openings.begin(queued.number, side)
-
-        def on_opened(job: ResolvedJob | None, error: BaseException | None) -> None:
-            self._openings.end(queued.number)
+        def on_opened(bound: ResolvedJob | None, error: BaseException | None) -> None:
+            del self._openings[job.number]
             try:
-                self._reopened(queued, job, error, side)
+                self._opened(job, bound, error, side)
             finally:
                 self.advance()
 
-        opening.abandon = self._admission.open(
-            queued.checked, on_opened, self._context.output_token(queued.number)
-        )
-        self._openings.watch(queued.number)
+        if job.checked is None:
+            self._check_and_open(opening, on_opened)
+        else:
+            self._open(opening, on_opened)
+        if job.number in self._openings:
+            check = functools.partial(self._on_slow_opening, opening)
+            self._context.loop.call_later(SLOW_OPENING_SECONDS, check)
 
-    def _reopened(
+    def _check_and_open(
         self,
-        queued: QueuedJob,
-        job: ResolvedJob | None,
+        opening: _Opening,
+        on_opened: Callable[[ResolvedJob | None, BaseException | None], None],
+    ) -> None:
+        """Check a job that an earlier daemon has accepted, then open its files."""
+        job = opening.job
+
+        def on_checked(checked: CheckedJob | None, error: BaseException | None) -> None:
+            if checked is None or job.stop is not None:
+                on_opened(None, job.stop or error)
+                return
+            self.note_checked(job, checked)
+            self._open(opening, on_opened)
+
+        self._admission.check(self.spec(job), on_checked, is_readmitted=True)
+
+    def _open(
+        self,
+        opening: _Opening,
+        on_opened: Callable[[ResolvedJob | None, BaseException | None], None],
+    ) -> None:
+        job = opening.job
+        checked = dataclass_replace(job.checked, spec=self.spec(job))
+        token = self._context.output_token(job.number)
+        opening.abandon = self._admission.open(checked, on_opened, token)
+
+    def note_checked(self, job: Job, checked: CheckedJob) -> None:
+        """Note what a job uses; it can start at once if it has no files to open."""
+        is_first = job.checked is None
+        job.checked = checked
+        job.bound = None if checked.needs_files else checked.job
+        if is_first:
+            self._small.add(job)
+            self._admission.pending.add(job.number, checked.claims, checked.checkpoint)
+
+    def spec(self, job: Job) -> JobSpec:
+        """Return the request as it is to be run now: a later attempt continues."""
+        return replace(job.spec, resume=job.checkpoint) if job.checkpoint else job.spec
+
+    def _opened(
+        self,
+        job: Job,
+        bound: ResolvedJob | None,
         error: BaseException | None,
         side: SideStart | None,
     ) -> None:
         """Begin a job, or another attempt, with its files open."""
-        if job is not None:
-            queued.job, queued.is_open = job, True
-        if queued.stop is not None or self._is_stopping:
-            self._drop(queued, queued.stop or stopping_error())
-        elif job is None:
-            self._drop(queued, error if isinstance(error, Exception) else TryAgain("no answer"))
-        elif self._has_lost_place(queued.number, side):  # another has started meanwhile
-            self.queue.put_back(queued.number)
+        if bound is not None:
+            job.bound = bound
+        if job.stop is not None or self._is_stopping:
+            self._drop(job, job.stop or stopping_error())
+        elif bound is None:
+            self._drop(job, error if isinstance(error, Exception) else TryAgain("no answer"))
+        elif self._main is not None if side is None else job.number not in self._small.cores:
+            self.queue.put_back(job)  # another has started meanwhile
         else:
-            self._begin(queued, side)
+            self._begin(job, side)
 
-    def _on_slow_opening(self, number: int) -> None:
-        self._sides.give_up_core(number)
-        self.advance()
+    def _on_slow_opening(self, opening: _Opening) -> None:
+        """Let others start while a job's files are still being opened."""
+        if self._openings.get(opening.job.number) is opening:
+            opening.is_slow = True
+            self._small.cores.pop(opening.job.number, None)
+            self.advance()
 
-    def _has_lost_place(self, number: int, side: SideStart | None) -> bool:
-        return self._has_main_job if side is None else not self._sides.has_core(number)
-
-    def _begin(self, queued: QueuedJob, side: SideStart | None) -> None:
-        on_state = queued.on_state
-        if side is None:
-            on_state = functools.partial(self._on_main_state, queued)
+    def _begin(self, job: Job, side: SideStart | None) -> None:
+        on_prepared = None
+        if self._life.is_written(job):
+            on_prepared = functools.partial(self._life.publish, job)
         try:
-            driver = JobRunner(
-                queued.number,
-                queued.spec,
-                queued.job,
+            runner = JobRunner(
+                job.number,
+                self.spec(job),
+                job.bound,
                 self._context,
-                on_state,
-                functools.partial(self._on_end, queued),
+                functools.partial(self._life.change, job),
+                functools.partial(self._on_end, job),
                 side,
-                queued.on_prepared,
+                on_prepared,
             )
         except Exception as error:
-            log.exception("job %d can't start", queued.number)
-            self._drop(queued, error)
+            log.exception("job %d can't start", job.number)
+            self._drop(job, error)
             return
-        self._timers.limit_running(queued.number, queued.spec.timeout)
-        self.running.add(driver)
-        driver.begin()
+        if job.spec.timeout is not None:
+            expired = functools.partial(self._on_timeout, job)
+            self._timeouts[job.number] = self._context.loop.call_later(job.spec.timeout, expired)
+        self.runners[job.number] = runner
+        if side is None:
+            self._main = job
+            for _ in range(len(self.runners) - 1):
+                runner.add_side_job()
+        elif self._main is not None:
+            self.runners[self._main.number].add_side_job()
+        runner.begin()
 
-    def _on_main_state(self, queued: QueuedJob, state: JobState) -> None:
-        """Report progress of the main job; it shows which jobs may run beside it."""
-        queued.on_state(state)
-        self._sides.consider()
+    def _on_timeout(self, job: Job) -> None:
+        text = f"job {job.number} ran longer than its timeout of {job.spec.timeout:g} s"
+        self._stop(job, JobFailed(text))
+
+    # ---- ends
 
     def _on_end(
         self,
-        queued: QueuedJob,
+        job: Job,
         state: Done | Failed,
         learning_task: Callable[[], LearningTask | None],
     ) -> None:
-        driver = self.running.remove(queued.number)
+        runner = self.runners.pop(job.number)
+        if job is self._main:
+            self._main = None
+            self._small.forget_plans()  # what is learnt from it changes the models
+        if (timer := self._timeouts.pop(job.number, None)) is not None:
+            timer.cancel()
         try:
-            runs_again = self._runs_again(driver, queued, state)
+            runs_again = isinstance(state, Failed) and self._runs_again(job, state, runner)
         except Exception:  # a job whose end gets lost would hang its client
-            log.exception("job %d: unexpected error at its end; it isn't rerun", queued.number)
+            log.exception("job %d: unexpected error at its end; it isn't rerun", job.number)
             runs_again = False
         try:
             if not runs_again:
-                self._conclude(queued, state, driver.snapshot)
+                self._end(job, state, runner.snapshot())
             if (task := learning_task()) is not None:
-                self._hooks.on_learn(task)
+                self._on_learn(task)
         finally:
             self.advance()
 
-    def _runs_again(self, driver: JobRunner, queued: QueuedJob, state: Done | Failed) -> bool:
-        self._timers.stop_limit(queued.number)
-        self._sides.ended(driver)
-        if isinstance(state, Done) or self._is_stopping:
-            return False
-        if needs_turn(driver, state):
-            self._put_back(queued)
-            return True
-        if driver.has_checkpoint:  # the next attempt goes on from there
-            queued.spec = replace(queued.spec, resume=queued.spec.checkpoint)
-        return self._is_requeued(queued, state)
-
-    def _conclude(
-        self, queued: QueuedJob, state: Done | Failed, snapshot: Callable[[], JobSnapshot]
-    ) -> None:
-        error = state.error if isinstance(state, Failed) else None
-        decisions: list[Decision] = []
-        try:
-            decisions = self.queue.end(queued.number, Outcome.of(error))
-        except Exception:
-            log.exception("job %d: unexpected error in the queue", queued.number)
-        if queued.failures:
-            state = with_notes(state, queued.failures)
-        if queued.turn is not None:
-            whole = time.monotonic() - queued.turn
-            state = replace(state, report=replace(state.report, whole_seconds=whole))
-        self._ends.report(queued, state, snapshot)
-        self._execute(decisions)
-
-    def _put_back(self, queued: QueuedJob) -> None:
-        """Let a side job wait for its turn."""
-        queued.is_open = False
-        queued.runs_alone = True
-        if queued.stop is not None:
-            self._drop(queued, queued.stop)
-            return
-        self.queue.put_back(queued.number)
-        self._report_position(queued.number)
-
-    def _is_requeued(self, queued: QueuedJob, state: Failed) -> bool:
+    def _runs_again(self, job: Job, state: Failed, runner: JobRunner) -> bool:
         """Let a failed job wait for its next attempt, if it has one."""
-        if not self.queue.requeue(queued.number, state.error.code):
+        if self._is_stopping:
             return False
-        queued.is_open, queued.stop = False, None
-        terms = self.queue.terms(queued.number)
-        text = f"attempt {terms.attempts} failed: {state.error.message}"
-        queued.failures.append(text)
-        log.warning(
-            "job %d: %s; retry %d of %d", queued.number, text, terms.failures, terms.retries
-        )
-        self._report_position(queued.number, f"retry {terms.failures} of {terms.retries}: {text}")
+        reason = ""
+        if job.stop is None and _needs_others(runner, state):
+            job.runs_alone = True
+            self.queue.put_back(job)
+        elif self.queue.requeue(job, state.error.code):
+            text = f"attempt {job.failures} failed: {state.error.message}"
+            job.failure_notes.append(text)
+            reason = f"retry {job.failures} of {job.retries}: {text}"
+            log.warning("job %d: %s; retry %d of %d", job.number, text, job.failures, job.retries)
+        else:
+            return False
+        if runner.has_checkpoint:  # the next attempt goes on from there
+            job.checkpoint = job.spec.checkpoint
+        job.stop = None
+        job.bound = None
+        self._small.cores.pop(job.number, None)
+        self._report(job, reason)
         return True
 
-    def _on_deadline(self) -> None:
-        self._execute(self.queue.expire(time.time()))
-        self._timers.watch_deadline(self.queue.next_deadline())
-        self.advance()
+    def _end(self, job: Job, state: Done | Failed, snapshot: JobSnapshot | None) -> None:
+        """Report the end of a running job, then what follows for those that run after it."""
+        changes: list[Change] = []
+        try:
+            error = state.error if isinstance(state, Failed) else None
+            changes = self.queue.end(job, outcome(error))
+        except Exception:
+            log.exception("job %d: unexpected error in the queue", job.number)
+        if job.failure_notes:
+            state = with_notes(state, job.failure_notes)
+        whole = time.monotonic() - job.turn
+        state = replace(state, report=replace(state.report, whole_seconds=whole))
+        self._conclude(job, state, snapshot)
+        self._carry_out(changes)
 
-    def _on_timeout(self, number: int) -> None:
-        timeout = self._jobs[number].spec.timeout
-        error = JobFailed(f"job {number} ran longer than its timeout of {timeout:g} s")
-        self._stop_job(number, error)
+    def _conclude(self, job: Job, state: Done | Failed, snapshot: JobSnapshot | None) -> None:
+        """Release what refers to a job, and report its end. No exception may block the next."""
+        steps: list[Callable[[], object]] = [
+            lambda: self._small.remove(job),
+            lambda: self._admission.pending.remove(job.number),
+            lambda: release_segments(self._context.arena, job.held_segments),
+            lambda: self._life.end(job, state),
+        ]
+        if snapshot is not None:
+            steps.append(lambda: self._archive.add(snapshot.ended(state)))
+        for step in steps:
+            try:
+                step()
+            except Exception:
+                log.exception("job %d: unexpected error while reporting its end", job.number)
+
+
+def _needs_others(runner: JobRunner, state: Failed) -> bool:
+    """Return whether a small job's core or its memory wasn't there, or failed too often."""
+    if runner.side is None:
+        return False
+    return state.error.code in TRANSIENT_CODES or runner.has_excluded_devices
 
 
 def stopping_error() -> TryAgain:

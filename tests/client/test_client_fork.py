@@ -88,7 +88,7 @@ def test_the_end_of_the_parent_is_noticed_while_a_child_lives(harness: Harness) 
             os.read(waiting, 1)
             os._exit(0)
     try:
-        assert harness.until(lambda: not harness.core.ledger.sessions)
+        assert harness.until(lambda: not harness.requests.sessions)
     finally:
         os.close(writing)
         os.close(waiting)

@@ -106,9 +106,9 @@ def test_every_session_message_leaves_the_daemon_serving(harness: Harness, messa
 
 
 def test_damaged_frames_and_connections_leave_the_daemon_serving(harness: Harness) -> None:
-    before = harness.ask(lambda: len(harness.core.ledger.sessions))
+    before = harness.ask(lambda: len(harness.requests.sessions))
     attack(Path(harness.folder), 600, seed=0)
-    assert harness.until(lambda: len(harness.core.ledger.sessions) == before)
+    assert harness.until(lambda: len(harness.requests.sessions) == before)
 
 
 def greet(sock: socket.socket) -> str:

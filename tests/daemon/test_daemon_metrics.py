@@ -6,17 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.daemon.core import Core
 from hetsched.daemon.metrics.histogram import Histogram
 from hetsched.daemon.metrics.job_metrics import JobMetrics
 from hetsched.daemon.metrics.process_gauges import process_metrics
-from hetsched.daemon.metrics.queue_gauges import queue_gauges
-from hetsched.daemon.records import DaemonInfo, Limits
 from hetsched.errors import ErrorRecord
-from hetsched.job import ArenaRef, DeviceReport, Done, Failed, JobReport, JobSpec, Queued, Running
+from hetsched.job import DeviceReport, Done, Failed, JobReport
 from hetsched.transport.inspection.metric_records import Metric
-
-SPEC = JobSpec(workload="double", params={}, inputs={"": ArenaRef(1, (3,), "float32")})
 
 
 def report(**changes: object) -> JobReport:
@@ -92,48 +87,6 @@ def test_a_report_adds_phases_error_and_spread() -> None:
     assert values(metrics.metrics(), "hetsched_device_late_phases_total") == {("gpu0",): 4}
     assert values(metrics.metrics(), "hetsched_job_prediction_error_ratio_sum")[()] == 0.5
     assert values(metrics.metrics(), "hetsched_job_spread_ratio_bucket")[("0.05",)] == 2
-
-
-def test_jobs_are_counted_by_state_and_reason() -> None:
-    core = Core(DaemonInfo(1, "1", "/"), Limits())
-    reasons = ["", "priority", "held", "after 3, 4", "retry 1 of 2: attempt 1 failed", "\x1b[2J"]
-    states = [*(Queued(1, 0, reason) for reason in reasons), Running(7, "computing"), None]
-    for state in states:
-        entry = core.ledger.new_entry(SPEC, 1, 0.0, 1, "")
-        entry.state = state
-
-    assert values(queue_gauges(core.ledger), "hetsched_jobs") == {
-        ("queued", "resources"): 2,
-        ("queued", "priority"): 1,
-        ("queued", "held"): 1,
-        ("queued", "after"): 1,
-        ("queued", "retry"): 1,
-        ("queued", "other"): 1,
-        ("running", ""): 1,
-    }
-
-
-def test_the_core_counts_jobs_from_submission_to_the_end() -> None:
-    core = Core(DaemonInfo(1, "1", "/", epoch=1000.0), Limits())
-    entry = core.ledger.new_entry(SPEC, 1, 1000.0, 1, "")
-    core.on_engine_reply(entry.ticket, 1, 0.0)
-    core.on_job_state(entry.ticket, Queued(1, 0), {}, 0.0)
-    core.on_job_state(entry.ticket, Running(1, "planning"), {}, 2.0)
-    core.on_job_state(entry.ticket, Running(1, "computing"), {}, 3.0)
-    core.on_job_state(entry.ticket, Done(1, report(seconds=1.0)), {}, 4.0)
-    metrics = core.ledger.metrics.metrics()
-
-    assert values(metrics, "hetsched_job_queue_seconds_sum")[()] == 2.0
-    assert values(metrics, "hetsched_job_total_seconds_sum")[()] == 4.0
-
-
-def test_refused_submissions_count_by_exit_code() -> None:
-    core = Core(DaemonInfo(1, "1", "/"), Limits())
-    entry = core.ledger.new_entry(SPEC, 1, 0.0, 1, "")
-    core.on_engine_reply(entry.ticket, ErrorRecord(65, "no"), 0.0)
-
-    refused = values(core.ledger.metrics.metrics(), "hetsched_submissions_refused_total")
-    assert refused == {("65",): 1}
 
 
 def test_the_process_knows_its_memory_and_descriptors() -> None:

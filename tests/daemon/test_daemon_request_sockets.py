@@ -13,9 +13,10 @@ from daemon_harness import Harness
 
 from hetsched.client.client import Client
 from hetsched.client.control import Control
-from hetsched.daemon.records import ClientSession, Limits
+from hetsched.daemon.requests import ClientSession
 from hetsched.daemon.sockets import request_sockets
 from hetsched.daemon.sockets.request_sockets import RequestSockets
+from hetsched.jobs.table import Limits
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.large_messages import MAX_INLINE
 from hetsched.transport.loop import Loop
@@ -50,7 +51,7 @@ def greet(session: socket.socket) -> tuple[str, socket.socket]:
 
 def identities(harness: Harness) -> tuple[bytes, bytes]:
     """Of the only session: over ZeroMQ, past it."""
-    (session,) = harness.core.ledger.sessions.values()
+    (session,) = harness.requests.sessions.values()
     return session.identities
 
 
@@ -123,7 +124,9 @@ def ended(session: socket.socket) -> bool:
 
 
 def test_replies_beyond_a_full_socket_wait_and_the_end_closes_it() -> None:
-    loop, session = Loop(), ClientSession(1, "token", Peer(os.getuid(), os.getpid()))
+    peer = Peer(os.getuid(), os.getpid())
+    session = ClientSession(1, "token", peer, lambda *given: None, lambda: None, (0, 0))
+    loop = Loop()
     sockets = RequestSockets(loop, lambda *frame: None, lambda identity: None)
     with sockets.opened(session) as (fd,), socket.socket(fileno=os.dup(fd)) as other:
         identity, count = session.request_identity, 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 import zmq
 
-from hetsched.daemon.records import ClientSession
+from hetsched.daemon.requests import ClientSession
 from hetsched.daemon.router import MAX_HELD_REPLIES, Router
 from hetsched.errors import ErrorRecord
 from hetsched.transport.codec import Decoder
@@ -59,7 +59,9 @@ def router(loop: Loop) -> Iterator[Router]:
 
 @pytest.fixture
 def client(router: Router) -> Iterator[Client]:
-    session = ClientSession(1, "token", Peer(os.getuid(), os.getpid()))
+    session = ClientSession(
+        1, "token", Peer(os.getuid(), os.getpid()), lambda *given: None, lambda: None, (0, 0)
+    )
     with router.sockets.opened(session) as (fd,):
         requests = socket.socket(fileno=os.dup(fd))
     with requests:

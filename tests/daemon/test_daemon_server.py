@@ -21,12 +21,12 @@ from hetsched.client import connection
 from hetsched.client.client import Client
 from hetsched.client.control import Control
 from hetsched.client.job import Job
-from hetsched.daemon.records import Limits
 from hetsched.daemon.router import MAX_SLOW_CLIENTS, encode_bounded
 from hetsched.daemon.server import MAX_SESSION_REQUEST
 from hetsched.daemon.sockets import request_sockets
 from hetsched.errors import ConfigError, ErrorRecord, HetschedError, InternalError
 from hetsched.job import DeviceReport, Done, Failed, JobReport
+from hetsched.jobs.table import Limits
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.messages import (
     MAX_FRAME,
@@ -185,7 +185,7 @@ def test_a_dead_clients_segments_are_free(harness: Harness) -> None:
     with pytest.raises(HetschedError):
         job.result(60)
     assert harness.ask(lambda: harness.arena.used) == held.nbytes  # the job still needs it
-    harness.ask(lambda: harness.engine.cancel(job.id))
+    harness.ask(lambda: harness.engine.cancel(harness.engine.waiting[job.id]))
     assert harness.until(lambda: harness.arena.used == 0)
     client.close()
 
@@ -194,7 +194,7 @@ def test_a_result_without_followers_is_released_in_time(tmp_path: Path) -> None:
     with daemon_harness.daemon(tmp_path, Limits(results_for=0.0)) as harness:
         with Client(harness.folder) as client:
             number = client.submit("wait", client.empty((10,), "float32")).id
-        assert harness.until(lambda: not harness.core.ledger.sessions)
+        assert harness.until(lambda: not harness.requests.sessions)
         harness.ask(lambda: harness.engine.finish(number))
         assert harness.until(lambda: harness.arena.used == 0)
 
@@ -254,7 +254,9 @@ def test_the_last_replies_arrive_before_the_session_ends(tmp_path: Path) -> None
     with daemon_harness.daemon(tmp_path) as harness:
         client = Client(harness.folder, timeout=60)
         jobs = [client.submit("wait", np.ones(3)) for _ in range(300)]
-        harness.ask(lambda: [harness.engine.cancel(job.id) for job in jobs])
+        harness.ask(
+            lambda: [harness.engine.cancel(harness.engine.waiting[job.id]) for job in jobs]
+        )
     assert all(cancelled(job) for job in jobs)
     client.close()
 
@@ -269,11 +271,10 @@ def test_a_reply_that_comes_after_the_sessions_end_still_counts(
     job = client.submit("wait", np.ones(3))
 
     def end() -> None:
-        (follower,) = harness.core.ledger.jobs[job.id].followers
+        (follower,) = harness.requests._table.jobs[job.id].followers
         over = Failed(job.id, daemon_harness.report(job.id, "cancelled"), ErrorRecord(130, "over"))
-        late = follower.reply(State(over))
         harness.server.close_sessions()
-        harness.loop.call_later(0.02, lambda: harness.server._send(late))
+        harness.loop.call_later(0.02, lambda: follower.deliver(over, False))
 
     harness.ask(end)
     assert cancelled(job)

@@ -30,7 +30,7 @@ def save(path: Path, value: float, units: int = 4) -> np.ndarray:
 
 
 def release(local: hetsched.Local, number: int) -> None:
-    local._call(lambda: local._engine.release(number))
+    local.release(number)
 
 
 def test_a_job_reads_what_an_earlier_one_wrote(local: hetsched.Local, tmp_path: Path) -> None:

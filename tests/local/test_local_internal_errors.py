@@ -16,7 +16,6 @@ from hetsched.client.job import Job
 from hetsched.config import parse
 from hetsched.dispatch.dispatcher import Dispatcher
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.engine import Engine
 from hetsched.engine.planning import run_planner
 from hetsched.engine.planning.planning_state import WarmKernels
 from hetsched.engine.planning.run_planner import RunPlanner
@@ -25,8 +24,7 @@ from hetsched.engine.run import compute, preparing, runner
 from hetsched.engine.run.arrays import JobArrays
 from hetsched.engine.run.attempt import Attempt
 from hetsched.errors import ErrorRecord, InternalError, JobFailed, TryAgain
-from hetsched.job import Done, Failed, FileOut, JobSpec, JobState, Running
-from hetsched.transport.arena import Arena
+from hetsched.job import FileOut, JobSpec, JobState
 
 QUEUE = 2000
 MACHINE = f"""
@@ -185,49 +183,25 @@ def test_a_job_whose_failure_cannot_be_reported_in_full_fails_with_a_short_repor
     assert "handle_together divides by zero" in caplog.text
 
 
-class Follower:
-    """Submits a job to the engine itself; its callback raises in a state of the given type."""
-
-    def __init__(self, local: hetsched.Local, raises_in: type[Any]) -> None:
-        self.raises_in = raises_in
-        self.states: list[JobState] = []
-        self.ended: Future[Done | Failed] = Future()
-        spec = JobSpec(workload="fft", params={"batch": "8x8x8"})
-        local._call(lambda: local._engine.submit(spec, self.on_reply, self.on_state))
-
-    def on_reply(self, answer: int | ErrorRecord) -> None:
-        if self.raises_in is int:
-            raise ZeroDivisionError("reply")
-
-    def on_state(self, state: JobState) -> None:
-        self.states.append(state)
-        if isinstance(state, Done | Failed):
-            self.ended.set_result(state)
-        if isinstance(state, self.raises_in):
-            raise ZeroDivisionError("state")
-
-
-@pytest.mark.parametrize("raises_in", [int, hetsched.job.Queued, Running])
-def test_a_callback_that_raises_fails_its_job(
-    raises_in: type[Any], local: hetsched.Local, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    state = Follower(local, raises_in).ended.result(60)
-
-    assert isinstance(state, Failed)
-    assert state.error.code == 70
-    assert "ZeroDivisionError" in caplog.text
-    submit(local, tmp_path).result(60)
-
-
-def test_a_callback_that_raises_at_the_end_changes_nothing(
+def test_a_callback_that_raises_changes_nothing(
     local: hetsched.Local, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    state = Follower(local, Done).ended.result(60)
+    def raising(state: JobState) -> None:
+        raise ZeroDivisionError("in a callback")
 
-    assert isinstance(state, Done)
-    submit(local, tmp_path).result(60)
-    assert "ZeroDivisionError: state" in caplog.text
-    local._call(lambda: [local._arena.release(ref.segment) for ref in state.results.values()])
+    job = submit(local, tmp_path)
+    job.follow(raising)
+
+    job.result(60)
+    submit(local, tmp_path, "after.npy").result(60)
+    assert "in a callback" in caplog.text
+
+
+def many_after_one(local: hetsched.Local) -> list[Job]:
+    """The first one is on hold."""
+    first = local.submit("fft", batch="1x8x8", hold=True)
+    others = [local.submit("fft", batch="1x8x8", after=f"{first.id}:any") for _ in range(QUEUE)]
+    return [first, *others]
 
 
 @pytest.mark.parametrize("error", [TryAgain("others hold the arena"), ZeroDivisionError()])
@@ -235,45 +209,25 @@ def test_jobs_that_end_at_once_are_followed_by_the_next_without_recursion(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL + 1, "hetsched")
-    states: list[JobState] = []
-    replies: list[int | ErrorRecord] = []
-    spec = JobSpec(workload="fft", params={"batch": "1x8x8"})
 
     def refuse(arrays: JobArrays) -> None:
         raise error
 
-    def submit_many(engine: Engine) -> None:
-        """In one callback of the loop, so that none of them has ended."""
+    with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
+        jobs = many_after_one(local)
         monkeypatch.setattr(JobArrays, "allocate", refuse)
-        for _ in range(QUEUE):
-            engine.submit(spec, replies.append, states.append)
+        local.release(jobs[0].id)
+        errors = [job.exception(60) for job in jobs]
 
+    code = 75 if isinstance(error, TryAgain) else 70
+    assert {getattr(error, "code", None) for error in errors} == {code}
+
+
+def test_an_engine_drains_however_many_jobs_end_at_once() -> None:
     with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
-        local.submit("fft", batch="1x8x8").result(60)  # the workload is loaded
-        local._call(lambda: submit_many(local._engine))
-        last = Follower(local, Arena)
-        last.ended.result(60)
+        jobs = many_after_one(local)
 
-    failed = [state for state in states if isinstance(state, Failed)]
-    assert len(failed) == QUEUE
-    assert [state.job for state in failed] == sorted(state.job for state in failed)
-    assert {state.error.code for state in failed} == {75 if isinstance(error, TryAgain) else 70}
-
-
-def test_an_engine_drains_however_many_jobs_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[JobState] = []
-
-    def on_state(state: JobState) -> None:
-        if isinstance(state, Done | Failed):
-            ended.append(state)
-
-    with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
-        local.submit("fft", batch="1x8x8").result(60)
-        spec = JobSpec(workload="fft", params={"batch": "1x8x8"})
-        submit = local._engine.submit
-        local._call(lambda: [submit(spec, lambda _: None, on_state) for _ in range(QUEUE)])
-
-    assert len(ended) == QUEUE
+    assert all(isinstance(job.exception(60), TryAgain) for job in jobs)
 
 
 def test_a_failed_job_names_its_stage_in_the_log(

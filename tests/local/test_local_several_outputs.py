@@ -26,7 +26,7 @@ def local() -> Iterator[hetsched.Local]:
 
 
 def release(local: hetsched.Local, number: int) -> None:
-    local._call(lambda: local._engine.release(number))
+    local.release(number)
 
 
 def test_each_output_goes_to_its_file(local: hetsched.Local, tmp_path: Path) -> None:

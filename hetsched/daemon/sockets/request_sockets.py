@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from socket import socketpair
 
-from hetsched.daemon.records import ClientSession
+from hetsched.daemon.requests import ClientSession
 from hetsched.errors import ProtocolError
 from hetsched.transport.large_messages import MARKER, MAX_INLINE, in_memfd
 from hetsched.transport.loop import Loop

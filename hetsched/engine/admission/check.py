@@ -312,17 +312,11 @@ def create_all(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
 # ---- on the loop: against what other jobs have at that moment
 
 
-def refusal(
-    checked: CheckedJob, arena: Arena, pending: PendingOutputs, *, is_new: bool
-) -> ErrorRecord | None:
-    """Return why a job can't be queued; None if it can. On the loop's thread.
-
-    `is_new`: no earlier daemon has accepted it.
-    """
+def refusal(checked: CheckedJob, arena: Arena, pending: PendingOutputs) -> ErrorRecord | None:
+    """Return why a new job can't be queued; None if it can. On the loop's thread."""
     try:
         arena.check_segments(checked.job.segments_needed)
-        if is_new:
-            _check_checkpoint(checked, pending)
+        _check_checkpoint(checked, pending)
     except (TryAgain, UsageError) as error:
         return to_record(error)
     return None

@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from hetsched.dispatch.commands import Command, Send
-from hetsched.engine.concurrency.small_job_rule import Outlook
 from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.run.attempt import Attempt, Joined, Lost, Message
 from hetsched.engine.run.computation import Computation, RunningChunk
 from hetsched.engine.run.failures import StartOver
 from hetsched.engine.run.parts import FinishedParts
 from hetsched.engine.run.waits import DeviceWait
+from hetsched.engine.small_jobs import Outlook
 from hetsched.transport.device_messages import (
     ChunkDone,
     DeviceNote,
@@ -174,18 +174,10 @@ def outlook(attempt: Attempt, now: float) -> Outlook | None:
     remaining = dispatcher.remaining_seconds(now)
     if remaining is None:
         return None
-    cores = {info.name for info in infos if info.is_shareable}
-    paces = [pace for name, pace in dispatcher.unit_seconds(now).items() if name in cores]
-    busy = dispatcher.busy_devices()
-    return Outlook(running.number, remaining, busy, max(paces, default=None))
+    return Outlook(remaining, dispatcher.busy_devices())
 
 
 def _planned_outlook(attempt: Attempt) -> Outlook | None:
     """Return the outlook before the first chunk."""
     seconds = attempt.plan.predicted_seconds
-    if seconds is None:
-        return None
-    paces = [a.pace for d, a in attempt.assignments.items() if attempt.infos[d].is_shareable]
-    known = [pace for pace in paces if pace is not None]
-    number = attempt.running.number
-    return Outlook(number, seconds, attempt.assignments.keys(), max(known, default=None))
+    return None if seconds is None else Outlook(seconds, attempt.assignments.keys())

@@ -6,9 +6,8 @@ import functools
 from collections.abc import Collection, Mapping, Sequence
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.planning.device_run import DeviceRun, FinishedRun
+from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.engine.planning.first_plan import FirstPlan, first_plan
-from hetsched.engine.planning.learning import learn
 from hetsched.engine.planning.row_learning import learn_rows
 from hetsched.engine.planning.run_planner import LearningTask, RunPlanner
 from hetsched.engine.run.running_job import RunningJob
@@ -103,10 +102,7 @@ class JobPlanning:
         if self._run_planner is not None:
             is_contended = running.side_jobs > 0
             return self._run_planner.learning_task(attempt.plan, runs, is_contended=is_contended)
-        if running.side is None or running.side.is_measured:
-            return None  # a run beside another one adds nothing to measurements
-        run = FinishedRun(attempt.plan, runs, is_contended=True)
-        return lambda: learn(job, run, planning, None)
+        return None  # a run beside another one adds nothing to measurements
 
 
 def repays_start(plan: JobPlan, alternative: JobPlan) -> bool:

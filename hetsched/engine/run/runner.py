@@ -12,8 +12,6 @@ from typing import Any
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.concurrency.side_plans import SideStart
-from hetsched.engine.concurrency.small_job_rule import Outlook
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import JobSnapshot
 from hetsched.engine.planning.device_run import DeviceRun
@@ -29,6 +27,7 @@ from hetsched.engine.run.publish import OnPrepared, publish
 from hetsched.engine.run.report import job_report, minimal_report
 from hetsched.engine.run.running_job import RunningJob
 from hetsched.engine.run.waits import answer_of, submit_held
+from hetsched.engine.small_jobs import Outlook, SideStart
 from hetsched.errors import (
     Cancelled,
     ErrorRecord,
@@ -81,8 +80,6 @@ class JobRunner:
     ) -> None:
         self.number = number
         self.side = side
-        # It was a side job that has to start again, alone; its last state is of no interest
-        self.is_withdrawn = False
         self._context = context
         self._on_end = on_end
         self._on_prepared = on_prepared
@@ -138,11 +135,6 @@ class JobRunner:
             and attempt.step == "computing"
             and not attempt.is_stopping
         )
-
-    def withdraw(self) -> None:
-        """Stop a side job, which shall start again with all devices when its turn comes."""
-        self.is_withdrawn = True
-        self.abort(TryAgain("the job will run alone"))
 
     def on_message(self, device: str, message: device_messages.Event) -> None:
         attempt = self._attempt
@@ -376,7 +368,6 @@ class JobRunner:
         enabled = [info for info in infos if info.name not in running.disabled]
         if not enabled:
             own = running.disabled.intersection(self._job.devices)
-            self.is_withdrawn |= self.side is not None  # others may be usable
             disabled = dict.fromkeys(sorted(own), "disabled")
             raise failures.error() if failures.excluded else _no_device({**absent, **disabled})
         if running.iterations is None:  # an iterative job may use others once they are enabled
@@ -390,7 +381,6 @@ class JobRunner:
         if self._running.latest is None:
             return self.side.plan
         # Its plan has failed: the job needs all devices to choose from.
-        self.is_withdrawn = True
         raise TryAgain("the job will run alone")
 
     def _without_variant(self, error: Unavailable, absent: Mapping[str, str]) -> Exception:

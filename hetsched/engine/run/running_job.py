@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.concurrency.side_plans import SideStart
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import JobSnapshot
 from hetsched.engine.run.arrays import IterativeArrays, JobArrays, job_arrays
 from hetsched.engine.run.epochs import IterationState
 from hetsched.engine.run.failures import JobFailures
 from hetsched.engine.run.saves import Saves
+from hetsched.engine.small_jobs import SideStart
 from hetsched.job import DeviceProgress, JobSpec, JobState, Running
 from hetsched.planner.job_planner import JobPlan
 from hetsched.units import counted

@@ -1,0 +1,224 @@
+"""Jobs as lists: status, history, overview, and the gauges of metrics."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
+
+from msgspec.structs import replace
+
+from hetsched.errors import UsageError
+from hetsched.job import STATES, JobSpec, JobState, Queued, Running, brief, words
+from hetsched.job_segments import shapes
+from hetsched.jobs.durability import Durability
+from hetsched.jobs.followers import Followers
+from hetsched.jobs.job import Job
+from hetsched.jobs.queue import JobQueue
+from hetsched.jobs.recovery import ended_state
+from hetsched.jobs.table import JobTable
+from hetsched.store.journal.records import HistoryFilter, JournaledJob, Stage
+from hetsched.transport.codec import encode
+from hetsched.transport.inspection.metric_records import Metric, gauge, labelled
+from hetsched.transport.messages import (
+    MAX_FRAME,
+    DaemonOverview,
+    History,
+    JobBrief,
+    JobLine,
+    JobList,
+    Status,
+)
+
+PAGE = 500
+"""Jobs in one answer: more would hold up the loop for milliseconds."""
+MAX_LINE = MAX_FRAME // 2
+"""Bytes of one job in a list; parameters that don't fit are omitted."""
+MAX_OVERVIEW = 200
+"""Jobs in an overview: more than any screen shows."""
+STAGES: tuple[Stage, ...] = ("queued", "running", "done", "failed", "cancelled")
+REASONS = ("priority", "resources", "held", "after", "retry")
+"""First words of the reasons for which jobs wait; any other one counts as "other"."""
+
+
+def check_states(states: Collection[str]) -> None:
+    """Raise UsageError unless all are words of STATES."""
+    for state in states:
+        if state not in STATES:
+            raise UsageError(f"no job state {state!r}; choose from: {', '.join(STATES)}")
+
+
+def status(table: JobTable, queue: JobQueue, request: Status) -> JobList:
+    """Return a page of the remembered jobs. Raises UsageError, InputMissing."""
+    check_states(request.states)
+    for number in request.jobs:
+        table.job(number)
+    page = list(islice(_newest_first(table, request), PAGE + 1))
+    lines = [
+        _line(job, job.number, queue.position(job) if queue.is_waiting(job) else job.state)
+        for job in page[:PAGE]
+    ]
+    return _that_fits(lines, has_earlier=len(page) > PAGE)
+
+
+def _newest_first(table: JobTable, request: Status | History) -> Iterator[Job]:
+    """Yield the remembered jobs that are asked for.
+
+    Jobs become known in another order: checks take their time, and restored ones come in groups.
+    """
+    wanted = set(request.states)
+    only = set(request.jobs) if isinstance(request, Status) else set()
+    since = None if isinstance(request, Status) else request.since
+    for number in sorted(only or table.jobs, reverse=True):  # mostly in order, so this is fast
+        job = table.jobs[number]
+        if request.before is not None and number >= request.before:
+            continue
+        if since is not None and job.submitted_at < since:
+            continue
+        if not wanted or wanted.intersection(words(job.state)):
+            yield job
+
+
+def history_filter(request: History) -> HistoryFilter:
+    """Return what to ask the journal for. Raises UsageError for an unknown state."""
+    check_states(request.states)
+    states = {"queued" if state == "held" else state for state in request.states}
+    return HistoryFilter(
+        stages=tuple(stage for stage in STAGES if stage in states),
+        since=request.since,
+        before=request.before,
+        limit=request.limit + 1,
+    )
+
+
+def history(table: JobTable, request: History, rows: list[JournaledJob]) -> JobList:
+    """Return jobs of the journal, newest first and one more than asked for if there are more."""
+    lines = []
+    for row in rows[: request.limit]:
+        job = table.jobs.get(row.number)
+        if job is not None and not job.is_shortened:
+            lines.append(_line(job, job.number, job.state))
+        else:
+            lines.append(_line(row, row.number, ended_state(row) or Queued(row.number, 0)))
+    return _that_fits(lines, has_earlier=len(rows) > request.limit)
+
+
+def remembered_history(table: JobTable, request: History) -> JobList:
+    """As `history`, without a journal."""
+    page = list(islice(_newest_first(table, request), request.limit + 1))
+    lines = [_line(job, job.number, job.state) for job in page[: request.limit]]
+    return _that_fits(lines, has_earlier=len(page) > request.limit)
+
+
+def _line(job: Job | JournaledJob, number: int, state: JobState) -> JobLine:
+    spec: JobSpec = job.spec
+    return JobLine(
+        job=number,
+        workload=spec.workload,
+        params=spec.params,
+        shapes=shapes(spec),
+        state=brief(state),
+        submitted_at=job.submitted_at,
+        priority=job.priority,
+        label=spec.label,
+        id=spec.id,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+        after=spec.after,
+        retries=spec.retries,
+        timeout=spec.timeout,
+        deadline=spec.deadline,
+    )
+
+
+def _that_fits(lines: list[JobLine], has_earlier: bool) -> JobList:
+    """Return the first of `lines` (newest first) that fit one message."""
+    whole = JobList(tuple(reversed(lines)), has_earlier)
+    if len(encode(whole)) <= MAX_FRAME - 1024:
+        return whole
+    free_bytes = MAX_FRAME - 1024
+    kept: list[JobLine] = []
+    for line in lines:
+        size = len(encode(line))
+        if size > MAX_LINE:
+            line = replace(line, params={}, shapes={})  # noqa: PLW2901
+            size = len(encode(line))
+        free_bytes -= size
+        if free_bytes < 0:
+            return JobList(tuple(reversed(kept)), has_earlier=True)
+        kept.append(line)
+    return JobList(tuple(reversed(kept)), has_earlier)
+
+
+def overview(table: JobTable, queue: JobQueue, most_waiting: int) -> DaemonOverview:
+    """Return the jobs that run, or run next. O(unfinished jobs)."""
+    unfinished = [job for job in table.unfinished.values() if job.is_accepted]
+    running = [job for job in unfinished if isinstance(job.state, Running)]
+    waiting = [job for job in unfinished if not isinstance(job.state, Running)]
+    count = max(0, min(most_waiting, MAX_OVERVIEW))
+    first = heapq.nsmallest(count, waiting, key=_turn)
+    return DaemonOverview(
+        pid=0,
+        version="",
+        uptime_seconds=0.0,
+        now=time.time(),
+        jobs=tuple(_briefs([*running[:MAX_OVERVIEW], *first])),
+        running=len(running),
+        waiting=len(waiting),
+    )
+
+
+def _turn(job: Job) -> tuple[bool, int, int]:
+    """Return a key that sorts waiting jobs by about the order in which they will run."""
+    return not job.is_ready, -job.priority, job.number
+
+
+def _briefs(jobs: Iterable[Job]) -> Iterator[JobBrief]:
+    """Yield the jobs that fit one message; parameters that are too long are omitted."""
+    free_bytes = MAX_LINE
+    for job in jobs:
+        one = JobBrief(
+            job=job.number,
+            workload=job.spec.workload,
+            params=job.spec.params,
+            label=job.spec.label,
+            priority=job.priority,
+            state=job.state,
+            submitted_at=job.submitted_at,
+            started_at=job.started_at,
+        )
+        size = len(encode(one))
+        if size > MAX_LINE // 8:
+            one = replace(one, params={})
+            size = len(encode(one))
+        free_bytes -= size
+        if free_bytes < 0:
+            return
+        yield one
+
+
+def gauges(table: JobTable, followers: Followers, life: Durability, clients: int) -> list[Metric]:
+    """Return the present state of jobs, clients and results. O(unfinished jobs)."""
+    states = Counter(_gauge_state(job) for job in table.unfinished.values())
+    for key in (("queued", "resources"), ("running", "")):
+        states.setdefault(key, 0)
+    return [
+        labelled(
+            "hetsched_jobs", "gauge", "Jobs that wait (by reason) or run.",
+            dict(states), "state", "reason",
+        ),
+        gauge("hetsched_sessions", "Connected clients.", clients),
+        gauge("hetsched_follows", "Requests that follow a job.", followers.follows.total()),
+        gauge("hetsched_kept_results_bytes", "Results kept for clients.", table.results.nbytes),
+        gauge("hetsched_draining", "1 while the daemon stops.", float(life.is_draining)),
+    ]  # fmt: skip
+
+
+def _gauge_state(job: Job) -> tuple[str, ...]:
+    if isinstance(job.state, Running):
+        return "running", ""
+    reason = job.state.reason if isinstance(job.state, Queued) else ""
+    word = reason.split(maxsplit=1)[0] if reason else "resources"
+    return "queued", word if word in REASONS else "other"

@@ -1,0 +1,816 @@
+"""What clients can ask: one method per message, called on the loop's thread.
+
+A daemon serves the user that it runs as. Root may look and stop jobs, but not submit: a job runs,
+and writes its files, as the daemon's user. Everyone else may do nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import hmac
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from hetsched.daemon import lists
+from hetsched.daemon.limits.heap import trim_heap
+from hetsched.daemon.metrics.job_metrics import JobMetrics
+from hetsched.engine.engine import Engine
+from hetsched.errors import (
+    DataError,
+    ErrorRecord,
+    HetschedError,
+    InputMissing,
+    InternalError,
+    NotPermitted,
+    ProtocolError,
+    TryAgain,
+    UsageError,
+    to_record,
+)
+from hetsched.explain import Explanation
+from hetsched.explain.thinning import thinned
+from hetsched.job import FileOut, JobSpec, JobState, Queued, words
+from hetsched.job_segments import arena_refs, is_same_request
+from hetsched.jobs.durability import Durability
+from hetsched.jobs.followers import Follower, Watcher
+from hetsched.jobs.job import Job, Owner, caller_outputs
+from hetsched.jobs.recovery import ended_job
+from hetsched.jobs.table import share_of
+from hetsched.store.journal.journal import Journal
+from hetsched.store.journal.records import HistoryFilter, JobsForgotten, JournaledJob
+from hetsched.transport import messages as say
+from hetsched.transport.arena import Arena
+from hetsched.transport.inspection.metric_records import Metric
+from hetsched.transport.loop import Loop
+from hetsched.transport.sockets import NOBODY, Peer
+from hetsched.units import counted, format_bytes, format_seconds
+
+log = logging.getLogger(__name__)
+
+ROOT_UID = 0
+MAX_WATCHERS = 16
+"""Requests for events of one client at once."""
+CANCELLED_PER_TURN = 20
+"""Jobs that are cancelled in one turn of the loop: about 2 ms."""
+MAX_EXPLAINED_CHUNKS = 3000
+"""Largest number of chunks in an explanation's timelines: at about 200 bytes each they fit a
+frame."""
+
+OWNER_ONLY = {say.Submit, say.Retry, say.Allocate, say.Map, say.Drop, say.Adopt}
+"""Requests that root may not make."""
+
+
+@dataclass(frozen=True)
+class DaemonInfo:
+    """The daemon itself. `started`: monotonic seconds; `uid`: the user that it serves."""
+
+    pid: int
+    version: str
+    endpoint: str
+    started: float = 0.0
+    uid: int = NOBODY.uid
+
+
+@dataclass(eq=False)
+class ClientSession:
+    """One client's connection.
+
+    Attributes
+    ----------
+    answer : callable
+        answer(message, segment): send a message, with the fd of `segment` unless it is None.
+    close : callable
+        Ends the connection.
+    owner : tuple
+        Whom its jobs and memory count for.
+    held : dict
+        Segment -> the client's references to it.
+    mapped : set
+        Segments whose fd the client has received.
+    identity, request_identity : bytes
+        Of its ZeroMQ socket, once it has sent a request; of its socket for requests, if any.
+    """
+
+    id: int
+    token: str
+    peer: Peer
+    answer: Callable[[say.SessionAnswer, int | None], None]
+    close: Callable[[], None]
+    owner: Owner
+    identity: bytes = b""
+    request_identity: bytes = b""
+    wants_socket: bool = False
+    is_greeted: bool = False
+    held: dict[int, int] = field(default_factory=dict)
+    mapped: set[int] = field(default_factory=set)
+
+    @property
+    def identities(self) -> tuple[bytes, bytes]:
+        """Of the sockets that its replies go to."""
+        return self.identity, self.request_identity
+
+    def hold(self, segment: int) -> None:
+        self.held[segment] = self.held.get(segment, 0) + 1
+
+    def drop(self, segment: int) -> bool:
+        """Remove one reference; return whether there was one."""
+        count = self.held.pop(segment, 0)
+        if count > 1:
+            self.held[segment] = count - 1
+        return count > 0
+
+
+Send = Callable[[bytes, say.Reply, bool], None]
+"""send(identity, reply, droppable)"""
+
+
+@dataclass(frozen=True)
+class Asker:
+    """The source of a request: its session, where replies go, the client's number for it."""
+
+    session: ClientSession
+    identity: bytes
+    number: int
+    send: Send
+
+    def reply(self, answer: say.Answer, droppable: bool = False) -> None:
+        self.send(self.identity, say.Reply(self.number, answer), droppable)
+
+    def refuse(self, error: BaseException | ErrorRecord) -> None:
+        record = error if isinstance(error, ErrorRecord) else to_record(error)
+        self.reply(say.Refused(record))
+
+
+def owner_of(peer: Peer) -> Owner:
+    """Return whom a process's jobs and memory count for: its user and session (setsid)."""
+    try:
+        return peer.uid, os.getsid(peer.pid)
+    except OSError:  # it has ended, or is in another namespace
+        return peer.uid, peer.pid
+
+
+class Requests:
+    """Answers the requests of all clients. On the loop's thread only.
+
+    Attributes
+    ----------
+    sessions : dict
+        By number.
+    journal : Journal or None
+    stop : callable
+        Begins to stop the daemon.
+    process_metrics : callable
+        Returns the metrics of the process itself.
+    """
+
+    def __init__(
+        self,
+        daemon: DaemonInfo,
+        life: Durability,
+        engine: Engine,
+        arena: Arena,
+        loop: Loop,
+        journal: Journal | None = None,
+    ) -> None:
+        self.daemon, self.journal = daemon, journal
+        self._life, self._table, self._followers = life, life.table, life.followers
+        self._engine, self._arena, self._loop = engine, arena, loop
+        self.sessions: dict[int, ClientSession] = {}
+        self.metrics = JobMetrics()
+        self.process_metrics: Callable[[], list[Metric]] = list
+        self.stop: Callable[[], None] = lambda: None
+        self.is_closed = False
+        """A user has drained the queue."""
+        self._stops_when_idle = False
+        self._idle_times = 0
+        life.on_ended, life.on_refused = self._on_ended, self.metrics.on_refused
+        life.on_expired = self._trim_if_idle
+
+    def admits(self, peer: Peer) -> bool:
+        """Whether a process may connect at all."""
+        return peer.uid in (self.daemon.uid, ROOT_UID)
+
+    def _check_permission(self, request: object, uid: int) -> None:
+        if uid == self.daemon.uid or (uid == ROOT_UID and type(request) not in OWNER_ONLY):
+            return
+        who = "root" if uid == ROOT_UID else "another user"
+        raise NotPermitted(
+            f"{type(request).__name__.lower()}: not permitted to {who} (uid {uid});"
+            f" this daemon serves uid {self.daemon.uid}"
+        )
+
+    # ---- sessions: shared memory
+
+    def on_connect(
+        self,
+        number: int,
+        peer: Peer,
+        answer: Callable[[say.SessionAnswer, int | None], None],
+        close: Callable[[], None],
+    ) -> ClientSession:
+        session = ClientSession(number, secrets.token_hex(), peer, answer, close, owner_of(peer))
+        self.sessions[number] = session
+        self._idle_times += 1
+        return session
+
+    def on_disconnect(self, number: int) -> None:
+        """Release the segments of a session whose client has ended. Its jobs continue."""
+        session = self.sessions.pop(number, None)
+        if session is None:
+            return
+        unfinished = list(self._table.unfinished.values())
+        self._followers.remove_client(number, unfinished)
+        for job in self._table.results:
+            job.stop_awaiting(number)
+        for segment, count in session.held.items():
+            for _ in range(count):
+                self._arena.release(segment)
+        self._trim_if_idle()
+
+    def on_session_request(
+        self, session: ClientSession, request: say.SessionRequest, fds: list[int]
+    ) -> None:
+        """Handle a request on a session's socket; the first must be Hello.
+
+        One that uses a descriptor of `fds` removes it from the list.
+        """
+        if not session.is_greeted and not isinstance(request, say.Hello):
+            self.on_invalid_message(session, ProtocolError("the first message must be hello"))
+            return
+        try:
+            self._check_permission(request, session.peer.uid)
+            match request:
+                case say.Hello():
+                    self.hello(session, request)
+                case say.Allocate(nbytes):
+                    self.allocate(session, nbytes)
+                case say.Adopt():
+                    self.adopt(session, fds)
+                case say.Map(segment):
+                    self.map(session, segment)
+                case say.Drop(segment):
+                    self.drop(session, segment)
+        except ProtocolError as error:
+            self.on_invalid_message(session, error)
+        except Exception as error:  # the client must not wait forever because of our bug
+            if not isinstance(error, HetschedError):
+                log.exception("unexpected error in a session's request")
+            if not isinstance(request, say.Drop):  # which isn't answered
+                session.answer(say.Refused(to_record(error)), None)
+
+    def on_invalid_message(self, session: ClientSession, error: ProtocolError) -> None:
+        """Refuse a message that can't be decoded, and close the session."""
+        session.answer(say.Refused(to_record(error)), None)
+        session.close()
+
+    def hello(self, session: ClientSession, request: say.Hello) -> None:
+        daemon = self.daemon
+        if request.protocol != say.PROTOCOL:
+            raise ProtocolError(
+                f"client {request.version} speaks protocol {request.protocol}, the daemon"
+                f" {daemon.version} (pid {daemon.pid}) speaks {say.PROTOCOL};"
+                " install the same version for both"
+            )
+        session.is_greeted = True
+        session.wants_socket = request.wants_socket
+        welcome = say.Welcome(
+            say.PROTOCOL, daemon.version, session.token, daemon.endpoint, daemon.pid
+        )
+        session.answer(welcome, None)
+
+    def allocate(self, session: ClientSession, nbytes: int) -> None:
+        self._check_memory(session, nbytes)
+        self._grant(session, self._arena.allocate(nbytes).id)
+
+    def adopt(self, session: ClientSession, fds: list[int]) -> None:
+        """Take over a segment of an earlier daemon, which came with the request."""
+        self._check_memory(session, 0)
+        if not fds:
+            raise DataError("adopt: the segment's descriptor is missing")
+        segment = self._arena.adopt(fds.pop(0)).id
+        session.mapped.add(segment)
+        self._grant(session, segment)
+
+    def map(self, session: ClientSession, segment: int) -> None:
+        """Give the client a reference to a kept result."""
+        if segment not in session.held and self._table.results.job_keeping(segment) is None:
+            raise InputMissing(
+                "the result is no longer in the daemon's memory, which keeps it for"
+                f" {format_seconds(self._table.limits.results_for)}, or less when others need the"
+                " room; run the job again: hetsched retry"
+            )
+        self._arena.retain(segment)
+        self._grant(session, segment)
+
+    def drop(self, session: ClientSession, segment: int) -> None:
+        """Release the client's reference, and the job's too if the client submitted it."""
+        if not session.drop(segment):
+            return
+        self._arena.release(segment)
+        job = self._table.results.job_keeping(segment)
+        if job is None or segment in session.held:
+            return
+        job.stop_awaiting(session.id)
+        if job.client == session.id:
+            # The submitter has received its result, so the next job can use the warm memory.
+            self._life.release_result(job, segment)
+
+    def _grant(self, session: ClientSession, segment: int) -> None:
+        """Give the session a reference to `segment`; its fd is sent only once."""
+        is_new = segment not in session.mapped
+        session.mapped.add(segment)
+        session.hold(segment)
+        answer = say.SegmentFd(segment, self._arena.segment(segment).nbytes, is_new)
+        session.answer(answer, segment if is_new else None)
+
+    def _check_memory(self, session: ClientSession, nbytes: int) -> None:
+        """Raise TryAgain if the daemon stops, or the client would have too much shared memory."""
+        if self._life.is_draining:
+            raise TryAgain("the daemon is stopping; try again when it is back")
+        most = share_of(self._arena.limit)
+        segments = {
+            segment
+            for other in self.sessions.values()
+            if other.owner == session.owner
+            for segment in other.held
+        }
+        total = nbytes + sum(self._arena.segment(each).nbytes for each in segments)
+        # What doesn't fit at all is the arena's to refuse.
+        if most < total and self._arena.used + nbytes <= self._arena.limit:
+            raise TryAgain(
+                f"arrays of one client may take {format_bytes(most)} of shared memory, the rest of"
+                f" {format_bytes(self._arena.limit)} (arena.limit in the config) is for others;"
+                " delete some arrays, or use files"
+            )
+
+    def on_segment_discarded(self, segment: int) -> None:
+        """Ask the clients that map a segment to unmap it: the arena has freed it."""
+        for session in list(self.sessions.values()):
+            if segment in session.mapped:
+                session.mapped.discard(segment)
+                session.answer(say.Discarded(segment), None)
+
+    def on_memory_pressure(self, nbytes: int) -> None:
+        """Release kept results to free `nbytes` of shared memory.
+
+        Results that are in use stay: releasing them would free nothing.
+        """
+        in_use = {segment for session in self.sessions.values() for segment in session.held}
+        in_use.update(self._unfinished_segments())
+        for job in self._life.evictable():
+            if nbytes <= 0:
+                return
+            freed = sum(
+                size for segment, size in job.kept_results.items() if segment not in in_use
+            )
+            if freed:
+                nbytes -= freed
+                self._life.release_results(job)
+
+    def _unfinished_segments(self) -> Iterator[int]:
+        for job in self._table.unfinished.values():
+            yield from job.segments()
+
+    def _trim_if_idle(self) -> None:
+        """Return free memory to the system, unless somebody needs it within `warm_for`."""
+        if self.sessions or self._table.unfinished:
+            return
+        self._idle_times += 1
+        times = self._idle_times
+
+        def trim() -> None:
+            if times == self._idle_times:
+                self._arena.trim()
+                trim_heap()
+
+        self._loop.call_later(self._table.limits.warm_for, trim)
+
+    # ---- requests
+
+    def on_request(
+        self, identity: bytes, peer: Peer, envelope: say.Envelope, send: Send, nbytes: int = 0
+    ) -> None:
+        """Handle a request of `nbytes`; it is answered at once or, for jobs, later.
+
+        Its token must be that of a session of the same process.
+        """
+        session = self._session_of(envelope.token, peer)
+        if session is None:
+            error = NotPermitted("unknown token: send hello on the session socket first")
+            send(identity, say.Reply(envelope.number, say.Refused(to_record(error))), False)
+            return
+        if identity != session.request_identity:
+            session.identity = identity
+        asker = Asker(session, identity, envelope.number, send)
+        request = envelope.request
+        try:
+            self._check_permission(request, peer.uid)
+            if isinstance(request, say.Submit):
+                self.submit(asker, request, nbytes)
+            else:
+                BY_TYPE[type(request)](self, asker, request)
+        except Exception as error:  # the client needs an answer even to our own bugs
+            if not isinstance(error, HetschedError):
+                log.exception("unexpected error in a request")
+            asker.refuse(error)
+
+    def _session_of(self, token: str, peer: Peer) -> ClientSession | None:
+        encoded = token.encode()
+        for session in self.sessions.values():
+            if session.peer != peer or not session.is_greeted:
+                continue
+            if hmac.compare_digest(encoded, session.token.encode()):
+                return session
+        return None
+
+    def on_unread_replies(self, identity: bytes) -> None:
+        """Close the sessions of a client that doesn't read: its replies were dropped."""
+        for session in list(self.sessions.values()):
+            if identity in session.identities:
+                session.close()
+
+    def ping(self, asker: Asker, request: say.Ping) -> None:
+        uptime = time.monotonic() - self.daemon.started
+        asker.reply(say.Pong(self.daemon.pid, self.daemon.version, uptime))
+
+    # ---- submissions
+
+    def submit(self, asker: Asker, request: say.Submit, nbytes: int = 0) -> None:
+        """Submit a job, or answer for the one with this id or key."""
+        if self._life.is_draining:
+            raise TryAgain(
+                "the daemon is stopping and takes no new jobs; try again when it is back"
+            )
+        known = self._table.with_key(request.spec.id or request.key)
+        if known is not None:
+            self._submit_again(asker, request, known)
+        elif request.spec.id and self.journal is not None:
+            wanted = HistoryFilter(client_id=request.spec.id, limit=1)
+            self.journal.query(
+                wanted, functools.partial(self._on_looked_up, asker, request, nbytes)
+            )
+        else:
+            self._submit_new(asker, request, nbytes)
+
+    def _on_looked_up(
+        self,
+        asker: Asker,
+        request: say.Submit,
+        nbytes: int,
+        rows: list[JournaledJob] | None,
+        error: BaseException | None,
+    ) -> None:
+        """Go on with a submission whose id the journal may remember longer than the table."""
+        try:
+            if error is not None:
+                raise error
+            known = self._table.with_key(request.spec.id)
+            if known is None and rows:
+                known = ended_job(rows[0])
+                for forgotten in self._table.add_ended(known):
+                    self._life.release_results(forgotten)
+            if known is not None:
+                self._submit_again(asker, request, known)
+            else:
+                self._submit_new(asker, request, nbytes)
+        except Exception as problem:
+            if not isinstance(problem, HetschedError):
+                log.exception("unexpected error in a submission")
+            asker.refuse(problem)
+
+    def _submit_new(self, asker: Asker, request: say.Submit, nbytes: int) -> Job:
+        spec, session = request.spec, asker.session
+        if self.is_closed:
+            raise TryAgain(
+                "the daemon is draining and takes no new jobs; `hetsched drain --undo` changes"
+                " that"
+            )
+        now = time.time()
+        self._table.check_quota(session.owner)
+        if spec.deadline is not None and spec.deadline <= now:
+            late = format_seconds(now - spec.deadline)
+            raise UsageError(f"deadline: it passed {late} ago; give one in the future")
+        _check_segments(session, spec)
+        number = self._life.new_number()
+        key = spec.id or request.key
+        job = Job(number, spec, session.id, session.owner, key, now, nbytes)
+        job.confirmations.append(functools.partial(self._confirm, job, asker, request.follow))
+        self._table.add(job)
+        self._engine.submit(job)
+        return job
+
+    def _submit_again(self, asker: Asker, request: say.Submit, job: Job) -> None:
+        """Answer for a known job: its client sends the request again."""
+        name = request.spec.id or job.key
+        if not job.is_shortened and not is_same_request(request.spec, job.spec):
+            raise DataError(
+                f"id {name}: job {job.number} has this id, but it is another request; choose"
+                " another id"
+            )
+        if job.client in self.sessions and job.caller_outputs() != caller_outputs(request.spec):
+            raise DataError(
+                f"id {name}: job {job.number} has this id, and its result goes to the array that"
+                " was passed as `out` then; choose another id, or omit `out`"
+            )
+        if job.client not in self.sessions:
+            job.client = asker.session.id
+        if job.is_confirmed:
+            self._confirm(job, asker, request.follow, None)
+        else:
+            job.confirmations.append(functools.partial(self._confirm, job, asker, request.follow))
+
+    def _confirm(self, job: Job, asker: Asker, follow: bool, error: ErrorRecord | None) -> None:
+        """Tell a client the job's number; then its states, if the client wants to `follow`."""
+        if error is not None:
+            asker.refuse(error)
+            return
+        asker.reply(say.Accepted(job.number, job.durability))
+        if follow and asker.session.id in self.sessions:
+            self._follow(job, asker)
+
+    def _follow(self, job: Job, asker: Asker, *, tells_present: bool = False) -> None:
+        if not job.has_ended:
+
+            def deliver(state: JobState, droppable: bool) -> None:
+                asker.reply(say.State(state), droppable)
+
+            self._followers.follow(job, Follower(asker.session.id, deliver))
+        is_new = isinstance(job.state, Queued) and not job.state.reason
+        if tells_present or not is_new:
+            asker.reply(say.State(job.state))
+
+    def retry(self, asker: Asker, request: say.Retry) -> None:
+        """Submit an ended job again, as a new one, without its id and what it was to run after."""
+        job = self._table.job(request.job)
+        if job.end is None:
+            raise UsageError(f"job {job.number} hasn't ended; only an ended job can be run again")
+        if job.is_shortened:
+            raise InputMissing(
+                f"job {job.number}: its parameters were dropped to save memory; submit it again"
+            )
+        if any(ref.segment not in asker.session.held for ref in arena_refs(job.spec)):
+            raise InputMissing(
+                f"job {job.number} used arrays of a program, which aren't kept; submit it again"
+                " from there, or use files"
+            )
+        spec = _renewed(job, is_forced=request.force)
+        self.submit(asker, say.Submit(spec, follow=False, key=request.key), job.nbytes)
+
+    # ---- one job
+
+    def show(self, asker: Asker, request: say.Show) -> None:
+        asker.reply(say.State(self._table.job(request.job).state))
+
+    def follow(self, asker: Asker, request: say.Follow) -> None:
+        job = self._table.job(request.job)
+        limit = self._table.limits.followed_jobs
+        if not job.has_ended and self._followers.follows[asker.session.id] >= limit:
+            raise TryAgain(
+                f"this client already follows {counted(limit, 'job')}, which is the limit"
+                " (queue.followers in the config); try again when some have ended"
+            )
+        self._follow(job, asker, tells_present=True)
+
+    def events(self, asker: Asker, request: say.Events) -> None:
+        if self._followers.watches(asker.session.id) >= MAX_WATCHERS:
+            raise TryAgain(
+                f"this client already follows events {MAX_WATCHERS} times, which is the limit;"
+                " use one request for several jobs"
+            )
+        jobs = [self._table.job(number) for number in dict.fromkeys(request.jobs)]
+
+        def deliver(sequence: int, state: JobState, droppable: bool) -> None:
+            asker.reply(say.JobEvent(sequence, state), droppable)
+
+        self._followers.watch(Watcher(asker.session.id, deliver), jobs)
+
+    def explain(self, asker: Asker, request: say.Explain) -> None:
+        job = self._table.job(request.job)
+
+        def explained(explanation: Explanation | None, error: BaseException | None) -> None:
+            if explanation is None:
+                asker.refuse(error or InternalError("no answer"))
+            else:
+                asker.reply(say.Explained(thinned(explanation, MAX_EXPLAINED_CHUNKS)))
+
+        self._engine.explain(job, explained)
+
+    def cancel(self, asker: Asker, request: say.Cancel) -> None:
+        self._engine.cancel(self._table.job(request.job))
+        asker.reply(say.Acknowledged())
+
+    def cancel_all(self, asker: Asker, request: say.CancelAll) -> None:
+        """Cancel the newest jobs first, so that none starts because another was cancelled."""
+        jobs = [job for job in self._table.unfinished.values() if job.is_accepted]
+        jobs.sort(key=lambda job: job.number)
+        answer = say.JobNumbers(tuple(job.number for job in jobs))
+
+        def cancel_some() -> None:
+            for _ in range(min(CANCELLED_PER_TURN, len(jobs))):
+                try:
+                    self._engine.cancel(jobs.pop())
+                except Exception:  # the client needs an answer even to our own bugs
+                    log.exception("a job can't be cancelled")
+            if jobs:
+                self._loop.call_soon(cancel_some)
+            else:
+                asker.reply(answer)
+
+        cancel_some()
+
+    # ---- the queue
+
+    def hold(self, asker: Asker, request: say.Hold) -> None:
+        job = self._table.job(request.job)
+        self._changed(asker, job, self._engine.queue.hold(job, True))
+
+    def release(self, asker: Asker, request: say.Release) -> None:
+        job = self._table.job(request.job)
+        self._changed(asker, job, self._engine.queue.hold(job, False))
+
+    def prioritize(self, asker: Asker, request: say.Prioritize) -> None:
+        job = self._table.job(request.job)
+        self._changed(asker, job, self._engine.queue.prioritize(job, request.priority))
+
+    def _changed(self, asker: Asker, job: Job, is_changed: bool) -> None:
+        """Answer once the change of a waiting job is on disk; at once if there is none."""
+
+        def answer(error: HetschedError | None) -> None:
+            if error is None:
+                asker.reply(say.Changed(is_changed, job.state))
+                return
+            text = (
+                f"job {job.number} was changed, but that can't be written to the journal at"
+                " present, see the daemon's log; it is written as soon as possible"
+            )
+            asker.refuse(ErrorRecord(error.code, text))
+
+        if not is_changed:
+            answer(None)
+            return
+        self._life.rewrite(job, answer)
+        self._engine.report_position(job)
+        self._stop_if_idle()
+
+    def clean(self, asker: Asker, request: say.Clean) -> None:
+        """Forget ended jobs, and release their results."""
+        lists.check_states(request.states)
+        latest = time.time() - request.older
+        jobs = [
+            job
+            for job in self._table.jobs.values()
+            if job.has_ended
+            and (job.ended_at is None or job.ended_at <= latest)
+            and (not request.states or set(request.states).intersection(words(job.state)))
+        ]
+        for job in jobs:
+            self._table.forget(job)
+            self._life.release_results(job)
+        numbers = tuple(job.number for job in jobs)
+        if numbers and self.journal is not None:
+            self.journal.write((JobsForgotten(numbers),))
+        asker.reply(say.JobNumbers(numbers))
+
+    def drain(self, asker: Asker, request: say.Drain) -> None:
+        """Close the queue, or open it again; stop when nothing runs, or now."""
+        self.is_closed = not request.undo
+        self._stops_when_idle = request.stop and not request.undo
+        asker.reply(say.Draining(self.is_closed, len(self._table.unfinished)))
+        if self.is_closed and request.now:
+            self._loop.call_soon(self.stop)
+        self._stop_if_idle()
+
+    def _stop_if_idle(self) -> None:
+        def check() -> None:
+            if self._stops_when_idle and self._engine.is_idle():
+                self.stop()
+
+        if self._stops_when_idle:
+            self._loop.call_soon(check)
+
+    def _on_ended(self, job: Job) -> None:
+        started, ended = job.started_at, job.ended_at or time.time()
+        queued = None if started is None else started - job.submitted_at
+        if (end := job.end) is not None:
+            self.metrics.on_end(end, queued, ended - job.submitted_at)
+        self._stop_if_idle()
+        self._trim_if_idle()
+
+    # ---- lists and devices
+
+    def status(self, asker: Asker, request: say.Status) -> None:
+        asker.reply(lists.status(self._table, self._engine.queue, request))
+
+    def history(self, asker: Asker, request: say.History) -> None:
+        wanted = lists.history_filter(request)
+        if self.journal is None:
+            asker.reply(lists.remembered_history(self._table, request))
+            return
+
+        def on_rows(rows: list[JournaledJob] | None, error: BaseException | None) -> None:
+            if rows is None:
+                asker.refuse(error or InternalError("no answer from the journal"))
+            else:
+                asker.reply(lists.history(self._table, request, rows))
+
+        self.journal.query(wanted, on_rows)
+
+    def overview(self, asker: Asker, request: say.Overview) -> None:
+        devices, absent = self._engine.devices()
+        jobs = lists.overview(self._table, self._engine.queue, request.waiting)
+        now = time.monotonic()
+        overview = replace(
+            jobs,
+            pid=self.daemon.pid,
+            version=self.daemon.version,
+            uptime_seconds=now - self.daemon.started,
+            is_draining=self._life.is_draining,
+            ended=self.metrics.ended,
+            devices=devices,
+            absent=absent,
+            restricted=self._engine.restricted_devices(),
+            activities=self._engine.activities(),
+            arena_used=self._arena.used,
+            arena_limit=self._arena.limit,
+        )
+        asker.reply(say.Overviewed(overview))
+
+    def metric_list(self, asker: Asker, request: say.Metrics) -> None:
+        metrics = (
+            *lists.gauges(self._table, self._followers, self._life, len(self.sessions)),
+            *self.metrics.metrics(),
+            *self.process_metrics(),
+        )
+        asker.reply(say.MetricList(metrics))
+
+    def devices(self, asker: Asker, request: say.Devices) -> None:
+        """List the devices, after the changes that are asked for."""
+
+        def answer() -> None:
+            devices, absent = self._engine.devices()
+            restricted = self._engine.restricted_devices()
+            asker.reply(say.DeviceList(devices, absent, restricted))
+
+        if request.enable or request.disable:
+            self._engine.switch_devices(request.enable, request.disable)
+        if request.probe:
+            self._engine.probe_devices(answer)
+        else:
+            answer()
+
+
+BY_TYPE: dict[type, Callable[[Requests, Asker, Any], None]] = {
+    say.Ping: Requests.ping,
+    say.Retry: Requests.retry,
+    say.Show: Requests.show,
+    say.Follow: Requests.follow,
+    say.Events: Requests.events,
+    say.Explain: Requests.explain,
+    say.Cancel: Requests.cancel,
+    say.CancelAll: Requests.cancel_all,
+    say.Hold: Requests.hold,
+    say.Release: Requests.release,
+    say.Prioritize: Requests.prioritize,
+    say.Clean: Requests.clean,
+    say.Drain: Requests.drain,
+    say.Status: Requests.status,
+    say.History: Requests.history,
+    say.Overview: Requests.overview,
+    say.Metrics: Requests.metric_list,
+    say.Devices: Requests.devices,
+}
+
+
+def _check_segments(session: ClientSession, spec: JobSpec) -> None:
+    """Raise DataError if a segment of `spec` isn't the client's."""
+    for ref in arena_refs(spec):
+        if ref.segment not in session.held:
+            raise DataError(
+                f"segment {ref.segment} isn't this client's;"
+                " arrays come from its own empty() or submit()"
+            )
+
+
+def _renewed(job: Job, *, is_forced: bool) -> JobSpec:
+    """Return the request of a job that is to run again."""
+    deadline = job.spec.deadline
+    outputs = {
+        name: replace(output, force=True) if is_forced and isinstance(output, FileOut) else output
+        for name, output in job.spec.outputs.items()
+    }
+    return replace(
+        job.spec,
+        outputs=outputs,
+        id="",
+        after=(),
+        hold=False,
+        priority=job.priority,
+        deadline=deadline if deadline is not None and deadline > time.time() else None,
+    )

@@ -1,1 +1,0 @@
-"""Requests about the daemon itself."""

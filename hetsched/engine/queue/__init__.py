@@ -1,1 +1,0 @@
-"""The order of jobs: priorities, holds, dependencies, deadlines, retries. Pure."""

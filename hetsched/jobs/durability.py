@@ -1,0 +1,329 @@
+"""What is on disk before clients hear of it, and what becomes of a job's results.
+
+A durable job is confirmed once its acceptance is on disk, and its end is reported once that is on
+disk; it may start earlier, but names no file before it is confirmed. A volatile job, with arrays
+of its client, is confirmed and its end reported at once; it is written once, when it has ended.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+from hetsched.errors import ErrorRecord, HetschedError, InternalError, TryAgain, to_record
+from hetsched.job import Done, Failed, JobState, Queued, Running
+from hetsched.jobs.followers import Followers
+from hetsched.jobs.job import Job, OnContinue, result_refs, unstarted
+from hetsched.jobs.table import JobTable
+from hetsched.store.arrays.publication import PreparedOutput
+from hetsched.store.journal.journal import Journal
+from hetsched.store.journal.records import (
+    JobAccepted,
+    JobChanged,
+    JobEnded,
+    JobPublishing,
+    JobStarted,
+    Record,
+    WholeJob,
+)
+from hetsched.transport.arena import Arena
+from hetsched.transport.loop import Loop
+
+log = logging.getLogger(__name__)
+
+
+class Durability:
+    """The steps of a job that others hear of. On the loop's thread only.
+
+    Parameters
+    ----------
+    journal : Journal or None
+        None: nothing outlives this process.
+
+    Attributes
+    ----------
+    cancel : callable
+        The engine's: stops a job whose acceptance can't be written.
+    on_ended, on_refused, on_expired : callable
+        Called with each job whose end was reported; with the exit code of each refusal; after
+        results have expired.
+    is_draining : bool
+        The process stops: jobs that stop with it continue in the next one.
+    """
+
+    def __init__(
+        self,
+        table: JobTable,
+        followers: Followers,
+        arena: Arena,
+        loop: Loop,
+        journal: Journal | None = None,
+    ) -> None:
+        self.table, self.followers = table, followers
+        self._arena, self._loop, self._journal = arena, loop, journal
+        self.cancel: Callable[[Job], None] = lambda job: None
+        self.on_ended: Callable[[Job], None] = lambda job: None
+        self.on_refused: Callable[[int], None] = lambda code: None
+        self.on_expired: Callable[[], None] = lambda: None
+        self.is_draining = False
+        self._is_expiry_set = False
+
+    def is_written(self, job: Job) -> bool:
+        """Whether the journal has a job before it ends."""
+        return job.is_durable and self._journal is not None
+
+    # ---- acceptance
+
+    def new_number(self) -> int:
+        """Return a number that no job has had, nor will have after a crash. Raises TryAgain."""
+        numbers = self.table.numbers
+        if numbers.is_used_up:
+            raise TryAgain("the journal's disk is slow: there are no new job numbers; try again")
+        return numbers.take()
+
+    def accept(self, job: Job) -> None:
+        """Note that the engine has queued a new job."""
+        job.reported_at = time.monotonic()
+        self.table.accept(job)
+        if not self.is_written(job):
+            self._confirm(job)
+            return
+        record = _acceptance(job)
+        self._write((record,), functools.partial(self._on_acceptance_written, job))
+
+    def refuse(self, job: Job, error: ErrorRecord) -> None:
+        """Note that the engine has refused a new job."""
+        self.on_refused(error.code)
+        self.table.numbers.give_back(job.number)
+        self.table.forget(job)
+        self._answer(job, error)
+
+    def _on_acceptance_written(self, job: Job, error: HetschedError | None) -> None:
+        prepared, job.prepared = job.prepared, None
+        if error is None:
+            self._confirm(job)
+            if prepared is not None:
+                self.publish(job, *prepared)
+            return
+        job.is_refused = True
+        self.on_refused(error.code)
+        self.table.forget(job)
+        self._answer(job, to_record(error))
+        if prepared is not None:
+            prepared[1](error)
+        if job.ending is None:
+            self.cancel(job)
+
+    def _confirm(self, job: Job) -> None:
+        job.is_confirmed = True
+        self._answer(job, None)
+
+    def _answer(self, job: Job, error: ErrorRecord | None) -> None:
+        confirmations, job.confirmations = job.confirmations, []
+        for confirm in confirmations:
+            try:
+                confirm(error)
+            except Exception:
+                log.exception("job %d: unexpected error in a callback", job.number)
+
+    # ---- states
+
+    def change(self, job: Job, state: JobState) -> None:
+        """Note a new state of a job that hasn't ended."""
+        if job.is_refused:
+            return
+        if isinstance(state, Running) and job.started_at is None:
+            job.started_at = time.time()
+        self._count_attempt(job, state)
+        self.followers.change(job, state)
+
+    def _count_attempt(self, job: Job, state: JobState) -> None:
+        """Count the starts of a durable job: one that ends each daemon must fail.
+
+        A job that was started before is written at once, others with the next commit.
+        """
+        if not self.is_written(job):
+            return
+        if isinstance(state, Running) and not isinstance(job.state, Running):
+            job.attempts += 1
+        elif isinstance(state, Queued) and isinstance(job.state, Running):
+            job.attempts -= 1  # this attempt has ended in order; there will be another one
+        else:
+            return
+        self._write((_start(job),), urgent=job.attempts > 1)
+
+    def rewrite(self, job: Job, then: Callable[[HetschedError | None], None]) -> None:
+        """Write a waiting job's priority and hold, then call back: with the error, if any."""
+        if not self.is_written(job):
+            then(None)
+            return
+        record = JobChanged(job.number, job.priority, job.is_held)
+
+        def written(error: HetschedError | None) -> None:
+            if error is not None:
+                self._write((record,))  # the journal keeps it until it can write it
+            then(error)
+
+        self._write((record,), written)
+
+    def publish(self, job: Job, outputs: tuple[PreparedOutput, ...], then: OnContinue) -> None:
+        """Note the complete output files that a job is about to name; then let it continue."""
+        if not self.is_written(job):
+            then(None)
+        elif job.is_refused:
+            then(TryAgain(f"job {job.number} was refused: the journal couldn't be written"))
+        elif not job.is_confirmed:
+            job.prepared = outputs, then
+        else:
+            self._write((JobPublishing(job.number, outputs),), then)
+
+    # ---- the end
+
+    def fail(self, job: Job, error: ErrorRecord) -> None:
+        """End a job that isn't in the engine."""
+        self.end(job, unstarted(job, error))
+
+    def end(self, job: Job, state: Done | Failed) -> None:
+        """Note the end of a job. The caller's reference to each result segment is taken over."""
+        if job.is_refused:
+            self._release_all(state)
+        elif self._continues_later(job, state):
+            if isinstance(job.state, Running):
+                job.attempts -= 1
+                self._write((_start(job),))
+        elif self.is_written(job):
+            job.ending = state
+            record = JobEnded(job.number, state, time.time())
+            self._write((record,), functools.partial(self._on_end_written, job, record))
+        else:
+            self._conclude(job, state)
+            if self._journal is not None:
+                self._write((_whole(job, state),))
+
+    def _continues_later(self, job: Job, state: Done | Failed) -> bool:
+        """Return whether a job only stopped because the daemon stops: its client waits."""
+        return (
+            self.is_draining
+            and self.is_written(job)
+            and isinstance(state, Failed)
+            and state.error.code == TryAgain.code
+        )
+
+    def _on_end_written(self, job: Job, record: JobEnded, error: HetschedError | None) -> None:
+        job.ending = None
+        if job.is_refused:
+            self._release_all(record.state)
+            return
+        self._conclude(job, record.state)
+        if error is not None:  # clients must not wait for a full disk; the journal tries again
+            self._write((record,))
+
+    def _conclude(self, job: Job, state: Done | Failed) -> None:
+        """Report the end of a job, and keep its results for a while."""
+        now = time.monotonic()
+        job.state, job.ended_at = state, time.time()
+        job.checked = job.bound = None
+        job.awaited_by = {follower.client for follower in job.followers}
+        job.fetch_deadline = now + self.table.limits.fetch_for if job.awaited_by else 0.0
+        job.keep_until = now + self.table.limits.results_for
+        callers = job.caller_outputs()
+        for ref in result_refs(state):
+            if ref.segment in callers:
+                self._arena.release(ref.segment)  # the caller holds its own reference
+            else:
+                nbytes = self._arena.segment(ref.segment).nbytes
+                self.table.results.add(job, ref.segment, nbytes)
+        self.followers.report(job)
+        self.followers.end(job)
+        for forgotten in self.table.end(job):
+            self.release_results(forgotten)
+        self.on_ended(job)
+        if job.expires <= now:
+            self.release_results(job)
+        self._make_room(self.table.results.nbytes - self.table.limits.results)
+        self._watch_expiry()
+
+    # ---- results
+
+    def release_results(self, job: Job) -> None:
+        """Stop keeping a job's results."""
+        for segment in list(job.kept_results):
+            self.release_result(job, segment)
+
+    def release_result(self, job: Job, segment: int) -> None:
+        if self.table.results.remove(job, segment):
+            self._arena.release(segment)
+
+    def evictable(self) -> Iterator[Job]:
+        """Yield the jobs whose results may be released before they expire, the oldest first."""
+        now = time.monotonic()
+        return (job for job in self.table.results if now >= job.fetch_deadline)
+
+    def _make_room(self, excess: int) -> None:
+        """Release the oldest results until `excess` bytes are free."""
+        if excess <= 0:
+            return
+        for job in self.evictable():
+            if excess <= 0:
+                return
+            excess -= sum(job.kept_results.values())
+            self.release_results(job)
+
+    def _watch_expiry(self) -> None:
+        due = self.table.results.next_expiry()
+        if due is None or self._is_expiry_set:
+            return
+        self._is_expiry_set = True
+        self._loop.call_later(max(0.0, due - time.monotonic()), self._expire)
+
+    def _expire(self) -> None:
+        self._is_expiry_set = False
+        for job in self.table.results.expired(time.monotonic()):
+            self.release_results(job)
+        self.on_expired()
+        self._watch_expiry()
+
+    def _release_all(self, state: Done | Failed) -> None:
+        for ref in result_refs(state):
+            self._arena.release(ref.segment)
+
+    # ---- the journal
+
+    def _write(
+        self,
+        records: tuple[Record, ...],
+        then: Callable[[HetschedError | None], None] | None = None,
+        urgent: bool = False,
+    ) -> None:
+        """Write records. Without `then` the journal keeps them until it can write them."""
+        assert self._journal is not None
+        if then is None:
+            self._journal.write(records, urgent=urgent)
+            return
+
+        def written(error: BaseException | None) -> None:
+            if error is not None and not isinstance(error, HetschedError):
+                error = InternalError(f"{type(error).__name__}: {error}")
+            then(error)
+
+        self._journal.write(records, written, urgent=True)
+
+
+def _acceptance(job: Job) -> JobAccepted:
+    return JobAccepted(
+        job.number, job.spec, job.key, job.submitted_at, job.is_durable, held=job.spec.hold
+    )
+
+
+def _start(job: Job) -> JobStarted:
+    return JobStarted(job.number, job.attempts, time.time(), job.failures)
+
+
+def _whole(job: Job, state: Done | Failed) -> WholeJob:
+    started = None
+    if job.started_at is not None:
+        started = JobStarted(job.number, 1, job.started_at, job.failures)
+    ended = JobEnded(job.number, state, job.ended_at or time.time())
+    return WholeJob(_acceptance(job), started, ended)

@@ -1,0 +1,186 @@
+"""Who hears of which states of jobs: progress is throttled, events are numbered."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from hetsched.job import JobState, Queued, Running, brief
+from hetsched.jobs.job import Job
+from hetsched.transport.loop import Loop
+
+log = logging.getLogger(__name__)
+
+PROGRESS_INTERVAL = 0.25
+"""Seconds between two progress messages of one job. Each takes half a millisecond from cores that
+compute: in the daemon, and in each client that follows the job."""
+EVENTS_PER_TURN = 100
+"""Present states that a new watcher gets in one turn of the loop: about a millisecond."""
+
+IMMEDIATE = ("", "resources")
+"""Reasons of a job that is first in line: mostly it starts at once, which followers see then."""
+
+
+@dataclass(frozen=True)
+class Follower:
+    """Who follows one job. `deliver`: deliver(state, droppable)."""
+
+    client: int
+    deliver: Callable[[JobState, bool], None]
+
+
+@dataclass(eq=False)
+class Watcher:
+    """Who watches several jobs, or all, as numbered events.
+
+    `deliver`: deliver(sequence, state, droppable). Events are droppable: a client that doesn't
+    read in time misses some, which it sees by the numbers. Only a job's last event isn't dropped.
+    `pending`: the jobs that haven't ended; None: all jobs. `unsent`: those whose present state
+    has still to be sent.
+    """
+
+    client: int
+    deliver: Callable[[int, JobState, bool], None]
+    pending: set[int] | None = None
+    unsent: dict[int, Job] = field(default_factory=dict)
+    sequence: int = 0
+
+    def send(self, job: Job, droppable: bool) -> None:
+        self.sequence += 1
+        self.deliver(self.sequence, brief(job.state), droppable)
+        if job.has_ended and self.pending is not None:
+            self.pending.discard(job.number)
+
+    @property
+    def is_done(self) -> bool:
+        return self.pending is not None and not self.pending and not self.unsent
+
+
+class Followers:
+    """Everyone who hears of states. On the loop's thread only.
+
+    Parameters
+    ----------
+    interval : float, seconds
+        Between two progress messages of one job.
+    """
+
+    def __init__(self, loop: Loop, interval: float = PROGRESS_INTERVAL) -> None:
+        self._loop = loop
+        self._interval = interval
+        self._held_back: dict[int, Job] = {}
+        self._is_timer_set = False
+        self._watchers: list[Watcher] = []
+        self.follows: Counter[int] = Counter()
+        """Client -> its requests that follow a job."""
+
+    def follow(self, job: Job, follower: Follower) -> None:
+        """Send the job's states to `follower` from now on."""
+        job.followers.append(follower)
+        self.follows[follower.client] += 1
+
+    def watch(self, watcher: Watcher, jobs: Collection[Job]) -> None:
+        """Add a watcher of `jobs`, or of all if there are none; it gets their present states."""
+        if jobs:
+            watcher.pending = {job.number for job in jobs}
+            watcher.unsent = {job.number: job for job in jobs}
+        self._watchers.append(watcher)
+        self._send_present(watcher)
+
+    def watches(self, client: int) -> int:
+        return sum(watcher.client == client for watcher in self._watchers)
+
+    def change(self, job: Job, state: JobState) -> None:
+        """Note a job's new state; followers hear of it now, or within the interval."""
+        previous, job.state = job.state, state
+        if not job.is_confirmed:
+            return
+        is_due = time.monotonic() - job.reported_at >= self._interval
+        if is_due or _is_urgent(previous, state):
+            self.report(job)
+            return
+        self._held_back[job.number] = job
+        self._set_timer()
+
+    def report(self, job: Job) -> None:
+        """Send a job's present state to those who follow or watch it."""
+        self._held_back.pop(job.number, None)
+        job.reported_at = time.monotonic()
+        for follower in job.followers:
+            try:
+                follower.deliver(job.state, not job.has_ended)
+            except Exception:  # what a follower makes of it is no business of the job
+                log.exception("job %d: unexpected error in a callback", job.number)
+        for watcher in list(self._watchers):
+            if job.number in watcher.unsent:
+                continue
+            if watcher.pending is None:
+                watcher.send(job, droppable=True)
+            elif job.number in watcher.pending:
+                watcher.send(job, droppable=not job.has_ended)
+                self._remove_if_done(watcher)
+
+    def end(self, job: Job) -> None:
+        """Note that a job's last state was reported."""
+        self._held_back.pop(job.number, None)
+        for follower in job.followers:
+            self._count(follower.client)
+        job.followers = []
+
+    def remove_client(self, client: int, jobs: Collection[Job]) -> None:
+        """Forget a client that has ended; `jobs`: those that it may follow."""
+        self.follows.pop(client, None)
+        self._watchers = [watcher for watcher in self._watchers if watcher.client != client]
+        for job in jobs:
+            if job.followers:
+                job.followers = [each for each in job.followers if each.client != client]
+
+    def _count(self, client: int) -> None:
+        self.follows[client] -= 1
+        if self.follows[client] <= 0:
+            del self.follows[client]
+
+    def _send_present(self, watcher: Watcher) -> None:
+        """Send some present states; serve others before the next."""
+        if watcher not in self._watchers:
+            return
+        for number in list(watcher.unsent)[:EVENTS_PER_TURN]:
+            watcher.send(watcher.unsent.pop(number), droppable=False)
+        if watcher.unsent:
+            self._loop.call_soon(lambda: self._send_present(watcher))
+        self._remove_if_done(watcher)
+
+    def _remove_if_done(self, watcher: Watcher) -> None:
+        if watcher.is_done and watcher in self._watchers:
+            self._watchers.remove(watcher)
+
+    # ---- progress that is held back
+
+    def _set_timer(self) -> None:
+        if self._is_timer_set or not self._held_back:
+            return
+        due = min(job.reported_at for job in self._held_back.values()) + self._interval
+        self._is_timer_set = True
+        self._loop.call_later(max(0.0, due - time.monotonic()), self._report_due)
+
+    def _report_due(self) -> None:
+        self._is_timer_set = False
+        now = time.monotonic()
+        for job in list(self._held_back.values()):
+            if now - job.reported_at >= self._interval:
+                self.report(job)
+        self._set_timer()
+
+
+def _is_urgent(previous: JobState, state: JobState) -> bool:
+    """Whether followers should see a state at once: another stage or text, or a reason to wait."""
+    if isinstance(state, Queued):
+        if isinstance(previous, Queued) and previous.reason:  # "": it is new
+            return state.reason != previous.reason
+        return state.ahead > 0 or state.reason not in IMMEDIATE
+    if isinstance(previous, Running) and isinstance(state, Running):
+        return (previous.stage, previous.text) != (state.stage, state.text) and bool(state.text)
+    return False

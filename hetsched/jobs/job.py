@@ -1,0 +1,208 @@
+"""The record of one job, shared by daemon, Local, queue and engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hetsched.errors import ErrorRecord
+from hetsched.job import (
+    ArenaOut,
+    ArenaRef,
+    Condition,
+    Done,
+    Failed,
+    JobReport,
+    JobSpec,
+    JobState,
+    Queued,
+    outcome,
+)
+from hetsched.job_segments import arena_refs, is_durable
+from hetsched.store.arrays.publication import PreparedOutput
+
+if TYPE_CHECKING:
+    from hetsched.jobs.followers import Follower
+
+Owner = tuple[int, int]
+"""Who submitted a job, for quotas: a user, and the session of processes (setsid) it came from."""
+
+OnConfirmed = Callable[[ErrorRecord | None], None]
+
+LARGE_BYTES = 16 << 10
+"""Requests beyond this lose their parameters first when ended jobs take too much memory."""
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """One job, from its submission until it is forgotten. On the loop's thread only.
+
+    Times are seconds since the epoch, by the wall clock at that moment; `fetch_deadline`,
+    `keep_until` and `reported_at` are monotonic.
+
+    Attributes
+    ----------
+    client : int
+        The session that submitted it, last; 0: none that still exists.
+    key : str
+        Under which it can be submitted again; "" if it has none.
+    nbytes : int
+        Length of the encoded request.
+    after : dict
+        Job that hasn't ended yet -> the outcomes it must have.
+    place : tuple
+        Its age: of two waiting jobs of equal priority, the smaller runs first. Its number, or for
+        further attempts the largest number so far and a count.
+    attempts : int
+        Starts without an end, by all daemons, since one that got further than those before.
+    failures, failure_notes : int, list of str
+        Attempts that used one of its retries each, and why those of this daemon failed.
+    checkpoint : str
+        The file from which a later attempt continues; "": none.
+    confirmations : list
+        Called once: with None when its clients may know that it is accepted (a durable job is on
+        disk), or with the reason why it is refused.
+    is_refused : bool
+        The journal couldn't be written: the job ends as if it had never been.
+    prepared : tuple or None
+        Output files that are complete and wait for the confirmation, and what continues then.
+    ending : Done, Failed or None
+        Its end, before the journal has that.
+    kept_results : dict
+        Result segment to which the job holds a reference -> bytes. They are kept until
+        `keep_until`, or until others need the memory, but then not before `fetch_deadline`.
+    awaited_by : set
+        Followers that haven't fetched the results yet.
+    is_shortened : bool
+        It has ended, and its parameters were dropped to save memory.
+    turn : float
+        When its turn came first, monotonic seconds; 0: it hasn't.
+    checked, bound : Any
+        What the engine knows of it: a CheckedJob, and a ResolvedJob once its files are open.
+    stop : Exception or None
+        End the job with it, once its files have been opened.
+    runs_alone : bool
+        It may not run beside another job: it was tried.
+    """
+
+    number: int
+    spec: JobSpec
+    client: int = 0
+    owner: Owner = (0, 0)
+    key: str = ""
+    submitted_at: float = 0.0
+    nbytes: int = 0
+    state: JobState = field(init=False)
+    started_at: float | None = None
+    ended_at: float | None = None
+    is_durable: bool = field(init=False)
+
+    priority: int = field(init=False)
+    is_held: bool = field(init=False)
+    after: dict[int, set[Condition]] = field(init=False)
+    place: tuple[int, int] = field(init=False)
+    retries: int = field(init=False)
+    attempts: int = 0
+    failures: int = 0
+    failure_notes: list[str] = field(default_factory=list)
+    checkpoint: str = ""
+
+    confirmations: list[OnConfirmed] = field(default_factory=list)
+    is_accepted: bool = False
+    is_confirmed: bool = False
+    is_refused: bool = False
+    prepared: tuple[tuple[PreparedOutput, ...], OnContinue] | None = None
+    ending: Done | Failed | None = None
+
+    followers: list[Follower] = field(default_factory=list)
+    reported_at: float = 0.0
+    kept_results: dict[int, int] = field(default_factory=dict)
+    awaited_by: set[int] = field(default_factory=set)
+    fetch_deadline: float = 0.0
+    keep_until: float = 0.0
+    is_shortened: bool = False
+
+    turn: float = 0.0
+    checked: Any = None
+    bound: Any = None
+    stop: Exception | None = None
+    runs_alone: bool = False
+    held_segments: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.priority, self.is_held = self.spec.priority, self.spec.hold
+        self.retries = self.spec.retries
+        self.after = {}
+        for dependency in self.spec.after:
+            self.after.setdefault(dependency.job, set()).add(dependency.condition)
+        self.place = (self.number, 0)
+        self.is_durable = is_durable(self.spec)
+        self.state = Queued(self.number, 0)
+
+    @property
+    def durability(self) -> str:
+        return "durable" if self.is_durable else "volatile"
+
+    @property
+    def has_ended(self) -> bool:
+        return isinstance(self.state, Done | Failed)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether only its turn is missing."""
+        return not self.is_held and not self.after
+
+    @property
+    def end(self) -> Done | Failed | None:
+        """How it ended, on disk or not yet; None: it hasn't."""
+        return self.state if isinstance(self.state, Done | Failed) else self.ending
+
+    @property
+    def outcome(self) -> str:
+        """ "done", "failed" or "cancelled"; "" if it hasn't ended."""
+        if self.end is None:
+            return ""
+        return outcome(self.end.error if isinstance(self.end, Failed) else None)
+
+    @property
+    def expires(self) -> float:
+        return max(self.keep_until, self.fetch_deadline)
+
+    def stop_awaiting(self, client: int) -> None:
+        """Note that `client` has fetched the results, or has ended."""
+        self.awaited_by.discard(client)
+        if not self.awaited_by:
+            self.fetch_deadline = 0.0
+
+    def segments(self) -> list[int]:
+        """Return the segments that the request names as inputs or as the caller's outputs."""
+        return [ref.segment for ref in arena_refs(self.spec)]
+
+    def caller_outputs(self) -> set[int]:
+        """Return the output segments that belong to the caller rather than to the job."""
+        return caller_outputs(self.spec)
+
+
+OnContinue = Callable[[Exception | None], None]
+
+
+def caller_outputs(spec: JobSpec) -> set[int]:
+    return {
+        out.into.segment
+        for out in spec.outputs.values()
+        if isinstance(out, ArenaOut) and out.into is not None
+    }
+
+
+def result_refs(state: JobState) -> list[ArenaRef]:
+    return list(state.results.values()) if isinstance(state, Done | Failed) else []
+
+
+def unstarted(job: Job, error: ErrorRecord) -> Failed:
+    """Return the end of a job that never began to compute."""
+    report = JobReport(
+        job=job.number, state=outcome(error), workload=job.spec.workload, load=0, error=error,
+        params=job.spec.params,
+    )  # fmt: skip
+    return Failed(job.number, report, error)

@@ -1,0 +1,337 @@
+"""Which job runs next. Pure; `now` is seconds since the epoch.
+
+The order is strict: a larger priority runs first, however long others have waited; jobs of equal
+priority run in the order in which they were submitted. So nothing starves among equals, but a job
+of lower priority waits as long as higher ones keep coming (`prioritize` helps it).
+
+A job is waiting until `start`, and running until `end` or `requeue`. Waiting jobs are ready unless
+they are held or run after jobs that haven't ended.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterator
+
+from hetsched.bounded_cache import BoundedCache
+from hetsched.errors import HetschedError, InputMissing, JobFailed, UsageError
+from hetsched.job import Condition, Dependency, Outcome, Queued
+from hetsched.jobs.job import Job
+
+PERMANENT_CODES = {2, 65, 66, 76, 77, 78, 130}
+"""Errors that another attempt would only repeat: the request, the data, permissions; cancelled."""
+MAX_OUTCOMES = 10_000
+"""Ended jobs whose outcome is remembered for `--after`, about 100 bytes each."""
+SPARE_DEADLINES = 1000
+"""Deadlines of ended jobs that may be kept, so that most jobs end without a search."""
+MIN_REMOVED = 1000
+"""Started jobs at the front of the line before it is copied without them."""
+
+Change = tuple[Job, HetschedError | None]
+"""A waiting job that now waits for something else (None); one that has left the queue, because it
+can't run any more; or a running one that must stop. The caller reports it."""
+
+_Key = tuple[int, tuple[int, int], int]
+
+
+class JobQueue:
+    """All unfinished jobs of one engine. Costs are O(log n) comparisons, unless stated."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, Job] = {}
+        self._running: dict[int, Job] = {}
+        self._ready = _ReadyLine()
+        self._dependents: dict[int, set[int]] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self._outcomes: BoundedCache[int, Outcome] = BoundedCache(max_entries=MAX_OUTCOMES)
+        self._largest_number = 0
+        self._requeues = 0
+
+    def __len__(self) -> int:
+        """Count the jobs that wait or run."""
+        return len(self._waiting) + len(self._running)
+
+    def __contains__(self, job: Job) -> bool:
+        return job.number in self._waiting or job.number in self._running
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no job runs or may start."""
+        return not self._running and not self._ready
+
+    def is_waiting(self, job: Job) -> bool:
+        return job.number in self._waiting
+
+    def waiting(self) -> list[Job]:
+        """Return all waiting jobs by number. O(n log n)."""
+        return [job for _, job in sorted(self._waiting.items())]
+
+    def unfinished(self, number: int) -> Job | None:
+        return self._waiting.get(number) or self._running.get(number)
+
+    # ---- the order
+
+    def ready(self) -> Iterator[Job]:
+        """Iterate over the jobs that may start now, the first in line first.
+
+        Don't change the queue meanwhile.
+        """
+        return (self._waiting[number] for number in self._ready)
+
+    def first(self) -> Job | None:
+        """Return the job that is first in line, None if none may start."""
+        number = self._ready.first()
+        return None if number is None else self._waiting[number]
+
+    def position(self, job: Job, reason: str = "") -> Queued:
+        """Return where a waiting job stands, and what it waits for unless a `reason` is given."""
+        before = self._ready.index(_key(job))
+        if not reason:
+            reason = "priority" if before else "resources"
+            if job.is_held:
+                reason = "held"
+            elif job.after:
+                reason = f"after {', '.join(map(str, sorted(job.after)))}"
+        return Queued(job.number, before + len(self._running), reason, job.failures)
+
+    # ---- changes
+
+    def check(self, after: tuple[Dependency, ...]) -> None:
+        """Raise InputMissing if a job that `after` names isn't known."""
+        for dependency in after:
+            number = dependency.job
+            if self.unfinished(number) is None and number not in self._outcomes:
+                raise InputMissing(
+                    f"after: there is no job {number}, or it ended too long ago;"
+                    " `hetsched status` lists the jobs"
+                )
+
+    def remember(self, number: int, outcome: Outcome) -> None:
+        """Note how a job of an earlier daemon ended: others may run after it."""
+        self._outcomes.put(number, outcome)
+
+    def submit(self, job: Job, now: float, is_known: bool = False) -> list[Change]:
+        """Add a job. One that can't ever run, or is too late, fails at once.
+
+        `is_known`: an earlier daemon has accepted it; then jobs that it runs after and that are
+        forgotten have ended as they should, or it would have failed.
+        """
+        assert job not in self
+        self._largest_number = max(self._largest_number, job.number)
+        self._waiting[job.number] = job
+        if job.spec.deadline is not None:
+            self._add_deadline(job.spec.deadline, job.number)
+        for earlier in list(job.after):
+            outcome = self._outcomes.peek(earlier)
+            if self.unfinished(earlier) is not None:
+                self._dependents.setdefault(earlier, set()).add(job.number)
+            elif outcome is None and is_known:
+                del job.after[earlier]
+            elif not _settle(job, earlier, outcome):
+                return self._fail(job, _never(job, earlier, outcome))
+        if job.spec.deadline is not None and job.spec.deadline <= now:
+            return self._fail(job, _too_late(job, "before it could start"))
+        self._update_order(job)
+        return []
+
+    def hold(self, job: Job, is_held: bool) -> bool:
+        """Keep a waiting job from starting, or let it; return whether that changed anything."""
+        self._check_waiting(job, "held" if is_held else "released")
+        if job.is_held == is_held:
+            return False
+        job.is_held = is_held
+        self._update_order(job)
+        return True
+
+    def prioritize(self, job: Job, priority: int) -> bool:
+        """Change a waiting job's priority; return whether that changed anything."""
+        self._check_waiting(job, "given another priority")
+        if priority == job.priority:
+            return False
+        self._ready.discard(_key(job))
+        job.priority = priority
+        self._update_order(job)
+        return True
+
+    def start(self, job: Job) -> None:
+        """Note that a waiting job runs now."""
+        del self._waiting[job.number]
+        self._ready.discard(_key(job))
+        self._running[job.number] = job
+
+    def requeue(self, job: Job, code: int) -> bool:
+        """Let a running job whose attempt failed with exit `code` wait for another one.
+
+        It waits behind the others of its priority. Return False, and change nothing, if it has no
+        retries left or another attempt would only repeat the error.
+        """
+        if code in PERMANENT_CODES or job.failures >= job.retries:
+            return False
+        del self._running[job.number]
+        job.failures += 1
+        self._requeues += 1
+        job.place = (self._largest_number, self._requeues)
+        self._waiting[job.number] = job
+        self._update_order(job)
+        return True
+
+    def put_back(self, job: Job) -> None:
+        """Let a running job wait at its old place: it never really started."""
+        del self._running[job.number]
+        self._waiting[job.number] = job
+        self._update_order(job)
+
+    def end(self, job: Job, outcome: Outcome) -> list[Change]:
+        """Remove a job that has ended; the jobs that run after it become ready, or fail.
+
+        Those that fail have left the queue with their own dependents, in the order returned.
+        """
+        if self._waiting.pop(job.number, None) is not None:
+            self._ready.discard(_key(job))
+        else:
+            del self._running[job.number]
+        return self._conclude(job, outcome)
+
+    # ---- time
+
+    def next_deadline(self) -> float | None:
+        """Return when `expire` should be called next, seconds since the epoch."""
+        while self._deadlines and self.unfinished(self._deadlines[0][1]) is None:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def expire(self, now: float) -> list[Change]:
+        """Fail the waiting jobs, and have the running ones stopped, whose deadline has passed."""
+        changes: list[Change] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, number = heapq.heappop(self._deadlines)
+            if (job := self._waiting.get(number)) is not None:
+                changes += self._fail(job, _too_late(job, "while it was waiting"))
+            elif (job := self._running.get(number)) is not None:
+                job.retries = 0
+                changes.append((job, _too_late(job, "while it was running")))
+        return changes
+
+    # ---- inner steps
+
+    def _check_waiting(self, job: Job, change: str) -> None:
+        """Raise UsageError unless a job waits; `change`: what it can't be."""
+        if job.number in self._waiting:
+            return
+        why = f"has already ended: {job.outcome}" if job.end is not None else "is running"
+        raise UsageError(f"job {job.number} {why}; only a waiting job can be {change}")
+
+    def _update_order(self, job: Job) -> None:
+        """Put a waiting job into the line if it is ready, else take it out."""
+        self._ready.discard(_key(job))
+        if job.is_ready:
+            self._ready.add(_key(job))
+
+    def _add_deadline(self, deadline: float, number: int) -> None:
+        """Note a deadline; drop those of ended jobs when they are the most."""
+        heapq.heappush(self._deadlines, (deadline, number))
+        if len(self._deadlines) > 2 * len(self) + SPARE_DEADLINES:
+            self._deadlines = [
+                entry for entry in self._deadlines if self.unfinished(entry[1]) is not None
+            ]
+            heapq.heapify(self._deadlines)
+
+    def _fail(self, job: Job, error: JobFailed) -> list[Change]:
+        """Fail a waiting job and those that can't run without it."""
+        del self._waiting[job.number]
+        self._ready.discard(_key(job))
+        return [(job, error), *self._conclude(job, "failed")]
+
+    def _conclude(self, ended: Job, outcome: Outcome) -> list[Change]:
+        """Apply the outcome of a job that has left the queue to those that run after it.
+
+        A loop rather than recursion: a chain may have as many jobs as the queue.
+        """
+        changes: list[Change] = []
+        remaining = deque([(ended, outcome)])
+        while remaining:
+            job, outcome = remaining.popleft()
+            self._outcomes.put(job.number, outcome)
+            for earlier in job.after:
+                self._dependents.get(earlier, set()).discard(job.number)
+            for number in sorted(self._dependents.pop(job.number, ())):
+                later = self._waiting.get(number)
+                if later is None:
+                    continue  # it has failed in this loop because of another job
+                if _settle(later, job.number, outcome):
+                    self._update_order(later)
+                    changes.append((later, None))
+                    continue
+                del self._waiting[number]
+                remaining.append((later, "failed"))
+                changes.append((later, _never(later, job.number, outcome)))
+        return changes
+
+
+class _ReadyLine:
+    """A sorted list of keys. Jobs leave at the front and join at the end mostly, both in O(1)."""
+
+    def __init__(self) -> None:
+        self._keys: list[_Key] = []
+        self._start = 0
+        """Keys before this index have left."""
+
+    def __len__(self) -> int:
+        return len(self._keys) - self._start
+
+    def __iter__(self) -> Iterator[int]:
+        return (self._keys[i][2] for i in range(self._start, len(self._keys)))
+
+    def first(self) -> int | None:
+        return self._keys[self._start][2] if self else None
+
+    def index(self, key: _Key) -> int:
+        """Return how many jobs are before a job with this key, in line or not. O(log n)."""
+        return bisect_left(self._keys, key, self._start) - self._start
+
+    def add(self, key: _Key) -> None:
+        insort(self._keys, key, self._start)
+
+    def discard(self, key: _Key) -> None:
+        """Remove a job, if it is in line."""
+        index = bisect_left(self._keys, key, self._start)
+        if index == len(self._keys) or self._keys[index] != key:
+            return
+        if index > self._start:
+            del self._keys[index]
+            return
+        self._start += 1
+        if self._start > MIN_REMOVED and 2 * self._start > len(self._keys):
+            del self._keys[: self._start]
+            self._start = 0
+
+
+def _key(job: Job) -> _Key:
+    return -job.priority, job.place, job.number
+
+
+def _settle(job: Job, earlier: int, outcome: Outcome | None) -> bool:
+    """Drop a dependency on a job that has ended; return whether it was met."""
+    conditions = job.after.pop(earlier)
+    return outcome is not None and all(_meets(outcome, each) for each in conditions)
+
+
+def _meets(outcome: Outcome, condition: Condition) -> bool:
+    return condition == "any" or (condition == "ok") == (outcome == "done")
+
+
+def _never(job: Job, earlier: int, outcome: Outcome | None) -> JobFailed:
+    """Return the error of a job that waits for an outcome that can no longer come."""
+    if outcome is None:
+        return JobFailed(f"job {job.number} runs after job {earlier}, whose outcome isn't known")
+    ended = {"done": "succeeded", "failed": "failed"}.get(outcome, "was cancelled")
+    wanted = "fails" if outcome == "done" else "succeeds"
+    return JobFailed(
+        f"job {job.number} was to run only if job {earlier} {wanted}, but job {earlier} {ended}"
+    )
+
+
+def _too_late(job: Job, when: str) -> JobFailed:
+    return JobFailed(f"job {job.number}: its deadline passed {when}")

@@ -1,0 +1,294 @@
+"""What becomes of the jobs of earlier daemons.
+
+Ended jobs are remembered; their results were in memory, and are gone. Open ones continue, unless
+they have been running each time that the daemon ended: then they fail. An iterative job continues
+from its checkpoint, and an attempt that wrote one doesn't count.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from hetsched.errors import (
+    ErrorRecord,
+    HetschedError,
+    InputMissing,
+    IOFailure,
+    JobFailed,
+    to_record,
+)
+from hetsched.job import Done, Failed, FileOut, JobReport, JobSpec
+from hetsched.jobs.durability import Durability
+from hetsched.jobs.job import Job, unstarted
+from hetsched.store.arrays.publication import discard_prepared, publish_each, publish_prepared
+from hetsched.store.checkpoints.checkpoint_file import read_record, verify_checkpoint
+from hetsched.store.journal.records import JournalContents, JournaledJob
+from hetsched.transport.codec import encode
+
+log = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 3
+"""Times that a job may be running when the daemon ends without stopping in order."""
+
+Conclusion = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class OpenCheckpoint:
+    """A checkpoint of an open job.
+
+    `is_progress`: it was written since the job was last started: that attempt got further than
+    those before.
+    """
+
+    path: str
+    is_progress: bool
+
+
+def recover(
+    life: Durability,
+    contents: JournalContents,
+    publish_errors: Mapping[int, ErrorRecord | None],
+    checkpoints: Mapping[int, OpenCheckpoint],
+) -> tuple[list[Job], list[Job]]:
+    """Take over all jobs of the journal.
+
+    Parameters
+    ----------
+    publish_errors : mapping
+        Number of each job that was publishing -> None if its files have their names now, else why
+        not.
+    checkpoints : mapping
+        Number of each open job that can continue from a checkpoint -> that.
+
+    Returns
+    -------
+    The jobs that the engine has to run, by number; those that have ended.
+    """
+    ended, opened = [], []
+    for journaled in contents.ended_jobs:
+        job = ended_job(journaled)
+        life.table.add_ended(job)
+        ended.append(job)
+    for journaled in contents.open_jobs:  # by number: one that runs after another comes after it
+        job = _open_job(journaled, checkpoints.get(journaled.number))
+        life.table.add(job)
+        life.table.accept(job)
+        end = _known_end(job, journaled, publish_errors)
+        if end is None:
+            opened.append(job)
+        else:
+            life.end(job, end)
+            ended.append(job)
+    return opened, ended
+
+
+def _known_end(
+    job: Job, journaled: JournaledJob, publish_errors: Mapping[int, ErrorRecord | None]
+) -> Done | Failed | None:
+    """Return the end of a job that needn't, or mustn't, run again."""
+    if job.number in publish_errors:
+        error = publish_errors[job.number]
+        return _published(job) if error is None else unstarted(job, error)
+    if job.attempts < MAX_ATTEMPTS:
+        return None
+    text = (
+        f"job {job.number} was running each of the {journaled.attempts} times that the daemon"
+        " ended unexpectedly; it isn't started again (see the daemon's log)"
+    )
+    return unstarted(job, ErrorRecord(JobFailed.code, text))
+
+
+def lost_results(number: int, spec: JobSpec) -> str:
+    """Return why results of an ended job can't be fetched; "" if all are in files."""
+    outputs: Sequence[object] = list(spec.outputs.values())
+    if outputs and all(isinstance(output, FileOut) for output in outputs):
+        return ""
+    return (
+        f"the result of job {number} was in the memory of an earlier daemon and is lost; run it"
+        f" again: hetsched retry {number}"
+    )
+
+
+def ended_state(journaled: JournaledJob) -> Done | Failed | None:
+    """Return the end of a job of an earlier daemon, as clients may see it."""
+    if isinstance(journaled.state, Done):
+        return replace(journaled.state, lost=lost_results(journaled.number, journaled.spec))
+    return journaled.state
+
+
+def _job(journaled: JournaledJob) -> Job:
+    job = Job(
+        journaled.number,
+        journaled.spec,
+        key=journaled.client_id,
+        submitted_at=journaled.submitted_at,
+        nbytes=len(encode(journaled.spec)),
+        started_at=journaled.started_at,
+        attempts=journaled.attempts,
+        failures=journaled.failures,
+        is_confirmed=True,
+    )
+    job.priority, job.is_held = journaled.priority, journaled.held
+    return job
+
+
+def ended_job(journaled: JournaledJob) -> Job:
+    job = _job(journaled)
+    job.ended_at, job.is_accepted = journaled.ended_at, True
+    state = ended_state(journaled)
+    if state is not None:
+        job.state = state
+    return job
+
+
+def _open_job(journaled: JournaledJob, checkpoint: OpenCheckpoint | None) -> Job:
+    job = _job(journaled)
+    if checkpoint is not None:
+        job.checkpoint = checkpoint.path
+        if checkpoint.is_progress:  # the last attempt hasn't failed, so earlier ones were bad luck
+            job.attempts = 0
+    return job
+
+
+def _published(job: Job) -> Done:
+    paths = {
+        name: output.path
+        for name, output in job.spec.outputs.items()
+        if isinstance(output, FileOut)
+    }
+    report = JobReport(
+        job=job.number,
+        state="done",
+        workload=job.spec.workload,
+        load=0,
+        params=job.spec.params,
+        outputs=paths,
+        notes=("the daemon ended while the result was being published; its times are lost",),
+    )
+    return Done(job.number, report, lost=lost_results(job.number, job.spec))
+
+
+# ---- what a crash has interrupted
+#
+# In a thread with a deadline: a folder on a dead mount must not keep the daemon from starting.
+
+
+def _in_thread(work: Iterator[None], name: str, seconds: float) -> bool:
+    """Run `work` step by step for at most `seconds`; return whether it has ended."""
+    thread = threading.Thread(target=lambda: list(work), name=name, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+def finish_publications(
+    jobs: Sequence[JournaledJob], seconds: float
+) -> Mapping[int, ErrorRecord | None]:
+    """Name the prepared files of the jobs that were publishing.
+
+    Returns
+    -------
+    Number of each of these jobs -> None if its files have their names, else why not.
+    """
+    publishing = [job for job in jobs if job.stage == "publishing"]
+    if not publishing:
+        return {}
+    errors: dict[int, ErrorRecord | None] = {}
+
+    def run() -> Iterator[None]:
+        for job in publishing:
+            errors[job.number] = _finish(job)
+            yield
+
+    _in_thread(run(), "publications", seconds)
+    late = IOFailure(f"the folder of the result hasn't responded for {seconds:g} s at the start")
+    return {
+        job.number: errors[job.number] if job.number in errors else to_record(late)
+        for job in publishing
+    }
+
+
+def _finish(job: JournaledJob) -> ErrorRecord | None:
+    start = time.monotonic()
+    try:
+        publish_each(
+            (os.fsdecode(output.target), functools.partial(publish_prepared, output))
+            for output in job.outputs
+        )
+    except HetschedError as error:
+        for output in job.outputs:
+            discard_prepared(output)
+        log.warning("job %d: its result can't be published: %s", job.number, error)
+        return to_record(error)
+    log.info("job %d: result published, in %.3f s", job.number, time.monotonic() - start)
+    return None
+
+
+def find_checkpoints(jobs: Sequence[JournaledJob], seconds: float) -> Mapping[int, OpenCheckpoint]:
+    """Return job number -> the checkpoint from which it can continue.
+
+    Only a whole file counts, written since the job was submitted, by this user: an older one may
+    be another job's. A file that is too large to be read in time counts, too: it was synced before
+    it got its name, and is read whole by its job.
+    """
+    candidates = [job for job in jobs if job.spec.checkpoint]
+    if not candidates:
+        return {}
+    found: dict[int, OpenCheckpoint] = {}
+
+    def run() -> Iterator[None]:
+        for job in candidates:
+            checkpoint = _checkpoint_of(job)
+            if checkpoint is not None:
+                found[job.number] = checkpoint
+            yield
+        for job in candidates:
+            if job.number in found and not _is_whole(job):
+                del found[job.number]
+            yield
+
+    if not _in_thread(run(), "checkpoints", seconds):
+        log.warning("not all checkpoints have been read within %g s at the start", seconds)
+    return dict(found)
+
+
+def _checkpoint_of(job: JournaledJob) -> OpenCheckpoint | None:
+    path = job.spec.checkpoint
+    try:
+        status = Path(path).stat()
+        if status.st_mtime < job.submitted_at:
+            return None
+        if status.st_uid != os.geteuid():
+            log.warning(
+                "job %d starts over: %s belongs to uid %d", job.number, path, status.st_uid
+            )
+            return None
+        read_record(path)
+    except (OSError, InputMissing):
+        return None
+    except HetschedError as error:
+        log.warning("job %d starts over: %s", job.number, error)
+        return None
+    is_progress = job.started_at is not None and status.st_mtime >= job.started_at
+    return OpenCheckpoint(path, is_progress)
+
+
+def _is_whole(job: JournaledJob) -> bool:
+    """Read all of a checkpoint, which may take long."""
+    try:
+        record = verify_checkpoint(job.spec.checkpoint)
+    except (OSError, HetschedError) as error:
+        log.warning("job %d starts over: %s", job.number, error)
+        return False
+    log.info("job %d continues after iteration %d", job.number, record.iteration)
+    return True
