@@ -137,8 +137,9 @@ def _run_hanging_jobs(served: Daemon, counts: Counts, until: float) -> None:
 
 
 def _longest_callback(client: hetsched.Client) -> float:
-    metrics = {metric.name: metric.samples for metric in client.metrics()}
-    return metrics["hetsched_loop_longest_callback_seconds"][0].value
+    name = "hetsched_loop_longest_callback_seconds"
+    lines = [line.split() for line in client.metrics().splitlines()]
+    return next(float(words[1]) for words in lines if words[0] == name)
 
 
 def _stop_while_hanging(served: Daemon) -> tuple[float, int | None]:

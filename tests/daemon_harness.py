@@ -16,6 +16,7 @@ import numpy as np
 import zmq
 
 from hetsched import __version__
+from hetsched.daemon.metrics import machine_gauges, process_metrics
 from hetsched.daemon.requests import DaemonInfo, Requests
 from hetsched.daemon.server import Server
 from hetsched.device import DeviceInfo
@@ -212,6 +213,10 @@ def daemon(
         server = Server(
             requests, loop, arena, context, endpoint, folder / "session.sock", table.limits.unread
         )
+        requests.metrics.states += [
+            lambda: machine_gauges(*engine.devices(), arena, loop.longest_callback),
+            lambda: process_metrics(0.0),
+        ]
         stack.callback(server.close_sessions)
         stack.callback(context.term)
         stack.callback(server.close)

@@ -29,7 +29,6 @@ NARROW = {"client": {"transport", "client"}, "hetsched_workloads": set[str]()}
 """Rooms that may import only these and nouns: clients start fast, plug-ins outlive the engine."""
 
 VENDORS = {"cupy", "cupyx", "cupy_backends", "pynvml", "pyfftw", "ducc0", "numba", "mkl"}
-OPTIONAL = VENDORS | {"prometheus_client"}
 LATE = (
     "hetsched.cli.",
     "hetsched_workloads.",
@@ -55,7 +54,7 @@ def complaint(source: str, target: str, late: bool) -> str | None:
     package = target.partition(".")[0]
     if package in PICKLES:
         return "pickles"
-    if late and source != "hetsched" and not source.startswith(LATE) and package not in OPTIONAL:
+    if late and source != "hetsched" and not source.startswith(LATE) and package not in VENDORS:
         return "is late"
     if source.startswith("hetsched.") and package == "hetsched_workloads":
         return "knows a workload"

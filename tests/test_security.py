@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-from hetsched.daemon.access.roles import PERMITTED, Role
 
 from hetsched.daemon.router import RECEIVE_QUEUE, SEND_QUEUE
 from hetsched.daemon.server import MAX_SESSION_REQUEST
@@ -68,11 +67,6 @@ def test_the_limits_in_the_page_are_those_in_the_code() -> None:
     assert "1 MiB per ZeroMQ frame" in page and MAX_FRAME == 1 << 20
     assert "4 KiB per\n  session message" in page and MAX_SESSION_REQUEST == 4 << 10
     assert max(SEND_QUEUE, RECEIVE_QUEUE) <= 64
-
-
-def test_strangers_may_do_nothing_and_the_owner_everything() -> None:
-    assert all(Role.OWNER in roles for roles in PERMITTED.values())
-    assert not any(Role.STRANGER in roles for roles in PERMITTED.values())
 
 
 def test_files_of_the_state_folder_are_for_their_owner_only(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from hetsched.errors import ProtocolError, UsageError
 from hetsched.explain import Explanation
 from hetsched.job import Done, JobSpec, JobState, checked
 from hetsched.transport import messages
-from hetsched.transport.inspection.metric_records import Metric
 from hetsched.transport.messages import (
     Changed,
     DaemonOverview,
@@ -125,9 +124,9 @@ class Control:
         """
         return self._ask(messages.Drain(stop, now, undo), Draining)
 
-    def metrics(self) -> tuple[Metric, ...]:
-        """Return counters and gauges of the daemon, its jobs and its devices."""
-        return self._ask(messages.Metrics(), messages.MetricList).metrics
+    def metrics(self) -> str:
+        """Return counters and gauges of the daemon, its jobs and devices, as Prometheus text."""
+        return self._ask(messages.Metrics(), messages.MetricText).text
 
     def overview(self, waiting: int = 50) -> DaemonOverview:
         """Return running jobs, the first `waiting` ones that wait, and what devices do."""

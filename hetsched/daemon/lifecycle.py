@@ -5,30 +5,22 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import resource
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import zmq
+from prometheus_client.metrics_core import Metric
 
 from hetsched import __version__, paths
 from hetsched.config import Config
-from hetsched.daemon.limits.descriptor_budget import DescriptorBudget
-from hetsched.daemon.limits.heap import limit_arenas, settle_objects
-from hetsched.daemon.limits.interpreter_turns import short_turns
-from hetsched.daemon.metrics.journal_metrics import journal_metrics
-from hetsched.daemon.metrics.process_gauges import (
-    arena_metrics,
-    device_metrics,
-    loop_metrics,
-    process_metrics,
-)
+from hetsched.daemon.heap import limit_arenas, settle_objects
+from hetsched.daemon.metrics import journal_metrics, machine_gauges, process_metrics
 from hetsched.daemon.requests import DaemonInfo, Requests
 from hetsched.daemon.server import Server
-from hetsched.daemon.service.systemd import ServiceManager
-from hetsched.daemon.service.watchdog import Watchdog
 from hetsched.daemon.stopping import ExitGuard, StopLadder
+from hetsched.daemon.systemd import ServiceManager
 from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.engine import CLOSE_SECONDS, Engine
 from hetsched.errors import ConfigError, HetschedError
@@ -39,7 +31,6 @@ from hetsched.jobs.table import JobTable, Limits, share_of
 from hetsched.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
 from hetsched.store.journal.journal import Journal, history_bounds
 from hetsched.transport.arena import Arena
-from hetsched.transport.inspection.metric_records import Metric
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import MAX_FRAME
 from hetsched.transport.sockets import acquire_lock, validate_socket_path
@@ -47,8 +38,9 @@ from hetsched.units import parse_size, parse_time
 
 log = logging.getLogger(__name__)
 
-PER_PROCESS = 2
-"""Descriptors for a device process: its socket and its pidfd."""
+SWITCH_SECONDS = 0.0005
+"""Longest turn of a thread at the interpreter while others wait: the planner's computes beside the
+loop."""
 EXPIRY_SECONDS = 1.0
 """Between two looks at whether the journal's disk responds."""
 JOURNAL_SECONDS = 8.0
@@ -133,7 +125,7 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
     endpoint, session = paths.endpoint_path(), paths.session_path()
     sockets = manager.listening_sockets(str(endpoint), str(session))
     with contextlib.ExitStack() as stack:
-        stack.enter_context(short_turns())
+        sys.setswitchinterval(SWITCH_SECONDS)
         loop = Loop()
         stack.callback(loop.close)
         first_id = time.time_ns() >> 1  # unlike those of earlier daemons
@@ -166,7 +158,6 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         checkpoints = find_checkpoints(contents.open_jobs, PUBLISH_SECONDS)
         engine.recover(*recover(life, contents, published, checkpoints))
         server.open(sockets)
-        server.limit_descriptors(descriptor_budget(len(engine.devices()[0])))
 
         def drain(on_drained: Callable[[], None]) -> None:
             life.is_draining = True
@@ -181,10 +172,12 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         ladder.listen()
         requests.stop = ladder.start
 
-        requests.process_metrics = lambda: _metrics(
-            engine, arena, server, loop, journal, time.monotonic() - requests.daemon.started
+        requests.metrics.states.append(
+            lambda: _metrics(
+                engine, arena, server, loop, journal, time.monotonic() - requests.daemon.started
+            )
         )
-        Watchdog(loop, manager).start()
+        manager.send_signs_of_life(loop)
         settle_objects()
         manager.notify("READY=1")
         manager.notify(f"STATUS=listening in {endpoint.parent}")
@@ -197,12 +190,10 @@ def _metrics(
     engine: Engine, arena: Arena, server: Server, loop: Loop, journal: Journal, uptime: float
 ) -> list[Metric]:
     return [
-        *device_metrics(*engine.devices()),
-        *arena_metrics(arena),
+        *machine_gauges(*engine.devices(), arena, loop.longest_callback),
         *server.metrics(),
-        *loop_metrics(loop.longest_callback),
         *process_metrics(uptime),
-        *journal_metrics(journal.statistics, journal.failure is not None, journal.dropped),
+        *journal_metrics(journal),
     ]
 
 
@@ -226,21 +217,6 @@ def _open_journal(config: Config, loop: Loop) -> Journal:
 
     loop.call_later(EXPIRY_SECONDS, expire)
     return journal
-
-
-def descriptor_budget(devices: int) -> DescriptorBudget:
-    """Return the budget of a daemon that has opened everything, and has no clients yet.
-
-    `devices`: each may have a process that isn't started yet.
-
-    Raises
-    ------
-    ConfigError
-        The limit is too low.
-    """
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    own = sum(1 for _ in Path("/proc/self/fd").iterdir())
-    return DescriptorBudget(limit, own + PER_PROCESS * devices)
 
 
 def _seconds(text: str, where: str) -> float:

@@ -1,10 +1,9 @@
-"""Jobs as lists: status, history, overview, and the gauges of metrics."""
+"""Jobs as lists: status, history and overview."""
 
 from __future__ import annotations
 
 import heapq
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
@@ -13,15 +12,12 @@ from msgspec.structs import replace
 from hetsched.errors import UsageError
 from hetsched.job import STATES, JobSpec, JobState, Queued, Running, brief, words
 from hetsched.job_segments import shapes
-from hetsched.jobs.durability import Durability
-from hetsched.jobs.followers import Followers
 from hetsched.jobs.job import Job
 from hetsched.jobs.queue import JobQueue
 from hetsched.jobs.recovery import ended_state
 from hetsched.jobs.table import JobTable
 from hetsched.store.journal.records import HistoryFilter, JournaledJob, Stage
 from hetsched.transport.codec import encode
-from hetsched.transport.inspection.metric_records import Metric, gauge, labelled
 from hetsched.transport.messages import (
     MAX_FRAME,
     DaemonOverview,
@@ -39,8 +35,6 @@ MAX_LINE = MAX_FRAME // 2
 MAX_OVERVIEW = 200
 """Jobs in an overview: more than any screen shows."""
 STAGES: tuple[Stage, ...] = ("queued", "running", "done", "failed", "cancelled")
-REASONS = ("priority", "resources", "held", "after", "retry")
-"""First words of the reasons for which jobs wait; any other one counts as "other"."""
 
 
 def check_states(states: Collection[str]) -> None:
@@ -197,28 +191,3 @@ def _briefs(jobs: Iterable[Job]) -> Iterator[JobBrief]:
         if free_bytes < 0:
             return
         yield one
-
-
-def gauges(table: JobTable, followers: Followers, life: Durability, clients: int) -> list[Metric]:
-    """Return the present state of jobs, clients and results. O(unfinished jobs)."""
-    states = Counter(_gauge_state(job) for job in table.unfinished.values())
-    for key in (("queued", "resources"), ("running", "")):
-        states.setdefault(key, 0)
-    return [
-        labelled(
-            "hetsched_jobs", "gauge", "Jobs that wait (by reason) or run.",
-            dict(states), "state", "reason",
-        ),
-        gauge("hetsched_sessions", "Connected clients.", clients),
-        gauge("hetsched_follows", "Requests that follow a job.", followers.follows.total()),
-        gauge("hetsched_kept_results_bytes", "Results kept for clients.", table.results.nbytes),
-        gauge("hetsched_draining", "1 while the daemon stops.", float(life.is_draining)),
-    ]  # fmt: skip
-
-
-def _gauge_state(job: Job) -> tuple[str, ...]:
-    if isinstance(job.state, Running):
-        return "running", ""
-    reason = job.state.reason if isinstance(job.state, Queued) else ""
-    word = reason.split(maxsplit=1)[0] if reason else "resources"
-    return "queued", word if word in REASONS else "other"

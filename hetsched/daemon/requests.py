@@ -19,8 +19,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from hetsched.daemon import lists
-from hetsched.daemon.limits.heap import trim_heap
-from hetsched.daemon.metrics.job_metrics import JobMetrics
+from hetsched.daemon.heap import trim_heap
+from hetsched.daemon.metrics import JobMetrics, job_gauges
 from hetsched.engine.engine import Engine
 from hetsched.errors import (
     DataError,
@@ -47,7 +47,6 @@ from hetsched.store.journal.journal import Journal
 from hetsched.store.journal.records import HistoryFilter, JobsForgotten, JournaledJob
 from hetsched.transport import messages as say
 from hetsched.transport.arena import Arena
-from hetsched.transport.inspection.metric_records import Metric
 from hetsched.transport.loop import Loop
 from hetsched.transport.sockets import NOBODY, Peer
 from hetsched.units import counted, format_bytes, format_seconds
@@ -94,8 +93,8 @@ class ClientSession:
         Segment -> the client's references to it.
     mapped : set
         Segments whose fd the client has received.
-    identity, request_identity : bytes
-        Of its ZeroMQ socket, once it has sent a request; of its socket for requests, if any.
+    identity : bytes
+        Of its ZeroMQ socket, once it has sent a request.
     """
 
     id: int
@@ -105,16 +104,9 @@ class ClientSession:
     close: Callable[[], None]
     owner: Owner
     identity: bytes = b""
-    request_identity: bytes = b""
-    wants_socket: bool = False
     is_greeted: bool = False
     held: dict[int, int] = field(default_factory=dict)
     mapped: set[int] = field(default_factory=set)
-
-    @property
-    def identities(self) -> tuple[bytes, bytes]:
-        """Of the sockets that its replies go to."""
-        return self.identity, self.request_identity
 
     def hold(self, segment: int) -> None:
         self.held[segment] = self.held.get(segment, 0) + 1
@@ -166,8 +158,6 @@ class Requests:
     journal : Journal or None
     stop : callable
         Begins to stop the daemon.
-    process_metrics : callable
-        Returns the metrics of the process itself.
     """
 
     def __init__(
@@ -184,7 +174,9 @@ class Requests:
         self._engine, self._arena, self._loop = engine, arena, loop
         self.sessions: dict[int, ClientSession] = {}
         self.metrics = JobMetrics()
-        self.process_metrics: Callable[[], list[Metric]] = list
+        self.metrics.states.append(
+            lambda: job_gauges(self._table, self._followers, self._life, len(self.sessions))
+        )
         self.stop: Callable[[], None] = lambda: None
         self.is_closed = False
         """A user has drained the queue."""
@@ -279,7 +271,6 @@ class Requests:
                 " install the same version for both"
             )
         session.is_greeted = True
-        session.wants_socket = request.wants_socket
         welcome = say.Welcome(
             say.PROTOCOL, daemon.version, session.token, daemon.endpoint, daemon.pid
         )
@@ -287,7 +278,7 @@ class Requests:
 
     def allocate(self, session: ClientSession, nbytes: int) -> None:
         self._check_memory(session, nbytes)
-        self._grant(session, self._arena.allocate(nbytes).id)
+        self._grant(session, self._arena.allocate(nbytes, session.owner).id)
 
     def adopt(self, session: ClientSession, fds: list[int]) -> None:
         """Take over a segment of an earlier daemon, which came with the request."""
@@ -406,8 +397,7 @@ class Requests:
             error = NotPermitted("unknown token: send hello on the session socket first")
             send(identity, say.Reply(envelope.number, say.Refused(to_record(error))), False)
             return
-        if identity != session.request_identity:
-            session.identity = identity
+        session.identity = identity
         asker = Asker(session, identity, envelope.number, send)
         request = envelope.request
         try:
@@ -433,7 +423,7 @@ class Requests:
     def on_unread_replies(self, identity: bytes) -> None:
         """Close the sessions of a client that doesn't read: its replies were dropped."""
         for session in list(self.sessions.values()):
-            if identity in session.identities:
+            if identity == session.identity:
                 session.close()
 
     def ping(self, asker: Asker, request: say.Ping) -> None:
@@ -742,13 +732,8 @@ class Requests:
         )
         asker.reply(say.Overviewed(overview))
 
-    def metric_list(self, asker: Asker, request: say.Metrics) -> None:
-        metrics = (
-            *lists.gauges(self._table, self._followers, self._life, len(self.sessions)),
-            *self.metrics.metrics(),
-            *self.process_metrics(),
-        )
-        asker.reply(say.MetricList(metrics))
+    def metric_text(self, asker: Asker, request: say.Metrics) -> None:
+        asker.reply(say.MetricText(self.metrics.text()))
 
     def devices(self, asker: Asker, request: say.Devices) -> None:
         """List the devices, after the changes that are asked for."""
@@ -783,7 +768,7 @@ BY_TYPE: dict[type, Callable[[Requests, Asker, Any], None]] = {
     say.Status: Requests.status,
     say.History: Requests.history,
     say.Overview: Requests.overview,
-    say.Metrics: Requests.metric_list,
+    say.Metrics: Requests.metric_text,
     say.Devices: Requests.devices,
 }
 

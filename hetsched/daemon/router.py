@@ -1,4 +1,9 @@
-"""The daemon's ZeroMQ socket: frames in, replies out, a bounded backlog for slow clients."""
+"""The daemon's ZeroMQ socket: who may connect, frames in, replies out, a bounded backlog.
+
+ZAP (ZeroMQ RFC 27): libzmq asks before it reads a message of a new connection. It fails closed: a
+handler that is closed or slow means a refused connection. So does a process without a session,
+since libzmq keeps all frames of a message until the last one has come, which no option limits.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +12,19 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import zmq
 from msgspec.structs import replace
+from prometheus_client.metrics_core import Metric
 
-from hetsched.daemon.access.zap import DOMAIN
-from hetsched.daemon.limits.connection_guard import ConnectionGuard
-from hetsched.daemon.limits.log_limiter import LogLimiter
-from hetsched.daemon.limits.reply_backlog import ReplyBacklog
+from hetsched.daemon.metrics import counter, gauge
 from hetsched.daemon.requests import ROOT_UID
-from hetsched.daemon.sockets.request_sockets import RequestSockets
 from hetsched.errors import ConfigError, DataError, to_record
 from hetsched.job import Done, Failed, JobReport
 from hetsched.transport.codec import encode
-from hetsched.transport.inspection.metric_records import Metric, counter, gauge
-from hetsched.transport.large_messages import MAX_INLINE
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import MAX_FRAME, Refused, Reply, State
 from hetsched.transport.sockets import NOBODY, Peer, address_peer, remove_socket
@@ -32,7 +32,7 @@ from hetsched.transport.sockets import NOBODY, Peer, address_peer, remove_socket
 log = logging.getLogger(__name__)
 
 MAX_SLOW_CLIENTS = 8
-"""Clients whose unsent replies may reach their limit at the same time. Arbitrary."""
+"""Clients whose unsent replies may reach their limit at the same time."""
 SEND_QUEUE = 32
 """Replies to one client that libzmq may hold; it counts messages, and each may have MAX_FRAME
 bytes. The others wait in the backlog, where bytes count."""
@@ -41,14 +41,180 @@ RECEIVE_QUEUE = 64
 RETRY_SECONDS = (0.001, 0.02)
 """Seconds until sending to a client that doesn't read is retried: at first, and at most."""
 LAST_REPLIES_SECONDS = 2.0
-"""Seconds that clients have to read their last replies, before the socket is closed. Arbitrary."""
+"""Seconds that clients have to read their last replies, before the socket is closed."""
 MAX_FRAMES_PER_TURN = 64
-"""Frames received before other handlers on the loop run. Arbitrary."""
+"""Frames received before other handlers on the loop run."""
 MAX_TURN_SECONDS = 0.01
-"""The same in time: large requests take milliseconds each. Arbitrary."""
-MAX_HELD_REPLIES = 64
-"""Replies that wait for the end of the round: small ones, 4 MB at most. Arbitrary."""
+"""The same in time: large requests take milliseconds each."""
+ZAP_ENDPOINT = "inproc://zeromq.zap.01"
+ZAP_DOMAIN = b"hetsched"
+ZAP_VERSION = b"1.0"
+_GRANTED, _DENIED = (b"200", b"OK"), (b"400", b"not permitted")
+_MIN_ZAP_FRAMES = 8
+"""Of a request: peer's return address, delimiter, version, request id, domain, address, routing
+id, mechanism; then credentials, which the NULL mechanism hasn't."""
+LOG_INTERVAL = 10.0
+"""Seconds between two lines about one kind of event."""
+MESSAGE_OVERHEAD = 128
+"""Bytes added to each reply for the objects that hold it: tiny replies count too. Rounded up."""
 _MORE_FOLLOWS = int(zmq.NOBLOCK | zmq.SNDMORE)  # each operation on flags takes several calls
+
+
+class LogLimiter:
+    """Decides which events of one kind are logged: the first, then one per LOG_INTERVAL.
+
+    Attributes
+    ----------
+    total : int
+        All events so far.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._next = float("-inf")
+        self._unlogged = 0
+
+    def admit(self, now: float) -> str | None:
+        """Return what to append to the line, such as " (3 more before)"; None: don't log."""
+        self.total += 1
+        if now < self._next:
+            self._unlogged += 1
+            return None
+        self._next = now + LOG_INTERVAL
+        unlogged, self._unlogged = self._unlogged, 0
+        return f" ({unlogged} more before)" if unlogged else ""
+
+
+class ZapHandler:
+    """Answers libzmq's questions for one context. Bind it before the sockets that it protects.
+
+    Parameters
+    ----------
+    admits : callable
+        admits(peer): whether its connection may be used.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        loop: Loop,
+        admits: Callable[[Peer], bool],
+    ) -> None:
+        self._loop = loop
+        self._admits = admits
+        self._socket = context.socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.bind(ZAP_ENDPOINT)
+        loop.add_reader(self._socket, self._receive)
+
+    def close(self) -> None:
+        """Stop answering: from now on every connection is refused."""
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                self._socket.send_multipart(decide_zap(frames, self._admits), zmq.NOBLOCK)
+            except zmq.Again:
+                return
+
+
+def decide_zap(frames: Sequence[bytes], admits: Callable[[Peer], bool]) -> list[bytes]:
+    """Return the reply to one request; one that isn't understood is denied."""
+    return_address = list(frames[:1])
+    if len(frames) < _MIN_ZAP_FRAMES or frames[2] != ZAP_VERSION:
+        return [*return_address, b"", ZAP_VERSION, b"", *_DENIED, b"", b""]
+    _, _, _, request_id, domain, address, *_ = frames
+    peer = address_peer(address.decode("ascii", "replace"))
+    is_admitted = domain == ZAP_DOMAIN and admits(peer)
+    if not is_admitted:
+        log.warning("refused a connection of uid %d (pid %d)", peer.uid, peer.pid)
+    status = _GRANTED if is_admitted else _DENIED
+    return [*return_address, b"", ZAP_VERSION, request_id, *status, str(peer.uid).encode(), b""]
+
+
+@dataclass
+class _Queue:
+    payloads: deque[bytes] = field(default_factory=deque)
+    nbytes: int = 0
+
+
+class ReplyBacklog:
+    """The unsent replies of each client, oldest first.
+
+    Parameters
+    ----------
+    client_limit, total_limit : int, bytes
+    """
+
+    def __init__(self, client_limit: int, total_limit: int) -> None:
+        self._client_limit = client_limit
+        self._total_limit = total_limit
+        self._queues: dict[bytes, _Queue] = {}
+        self.nbytes = 0
+
+    def __contains__(self, identity: bytes) -> bool:
+        return identity in self._queues
+
+    def __len__(self) -> int:
+        """Return the number of replies that wait."""
+        return sum(len(queue.payloads) for queue in self._queues.values())
+
+    def clients(self) -> list[bytes]:
+        """Return the clients that replies wait for."""
+        return list(self._queues)
+
+    def longest(self) -> int:
+        """Return the number of replies that wait for the slowest client."""
+        return max((len(queue.payloads) for queue in self._queues.values()), default=0)
+
+    def add(self, identity: bytes, payload: bytes) -> list[bytes]:
+        """Append a reply; return the clients that exceed a limit, which `forget` should drop.
+
+        Over the total limit these are the clients with the most bytes.
+        """
+        queue = self._queues.setdefault(identity, _Queue())
+        size = len(payload) + MESSAGE_OVERHEAD
+        queue.payloads.append(payload)
+        queue.nbytes += size
+        self.nbytes += size
+        if queue.nbytes > self._client_limit:
+            return [identity]
+        return self._largest(self.nbytes - self._total_limit)
+
+    def first(self, identity: bytes) -> bytes | None:
+        """Return the oldest reply of a client."""
+        queue = self._queues.get(identity)
+        return queue.payloads[0] if queue else None
+
+    def drop_first(self, identity: bytes) -> None:
+        """Remove the oldest reply of a client, and the client after its last one."""
+        queue = self._queues[identity]
+        size = len(queue.payloads.popleft()) + MESSAGE_OVERHEAD
+        queue.nbytes -= size
+        self.nbytes -= size
+        if not queue.payloads:
+            del self._queues[identity]
+
+    def forget(self, identity: bytes) -> int:
+        """Drop all replies of a client; return their number."""
+        queue = self._queues.pop(identity, None)
+        if queue is None:
+            return 0
+        self.nbytes -= queue.nbytes
+        return len(queue.payloads)
+
+    def _largest(self, excess: int) -> list[bytes]:
+        """Return the clients with the most bytes that together free `excess`."""
+        chosen = []
+        for identity in sorted(self._queues, key=lambda i: -self._queues[i].nbytes):
+            if excess <= 0:
+                break
+            chosen.append(identity)
+            excess -= self._queues[identity].nbytes
+        return chosen
 
 
 class Router:
@@ -81,14 +247,10 @@ class Router:
         self._path: Path | None = None
         self._backlog = ReplyBacklog(max_backlog, MAX_SLOW_CLIENTS * max_backlog)
         self._retrying: set[bytes] = set()
-        self._guard: ConnectionGuard | None = None
         self._dropped_messages = LogLimiter()
         self._dropped_events = 0
         self._stalled: dict[bytes, float] = {}
-        self.sockets = RequestSockets(loop, on_frame, on_overflow)
         self._disconnected_clients = 0
-        self._held: deque[tuple[bytes, bytes, bool]] = deque()
-        self._is_holding = False
 
     def bind(self, path: Path, listening: int | None = None) -> None:
         """Listen at `path` (0600), or on the descriptor `listening`, already bound to it.
@@ -108,13 +270,12 @@ class Router:
             (zmq.RCVHWM, RECEIVE_QUEUE),
             (zmq.SNDHWM, SEND_QUEUE),
             (zmq.HANDSHAKE_IVL, 2000),
-            (zmq.ZAP_DOMAIN, DOMAIN),
+            (zmq.ZAP_DOMAIN, ZAP_DOMAIN),
             (zmq.ZAP_ENFORCE_DOMAIN, 1),  # else no handler would mean no check
         ):
             self._socket.set(option, value)
         for uid in {os.getuid(), ROOT_UID}:  # others are refused before their greeting is read
             self._socket.set(zmq.IPC_FILTER_UID, uid)
-        self._guard = ConnectionGuard(self._loop, self._socket)
         if listening is not None:
             self._socket.set(zmq.USE_FD, listening)
         else:
@@ -130,47 +291,11 @@ class Router:
         self._loop.add_reader(self._socket, self._receive)
 
     def send(self, identity: bytes, reply: Reply, droppable: bool = False) -> None:
-        """Send now or, unless `droppable`, as soon as the client reads, if it still exists.
-
-        Inside `holding`, and after a reply to the same client that was held: at the end of the
-        loop's round.
-        """
+        """Send now or, unless `droppable`, as soon as the client reads, if it still exists."""
         if droppable and (identity in self._backlog or self._is_stalled(identity)):
             self._dropped_events += 1
             return
         payload = encode_bounded(reply)
-        if not (self._is_holding or any(held[0] == identity for held in self._held)):
-            self._deliver(identity, payload, droppable)
-            return
-        if not self._held:
-            self._loop.call_last(self._release)
-        self._held.append((identity, payload, droppable))
-        if len(payload) > MAX_INLINE or len(self._held) >= MAX_HELD_REPLIES:
-            self._release()
-
-    @contextmanager
-    def holding(self) -> Iterator[None]:
-        """Hold replies back until the loop's round ends, when devices have got their commands.
-
-        A reply wakes its client, on this thread's core if the others are busy; a job that starts
-        here would wait for that.
-        """
-        self._is_holding = True
-        try:
-            yield
-        finally:
-            self._is_holding = False
-
-    def _release(self) -> None:
-        """Send the replies held back; what is left after an error follows in the next round."""
-        try:
-            while self._held:
-                self._deliver(*self._held.popleft())
-        finally:
-            if self._held:
-                self._loop.call_last(self._release)
-
-    def _deliver(self, identity: bytes, payload: bytes, droppable: bool) -> None:
         if identity not in self._backlog and self._try_send(identity, payload):
             return
         if droppable:
@@ -193,11 +318,9 @@ class Router:
         del self._stalled[identity]
         return False
 
-    def forget(self, identities: Iterable[bytes]) -> None:
+    def forget(self, identity: bytes) -> None:
         """Note that a client has ended."""
-        for identity in identities:
-            self._stalled.pop(identity, None)
-            self.sockets.close(identity)
+        self._stalled.pop(identity, None)
 
     def backlog(self) -> int:
         """Count the replies that wait for the slowest client."""
@@ -211,35 +334,31 @@ class Router:
         """Return what was dropped, and what waits."""
         return [
             counter(
-                "hetsched_rejected_frames",
+                "rejected_frames",
                 "Messages of several frames, which were dropped.",
                 self._dropped_messages.total,
             ),
             counter(
-                "hetsched_dropped_events",
+                "dropped_events",
                 "Events not sent to clients that didn't read.",
                 self._dropped_events,
             ),
             counter(
-                "hetsched_disconnected_clients",
+                "disconnected_clients",
                 "Clients disconnected because they didn't read.",
                 self._disconnected_clients,
             ),
-            gauge("hetsched_unread_replies_bytes", "Unsent replies.", self.backlog_bytes()),
+            gauge("unread_replies_bytes", "Unsent replies.", self.backlog_bytes()),
         ]
 
     def close(self) -> None:
         """Close the socket, after a short wait for the last replies; remove it if it is ours."""
         self._loop.remove_reader(self._socket)
-        self._release()
         deadline = time.monotonic() + LAST_REPLIES_SECONDS
         while (unread := self._flush()) and time.monotonic() < deadline:
             time.sleep(RETRY_SECONDS[0])
         if unread:
             log.warning("stopping with %d replies that clients didn't read", unread)
-        self.sockets.close_all()
-        if self._guard is not None:
-            self._guard.close()
         self._socket.close(linger=int(LAST_REPLIES_SECONDS * 1000))
         if self._path is not None:
             self._path.unlink(missing_ok=True)
@@ -252,17 +371,12 @@ class Router:
             except zmq.Again:
                 return
             if message is not None:
-                if self._guard is not None:
-                    self._guard.note_message(message[2])
                 self._on_frame(*message)
             if time.monotonic() > end:
                 return
 
     def _next_message(self) -> tuple[bytes, bytes, Peer] | None:
-        """Return a client, its frame and its process; None for a message of several frames.
-
-        libzmq has all frames of a message in memory by now; only one is kept here.
-        """
+        """Return a client, its frame and its process; None for a message of several frames."""
         identity = self._socket.recv(zmq.NOBLOCK)
         frame = self._socket.recv(zmq.NOBLOCK, copy=False)
         count, last = 1, frame
@@ -281,8 +395,6 @@ class Router:
 
     def _try_send(self, identity: bytes, payload: bytes) -> bool:
         """Return whether the message needs no retry: it was sent, or its client has ended."""
-        if identity in self.sockets:
-            return self.sockets.try_send(identity, payload)
         try:
             self._socket.send(identity, _MORE_FOLLOWS)
             self._socket.send(payload, zmq.NOBLOCK)

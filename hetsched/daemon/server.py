@@ -6,25 +6,25 @@ whether or not it reads.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import functools
 import logging
+import resource
 import socket
 import time
 from pathlib import Path
 
 import zmq
+from prometheus_client.metrics_core import Metric
 
-from hetsched.daemon.access.zap import ZapHandler
-from hetsched.daemon.limits.descriptor_budget import DescriptorBudget
-from hetsched.daemon.limits.log_limiter import LogLimiter
+from hetsched.daemon.metrics import counter
 from hetsched.daemon.requests import Requests
-from hetsched.daemon.router import Router
-from hetsched.daemon.service.systemd import NO_SOCKETS, ListeningSockets
-from hetsched.daemon.sockets.session_listener import SessionListener
-from hetsched.errors import ProtocolError, to_record
+from hetsched.daemon.router import LogLimiter, Router, ZapHandler
+from hetsched.daemon.systemd import NO_SOCKETS, ListeningSockets
+from hetsched.errors import ProtocolError, TryAgain, to_record
 from hetsched.transport.arena import Arena
 from hetsched.transport.codec import Decoder, encode
-from hetsched.transport.inspection.metric_records import Metric, counter
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import (
     Discarded,
@@ -33,14 +33,26 @@ from hetsched.transport.messages import (
     Reply,
     SessionAnswer,
     SessionRequest,
-    Welcome,
 )
-from hetsched.transport.sockets import Peer, close_all, receive_message, send_message, socket_peer
+from hetsched.transport.sockets import (
+    NOW,
+    Peer,
+    close_all,
+    listen,
+    receive_message,
+    send_message,
+    socket_peer,
+)
 
 log = logging.getLogger(__name__)
 
 MAX_SESSION_REQUEST = 4096
 """Largest request on a session's socket, bytes; all are small."""
+PAUSE_SECONDS = 0.5
+"""How long clients wait for an answer when there are no descriptors."""
+NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+RESERVED_DESCRIPTORS = 8
+"""Left to device processes that start, and to files: without any, libzmq aborts the process."""
 
 
 class Server:
@@ -70,12 +82,14 @@ class Server:
         self._loop = loop
         self._arena = arena
         self._endpoint, self._session = endpoint, session
-        self._zap = ZapHandler(context, loop, requests.admits)
+        self._zap = ZapHandler(context, loop, self._admits_requests)
         self._router = Router(context, loop, self._on_frame, self._on_overflow, unread)
-        self._listener = SessionListener(loop, self._check_session, self._on_connection)
-        self._budget: DescriptorBudget | None = None
+        self._listener: socket.socket | None = None
+        self._is_passed = False
+        self._refusals = LogLimiter()
         self._sessions: dict[int, socket.socket] = {}
         self._next_session = 1
+        self._max_descriptor = 0
         self._dropped_requests = LogLimiter()
         self._decode_request: Decoder[SessionRequest] = Decoder(SessionRequest)
         self._decode_envelope: Decoder[Envelope] = Decoder(Envelope)
@@ -89,12 +103,12 @@ class Server:
         self._arena.on_discard(self._requests.on_segment_discarded)
         self._arena.on_pressure(self._requests.on_memory_pressure)
         self._router.bind(self._endpoint, passed.control)
-        self._listener.open(self._session, passed.session)
-
-    def limit_descriptors(self, budget: DescriptorBudget) -> None:
-        """Refuse sessions and segments beyond `budget`."""
-        self._budget = budget
-        self._arena.max_segments = lambda: budget.max_segments(len(self._sessions))
+        self._is_passed = passed.session is not None
+        self._listener = passed.session or listen(self._session)
+        self._loop.add_reader(self._listener.fileno(), self._accept)
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._max_descriptor = limit - RESERVED_DESCRIPTORS
+        self._arena.max_descriptor = self._max_descriptor - RESERVED_DESCRIPTORS
 
     def backlog(self) -> int:
         """Count the replies that wait for the slowest client."""
@@ -109,7 +123,7 @@ class Server:
         return [
             *self._router.metrics(),
             counter(
-                "hetsched_rejected_requests",
+                "rejected_requests",
                 "Frames that weren't requests, which were dropped.",
                 self._dropped_requests.total,
             ),
@@ -119,7 +133,12 @@ class Server:
         """Close and remove the sockets; the context's end sends the last replies."""
         self._router.close()
         self._zap.close()
-        self._listener.close()
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
+            if not self._is_passed:
+                self._session.unlink(missing_ok=True)
 
     def close_sessions(self) -> None:
         """End all sessions, after the context's end: clients then stop waiting for replies."""
@@ -128,14 +147,49 @@ class Server:
 
     # sessions
 
-    def _check_session(self) -> None:
-        """Raise TryAgain if there are no descriptors for another session."""
-        if self._budget is None:
+    def _admits_requests(self, peer: Peer) -> bool:
+        return self._requests.admits(peer) and any(
+            session.peer == peer for session in self._requests.sessions.values()
+        )
+
+    def _accept(self) -> None:
+        if self._listener is None:
             return
-        sessions = len(self._sessions)
-        if self._arena.segment_count > self._budget.max_segments(sessions + 1):
-            self._arena.trim()
-        self._budget.check_session(sessions, self._arena.segment_count)
+        try:
+            connection, _ = self._listener.accept()
+        except OSError as error:
+            if error.errno in NO_DESCRIPTORS:  # the connection stays readable: the loop would spin
+                self._log(f"no sessions are accepted for {PAUSE_SECONDS:g} s: {error.strerror}")
+                self._loop.remove_reader(self._listener.fileno())
+                self._loop.call_later(PAUSE_SECONDS, self._resume)
+            else:  # the client has closed
+                self._log(f"session not accepted: {error.strerror}")
+            return
+        # Each session soon has a ZeroMQ connection, too; the lowest descriptors are taken first.
+        if connection.fileno() + len(self._sessions) >= self._max_descriptor:
+            self._refuse(connection)
+        else:
+            self._on_connection(connection)
+
+    def _resume(self) -> None:
+        if self._listener is not None:
+            self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def _refuse(self, connection: socket.socket) -> None:
+        error = TryAgain(
+            f"the daemon has {len(self._sessions)} clients and no descriptors for more (limit"
+            f" RLIMIT_NOFILE: {self._max_descriptor + RESERVED_DESCRIPTORS}); try again later, or"
+            " raise the limit"
+        )
+        self._log(f"refused a session: {error}")
+        self._arena.trim()
+        with connection, contextlib.suppress(OSError):
+            send_message(connection, encode(Refused(to_record(error))), (), NOW)
+
+    def _log(self, text: str) -> None:
+        more = self._refusals.admit(time.monotonic())
+        if more is not None:
+            log.warning("%s%s", text, more)
 
     def _on_connection(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -178,14 +232,12 @@ class Server:
             close_all(fds)
 
     def _answer(self, number: int, answer: SessionAnswer, segment: int | None) -> None:
-        connection, session = self._sessions.get(number), self._requests.sessions.get(number)
-        if connection is None or session is None:
+        connection = self._sessions.get(number)
+        if connection is None:
             return
         fds = [] if segment is None else [self._arena.segment(segment).fd]
-        wants_socket = isinstance(answer, Welcome) and session.wants_socket
         try:
-            with self._router.sockets.opened(session if wants_socket else None) as request_fds:
-                send_message(connection, encode(answer), fds + request_fds)
+            send_message(connection, encode(answer), fds, NOW)
         except OSError:  # the client has ended, or sends without ever reading
             if not isinstance(answer, Discarded):
                 self._end_session(number)
@@ -197,7 +249,7 @@ class Server:
             connection.close()
             session = self._requests.sessions.get(number)
             if session is not None:
-                self._router.forget(session.identities)
+                self._router.forget(session.identity)
             self._requests.on_disconnect(number)
 
     # requests and replies
@@ -215,5 +267,4 @@ class Server:
             # Number 0, which no request has, explains a mismatch of versions.
             self._router.send(identity, Reply(0, Refused(to_record(error))), droppable=True)
             return
-        with self._router.holding():
-            self._requests.on_request(identity, peer, envelope, self._router.send, len(frame))
+        self._requests.on_request(identity, peer, envelope, self._router.send, len(frame))

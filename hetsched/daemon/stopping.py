@@ -17,7 +17,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 
-from hetsched.daemon.service.systemd import ServiceManager
+from hetsched.daemon.systemd import ServiceManager
 from hetsched.transport.loop import Loop
 
 log = logging.getLogger(__name__)

@@ -311,7 +311,7 @@ class Engine:
             )
 
     def _refusal(self, checked: CheckedJob) -> ErrorRecord | None:
-        return refusal(checked, self._arena, self._context.admission.pending)
+        return refusal(checked, self._context.admission.pending)
 
     def _machine_limits(self) -> MachineLimits:
         return MachineLimits(self._fleet.infos, dict(self._fleet.absent), self._arena.limit)

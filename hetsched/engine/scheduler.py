@@ -366,6 +366,7 @@ class Scheduler:
         on_prepared = None
         if self._life.is_written(job):
             on_prepared = functools.partial(self._life.publish, job)
+        job.bound.owner = job.owner
         try:
             runner = JobRunner(
                 job.number,

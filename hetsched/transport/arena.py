@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +38,8 @@ Arbitrary."""
 
 LARGE_BYTES = 64 << 20
 """Segments from this size on are freed by another thread: it takes up to a second per GiB."""
+
+NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 _SEALS = SIZE_SEALS | fcntl.F_SEAL_SEAL
 
@@ -61,12 +64,15 @@ class Segment:
     fd : int
     nbytes : int, bytes
         At least the requested size.
+    owner : hashable
+        Whose data it has.
     """
 
     def __init__(self, segment_id: int, fd: int, nbytes: int) -> None:
         self.id = segment_id
         self.fd = fd
         self.nbytes = nbytes
+        self.owner: Hashable = None
         self._mapping: mmap.mmap | None = None
 
     def mapping(self) -> mmap.mmap:
@@ -137,10 +143,8 @@ class Arena:
 
     def __init__(self, limit: int, first_id: int = 1) -> None:
         self.limit = limit
-        self.max_segments: Callable[[], int] = lambda: sys.maxsize
-        """Returns how many segments there may be at present: each takes a descriptor."""
-        self.mapped_again = 0
-        """Segments that a thread has mapped once more: each such mapping takes a descriptor."""
+        self.max_descriptor = sys.maxsize
+        """Descriptors from this one on are left to connections and device processes."""
         self._leases: dict[int, _Lease] = {}
         self._free: list[Segment] = []  # least recently used first
         self._adopted: dict[tuple[int, int], Segment] = {}
@@ -159,26 +163,6 @@ class Arena:
         """Bytes of the free segments."""
         return sum(segment.nbytes for segment in self._free)
 
-    @property
-    def segment_count(self) -> int:
-        """All segments, including free ones; those mapped once more count twice."""
-        return len(self._leases) + self.mapped_again + len(self._free)
-
-    @property
-    def _used_segments(self) -> int:
-        return len(self._leases) + self.mapped_again
-
-    def check_segments(self, count: int) -> None:
-        """Raise TryAgain if `count` more segments can't be in use, even without free ones."""
-        if self._used_segments + count > self.max_segments():
-            self._request_results(1)
-        if self._used_segments + count > self.max_segments():
-            raise TryAgain(
-                f"{count} more segments of shared memory: {self._used_segments} of"
-                f" {self.max_segments()} are in use, as many as the limit of descriptors allows"
-                " (RLIMIT_NOFILE); release arrays and results, or raise the limit"
-            )
-
     def on_discard(self, callback: Callable[[int], None]) -> None:
         """Call ``callback(id)`` before a segment is freed, so that processes can unmap it."""
         self._discard_callbacks.append(callback)
@@ -187,8 +171,10 @@ class Arena:
         """Call ``callback(nbytes)`` when that much memory is missing, to release results."""
         self._pressure_callbacks.append(callback)
 
-    def allocate(self, nbytes: int) -> Segment:
+    def allocate(self, nbytes: int, owner: Hashable = None) -> Segment:
         """Return a segment of at least `nbytes` with one reference; its contents are undefined.
+
+        They may be those of an earlier segment of `owner`, but of nobody else.
 
         Raises
         ------
@@ -204,7 +190,8 @@ class Arena:
                 f" {format_bytes(self.limit)} in all (arena.limit in the config);"
                 " use files for the input and the output"
             )
-        segment = self._take_warm(size) or self._create(size)
+        segment = self._take_warm(size, owner) or self._create(size)
+        segment.owner = owner
         self._leases[segment.id] = _Lease(segment, 1)
         return segment
 
@@ -258,7 +245,7 @@ class Arena:
                 self._discard(lease.segment)
                 return
             self._free.append(lease.segment)
-            self._trim(int(self.limit * MAX_WARM_FRACTION), MAX_WARM_SEGMENTS)
+            self._trim(int(self.limit * MAX_WARM_FRACTION))
 
     def segment(self, segment_id: int) -> Segment:
         """Return a segment in use. Raises InternalError."""
@@ -291,9 +278,10 @@ class Arena:
             raise InternalError(f"segment {segment_id} is not in use")
         return lease
 
-    def _take_warm(self, size: int) -> Segment | None:
+    def _take_warm(self, size: int, owner: Hashable) -> Segment | None:
         """Take the smallest free segment that fits; of equal ones the last used (warm cache)."""
-        fitting = [s for s in self._free if size <= s.nbytes <= size * MAX_OVERSIZE]
+        own = (segment for segment in self._free if segment.owner == owner)
+        fitting = [segment for segment in own if size <= segment.nbytes <= size * MAX_OVERSIZE]
         if not fitting:
             return None
         best = min(reversed(fitting), key=lambda segment: segment.nbytes)
@@ -303,16 +291,37 @@ class Arena:
     def _create(self, size: int) -> Segment:
         self._make_room(size)
         try:
-            fd = os.memfd_create("hetsched", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            fd = self._memfd(size)
         except OSError as error:
-            raise TryAgain(f"{format_bytes(size)} of shared memory: {error.strerror}") from None
+            if error.errno not in NO_DESCRIPTORS:
+                raise TryAgain(
+                    f"{format_bytes(size)} of shared memory: {error.strerror}"
+                ) from None
+            self._request_results(1)
+            self.trim()
+            fd = self._last_memfd(size)
+        return self._new_segment(fd, size)
+
+    def _last_memfd(self, size: int) -> int:
         try:
+            return self._memfd(size)
+        except OSError as error:
+            raise TryAgain(
+                f"{format_bytes(size)} of shared memory: {error.strerror} (RLIMIT_NOFILE);"
+                " release arrays and results, or raise the limit"
+            ) from None
+
+    def _memfd(self, size: int) -> int:
+        fd = os.memfd_create("hetsched", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            if fd >= self.max_descriptor:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             os.ftruncate(fd, size)
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-        except OSError as error:
+        except OSError:
             os.close(fd)
-            raise TryAgain(f"{format_bytes(size)} of shared memory: {error.strerror}") from None
-        return self._new_segment(fd, size)
+            raise
+        return fd
 
     def _new_segment(self, fd: int, size: int, segment_id: int | None = None) -> Segment:
         if segment_id is None:
@@ -324,9 +333,7 @@ class Arena:
         missing = self.used + size - self.limit
         if missing > 0:
             self._request_results(missing)
-        self.check_segments(1)
-        max_free = max(0, self.max_segments() - self._used_segments - 1)
-        self._trim(max(0, self.limit - self.used - size), max_free)
+        self._trim(max(0, self.limit - self.used - size))
         if self.used + size > self.limit:
             raise TryAgain(
                 f"{format_bytes(size)} of shared memory: {format_bytes(self.used)} of"
@@ -337,7 +344,7 @@ class Arena:
         for callback in self._pressure_callbacks:
             callback(nbytes)
 
-    def _trim(self, max_bytes: int, max_segments: int = sys.maxsize) -> None:
+    def _trim(self, max_bytes: int, max_segments: int = MAX_WARM_SEGMENTS) -> None:
         """Discard the least recently used free segments beyond these limits."""
         warm = self.warm
         while warm > max_bytes or len(self._free) > max_segments:

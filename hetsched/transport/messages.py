@@ -2,7 +2,7 @@
 
 Over the session's socket (SOCK_SEQPACKET): Hello, Allocate, Map, Drop, Adopt and their answers,
 with fds.
-Over ZeroMQ (DEALER to ROUTER), one frame each, or over a socket that Welcome brings: Envelope up,
+Over ZeroMQ (DEALER to ROUTER), one frame each, from processes with a session only: Envelope up,
 Reply down. A Reply has the number of the request that it answers; Submit and Follow have many
 replies, until the job has ended.
 """
@@ -18,7 +18,6 @@ from hetsched.device import DeviceInfo
 from hetsched.errors import ErrorRecord
 from hetsched.explain import Explanation
 from hetsched.job import Dependency, DeviceNames, JobSpec, JobState, Priority
-from hetsched.transport.inspection.metric_records import Metric
 from hetsched.units import MAX_SECONDS
 
 PROTOCOL = 1
@@ -30,17 +29,11 @@ MAX_FRAME = 1 << 20
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """Answered by Welcome or Refused.
-
-    `wants_socket`: a socket for requests may come with the Welcome, which then serves as ZeroMQ
-    does: an Envelope or a Reply in each message. Requests over 64 KiB go over ZeroMQ; such replies
-    are in a memfd (`large_messages.py`).
-    """
+    """Answered by Welcome or Refused."""
 
     protocol: int
     version: str
     pid: int
-    wants_socket: bool = False
 
 
 class Allocate(msgspec.Struct, frozen=True, tag="allocate"):
@@ -183,7 +176,7 @@ class Devices(msgspec.Struct, frozen=True, tag="devices"):
 
 
 class Metrics(msgspec.Struct, frozen=True, tag="metrics"):
-    """Answered by MetricList."""
+    """Answered by MetricText."""
 
 
 class Overview(msgspec.Struct, frozen=True, tag="overview"):
@@ -368,8 +361,10 @@ class Explained(msgspec.Struct, frozen=True, tag="explained"):
     explanation: Explanation
 
 
-class MetricList(msgspec.Struct, frozen=True, tag="metrics"):
-    metrics: tuple[Metric, ...]
+class MetricText(msgspec.Struct, frozen=True, tag="metrics"):
+    """In Prometheus's text format."""
+
+    text: str
 
 
 # what `hetsched top` shows
@@ -474,7 +469,7 @@ Answer = (
     | JobEvent
     | DeviceList
     | Explained
-    | MetricList
+    | MetricText
     | Overviewed
     | Acknowledged
     | Refused

@@ -12,7 +12,6 @@ import pytest
 from daemon_harness import Harness, daemon
 
 from hetsched.cli.commands.doctor import daemon_checks, limit_checks
-from hetsched.transport.inspection.metric_records import Metric, counter, gauge
 
 from .conftest import Call
 
@@ -124,15 +123,16 @@ def test_a_file_that_is_no_journal_is_a_problem() -> None:
     assert daemon_checks.journal()[0].code == 78
 
 
-def figures(*metrics: Metric) -> dict[str, str]:
-    return {result.what: result.found for result in daemon_checks.daemon_figures(metrics)}
+def figures(*lines: str) -> dict[str, str]:
+    text = "".join(f"{line}\n" for line in lines)
+    return {result.what: result.found for result in daemon_checks.daemon_figures(text)}
 
 
 def test_slow_loops_and_scarce_descriptors_are_pointed_out() -> None:
     found = figures(
-        gauge("hetsched_loop_longest_callback_seconds", "", 0.8),
-        gauge("hetsched_process_descriptors", "", 90),
-        gauge("hetsched_process_descriptors_limit", "", 100),
+        "hetsched_loop_longest_callback_seconds 0.8",
+        "hetsched_process_descriptors 90",
+        "hetsched_process_descriptors_limit 100",
     )
 
     assert "the slowest callback took 800 ms; slow" in found["daemon: loop"]
@@ -141,10 +141,10 @@ def test_slow_loops_and_scarce_descriptors_are_pointed_out() -> None:
 
 def test_the_journals_commits_are_reported() -> None:
     found = figures(
-        counter("hetsched_journal_commits", "", 4),
-        counter("hetsched_journal_commit_failures", "", 1),
-        counter("hetsched_journal_commit_seconds", "", 0.02),
-        gauge("hetsched_journal_longest_commit_seconds", "", 0.01),
+        "hetsched_journal_commits_total 4",
+        "hetsched_journal_commit_failures_total 1",
+        "hetsched_journal_commit_seconds_total 0.02",
+        "hetsched_journal_longest_commit_seconds 0.01",
     )
 
     assert found["daemon: journal"] == (

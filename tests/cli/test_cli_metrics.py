@@ -1,8 +1,7 @@
-"""`hetsched metrics`: the text format, a real daemon's values, HTTP on this machine."""
+"""`hetsched metrics`: a real daemon's values, HTTP on this machine."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import socket
@@ -13,11 +12,10 @@ from pathlib import Path
 
 import pytest
 from daemon_harness import Harness, daemon
+from prometheus_client.parser import text_string_to_metric_families
 
 from hetsched.cli.commands.metrics.server import parse_address
-from hetsched.cli.commands.metrics.text import prometheus_text
 from hetsched.errors import UsageError
-from hetsched.transport.inspection.metric_records import Metric, MetricSample, counter
 
 from .conftest import COMMAND, Call
 
@@ -33,39 +31,18 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]
         yield harness
 
 
-def test_the_text_format_escapes_what_it_must() -> None:
-    metric = Metric("m", "gauge", "two\nlines \\", (MetricSample(1.5, {"a": 'x"\\\ny'}),))
-
-    assert prometheus_text([metric]) == (
-        '# HELP m two\\nlines \\\\\n# TYPE m gauge\nm{a="x\\"\\\\\\ny"} 1.5\n'
-    )
-
-
-def test_a_counter_is_named_with_its_total() -> None:
-    assert prometheus_text([counter("m", "help", 3)]).splitlines()[1:] == [
-        "# TYPE m_total counter",
-        "m_total 3",
-    ]
-
-
 def test_a_daemons_metrics_are_valid_text(call: Call, served: Harness) -> None:
     ended = call("metrics")
 
     assert ended.code == 0
     samples = [line for line in ended.out.splitlines() if not line.startswith("#")]
     assert all(LINE.fullmatch(line) for line in samples)
-    assert "hetsched_sessions 1" in samples
-    assert 'hetsched_device_up{device="cpu0"} 1' in samples
-    assert 'hetsched_device_up{device="gpu"} 0' in samples
+    assert "hetsched_sessions 1.0" in samples
+    assert 'hetsched_device_up{device="cpu0"} 1.0' in samples
+    assert 'hetsched_device_up{device="gpu"} 0.0' in samples
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("prometheus_client") is None,
-    reason="prometheus_client is missing (extra metrics)",
-)
 def test_prometheus_reads_the_text(call: Call, served: Harness) -> None:
-    from prometheus_client.parser import text_string_to_metric_families
-
     families = list(text_string_to_metric_families(call("metrics").out))
 
     assert {"hetsched_jobs", "hetsched_loop_longest_callback_seconds"} <= {
@@ -109,10 +86,6 @@ def test_other_addresses_are_refused(address: str) -> None:
         parse_address(address)
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("prometheus_client") is None,
-    reason="prometheus_client is missing (extra metrics)",
-)
 def test_metrics_are_served_on_a_unix_socket_of_the_user(served: Harness, tmp_path: Path) -> None:
     path = tmp_path / "m.sock"
     stale = socket.socket(socket.AF_UNIX)
@@ -130,10 +103,6 @@ def test_metrics_are_served_on_a_unix_socket_of_the_user(served: Harness, tmp_pa
     assert (mode, server.returncode, path.exists()) == (0o600, 130, False)
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("prometheus_client") is None,
-    reason="prometheus_client is missing (extra metrics)",
-)
 def test_an_address_in_use_is_73(call: Call, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(tmp_path / "m.sock"))

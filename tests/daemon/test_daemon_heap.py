@@ -10,7 +10,7 @@ pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc
 
 COUNT_ARENAS = """
 import ctypes, threading
-from hetsched.daemon.limits.heap import limit_arenas
+from hetsched.daemon.heap import limit_arenas
 libc = ctypes.CDLL(None)
 libc.malloc.restype = libc.fdopen.restype = ctypes.c_void_p
 assert limit_arenas()
@@ -28,7 +28,7 @@ libc.fflush(None)
 
 FREE_AND_TRIM = """
 import ctypes, pathlib
-from hetsched.daemon.limits.heap import trim_heap
+from hetsched.daemon.heap import trim_heap
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 resident = lambda: int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
@@ -42,7 +42,7 @@ print(before - resident())
 
 COLLECT_AMONG_WAITING_JOBS = """
 import gc
-from hetsched.daemon.limits.heap import settle_objects
+from hetsched.daemon.heap import settle_objects
 settle_objects()
 collected = [0, 0, 0]
 def count(phase, info): collected[info["generation"]] += phase == "start"

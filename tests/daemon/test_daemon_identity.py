@@ -15,11 +15,19 @@ import zmq
 from daemon_harness import Harness
 
 from hetsched.client.control import Control
-from hetsched.daemon.access.zap import DOMAIN, ZapHandler, decide
-from hetsched.daemon.router import Router
+from hetsched.daemon.router import ZAP_DOMAIN, Router, ZapHandler, decide_zap
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.loop import Loop
-from hetsched.transport.messages import Envelope, Hello, Ping, Pong, Refused, Reply, Welcome
+from hetsched.transport.messages import (
+    PROTOCOL,
+    Envelope,
+    Hello,
+    Ping,
+    Pong,
+    Refused,
+    Reply,
+    Welcome,
+)
 from hetsched.transport.sockets import (
     NOBODY,
     Peer,
@@ -34,10 +42,15 @@ OTHER_UID = 65533
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
 ASK = """
-import os, sys, zmq
+import os, socket, sys, zmq
 endpoint, uid, payload = sys.argv[1], int(sys.argv[2]), bytes.fromhex(sys.argv[3])
 if uid != os.getuid():
     os.setgroups([]); os.setgid(uid); os.setuid(uid)
+session = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+if sys.argv[5]:
+    session.connect(sys.argv[5])
+    session.send(bytes.fromhex(sys.argv[6]))
+    session.recv(1000)
 dealer = zmq.Context().socket(zmq.DEALER)
 dealer.setsockopt(zmq.LINGER, 0)
 dealer.connect(f"ipc://{endpoint}")
@@ -84,9 +97,16 @@ def test_an_address_of_another_form_identifies_no_peer(address: str) -> None:
 def test_a_token_is_worth_nothing_in_another_process(harness: Harness) -> None:
     with connect(harness.folder / "session.sock") as session:
         token = greet(session)
-        answer = ask_in_another_process(harness, Envelope(token, 3, Ping()), os.getuid())
+        envelope = Envelope(token, 3, Ping())
+        answer = ask_in_another_process(harness, envelope, os.getuid(), with_session=True)
         assert isinstance(answer, Refused) and answer.error.code == 77
         assert isinstance(ask_here(harness, Envelope(token, 3, Ping())), Pong)
+
+
+def test_a_process_without_a_session_gets_no_reply(harness: Harness) -> None:
+    with connect(harness.folder / "session.sock") as session:
+        envelope = Envelope(greet(session), 3, Ping())
+        assert ask_in_another_process(harness, envelope, os.getuid()) is None
 
 
 @needs_root
@@ -111,18 +131,18 @@ def test_another_users_session_is_closed_unread(harness: Harness) -> None:
 @pytest.mark.parametrize(
     ("frames", "status"),
     [
-        ([b"r", b"", b"1.0", b"7", DOMAIN, b"localhost:1000:1:5", b"", b"NULL"], b"200"),
-        ([b"r", b"", b"1.0", b"7", DOMAIN, b"localhost:1001:1:5", b"", b"NULL"], b"400"),
+        ([b"r", b"", b"1.0", b"7", ZAP_DOMAIN, b"localhost:1000:1:5", b"", b"NULL"], b"200"),
+        ([b"r", b"", b"1.0", b"7", ZAP_DOMAIN, b"localhost:1001:1:5", b"", b"NULL"], b"400"),
         ([b"r", b"", b"1.0", b"7", b"else", b"localhost:1000:1:5", b"", b"NULL"], b"400"),
-        ([b"r", b"", b"1.0", b"7", DOMAIN, b"127.0.0.1", b"", b"NULL"], b"400"),
-        ([b"r", b"", b"9.9", b"7", DOMAIN, b"localhost:1000:1:5", b"", b"NULL"], b"400"),
-        ([b"r", b"", b"1.0", b"7", DOMAIN, b"\xff\xfe", b"", b"NULL"], b"400"),
+        ([b"r", b"", b"1.0", b"7", ZAP_DOMAIN, b"127.0.0.1", b"", b"NULL"], b"400"),
+        ([b"r", b"", b"9.9", b"7", ZAP_DOMAIN, b"localhost:1000:1:5", b"", b"NULL"], b"400"),
+        ([b"r", b"", b"1.0", b"7", ZAP_DOMAIN, b"\xff\xfe", b"", b"NULL"], b"400"),
         ([b"r", b"", b"1.0"], b"400"),
     ],
     ids=["own", "another uid", "another domain", "tcp", "another version", "not text", "short"],
 )
 def test_zap_admits_only_what_it_understands(frames: list[bytes], status: bytes) -> None:
-    assert decide(frames, lambda peer: peer.uid == 1000)[4] == status
+    assert decide_zap(frames, lambda peer: peer.uid == 1000)[4] == status
 
 
 def test_without_a_zap_handler_nobody_is_served(tmp_path: Path) -> None:
@@ -164,11 +184,15 @@ def ask_here(harness: Harness, envelope: Envelope) -> object:
         return answer_in(dealer.recv())
 
 
-def ask_in_another_process(harness: Harness, envelope: Envelope, uid: int) -> object:
+def ask_in_another_process(
+    harness: Harness, envelope: Envelope, uid: int, *, with_session: bool = False
+) -> object:
     """The answer to a request from a process of `uid`; None if it gets none in time."""
-    patience = 10_000 if uid == os.getuid() else 500
+    patience = 10_000 if with_session else 500
     endpoint = str(harness.folder / "control.sock")
     words = [endpoint, str(uid), encode(envelope).hex(), str(patience)]
+    session = str(harness.folder / "session.sock") if with_session else ""
+    words += [session, encode(Hello(PROTOCOL, "test", 1)).hex()]
     done = subprocess.run(
         [sys.executable, "-c", ASK, *words],
         capture_output=True,

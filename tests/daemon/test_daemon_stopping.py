@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from hetsched.daemon import stopping
-from hetsched.daemon.service.systemd import ServiceManager
 from hetsched.daemon.stopping import EXIT_STUCK, ExitGuard, StopLadder, StopStage
+from hetsched.daemon.systemd import ServiceManager
 
 DRAIN_SECONDS = 7.0
 

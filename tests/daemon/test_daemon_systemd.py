@@ -2,13 +2,13 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from service_manager import listening, notify_socket
 
-from hetsched.daemon.service import systemd
-from hetsched.daemon.service.systemd import ServiceManager
-from hetsched.daemon.service.watchdog import Watchdog
+from hetsched.daemon import systemd
+from hetsched.daemon.systemd import ServiceManager
 from hetsched.errors import ConfigError
 
 PID = 4711
@@ -28,18 +28,6 @@ def test_an_abstract_address_works_as_well() -> None:
         ServiceManager("@" + address).notify("READY=1")
 
         assert sock.recv(100) == b"READY=1"
-
-
-def test_descriptors_are_stored_with_a_name(tmp_path: Path) -> None:
-    with notify_socket(tmp_path) as notified:
-        fd = os.memfd_create("test")
-        os.write(fd, b"kept")
-        ServiceManager(notified.address).notify("FDSTORE=1", "FDNAME=segment-3", fds=[fd])
-        os.close(fd)
-
-        notified.receive()
-        assert os.pread(notified.stored["segment-3"], 10, 0) == b"kept"
-        os.close(notified.stored["segment-3"])
 
 
 @pytest.mark.parametrize("address", ["", "/nonexistent/notify.sock"])
@@ -77,35 +65,30 @@ def test_variables_are_removed_for_child_processes() -> None:
 def test_the_watchdog_gets_two_signs_of_life_per_interval(
     variables: dict[str, str], interval: float | None
 ) -> None:
-    assert ServiceManager.from_environment(variables, PID).watchdog_interval == interval
+    loop = FakeLoop()
+    ServiceManager.from_environment(variables, PID).send_signs_of_life(loop)  # type: ignore[arg-type]
+    assert [timer[0] for timer in loop.timers] == ([] if interval is None else [interval])
 
 
 class FakeLoop:
     """Runs nothing; the test calls the timers."""
 
     def __init__(self) -> None:
-        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.timers: list[tuple[float, Callable[[Any], None], Any]] = []
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        self.timers.append((seconds, callback))
+    def call_later(self, seconds: float, callback: Callable[[Any], None], loop: Any) -> None:
+        self.timers.append((seconds, callback, loop))
 
 
 def test_signs_of_life_come_from_a_timer_of_the_loop(tmp_path: Path) -> None:
     with notify_socket(tmp_path) as notified:
         loop = FakeLoop()
-        Watchdog(loop, ServiceManager(notified.address, watchdog=30.0)).start()  # type: ignore[arg-type]
-        seconds, send_next = loop.timers.pop()
-        send_next()
+        ServiceManager(notified.address, watchdog=30.0).send_signs_of_life(loop)  # type: ignore[arg-type]
+        _, send_next, same = loop.timers.pop()
+        send_next(same)
 
         assert (notified.receive(), notified.receive()) == (["WATCHDOG=1"], ["WATCHDOG=1"])
-        assert (seconds, len(loop.timers)) == (15.0, 1)
-
-
-def test_nothing_is_sent_without_a_watchdog() -> None:
-    loop = FakeLoop()
-    Watchdog(loop, ServiceManager()).start()  # type: ignore[arg-type]
-
-    assert loop.timers == []
+        assert len(loop.timers) == 1
 
 
 @pytest.mark.parametrize(
@@ -132,17 +115,13 @@ def test_descriptors_have_names_and_are_closed_on_exec(monkeypatch: pytest.Monke
     fd = os.memfd_create("test", 0)
     os.set_inheritable(fd, True)
     monkeypatch.setattr(systemd, "FIRST_DESCRIPTOR", fd)
-    variables = {"LISTEN_PID": str(PID), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "segment-7"}
+    variables = {"LISTEN_PID": str(PID), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "session"}
 
     manager = ServiceManager.from_environment(variables, PID)
 
-    assert manager.descriptors == manager_stored(manager) == (("segment-7", fd),)
+    assert manager.descriptors == (("session", fd),)
     assert not os.get_inheritable(fd)
     os.close(fd)
-
-
-def manager_stored(manager: ServiceManager) -> tuple[tuple[str, int], ...]:
-    return tuple(manager.stored())
 
 
 def test_sockets_are_told_apart_by_their_type(tmp_path: Path) -> None:

@@ -160,6 +160,34 @@ def test_nonsense_on_the_wire_is_dropped(small: Daemon) -> None:
     assert works(small)
 
 
+FLOOD = """
+import socket, sys
+frame = b"\\x03" + (1 << 20).to_bytes(8, "big") + bytes(1 << 20)
+with socket.socket(socket.AF_UNIX) as flood:
+    flood.connect(sys.argv[1] + "/control.sock")
+    flood.sendall(b"\\xff" + bytes(8) + b"\\x7f\\x03\\0NULL" + bytes(48))
+    flood.sendall(b"\\x04\\x1c\\x05READY\\x0bSocket-Type\\0\\0\\0\\x06DEALER")
+    for _ in range(400):
+        flood.sendall(frame)
+"""
+"""One message of 400 MiB, without a session, by the letters of ZMTP 3.0."""
+
+
+def test_a_flood_without_a_session_is_refused_before_it_is_read(small: Daemon) -> None:
+    assert works(small)
+    before = resident_mib(small)
+    flood = script(small, FLOOD)
+    flood.communicate(timeout=60)
+    assert flood.returncode != 0
+    assert resident_mib(small) < before + 20
+    assert works(small)
+
+
+def resident_mib(daemon: Daemon) -> float:
+    pages = Path(f"/proc/{daemon.process.pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
 def test_nonsense_instead_of_a_hello_is_refused(small: Daemon) -> None:
     chance = random.Random(2)
     for _ in range(100):

@@ -284,35 +284,24 @@ def test_adopting_more_than_the_limit_is_refused() -> None:
         arena.adopt(passed_on(old))
 
 
-def test_no_more_segments_are_created_than_there_are_descriptors_for(arena: Arena) -> None:
-    arena.max_segments = lambda: 2
-    for _ in range(2):
-        arena.allocate(1)
-    with pytest.raises(TryAgain, match=r"2 of 2 are in use, as many as the limit of descriptors"):
-        arena.allocate(1)
-    assert arena.segment_count == 2
-
-
-def test_a_free_segment_makes_room_for_one_of_another_size(arena: Arena) -> None:
-    arena.max_segments = lambda: 2
-    first = arena.allocate(1)
-    arena.allocate(1)
-    arena.release(first.id)
-    arena.allocate(4 * GRAIN)
-    assert arena.segment_count == 2
-
-
-def test_results_make_room_for_another_segment(arena: Arena) -> None:
-    arena.max_segments = lambda: 1
+def test_without_descriptors_segments_are_refused_until_results_make_room(arena: Arena) -> None:
     result = arena.allocate(1)
-    arena.on_pressure(lambda nbytes: arena.release(result.id))
+    arena.max_descriptor = 0
+    with pytest.raises(TryAgain, match="RLIMIT_NOFILE"):
+        arena.allocate(4 * GRAIN)
+
+    def release(nbytes: int) -> None:
+        arena.release(result.id)
+        arena.max_descriptor = 1000
+
+    arena.on_pressure(release)
     arena.allocate(4 * GRAIN)
-    assert arena.segment_count == 1
 
 
-def test_segments_are_checked_for_a_whole_job(arena: Arena) -> None:
-    arena.max_segments = lambda: 3
-    arena.allocate(1)
-    arena.check_segments(2)
-    with pytest.raises(TryAgain, match="3 more segments"):
-        arena.check_segments(3)
+def test_memory_of_one_client_is_never_shown_to_another(arena: Arena) -> None:
+    first = arena.allocate(GRAIN, "me")
+    first.array((GRAIN,), "u1")[:] = 7
+    arena.release(first.id)
+
+    assert not arena.allocate(GRAIN, "you").array((GRAIN,), "u1").any()
+    assert arena.allocate(GRAIN, "me") is first

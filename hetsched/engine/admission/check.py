@@ -312,10 +312,9 @@ def create_all(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
 # ---- on the loop: against what other jobs have at that moment
 
 
-def refusal(checked: CheckedJob, arena: Arena, pending: PendingOutputs) -> ErrorRecord | None:
+def refusal(checked: CheckedJob, pending: PendingOutputs) -> ErrorRecord | None:
     """Return why a new job can't be queued; None if it can. On the loop's thread."""
     try:
-        arena.check_segments(checked.job.segments_needed)
         _check_checkpoint(checked, pending)
     except (TryAgain, UsageError) as error:
         return to_record(error)

@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +66,8 @@ class ResolvedJob:
         An array is stored in a file; still true after `close`.
     iterative : IterativeDeclaration or None
         None: the load is computed in one pass.
+    owner : hashable
+        Of whom the memory of its arrays may have earlier data.
     """
 
     workload: BaseWorkload
@@ -91,6 +93,7 @@ class ResolvedJob:
     finished: Ranges = ()
     keeps_parts: bool = False
     iterative: IterativeDeclaration | None = None
+    owner: Hashable = None
 
     @property
     def kind(self) -> str:
@@ -104,19 +107,6 @@ class ResolvedJob:
             return "memory"
         storage = "file" if self.in_files else "memory"
         return f"{storage}, converted" if self.converted else storage
-
-    @property
-    def segments_needed(self) -> int:
-        """Segments that the job allocates: for generated inputs, and results without an array.
-
-        Of an iterative job also for copies of inputs, for output files, and for its own arrays.
-        """
-        segments = len(self.generate) + sum(into is None for into in self.into.values())
-        if self.iterative is not None:
-            work = self.iterative.work_arrays(self.load, len(self.devices))
-            files = sum(array.is_output and array.name not in self.into for array in self.specs)
-            segments += len(self.copied_inputs) + files + sum(1 for _ in work)
-        return segments
 
     @property
     def copied_inputs(self) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ class JobArrays:
         job = self.job
         self.stored = list(job.inputs.values())
         for array in job.generate:
-            segment = self._arena.allocate(array_bytes(array, job.load))
+            segment = self._arena.allocate(array_bytes(array, job.load), job.owner)
             self._allocated.append(segment.id)
             self.stored.append(kernel_layout(array, job.load, segment.id, output=False))
         for array in job.specs:
@@ -136,7 +136,7 @@ class JobArrays:
     def _result(self, array: ArraySpec) -> StoredArray:
         into = self.job.into[array.name]
         if into is None:
-            segment = self._arena.allocate(array_bytes(array, self.job.load))
+            segment = self._arena.allocate(array_bytes(array, self.job.load), self.job.owner)
             extent = array_shape(array, self.job.load)
             into = ArenaRef(segment.id, extent, np.dtype(array.dtype).name)
         else:
@@ -161,7 +161,6 @@ class IterativeArrays(JobArrays):
         self._needs_saved = needs_saved
         self._copied: dict[str, int] = {}  # Input -> the segment of its copy
         self._written: dict[str, int] = {}  # Output that becomes a file -> its segment
-        self._mapped_again = 0
 
     def allocate(self) -> None:
         """Allocate every segment; without room for what devices save, all others.
@@ -259,11 +258,6 @@ class IterativeArrays(JobArrays):
 
         return release
 
-    def close(self, fleet: Fleet) -> None:
-        super().close(fleet)
-        self._arena.mapped_again -= self._mapped_again
-        self._mapped_again = 0
-
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays; those in one segment are counted once."""
@@ -273,13 +267,9 @@ class IterativeArrays(JobArrays):
     def map_all(self) -> dict[str, np.ndarray]:
         """Map all segments into this process; return name -> array.
 
-        Raises OSError, or TryAgain if there are too few descriptors.
+        Raises OSError.
         """
-        self._arena.check_segments(len(self.stored))
-        arrays = {stored.array: self._mapped(stored) for stored in self.stored}
-        self._mapped_again += len(arrays)
-        self._arena.mapped_again += len(arrays)
-        return arrays
+        return {stored.array: self._mapped(stored) for stored in self.stored}
 
     def _input(self, spec: ArraySpec) -> StoredArray:
         stored = self.job.inputs.get(spec.name)
@@ -300,7 +290,7 @@ class IterativeArrays(JobArrays):
         return kernel_layout(spec, self.job.load, segment, output=spec.is_output)
 
     def _allocate(self, nbytes: int) -> int:
-        segment = self._arena.allocate(nbytes)
+        segment = self._arena.allocate(nbytes, self.job.owner)
         self._allocated.append(segment.id)
         return segment.id
 

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from descriptors import open_descriptors
 from diffusing_workload import Diffusion, DiffusionParams
 
 from hetsched.device import DeviceInfo
@@ -19,7 +18,7 @@ from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run.arrays import IterativeArrays
 from hetsched.engine.threads import Step
-from hetsched.errors import Cancelled, DataError, IOFailure, TryAgain, UsageError
+from hetsched.errors import Cancelled, DataError, IOFailure, UsageError
 from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, Generated, JobSpec
 from hetsched.transport.arena import Arena
 from hetsched.workload import ArraySpec, Stage, StateArray, find
@@ -285,17 +284,6 @@ def test_everything_counts_against_the_limit_of_shared_memory() -> None:
         resolve(spec(), machine)
 
 
-@pytest.mark.parametrize("file", [True, False])
-def test_all_segments_are_announced(arena: Arena, tmp_path: Path, file: bool) -> None:
-    np.save(tmp_path / "x.npy", np.zeros((ROWS, 4)))
-    fields: dict[str, Any] = {}
-    if file:
-        fields["inputs"] = {"x": FileRef(str(tmp_path / "x.npy"))}
-        fields["outputs"] = {"y": FileOut(str(tmp_path / "y.npy"))}
-    arrays = allocated(arena, **fields)
-    assert arrays.job.segments_needed == arena.segment_count
-
-
 class Odd(Diffusion):
     """A workload that declares something impossible."""
 
@@ -337,30 +325,6 @@ def test_a_job_in_one_pass_declares_no_iterations() -> None:
     fft = find("fft")
     shapes = {"x": ((2, 8, 8), "complex64")}
     assert declare(JobSpec(workload="fft", params={}), fft, shapes, Step()).iterative is None
-
-
-def test_the_descriptors_of_checkpoints_count(arena: Arena, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.ones((ROWS, 4)))
-    arrays = allocated(arena, inputs={"x": FileRef(str(tmp_path / "x.npy"))})
-    open_before, count_before = open_descriptors(), arena.segment_count
-
-    mapped = arrays.map_all()
-
-    added = len(open_descriptors() - open_before)
-    assert 0 < added == arena.segment_count - count_before
-    view(arena, arrays, "u")[...] = 3.0
-    assert np.all(mapped["u"] == 3.0)
-    arrays.close(cast(Fleet, NoFleet()))
-    assert arena.segment_count == count_before
-
-
-def test_without_descriptors_there_are_no_checkpoints(arena: Arena, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.ones((ROWS, 4)))
-    arrays = allocated(arena, inputs={"x": FileRef(str(tmp_path / "x.npy"))})
-    arena.max_segments = lambda: arena.segment_count + 1
-
-    with pytest.raises(TryAgain, match="RLIMIT_NOFILE"):
-        arrays.map_all()
 
 
 class NoFleet:

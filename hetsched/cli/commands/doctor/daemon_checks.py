@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 
 from hetsched import paths
 from hetsched.cli.commands.doctor.check_result import CheckResult
 from hetsched.cli.commands.doctor.sqlite_version import is_sqlite, user_version
 from hetsched.cli.connect import control
 from hetsched.errors import ConfigError, Unavailable
-from hetsched.transport.inspection.metric_records import Metric
 from hetsched.units import counted, format_bytes, format_seconds
 
 MAX_LOOP_SECONDS = 0.5
@@ -40,12 +38,14 @@ def daemon() -> list[CheckResult]:
     ]
 
 
-def daemon_figures(metrics: Iterable[Metric]) -> list[CheckResult]:
+def daemon_figures(metrics: str) -> list[CheckResult]:
     """Return rows about the daemon's event loop, descriptors, memory and journal."""
+    from prometheus_client.parser import text_string_to_metric_families
+
     values = {
-        (metric.name + sample.suffix, *sample.labels.values()): sample.value
-        for metric in metrics
-        for sample in metric.samples
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(metrics)
+        for sample in family.samples
     }
     rows = [_loop(values), _descriptors(values), _arena(values), _commits(values)]
     return [row for row in rows if row is not None]

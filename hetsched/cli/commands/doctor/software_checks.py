@@ -10,13 +10,13 @@ from hetsched.errors import InternalError
 
 MIN_LIBZMQ = (4, 3, 5)
 """Older versions are vulnerable to local users and abort the process more often."""
-REQUIRED = ("numpy", "scipy", "pyfftw", "pyzmq", "msgspec", "apsw", "typer", "rich")
+REQUIRED = ("numpy", "scipy", "pyfftw", "pyzmq", "msgspec", "apsw", "typer", "rich",
+            "prometheus-client")  # fmt: skip
 OPTIONAL = {
     "mkl": "mkl",
     "ducc0": "ducc",
     "cupy": "cuda12",
     "matplotlib": "plot",
-    "prometheus-client": "metrics",
 }
 """Module or distribution -> the extra that installs it."""
 

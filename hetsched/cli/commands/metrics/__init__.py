@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from hetsched.cli.commands.metrics.text import prometheus_text
 from hetsched.cli.connect import control
 from hetsched.cli.output.terminal import out, out_json
 from hetsched.cli.request_flags import Json
@@ -30,9 +29,30 @@ def metrics(serve: Serve = None, json: Json = False) -> None:
         serve_metrics(serve)
         return
     with control() as daemon:
-        collected = daemon.metrics()
+        text = daemon.metrics()
     if json:
-        out_json({"schema": SCHEMA, "metrics": collected})
+        out_json({"schema": SCHEMA, "metrics": _records(text)})
         return
-    for line in prometheus_text(collected).splitlines():
+    for line in text.splitlines():
         out(line)
+
+
+def _records(text: str) -> list[dict[str, Any]]:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    return [
+        {
+            "name": family.name,
+            "kind": family.type,
+            "help": family.documentation,
+            "samples": [
+                {
+                    "value": sample.value,
+                    "labels": sample.labels,
+                    "suffix": sample.name.removeprefix(family.name),
+                }
+                for sample in family.samples
+            ],
+        }
+        for family in text_string_to_metric_families(text)
+    ]

@@ -1,7 +1,6 @@
 """`hetsched metrics --serve`: HTTP for Prometheus, on loopback or a unix socket only.
 
-prometheus_client, the extra `metrics`, speaks HTTP and its formats. Each scrape asks the daemon;
-without one, `hetsched_up` is 0.
+Each scrape asks the daemon; without one, `hetsched_up` is 0.
 """
 
 from __future__ import annotations
@@ -11,22 +10,21 @@ import os
 import socket
 import socketserver
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hetsched.cli.connect import control
 from hetsched.cli.output.terminal import clean, note
-from hetsched.errors import CantCreate, HetschedError, Unavailable, UsageError
-from hetsched.transport.inspection.metric_records import Metric, gauge
+from hetsched.errors import CantCreate, HetschedError, UsageError
 from hetsched.units import quoted
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric as PrometheusMetric
 
 SECONDS = 10.0
 """Time for a scraper to send its request and read the answer, and for the daemon to answer."""
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+HEAD = "# HELP hetsched_up 1 if the daemon answers.\n# TYPE hetsched_up gauge\n"
 LOOPBACK = "127.0.0.1:9469, [::1]:9469, localhost:9469 or unix:PATH"
 
 
@@ -37,19 +35,16 @@ def serve(address: str) -> None:
     ------
     UsageError
         The address isn't loopback or a unix socket.
-    Unavailable
-        prometheus_client isn't installed.
     CantCreate
         The address is in use or not permitted.
     """
     family, place = parse_address(address)
-    application = _application()
     try:
         server = _SERVERS[family](place, _QuietHandler)
     except OSError as error:
         raise CantCreate(f"--serve {address}: {error.strerror}") from None
     with server:
-        server.set_app(application)
+        server.set_app(_answer)
         note(f"serving metrics at {clean(address)}")
         try:
             server.serve_forever()
@@ -83,39 +78,14 @@ def parse_address(address: str) -> tuple[int, Any]:
     return (socket.AF_INET6 if ip.version == 6 else socket.AF_INET), (str(ip), int(port))
 
 
-class DaemonCollector:
-    """Asks the daemon for its metrics at each scrape, in the form of prometheus_client."""
-
-    def collect(self) -> Iterator[PrometheusMetric]:
-        from prometheus_client.core import Metric as PrometheusMetric
-
-        for metric in self._metrics():
-            family = PrometheusMetric(metric.name, metric.help, metric.kind)
-            for sample in metric.samples:
-                family.add_sample(f"{metric.name}{sample.suffix}", sample.labels, sample.value)
-            yield family
-
-    def _metrics(self) -> Iterable[Metric]:
-        help = "1 if the daemon answers."
-        try:
-            with control() as daemon:
-                return [gauge("hetsched_up", help, 1.0), *daemon.metrics()]
-        except HetschedError:
-            return [gauge("hetsched_up", help, 0.0)]
-
-
-def _application() -> Any:
-    """Return the WSGI application of prometheus_client."""
+def _answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
     try:
-        from prometheus_client import CollectorRegistry, make_wsgi_app
-    except ImportError:
-        raise Unavailable(
-            "--serve needs prometheus_client, which isn't installed:"
-            " pip install 'hetsched[metrics]'"
-        ) from None
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(DaemonCollector())
-    return make_wsgi_app(registry)
+        with control() as daemon:
+            up, text = 1, daemon.metrics()
+    except HetschedError:
+        up, text = 0, ""
+    start_response("200 OK", [("Content-Type", CONTENT_TYPE)])
+    return [f"{HEAD}hetsched_up {up}.0\n{text}".encode()]
 
 
 class _QuietHandler(WSGIRequestHandler):

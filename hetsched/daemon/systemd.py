@@ -1,4 +1,4 @@
-"""What systemd passes to a service and expects of it: sockets, stored descriptors, notifications.
+"""What systemd passes to a service and expects of it: sockets, notifications, signs of life.
 
 See sd_listen_fds(3) and sd_notify(3). Everything here is a no-op in a daemon that systemd didn't
 start.
@@ -6,27 +6,25 @@ start.
 
 from __future__ import annotations
 
-import array
 import contextlib
 import logging
 import os
 import socket
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
 from hetsched.errors import ConfigError
+from hetsched.transport.loop import Loop
 
 log = logging.getLogger(__name__)
 
 FIRST_DESCRIPTOR = 3
 """Number of the first descriptor passed (SD_LISTEN_FDS_START)."""
-STORED_PREFIX = "segment-"
-"""Names of stored descriptors start with this; those of sockets never do."""
 MIN_WATCHDOG_SECONDS = 0.02
-"""Shortest interval between two signs of life; a shorter one would only burn time. Arbitrary."""
+"""Shortest interval between two signs of life; a shorter one would only burn time."""
 MICROSECOND = 1e-6
 
-_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "FDSTORE")
+_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 _LISTEN_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 
@@ -59,15 +57,12 @@ class ServiceManager:
     watchdog : float or None, seconds
         It restarts the daemon unless it gets a sign of life within this time.
     descriptors : tuple of (name, fd)
-        Passed sockets and stored segments, owned by this process.
-    stores_descriptors : bool
-        It has a file descriptor store for this service.
+        Passed sockets, owned by this process.
     """
 
     notify_address: str = ""
     watchdog: float | None = None
     descriptors: tuple[tuple[str, int], ...] = ()
-    stores_descriptors: bool = False
 
     @classmethod
     def from_environment(
@@ -76,41 +71,33 @@ class ServiceManager:
         """Read the variables and remove them: child processes aren't the service."""
         pid = os.getpid() if pid is None else pid
         values = {name: environment.pop(name, "") for name in (*_VARIABLES, *_LISTEN_VARIABLES)}
-        # Before version 254, systemd doesn't say whether it has a store.
-        limit = values["FDSTORE"] or ("1" if environment.get("INVOCATION_ID") else "0")
         return cls(
-            values["NOTIFY_SOCKET"],
-            _watchdog_seconds(values, pid),
-            _descriptors(values, pid),
-            stores_descriptors=bool(values["NOTIFY_SOCKET"]) and limit != "0",
+            values["NOTIFY_SOCKET"], _watchdog_seconds(values, pid), _descriptors(values, pid)
         )
 
-    @property
-    def watchdog_interval(self) -> float | None:
-        """Return the seconds between two signs of life; None: nobody waits for them."""
-        if self.watchdog is None:
-            return None
-        return max(MIN_WATCHDOG_SECONDS, self.watchdog / 2)
+    def send_signs_of_life(self, loop: Loop) -> None:
+        """Send one now and twice per interval, if systemd waits for them.
 
-    def notify(self, *lines: str, fds: Sequence[int] = ()) -> bool:
-        """Send a notification, with copies of `fds`; return whether it was sent. Never blocks."""
+        They come from the loop itself, never from another thread: a loop that is stuck must be
+        noticed. A stuck device process isn't: the engine replaces it.
+        """
+        if self.watchdog is not None:
+            self.notify("WATCHDOG=1")
+            interval = max(MIN_WATCHDOG_SECONDS, self.watchdog / 2)
+            loop.call_later(interval, self.send_signs_of_life, loop)
+
+    def notify(self, *lines: str) -> None:
+        """Send a notification. Never blocks."""
         if not self.notify_address:
-            return False
+            return
         address = self.notify_address
         if address.startswith("@"):
             address = "\0" + address[1:]
         payload = "\n".join(lines).encode()
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.setblocking(False)  # a full queue must not stop the loop
             with contextlib.suppress(OSError):
-                sock.sendmsg([payload], rights, 0, address)
-                return True
-        return False
-
-    def stored(self) -> list[tuple[str, int]]:
-        """Return (name, fd) of the stored descriptors, which survived an earlier daemon."""
-        return [item for item in self.descriptors if item[0].startswith(STORED_PREFIX)]
+                sock.sendto(payload, address)
 
     def listening_sockets(self, control_path: str, session_path: str) -> ListeningSockets:
         """Return the passed sockets by their role, which follows from their type.
@@ -123,8 +110,6 @@ class ServiceManager:
         control: int | None = None
         session: socket.socket | None = None
         for name, fd in self.descriptors:
-            if name.startswith(STORED_PREFIX):
-                continue
             sock = _listening_unix_socket(fd)
             kind = None if sock is None else sock.type
             if sock is not None and kind == socket.SOCK_STREAM and control is None:

@@ -1,1 +1,0 @@
-"""Who may connect, and who may do what."""

@@ -1,1 +1,0 @@
-"""Bounds on what clients can make the daemon keep or log."""

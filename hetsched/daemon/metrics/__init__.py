@@ -1,1 +1,0 @@
-"""What `hetsched metrics` shows: counted from jobs (pure), read from the process (edge)."""

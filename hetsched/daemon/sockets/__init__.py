@@ -1,1 +1,0 @@
-"""Sockets of clients beside ZeroMQ: sessions, and the requests of Python clients."""

@@ -1,1 +1,0 @@
-"""Records of what the daemon tells about itself."""
