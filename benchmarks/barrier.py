@@ -1,7 +1,7 @@
 """Measures what it costs cores to keep step: a barrier, and an iteration whose kernels do little.
 
 The barrier is the one that the product uses, between processes pinned to two cores. Iterations are
-those of a real device process, with two stages, three reductions and the halos of 8 rows: nearly
+those of real device processes, with two stages, three reductions and the halos of 8 rows: nearly
 all of their time is overhead.
 """
 
@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import mmap
 import os
+import select
 import statistics
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from queue import Queue
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +29,8 @@ from hetsched.device import DeviceInfo
 from hetsched.device_process.iterating.iterative_run import SPIN_SECONDS
 from hetsched.devices.cpu import cores
 from hetsched.devices.process_spec import ProcessSpec
+from hetsched.engine.processes.process import DeviceProcess
+from hetsched.transport.device_messages import Attach, Hello
 from hetsched.transport.iterations.control import IterationControl, control_words
 
 TESTS = Path(__file__).parent.parent / "tests"
@@ -91,18 +97,57 @@ def forked(work: Callable[[], object], core: int) -> int:
         os._exit(0)
 
 
+class CoreProcesses:
+    """A device process for each of these cores, for `iterating_bench`."""
+
+    def __init__(self, used: Sequence[int]) -> None:
+        self.count = len(used)
+        self.events: Queue[tuple[int, Any]] = Queue()
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS), *filter(None, sys.path)])
+        self._processes = [
+            DeviceProcess(
+                ProcessSpec(
+                    package="hetsched.devices.cpu",
+                    device=DeviceInfo(
+                        name=f"cpu{n}", kind="cpu", identity="benchmark", cores=(core,)
+                    ),
+                    config=DeviceConfig(kind="cpu"),
+                ),
+                None,
+            )
+            for n, core in enumerate(used)
+        ]
+        self._readers = [
+            threading.Thread(target=self._read, args=numbered, daemon=True)
+            for numbered in enumerate(self._processes)
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def attach(self, command: Attach, fd: int) -> None:
+        for process in self._processes:
+            process.send(command, [fd])
+
+    def order(self, slot: int, command: Any) -> None:
+        self._processes[slot].send(command)
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.stop()
+        for process, reader in zip(self._processes, self._readers, strict=True):
+            reader.join()
+            process.join(10.0, 10.0)
+
+    def _read(self, slot: int, process: DeviceProcess) -> None:
+        while not process.ended:
+            select.select([process, process.pidfd], [], [])
+            for event in process.receive():
+                if not isinstance(event, Hello):
+                    self.events.put((slot, event))
+
+
 def iterated(used: list[int], count: int, rounds: int) -> Sample:
     """Return the seconds of one iteration on these cores, in each round."""
-    devices = tuple(
-        DeviceInfo(name=f"cpu{n}", kind="cpu", identity="benchmark", cores=(core,))
-        for n, core in enumerate(used)
-    )
-    spec = ProcessSpec(
-        package="hetsched.devices.cpu",
-        devices=devices,
-        config=DeviceConfig(kind="cpu"),
-        env={"PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])},
-    )
     x = np.random.default_rng(1).standard_normal((ROWS, 4))
     never = -1.0  # converged
     params = DiffusionParams(rows=ROWS, iterations=count * (rounds + 1), tolerance=never)
@@ -110,7 +155,7 @@ def iterated(used: list[int], count: int, rounds: int) -> Sample:
     seconds = []
     with tempfile.TemporaryDirectory(prefix="hs-") as cache:
         os.environ["XDG_CACHE_HOME"] = cache
-        bench = iterating_bench.IteratingBench(params, x, spec)
+        bench = iterating_bench.IteratingBench(params, x, CoreProcesses(used))
         bench.prepare()
         for number in range(rounds + 1):
             first, last = number * count, (number + 1) * count

@@ -36,7 +36,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     members : tuple of str
         For a core team: the devices whose cores it uses, one thread each. They idle while it runs.
     process : str
-        Cores with the same name here share a device process, and may share a job's tail. "": none.
+        Cores with the same name here may share a job's tail. "": none.
     physical_core : int or None
         Of a core: equal for the hardware threads of one physical core. None: unknown.
     numa_node : int or None

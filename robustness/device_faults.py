@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
@@ -11,13 +10,12 @@ from concurrent.futures import TimeoutError as Timeout
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
 import hetsched
 from benchmarks.results import Bar, Result
 from hetsched.client.job import Job
 from hetsched.errors import HetschedError
 from robustness.daemon import CORES, Daemon, daemon
+from robustness.device_processes import device_processes
 from robustness.faulty_double import KERNEL_FAULTS, WIDTH
 from robustness.scale import Scale
 
@@ -81,7 +79,7 @@ def _round(
     job = _submit(client, choices, fault=fault if in_kernel else "", marker=str(marker))
     if not in_kernel:
         time.sleep(choices.random() * 0.02)
-        os.kill(_device_process(served, choices), SIGNALS[fault])
+        os.kill(choices.choice(device_processes(served.pid)).pid, SIGNALS[fault])
         marker.touch()
     ended = list[float]()
     following = _submit(client, choices)
@@ -113,21 +111,6 @@ def _check(job: Job, counts: Counts, fault: str) -> None:
     else:
         counts.done += 1
         counts.wrong += not bool((result == job.expected).all())  # type: ignore[attr-defined]
-
-
-def _device_process(served: Daemon, choices: random.Random) -> int:
-    """Return the id of a running device process, of which there is one again soon."""
-    deadline = time.monotonic() + END_SECONDS
-    while time.monotonic() < deadline:
-        pids = []
-        for child in psutil.Process(served.pid).children():
-            with contextlib.suppress(psutil.Error):
-                if "hetsched.device_process.main" in child.cmdline():
-                    pids.append(child.pid)
-        if pids:
-            return choices.choice(pids)
-        time.sleep(0.01)
-    raise RuntimeError("the daemon has no device process")
 
 
 def _result(rounds: int, counts: Counts, status: int | None) -> Result:

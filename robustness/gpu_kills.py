@@ -27,7 +27,6 @@ kind = "gpu"
     },
     module="robustness.serve_fake_gpu",
     victim="gpu0",
-    package="fake_gpu",
 )
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 import hetsched
 from benchmarks.results import Result
@@ -25,6 +24,7 @@ from hetsched.errors import HetschedError
 from hetsched.job import Running
 from robustness.counted_solvers import Counters, pause_for
 from robustness.daemon import CLI, Daemon, daemon
+from robustness.device_processes import device_processes
 from robustness.kill_counts import Counts, add_figures
 from robustness.scale import Scale
 
@@ -47,7 +47,7 @@ ACCURACY = 1e-7
 class Machine:
     """What runs the jobs: a configuration, variables of the environment, the daemon's program.
 
-    `victim`: the device whose process each kill hits, while it has rows; `package`: its code;
+    `victim`: the device whose process each kill hits, while it has rows;
     "": any device.
     """
 
@@ -55,7 +55,6 @@ class Machine:
     variables: Mapping[str, str]
     module: str = CLI
     victim: str = ""
-    package: str = ""
 
 
 MACHINE = Machine(
@@ -210,10 +209,10 @@ def _kill(
         return
     count.kills += 1
     is_all = chance.random() < KILL_ALL
-    processes = device_processes(served.pid, "" if is_all else machine.package)
+    processes = device_processes(served.pid, "" if is_all else machine.victim)
     for process in processes if is_all else [chance.choice(processes)]:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
+            os.kill(process.pid, signal.SIGKILL)
 
 
 def _has_rows(job: Job, victim: str) -> bool:
@@ -229,23 +228,6 @@ def is_iterating(job: Job) -> bool:
     """Return whether the job has completed an iteration, and goes on."""
     state = job.progress()
     return isinstance(state, Running) and state.iterations_per_second is not None
-
-
-def device_processes(daemon_pid: int, package: str = "") -> list[int]:
-    """Return the ids of the running device processes; there is at least one.
-
-    `package`: of the devices' code; "": any.
-    """
-    while True:
-        pids = []
-        for child in psutil.Process(daemon_pid).children():
-            with contextlib.suppress(psutil.Error):
-                words = child.cmdline()
-                if "hetsched.device_process.main" in words and package in words[-1]:
-                    pids.append(child.pid)
-        if pids:
-            return pids
-        time.sleep(0.01)
 
 
 def _check(job: Job, expected: Undisturbed, count: Counts) -> None:

@@ -28,6 +28,7 @@ from benchmarks.results import Bar, Result
 from hetsched.client.job import Job
 from hetsched.errors import HetschedError
 from robustness.daemon import CORES, Daemon, daemon
+from robustness.device_processes import device_processes
 from robustness.faulty_double import WIDTH
 from robustness.scale import Scale
 
@@ -168,11 +169,10 @@ def _kill_some(served: Daemon, choices: random.Random, end: float, figures: Figu
     while time.monotonic() < end:
         time.sleep(min(choices.uniform(*KILL_PAUSES), max(0.0, end - time.monotonic())))
         processes = []
-        for child in psutil.Process(served.pid).children():
+        for process in device_processes(served.pid):
             with contextlib.suppress(psutil.Error):
-                is_old = time.time() - child.create_time() > MIN_AGE_SECONDS
-                if is_old and "hetsched.device_process.main" in child.cmdline():
-                    processes.append(child.pid)
+                if time.time() - process.create_time() > MIN_AGE_SECONDS:
+                    processes.append(process.pid)
         if processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(choices.choice(processes), signal.SIGKILL)

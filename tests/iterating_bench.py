@@ -1,13 +1,12 @@
-"""Devices that compute an iterative job together, as threads or in a device process.
+"""Devices that compute an iterative job together, in threads.
 
 The bench is the engine: it allocates the arrays, sends commands and collects reports.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import os
-import select
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,17 +20,15 @@ import numpy as np
 from diffusing_workload import make
 
 from hetsched.device import DeviceInfo
-from hetsched.device_process.attachments import Attachments
-from hetsched.device_process.device_thread import DeviceThread
+from hetsched.device_process.device_loop import DeviceLoop
 from hetsched.devices.base import Device
 from hetsched.devices.cpu.device import CpuDevice
-from hetsched.devices.process_spec import ProcessSpec
-from hetsched.engine.processes.device_process import DeviceProcess
 from hetsched.iterations.home import state_shape
 from hetsched.iterations.partials import partials_shape
 from hetsched.iterations.saved_state import saved_shapes
 from hetsched.transport.arena import Arena
-from hetsched.transport.device_messages import Attach, Hello, Prepare, StoredArray
+from hetsched.transport.device_channel import ChannelClosed, ThreadChannel, thread_pair
+from hetsched.transport.device_messages import Attach, Hello, Prepare, Stop, StoredArray
 from hetsched.transport.iterations.control import IterationControl, control_words
 from hetsched.transport.iterations.messages import Iterate, IterationsDone, IterationsStopped
 from hetsched.workload import Rows, find
@@ -45,70 +42,48 @@ THREE_CORES: tuple[Opener, ...] = ((CORE, CpuDevice),) * 3
 
 
 class ThreadDevices:
-    """Devices as threads of this process."""
+    """Devices in threads of this process."""
 
     def __init__(self, devices: Sequence[Opener]) -> None:
         self.count = len(devices)
-        self.events: Queue[Any] = Queue()
-        self._attachments = Attachments()
-        self._threads = [
-            DeviceThread(
-                slot, info, opener, self._attachments, self.events.put, lambda *result: None
-            )
-            for slot, (info, opener) in enumerate(devices)
-        ]
+        self.events: Queue[tuple[int, Any]] = Queue()
+        self._channels: list[ThreadChannel] = []
+        self._threads: list[threading.Thread] = []
+        for slot, (info, opener) in enumerate(devices):
+            own, other = thread_pair()
+            self._channels.append(own)
+            self._start(self._serve, other, info, opener)
+            self._start(self._read, slot, own)
+
+    def _start(self, target: Callable[..., None], *arguments: Any) -> None:
+        self._threads.append(threading.Thread(target=target, args=arguments, daemon=True))
+        self._threads[-1].start()
+
+    def _serve(
+        self, channel: ThreadChannel, info: DeviceInfo, opener: Callable[[DeviceInfo], Device]
+    ) -> None:
+        DeviceLoop(channel, opener(info)).run()
+        channel.close()
+
+    def _read(self, slot: int, channel: ThreadChannel) -> None:
+        with contextlib.suppress(ChannelClosed):
+            while True:
+                event, _ = channel.receive()
+                if not isinstance(event, Hello):
+                    self.events.put((slot, event))
+
+    def attach(self, command: Attach, fd: int) -> None:
+        for channel in self._channels:
+            channel.send(command, [fd])
+
+    def order(self, slot: int, command: Any) -> None:
+        self._channels[slot].send(command)
+
+    def close(self) -> None:
+        for channel in self._channels:
+            channel.send(Stop())
         for thread in self._threads:
-            thread.start()
-
-    def attach(self, command: Attach, fd: int) -> None:
-        self._attachments.attach(command, os.dup(fd))
-
-    def order(self, slot: int, command: Any) -> None:
-        self._threads[slot].commands.put(command)
-
-    def close(self) -> None:
-        for slot, thread in enumerate(self._threads):
-            self.order(slot, None)
             thread.join()
-
-
-class ProcessDevices:
-    """The devices of a real device process."""
-
-    def __init__(self, spec: ProcessSpec) -> None:
-        self.count = len(spec.devices)
-        self.events: Queue[Any] = Queue()
-        self.process = DeviceProcess(spec)  # for one thread at a time
-        self._lock = threading.Lock()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        assert isinstance(self.events.get(timeout=PATIENCE), Hello)
-
-    def attach(self, command: Attach, fd: int) -> None:
-        with self._lock:
-            self.process.send(command, [fd])
-
-    def order(self, slot: int, command: Any) -> None:
-        with self._lock:
-            self.process.send(command)
-
-    def _read(self) -> None:
-        while not self.process.ended:
-            select.select([self.process.fileno(), self.process.pidfd], [], [])
-            with self._lock:
-                events = self.process.receive()
-            for event in events:
-                self.events.put(event)
-
-    def close(self) -> None:
-        with self._lock:
-            self.process.stop()
-        self.wait_for_end()
-
-    def wait_for_end(self) -> int | None:
-        """Wait until the process has ended; return its exit status."""
-        self._reader.join()
-        return self.process.join()
 
 
 class Gate:
@@ -146,7 +121,7 @@ class IteratingBench:
     Parameters
     ----------
     x : array, or mapping of input name -> array
-    devices : sequence of (DeviceInfo, open_device), or ProcessSpec
+    devices : sequence of (DeviceInfo, open_device), or an object like ThreadDevices
     saves : bool
         Devices save their rows now and then, for the loss of one with its own memory.
     """
@@ -155,15 +130,14 @@ class IteratingBench:
         self,
         params: Any,
         x: np.ndarray | Mapping[str, np.ndarray],
-        devices: Sequence[Opener] | ProcessSpec = THREE_CORES,
+        devices: Sequence[Opener] | Any = THREE_CORES,
         workload: str = "diffusing_workload:Diffusion",
         arena: int = 1 << 22,
         saves: bool = False,
     ) -> None:
         self.params = params
-        self.devices: ThreadDevices | ProcessDevices = (
-            ProcessDevices(devices) if isinstance(devices, ProcessSpec) else ThreadDevices(devices)
-        )
+        is_plain = isinstance(devices, Sequence)
+        self.devices: Any = ThreadDevices(devices) if is_plain else devices
         self.slots = self.devices.count
         self.events = self.devices.events
         self.reports: dict[int, list[IterationsDone]] = defaultdict(list)
@@ -217,8 +191,7 @@ class IteratingBench:
             self.order(
                 slot,
                 Prepare(
-                    job=JOB,
-                    device=slot,
+                    attempt=JOB,
                     workload=self._workload,
                     params=msgspec.json.encode(self.params),
                     variant=variant,
@@ -250,8 +223,7 @@ class IteratingBench:
             self.order(
                 slot,
                 Iterate(
-                    job=JOB,
-                    device=slot,
+                    attempt=JOB,
                     epoch=epoch,
                     rank=rank,
                     slots=slots,
@@ -266,22 +238,22 @@ class IteratingBench:
 
     def answers(self, kind: type, count: int) -> list[Any]:
         """The next events of `kind`, by device; reports are kept, any others fail the test."""
-        answers: list[Any] = []
+        answers: list[tuple[int, Any]] = []
         while len(answers) < count:
-            event = self.events.get(timeout=PATIENCE)
+            slot, event = self.events.get(timeout=PATIENCE)
             if isinstance(event, IterationsDone):
-                self.reports[event.device].append(event)
+                self.reports[slot].append(event)
             else:
                 assert isinstance(event, kind), event
-                answers.append(event)
-        return sorted(answers, key=lambda event: event.device)
+                answers.append((slot, event))
+        return [event for _, event in sorted(answers, key=lambda answer: answer[0])]
 
     def wait_for_report(self, slot: int, iteration: int) -> None:
         """Wait until the device has reported an iteration."""
         while iteration not in self.rows(slot):
-            event = self.events.get(timeout=PATIENCE)
+            reporter, event = self.events.get(timeout=PATIENCE)
             assert isinstance(event, IterationsDone), event
-            self.reports[event.device].append(event)
+            self.reports[reporter].append(event)
 
     def stopped(self, count: int) -> list[IterationsStopped]:
         return self.answers(IterationsStopped, count)

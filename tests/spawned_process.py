@@ -14,11 +14,12 @@ from faulty_workload import FaultyParams
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.process_spec import ProcessSpec
-from hetsched.engine.processes.device_process import DeviceProcess
+from hetsched.engine.processes.process import DeviceProcess
+from hetsched.engine.processes.template import Template
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import (
     Attach,
-    ChunkDone,
+    ChunksDone,
     DeviceNote,
     Event,
     Hello,
@@ -29,7 +30,7 @@ from hetsched.transport.device_messages import (
 E = TypeVar("E", bound=Any)
 CPU = ProcessSpec(
     package="hetsched.devices.cpu",
-    devices=tuple(DeviceInfo(name=f"cpu{i}", kind="cpu", identity="test") for i in range(2)),
+    device=DeviceInfo(name="cpu0", kind="cpu", identity="test"),
     config=DeviceConfig(kind="cpu"),
 )
 TIMEOUT = 60.0
@@ -38,10 +39,12 @@ TIMEOUT = 60.0
 class Talk:
     """A device process with two arrays of the affine workload attached as segments 1 and 2."""
 
-    def __init__(self, spec: ProcessSpec, units: int = 40) -> None:
+    def __init__(
+        self, spec: ProcessSpec, units: int = 40, template: Template | None = None
+    ) -> None:
         self.units = units
         self.arena = Arena(1 << 24)
-        self.process = DeviceProcess(spec)
+        self.process = DeviceProcess(spec, template)
         self.notes: list[str] = []
         self.last: list[Any] = []
         self._unread: deque[Event] = deque()
@@ -53,7 +56,7 @@ class Talk:
 
     def close(self) -> None:
         self.process.stop()
-        self.process.join()
+        self.process.join(TIMEOUT, TIMEOUT)
         self.release()
 
     def release(self) -> None:
@@ -61,9 +64,9 @@ class Talk:
         del self.x, self.y
         self.arena.close()
 
-    def prepare(self, job: int = 1, device: int = 0, **changes: Any) -> Prepare:
+    def prepare(self, attempt: int = 1, **changes: Any) -> Prepare:
         """Send a Prepare for the attached arrays and return it."""
-        command = self.prepare_command(job, device, **changes)
+        command = self.prepare_command(attempt, **changes)
         self.process.send(command)
         return command
 
@@ -72,7 +75,7 @@ class Talk:
         params = msgspec.json.encode(FaultyParams(self.units, fault=fault))
         return self.prepare(workload="faulty_workload:Faulty", params=params)
 
-    def prepare_command(self, job: int = 1, device: int = 0, **changes: Any) -> Prepare:
+    def prepare_command(self, attempt: int = 1, **changes: Any) -> Prepare:
         """Return a Prepare for the attached arrays."""
         shape = (self.units, 4)
         settings: dict[str, Any] = {
@@ -87,7 +90,7 @@ class Talk:
             "window": 4,
             **changes,
         }
-        return Prepare(job=job, device=device, **settings)
+        return Prepare(attempt=attempt, **settings)
 
     def events(self) -> list[Event]:
         """Wait for an event or the end, and return the events."""
@@ -102,13 +105,15 @@ class Talk:
         return self.last[-1]
 
     def chunks_done(self, count: int) -> list[int]:
-        self.expect(ChunkDone, count)
-        return [event.chunk for event in self.last if isinstance(event, ChunkDone)]
+        """Wait until `count` chunks have been reported; return their ids."""
+        chunks: list[int] = []
+        while len(chunks) < count:
+            chunks += [chunk.chunk for chunk in self.expect(ChunksDone).chunks]
+        return chunks
 
     def wait_end(self) -> str:
         """Wait for the end of the process and return its exit reason."""
         select.select([self.process.pidfd], [], [], TIMEOUT)
-        self.process.stderr.join(TIMEOUT)
         return self.process.exit_reason()
 
     def _next(self) -> Event:

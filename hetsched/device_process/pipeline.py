@@ -61,6 +61,11 @@ class Pipeline:
         return bool(self._waiting or self._in_flight)
 
     @property
+    def pending(self) -> int:
+        """Chunks that are queued or in flight."""
+        return len(self._waiting) + len(self._in_flight)
+
+    @property
     def expects_more(self) -> bool:
         """Whether further chunks are announced and could start before the oldest finishes."""
         if self._waiting or not self._in_flight:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hetsched.device_process.attachments import HostArrays
+from hetsched.device_process.arrays import HostArrays
 from hetsched.device_process.filling import block_ranges
 from hetsched.devices.base import HostArray
 from hetsched.devices.host_arrays import resident_values

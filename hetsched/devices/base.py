@@ -116,10 +116,10 @@ class Device(Protocol):
 
 @runtime_checkable
 class ShareableDevice(Protocol):
-    """What a device also has that can compute a side job beside its main job: a core."""
+    """What a device also has that can hold two jobs and compute their chunks in turn: a core."""
 
     def beside(self) -> Device:
-        """Return a device on the same core for side jobs, which another thread drives."""
+        """Return a device on the same core for a second job, which the same thread drives."""
 
 
 @runtime_checkable

@@ -6,8 +6,6 @@ converted on the way.
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 
 from hetsched.devices.base import HostArray
@@ -57,27 +55,24 @@ def resident_values(array: HostArray) -> np.ndarray:
     return values
 
 
-class SharedResident:
-    """A resident array, read at its first use and shared by the devices of one process."""
+class ResidentArray:
+    """A resident array that must be read or converted: once, at its first use."""
 
     def __init__(self, source: HostArray) -> None:
         self.spec = source.spec
         self._source = source
-        self._lock = threading.Lock()
         self._values: np.ndarray | None = None
 
     def direct(self, first: int, count: int) -> np.ndarray | None:
-        with self._lock:
-            if self._values is None:
-                values = np.empty(self.spec.unit_shape, self.spec.dtype)
-                self._source.read(0, 0, values)
-                self._values = values
+        if self._values is None:
+            values = np.empty(self.spec.unit_shape, self.spec.dtype)
+            self._source.read(0, 0, values)
+            self._values = values
         return self._values
 
     def read(self, first: int, count: int, into: np.ndarray) -> None:
         self._source.read(first, count, into)
 
     def write(self, first: int, count: int, values: np.ndarray) -> None:
-        with self._lock:
-            self._source.write(first, count, values)
-            self._values = None
+        self._source.write(first, count, values)
+        self._values = None

@@ -44,10 +44,10 @@ def probe(config: Config) -> Probe:
 
 def _configured(process: ProcessSpec, config: Config, warm_for: float) -> ProcessSpec:
     """Return `process` with the settings of all: without stealing, no shared tails."""
-    devices = process.devices
+    device = process.device
     if not config.stealing:
-        devices = tuple(msgspec.structs.replace(info, process="") for info in devices)
-    return msgspec.structs.replace(process, warm_for=warm_for, devices=devices)
+        device = msgspec.structs.replace(device, process="")
+    return msgspec.structs.replace(process, warm_for=warm_for, device=device)
 
 
 def _probe_order() -> list[DeviceKind]:
@@ -67,7 +67,7 @@ def _probe_kind(kind: DeviceKind, config: Config, pool: CorePool) -> Probe:
     if not tables:
         return Probe()
     result = probe_module(kind).probe(tables, pool)
-    _add_names(pool, (info.name for process in result.processes for info in process.devices))
+    _add_names(pool, (process.device.name for process in result.processes))
     return result
 
 

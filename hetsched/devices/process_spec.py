@@ -9,17 +9,19 @@ from hetsched.device import DeviceInfo
 
 
 class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A device process: its devices, their configuration, extra environment variables.
+    """A device process: its device, the configuration, extra environment variables.
 
-    `package`: the package of the kind, which opens the devices. `lazy`: the process is started
-    when a job first needs it. `warm_for`: seconds for which idle devices keep memory.
+    `package`: the package of the kind, which opens the device. `lazy`: the process is started
+    when a job first needs it. `forks`: it is forked from a warm template, which has no vendor
+    runtimes and no `env`. `warm_for`: seconds for which an idle device keeps memory.
     """
 
     package: str
-    devices: tuple[DeviceInfo, ...]
+    device: DeviceInfo
     config: DeviceConfig
     env: dict[str, str] = {}
     lazy: bool = False
+    forks: bool = False
     warm_for: float = 60.0
 
 

@@ -6,7 +6,7 @@ pool for devices without waiting chunks. Each chunk sent from the pool has a new
 answer of a dead process can't be mistaken for its successor's. If the pool is empty too, idle
 devices may steal from the end of another device's waiting chunks.
 
-Cores of one process may share a tail, which they take without the dispatcher: it allows a core to
+Cores may share a tail, which they take without the dispatcher: it allows a core to
 do so with the last of the core's chunks, and counts what they report (`tail_progress`).
 """
 
@@ -189,18 +189,20 @@ class Dispatcher:
             self._unfinished -= event.count
 
     def _on_tail_left(self, event: TailLeft, now: float) -> None:
-        tail = self._tails.get(event.device)
-        if tail is not None:
-            tail.leave(event.device)
+        self._leave_tail(event.device)
+
+    def _leave_tail(self, device: str) -> None:
+        """Let other devices compute what lost ones have taken, when nobody takes any more."""
+        tail = self._tails.get(device)
+        for first, end in () if tail is None else tail.leave(device):
+            self._queues[device].abandon_units(Chunk(next(self._new_ids), first, end - first))
+            self._pool += end - first
 
     def _on_device_lost(self, event: DeviceLost, now: float) -> None:
         queue = self._queues[event.device]
         self._pool += queue.pending
         queue.abandon()
-        tail = self._tails.get(event.device)
-        for first, end in () if tail is None else tail.close():
-            queue.abandon_units(Chunk(next(self._new_ids), first, end - first))
-            self._pool += end - first
+        self._leave_tail(event.device)
 
     def _on_device_joined(self, event: DeviceJoined, now: float) -> None:
         self._queues[event.device].is_lost = False

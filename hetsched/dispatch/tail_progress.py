@@ -15,7 +15,7 @@ Range = tuple[int, int]
 
 
 class TailProgress:
-    """The tail that the devices of one process share.
+    """The tail that several devices share.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class TailProgress:
     unfinished : int, units
         0 once the tail is closed.
     is_closed : bool
-        Its process has ended; what wasn't finished is rerun as ordinary chunks.
+        No device takes any more; what lost ones haven't finished is rerun as ordinary chunks.
     """
 
     def __init__(self, parts: Mapping[str, TailPart]) -> None:
@@ -42,7 +42,7 @@ class TailProgress:
 
     def open_for(self, device: str) -> bool:
         """Allow `device` to take units; return whether that is new."""
-        if self.is_closed or device in self._opened:
+        if self.is_closed or device in self._opened or device in self._left:
             return False
         self._opened.add(device)
         return True
@@ -55,23 +55,26 @@ class TailProgress:
         """Return whether `device` may take units now or later, as far as is known."""
         return not self.is_closed and self.unfinished > 0 and device not in self._left
 
-    def leave(self, device: str) -> None:
-        """Record that nothing remains for `device`."""
+    def leave(self, device: str) -> list[Range]:
+        """Record that nothing remains for `device`, or that it is lost.
+
+        Return what nobody has finished, once no device takes any more: until then another may be
+        computing it.
+        """
         self._left.add(device)
+        if self._left.issuperset(self._parts):
+            return self._close()
+        return []
 
     def finish(self, first: int, count: int) -> bool:
-        """Record a finished chunk; return whether it counts.
-
-        Not after the end of the process: its units are rerun.
-        """
+        """Record a finished chunk; return whether it counts: not once its units are rerun."""
         if self.is_closed:
             return False
         self._finished = _merged([*self._finished, (first, first + count)])
         self.unfinished -= count
         return True
 
-    def close(self) -> list[Range]:
-        """Return what wasn't finished when the process ended; nothing the second time."""
+    def _close(self) -> list[Range]:
         if self.is_closed:
             return []
         self.is_closed = True

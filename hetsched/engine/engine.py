@@ -31,9 +31,8 @@ from hetsched.engine.device_switches import disabled_devices, switch_devices
 from hetsched.engine.explanations import ExplanationArchive
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.run_planner import LearningTask
-from hetsched.engine.processes.device_search import search_devices
-from hetsched.engine.processes.fleet import Fleet
-from hetsched.engine.processes.fleet_listener import FleetListener
+from hetsched.engine.processes.fleet import Fleet, FleetListener
+from hetsched.engine.processes.search import search_devices
 from hetsched.engine.scheduler import Scheduler, stopping_error
 from hetsched.engine.threads import FILE_THREADS, OnDone, Pool, planner_thread
 from hetsched.errors import ErrorRecord, HetschedError, TryAgain, to_record
@@ -44,7 +43,7 @@ from hetsched.jobs.queue import JobQueue
 from hetsched.paths import cache_dir, private_folder
 from hetsched.store.models.model_store import ModelStore
 from hetsched.transport.arena import Arena
-from hetsched.transport.device_messages import Event
+from hetsched.transport.device_messages import AttemptEvent
 from hetsched.transport.loop import Loop, Timer
 from hetsched.transport.messages import DeviceActivity
 from hetsched.units import parse_size
@@ -332,7 +331,7 @@ class Engine:
 
     # ---- the fleet's events
 
-    def _on_message(self, device: str, message: Event) -> None:
+    def _on_message(self, device: str, message: AttemptEvent) -> None:
         self._scheduler.on_message(device, message)
 
     def _on_lost(self, devices: tuple[str, ...], reason: str, culprits: tuple[str, ...]) -> None:

@@ -36,7 +36,7 @@ from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job, unstarted
 from hetsched.jobs.queue import Change, JobQueue
 from hetsched.planner.records import JobPlan
-from hetsched.transport.device_messages import Event, ProcessEvent
+from hetsched.transport.device_messages import AttemptEvent
 from hetsched.transport.loop import Timer
 
 log = logging.getLogger(__name__)
@@ -163,12 +163,10 @@ class Scheduler:
 
     # ---- events of devices
 
-    def on_message(self, device: str, message: Event) -> None:
+    def on_message(self, device: str, message: AttemptEvent) -> None:
         """Pass a message of `device` to the job that it is about; drop it if that has ended."""
-        if isinstance(message, ProcessEvent):
-            return
         for runner in list(self.runners.values()):
-            if runner.attempt_id == message.job:
+            if runner.attempt_id == message.attempt:
                 runner.on_message(device, message)
                 return
 

@@ -127,8 +127,6 @@ class Assignment:
         First chunks of its own that are part of the race.
     compares_calls : bool
         Some of its chunks are shorter than others only to show what a call of its kernel costs.
-    gathers_reports : bool
-        All its chunks are sent at once, and may be reported together.
     """
 
     device: str
@@ -150,7 +148,6 @@ class Assignment:
     race_chunks: int = 0
     tries_sizes: bool = False
     compares_calls: bool = False
-    gathers_reports: bool = False
 
     @property
     def shows_total(self) -> bool:

@@ -1,8 +1,7 @@
-"""Messages between the engine and a device process, over a SOCK_SEQPACKET pair.
+"""Messages between the engine and the loop of one device (`transport.device_channel`).
 
-`device` is the index of a device within its process: a CPU process hosts one device per core.
-`job` numbers one start of a job; a job that starts over gets a new number, so that late answers
-to the earlier start can be dropped. Attach carries a file descriptor (SCM_RIGHTS).
+`attempt` numbers one start of a job: a job that starts over gets a new number, so that late
+answers to the earlier start can be dropped. Attach carries a file descriptor (SCM_RIGHTS).
 """
 
 from __future__ import annotations
@@ -44,7 +43,9 @@ class StoredArray(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
-    """Attach the descriptor sent along: a "segment" to map, or a "file" to read and write."""
+    """Attach the descriptor sent along: a "segment" to map, a "file" to read and write, or the
+    counter of the "tail" that several devices share.
+    """
 
     key: int
     kind: str
@@ -59,6 +60,8 @@ class Detach(msgspec.Struct, frozen=True, tag="detach"):
 
 class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
     """Make the kernel and reserve memory. Answered by Prepared or CommandFailed.
+
+    A core holds up to two prepared jobs and computes their chunks in turn; other devices hold one.
 
     Attributes
     ----------
@@ -83,17 +86,11 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
         Capacity of each slot of a ring; () if all hold `chunk`.
     answer : bool
         False: send no Prepared, which would delay the first chunk and isn't needed.
-    side : bool
-        The job runs beside a larger one, in a thread for side jobs. Only for cores, which hold
-        one side job besides the other job. A job replaces the previous one of its thread.
     tail : TailPart or None
-        The tail that the device shares with others of this process, once a `Run` opens it.
-    gathers : bool
-        Chunks may be reported together, by TailChunksDone, while others wait at the device.
+        The tail that the device shares with others, once a `Run` opens it.
     """
 
-    job: int
-    device: int
+    attempt: int
     workload: str
     params: bytes
     variant: str
@@ -106,23 +103,17 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
     source: str = ""
     ring: bool = True
     answer: bool = True
-    side: bool = False
     rivals: tuple[str, ...] = ()
     tail: TailPart | None = None
-    gathers: bool = False
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
-    """Compute chunks. Answered by a ChunkDone for each, in order, or by CommandFailed; or for
-    several together by TailChunksDone, if `Prepare.gathers`.
+    """Compute chunks. Answered by ChunksDone, in order, or by CommandFailed.
 
-    `opens_tail`: after them, take chunks of the shared tail until nothing remains, answered by
-    TailChunksDone, the last of which says that the device has left the tail. These may also
-    answer for the chunks that were sent: there are no others to send.
+    `opens_tail`: after them, take chunks of the shared tail until nothing remains.
     """
 
-    job: int
-    device: int
+    attempt: int
     chunks: tuple[Chunk, ...]
     opens_tail: bool = False
 
@@ -133,8 +124,7 @@ class Fill(msgspec.Struct, frozen=True, tag="fill"):
     Needs Prepare; runs after the chunks sent before it. Answered by Filled.
     """
 
-    job: int
-    device: int
+    attempt: int
     array: str
     first: int
     count: int
@@ -148,8 +138,7 @@ class Check(msgspec.Struct, frozen=True, tag="check"):
     Needs Prepare.
     """
 
-    job: int
-    device: int
+    attempt: int
     first: int
     count: int
     samples: tuple[int, ...]
@@ -159,8 +148,7 @@ class Check(msgspec.Struct, frozen=True, tag="check"):
 class Release(msgspec.Struct, frozen=True, tag="release"):
     """Drop everything that belongs to the job, which has ended. No answer."""
 
-    job: int
-    device: int
+    attempt: int
 
 
 class Fence(msgspec.Struct, frozen=True, tag="fence"):
@@ -169,96 +157,59 @@ class Fence(msgspec.Struct, frozen=True, tag="fence"):
     After that the device doesn't write to the job's arrays.
     """
 
-    job: int
-    device: int
-
-
-class Ping(msgspec.Struct, frozen=True, tag="ping"):
-    """Answered by Pong, by the main thread, whatever the devices do."""
+    attempt: int
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """End the process cleanly; the end of file on its socket does the same."""
 
 
-DeviceCommand = Prepare | Run | Iterate | Fill | Check | Release | Fence
-"""Commands to one device."""
-
-
-class CommandBatch(msgspec.Struct, frozen=True, tag="batch"):
-    """Commands to several devices of a process, in order, in one message.
-
-    If they were sent separately, the first could start computing on the engine's core before the
-    engine sends the next.
-    """
-
-    commands: tuple[DeviceCommand, ...]
-
-
-Command = Attach | Detach | DeviceCommand | CommandBatch | Ping | Stop
+AttemptCommand = Prepare | Run | Iterate | Fill | Check | Release | Fence
+"""Those about an attempt."""
+Command = Attach | Detach | AttemptCommand | Stop
 
 
 # device process -> engine
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """All devices of the process are open. `threads`: the identifiers of each one's threads."""
+    """The device is open and takes commands. `info.memory`: what jobs may use now."""
 
-    pid: int
-    devices: tuple[DeviceInfo, ...]
-    threads: tuple[tuple[int, ...], ...] = ()
+    info: DeviceInfo
 
 
 class Prepared(msgspec.Struct, frozen=True, tag="prepared"):
-    job: int
-    device: int
+    attempt: int
 
 
-class ChunkDone(msgspec.Struct, frozen=True, tag="chunk-done"):
-    job: int
-    device: int
+class DoneChunk(msgspec.Struct, frozen=True, array_like=True):
+    """A computed chunk and its times; `chunk` is TAIL_CHUNK_ID for one of the shared tail."""
+
     chunk: int
-    times: ChunkTimes
-
-
-class TakenChunk(msgspec.Struct, frozen=True):
-    """`count` units of a shared tail from unit `first` on, and their times."""
-
     first: int
     count: int
     times: ChunkTimes
 
 
-class OwnChunk(msgspec.Struct, frozen=True):
-    """A chunk that the engine has sent, by its id, and its times."""
+class ChunksDone(msgspec.Struct, frozen=True, tag="chunks-done"):
+    """The device has computed these chunks, in this order.
 
-    chunk: int
-    times: ChunkTimes
-
-
-class TailChunksDone(msgspec.Struct, frozen=True, tag="tail-chunks-done"):
-    """The device has computed these chunks of the shared tail, in this order.
-
-    Several in one message, since each costs the engine time on a core that computes. `has_left`:
-    nothing of the tail remains for the device, which is idle. `own`: chunks that it was sent and
-    has computed before, for which there is no ChunkDone; also without a tail (`Prepare.gathers`).
+    Several in one message where nothing waits for the first: each message costs the engine a
+    third of a millisecond on a core that computes. `has_left`: nothing of the shared tail remains
+    for the device, which is idle.
     """
 
-    job: int
-    device: int
-    chunks: tuple[TakenChunk, ...]
+    attempt: int
+    chunks: tuple[DoneChunk, ...]
     has_left: bool = False
-    own: tuple[OwnChunk, ...] = ()
 
 
 class Filled(msgspec.Struct, frozen=True, tag="filled"):
-    job: int
-    device: int
+    attempt: int
 
 
 class Fenced(msgspec.Struct, frozen=True, tag="fenced"):
-    job: int
-    device: int
+    attempt: int
 
 
 class Checked(msgspec.Struct, frozen=True, tag="checked"):
@@ -276,8 +227,7 @@ class Checked(msgspec.Struct, frozen=True, tag="checked"):
         max|y - ref| / rms(ref without its largest value), divided by the tolerance.
     """
 
-    job: int
-    device: int
+    attempt: int
     worst: float
     unit: int
     max_error: float
@@ -287,8 +237,7 @@ class Checked(msgspec.Struct, frozen=True, tag="checked"):
 class CommandFailed(msgspec.Struct, frozen=True, tag="failed"):
     """A command failed, or `chunk` did."""
 
-    job: int
-    device: int
+    attempt: int
     cause: FailureCause
     error: ErrorRecord
     chunk: int | None = None
@@ -297,19 +246,17 @@ class CommandFailed(msgspec.Struct, frozen=True, tag="failed"):
 class VariantFailed(msgspec.Struct, frozen=True, tag="variant-failed"):
     """One of several variants couldn't be prepared or failed; another one computes its chunks."""
 
-    job: int
-    device: int
+    attempt: int
     variant: str
     error: ErrorRecord
 
 
 class MemoryReading(msgspec.Struct, frozen=True, tag="memory"):
-    """The memory that a job may use, sent when a job has ended.
+    """The memory that a job may use, sent whenever a job has ended.
 
     `released`: the device keeps nothing of earlier jobs any more, neither memory nor kernels.
     """
 
-    device: int
     nbytes: int
     released: bool = False
 
@@ -317,21 +264,13 @@ class MemoryReading(msgspec.Struct, frozen=True, tag="memory"):
 class DeviceNote(msgspec.Struct, frozen=True, tag="note"):
     """Text for the user, such as a slow step in progress."""
 
-    job: int
-    device: int
+    attempt: int
     text: str
 
 
-class Pong(msgspec.Struct, frozen=True, tag="pong"):
-    """The process runs."""
-
-
-Event = (
-    Hello
-    | Pong
-    | Prepared
-    | ChunkDone
-    | TailChunksDone
+AttemptEvent = (
+    Prepared
+    | ChunksDone
     | IterationsDone
     | IterationsStopped
     | Filled
@@ -340,7 +279,6 @@ Event = (
     | CommandFailed
     | VariantFailed
     | DeviceNote
-    | MemoryReading
 )
-ProcessEvent = Hello | Pong | MemoryReading
-"""Those that are about no job."""
+"""Those about an attempt."""
+Event = Hello | MemoryReading | AttemptEvent

@@ -16,7 +16,7 @@ class Bench:
     def __init__(self) -> None:
         self.now = 100.0
         self.sent: list[IterationsDone] = []
-        self.reports = IterationReports(1, 0, self.sent.append, lambda: self.now)
+        self.reports = IterationReports(1, self.sent.append, lambda: self.now)
         self.iteration = 0
 
     def iterate(self, count: int, seconds: float) -> None:

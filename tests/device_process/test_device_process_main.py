@@ -19,13 +19,11 @@ from hetsched.transport.device_messages import (
     Attach,
     Check,
     Checked,
-    CommandBatch,
+    ChunksDone,
     CommandFailed,
     Detach,
     Fill,
     Filled,
-    Ping,
-    Pong,
     Prepared,
     Release,
     Run,
@@ -36,10 +34,10 @@ TESTS = Path(__file__).parent.parent
 SPECS = {
     "cpu": CPU,
     "real": ProcessSpec(
-        package="hetsched.devices.emulated", devices=(info_of(LINKED),), config=LINKED
+        package="hetsched.devices.emulated", device=info_of(LINKED), config=LINKED
     ),
     "virtual": ProcessSpec(
-        package="hetsched.devices.emulated", devices=(info_of(VIRTUAL),), config=VIRTUAL
+        package="hetsched.devices.emulated", device=info_of(VIRTUAL), config=VIRTUAL
     ),
 }
 
@@ -72,35 +70,23 @@ def test_a_load_is_computed(start: Starter, kind: str) -> None:
     talk.prepare(slots=2, memory=2048)
     talk.expect(Prepared)
 
-    talk.process.send(Run(1, 0, tuple(cut([10] * 4))))
+    talk.process.send(Run(1, tuple(cut([10] * 4))))
 
     assert talk.chunks_done(4) == [0, 1, 2, 3]
     np.testing.assert_array_equal(talk.y, 2 * talk.x + 1)
-    assert [info.name for info in talk.hello.devices] == [d.name for d in SPECS[kind].devices]
-
-
-def test_two_devices_share_a_load(cpu: Talk) -> None:
-    for device in range(2):
-        cpu.prepare(device=device)
-    cpu.expect(Prepared, 2)
-
-    for device in range(2):
-        cpu.process.send(Run(1, device, tuple(cut([10] * 4)[2 * device : 2 * device + 2])))
-
-    assert sorted(cpu.chunks_done(4)) == [0, 1, 2, 3]
-    np.testing.assert_array_equal(cpu.y, 2 * cpu.x + 1)
+    assert talk.hello.info.name == SPECS[kind].device.name
 
 
 def test_a_load_is_filled_computed_and_checked(cpu: Talk) -> None:
     cpu.prepare()
-    cpu.process.send(Fill(1, 0, "x", 0, 40, 3))
-    cpu.process.send(Fill(1, 0, "y", 0, 40, 0, poison=True))
+    cpu.process.send(Fill(1, "x", 0, 40, 3))
+    cpu.process.send(Fill(1, "y", 0, 40, 0, poison=True))
     cpu.expect(Prepared | Filled, 3)
     assert np.isnan(cpu.y).all()
 
-    cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
+    cpu.process.send(Run(1, tuple(cut([10] * 4))))
     cpu.chunks_done(4)
-    cpu.process.send(Check(1, 0, 0, 40, (0, 17, 39), 9))
+    cpu.process.send(Check(1, 0, 40, (0, 17, 39), 9))
     checked = cpu.expect(Checked)
 
     assert checked.worst <= 1 and checked.max_error == 0 and checked.sample_error == 0
@@ -108,12 +94,12 @@ def test_a_load_is_filled_computed_and_checked(cpu: Talk) -> None:
 
 def test_a_wrong_unit_is_found(cpu: Talk) -> None:
     cpu.prepare()
-    cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
+    cpu.process.send(Run(1, tuple(cut([10] * 4))))
     cpu.expect(Prepared)
     cpu.chunks_done(4)
     cpu.y[17] += 1
 
-    cpu.process.send(Check(1, 0, 10, 20, (17,), 9))
+    cpu.process.send(Check(1, 10, 20, (17,), 9))
     checked = cpu.expect(Checked)
 
     assert (checked.unit, checked.worst > 1, checked.sample_error > 1) == (17, True, True)
@@ -141,12 +127,12 @@ def test_a_variant_that_is_missing_is_reported(cpu: Talk) -> None:
 def test_a_kernel_that_raises_is_reported_and_the_process_lives_on(cpu: Talk) -> None:
     cpu.prepare(variant="broken")
     cpu.expect(Prepared)
-    cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
+    cpu.process.send(Run(1, tuple(cut([10] * 4))))
     failed = failure(cpu, "kernel")
 
-    cpu.prepare(job=2)
+    cpu.prepare(attempt=2)
     cpu.expect(Prepared)
-    cpu.process.send(Run(2, 0, tuple(cut([10] * 4))))
+    cpu.process.send(Run(2, tuple(cut([10] * 4))))
 
     assert (failed.chunk, failed.error.code) == (0, 1)
     assert "no such luck" in failed.error.message
@@ -173,7 +159,7 @@ def test_a_truncated_file_is_reported(cpu: Talk, tmp_path: Path) -> None:
     cpu.prepare(arrays=stored)
     cpu.expect(Prepared)
 
-    cpu.process.send(Run(1, 0, tuple(cut([10] * 4)[3:])))
+    cpu.process.send(Run(1, tuple(cut([10] * 4)[3:])))
 
     assert failure(cpu, "io").error.code == 74
 
@@ -181,27 +167,27 @@ def test_a_truncated_file_is_reported(cpu: Talk, tmp_path: Path) -> None:
 def test_chunks_of_a_job_that_failed_are_dropped(cpu: Talk) -> None:
     chunks = cut([10] * 4)
     cpu.prepare(variant="broken")
-    cpu.process.send(Run(1, 0, (chunks[0],)))
+    cpu.process.send(Run(1, (chunks[0],)))
     cpu.expect(Prepared)
     failure(cpu, "kernel")
 
-    cpu.process.send(Run(1, 0, tuple(chunks[1:])))
-    cpu.prepare(job=2)
+    cpu.process.send(Run(1, tuple(chunks[1:])))
+    cpu.prepare(attempt=2)
 
     cpu.expect(Prepared)
 
 
 def test_released_and_detached_segments_are_unmapped(cpu: Talk) -> None:
     cpu.prepare()
-    cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
+    cpu.process.send(Run(1, tuple(cut([10] * 4))))
     cpu.expect(Prepared)
     cpu.chunks_done(4)
     maps = Path(f"/proc/{cpu.process.pid}/maps")
     before = maps.read_text().count("memfd:hetsched")
 
-    cpu.process.send(Release(1, 0))
+    cpu.process.send(Release(1))
     cpu.process.send(Detach((1, 2)))
-    cpu.prepare(job=2)
+    cpu.prepare(attempt=2)
     failure(cpu, "kernel")  # nothing is attached any more
 
     assert (before, maps.read_text().count("memfd:hetsched")) == (2, 0)
@@ -216,16 +202,16 @@ def test_pages_are_put_in_place_for_the_job_that_needs_them(cpu: Talk) -> None:
     y = StoredArray(array="y", key=3, shape=cpu.y.shape, dtype="<f8", output=True)
 
     arrays = cpu.prepare_command().arrays
-    cpu.prepare(job=2, device=1, arrays=(arrays[0], y))
+    cpu.prepare(attempt=2, arrays=(arrays[0], y))
     cpu.expect(Prepared)
 
     assert (before, os.fstat(fresh.fd).st_blocks * 512) == (0, fresh.nbytes)
 
 
 def test_a_job_that_is_not_prepared_is_reported(cpu: Talk) -> None:
-    cpu.process.send(Fill(5, 0, "x", 0, 40, 3))
+    cpu.process.send(Fill(5, "x", 0, 40, 3))
 
-    assert "is not prepared" in failure(cpu, "kernel").error.message
+    assert "isn't prepared" in failure(cpu, "kernel").error.message
 
 
 def test_an_interrupt_does_not_end_the_process(cpu: Talk) -> None:
@@ -240,7 +226,7 @@ def test_the_death_of_a_process_is_seen_and_explained(cpu: Talk) -> None:
     cpu.prepare(variant="fatal")
     cpu.expect(Prepared)
 
-    cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
+    cpu.process.send(Run(1, tuple(cut([10] * 4))))
 
     assert cpu.wait_end() == "ended by SIGKILL"
 
@@ -251,13 +237,13 @@ def test_the_death_of_a_process_is_seen_and_explained(cpu: Talk) -> None:
 def test_whatever_a_kernel_raises_is_a_failure_of_its_job(cpu: Talk, fault: str) -> None:
     cpu.prepare_faulty(fault)
     cpu.expect(Prepared)
-    cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
+    cpu.process.send(Run(1, tuple(cut([10] * 4))))
 
     failed = failure(cpu, "kernel")
 
     assert failed.error.code == 1
     assert failed.error.message.startswith("the kernel failed: ")
-    cpu.prepare(job=2)
+    cpu.prepare(attempt=2)
     cpu.expect(Prepared)
 
 
@@ -268,37 +254,18 @@ def test_a_kernel_that_ends_its_process_is_seen(cpu: Talk, fault: str, reason: s
     cpu.prepare_faulty(fault)
     cpu.expect(Prepared)
 
-    cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
+    cpu.process.send(Run(1, tuple(cut([10] * 4))))
 
     assert cpu.wait_end().startswith(reason)
 
 
-def test_a_process_whose_kernel_hangs_answers(cpu: Talk) -> None:
-    cpu.prepare_faulty("hang")
-    cpu.expect(Prepared)
-    cpu.process.send(Run(1, 0, tuple(cut([10] * 4))))
-
-    cpu.process.send(Ping())
-
-    cpu.expect(Pong)
-    cpu.process.kill()
-
-
-def test_each_core_has_a_thread_for_its_main_job_and_one_for_side_jobs(cpu: Talk) -> None:
-    tasks = {int(name) for name in os.listdir(f"/proc/{cpu.process.pid}/task")}
-
-    assert [len(threads) for threads in cpu.hello.threads] == [2, 2]
-    assert len({thread for threads in cpu.hello.threads for thread in threads}) == 4
-    assert len(tasks) >= 5
-
-
 def test_commands_and_events_of_any_size_arrive(cpu: Talk) -> None:
     params = b" " * 6600 + msgspec.json.encode(AffineParams(cpu.units))
-    commands = [cpu.prepare_command(job=i, params=params) for i in range(64)]
-    cpu.process.send(CommandBatch(tuple(commands)))
-    cpu.expect(Prepared, 64)
+    params += b" " * 100_000
+    cpu.prepare(params=params)
+    cpu.expect(Prepared)
 
-    cpu.prepare(variant="talkative")
+    cpu.prepare(attempt=2, variant="talkative")
 
     cpu.expect(Prepared)
     assert max(map(len, cpu.notes)) == 1_000_000
@@ -308,3 +275,21 @@ def test_the_process_ends_when_its_socket_does(cpu: Talk) -> None:
     cpu.process._sock.shutdown(2)
 
     assert cpu.wait_end() == "exit status 0"
+
+
+def test_two_jobs_on_a_core_take_turns(cpu: Talk) -> None:
+    cpu.prepare(attempt=1)
+    cpu.prepare(attempt=2)
+    cpu.expect(Prepared, 2)
+
+    cpu.process.send(Run(1, tuple(cut([1] * 40))))
+    cpu.process.send(Run(2, tuple(cut([10] * 2))))
+
+    done = {1: 0, 2: 0}
+    while done[2] < 2:
+        report = cpu.expect(ChunksDone)
+        done[report.attempt] += len(report.chunks)
+    while done[1] < 40:
+        done[1] += len(cpu.expect(ChunksDone).chunks)
+    assert done == {1: 40, 2: 2}
+    np.testing.assert_array_equal(cpu.y, 2 * cpu.x + 1)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hetsched.devices import file_array as file_array_module
 from hetsched.devices.file_array import FileArray
-from hetsched.devices.host_arrays import ArenaArray, SharedResident
+from hetsched.devices.host_arrays import ArenaArray, ResidentArray
 from hetsched.devices.host_slots import fresh_pages
 from hetsched.errors import CantCreate, InternalError, IOFailure
 from hetsched.workload import ArraySpec
@@ -193,7 +193,7 @@ def test_a_resident_array_is_read_whole(fd: int, order: str) -> None:
 def test_a_resident_file_is_loaded_once_for_all_devices(fd: int) -> None:
     os.pwrite(fd, values(1)[0].tobytes(), 0)
     spec = ArraySpec("b", "resident", (3, 5), "float64")
-    array = SharedResident(FileArray(spec, fd, (3, 5), "<f4", 0))
+    array = ResidentArray(FileArray(spec, fd, (3, 5), "<f4", 0))
 
     assert array.direct(0, 0) is array.direct(0, 0)
 

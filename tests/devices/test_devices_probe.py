@@ -42,47 +42,47 @@ def probed(*devices: DeviceConfig) -> Probe:
     return probe.probe(Config(device=devices))
 
 
-def names(result: Probe) -> list[list[str]]:
-    return [[info.name for info in process.devices] for process in result.processes]
+def names(result: Probe) -> list[str]:
+    return [process.device.name for process in result.processes]
 
 
-def pinned(result: Probe) -> list[list[tuple[int, ...]]]:
-    return [[info.cores for info in process.devices] for process in result.processes]
+def pinned(result: Probe) -> list[tuple[int, ...]]:
+    return [process.device.cores for process in result.processes]
 
 
-def test_all_cores_of_the_mask_share_one_process() -> None:
+def test_each_core_of_the_mask_has_a_process() -> None:
     result = probed(CPU)
 
-    assert names(result) == [["cpu0", "cpu1", "cpu2", "cpu3"]]
-    assert pinned(result) == [[(2,), (3,), (6,), (7,)]]
+    assert names(result) == ["cpu0", "cpu1", "cpu2", "cpu3"]
+    assert pinned(result) == [(2,), (3,), (6,), (7,)]
 
 
 def test_emulated_devices_take_their_cores_from_the_cpu() -> None:
     result = probed(CPU, msgspec.structs.replace(EMULATED, core=1))
 
-    assert names(result) == [["cpu0", "cpu1", "cpu2"], ["emu0"]]
-    assert pinned(result) == [[(2,), (6,), (7,)], [(3,)]]
+    assert names(result) == ["cpu0", "cpu1", "cpu2", "emu0"]
+    assert pinned(result) == [(2,), (6,), (7,), (3,)]
 
 
 def test_several_cores_are_also_a_team_in_a_process_of_its_own() -> None:
     result = probed(TEAM, msgspec.structs.replace(EMULATED, core=1))
 
-    assert names(result) == [["cpu0", "cpu1", "cpu2"], ["team0"], ["emu0"]]
-    (team,) = result.processes[1].devices
+    assert names(result) == ["cpu0", "cpu1", "cpu2", "team0", "emu0"]
+    team = result.processes[3].device
     assert (team.members, team.cores, team.threads) == (("cpu0", "cpu1", "cpu2"), (2, 6, 7), 3)
     assert team.identity == f"{cores.processor()} x3 threads"
-    assert result.processes[1].lazy
-    assert set(result.processes[1].env.values()) == {"3"}
+    assert result.processes[3].lazy
+    assert set(result.processes[3].env.values()) == {"3"}
 
 
 def test_one_core_is_no_team() -> None:
-    assert names(probed(msgspec.structs.replace(TEAM, count=1))) == [["cpu0"]]
+    assert names(probed(msgspec.structs.replace(TEAM, count=1))) == ["cpu0"]
 
 
 def test_a_team_is_called_what_no_other_device_is_called() -> None:
     result = probed(msgspec.structs.replace(TEAM, name="team", count=2))
 
-    assert names(result) == [["team0", "team1"], ["team2"]]
+    assert names(result) == ["team0", "team1", "team2"]
 
 
 def test_a_team_of_cores_that_are_not_pinned_is_not_pinned(
@@ -92,15 +92,15 @@ def test_a_team_of_cores_that_are_not_pinned_is_not_pinned(
 
     result = probed(TEAM)
 
-    assert names(result) == [["cpu0", "cpu1"], ["team0"]]
+    assert names(result) == ["cpu0", "cpu1", "team0"]
     assert pinned(result)[1] == [()]
 
 
 def test_copies_have_names_cores_seeds_and_processes_of_their_own() -> None:
     result = probed(msgspec.structs.replace(EMULATED, count=2, core=2, seed=5))
 
-    assert names(result) == [["emu0"], ["emu1"]]
-    assert pinned(result) == [[(6,)], [(7,)]]
+    assert names(result) == ["emu0", "emu1"]
+    assert pinned(result) == [(6,), (7,)]
     assert [process.config.seed for process in result.processes] == [5, 6]
 
 
@@ -109,7 +109,7 @@ def test_a_quota_counts_and_unpins(monkeypatch: pytest.MonkeyPatch) -> None:
 
     result = probed(CPU)
 
-    assert pinned(result) == [[(), ()]]
+    assert pinned(result) == [(), ()]
 
 
 def test_a_core_that_is_not_there_is_an_error_of_the_config() -> None:
@@ -148,9 +148,7 @@ def test_cores_that_are_all_taken_are_noted() -> None:
 def test_another_emulation_is_another_identity() -> None:
     faster = msgspec.structs.replace(EMULATED, compute=Cost(rate="7Gflop/s"))
 
-    first, second, third = (
-        probed(c).processes[0].devices[0] for c in (EMULATED, EMULATED, faster)
-    )
+    first, second, third = (probed(c).processes[0].device for c in (EMULATED, EMULATED, faster))
 
     assert first.identity == second.identity != third.identity
 
@@ -191,14 +189,14 @@ def test_each_gpu_is_driven_by_a_core_near_it_that_also_computes(
 
     result = probed(CPU, DeviceConfig(kind="gpu"))
 
-    assert pinned(result) == [[(2,), (3,), (6,), (7,)], [(3,)], [(2,)], [(7,)]]
+    assert pinned(result) == [(2,), (3,), (6,), (7,), (3,), (2,), (7,)]
 
 
 def test_under_a_quota_a_gpu_is_driven_by_any_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_probe, "detect", lambda config: (gpus(1), {}))
     monkeypatch.setattr(cores, "quota", lambda: 2.0)
 
-    assert pinned(probed(DeviceConfig(kind="gpu"))) == [[()]]
+    assert pinned(probed(DeviceConfig(kind="gpu"))) == [()]
 
 
 def test_the_cores_near_a_gpu_come_from_sysfs(tmp_path: Path) -> None:
@@ -226,7 +224,7 @@ def test_an_unused_table_leaves_the_identity_of_a_device_as_it_was() -> None:
     )
     tabled = msgspec.structs.replace(config, compute=Cost(points=((1, "1us"), (2, "1us"))))
 
-    (plain,), (other,) = (probed(device).processes[0].devices for device in (config, tabled))
+    plain, other = (probed(device).processes[0].device for device in (config, tabled))
 
     assert plain.identity == "emulated virtual 6Gflop/s fb5cb8dc"
     assert other.identity.startswith("emulated virtual table of 2 ")

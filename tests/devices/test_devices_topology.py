@@ -136,7 +136,7 @@ def probed(config: DeviceConfig, cpus: int) -> list[tuple[str, tuple[int, ...], 
     found = cpu_probe.probe([(0, config)], CorePool(tuple(range(cpus)), cpus))
     return [
         (info.name, info.cores, info.identity.rpartition(", ")[2])
-        for info in found.processes[0].devices
+        for info in (process.device for process in found.processes)
     ]
 
 

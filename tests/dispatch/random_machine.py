@@ -26,15 +26,15 @@ MAX_DEATHS = 6
 
 
 class RandomMachine:
-    """Cores of two processes and a device of its own; `counts` is how often each unit counted.
+    """Cores of two groups and a device of its own; `counts` is how often each unit counted.
 
     Answers to a process that has died may still arrive, even after its restart.
     """
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.processes = {"cpu": ["cpu0", "cpu1", "cpu2"], "big": ["big0", "big1"], "gpu": ["gpu"]}
-        devices = [device for group in self.processes.values() for device in group]
+        self.groups = {"cpu": ["cpu0", "cpu1", "cpu2"], "big": ["big0", "big1"], "gpu": ["gpu"]}
+        devices = [device for group in self.groups.values() for device in group]
         self.load = self.random.randint(len(devices), 60)
         self.now = 0.0
         self.deaths = 0
@@ -66,12 +66,12 @@ class RandomMachine:
                 first += units
         self.parts: dict[str, TailPart] = {}
         self._counters: dict[str, TailCounter] = {}
-        for process, group in self.processes.items():
+        for name, group in self.groups.items():
             units = sum(pooled[device] for device in group)
             if units:
                 weight = 1 / len(group)
                 self.parts |= {d: TailPart(first, units, weight, 1, 4) for d in group}
-                self._counters[process] = TailCounter(first, units)
+                self._counters[name] = TailCounter(first, units)
                 first += units
         self.windows = {device: self.random.randint(1, 3) for device in devices}
         self.limits = {
@@ -97,11 +97,11 @@ class RandomMachine:
             for device in self._sent
             if self._sent[device] or device in self._open
         ]
-        steps += [lambda p=p: self._restart(p) for p in sorted(self._dead)]  # type: ignore[misc]
+        steps += [lambda p=p: self._restart(p) for p in sorted(self._lost)]  # type: ignore[misc]
         if self._answers:
             steps += [lambda: self._handle(self._answers.popleft())] * 3
         if self.deaths < MAX_DEATHS and self.random.random() < 0.05:
-            steps.append(lambda: self._die(self.random.choice(list(self.processes))))
+            steps.append(lambda: self._die(self.random.choice(list(self._sent))))
         assert steps, "nobody has anything to do"
         self.random.choice(steps)()
 
@@ -110,31 +110,26 @@ class RandomMachine:
             chunk = self._sent[device].popleft()
             self._answers.append(ChunkFinished(device, chunk.id))
             return
-        process = next(p for p, group in self.processes.items() if device in group)
-        taken = self._counters[process].take(self.parts[device])
+        name = next(g for g, group in self.groups.items() if device in group)
+        taken = self._counters[name].take(self.parts[device])
         if taken is None:
             self._open.discard(device)
             self._answers.append(TailLeft(device))
         else:
             self._answers.append(TailChunkFinished(device, *taken))
 
-    def _die(self, process: str) -> None:
-        if process in self._dead:
+    def _die(self, device: str) -> None:
+        if device in self._lost:
             return
         self.deaths += 1
-        self._dead.add(process)
-        for device in self.processes[process]:
-            self._sent[device].clear()
-            self._open.discard(device)
-        for device in self.processes[process]:
-            self._lost.add(device)
-            self._handle(DeviceLost(device))
+        self._lost.add(device)
+        self._sent[device].clear()
+        self._open.discard(device)
+        self._handle(DeviceLost(device))
 
-    def _restart(self, process: str) -> None:
-        self._dead.discard(process)
-        for device in self.processes[process]:
-            self._lost.discard(device)
-            self._handle(DeviceJoined(device))
+    def _restart(self, device: str) -> None:
+        self._lost.discard(device)
+        self._handle(DeviceJoined(device))
 
     def _handle(self, event: Event) -> None:
         before = {device: self.dispatcher.done_units(device) for device in self._sent}
@@ -162,8 +157,6 @@ class RandomMachine:
     def _receive(self, command: Send) -> None:
         device = command.device
         assert device not in self._lost
-        if any(device in self.processes[process] for process in self._dead):
-            return  # its loss is the next event
         self._sent[device].extend(command.chunks)
         self._units.update((chunk.id, chunk) for chunk in command.chunks)
         assert all(1 <= chunk.count <= self.limits[device] for chunk in command.chunks)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import select
+import signal
 import threading
 import weakref
 from collections.abc import Iterator
@@ -141,7 +144,13 @@ def test_a_job_waits_for_a_restart_if_it_may_not_use_what_is_ready() -> None:
         x = plane(local, 1)
         local.submit("fft", x).result(60)
         local.switch_devices(disable=["other"])
-        core = psutil.Process(local.pids()["cpu0"])
-        local._call(lambda: (core.kill(), core.wait(10)))  # the engine hears of it afterwards
+        core = os.pidfd_open(local.pids()["cpu0"])
+
+        def kill() -> None:  # the engine hears of it afterwards
+            signal.pidfd_send_signal(core, signal.SIGKILL)
+            select.select([core], [], [])
+
+        local._call(kill)
+        os.close(core)
 
         assert local.submit("fft", x).result(60)[0, 0, 0] == 64

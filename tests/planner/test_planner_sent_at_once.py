@@ -27,15 +27,15 @@ def hosted(
     return replace(candidate, info=info, models={"fft": varying})
 
 
-def windows(plan: JobPlan) -> list[tuple[bool, bool]]:
-    """Of each assignment: whether it gathers its reports, and whether all its chunks are sent."""
-    return [(each.gathers_reports, each.window >= len(each.chunks)) for each in plan.assignments]
+def windows(plan: JobPlan) -> list[bool]:
+    """Of each assignment: whether all its chunks are sent at once."""
+    return [each.window >= len(each.chunks) for each in plan.assignments]
 
 
 def test_short_shares_of_cores_are_sent_at_once() -> None:
     plan = plan_job(300, [hosted(0), hosted(1)])
 
-    assert windows(plan) == [(True, True)] * 2
+    assert windows(plan) == [True] * 2
     assert min(len(each.chunks) for each in plan.assignments) > 2
 
 
@@ -50,13 +50,13 @@ def test_short_shares_of_cores_are_sent_at_once() -> None:
     ids=["a GPU", "two processes", "processes of their own", "no measurements"],
 )
 def test_chunks_wait_in_the_engine_if_others_may_steal_them(candidates: list[Candidate]) -> None:
-    assert not any(gathers for gathers, _ in windows(plan_job(300, candidates)))
+    assert not all(windows(plan_job(300, candidates)))
 
 
 def test_long_shares_are_sent_chunk_by_chunk() -> None:
     load = int(2.2 * MAX_SECONDS / UNIT_SECONDS)
 
-    assert windows(plan_job(load, [hosted(0), hosted(1)])) == [(False, False)] * 2
+    assert windows(plan_job(load, [hosted(0), hosted(1)])) == [False] * 2
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_a_tail_makes_up_for_a_core_at_half_its_speed(
     plan = plan_job(int(2 * seconds / UNIT_SECONDS), cores)
 
     assert all(each.pooled for each in plan.assignments)
-    assert windows(plan) == [(is_sent, is_sent)] * 2
+    assert windows(plan) == [is_sent] * 2
 
 
 def test_a_race_is_reported_chunk_by_chunk() -> None:
     assignments = plan_job(300, [hosted(0), hosted(1)]).assignments
-    plain = [replace(each, gathers_reports=False, window=2) for each in assignments]
+    plain = [replace(each, window=2) for each in assignments]
     racing = [replace(plain[0], rivals=("other",)), plain[1]]
 
     assert sent_at_once(racing) == tuple(racing)

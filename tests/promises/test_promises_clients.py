@@ -75,7 +75,7 @@ def segments(daemon: Daemon) -> int:
     count = 0
     for descriptor in Path(f"/proc/{daemon.process.pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
-            count += "memfd:" in os.readlink(descriptor)
+            count += "memfd:hetsched " in os.readlink(descriptor)
     return count
 
 

@@ -59,7 +59,7 @@ def check(name: Name = None) -> None:
         machine_of(config, source)
         out(clean(f"{source}: valid machine profile"))
         return
-    names = [info.name for process in probe(config).processes for info in process.devices]
+    names = [process.device.name for process in probe(config).processes]
     out(clean(f"{source}: valid; devices here: {', '.join(names) or 'none'}"))
 
 

@@ -71,7 +71,7 @@ def devices(
     from hetsched.devices.probe import probe as find_devices
 
     machine = find_devices(settings)
-    infos = [info for process in machine.processes for info in process.devices]
+    infos = [process.device for process in machine.processes]
     _show(source, infos, machine.absent, {}, json)
 
 

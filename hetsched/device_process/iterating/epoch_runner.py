@@ -72,7 +72,7 @@ class EpochRunner:
         self._slot = command.slots[command.rank]
         self._others = [slot for slot in command.slots if slot != self._slot]
         self._values = EpochValues(run, self._slot)
-        self._reports = IterationReports(command.job, command.device, send)
+        self._reports = IterationReports(command.attempt, send)
         self._stages = {part: stages_of(run.workload, run.params, part) for part in Part}
         self._rows = Rows(0, 0, run.load)
         self._proposal = 0
@@ -109,9 +109,7 @@ class EpochRunner:
             self._come_home()
         self._reports.flush()
         command = self._command
-        self._send(
-            IterationsStopped(command.job, command.device, command.epoch, self._complete, reason)
-        )
+        self._send(IterationsStopped(command.attempt, command.epoch, self._complete, reason))
 
     def _epoch(self) -> Generator[None, None, StopReason]:
         command, run = self._command, self._run

@@ -31,13 +31,11 @@ class IterationReports:
 
     def __init__(
         self,
-        job: int,
-        device: int,
+        attempt: int,
         send: Callable[[IterationsDone], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._job = job
-        self._device = device
+        self._attempt = attempt
         self._send = send
         self._clock = clock
         self._first = 0
@@ -84,8 +82,7 @@ class IterationReports:
         if not self._sums:
             return
         report = IterationsDone(
-            self._job,
-            self._device,
+            self._attempt,
             self._first,
             tuple(map(IterationTimes.divided, self._sums, self._counts)),
             tuple(self._residuals),

@@ -34,10 +34,15 @@ class CpuDevice:
     Its operations run on the calling thread, which should be pinned to the core.
     """
 
-    def __init__(self, info: DeviceInfo, clock: CoreClock | None = None) -> None:
+    def __init__(
+        self,
+        info: DeviceInfo,
+        clock: CoreClock | None = None,
+        kernels: CpuKernels | None = None,
+    ) -> None:
         self._info = info
         self._clock = clock or (TeamClock() if info.members else WallClock())
-        self._kernels = CpuKernels()
+        self._kernels = kernels or CpuKernels()
         self._memory = np.empty(0, np.uint8)
         self._job: CpuJob | None = None
         self._views: tuple[Views, Views] = ({}, {})
@@ -48,8 +53,8 @@ class CpuDevice:
         return self._info
 
     def beside(self) -> CpuDevice:
-        """Return a device for side jobs, as `ShareableDevice.beside`."""
-        return CpuDevice(self._info, self._clock.beside())
+        """Return a device for a second job, as `ShareableDevice.beside`."""
+        return CpuDevice(self._info, self._clock.beside(), self._kernels)
 
     def prepare(self, job: DeviceJob | None) -> None:
         self._job = None

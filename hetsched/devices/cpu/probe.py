@@ -1,4 +1,4 @@
-"""Finds CPU cores, which share one device process, and the teams that they form."""
+"""Finds CPU cores, each with a device process, and the teams that they form."""
 
 from __future__ import annotations
 
@@ -21,14 +21,19 @@ THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"
 
 def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
     """Return the unreserved cores, and one team per table with several cores."""
-    processes: list[ProcessSpec] = []
+    groups: list[tuple[DeviceConfig, tuple[DeviceInfo, ...]]] = []
     absent: dict[str, str] = {}
     for index, config in tables:
         if _free_count(pool) <= 0:
             absent[config.name or "cpu"] = "emulated devices are pinned to all cores"
         else:
-            processes.append(_cores(index, config, pool))
-    return Probe((*processes, *_teams(processes, pool)), absent)
+            groups.append((config, _cores(index, config, pool)))
+    processes = [
+        ProcessSpec(package=_PACKAGE, device=info, config=config, forks=True)
+        for config, infos in groups
+        for info in infos
+    ]
+    return Probe((*processes, *_teams(groups, pool)), absent)
 
 
 def throttle_reasons(info: DeviceInfo) -> tuple[str, ...]:
@@ -40,7 +45,7 @@ def _free_count(pool: CorePool) -> int:
     return min(len(pool.free()), pool.usable - len(pool.reserved))
 
 
-def _cores(index: int, config: DeviceConfig, pool: CorePool) -> ProcessSpec:
+def _cores(index: int, config: DeviceConfig, pool: CorePool) -> tuple[DeviceInfo, ...]:
     threads = read_topology(pool.free())
     if not config.hardware_threads:
         threads = one_per_core(threads)
@@ -53,7 +58,7 @@ def _cores(index: int, config: DeviceConfig, pool: CorePool) -> ProcessSpec:
         )
     identity = cores.processor()
     prefix = config.name or "cpu"
-    infos = tuple(
+    return tuple(
         DeviceInfo(
             name=f"{prefix}{number}",
             kind="cpu",
@@ -65,7 +70,6 @@ def _cores(index: int, config: DeviceConfig, pool: CorePool) -> ProcessSpec:
         )
         for number, thread in enumerate(threads[: config.count or available])
     )
-    return ProcessSpec(package=_PACKAGE, devices=infos, config=config)
 
 
 def _identity(processor: str, thread: HardwareThread, pool: CorePool) -> str:
@@ -75,23 +79,24 @@ def _identity(processor: str, thread: HardwareThread, pool: CorePool) -> str:
     return f"{processor}, {thread.core_type} core"
 
 
-def _teams(processes: Sequence[ProcessSpec], pool: CorePool) -> list[ProcessSpec]:
-    """Return one team for each process with several cores, each with an unused name."""
-    names = pool.names.union(info.name for process in processes for info in process.devices)
+def _teams(
+    groups: Sequence[tuple[DeviceConfig, tuple[DeviceInfo, ...]]], pool: CorePool
+) -> list[ProcessSpec]:
+    """Return one team for each group of several cores, each with an unused name."""
+    names = pool.names.union(info.name for _, infos in groups for info in infos)
     free_names = (name for name in map("team{}".format, itertools.count()) if name not in names)
     return [
-        _team(next(free_names), process)
-        for process in processes
-        if len(process.devices) > 1 and process.config.team
+        _team(next(free_names), config, infos)
+        for config, infos in groups
+        if len(infos) > 1 and config.team
     ]
 
 
-def _team(name: str, process: ProcessSpec) -> ProcessSpec:
-    """Return the cores of `process` as one device, for kernels that use threads.
+def _team(name: str, config: DeviceConfig, members: tuple[DeviceInfo, ...]) -> ProcessSpec:
+    """Return these cores as one device, for kernels that use threads.
 
     Its process is lazy: it costs time and memory, and most loads have enough units for all cores.
     """
-    members = process.devices
     info = DeviceInfo(
         name=name,
         kind="cpu",
@@ -100,6 +105,4 @@ def _team(name: str, process: ProcessSpec) -> ProcessSpec:
         members=tuple(member.name for member in members),
     )
     threads = dict.fromkeys(THREAD_VARIABLES, str(len(members)))
-    return ProcessSpec(
-        package=_PACKAGE, devices=(info,), config=process.config, env=threads, lazy=True
-    )
+    return ProcessSpec(package=_PACKAGE, device=info, config=config, env=threads, lazy=True)

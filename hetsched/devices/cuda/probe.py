@@ -72,7 +72,7 @@ def _process(info: DeviceInfo, config: DeviceConfig, cores: tuple[int, ...]) -> 
     if info.details.get("uuid"):
         env["CUDA_VISIBLE_DEVICES"] = info.details["uuid"]
     info = msgspec.structs.replace(info, cores=cores)
-    return ProcessSpec(package="hetsched.devices.cuda", devices=(info,), config=config, env=env)
+    return ProcessSpec(package="hetsched.devices.cuda", device=info, config=config, env=env)
 
 
 def detect(config: DeviceConfig) -> tuple[list[DeviceInfo], dict[str, str]]:

@@ -45,7 +45,7 @@ def _copies(
             name = config.name if count == 1 else f"{config.name}{number}"
         info = _info(name, copy, pinned)
         processes.append(
-            ProcessSpec(package="hetsched.devices.emulated", devices=(info,), config=copy)
+            ProcessSpec(package="hetsched.devices.emulated", device=info, config=copy, forks=True)
         )
     return processes
 

@@ -30,10 +30,8 @@ from hetsched.units import parse_size
 def preview(spec: JobSpec, config: Config) -> Explanation:
     """Explain the plan of a job without running it, as the engine would plan its first job."""
     machine = probe(config)
-    infos = [info for process in machine.processes for info in process.devices]
-    unstarted = {
-        info.name for process in machine.processes if process.lazy for info in process.devices
-    }
+    infos = [process.device for process in machine.processes]
+    unstarted = {process.device.name for process in machine.processes if process.lazy}
     arena_limit = resolve_size(config.arena.limit, machine_memory(), "arena.limit")
     with contextlib.ExitStack() as stack:
         limits = MachineLimits(infos, machine.absent, arena_limit)

@@ -1,42 +1,138 @@
-"""The device processes of one engine: starting, monitoring, restarting; a listener gets events."""
+"""The device processes of one engine: starting, watching, restarting; a listener gets events."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
 
 from hetsched.device import DeviceInfo
 from hetsched.devices.process_spec import Probe, ProcessSpec
 from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
-from hetsched.engine.processes.device_process import DeviceProcess
-from hetsched.engine.processes.fleet_devices import FleetDevices, steady_memory
-from hetsched.engine.processes.fleet_listener import FleetListener
-from hetsched.engine.processes.hosted_process import MAX_FAILED_STARTS, HostedProcess, spec_names
-from hetsched.engine.processes.process_watch import ProcessWatch
-from hetsched.engine.processes.start_waits import StartWaits, have_started_or_failed, is_settled
+from hetsched.engine.processes.process import DeviceProcess
+from hetsched.engine.processes.template import Template, TemplateLost
+from hetsched.errors import InternalError
 from hetsched.transport.device_messages import (
+    AttemptCommand,
+    AttemptEvent,
     CommandFailed,
-    DeviceCommand,
+    Event,
     Hello,
     MemoryReading,
-    Pong,
 )
-from hetsched.transport.loop import Loop
+from hetsched.transport.loop import Loop, Timer
+from hetsched.units import format_seconds
 
 log = logging.getLogger(__name__)
 
+MAX_FAILED_STARTS = 3
+"""Consecutive deaths before Hello after which a process isn't restarted."""
 RESTART_SECONDS = 0.05
 """Delay between a death before Hello and the next start, which may fail again."""
-STDERR_SECONDS = 0.01
-STDERR_RETRIES = 10
-"""How often they pass before a dead process's last lines count as read: one that it has started
-may keep its stderr open."""
 RETRY_SECONDS = 1.0
 """Delay after the operating system refused to start a process."""
+SILENCE_CHECKS = 8
+"""How often processes are looked at within `deadlines.chunk`."""
+TAIL_BYTES = 4096
+"""Of the counter of a group of cores that share tails: a page."""
+MAX_SHORTAGE_BYTES = 64 << 20
+"""A reading that is lower by less changes nothing: the device's reserve is larger."""
+MAX_UNUSED_FRACTION = 1 / 16
+"""A reading that is higher by less changes nothing: with each change, all plans are dropped."""
+
+
+def steady_memory(previous: int | None, reading: int) -> int:
+    """Return the bytes to plan with: `previous`, unless `reading` is clearly different. Pure."""
+    if previous is None:
+        return reading
+    most = previous + max(MAX_SHORTAGE_BYTES, int(MAX_UNUSED_FRACTION * previous))
+    return previous if previous - MAX_SHORTAGE_BYTES <= reading <= most else reading
+
+
+@dataclass(frozen=True)
+class FleetListener:
+    """Callbacks, all on the loop's thread."""
+
+    on_event: Callable[[str, AttemptEvent], None]
+    """(device, event)"""
+    on_lost: Callable[[tuple[str, ...], str, tuple[str, ...]], None]
+    """(devices, reason, culprits): their process has died, because of `culprits` if known."""
+    on_ready: Callable[[tuple[str, ...]], None]
+    """(devices): their process takes commands."""
+    on_stuck: Callable[[frozenset[int]], Callable[[], None]] = lambda keys: lambda: None
+    """(keys of attachments): a killed process that doesn't end may still write to these. Returns
+    what to call when it has ended."""
+    on_memory: Callable[[str, bool, bool], None] = lambda device, has_changed, is_released: None
+    """(device, has_changed, is_released): jobs may use another amount of its memory; it has
+    released what it kept of earlier jobs."""
+
+
+@dataclass(eq=False)
+class Host:
+    """One device and its process, across restarts.
+
+    Attributes
+    ----------
+    process : DeviceProcess or None
+        None while it isn't running.
+    is_ready : bool
+        It has sent Hello and accepts commands.
+    was_ready : bool
+        It or a predecessor has sent Hello.
+    on_demand : bool
+        It starts when first needed, and hasn't been needed so far.
+    failed_starts : int
+        Consecutive ones.
+    kill_reason : str
+        Why the running process was killed; "" if it wasn't.
+    is_stuck : bool
+        It was killed and doesn't end; no other is started before it has ended.
+    absence : str
+        Why the device can't be used; "" if it can or may.
+    deadline : Timer or None
+        Of its hello, then of its end after a kill.
+    """
+
+    spec: ProcessSpec
+    info: DeviceInfo
+    on_demand: bool
+    process: DeviceProcess | None = None
+    is_ready: bool = False
+    was_ready: bool = False
+    failed_starts: int = 0
+    kill_reason: str = ""
+    is_stuck: bool = False
+    absence: str = ""
+    deadline: Timer | None = None
+    on_end: Callable[[], None] = field(default=lambda: None)
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def is_unusable(self) -> bool:
+        """Whether nothing can be expected from it at present."""
+        return bool(self.absence)
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether it will be ready, or abandoned."""
+        return not (self.is_ready or self.on_demand or self.is_unusable)
+
+    @property
+    def has_started_or_failed(self) -> bool:
+        return self.was_ready or self.failed_starts > 0 or self.is_unusable
+
+    def expect(self, deadline: Timer | None) -> None:
+        """Replace the deadline."""
+        if self.deadline is not None:
+            self.deadline.cancel()
+        self.deadline = deadline
 
 
 class Fleet:
@@ -52,95 +148,109 @@ class Fleet:
         self._loop = loop
         self._deadlines = deadlines
         self._listener = listener
-        self._devices = FleetDevices(probe.absent)
-        self._hosts: list[HostedProcess] = []
-        self._host_of: dict[str, tuple[HostedProcess, int]] = {}
-        """Device -> its process and its index there."""
-        self._waits = StartWaits()
+        self._probed_absent = dict(probe.absent)
+        self._hosts: dict[str, Host] = {}
+        self._template: Template | None = None
+        self._for_template: list[Host] = []
+        """What it will fork once it is ready."""
+        self._template_deadline: Timer | None = None
+        self._tails: dict[str, int] = {}
+        """Group of cores -> the memfd with the counter of their tails."""
+        self._waits: list[tuple[Callable[[], bool], Callable[[], None]]] = []
+        self._silence_timer: Timer | None = None
         self._closing = self._killed = False
         for spec in probe.processes:
             self._add(spec)
 
     def start(self) -> None:
         """Start all processes except on-demand ones."""
-        self._start_needed(self._hosts)
-
-    def _start_needed(self, hosts: Iterable[HostedProcess]) -> None:
-        for host in hosts:
+        for host in self._hosts.values():
             if not host.on_demand:
                 self._spawn(host)
 
     def update(self, probe: Probe) -> tuple[str, ...]:
         """Start the processes of devices that were missing before; return their names."""
-        known = self._host_of.keys()
-        new = [spec for spec in probe.processes if known.isdisjoint(spec_names(spec))]
-        self._devices.on_probed(probe.absent)
-        self._start_needed([self._add(spec) for spec in new])
-        return tuple(name for spec in new for name in spec_names(spec))
+        self._probed_absent = dict(probe.absent)
+        new = [spec for spec in probe.processes if spec.device.name not in self._hosts]
+        for host in [self._add(spec) for spec in new]:
+            if not host.on_demand:
+                self._spawn(host)
+        return tuple(spec.device.name for spec in new)
 
     def retry_abandoned(self) -> None:
         """Start the processes again that have failed to start too often."""
-        for host in self._hosts:
-            if host.is_abandoned and not host.is_stuck and host.process is None:
-                host.failed_starts = 0
-                self._devices.readmit(host.device_names)
+        for host in self._hosts.values():
+            if host.absence and not host.is_stuck and host.process is None:
+                host.failed_starts, host.absence = 0, ""
                 self._spawn(host)
+
+    # ---- the devices
 
     @property
     def infos(self) -> tuple[DeviceInfo, ...]:
         """All devices that are or may become ready, in order."""
-        return self._devices.infos
+        return tuple(host.info for host in self._hosts.values() if not host.is_unusable)
 
     @property
     def absent(self) -> Mapping[str, str]:
         """Unusable device or kind -> reason."""
-        return self._devices.absent
+        unusable = {host.name: host.absence for host in self._hosts.values() if host.absence}
+        return {**self._probed_absent, **unusable}
 
     def info(self, device: str) -> DeviceInfo:
         """Return the description of a device, even if it is no longer usable."""
-        return self._devices[device]
+        return self._hosts[device].info
 
     def any_remaining(self, devices: Iterable[str]) -> bool:
         """Return whether any of these devices is or may become ready."""
-        return self._devices.any_remaining(devices)
+        return not all(self._hosts[name].is_unusable for name in devices)
 
     def ready(self) -> set[str]:
         """Return the devices that accept commands."""
-        return {name for name, (host, _) in self._host_of.items() if host.is_ready}
+        return {host.name for host in self._hosts.values() if host.is_ready}
 
     def unstarted(self) -> set[str]:
         """Return the devices whose on-demand process hasn't been needed so far."""
-        return {name for name, (host, _) in self._host_of.items() if host.on_demand}
+        return {host.name for host in self._hosts.values() if host.on_demand}
 
     def starting_ahead(self) -> set[str]:
         """Return the unstarted devices whose process is starting, though no job waits for it."""
-        return {name for name in self.unstarted() if self._host_of[name][0].process is not None}
+        return {name for name in self.unstarted() if self._hosts[name].process is not None}
 
     def starting(self, devices: Iterable[str]) -> frozenset[str]:
         """Return those of `devices` that aren't ready yet, or not again."""
-        return frozenset(name for name in devices if self._host_of[name][0].is_starting)
+        return frozenset(name for name in devices if self._hosts[name].is_starting)
 
     def usable(self, devices: Iterable[str]) -> list[DeviceInfo]:
         """Return those of `devices` that are ready, or will be once started."""
         usable = (self.ready() | self.unstarted()).intersection(devices)
         return [info for info in self.infos if info.name in usable]
 
+    def pids(self) -> Mapping[str, int]:
+        """Return device -> process id, for running processes. Safe from any thread."""
+        return {
+            host.name: process.pid
+            for host in list(self._hosts.values())
+            if (process := host.process) is not None  # the loop's thread may end it now
+        }
+
+    # ---- waiting for processes
+
     def ensure_started(self, devices: Iterable[str], callback: Callable[[], None]) -> None:
         """Start the unstarted ones of `devices`, then call back; at once if there are none.
 
         They are ready then, or have failed to start.
         """
-        unstarted = [name for name in devices if self._host_of[name][0].on_demand]
-        self.start_ahead(unstarted)
-        for name in unstarted:
-            self._host_of[name][0].on_demand = False
-        hosts = [self._host_of[name][0] for name in unstarted]
-        self._waits.call_when(lambda: have_started_or_failed(hosts), callback)
+        hosts = [self._hosts[name] for name in devices if self._hosts[name].on_demand]
+        self.start_ahead(host.name for host in hosts)
+        for host in hosts:
+            host.on_demand = False
+        self._call_when(lambda: all(host.has_started_or_failed for host in hosts), callback)
 
     def start_ahead(self, devices: Iterable[str]) -> None:
         """Start the processes of `devices`, which count as unstarted until they are ready."""
-        for host in [self._host_of[name][0] for name in devices]:
-            if host.on_demand and host.process is None and not host.is_unusable:
+        for host in [self._hosts[name] for name in devices]:
+            if host.on_demand and not host.is_unusable:
                 self._spawn(host)
 
     def when_settled(
@@ -152,228 +262,316 @@ class Fleet:
         for one that restarts only `with_restarts`, or if no other is ready; never for on-demand
         ones.
         """
-        hosts = [self._host_of[name][0] for name in devices]
-        self._waits.call_when(lambda: is_settled(hosts, with_restarts=with_restarts), callback)
+        hosts = [self._hosts[name] for name in devices]
 
-    def send(self, device: str, make_command: Callable[[int], DeviceCommand]) -> None:
-        """Send ``make_command(index of the device in its process)``, unless the device is lost.
+        def is_settled() -> bool:
+            if with_restarts:
+                return not any(host.is_starting for host in hosts)
+            eager = [host for host in hosts if not host.on_demand]
+            if any(host.is_ready for host in eager):
+                return all(host.has_started_or_failed for host in eager)
+            return all(host.is_unusable for host in eager)
 
-        Commands to a process within one round of the loop share a message.
-        """
-        host, index = self._host_of[device]
-        if host.is_ready:
-            host.post(make_command(index), self._loop)
+        self._call_when(is_settled, callback)
 
-    def send_late(self, device: str, make_command: Callable[[int], DeviceCommand]) -> None:
-        """Send a command for which nothing waits with the next one, or after a while."""
-        host, index = self._host_of[device]
-        if host.is_ready:
-            host.post_late(make_command(index), self._loop)
+    def _call_when(self, is_time: Callable[[], bool], callback: Callable[[], None]) -> None:
+        if is_time():
+            callback()
+        else:
+            self._waits.append((is_time, callback))
+
+    def _recheck(self) -> None:
+        """Call back those whose time has come, after a process has started or ended."""
+        waits, self._waits = self._waits, []
+        for is_time, callback in waits:
+            try:
+                self._call_when(is_time, callback)
+            except Exception:  # the others mustn't wait forever
+                log.exception("unexpected error after the start or end of a device process")
+
+    # ---- commands
+
+    def send(self, device: str, command: AttemptCommand) -> None:
+        """Send a command, unless the device is lost."""
+        host = self._hosts[device]
+        if host.process is not None and host.is_ready:
+            self._try(host, host.process, lambda process: process.send(command))
 
     def attach(self, device: str, key: int, fd: int, nbytes: int, kind: str) -> None:
-        """Attach segment or file `key` to the process of `device`, unless already attached."""
-        self._host_of[device][0].attach(key, fd, nbytes, kind)
+        """Attach segment or file `key` to the process of `device`, unless already attached.
+
+        Raises OSError: no descriptors are left.
+        """
+        host = self._hosts[device]
+        if host.process is not None and host.is_ready:
+            self._try(host, host.process, lambda process: process.attach(key, fd, nbytes, kind))
 
     def attached(self, device: str) -> Collection[int]:
         """Return the keys of what is attached to the process of `device`."""
-        return self._host_of[device][0].attached
+        process = self._hosts[device].process
+        return () if process is None else process.attached
 
     def detach(self, keys: Iterable[int]) -> None:
         """Detach these objects from every process."""
         keys = tuple(keys)
-        for host in self._hosts:
-            if not host.is_stuck:
-                host.detach(keys)
+        for host in self._hosts.values():
+            if host.process is not None and not host.is_stuck:
+                self._try(host, host.process, lambda process: process.detach(keys))
+
+    def _try(
+        self, host: Host, process: DeviceProcess, send: Callable[[DeviceProcess], None]
+    ) -> None:
+        """Send to a process; kill one that doesn't read, so that its job goes on elsewhere."""
+        try:
+            send(process)
+        except InternalError as error:
+            self._kill(host, process, str(error))
+        if process.owes_answers and self._silence_timer is None:
+            seconds = self._deadlines.chunk / SILENCE_CHECKS
+            self._silence_timer = self._loop.call_later(seconds, self._check_silence)
 
     def kill_process_of(self, device: str, reason: str) -> None:
         """Kill the process of `device`, which has missed a deadline; its loss follows.
 
-        If it doesn't even end then, its devices are lost as well, until it has ended.
+        If it doesn't even end then, the device is lost as well, until it has ended.
         """
-        host, _ = self._host_of[device]
-        if host.process is not None and not host.kill_reason:
+        host = self._hosts[device]
+        if host.process is not None:
             self._kill(host, host.process, reason)
-            host.overdue_device = device
+
+    # ---- the end
 
     def close(self) -> None:
         """Stop all processes and wait for their end, or for a deadline, whichever is first."""
         self._closing = True
-        hosts = [host for host in self._hosts if host.process is not None]
+        hosts = [host for host in self._hosts.values() if host.process is not None]
         for host in hosts:
             assert host.process is not None
             self._unwatch(host.process)
-            if host.watch is not None:
-                host.watch.close()
+            host.expect(None)
             if not host.is_stuck:
                 host.process.stop()
+        if self._silence_timer is not None:
+            self._silence_timer.cancel()
         deadline = time.monotonic() + self._deadlines.exit
         for host in hosts:
-            host.join(max(0.0, deadline - time.monotonic()), self._deadlines.exit / 2)
+            assert host.process is not None
+            grace = max(0.0, deadline - time.monotonic())
+            kill_grace = 0.0 if host.is_stuck else self._deadlines.exit / 2
+            if not host.process.join(grace, kill_grace):
+                log.error("the process of %s, pid %d, doesn't end", host.name, host.process.pid)
+        self._drop_template()
+        for fd in self._tails.values():
+            os.close(fd)
+        self._tails.clear()
 
     def kill(self) -> None:
-        """Kill all processes for good, without logging their deaths. Thread-safe."""
+        """Kill all processes for good, without logging their deaths. Safe from any thread."""
         self._killed = True
-        for pid in self.pids().values():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        for host in list(self._hosts.values()):
+            if (process := host.process) is not None:
+                process.kill()
 
-    def pids(self) -> Mapping[str, int]:
-        """Return device -> process id, for running processes."""
-        return {
-            name: process.pid
-            for name, (host, _) in self._host_of.items()
-            if (process := host.process) is not None  # the loop's thread may end it now
-        }
+    # ---- starting
 
-    def _spawn(self, host: HostedProcess) -> None:
+    def _add(self, spec: ProcessSpec) -> Host:
+        host = self._hosts[spec.device.name] = Host(spec, spec.device, spec.lazy)
+        return host
+
+    def _spawn(self, host: Host) -> None:
         if self._closing or self._killed or host.process is not None:
             return
         try:
-            process = DeviceProcess(host.spec)
-        except OSError as error:  # no descriptors or memory: retry later
-            self._on_refused_start(host, error)
+            template = self._ready_template() if host.spec.forks else None
+            if host.spec.forks and template is None:
+                self._for_template.append(host)
+                return
+            process = DeviceProcess(host.spec, template)
+        except TemplateLost as error:
+            self._drop_template()
+            self._on_refused_start(host, str(error))
             return
-        host.started(
-            process,
-            ProcessWatch(
-                process,
-                self._loop,
-                self._deadlines,
-                lambda reason: self._kill(host, process, reason),
-            ),
-        )
+        except OSError as error:  # no descriptors or memory: retry later
+            self._on_refused_start(host, str(error))
+            return
+        host.process, host.kill_reason = process, ""
+        hello = self._deadlines.start
+        reason = f"its device wasn't open after {format_seconds(hello)} (deadlines.start)"
+        host.expect(self._loop.call_later(hello, lambda: self._kill(host, process, reason)))
         self._loop.add_reader(process.fileno(), lambda: self._read_events(host, process))
+        self._loop.add_reader(process.stderr, lambda: self._read_stderr(process))
         self._loop.add_reader(process.pidfd, lambda: self._on_death(host, process))
 
-    def _on_refused_start(self, host: HostedProcess, error: OSError) -> None:
-        host.failed_starts += 1
-        names = host.device_names
-        log.warning("device process of %s can't be started: %s", ", ".join(names), error)
-        if host.is_abandoned:
-            self._abandon(names, str(error))
-            self._listener.on_lost(names, str(error), ())
-            self._waits.recheck()
+    def _on_refused_start(self, host: Host, reason: str) -> None:
+        log.warning("device process of %s can't be started: %s", host.name, reason)
+        if self._fail_start(host, reason):
+            self._listener.on_lost((host.name,), reason, (host.name,))
         else:
             self._loop.call_later(RETRY_SECONDS, lambda: self._spawn(host))
+        self._recheck()
+
+    def _fail_start(self, host: Host, reason: str) -> bool:
+        """Count a failed start; return whether it was the last one."""
+        host.failed_starts += 1
+        if host.failed_starts < MAX_FAILED_STARTS:
+            return False
+        host.absence = f"its process failed to start {MAX_FAILED_STARTS} times: {reason}"
+        return True
 
     def _unwatch(self, process: DeviceProcess) -> None:
-        self._loop.remove_reader(process.fileno())
-        self._loop.remove_reader(process.pidfd)
+        for fd in (process.fileno(), process.stderr, process.pidfd):
+            self._loop.remove_reader(fd)
 
-    def _read_events(self, host: HostedProcess, process: DeviceProcess) -> None:
-        events = process.receive()
-        if events and host.watch is not None:
-            host.watch.on_received()
-        for event in events:
-            if isinstance(event, Hello):
-                self._on_hello(host, event)
-            elif isinstance(event, Pong):
-                continue  # the watch has seen it
-            elif isinstance(event, MemoryReading):
-                self._on_memory(host.device_names[event.device], event)
-            elif isinstance(event, CommandFailed) and not event.job:
-                name = host.device_names[event.device]
-                log.warning("%s: between two jobs: %s", name, event.error.message)
-            else:
-                self._listener.on_event(host.device_names[event.device], event)
+    # ---- the template
+
+    def _ready_template(self) -> Template | None:
+        """Return the template; None if it is still starting: `_on_template` goes on. OSError."""
+        if self._template is None:
+            template = self._template = Template()
+            self._loop.add_reader(template.fileno(), lambda: self._on_template(template))
+            self._template_deadline = self._loop.call_later(
+                self._deadlines.start, self._template.kill
+            )
+        return self._template if self._template.is_ready else None
+
+    def _on_template(self, template: Template) -> None:
+        """Fork what waits for the template, which is ready or has ended."""
+        waiting, self._for_template = self._for_template, []
+        if template.on_readable():
+            if self._template_deadline is not None:
+                self._template_deadline.cancel()
+            for host in waiting:
+                self._spawn(host)
+            return
+        reason = template.end_reason()
+        self._drop_template()
+        for host in waiting:
+            self._on_refused_start(host, reason)
+
+    def _drop_template(self) -> None:
+        if self._template_deadline is not None:
+            self._template_deadline.cancel()
+        if self._template is not None:
+            self._loop.remove_reader(self._template.fileno())
+            self._template.close()
+            self._template = None
+
+    # ---- events of a process
+
+    def _read_stderr(self, process: DeviceProcess) -> None:
+        if not process.read_stderr():
+            self._loop.remove_reader(process.stderr)
+
+    def _read_events(self, host: Host, process: DeviceProcess) -> None:
+        """Handle messages; an error in doing so costs the process, or its job would wait."""
+        try:
+            for event in process.receive():
+                self._on_event(host, event)
+        except Exception as error:
+            log.exception("%s: a message can't be handled", host.name)
+            process.ended = True
+            self._kill(host, process, f"a message can't be handled: {error}")
         if process.ended:
             self._loop.remove_reader(process.fileno())
 
-    def _on_hello(self, host: HostedProcess, hello: Hello) -> None:
+    def _on_event(self, host: Host, event: Event) -> None:
+        if isinstance(event, Hello):
+            self._on_hello(host, event)
+        elif isinstance(event, MemoryReading):
+            previous = host.info.memory
+            memory = steady_memory(previous, event.nbytes)
+            host.info = msgspec.structs.replace(host.info, memory=memory)
+            self._listener.on_memory(host.name, memory != previous, event.released)
+        elif isinstance(event, CommandFailed) and not event.attempt:
+            log.warning("%s: between two jobs: %s", host.name, event.error.message)
+        else:
+            self._listener.on_event(host.name, event)
+
+    def _on_hello(self, host: Host, hello: Hello) -> None:
+        assert host.process is not None, "it has sent a message"
         if host.kill_reason:
             return
+        host.expect(None)
         host.is_ready = host.was_ready = True
         host.on_demand = False
-        host.threads = hello.threads
-        if host.watch is not None:
-            host.watch.on_hello()
-        names = tuple(info.name for info in hello.devices)
-        self._devices.describe(hello.devices)
-        log.info("devices ready: %s", ", ".join(names))
-        self._listener.on_ready(names)
-        self._waits.recheck()
+        host.failed_starts = 0
+        host.info = hello.info
+        if host.info.process:
+            host.process.attach(0, self._tail(host.info.process), TAIL_BYTES, "tail")
+        log.info("device ready: %s", host.name)
+        self._listener.on_ready((host.name,))
+        self._recheck()
 
-    def _on_memory(self, device: str, reading: MemoryReading) -> None:
-        previous = self._devices[device].memory
-        memory = steady_memory(previous, reading.nbytes)
-        has_changed = memory != previous
-        if has_changed:
-            self._devices.set_memory(device, memory)
-        self._listener.on_memory(device, has_changed, reading.released)
+    def _tail(self, group: str) -> int:
+        if group not in self._tails:
+            fd = os.memfd_create(f"hetsched-tails-{group}", os.MFD_CLOEXEC)
+            os.ftruncate(fd, TAIL_BYTES)
+            self._tails[group] = fd
+        return self._tails[group]
 
-    def _kill(self, host: HostedProcess, process: DeviceProcess, reason: str) -> None:
+    def _check_silence(self) -> None:
+        """Kill the processes that owe answers and do nothing: they are stopped, or hang."""
+        self._silence_timer = None
+        allowed = self._deadlines.chunk
+        for host in list(self._hosts.values()):
+            process = host.process
+            if process is None or not process.owes_answers or host.kill_reason:
+                continue
+            if process.silent_seconds() >= allowed:
+                reason = f"no sign of life for {format_seconds(allowed)} (deadlines.chunk)"
+                self._kill(host, process, reason)
+            elif self._silence_timer is None:
+                self._silence_timer = self._loop.call_later(
+                    allowed / SILENCE_CHECKS, self._check_silence
+                )
+
+    # ---- deaths
+
+    def _kill(self, host: Host, process: DeviceProcess, reason: str) -> None:
         if host.process is not process or host.kill_reason or self._closing:
             return
-        names = ", ".join(host.device_names)
-        log.warning("killing the device process of %s: %s", names, reason)
+        log.warning("killing the device process of %s: %s", host.name, reason)
         host.kill_reason = reason
         process.kill()
-        assert host.watch is not None
-        host.watch.expect_end(lambda: self._on_stuck(host, process))
+        host.expect(
+            self._loop.call_later(self._deadlines.exit, lambda: self._on_stuck(host, process))
+        )
 
-    def _on_stuck(self, host: HostedProcess, process: DeviceProcess) -> None:
-        """Give up the devices of a killed process until it ends: two must not share a GPU."""
+    def _on_stuck(self, host: Host, process: DeviceProcess) -> None:
+        """Give up the device of a killed process until it ends: two must not share a GPU."""
         reason = f"killed, {host.kill_reason}, but process {process.pid} doesn't end"
-        log.error("device process of %s: %s", ", ".join(host.device_names), reason)
+        log.error("device process of %s: %s", host.name, reason)
         self._loop.remove_reader(process.fileno())
-        host.is_stuck, host.is_ready = True, False
-        host.on_end = self._listener.on_stuck(frozenset(host.attached))
-        self._devices.abandon(host.device_names, reason)
-        self._listener.on_lost(host.device_names, reason, ())
-        self._waits.recheck()
+        host.is_stuck, host.is_ready, host.absence = True, False, reason
+        host.on_end = self._listener.on_stuck(frozenset(process.attached))
+        self._listener.on_lost((host.name,), reason, ())
+        self._recheck()
 
-    def _on_stuck_end(self, host: HostedProcess, process: DeviceProcess) -> None:
-        """Start the successor of a process that has ended at last."""
-        self._unwatch(process)
-        process.exit_reason()
-        host.ended()
-        host.on_end()
-        host.failed_starts = 0
-        self._devices.readmit(host.device_names)
-        self._loop.call_later(RESTART_SECONDS, lambda: self._spawn(host))
-
-    def _on_death(
-        self, host: HostedProcess, process: DeviceProcess, retries: int = STDERR_RETRIES
-    ) -> None:
+    def _on_death(self, host: Host, process: DeviceProcess) -> None:
         """Handle the remaining messages of the process, then its death."""
         if host.process is not process:
             return
-        if retries and not process.stderr.has_ended:  # its last lines are still being read
-            self._loop.remove_reader(process.pidfd)
-            self._loop.call_later(
-                STDERR_SECONDS, lambda: self._on_death(host, process, retries - 1)
-            )
-            return
         if host.is_stuck:
-            self._on_stuck_end(host, process)
+            self._unwatch(process)
+            process.close()
+            host.process, host.is_stuck, host.absence = None, False, ""
+            host.failed_starts = 0
+            host.on_end()
+            self._loop.call_later(RESTART_SECONDS, lambda: self._spawn(host))
             return
         while not process.ended:
             self._read_events(host, process)
         self._unwatch(process)
-        was_ready, reason = host.is_ready, process.exit_reason()
-        reason = host.kill_reason or reason
-        culprits = host.culprits()
-        host.ended()
-        names = host.device_names
+        exit_reason = process.exit_reason()
+        reason = host.kill_reason or exit_reason
+        was_ready, host.is_ready, host.process = host.is_ready, False, None
+        host.expect(None)
         if not self._killed:
-            log.warning("device process of %s died: %s", ", ".join(names), reason)
-        if host.is_abandoned:
-            self._abandon(names, reason)
-        else:
+            log.warning("device process of %s died: %s", host.name, reason)
+        is_last = not was_ready and self._fail_start(host, reason)
+        if not is_last:
             delay = 0.0 if was_ready else RESTART_SECONDS
             self._loop.call_later(delay, lambda: self._spawn(host))
-        if was_ready or host.is_abandoned:  # nothing waits for its restart
-            self._listener.on_lost(names, reason, culprits)
-        self._waits.recheck()
-
-    def _abandon(self, names: tuple[str, ...], reason: str) -> None:
-        tries = f"its process failed to start {MAX_FAILED_STARTS} times"
-        self._devices.abandon(names, f"{tries}: {reason}")
-
-    def _add(self, spec: ProcessSpec) -> HostedProcess:
-        host = HostedProcess(spec)
-        self._hosts.append(host)
-        for index, info in enumerate(spec.devices):
-            self._host_of[info.name] = (host, index)
-        self._devices.describe(spec.devices)
-        return host
+        if was_ready or is_last:  # nothing waits for its restart
+            self._listener.on_lost((host.name,), reason, (host.name,))
+        self._recheck()

@@ -95,13 +95,10 @@ class JobArrays:
                 segment = self._arena.segment(stored.key)
                 fleet.attach(device, stored.key, segment.fd, segment.nbytes, "segment")
 
-    def prepare_message(
-        self, attempt_id: int, device: int, assignment: Assignment, answer: bool, *, side: bool
-    ) -> Prepare:
-        """Return the message that prepares device number `device` of its process."""
+    def prepare_message(self, attempt_id: int, assignment: Assignment, answer: bool) -> Prepare:
+        """Return the message that prepares a device."""
         return Prepare(
-            job=attempt_id,
-            device=device,
+            attempt=attempt_id,
             workload=self.job.reference,
             params=self.job.encoded_params,
             source=self.job.source,
@@ -114,10 +111,8 @@ class JobArrays:
             window=assignment.window,
             ring=assignment.is_ring,
             answer=answer,
-            side=side,
             tail=assignment.tail,
             rivals=assignment.rivals,
-            gathers=assignment.gathers_reports,
         )
 
     def hand_over(self) -> dict[str, ArenaRef]:

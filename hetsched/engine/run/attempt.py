@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
 import logging
 import time
 from collections import deque
@@ -53,7 +52,7 @@ class Message:
     """`device` has sent `message` about this attempt."""
 
     device: str
-    message: device_messages.Event
+    message: device_messages.AttemptEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +167,8 @@ class Attempt:
 
     def _release(self) -> None:
         """Let the devices drop what belongs to the attempt."""
-        release = functools.partial(device_messages.Release, self.id)
         for device in self.assignments:
-            self._fleet.send(device, release)
+            self._fleet.send(device, device_messages.Release(self.id))
 
     # ---- commands
 
@@ -178,11 +176,7 @@ class Attempt:
         """Attach the job's arrays and prepare the kernel."""
         arrays, assignment = self.running.arrays, self._to_prepare(device)
         arrays.attach(self._fleet, device)
-        is_side = self.running.side is not None
-        self._fleet.send(
-            device,
-            lambda index: arrays.prepare_message(self.id, index, assignment, answer, side=is_side),
-        )
+        self._fleet.send(device, arrays.prepare_message(self.id, assignment, answer))
 
     def _to_prepare(self, device: str) -> Assignment:
         """Return the assignment of `device` with "" for variants that have failed.
@@ -341,7 +335,7 @@ class Attempt:
         self._fence_seconds = seconds
         for device in sorted(self.live):
             try:
-                self._fleet.send(device, functools.partial(device_messages.Fence, self.id))
+                self._fleet.send(device, device_messages.Fence(self.id))
             except Exception:
                 log.exception("job %d: %s can't be fenced", self.running.number, device)
                 self._fences.drop([device])

@@ -24,7 +24,8 @@ from hetsched.dispatch.events import (
 )
 from hetsched.job import DeviceProgress
 from hetsched.planner.job_planner import Assignment
-from hetsched.transport.device_messages import ChunkDone, TailChunksDone
+from hetsched.plans.shared_tail import TAIL_CHUNK_ID
+from hetsched.transport.device_messages import ChunksDone
 
 MAX_RECORDS = 1024
 """Records per device, some hundred bytes each."""
@@ -162,19 +163,16 @@ class Computation:
     def start(self, now: float) -> list[Command]:
         return self.handle(Started(), now)
 
-    def chunk_done(self, device: str, done: ChunkDone, now: float) -> list[Command]:
-        self._record_sent(device, done.chunk, done.times)
-        return self.handle(ChunkFinished(device, done.chunk), now)
-
-    def tail_chunks_done(self, device: str, done: TailChunksDone, now: float) -> list[Command]:
-        commands: list[Command] = []
-        if done.own:
-            for own in done.own:
-                self._record_sent(device, own.chunk, own.times)
-            finished = [ChunkFinished(device, own.chunk) for own in done.own]
-            commands += self._handle_together(finished, now)
+    def chunks_done(self, device: str, done: ChunksDone, now: float) -> list[Command]:
+        """Record a device's report; what it took from the tail counts only if the tail does."""
+        own = [chunk for chunk in done.chunks if chunk.chunk != TAIL_CHUNK_ID]
+        taken = [chunk for chunk in done.chunks if chunk.chunk == TAIL_CHUNK_ID]
+        for chunk in own:
+            self._record_sent(device, chunk.chunk, chunk.times)
+        finished = [ChunkFinished(device, chunk.chunk) for chunk in own]
+        commands = self._handle_together(finished, now) if finished else []
         events: list[Event] = [
-            TailChunkFinished(device, chunk.first, chunk.count) for chunk in done.chunks
+            TailChunkFinished(device, chunk.first, chunk.count) for chunk in taken
         ]
         if done.has_left:
             events.append(TailLeft(device))
@@ -183,7 +181,7 @@ class Computation:
         units_before = self._dispatcher.done_units(device)
         commands += self._handle_together(events, now)
         if self._dispatcher.done_units(device) > units_before:  # else they run again
-            for chunk in done.chunks:
+            for chunk in taken:
                 self._record(device, chunk.first, chunk.count, chunk.times)
         return commands
 

@@ -14,11 +14,10 @@ from hetsched.engine.run.parts import FinishedParts
 from hetsched.engine.run.waits import DeviceWait
 from hetsched.engine.small_jobs import Outlook
 from hetsched.transport.device_messages import (
-    ChunkDone,
+    ChunksDone,
     DeviceNote,
     Prepared,
     Run,
-    TailChunksDone,
 )
 from hetsched.units import format_seconds
 
@@ -58,12 +57,9 @@ class _Pass:
             event = await attempt.event()
             now = time.monotonic()
             match event:
-                case Message(device, ChunkDone() as done):
+                case Message(device, ChunksDone() as done):
                     attempt.prepared.add(device)  # if no answer to Prepare is due
-                    self._send(computation.chunk_done(device, done, now))
-                case Message(device, TailChunksDone() as done):
-                    attempt.prepared.add(device)
-                    self._send(computation.tail_chunks_done(device, done, now))
+                    self._send(computation.chunks_done(device, done, now))
                 case Message(device, Prepared()):
                     self._on_prepared(device, now)
                 case Message(device, DeviceNote()) if device in self._joining:
@@ -125,10 +121,8 @@ class _Pass:
 
 
 def _run_chunks(attempt: Attempt, command: Send) -> None:
-    chunks, opens_tail = command.chunks, command.opens_tail
-    attempt.running.context.fleet.send(
-        command.device, lambda index: Run(attempt.id, index, chunks, opens_tail)
-    )
+    message = Run(attempt.id, command.chunks, command.opens_tail)
+    attempt.running.context.fleet.send(command.device, message)
 
 
 def chunk_seconds(

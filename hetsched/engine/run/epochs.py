@@ -47,11 +47,10 @@ class Epoch:
         counts = (stop - first for first, stop in pairwise(self.bounds))
         return dict(zip(self.devices, counts, strict=True))
 
-    def order(self, job: int, rank: int, index: int) -> Iterate:
-        """Return the message for device `rank`, number `index` of its process."""
+    def order(self, attempt: int, rank: int) -> Iterate:
+        """Return the message for device `rank`."""
         return Iterate(
-            job=job,
-            device=index,
+            attempt=attempt,
             epoch=self.number,
             rank=rank,
             slots=self.slots,

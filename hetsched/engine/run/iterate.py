@@ -7,7 +7,6 @@ iteration that was complete.
 
 from __future__ import annotations
 
-import functools
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -232,8 +231,7 @@ class _Iterations:
         if is_paced:
             self._control.allow(max(epoch.first, 1))
         for rank, device in enumerate(epoch.devices):
-            order = functools.partial(epoch.order, attempt.id, rank)
-            self._running.context.fleet.send(device, order)
+            self._running.context.fleet.send(device, epoch.order(attempt.id, rank))
         if state.is_warming_up:
             self._control.pause()
 

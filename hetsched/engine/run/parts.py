@@ -51,9 +51,7 @@ def remaining_assignments(
                 begin += count
     numbers = itertools.count()
     return {
-        device: dataclasses.replace(
-            devices[device], chunks=_numbered(own, numbers), tail=None, gathers_reports=False
-        )
+        device: dataclasses.replace(devices[device], chunks=_numbered(own, numbers), tail=None)
         for device, own in chunks.items()
         if own
     }

@@ -181,12 +181,8 @@ def _fills(attempt: Attempt) -> list[FillOrder]:
 
 
 def _fill(attempt: Attempt, order: FillOrder) -> None:
-    attempt.running.context.fleet.send(
-        order.device,
-        lambda index: Fill(
-            attempt.id, index, order.array, order.first, order.count, order.seed, order.poison
-        ),
-    )
+    message = Fill(attempt.id, order.array, order.first, order.count, order.seed, order.poison)
+    attempt.running.context.fleet.send(order.device, message)
 
 
 async def verify(attempt: Attempt) -> None:
@@ -209,7 +205,5 @@ async def verify(attempt: Attempt) -> None:
 
 
 def _check(attempt: Attempt, order: CheckOrder, seed: int) -> None:
-    attempt.running.context.fleet.send(
-        order.device,
-        lambda index: Check(attempt.id, index, order.first, order.count, order.samples, seed),
-    )
+    message = Check(attempt.id, order.first, order.count, order.samples, seed)
+    attempt.running.context.fleet.send(order.device, message)

@@ -136,11 +136,9 @@ class JobRunner:
             and not attempt.is_stopping
         )
 
-    def on_message(self, device: str, message: device_messages.Event) -> None:
+    def on_message(self, device: str, message: device_messages.AttemptEvent) -> None:
         attempt = self._attempt
-        if attempt is None or isinstance(message, device_messages.ProcessEvent):
-            return
-        if message.job == attempt.id:  # else it is about an earlier attempt
+        if attempt is not None and message.attempt == attempt.id:  # not about an earlier one
             attempt.post(Message(device, message))
 
     def on_lost(

@@ -35,10 +35,7 @@ def sent_at_once(assignments: Sequence[Assignment]) -> tuple[Assignment, ...]:
     )
     if not can_wait:
         return tuple(assignments)
-    return tuple(
-        replace(each, window=max(each.window, len(each.chunks)), gathers_reports=True)
-        for each in assignments
-    )
+    return tuple(replace(each, window=max(each.window, len(each.chunks))) for each in assignments)
 
 
 def _is_short(assignment: Assignment) -> bool:

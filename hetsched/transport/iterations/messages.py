@@ -38,8 +38,7 @@ class Iterate(msgspec.Struct, frozen=True, tag="iterate", kw_only=True):
         then holds for that iteration.
     """
 
-    job: int
-    device: int
+    attempt: int
     epoch: int
     rank: int
     slots: tuple[int, ...]
@@ -97,8 +96,7 @@ class IterationsDone(msgspec.Struct, frozen=True, tag="iterations-done"):
     whose real work took longer than the modelled time. The start isn't reported.
     """
 
-    job: int
-    device: int
+    attempt: int
     first: int
     phases: tuple[IterationTimes, ...]
     residuals: tuple[float, ...]
@@ -121,8 +119,7 @@ class IterationsStopped(msgspec.Struct, frozen=True, tag="iterations-stopped"):
     "converged" and "limit" the finish stages are complete, too.
     """
 
-    job: int
-    device: int
+    attempt: int
     epoch: int
     iteration: int
     reason: StopReason

@@ -15,7 +15,7 @@ def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
     for _, config in tables:
         for _ in range(config.count or 1):
             info = DeviceInfo(name=f"toy{len(processes)}", kind="toy", identity="a toy")
-            processes.append(ProcessSpec(package="toy_kind", devices=(info,), config=config))
+            processes.append(ProcessSpec(package="toy_kind", device=info, config=config))
     return Probe(tuple(processes))
 
 

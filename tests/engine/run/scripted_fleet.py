@@ -72,7 +72,7 @@ class ScriptedFleet:
 
     def send(self, device: str, command: Any) -> None:
         if device in self.ready():
-            self.sent.append((device, command(0) if callable(command) else command))
+            self.sent.append((device, command))
 
     def kill_process_of(self, device: str, reason: str) -> None:
         self.killed.append(device)
@@ -171,7 +171,7 @@ class Story:
 
     def prepared(self, *devices: str) -> Story:
         for device in devices:
-            self.runner.on_message(device, messages.Prepared(self.attempt, 0))
+            self.runner.on_message(device, messages.Prepared(self.attempt))
         return self.settle()
 
     def chunk(self, device: str, times: int = 1) -> Story:
@@ -179,20 +179,22 @@ class Story:
         for _ in range(times):
             chunk = self.unfinished(device)[0]
             self._finished.add((device, self.attempt, chunk.id))
-            done = messages.ChunkDone(self.attempt, 0, chunk.id, ChunkTimes(compute=(0.0, 1.0)))
+            times_of_it = ChunkTimes(compute=(0.0, 1.0))
+            report = messages.DoneChunk(chunk.id, chunk.first, chunk.count, times_of_it)
+            done = messages.ChunksDone(self.attempt, (report,))
             self.runner.on_message(device, done)
             self.settle()
         return self
 
     def failed(self, device: str, cause: Any, chunk: int | None = None) -> Story:
         error = ErrorRecord(1, f"{cause} on {device}")
-        failure = messages.CommandFailed(self.attempt, 0, cause, error, chunk)
+        failure = messages.CommandFailed(self.attempt, cause, error, chunk)
         self.runner.on_message(device, failure)
         return self.settle()
 
     def fenced(self, *devices: str) -> Story:
         for device in devices:
-            self.runner.on_message(device, messages.Fenced(self.attempt, 0))
+            self.runner.on_message(device, messages.Fenced(self.attempt))
         return self.settle()
 
     def lost(self, device: str, culprits: tuple[str, ...] = ()) -> Story:
@@ -226,7 +228,7 @@ class Story:
     def commands(self, kind: type[T]) -> list[tuple[str, T]]:
         """Return the commands of this kind about the present attempt, with their devices."""
         attempt = self.attempt
-        return [(d, c) for d, c in self.fleet.sent if isinstance(c, kind) and c.job == attempt]  # type: ignore[attr-defined]
+        return [(d, c) for d, c in self.fleet.sent if isinstance(c, kind) and c.attempt == attempt]  # type: ignore[attr-defined]
 
     def devices_of(self, kind: type[Any]) -> list[str]:
         return [device for device, _ in self.commands(kind)]

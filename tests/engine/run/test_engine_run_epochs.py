@@ -71,8 +71,8 @@ def test_an_epoch_begins_after_the_last_complete_iteration(
 
 def test_an_epoch_is_one_message_for_each_device() -> None:
     epoch = Epoch(2, ("cpu0", "gpu0"), (0, 2), (0, 6, 10), 5, 9, (1, 2), is_paced=True)
-    order = epoch.order(41, 1, 0)
-    assert (order.job, order.device, order.rank, order.slots) == (41, 0, 1, (0, 2))
+    order = epoch.order(41, 1)
+    assert (order.attempt, order.rank, order.slots) == (41, 1, (0, 2))
     assert (order.bounds, order.first, order.last, order.previous) == ((0, 6, 10), 5, 9, (1, 2))
     assert order.paced
     assert epoch.rows == {"cpu0": 6, "gpu0": 4}

@@ -26,7 +26,7 @@ def report(
     first: int, *times: IterationTimes, rows: int = 4, counts: tuple[int, ...] = ()
 ) -> IterationsDone:
     residuals = tuple(1.0 / (first + i) for i in range(len(times)))
-    return IterationsDone(1, 0, first, times, residuals, (rows,) * len(times), 0, counts)
+    return IterationsDone(1, first, times, residuals, (rows,) * len(times), 0, counts)
 
 
 def complete(iteration: int, rows: int, seconds: float) -> CompleteIteration:

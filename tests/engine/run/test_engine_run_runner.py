@@ -115,7 +115,7 @@ def test_answers_to_an_earlier_attempt_count_for_nothing(story: Story) -> None:
     assert story.attempt != earlier
 
     for device in ("a", "b"):
-        story.runner.on_message(device, Prepared(earlier, 0))
+        story.runner.on_message(device, Prepared(earlier))
     story.settle()
 
     assert not story.commands(Run)

@@ -33,7 +33,7 @@ def devices(name: str | None) -> list[CheckResult]:
     except HetschedError:
         return []  # reported by `configuration`
     machine = probe(config)
-    names = [info.name for process in machine.processes for info in process.devices]
+    names = [process.device.name for process in machine.processes]
     code = 0 if names else Unavailable.code
     results = [CheckResult("devices", ", ".join(names) or "none", code)]
     results += [CheckResult(name, f"not available: {why}") for name, why in machine.absent.items()]

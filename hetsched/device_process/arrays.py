@@ -1,21 +1,19 @@
-"""Segments and files attached to a device process, and the arrays in them."""
+"""Segments and files attached to a device, and a job's arrays in them."""
 
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from hetsched.device_process.population import SegmentPopulation
 from hetsched.devices.base import HostArray
 from hetsched.devices.file_array import FileArray
-from hetsched.devices.host_arrays import ArenaArray, SharedResident
+from hetsched.devices.host_arrays import ArenaArray, ResidentArray
 from hetsched.errors import InternalError
 from hetsched.transport.arrays import stored_values
 from hetsched.transport.device_messages import Attach, StoredArray
-from hetsched.transport.pages import map_unpopulated
+from hetsched.transport.pages import map_unpopulated, populate
 from hetsched.workload import ArraySpec
 
 HostArrays = tuple[dict[str, HostArray], dict[str, HostArray]]
@@ -41,13 +39,12 @@ class OpenFileArray(FileArray):
 
 
 class Attachments:
-    """Segments and files by key; attached by the main thread, used by the device threads."""
+    """Segments and files by key."""
 
     def __init__(self) -> None:
         self._objects: dict[int, np.ndarray | OpenFile] = {}
-        self._residents: dict[tuple[int, StoredArray], SharedResident] = {}
-        self._lock = threading.Lock()
-        self.population = SegmentPopulation()
+        self._populating: dict[int, Iterator[int]] = {}
+        """Of segments without all pages in place, as far as this process knows."""
 
     def attach(self, command: Attach, fd: int) -> None:
         """Map or keep `fd`, taking ownership of it."""
@@ -59,23 +56,26 @@ class Attachments:
         finally:
             os.close(fd)
         self._objects[command.key] = np.frombuffer(mapping, np.uint8)
-        self.population.add(command.key, mapping)
+        self._populating[command.key] = populate(mapping)
 
     def detach(self, keys: Iterable[int]) -> None:
         """Drop these objects; arrays that still refer to them stay valid."""
         for key in keys:
             self._objects.pop(key, None)
-            self.population.drop([key])
+            self._populating.pop(key, None)
 
-    def host_arrays(
-        self, job: int, arrays: Sequence[StoredArray], specs: Sequence[ArraySpec]
-    ) -> HostArrays:
-        """Return the host arrays of a job, once their pages are in place.
+    def populate(self, key: int) -> Iterator[None]:
+        """Put the pages of a segment in place, a block at a time; a later call goes on."""
+        while (blocks := self._populating.get(key)) is not None:
+            if next(blocks, None) is None:
+                self._populating.pop(key, None)
+            else:
+                yield
 
-        Raises
-        ------
-        InternalError
-            An array isn't attached, or the workload has no such array.
+    def host_arrays(self, arrays: Sequence[StoredArray], specs: Sequence[ArraySpec]) -> HostArrays:
+        """Return the host arrays of a job.
+
+        Raises InternalError: an array isn't attached, or the workload has no such array.
         """
         specs_by_name = {spec.name: spec for spec in specs}
         inputs: dict[str, HostArray] = {}
@@ -84,12 +84,12 @@ class Attachments:
             spec = specs_by_name.get(stored.array)
             if spec is None:
                 raise InternalError(f"the workload has no array {stored.array!r}")
-            array = self._host_array(job, stored, spec)
+            array = self._host_array(stored, spec)
             (outputs if stored.output else inputs)[stored.array] = array
         return inputs, outputs
 
     def whole_array(self, stored: StoredArray) -> np.ndarray:
-        """Return a whole array in a segment as it is stored, once its pages are in place.
+        """Return a whole array in a segment as it is stored.
 
         Raises InternalError: nothing is attached, or it is a file.
         """
@@ -98,28 +98,19 @@ class Attachments:
             raise InternalError(f"array {stored.array!r} is in a file, not in a segment")
         return stored_values(stored, attached)
 
-    def forget_job(self, job: int) -> None:
-        """Drop the resident arrays that were loaded for `job`."""
-        with self._lock:
-            for key in [key for key in self._residents if key[0] == job]:
-                del self._residents[key]
-
-    def _host_array(self, job: int, stored: StoredArray, spec: ArraySpec) -> HostArray:
-        array = self._attached_array(stored, spec)
+    def _host_array(self, stored: StoredArray, spec: ArraySpec) -> HostArray:
+        attached = self._attached(stored)
+        array: HostArray
+        if isinstance(attached, OpenFile):
+            array = OpenFileArray(spec, attached, stored)
+        else:
+            array = ArenaArray(spec, stored_values(stored, attached))
         if spec.role != "resident" or array.direct(0, 0) is not None:
             return array
-        with self._lock:
-            return self._residents.setdefault((job, stored), SharedResident(array))
-
-    def _attached_array(self, stored: StoredArray, spec: ArraySpec) -> HostArray:
-        attached = self._attached(stored)
-        if isinstance(attached, OpenFile):
-            return OpenFileArray(spec, attached, stored)
-        return ArenaArray(spec, stored_values(stored, attached))
+        return ResidentArray(array)
 
     def _attached(self, stored: StoredArray) -> np.ndarray | OpenFile:
         attached = self._objects.get(stored.key)
         if attached is None:
             raise InternalError(f"array {stored.array!r}: nothing is attached as {stored.key}")
-        self.population.wait(stored.key)
         return attached

@@ -21,15 +21,14 @@ MAX_MESSAGE_CHARACTERS = 2000
 
 
 def command_failed(
-    job: int,
-    device: int,
+    attempt: int,
     error: BaseException,
     chunk: int | None = None,
     *,
     has_link: bool = False,
 ) -> CommandFailed:
     """Return the event that reports `error`."""
-    return CommandFailed(job, device, failure_cause(error, has_link), error_record(error), chunk)
+    return CommandFailed(attempt, failure_cause(error, has_link), error_record(error), chunk)
 
 
 def error_record(error: BaseException) -> ErrorRecord:

@@ -1,0 +1,253 @@
+"""The loop of one device: commands from its engine, and the work of at most two jobs in turn.
+
+It runs on one thread, in a process of its own or in one of the engine's process: it knows only
+the channel to the engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from hetsched.device import DeviceInfo
+from hetsched.device_process.arrays import Attachments
+from hetsched.device_process.failures import command_failed
+from hetsched.device_process.memory_upkeep import WARM_SECONDS, MemoryUpkeep
+from hetsched.device_process.pipeline import ChunkFailed
+from hetsched.device_process.prepared_job import PreparedJob, StepFailed, WarmKernels, Work
+from hetsched.device_process.tails import TailCounter
+from hetsched.devices.base import Device, DeviceFault, ShareableDevice
+from hetsched.errors import InternalError
+from hetsched.transport.device_channel import Channel, ChannelClosed
+from hetsched.transport.device_messages import (
+    Attach,
+    Command,
+    Detach,
+    Fence,
+    Fenced,
+    Hello,
+    MemoryReading,
+    Prepare,
+    Release,
+    Run,
+    Stop,
+)
+from hetsched.transport.sockets import close_all
+
+MAX_JOBS = 2
+"""Jobs that a core holds: a small one computes its chunks between those of a large one."""
+VIRTUAL_CLOCK_WAIT = 2.0
+"""Seconds that a device with a virtual clock waits for announced chunks: its times must not depend
+on message latency. Only a cancelled run waits so long."""
+
+
+class DeviceLost(Exception):
+    """The device is unusable: nothing may use it any more, destructors included."""
+
+
+class DeviceLoop:
+    """The loop of one open device.
+
+    Parameters
+    ----------
+    device : Device
+        Opened by the thread that calls `run`.
+    warm_for : float, seconds
+        How long the device keeps memory for the next job while it is idle.
+    """
+
+    def __init__(self, channel: Channel, device: Device, warm_for: float = WARM_SECONDS) -> None:
+        self._channel = channel
+        self._device = device
+        self._beside: Device | None = None
+        """The same core for a second job; made when there is one."""
+        self._info: DeviceInfo = device.describe()
+        self._upkeep = MemoryUpkeep(device, warm_for)
+        self._attachments = Attachments()
+        self._warm_kernels = WarmKernels()
+        self._counter: TailCounter | None = None
+        self._jobs: list[PreparedJob] = []
+        """The one whose turn it is first."""
+
+    def run(self, on_ready: Callable[[], None] = lambda: None) -> bool:
+        """Say hello, call `on_ready`, then serve; return True at Stop, False at the engine's end.
+
+        Raises DeviceLost.
+        """
+        self._channel.send(Hello(self._info))
+        on_ready()
+        try:
+            while True:
+                if self._channel.poll(self._patience()):
+                    command, fds = self._channel.receive()
+                    if isinstance(command, Stop):
+                        return True
+                    self._handle(command, fds)
+                else:
+                    self._work()
+        except ChannelClosed:
+            return False
+
+    def _patience(self) -> float | None:
+        """Return for how long a command may be waited for before there is something to do."""
+        busy = [job for job in self._jobs if job.is_busy]
+        if busy:
+            is_early = self._info.clock == "virtual" and all(job.expects_more for job in busy)
+            return VIRTUAL_CLOCK_WAIT if is_early else 0.0
+        if self._jobs:
+            self._upkeep.on_busy()
+            return None
+        return self._upkeep.seconds_to_check(time.monotonic())
+
+    def _work(self) -> None:
+        """Advance the job whose turn it is; look after the memory if there is none."""
+        for position, job in enumerate(self._jobs):
+            if job.is_busy:
+                self._jobs.append(self._jobs.pop(position))
+                self._step(job)
+                return
+        try:
+            if self._upkeep.check(time.monotonic()):
+                self._report_memory(released=True)
+        except BaseException as error:
+            self._report_failure(0, error)
+
+    def _step(self, job: PreparedJob) -> None:
+        try:
+            job.step()
+        except ChunkFailed as failed:
+            self._fail(job, failed.__cause__ or failed, failed.chunk.id)
+        except StepFailed as failed:
+            self._fail(job, failed.__cause__ or failed)
+        except ChannelClosed:
+            raise
+        except BaseException as error:
+            self._report_failure(job.attempt, _unusable(error))
+
+    def _fail(self, job: PreparedJob, error: BaseException, chunk: int | None = None) -> None:
+        """Report why a job can't go on, after what it has computed, and give it up."""
+        job.report()
+        is_over = chunk is not None or not job.is_prepared
+        if is_over and not isinstance(error, DeviceFault):
+            try:
+                self._drop(job)  # release the job's files now, not at the next job
+            except BaseException as fault:
+                error = _unusable(fault)
+        self._report_failure(job.attempt, error, chunk)
+
+    # ---- commands
+
+    def _handle(self, command: Command, fds: list[int]) -> None:
+        """Handle a command; an error of its job must not end the loop.
+
+        Except where the job can't be stopped: the engine would wait forever for the fence.
+        """
+        if not isinstance(command, Attach):
+            close_all(fds)
+        match command:
+            case Attach():
+                self._attach(command, fds)
+            case Detach():
+                self._attachments.detach(command.keys)
+                self._upkeep.forget_host_memory()
+            case Release() | Fence():
+                try:
+                    self._release(command)
+                except ChannelClosed:
+                    raise
+                except BaseException as error:
+                    self._report_failure(command.attempt, _unusable(error))
+            case Stop():
+                pass  # `run` has seen it
+            case _:
+                try:
+                    self._order(command)
+                except ChannelClosed:
+                    raise
+                except BaseException as error:
+                    self._report_failure(command.attempt, error)
+
+    def _attach(self, command: Attach, fds: list[int]) -> None:
+        if len(fds) != 1:
+            close_all(fds)
+            raise InternalError(f"attach {command.key} with {len(fds)} descriptors, not 1")
+        if command.kind == "tail":
+            self._counter = TailCounter(fds[0])
+        else:
+            self._attachments.attach(command, fds[0])
+
+    def _order(self, command: Prepare | Work) -> None:
+        if isinstance(command, Prepare):
+            self._upkeep.on_busy()
+            self._jobs.insert(0, self._new_job(command))
+            return
+        job = self._find(command.attempt)
+        if job is not None:
+            job.order(command)
+        elif not isinstance(command, Run):  # whose job may have failed here, as was reported
+            raise InternalError(f"{self._info.name} isn't prepared for attempt {command.attempt}")
+
+    def _new_job(self, command: Prepare) -> PreparedJob:
+        return PreparedJob(
+            command,
+            self._free_device(),
+            self._info,
+            self._attachments,
+            self._channel.send,
+            self._warm_kernels,
+            self._counter,
+        )
+
+    def _free_device(self) -> Device:
+        """Return the device as one that computes no job; drop the oldest job if there is none."""
+        is_shareable = self._info.is_plain_core and isinstance(self._device, ShareableDevice)
+        if len(self._jobs) >= (MAX_JOBS if is_shareable else 1):
+            self._drop(min(self._jobs, key=lambda job: job.attempt))
+        if all(job.device is not self._device for job in self._jobs):
+            return self._device
+        if self._beside is None:
+            assert isinstance(self._device, ShareableDevice), "it holds two jobs"
+            self._beside = self._device.beside()
+        return self._beside
+
+    def _release(self, command: Release | Fence) -> None:
+        job = self._find(command.attempt)
+        if job is not None:
+            self._drop(job)
+        if isinstance(command, Fence):
+            self._channel.send(Fenced(command.attempt))
+        if self._upkeep.is_needed and not self._jobs:
+            self._report_memory()
+
+    def _find(self, attempt: int) -> PreparedJob | None:
+        return next((job for job in self._jobs if job.attempt == attempt), None)
+
+    def _drop(self, job: PreparedJob) -> None:
+        self._jobs.remove(job)
+        job.drop()
+
+    # ---- reports
+
+    def _report_memory(self, *, released: bool = False) -> None:
+        usable = self._upkeep.usable_memory()
+        nbytes = (self._info.memory or 0) if usable is None else usable
+        self._channel.send(MemoryReading(nbytes, released))
+
+    def _report_failure(
+        self, attempt: int, error: BaseException, chunk: int | None = None
+    ) -> None:
+        event = command_failed(attempt, error, chunk, has_link=self._info.link)
+        with contextlib.suppress(ChannelClosed):
+            self._channel.send(event)
+        if event.cause == "fault":
+            raise DeviceLost(event.error.message) from error
+
+
+def _unusable(error: BaseException) -> DeviceFault:
+    """Return `error` as a fault: the device may still be working for its job."""
+    if isinstance(error, DeviceFault):
+        return error
+    fault = DeviceFault(f"the job can't be stopped: {type(error).__name__}: {error}")
+    fault.__cause__ = error
+    return fault

@@ -1,1 +1,0 @@
-"""What a device process tells the engine of finished chunks and of failures."""

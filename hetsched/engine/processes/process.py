@@ -1,0 +1,346 @@
+"""The engine's side of one running device process: start, messages, silence, end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from hetsched.devices.process_spec import ProcessSpec
+from hetsched.engine.processes.template import Template, spawn
+from hetsched.errors import InternalError
+from hetsched.transport.device_channel import ChannelClosed, SocketChannel, packed
+from hetsched.transport.device_messages import (
+    Attach,
+    Check,
+    Checked,
+    ChunksDone,
+    Command,
+    CommandFailed,
+    Detach,
+    Event,
+    Fence,
+    Fenced,
+    Fill,
+    Filled,
+    Prepare,
+    Prepared,
+    Release,
+    Run,
+    Stop,
+)
+from hetsched.transport.iterations.messages import Iterate, IterationsStopped
+from hetsched.transport.sockets import close_all, send_message
+
+SOCKET_BUFFER_BYTES = 1 << 20
+"""Socket buffer in each direction."""
+MAX_QUEUED_BYTES = 64 << 20
+"""Bytes queued for a process that doesn't read, which a deadline ends much sooner."""
+QUEUED_BYTES = 200
+"""Memory of a queued message besides its payload."""
+MAX_EVENTS_PER_CALL = 256
+"""Maximum messages per `receive`, so that other sources are served too."""
+KEPT_LINES, MAX_STDERR_BYTES = 8, 16_000
+"""What is kept of the end of stderr."""
+_CRASH_BEGINS = b"Current thread 0x"
+_CRASH = re.compile(r'Current thread 0x.*?\n\s+(File ".*", line \d+ in .*)')
+
+
+class DeviceProcess:
+    """A running device process. Belongs to one thread, except for `kill`.
+
+    Poll `fileno()` for events, `pidfd` for the end of the process, `stderr` for what it writes.
+
+    Attributes
+    ----------
+    pid, pidfd, stderr : int
+    attached : set of int
+        Keys of its attached segments and files.
+    ended : bool
+        End of file on its socket: no more events will come.
+    """
+
+    def __init__(self, spec: ProcessSpec, template: Template | None) -> None:
+        """Fork from `template`, or spawn. Raises OSError, TemplateLost."""
+        self.attached: set[int] = set()
+        self.ended = False
+        self._template = template
+        self._queued: deque[tuple[bytes, list[int], int]] = deque()
+        """Payload, descriptors, and the bytes that they occupy."""
+        self._queued_bytes = 0
+        self._owed: Counter[int] = Counter()
+        """Answers that it owes to each attempt."""
+        self._ticks = 0
+        self._alive_at = time.monotonic()
+        self._output = b""
+        self._end_lock = threading.Lock()
+        self._status: int | None = None
+        with contextlib.ExitStack() as on_error:
+            self._sock, other = _socket_pair()
+            on_error.callback(self._sock.close)
+            with other:
+                self.stderr, stderr = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+                on_error.callback(os.close, self.stderr)
+                try:
+                    os.set_blocking(stderr, True)
+                    self._start(spec, template, other.fileno(), stderr)
+                finally:
+                    os.close(stderr)
+            on_error.pop_all()
+        self._channel = SocketChannel(self._sock, Event)
+
+    def _start(
+        self, spec: ProcessSpec, template: Template | None, channel: int, stderr: int
+    ) -> None:
+        self._popen: subprocess.Popen[bytes] | None = None
+        if template is not None:
+            self.pid, self.pidfd = template.fork(spec, channel, stderr)
+            return
+        arguments = ["--spec", msgspec.json.encode(spec).decode()]
+        self._popen = spawn(arguments, channel, spec.env, stderr)
+        self.pid = self._popen.pid
+        self.pidfd = os.pidfd_open(self.pid)
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, readable when there are events."""
+        return self._sock.fileno()
+
+    # ---- messages
+
+    def send(self, command: Command, fds: Sequence[int] = ()) -> None:
+        """Send, or queue until the process reads again; never block. Skip a dead process.
+
+        Raises
+        ------
+        InternalError
+            MAX_QUEUED_BYTES are queued: the process hangs and should be killed.
+        OSError
+            No descriptors are left; nothing was sent.
+        """
+        if self._queued_bytes >= MAX_QUEUED_BYTES:
+            raise InternalError(
+                f"device process {self.pid} hasn't read {self._queued_bytes} bytes of commands"
+            )
+        self._note_sent(command)
+        payload, memfds = packed(command)
+        nbytes = QUEUED_BYTES + len(payload)
+        self._queued.append((payload, [*map(os.dup, fds), *memfds], nbytes))
+        self._queued_bytes += nbytes
+        self.flush()
+
+    def attach(self, key: int, fd: int, nbytes: int, kind: str) -> None:
+        """Send `fd` as attachment `key`, once."""
+        if key not in self.attached:
+            self.send(Attach(key, kind, nbytes), [fd])
+            self.attached.add(key)
+
+    def detach(self, keys: Iterable[int]) -> None:
+        """Detach those of `keys` that are attached."""
+        attached = tuple(self.attached.intersection(keys))
+        if attached:
+            self.attached.difference_update(attached)
+            self.send(Detach(attached))
+
+    def flush(self) -> bool:
+        """Send as many queued messages as the socket accepts; return whether none remain."""
+        while self._queued:
+            payload, fds, nbytes = self._queued[0]
+            try:
+                send_message(self._sock, payload, fds)
+            except BlockingIOError:
+                return False
+            except OSError:  # it has died, as pidfd reports
+                self._drop_queued()
+                return True
+            close_all(fds)
+            self._queued.popleft()
+            self._queued_bytes -= nbytes
+        return True
+
+    def receive(self) -> list[Event]:
+        """Return the events that have arrived. Raises ProtocolError."""
+        events: list[Event] = []
+        self.flush()
+        while not self.ended and len(events) < MAX_EVENTS_PER_CALL:
+            try:
+                event, fds = self._channel.receive()
+            except BlockingIOError:
+                self.ended = self._has_ended(0.0)  # a child process may hold the socket open
+                break
+            except ChannelClosed:
+                self.ended = True
+                break
+            close_all(fds)
+            self._note_received(event)
+            events.append(event)
+        return events
+
+    # ---- silence
+
+    @property
+    def owes_answers(self) -> bool:
+        """Whether there is something that it should be doing."""
+        return bool(self._owed)
+
+    def silent_seconds(self) -> float:
+        """Return for how long it has neither sent a message nor used the processor."""
+        now, ticks = time.monotonic(), self.processor_ticks()
+        if ticks != self._ticks:
+            self._ticks, self._alive_at = ticks, now
+        return now - self._alive_at
+
+    def processor_ticks(self) -> int:
+        """Return the processor time used so far, in clock ticks; 0 once it has ended."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            return 0
+        return int(fields[11]) + int(fields[12])  # utime and stime, the 14th and 15th field
+
+    def _note_sent(self, command: Command) -> None:
+        if not self._owed:
+            self._alive_at = time.monotonic()
+        match command:
+            case Prepare() if command.answer:
+                self._owed[command.attempt] += 1
+            case Run():
+                self._owed[command.attempt] += len(command.chunks) + command.opens_tail
+            case Fill() | Check() | Iterate():
+                self._owed[command.attempt] += 1
+            case Fence():
+                self._owed[command.attempt] = 1
+            case Release():
+                self._owed.pop(command.attempt, None)
+
+    def _note_received(self, event: Event) -> None:
+        self._alive_at = time.monotonic()
+        match event:
+            case Prepared() | Filled() | Checked() | IterationsStopped():
+                self._pay(event.attempt, 1)
+            case ChunksDone():
+                own = sum(chunk.chunk >= 0 for chunk in event.chunks)
+                self._pay(event.attempt, own + event.has_left)
+            case Fenced():
+                self._owed.pop(event.attempt, None)
+            case CommandFailed() if event.chunk is not None:
+                self._owed.pop(event.attempt, None)
+            case CommandFailed():
+                self._pay(event.attempt, 1)
+
+    def _pay(self, attempt: int, answers: int) -> None:
+        self._owed[attempt] -= answers
+        if self._owed[attempt] <= 0:
+            del self._owed[attempt]
+
+    # ---- the end
+
+    def stop(self) -> None:
+        """Ask the process to end, or kill it if it hangs; `join` waits for the end."""
+        try:
+            self.send(Stop())
+        except (InternalError, OSError):
+            self.kill()
+
+    def kill(self) -> None:
+        """Send SIGKILL, if it runs. Safe from any thread."""
+        with self._end_lock, contextlib.suppress(ProcessLookupError):
+            if self.pidfd >= 0:
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def join(self, grace: float, kill_grace: float) -> bool:
+        """Wait for the end, kill it after `grace` seconds, and return whether it has ended.
+
+        Not if it hasn't `kill_grace` seconds after that: its driver hangs in the kernel.
+        """
+        if not self._has_ended(grace):
+            self.kill()
+            if not self._has_ended(kill_grace):
+                return False
+        self.close()
+        return True
+
+    def close(self) -> None:
+        """Release what is left of a process that has ended. Idempotent."""
+        with self._end_lock:
+            if self.pidfd < 0:
+                return
+            if self._popen is not None:
+                self._status = self._popen.wait()
+            elif self._template is not None:
+                self._status = self._template.reap(self.pid)
+            os.close(self.pidfd)
+            self.pidfd = -1
+        self.read_stderr()
+        os.close(self.stderr)
+        self._drop_queued()
+        self._sock.close()
+        self.ended = True
+
+    def exit_reason(self) -> str:
+        """Close it; return how it ended, with the place of its crash or its last line."""
+        self.close()
+        if self._status is None:
+            reason = "its template has ended"
+        elif self._status < 0:
+            reason = f"ended by {signal.Signals(-self._status).name}"
+        else:
+            reason = f"exit status {self._status}"
+        summary = self._summary()
+        return f"{reason} ({summary})" if summary else reason
+
+    def read_stderr(self) -> bool:
+        """Read what it has written; return False at the end of file."""
+        while True:
+            try:
+                data = os.read(self.stderr, MAX_STDERR_BYTES)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            output = self._output + data
+            crash = output.find(_CRASH_BEGINS)
+            if crash < 0:
+                self._output = output[-MAX_STDERR_BYTES:]
+            else:
+                self._output = output[crash:][:MAX_STDERR_BYTES]
+
+    def _summary(self) -> str:
+        """Return the place of a crash, or the last line; "" if there is none."""
+        text = self._output.decode("utf-8", "replace")
+        if crash := _CRASH.search(text):
+            return crash[1].strip()
+        lines = [line.strip() for line in text.splitlines()[-KEPT_LINES:] if line.strip()]
+        return lines[-1] if lines else ""
+
+    def _has_ended(self, seconds: float) -> bool:
+        """Return whether the process ends within `seconds`."""
+        if self.pidfd < 0:
+            return True
+        poller = select.poll()
+        poller.register(self.pidfd, select.POLLIN)
+        return bool(poller.poll(int(seconds * 1000)))
+
+    def _drop_queued(self) -> None:
+        for _, fds, _ in self._queued:
+            close_all(fds)
+        self._queued.clear()
+        self._queued_bytes = 0
+
+
+def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    engine_end, process_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in (engine_end, process_end):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+    engine_end.setblocking(False)
+    return engine_end, process_end

@@ -1,0 +1,120 @@
+"""The channel between the engine and the loop of one device: messages with descriptors."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections.abc import Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+from hetsched.errors import ProtocolError
+from hetsched.transport.codec import Decoder, encode
+from hetsched.transport.large_messages import MARKER, MAX_INLINE, MAX_LARGE, in_memfd, unpack
+from hetsched.transport.sockets import close_all, receive_message, send_message
+
+
+class ChannelClosed(Exception):
+    """The peer has ended."""
+
+
+class Channel(Protocol):
+    """One end. Descriptors that are sent stay the sender's; received ones are the receiver's."""
+
+    def send(self, message: Any, fds: Sequence[int] = ()) -> None:
+        """Send, and block while the peer doesn't read. Raises ChannelClosed, OSError."""
+
+    def poll(self, seconds: float | None) -> bool:
+        """Wait for a message, or the peer's end; None: for any time."""
+
+    def receive(self) -> tuple[Any, list[int]]:
+        """Wait for the next message. Raises ChannelClosed, ProtocolError."""
+
+
+class SocketChannel:
+    """A channel to another process, over a SOCK_SEQPACKET socket; decodes `message_type`."""
+
+    def __init__(self, sock: socket.socket, message_type: Any) -> None:
+        self._sock = sock
+        self._decode: Decoder[Any] = Decoder(message_type, MAX_LARGE)
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+
+    def send(self, message: Any, fds: Sequence[int] = ()) -> None:
+        payload, own = packed(message)
+        try:
+            send_message(self._sock, payload, [*fds, *own])
+        except OSError as error:
+            raise ChannelClosed from error
+        finally:
+            close_all(own)
+
+    def poll(self, seconds: float | None) -> bool:
+        return bool(self._poll.poll(None if seconds is None else seconds * 1e3))
+
+    def receive(self) -> tuple[Any, list[int]]:
+        """As `Channel.receive`; BlockingIOError where a non-blocking socket has no message."""
+        try:
+            payload, fds = receive_message(self._sock, MAX_INLINE)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise ChannelClosed from error
+        payload = unpack(payload, fds)
+        if not payload:
+            close_all(fds)
+            raise ChannelClosed
+        try:
+            return self._decode(payload), fds
+        except ProtocolError:
+            close_all(fds)
+            raise
+
+
+class ThreadChannel:
+    """A channel to another thread; messages aren't encoded. Make two ends with `thread_pair`."""
+
+    def __init__(self, inbox: SimpleQueue[Any], outbox: SimpleQueue[Any]) -> None:
+        self._inbox, self._outbox = inbox, outbox
+        self._next: list[tuple[Any, list[int]]] = []
+
+    def send(self, message: Any, fds: Sequence[int] = ()) -> None:
+        self._outbox.put((message, [os.dup(fd) for fd in fds]))
+
+    def poll(self, seconds: float | None) -> bool:
+        if not self._next:
+            try:
+                self._next.append(self._inbox.get(timeout=seconds))
+            except Empty:
+                return False
+        return True
+
+    def receive(self) -> tuple[Any, list[int]]:
+        self.poll(None)
+        message, fds = self._next.pop()
+        if message is None:
+            raise ChannelClosed
+        return message, fds
+
+    def close(self) -> None:
+        """Let the peer's `receive` raise ChannelClosed."""
+        self._outbox.put((None, []))
+
+
+def thread_pair() -> tuple[ThreadChannel, ThreadChannel]:
+    """Return the two ends of a channel between threads."""
+    one: SimpleQueue[Any] = SimpleQueue()
+    two: SimpleQueue[Any] = SimpleQueue()
+    return ThreadChannel(one, two), ThreadChannel(two, one)
+
+
+def packed(message: Any) -> tuple[bytes, list[int]]:
+    """Return what to send for `message`: a payload, and the memfd of a large one, to be closed.
+
+    Raises OSError without descriptors.
+    """
+    payload = encode(message)
+    if len(payload) <= MAX_INLINE:
+        return payload, []
+    return MARKER, [in_memfd(payload)]
