@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
@@ -65,10 +66,11 @@ def _newest_first(table: JobTable, request: Status | History) -> Iterator[Job]:
     wanted = set(request.states)
     only = set(request.jobs) if isinstance(request, Status) else set()
     since = None if isinstance(request, Status) else request.since
-    for number in sorted(only or table.jobs, reverse=True):  # mostly in order, so this is fast
+    numbers = sorted(only or table.jobs)  # mostly in order, so this is fast
+    if request.before is not None:
+        del numbers[bisect_left(numbers, request.before) :]
+    for number in reversed(numbers):
         job = table.jobs[number]
-        if request.before is not None and number >= request.before:
-            continue
         if since is not None and job.submitted_at < since:
             continue
         if not wanted or wanted.intersection(words(job.state)):

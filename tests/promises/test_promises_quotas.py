@@ -1,0 +1,44 @@
+"""No client locks out the others, and what is forgotten is still found by its id."""
+
+from __future__ import annotations
+
+from served import CORES, refused, serving
+
+TINY = {"batch": "1x8x8"}
+SUBMIT = ("submit", "fft", "--batch", "1x8x8")
+
+
+def test_an_id_finds_its_job_when_newer_ones_have_displaced_it() -> None:
+    config = CORES + '[limits]\nended_jobs = "16KiB"\n'
+    with serving(config) as daemon, daemon.client() as client:
+        first = client.submit("fft", id="mine", **TINY)
+        for job in [first, *(client.submit("fft", **TINY) for _ in range(20))]:
+            job.result(60)
+        with refused(66):
+            client.show(first.id)
+
+        assert client.submit("fft", id="mine", **TINY).id == first.id
+        with refused(65, "another request"):
+            client.submit("fft", id="mine", batch="2x8x8")
+
+
+def test_one_client_leaves_others_room_in_the_queue() -> None:
+    config = CORES + "[queue]\nlimit = 8\n"
+    with serving(config) as daemon, daemon.client() as client:
+        for _ in range(7):
+            client.submit("fft", hold=True, **TINY)
+        with daemon.client() as another, refused(75, "queue.per_client"):
+            another.submit("fft", **TINY)
+
+        assert daemon.call(*SUBMIT, start_new_session=True).code == 0
+
+
+def test_one_client_leaves_others_room_in_the_shared_memory() -> None:
+    config = CORES + '[arena]\nlimit = "64MiB"\n'
+    with serving(config) as daemon, daemon.client() as client, daemon.client() as another:
+        kept = [each.empty((6 << 20,), "uint8") for each in (client, another) for _ in range(4)]
+        with refused(75, "one client"):
+            another.empty((12 << 20,), "uint8")
+        assert len(kept) == 8
+
+        assert daemon.call(*SUBMIT, start_new_session=True).code == 0
