@@ -85,8 +85,6 @@ class Loop(asyncio.SelectorEventLoop):
     ) -> asyncio.Handle:
         return super().call_soon(self._call, callback, *args, context=context)
 
-    call_last = call_soon
-
     def call_at(
         self,
         when: float,

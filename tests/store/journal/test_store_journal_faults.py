@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from small_disk import mounted_disk
 
-from hetsched.daemon.metrics.journal_metrics import journal_metrics
+from hetsched.daemon.metrics import journal_metrics
 from hetsched.errors import CantCreate, InternalError, IOFailure
 from hetsched.job import JobSpec
 from hetsched.store.journal import journal as journal_module
@@ -324,7 +324,7 @@ def test_commits_and_failures_are_counted(disk: MemoryDisk, vfs: str, calls: Cal
 
     assert (statistics.commits, statistics.failures) == (1, 1)
     assert 0 < statistics.longest <= statistics.seconds
-    names = [metric.name for metric in journal_metrics(statistics, True, journal.dropped)]
+    names = [metric.name for metric in journal_metrics(journal)]
     assert "hetsched_journal_last_commit_timestamp_seconds" in names
     disk.fault = lambda kind: None
     journal.close(PATIENCE)
