@@ -286,7 +286,7 @@ def test_without_numpy_there_is_still_control(harness: Harness) -> None:
     code = (
         "import sys; from hetsched.client.control import Control;"
         f"c = Control({str(harness.folder)!r}); c.ping(); c.close();"
-        "print(sorted(set(sys.modules) & {'numpy', 'scipy', 'hetsched.engine'}))"
+        "print(sorted(set(sys.modules) & {'numpy', 'scipy', 'hetsched.engine', 'asyncio'}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
