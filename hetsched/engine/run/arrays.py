@@ -21,21 +21,16 @@ from hetsched.engine.admission.resolved_job import (
     kernel_layout,
 )
 from hetsched.engine.processes.fleet import Fleet
-from hetsched.engine.run.copies import (
-    ArrayCopies,
-    ArrayCopy,
-    FilePart,
-    MemoryPart,
-    OwnFd,
-    stored_view,
-)
+from hetsched.engine.run.copies import ArrayCopies, ArrayCopy, OpenFile
 from hetsched.errors import TryAgain
 from hetsched.iterations.home import first_row
 from hetsched.job import ArenaRef, JobSpec
 from hetsched.planner.records import Assignment
 from hetsched.transport.arena import Arena
+from hetsched.transport.arrays import stored_values
 from hetsched.transport.device_messages import Prepare, StoredArray
 from hetsched.transport.iterations.control import IterationControl
+from hetsched.transport.pages import map_unpopulated
 from hetsched.workload import ArraySpec
 
 MAX_QUICK_BYTES = 1 << 30
@@ -219,20 +214,20 @@ class IterativeArrays(JobArrays):
     def loads(self) -> ArrayCopies | None:
         """Return the copies to make before the job starts; None if there are none."""
         copies = [
-            ArrayCopy(spec, self._source(spec), self._part(self._home(spec, segment)))
+            ArrayCopy(spec, self._mapped(self._home(spec, segment)), self._source(spec))
             for spec in self.job.specs
             if (segment := self._copied.get(spec.name)) is not None
         ]
-        return ArrayCopies(copies, "reading input") if copies else None
+        return ArrayCopies(copies, to_files=False) if copies else None
 
     def saves(self) -> ArrayCopies | None:
         """Return the copies to output files; None if there are none."""
         copies = [
-            ArrayCopy(spec, self._part(self._home(spec, segment)), self._output_file(spec))
+            ArrayCopy(spec, self._mapped(self._home(spec, segment)), self._output_file(spec))
             for spec in self.job.specs
             if (segment := self._written.get(spec.name)) is not None
         ]
-        return ArrayCopies(copies, "writing output") if copies else None
+        return ArrayCopies(copies, to_files=True) if copies else None
 
     def retain_copied(self) -> Callable[[], None]:
         """Keep the targets of `loads` from being reused; returns a function that ends that."""
@@ -260,10 +255,7 @@ class IterativeArrays(JobArrays):
         return sum(self._arena.segment(segment).nbytes for segment in segments)
 
     def map_all(self) -> dict[str, np.ndarray]:
-        """Map all segments into this process; return name -> array.
-
-        Raises OSError.
-        """
+        """Map all segments; return name -> array. Raises TryAgain without descriptors for them."""
         return {stored.array: self._mapped(stored) for stored in self.stored}
 
     def _input(self, spec: ArraySpec) -> StoredArray:
@@ -289,26 +281,27 @@ class IterativeArrays(JobArrays):
         self._allocated.append(segment.id)
         return segment.id
 
-    def _source(self, spec: ArraySpec) -> MemoryPart | FilePart | np.ndarray:
+    def _source(self, spec: ArraySpec) -> OpenFile | np.ndarray:
         loaded = self.job.loaded.pop(spec.name, None)
         if loaded is not None:
             return loaded
         stored = self.job.inputs[spec.name]
         fd = fd_of_key(stored.key)
-        return self._part(stored) if fd is None else FilePart(OwnFd(fd), stored)
+        return self._mapped(stored) if fd is None else OpenFile(spec, fd, stored)
 
-    def _output_file(self, spec: ArraySpec) -> FilePart:
+    def _output_file(self, spec: ArraySpec) -> OpenFile:
         file = self.job.outputs[spec.name]
         layout = kernel_layout(spec, self.job.load, 0, output=True, offset=file.offset)
-        return FilePart(OwnFd(file.fd), layout)
+        return OpenFile(spec, file.fd, layout)
 
     def _mapped(self, stored: StoredArray) -> np.ndarray:
+        """Map the array apart from the arena, for a thread that may hang. Raises TryAgain."""
         segment = self._arena.segment(stored.key)
-        return stored_view(segment.fd, segment.nbytes, stored)
-
-    def _part(self, stored: StoredArray) -> MemoryPart:
-        segment = self._arena.segment(stored.key)
-        return MemoryPart(OwnFd(segment.fd), segment.nbytes, stored)
+        try:
+            memory = map_unpopulated(segment.fd, segment.nbytes)
+        except OSError as error:
+            raise TryAgain(f"{stored.array}: {error.strerror}; try again later") from error
+        return stored_values(stored, memory)
 
 
 def _work_array(array: WorkArray, segment: int) -> StoredArray:

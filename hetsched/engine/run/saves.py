@@ -278,7 +278,7 @@ class Saves:
         if self._state is None:
             try:
                 arrays = self._arrays.map_all()
-            except (OSError, TryAgain) as error:
+            except TryAgain as error:
                 raise CantCreate(f"the state can't be mapped: {error}") from error
             job = self._arrays.job
             assert isinstance(job.workload, Iterative)
