@@ -398,12 +398,13 @@ class Router:
         try:
             self._socket.send(identity, _MORE_FOLLOWS)
             self._socket.send(payload, zmq.NOBLOCK)
-            self._loop.recheck(self._socket)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
+        finally:
+            self._loop.recheck(self._socket)  # a send that failed may have consumed the event, too
         return True
 
     def _retry_later(self, identity: bytes, seconds: float) -> None:
