@@ -16,8 +16,8 @@ from hetsched.devices.cuda.iterating.piece_sizes import PieceSizes, piece_overhe
 from hetsched.engine.admission.declare import declare_iterative
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.first_plan import first_plan
+from hetsched.engine.planning.learning import learn_rows
 from hetsched.engine.planning.planning_state import PlanningState
-from hetsched.engine.planning.row_learning import learn_rows
 from hetsched.engine.run.iteration_log import CompleteIteration, RowEvidence
 from hetsched.errors import DataError, Unavailable
 from hetsched.job import JobSpec

@@ -252,15 +252,9 @@ def open_job(
 
     `token`: see `store/arrays/output_files.py`.
     """
+    spec, earlier = checked.spec, checked.declaration
     opener = InputOpener(step, max_read=machine.arena_limit)
-    try:
-        job, _ = resolve_inputs(checked.spec, machine, opener, step, checked.declaration)
-    except BaseException:
-        opener.close()
-        raise
-    step.enter("creating output files")
-    create_all(job, checked.spec, token)
-    return job
+    return _opened(spec, machine, opener, step, earlier=earlier, token=token)
 
 
 def resolve(spec: JobSpec, machine: MachineLimits, *, with_outputs: bool = True) -> ResolvedJob:
@@ -269,14 +263,28 @@ def resolve(spec: JobSpec, machine: MachineLimits, *, with_outputs: bool = True)
     `with_outputs`: False: neither create output files nor check that they could be created.
     """
     step = Step()
-    opener = InputOpener(step)
+    return _opened(spec, machine, InputOpener(step), step, with_outputs=with_outputs)
+
+
+def _opened(
+    spec: JobSpec,
+    machine: MachineLimits,
+    opener: InputOpener,
+    step: Step,
+    *,
+    earlier: Declaration | None = None,
+    with_outputs: bool = True,
+    token: str = "",
+) -> ResolvedJob:
+    job: ResolvedJob | None = None
     try:
-        job, _ = resolve_inputs(spec, machine, opener, step)
+        job, _ = resolve_inputs(spec, machine, opener, step, earlier)
+        if with_outputs:
+            step.enter("creating output files")
+            create_outputs(job, spec, token)
     except BaseException:
-        opener.close()
+        (job or opener).close()
         raise
-    if with_outputs:
-        create_all(job, spec)
     return job
 
 
@@ -298,15 +306,6 @@ def resolve_inputs(
     if earlier is None or earlier.shapes != shapes:
         earlier = declare(spec, workload, shapes, step)
     return bind(spec, earlier, stored, machine, opener), earlier
-
-
-def create_all(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
-    """Create the output files; on an error close the job. Raises DataError, CantCreate."""
-    try:
-        create_outputs(job, spec, token)
-    except BaseException:
-        job.close()
-        raise
 
 
 # ---- on the loop: against what other jobs have at that moment

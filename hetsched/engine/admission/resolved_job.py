@@ -183,14 +183,9 @@ def is_plain(stored: StoredArray, spec: ArraySpec) -> bool:
     )
 
 
-def array_shape(spec: ArraySpec, load: int) -> tuple[int, ...]:
-    """Return the shape of the whole array."""
-    return spec.shape(load)
-
-
 def array_bytes(spec: ArraySpec, load: int) -> int:
     """Return the bytes of the whole array, in the kernels' dtype."""
-    return math.prod(array_shape(spec, load)) * np.dtype(spec.dtype).itemsize
+    return math.prod(spec.shape(load)) * np.dtype(spec.dtype).itemsize
 
 
 def kernel_layout(
@@ -200,7 +195,7 @@ def kernel_layout(
     return StoredArray(
         array=spec.name,
         key=key,
-        shape=array_shape(spec, load),
+        shape=spec.shape(load),
         dtype=np.dtype(spec.dtype).str,
         offset=offset,
         output=output,

@@ -6,12 +6,14 @@ import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 
+from hetsched.device import DeviceInfo
 from hetsched.devices.registry import throttle_reasons
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.device_run import DeviceRun, FinishedRun, makespan, run_start
 from hetsched.engine.planning.next_plan import model_key, probe_key, race_key, race_label
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.plans import JobKind
+from hetsched.engine.run.iteration_log import RowEvidence
 from hetsched.models.call_cost import call_samples
 from hetsched.models.evidence.change_detector import SpeedChange
 from hetsched.models.evidence.co_runners import CoRunners
@@ -27,13 +29,14 @@ from hetsched.models.evidence.samples import (
     as_contended,
     duplex_samples,
     fresh_samples,
+    is_time,
     run_samples,
     without_total,
 )
 from hetsched.planner.device_sets.neighbours import co_runners_end, co_runners_in_run
 from hetsched.planner.host_overhead import may_share_core
 from hetsched.planner.races.evidence import race_of, variant_samples, with_fresh_race
-from hetsched.planner.records import JobPlan
+from hetsched.planner.records import Assignment, JobPlan
 from hetsched.planner.tails import seconds_of_planned_share
 from hetsched.planner.variants import pooled_models
 from hetsched.store.models.model_store import ModelKey
@@ -244,6 +247,41 @@ def _record_change(key: ModelKey, change: SpeedChange, state: PlanningState) -> 
     text = f"{device}: {key.workload} by {key.variant} {change}"
     log.info("%s", text)
     state.record_speed_change(device, text)
+
+
+# ---- iterations
+
+
+def learn_rows(
+    job: ResolvedJob,
+    assignments: Mapping[str, Assignment],
+    infos: Mapping[str, DeviceInfo],
+    evidence: RowEvidence,
+    state: PlanningState,
+) -> None:
+    """Update the models of the devices that computed iterations. The store isn't flushed.
+
+    A device that copied has the curve "compute", too: the rest of its time is NEC's XFER_TIME.
+    """
+    samples: dict[str, list[Sample]] = {}
+    for device, rows, seconds, compute in evidence.medians():
+        if is_time(seconds):
+            samples.setdefault(device, []).append(Sample("total", rows, seconds))
+            if compute is not None and is_time(compute):
+                samples[device].append(Sample("compute", rows, compute))
+    measured = [device for device in samples if device in assignments]
+    if not measured:
+        return
+    infos = {device: infos[device] for device in measured}
+    machine = state.machine()
+    co_runners = co_runners_in_run(list(infos.values()), [], machine)
+    observations: list[tuple[ModelKey, list[Sample]]] = []
+    for device, info in infos.items():
+        for variant in state.variants.usable(job, info):
+            if variant.name == assignments[device].variant:
+                key = model_key(job, info, variant, co_runners[device])
+                observations.append((key, samples[device]))
+    state.store.observe_many(observations, time.time(), flush=False)
 
 
 # ---- races of variants

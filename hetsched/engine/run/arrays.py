@@ -14,7 +14,6 @@ from hetsched.engine.admission.declare import (
 from hetsched.engine.admission.resolved_job import (
     ResolvedJob,
     array_bytes,
-    array_shape,
     fd_of_key,
     file_key,
     is_plain,
@@ -127,7 +126,7 @@ class JobArrays:
         into = self.job.into[array.name]
         if into is None:
             segment = self._arena.allocate(array_bytes(array, self.job.load), self.job.owner)
-            extent = array_shape(array, self.job.load)
+            extent = array.shape(self.job.load)
             into = ArenaRef(segment.id, extent, np.dtype(array.dtype).name)
         else:
             self._arena.retain(into.segment)
@@ -193,7 +192,7 @@ class IterativeArrays(JobArrays):
         row_bytes = array_bytes(spec, job.load) // job.load
         offset = first_row(array, job.load, job.iterative.max_iterations) * row_bytes
         self._arena.retain(state.key)
-        shape, dtype = array_shape(spec, job.load), np.dtype(spec.dtype).name
+        shape, dtype = spec.shape(job.load), np.dtype(spec.dtype).name
         self.results[spec.name] = ArenaRef(state.key, shape, dtype, offset)
         return kernel_layout(spec, job.load, state.key, output=True, offset=offset)
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from hetsched.device import DeviceInfo
 from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.engine.planning.first_plan import FirstPlan, first_plan
-from hetsched.engine.planning.row_learning import learn_rows
+from hetsched.engine.planning.learning import learn_rows
 from hetsched.engine.planning.run_planner import LearningTask, RunPlanner
 from hetsched.engine.run.running_job import RunningJob
 from hetsched.engine.run.waits import answer_of
