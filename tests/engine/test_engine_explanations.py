@@ -119,22 +119,23 @@ def test_jobs_that_never_were_are_missing(number: int) -> None:
 
 
 def test_only_the_last_jobs_are_kept() -> None:
-    archive = archive_of(*range(1, explanations.MAX_JOBS + 3))
+    newest = explanations.MAX_JOBS + 2
+    archive = archive_of(*range(1, newest + 1))
 
-    error = refused(archive, 2, 66)
+    error = refused(archive, 2, newest)
 
-    assert isinstance(error, InputMissing) and "only the last 64 jobs can be explained" in str(
-        error
-    )
-    assert archive.explainer(3, None, (), 66)().job == 3
+    assert isinstance(error, InputMissing)
+    assert f"only the last {explanations.MAX_JOBS} jobs can be explained" in str(error)
+    assert archive.explainer(3, None, (), newest)().job == 3
 
 
 def test_a_job_that_was_dropped_while_others_waited_has_ended_too() -> None:
-    archive = archive_of(100, *range(1, explanations.MAX_JOBS + 1))
+    newest = explanations.MAX_JOBS + 1
+    archive = archive_of(newest, *range(1, newest))
 
-    error = refused(archive, 100, 101, waiting=[101])
+    error = refused(archive, newest, newest + 1, waiting=[newest + 1])
 
-    assert isinstance(error, InputMissing) and "job 100 ended too long ago" in str(error)
+    assert isinstance(error, InputMissing) and f"job {newest} ended too long ago" in str(error)
 
 
 def test_fewer_are_kept_if_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
