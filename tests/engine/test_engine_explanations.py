@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -44,12 +43,12 @@ def archive_of(*numbers: int, chunks: int = 1) -> ExplanationArchive:
 def refused(
     archive: ExplanationArchive,
     number: int,
-    newest: int,
     running: JobSnapshot | None = None,
-    waiting: Collection[int] = (),
+    *,
+    is_waiting: bool = False,
 ) -> Any:
     with pytest.raises(HetschedError) as caught:
-        archive.explainer(number, running, waiting, newest)
+        archive.explainer(number, running, is_waiting=is_waiting)
     return caught.value
 
 
@@ -60,7 +59,7 @@ def test_an_iterative_job_is_explained_by_its_iterations() -> None:
     archive = ExplanationArchive(lambda device: INFO, PlanCache())
     archive.add(replace(evidence(1), history=recorder.history()).ended(done(1)))
 
-    explanation = archive.explainer(1, None, (), 1)()
+    explanation = archive.explainer(1, None, is_waiting=False)()
 
     assert explanation.iterations is not None
     assert (explanation.iterations.devices, explanation.iterations.iterations) == (("cpu0",), 2)
@@ -71,7 +70,7 @@ def test_an_iterative_job_is_explained_by_its_iterations() -> None:
 
 
 def test_a_job_that_has_ended_is_explained() -> None:
-    explanation = archive_of(1).explainer(1, None, (), 1)()
+    explanation = archive_of(1).explainer(1, None, is_waiting=False)()
 
     assert (explanation.job, explanation.state, explanation.seconds) == (1, "done", 1.0)
     assert [one.share for one in explanation.devices] == [4]
@@ -82,7 +81,7 @@ def test_a_failed_job_is_explained_with_its_error() -> None:
     report = JobReport(job=1, state="failed", workload="toy", load=4)
     archive.add(evidence(1).ended(Failed(1, report, ErrorRecord(1, "kernel broke"))))
 
-    explanation = archive.explainer(1, None, (), 1)()
+    explanation = archive.explainer(1, None, is_waiting=False)()
 
     assert (explanation.state, explanation.error) == ("failed", "kernel broke")
 
@@ -90,7 +89,7 @@ def test_a_failed_job_is_explained_with_its_error() -> None:
 def test_a_running_job_is_explained_as_of_the_request() -> None:
     running = evidence(2)
     times: Any = running.times
-    make = archive_of(1).explainer(2, running, (), 2)
+    make = archive_of(1).explainer(2, running, is_waiting=False)
     times["cpu0"].append((4, ChunkTimes(compute=(5.0, 6.0))))
 
     explanation = make()
@@ -99,51 +98,34 @@ def test_a_running_job_is_explained_as_of_the_request() -> None:
 
 
 def test_before_a_job_is_planned_there_is_nothing_to_explain() -> None:
-    error = refused(archive_of(1), 2, 2, evidence(2, JobPlan((), None)))
+    error = refused(archive_of(1), 2, evidence(2, JobPlan((), None)))
 
     assert isinstance(error, TryAgain) and "still being planned" in str(error)
 
 
 def test_before_a_job_has_begun_there_is_nothing_to_explain() -> None:
-    error = refused(archive_of(1), 3, 3, evidence(2), waiting=[3])
+    error = refused(archive_of(1), 3, is_waiting=True)
 
     assert isinstance(error, TryAgain) and "job 3 hasn't started" in str(error)
-
-
-@pytest.mark.parametrize("number", [0, 2, 99])
-def test_jobs_that_never_were_are_missing(number: int) -> None:
-    error = refused(archive_of(1), number, 1)
-
-    assert isinstance(error, InputMissing)
-    assert str(error) == f"no job {number}; the newest is 1"
 
 
 def test_only_the_last_jobs_are_kept() -> None:
     newest = explanations.MAX_JOBS + 2
     archive = archive_of(*range(1, newest + 1))
 
-    error = refused(archive, 2, newest)
+    error = refused(archive, 2)
 
     assert isinstance(error, InputMissing)
     assert f"only the last {explanations.MAX_JOBS} jobs can be explained" in str(error)
-    assert archive.explainer(3, None, (), newest)().job == 3
-
-
-def test_a_job_that_was_dropped_while_others_waited_has_ended_too() -> None:
-    newest = explanations.MAX_JOBS + 1
-    archive = archive_of(newest, *range(1, newest))
-
-    error = refused(archive, newest, newest + 1, waiting=[newest + 1])
-
-    assert isinstance(error, InputMissing) and f"job {newest} ended too long ago" in str(error)
+    assert archive.explainer(3, None, is_waiting=False)().job == 3
 
 
 def test_fewer_are_kept_if_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explanations, "MAX_BYTES", 50_000)
     archive = archive_of(1, 2, 3, chunks=60)
 
-    assert isinstance(refused(archive, 2, 3), InputMissing)
-    assert archive.explainer(3, None, (), 3)().job == 3, "the last one always is"
+    assert isinstance(refused(archive, 2), InputMissing)
+    assert archive.explainer(3, None, is_waiting=False)().job == 3, "the last one always is"
 
 
 def test_nothing_of_the_job_but_figures_is_held() -> None:
