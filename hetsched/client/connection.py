@@ -35,7 +35,16 @@ from hetsched.errors import (
     UsageError,
 )
 from hetsched.transport.codec import Decoder, encode
-from hetsched.transport.messages import MAX_FRAME, Answer, Envelope, Ping, Refused, Reply, Request
+from hetsched.transport.messages import (
+    MAX_FRAME,
+    Answer,
+    Envelope,
+    Ping,
+    Refused,
+    Reply,
+    Request,
+    State,
+)
 from hetsched.transport.process_owner import ProcessOwner
 from hetsched.units import format_bytes, format_seconds
 
@@ -297,19 +306,23 @@ class Connection:
 
     def _reply(self, link: Link, reply: Reply) -> None:
         request = self._open.get(reply.number)
-        if request is None or self._is_for_earlier_daemon(link, reply.answer):
+        if request is None or self._is_void(link, reply.answer):
             return
         if request.on_answer(reply.answer):
             self._open.pop(reply.number, None)
 
-    def _is_for_earlier_daemon(self, link: Link, answer: Answer) -> bool:
-        """Return whether ZeroMQ has taken a request for a stopped daemon to the next one.
+    def _is_void(self, link: Link, answer: Answer) -> bool:
+        """Return whether the end of the daemon makes an answer void, so that the next one decides.
 
-        That one refuses it, since the token is valid only as long as its session.
+        The results of a job that is done are gone with the daemon. A refused token means that
+        ZeroMQ has taken a request to the next daemon: the token is valid only in its session.
         """
-        if not isinstance(answer, Refused) or answer.error.code != NotPermitted.code:
+        is_result = isinstance(answer, State) and bool(getattr(answer.state, "results", None))
+        is_refused = isinstance(answer, Refused) and answer.error.code == NotPermitted.code
+        if not (is_result or is_refused):
             return False
-        link.session.receive_pending()
+        if not link.session.is_lost:
+            link.session.receive_pending()
         return link.session.is_lost
 
     def _send_unsent(self, link: Link) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -118,6 +119,26 @@ def test_results_go_to_the_callers_array_across_a_restart(
         finish(harness)
         assert job.result(60) is y
         assert y.tolist() == [2.0] * 3
+
+
+def test_a_result_that_is_lost_with_its_daemon_is_computed_again(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    harness = daemons.start()
+
+    def die_when_done() -> None:
+        for session in harness.server._sessions.values():
+            session.shutdown(socket.SHUT_RDWR)
+        harness.engine.finish(1)
+
+    with Client(tmp_path, timeout=60) as client:
+        job = client.submit("wait", np.ones(3))
+        harness.ask(die_when_done)
+        daemons.stop()
+        harness = daemons.start()
+        arrived(harness)
+        finish(harness)
+        assert job.result(60).tolist() == [2.0] * 3
 
 
 def test_jobs_of_a_chain_get_new_numbers_from_a_daemon_that_knows_none_of_them(
