@@ -23,7 +23,7 @@ from typing import Any
 import zmq
 
 from hetsched.client.job import FROM_CALLBACK
-from hetsched.client.open_requests import JobNumbers, OpenRequest
+from hetsched.client.open_requests import OpenRequest, Renumbering
 from hetsched.client.session import Session
 from hetsched.errors import (
     HetschedError,
@@ -148,7 +148,7 @@ class Connection:
         self._numbers = itertools.count(1)
         self._open: dict[int, OpenRequest] = {}
         self._unsent: deque[int] = deque()
-        self._job_numbers = JobNumbers()
+        self._renumbering = Renumbering()
         self._closed: HetschedError | None = None
         self._lost_error: HetschedError | None = None
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -342,7 +342,7 @@ class Connection:
         return True
 
     def _resend(self, link: Link, number: int, request: OpenRequest) -> bool:
-        if not request.renew(self._job_numbers):
+        if not request.renew(self._renumbering):
             return False
         payload = link.encode(number, request.request)
         with self._lock:
@@ -390,7 +390,7 @@ class Connection:
             self._sleep(left)
 
     def _attach(self, link: Link) -> None:
-        self._job_numbers.pending.clear()
+        self._renumbering.pending.clear()
         with self._lock:
             self._link = link
             self._unsent = deque(sorted(self._open))

@@ -51,12 +51,12 @@ class OpenRequest:
         if not self.answer.done():
             self.answer.set_exception(error)
 
-    def renew(self, numbers: JobNumbers) -> bool:
+    def renew(self, numbers: Renumbering) -> bool:
         """Make `request` one for the next daemon; return False if that must wait."""
         return True
 
 
-class JobNumbers(dict[int, int]):
+class Renumbering(dict[int, int]):
     """Numbers of this client's jobs at earlier daemons -> at the present one.
 
     `pending`: jobs that have been submitted again, but haven't got their number yet.
@@ -90,7 +90,7 @@ class JobRequest(OpenRequest):
         self._follow = follow
         self._renewal = renewal
         self._job: Job | None = None
-        self._numbers: JobNumbers | None = None
+        self._numbers: Renumbering | None = None
 
     def on_answer(self, answer: Answer) -> bool:
         match answer:
@@ -117,7 +117,7 @@ class JobRequest(OpenRequest):
         else:
             self._fail(TryAgain(f"job {job.id} is lost: {error}; submit it again"))
 
-    def renew(self, numbers: JobNumbers) -> bool:
+    def renew(self, numbers: Renumbering) -> bool:
         """The next daemon may know the job by its key; if not, it gets another number there.
 
         Jobs that run after it wait for that number.
@@ -204,7 +204,7 @@ class EventFollower(OpenRequest):
                 self.on_lost(ProtocolError(f"unexpected answer {type(answer).__name__}"))
         return self.done.done()
 
-    def renew(self, numbers: JobNumbers) -> bool:
+    def renew(self, numbers: Renumbering) -> bool:
         """Follow the jobs at the next daemon that haven't ended; it counts anew."""
         if self._pending & numbers.pending:
             return False
