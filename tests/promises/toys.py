@@ -38,9 +38,9 @@ class ToyParams(msgspec.Struct, frozen=True):
     """`gate`: a file that each chunk waits to lock, after it has made `gate`.PID; or "".
 
     `log`: a file that gets `name` when a chunk begins; or "". `failures`: a file with a byte for
-    each attempt that is to fail; or "". `fault`: a key of FAULTS, "spoil" or "rebind". It happens
-    in one `step` of a job ("prepare", "fill", "compute" or "check"), and if there is a `marker`, a
-    file that it makes first, only once, unless it `recurs`.
+    each attempt that is to fail; or "". `fault`: a key of FAULTS, "spoil", "rebind" or "tune".
+    It happens in one `step` of a job ("prepare", "fill", "compute" or "check"), and if there is a
+    `marker`, a file that it makes first, only once, unless it `recurs`.
     """
 
     units: int = 40
@@ -110,6 +110,9 @@ class Slow(Toy):
 
 def make_toy(p: Any, chunk: int, context: KernelContext) -> Kernel:
     misbehave(p, "prepare")
+    if p.fault == "tune":
+        context.say("tuning the toy ...")
+        time.sleep(0.05)
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         if p.log:

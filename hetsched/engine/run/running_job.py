@@ -19,13 +19,16 @@ from hetsched.engine.run.saves import Saves
 from hetsched.engine.small_jobs import SideStart
 from hetsched.job import DeviceProgress, JobSpec, JobState, Running
 from hetsched.planner.job_planner import JobPlan
-from hetsched.units import counted
+from hetsched.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from hetsched.engine.run.attempt import Attempt
 
 MAX_NOTES = 100
 """Of one job: the first half and the last ones are kept."""
+MAX_SLOW_STEPS = 20
+MIN_STEP_SECONDS = 0.01
+"""Shorter ones, such as planning what is in the cache, are no news."""
 PROGRESS_SECONDS = 0.1
 """Minimum interval between two progress states of a job."""
 
@@ -74,6 +77,9 @@ class RunningJob:
         self._notes: list[str] = []
         self._omitted_notes = 0
         self._reported_at = -math.inf
+        self._slow_steps: dict[str, float] = {}
+        """What devices said before a slow step -> seconds until the next progress."""
+        self._slow_step = ("", 0.0)
         self.iterations: IterationState | None = None
         self.saves: Saves | None = None
         declared = self.job.iterative
@@ -112,6 +118,11 @@ class RunningJob:
         notes = list(self._notes)
         if self._omitted_notes:
             notes.insert(MAX_NOTES // 2, f"({counted(self._omitted_notes, 'note')} omitted here)")
+        notes += [
+            f"{text.rstrip(' .')}: {format_seconds(seconds)}"
+            for text, seconds in self._slow_steps.items()
+            if seconds >= MIN_STEP_SECONDS
+        ]
         if self.side_jobs:
             notes.append(f"{counted(self.side_jobs, 'small job')} ran beside it")
         return tuple(notes)
@@ -119,6 +130,7 @@ class RunningJob:
     def report_progress(self, attempt: Attempt, text: str = "", *, force: bool = False) -> None:
         """Report the state, at most every PROGRESS_SECONDS unless forced."""
         now = time.monotonic()
+        self._measure_slow_step(text, now)
         if not force and now - self._reported_at < PROGRESS_SECONDS:
             return
         self._reported_at = now
@@ -129,6 +141,12 @@ class RunningJob:
         devices = computation.progress() if computation is not None else ()
         predicted = attempt.plan.predicted_seconds
         self.on_state(Running(self.number, attempt.stage, devices, predicted, text))
+
+    def _measure_slow_step(self, text: str, now: float) -> None:
+        before, began = self._slow_step
+        if before and (before in self._slow_steps or len(self._slow_steps) < MAX_SLOW_STEPS):
+            self._slow_steps[before] = self._slow_steps.get(before, 0.0) + now - began
+        self._slow_step = (text, now)
 
     def _iterating(self, iterations: IterationState, stage: str, text: str) -> Running:
         rows = iterations.sums.rows
