@@ -9,16 +9,17 @@ import datetime
 import functools
 import inspect
 import math
-import operator
 import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 from msgspec.structs import asdict, replace
 
 from hetsched.client.job import Job, Listener
@@ -371,28 +372,22 @@ def _plain(name: str, value: Any) -> Any:
 
 def _extents(shape: Any) -> tuple[int, ...]:
     """Return `shape`, an int or a sequence of ints, as a tuple."""
-    if hasattr(shape, "__index__") and not getattr(shape, "shape", ()):
-        shape = (shape,)
-    if isinstance(shape, str | bytes) or not isinstance(shape, Iterable):
-        raise UsageError(f"shape: {quoted(shape)} should be an integer, or a sequence of them")
-    extents = tuple(_extent(axis, n) for axis, n in enumerate(shape))
-    if len(extents) > MAX_AXES:
-        raise UsageError(f"shape: {len(extents)} axes; the maximum is {MAX_AXES}")
+    is_number = isinstance(shape, str | bytes) or getattr(shape, "shape", None) == ()
+    extents = (shape,) if is_number or not isinstance(shape, Iterable) else tuple(shape)
+    extents = checked(_Shape, shape=tuple(_number("shape", n) for n in extents)).shape
     if math.prod(extents) >= NUMBER_LIMIT // MAX_ITEM_BYTES:
         raise DataError(f"shape: {quoted(extents)} is more than any machine has")
     return extents
 
 
-def _extent(axis: int, value: Any) -> int:
-    try:
-        extent = -1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        extent = -1
-    if not 0 <= extent < NUMBER_LIMIT:
-        raise UsageError(
-            f"shape: axis {axis}: {quoted(value)} should be an integer from 0 to 2**63-1"
-        )
-    return extent
+class _Shape(msgspec.Struct):
+    shape: Annotated[
+        tuple[Annotated[int, Meta(ge=0, le=NUMBER_LIMIT - 1)], ...],
+        Meta(
+            max_length=MAX_AXES,
+            description=f"an integer from 0 to 2**63-1, or at most {MAX_AXES} of them",
+        ),
+    ]
 
 
 def _numeric(dtype: Any) -> str:
