@@ -50,9 +50,13 @@ def shapes(spec: JobSpec) -> dict[str, str]:
 
 
 def is_same_request(one: JobSpec, other: JobSpec) -> bool:
-    """Return whether two requests differ at most in the segments that hold their arrays."""
-    return one == other or _without_segments(one) == _without_segments(other)
+    """Return whether two requests are the same but for what changes at the next daemon.
+
+    That are the segments that hold their arrays, and the numbers of volatile jobs before them.
+    """
+    return one == other or _unnumbered(one) == _unnumbered(other)
 
 
-def _without_segments(spec: JobSpec) -> JobSpec:
-    return with_segments(spec, {ref.segment: 0 for ref in arena_refs(spec)})
+def _unnumbered(spec: JobSpec) -> JobSpec:
+    after = tuple(replace(dependency, job=0) for dependency in spec.after)
+    return replace(with_segments(spec, {ref.segment: 0 for ref in arena_refs(spec)}), after=after)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, JobSpec
+from hetsched.job import ArenaOut, ArenaRef, Dependency, FileOut, FileRef, JobSpec
 from hetsched.job_segments import arena_refs, is_durable, is_same_request, with_segments
 
 SPEC = JobSpec(
@@ -32,3 +32,10 @@ def test_segments_are_replaced_and_nothing_else() -> None:
     assert [ref.segment for ref in arena_refs(moved)] == [70, 80]
     assert is_same_request(SPEC, moved)
     assert not is_same_request(SPEC, replace(moved, params={"n": 2}))
+
+
+def test_a_volatile_job_may_have_another_number_at_the_next_daemon() -> None:
+    before, after = (replace(SPEC, after=(Dependency(n),)) for n in (1, 5))
+    assert is_same_request(before, after)
+    assert not is_same_request(before, replace(SPEC, after=(Dependency(1, "any"),)))
+    assert not is_same_request(before, SPEC)
