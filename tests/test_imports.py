@@ -34,6 +34,7 @@ LATE = (
     "hetsched_workloads.",
     "hetsched.explain.records",
     "hetsched.store.matrices.headers",
+    "hetsched.device_process.main",
 )
 """Sources that may import anything in a function: what most processes never need."""
 

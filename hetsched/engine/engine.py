@@ -27,7 +27,6 @@ from hetsched.engine.admission.check import (
 )
 from hetsched.engine.context import EngineContext
 from hetsched.engine.deadlines import Deadlines
-from hetsched.engine.device_switches import disabled_devices, switch_devices
 from hetsched.engine.explanations import ExplanationArchive
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.run_planner import LearningTask
@@ -35,7 +34,7 @@ from hetsched.engine.processes.fleet import Fleet, FleetListener
 from hetsched.engine.processes.search import search_devices
 from hetsched.engine.scheduler import Scheduler, stopping_error
 from hetsched.engine.threads import FILE_THREADS, OnDone, Pool, planner_thread
-from hetsched.errors import ErrorRecord, HetschedError, TryAgain, to_record
+from hetsched.errors import ErrorRecord, HetschedError, TryAgain, UsageError, to_record
 from hetsched.job import Failed, outcome
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job
@@ -46,10 +45,11 @@ from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import AttemptEvent
 from hetsched.transport.loop import Loop, Timer
 from hetsched.transport.messages import DeviceActivity
-from hetsched.units import parse_size
+from hetsched.units import parse_size, quoted
 
 log = logging.getLogger(__name__)
 
+DISABLED = "disabled (`hetsched devices --enable NAME`)"
 FLUSH_SECONDS = 0.5
 """Delay from a job's end to writing models.db: the next job must not wait for the disk."""
 
@@ -253,7 +253,7 @@ class Engine:
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """Return the devices, and why others are missing or take no job at present."""
         quarantined = self._context.failures.quarantined(time.monotonic())
-        disabled = disabled_devices(self._context)
+        disabled = dict.fromkeys(sorted(self._context.disabled), DISABLED)
         return self._fleet.infos, {**self._fleet.absent, **quarantined, **disabled}
 
     def switch_devices(self, enable: Sequence[str], disable: Sequence[str]) -> None:
@@ -261,7 +261,13 @@ class Engine:
 
         Raises UsageError if there is no such device; then nothing has changed.
         """
-        switch_devices(self._context, enable, disable)
+        names = [info.name for info in self._fleet.infos]
+        for name in (*enable, *disable):
+            if name not in names:
+                raise UsageError(f"no device {quoted(name)}; devices here: {', '.join(names)}")
+        self._context.disabled.difference_update(enable)
+        self._context.disabled.update(disable)
+        self._context.planning.plans.clear()  # they may have these devices
         self._scheduler.on_switched()
 
     def activities(self) -> tuple[DeviceActivity, ...]:
