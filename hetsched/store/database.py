@@ -85,13 +85,6 @@ def open_database(
     """Open the database at `path` (None: in memory) for writing; create it if needed.
 
     `vfs`: the SQLite VFS to use instead of the default.
-
-    Raises
-    ------
-    ConfigError
-        It can't be opened for writing, or is of a newer version or another program (RefusedFile).
-    apsw.Error
-        It is broken, or there is no room to create it.
     """
     if path is not None and vfs is None:
         _create_private(path)

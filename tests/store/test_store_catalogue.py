@@ -20,6 +20,7 @@ from hetsched.store.models.export import (
     restore,
 )
 from hetsched.store.models.model_store import ModelKey, ModelStore
+from hetsched.store.models.tables import Observation
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
 OTHER = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu1 Some Processor", "memory")
@@ -37,8 +38,8 @@ def learn(path: Path, key: ModelKey, units: int, seconds: float, at: float = 1.0
 
 
 def export(*keys: ModelKey, sizes: int = 1) -> Export:
-    rows = [("total", 1 + size, 1.0 + size, 2.0) for size in range(sizes)]
-    models = tuple(StoredModel.of(key, 1, rows) for key in keys)  # type: ignore[arg-type]
+    rows = [Observation("total", 1 + size, 1.0 + size, 2.0) for size in range(sizes)]
+    models = tuple(StoredModel.of(key, 1, rows) for key in keys)
     return Export(hetsched="0.1.0", models=models)
 
 
@@ -63,7 +64,7 @@ def test_learnt_models_are_collected(path: Path) -> None:
     models = collect(path).models
 
     assert [model.key for model in models] == [KEY, OTHER]
-    assert models[0].rows == [("total", 10, 5.0, 3.0, False, 1)]
+    assert models[0].observations == (Observation("total", 10, 5.0, 3.0, False, 1),)
 
 
 def test_a_read_only_file_can_be_read(path: Path) -> None:

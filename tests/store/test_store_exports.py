@@ -7,7 +7,7 @@ import pytest
 from hetsched.errors import ConfigError, DataError
 from hetsched.models import DeviceModel
 from hetsched.store.models.export import SCHEMA, Export, StoredModel, decode, encode, merged
-from hetsched.store.models.tables import ModelKey
+from hetsched.store.models.tables import ModelKey, Observation
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
 OTHER = ModelKey("fft", "512x512 complex64", "ducc0", "0.42", "cpu0 Some Processor", "memory")
@@ -17,8 +17,8 @@ def learnt(
     *observations: tuple[int, float, float], key: ModelKey = KEY, runs: int = 1
 ) -> StoredModel:
     """Totals, as (units, seconds, at)."""
-    rows = [("total", units, seconds, at) for units, seconds, at in observations]
-    return StoredModel.of(key, runs, rows)  # type: ignore[arg-type]
+    rows = [Observation("total", units, seconds, at) for units, seconds, at in observations]
+    return StoredModel.of(key, runs, rows)
 
 
 def export(*models: StoredModel) -> Export:

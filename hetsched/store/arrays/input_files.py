@@ -20,13 +20,6 @@ def open_npy(path: str) -> tuple[int, NpyHeader]:
 
     The file must be exactly as long as its header says: further bytes are usually a second array
     in the same file, which would otherwise be ignored silently.
-
-    Raises
-    ------
-    InputMissing
-        It doesn't exist, or isn't readable.
-    DataError
-        Not a regular file, or not a ``.npy`` file of numbers.
     """
     fd = open_regular(path)
     try:
@@ -37,16 +30,7 @@ def open_npy(path: str) -> tuple[int, NpyHeader]:
 
 
 def read_whole(path: str, max_bytes: int) -> bytes:
-    """Read the file or pipe `path`.
-
-    Raises
-    ------
-    InputMissing
-        It doesn't exist, or isn't readable.
-    DataError
-        Neither a regular file nor a pipe, or larger than `max_bytes`.
-    IOFailure
-    """
+    """Read the file or pipe `path`."""
     fd = open_regular(path, "a file to read", allow_pipe=True)
     with open(fd, "rb") as file:
         try:

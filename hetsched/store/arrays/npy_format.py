@@ -45,13 +45,7 @@ class NpyHeader:
 
 
 def read_header(path: str, fd: int) -> NpyHeader:
-    """Read the header of the file behind `fd`; `path` is used in errors only.
-
-    Raises
-    ------
-    DataError
-        Not a ``.npy`` file of numbers, or not exactly as long as its header says.
-    """
+    """Read the header of the file behind `fd`; `path` is used in errors only."""
     size = os.fstat(fd).st_size
     try:
         start = io.BytesIO(os.pread(fd, MAX_HEADER + 12, 0))

@@ -81,13 +81,6 @@ class OutputFile:
 
         `sync`: first wait until it is on disk, so that it survives a power cut. A file that
         replaces another is always synced: else a power cut could take both.
-
-        Raises
-        ------
-        CantCreate
-            The target was created meanwhile, or its folder no longer exists.
-        IOFailure
-            The data can't be written to the disk.
         """
         if self.fd < 0:
             return
@@ -104,13 +97,6 @@ class OutputFile:
         """Write the complete file to disk under its hidden name, and close it.
 
         The caller now owns the file: `publish_prepared` or `discard_prepared` ends it.
-
-        Raises
-        ------
-        CantCreate
-            Its folder no longer exists or can't be written.
-        IOFailure
-            The data can't be written to the disk.
         """
         try:
             self._complete(sync=True)
@@ -174,13 +160,6 @@ def create_output(
     identity : str
         Of the job and its inputs: a leftover of the same, in which units are known to be complete,
         is opened again instead (`finished_parts.py`).
-
-    Raises
-    ------
-    CantCreate
-        It exists, its folder is missing or read-only, or there is no room.
-    DataError
-        It is one of `inputs`.
     """
     prefix = npy_prefix(shape, dtype)
     nbytes = len(prefix) + math.prod(shape) * np.dtype(dtype).itemsize

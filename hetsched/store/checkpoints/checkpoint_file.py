@@ -79,13 +79,6 @@ def save_checkpoint(
         Absolute. What is there must be a checkpoint (`check_target`).
     now : float
         Seconds since the epoch.
-
-    Raises
-    ------
-    DataError
-        The values contain NaN: the job can't continue from them.
-    CantCreate, IOFailure
-        There is no room, or the file can't be written. The previous one is unharmed.
     """
     arrays = _members(saved)
     _check_no_nan(f"iteration {saved.iteration}", arrays)
@@ -115,12 +108,7 @@ def save_checkpoint(
 
 
 def read_record(path: str) -> CheckpointRecord:
-    """Return the record of a checkpoint, without reading its arrays.
-
-    Raises
-    ------
-    InputMissing, DataError, IOFailure
-    """
+    """Return the record of a checkpoint, without reading its arrays."""
     with _opened(path) as archive:
         return _record(path, archive)
 
@@ -139,16 +127,7 @@ def verify_checkpoint(path: str) -> CheckpointRecord:
 def load_checkpoint(
     path: str, workload: Iterative, params: Any, problem: Problem
 ) -> tuple[CheckpointRecord, SavedState]:
-    """Read a checkpoint of `problem`.
-
-    Raises
-    ------
-    InputMissing
-        There is no such file.
-    DataError
-        It is damaged, of another problem or version, or contains NaN.
-    IOFailure
-    """
+    """Read a checkpoint of `problem`."""
     with _opened(path) as archive:
         record = _record(path, archive)
         check_problem(path, record, problem)
@@ -175,11 +154,6 @@ def check_folder(path: str, nbytes: int) -> None:
     """Check that a checkpoint of `nbytes` can be created at `path`, by creating a file there.
 
     The mode bits of a folder don't tell: a file system may be read-only, or full.
-
-    Raises
-    ------
-    CantCreate
-        The name is too long; the folder is missing, can't be written, or has no room.
     """
     output = create_file(path, 0, force=True)
     try:
@@ -192,11 +166,6 @@ def check_target(path: str, problem: Problem | None) -> None:
     """Check that nothing but a checkpoint of this problem would be replaced at `path`.
 
     `problem`: None: not known yet; any checkpoint will do.
-
-    Raises
-    ------
-    CantCreate
-        There is a file that isn't a checkpoint of this problem, or there is no folder.
     """
     with creation_errors(path):
         if not Path(os.path.realpath(path)).parent.is_dir():

@@ -138,13 +138,7 @@ def decode(path: str, raw: bytes) -> CheckpointRecord:
 
 
 def check_problem(path: str, record: CheckpointRecord, job: Problem) -> None:
-    """Check that a checkpoint belongs to the problem of `job`.
-
-    Raises
-    ------
-    DataError
-        It doesn't: the first difference.
-    """
+    """Check that a checkpoint belongs to the problem of `job`."""
     difference = _difference(record.problem, job)
     if difference:
         raise DataError(f"{path}: checkpoint of another problem: {difference}")

@@ -147,12 +147,6 @@ class Journal:
         """Open or create the journal at `path`; `deadline`: see `expire`.
 
         A file that can't be read is renamed, and a new one begins.
-
-        Raises
-        ------
-        ConfigError
-            It is of a newer version or another program, in use, or can't be written. It is left
-            as it is.
         """
         if vfs is None:
             private_folder(path.parent, "state folder")

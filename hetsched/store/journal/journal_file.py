@@ -126,11 +126,6 @@ class JournalFile:
         -------
         list
             For each write None, or why it can't be encoded; then nothing of it was written.
-
-        Raises
-        ------
-        CantCreate, IOFailure, InternalError
-            Nothing can be written at present.
         """
         prepared = [_prepare(write, self._path) for write in writes]
         try:

@@ -105,14 +105,7 @@ def is_matrix_file(path: str) -> bool:
 
 
 def read_matrix_header(path: str, fd: int) -> MatrixHeader:
-    """Return what the file behind `fd` holds; `path` is used in errors only.
-
-    Raises
-    ------
-    DataError
-        Neither Matrix Market nor .npz, or broken.
-    IOFailure
-    """
+    """Return what the file behind `fd` holds; `path` is used in errors only."""
     try:
         start = os.pread(fd, len(MARKET_MAGIC), 0)
         if start == MARKET_MAGIC:

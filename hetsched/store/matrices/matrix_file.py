@@ -49,13 +49,6 @@ def read_matrix(
         Of `header.sparse_shapes` or `header.dense_shape`: what is wanted.
     max_bytes : int
         Of these arrays.
-
-    Raises
-    ------
-    DataError
-        Broken, or larger than `max_bytes`.
-    TryAgain, IOFailure
-        It can't be read at present.
     """
     nbytes = sum(int(np.prod(s, dtype=object)) * np.dtype(d).itemsize for s, d in shapes.values())
     if nbytes > max_bytes:

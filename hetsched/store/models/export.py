@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import apsw
 import msgspec
@@ -35,30 +34,14 @@ from hetsched.store.models import tables
 from hetsched.store.models.tables import (
     Count,
     ModelKey,
-    Moment,
-    ObservationRow,
-    Paces,
+    Observation,
     RaceKey,
-    RaceRow,
-    Seconds,
-    Units,
+    StoredRace,
 )
-from hetsched.units import NUMBER_LIMIT
 
 KIND = "hetsched.models.export"
 VERSION = 1
 SCHEMA = f"{KIND}/{VERSION}"
-
-
-class Observation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One observation; `at`: seconds since the epoch."""
-
-    curve: CurveName
-    units: Units
-    seconds: Seconds
-    at: Moment
-    contended: bool = False
-    chunks: Units = 1
 
 
 class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,25 +58,19 @@ class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     observations: tuple[Observation, ...]
 
     @classmethod
-    def of(cls, key: ModelKey, runs: int, rows: Iterable[ObservationRow]) -> StoredModel:
-        """Make one from the rows of ``models.db``."""
-        observations = tuple(Observation(*row) for row in rows)
-        return cls(**msgspec.structs.asdict(key), runs=runs, observations=observations)
+    def of(cls, key: ModelKey, runs: int, observations: Iterable[Observation]) -> StoredModel:
+        return cls(**msgspec.structs.asdict(key), runs=runs, observations=tuple(observations))
 
     @property
     def key(self) -> ModelKey:
         return ModelKey(*(getattr(self, name) for name in ModelKey.__struct_fields__))
 
-    @property
-    def rows(self) -> list[ObservationRow]:
-        return [
-            ObservationRow(*msgspec.structs.astuple(observation))
-            for observation in self.observations
-        ]
-
     def history(self) -> History:
         """Return the history made of these observations."""
-        samples = [Sample(*row[:3], row.contended, row.chunks) for row in self.rows]
+        samples = [
+            Sample(seen.curve, seen.units, seen.seconds, seen.contended, seen.chunks)
+            for seen in self.observations
+        ]
         return History(self.runs, samples)
 
     def knots(self, curve: CurveName) -> list[Knot]:
@@ -108,15 +85,6 @@ class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ]
 
 
-class StoredRace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One race, or without paces a change of speed; as `Race`. `at`: seconds since the epoch."""
-
-    number: Count
-    units: Annotated[float, msgspec.Meta(ge=0, lt=NUMBER_LIMIT)]
-    paces: Paces
-    at: Moment
-
-
 class StoredRaces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The races of one job on one kind of core, oldest first. `device`: without the name."""
 
@@ -127,18 +95,12 @@ class StoredRaces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     races: tuple[StoredRace, ...]
 
     @classmethod
-    def of(cls, key: RaceKey, rows: Iterable[RaceRow]) -> StoredRaces:
-        """Make one from the rows of ``models.db``."""
-        races = tuple(StoredRace(*row) for row in rows)
-        return cls(**msgspec.structs.asdict(key), races=races)
+    def of(cls, key: RaceKey, races: Iterable[StoredRace]) -> StoredRaces:
+        return cls(**msgspec.structs.asdict(key), races=tuple(races))
 
     @property
     def key(self) -> RaceKey:
         return RaceKey(*(getattr(self, name) for name in RaceKey.__struct_fields__))
-
-    @property
-    def rows(self) -> list[RaceRow]:
-        return [RaceRow(*msgspec.structs.astuple(race)) for race in self.races]
 
     def record(self) -> RaceRecord:
         """Return what the planner knows by these races."""
@@ -215,15 +177,7 @@ def encode(export: Export) -> bytes:
 
 
 def decode(raw: bytes, source: str) -> Export:
-    """Read an export; `source` names it in errors.
-
-    Raises
-    ------
-    DataError
-        Not an export, or a broken one.
-    ConfigError
-        A newer version.
-    """
+    """Read an export; `source` names it in errors."""
     _check_version(raw, source)
     try:
         export = _decode_export(raw)
@@ -256,12 +210,7 @@ def _check_version(raw: bytes, source: str) -> None:
 
 
 def collect(path: Path) -> Export:
-    """Return all models in the file at `path`; none if there is no file, and none is created.
-
-    Raises
-    ------
-    ConfigError, TryAgain
-    """
+    """Return all models in the file at `path`; none if there is no file, and none is created."""
     if not path.exists():
         return Export(hetsched=__version__, models=())
     with _connection(path, tables.open_models_for_reading) as connection:
@@ -282,12 +231,7 @@ class ImportCounts:
 
 
 def restore(path: Path, export: Export) -> ImportCounts:
-    """Add an export to the file at `path`, created if needed, completely or not at all.
-
-    Raises
-    ------
-    ConfigError, TryAgain, CantCreate
-    """
+    """Add an export to the file at `path`, created if needed, completely or not at all."""
     private_folder(path.parent, "state folder")
     with _connection(path, tables.open_models) as connection, transaction(connection):
         stored = {model[0]: StoredModel.of(*model) for model in tables.read_all(connection)}
@@ -296,19 +240,14 @@ def restore(path: Path, export: Export) -> ImportCounts:
         merges = [(before, merged(before, model)) for before, model in shared]
         extended = [after for before, after in merges if after is not before]
         for model in (*new, *extended):
-            tables.write_model(connection, model.key, model.runs, model.rows)
+            tables.write_model(connection, model.key, model.runs, model.observations)
         _add_races(connection, export)
         tables.count_rewrite(connection)
     return ImportCounts(len(new), len(extended), len(shared) - len(extended))
 
 
 def forget(path: Path, is_chosen: Callable[[ModelKey], bool]) -> list[ModelKey]:
-    """Delete the models whose keys are chosen, and return these keys.
-
-    Raises
-    ------
-    ConfigError, TryAgain, CantCreate
-    """
+    """Delete the models whose keys are chosen, and return these keys."""
     if not path.exists():
         return []
     with _connection(path, tables.open_models) as connection, transaction(connection):
@@ -328,7 +267,7 @@ def _add_races(connection: apsw.Connection, export: Export) -> None:
         before = stored.get(races.key)
         after = races if before is None else merged_races(before, races)
         if after is not before:
-            tables.write_races(connection, after.key, after.rows)
+            tables.write_races(connection, after.key, after.races)
 
 
 @contextlib.contextmanager

@@ -62,11 +62,6 @@ class ModelStore:
     ----------
     probe_states : ProbeStates
         Of devices without a share.
-
-    Raises
-    ------
-    ConfigError
-        The folder or file can't be written; with `copy`, can't be read.
     """
 
     def __init__(

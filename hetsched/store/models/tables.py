@@ -56,13 +56,13 @@ class RaceKey(msgspec.Struct, frozen=True, order=True):
 _RACE_MATCHES = " AND ".join(f"{name} = ?" for name in RaceKey.__struct_fields__)
 
 
-class RaceRow(NamedTuple):
-    """One race as stored; see `_RACES`. `at`: seconds since the epoch."""
+class StoredRace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One race, or without paces a change of speed, as stored and exported; as `Race`."""
 
-    number: int
-    units: float
+    number: Count
+    units: Annotated[float, msgspec.Meta(ge=0, lt=NUMBER_LIMIT)]
     paces: Paces
-    at: float
+    at: Moment
 
 
 def read_races(connection: apsw.Connection, key: RaceKey) -> RaceRecord:
@@ -76,22 +76,21 @@ def read_races(connection: apsw.Connection, key: RaceKey) -> RaceRecord:
     return record
 
 
-def read_all_races(connection: apsw.Connection) -> dict[RaceKey, list[RaceRow]]:
-    """Return all rows, oldest first, by key."""
-    rows: dict[RaceKey, list[RaceRow]] = {}
+def read_all_races(connection: apsw.Connection) -> dict[RaceKey, list[StoredRace]]:
+    """Return all races, oldest first, by key."""
+    races: dict[RaceKey, list[StoredRace]] = {}
     sql = f"SELECT number, units, paces, at, {', '.join(RaceKey.__struct_fields__)} FROM race"
     for number, units, text, at, *key in connection.execute(f"{sql} ORDER BY id"):
-        paces = msgspec.json.decode(text, type=Paces)
-        row = RaceRow(msgspec.convert(number, Count), units, paces, at)
-        rows.setdefault(RaceKey(*key), []).append(row)
-    return rows
+        row = (number, units, msgspec.json.decode(text), at)
+        races.setdefault(RaceKey(*key), []).append(msgspec.convert(row, StoredRace))
+    return races
 
 
-def write_races(connection: apsw.Connection, key: RaceKey, rows: Iterable[RaceRow]) -> None:
-    """Make `rows`, oldest first, the races of `key`."""
+def write_races(connection: apsw.Connection, key: RaceKey, races: Iterable[StoredRace]) -> None:
+    """Make `races`, oldest first, those of `key`."""
     delete_races(connection, [key])
-    for number, units, paces, at in rows:
-        add_race(connection, key, Race(number, units, paces), at)
+    for race in races:
+        add_race(connection, key, Race(race.number, race.units, race.paces), race.at)
 
 
 def add_race(connection: apsw.Connection, key: RaceKey, race: Race, at: float) -> None:
@@ -151,15 +150,15 @@ FORMAT = DatabaseFormat(
 )
 
 
-class ObservationRow(NamedTuple):
-    """One observation as stored; `at`: seconds since the epoch."""
+class Observation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One observation as stored and exported."""
 
     curve: CurveName
-    units: int
-    seconds: float
-    at: float
+    units: Units
+    seconds: Seconds
+    at: Moment
     contended: bool = False
-    chunks: int = 1
+    chunks: Units = 1
 
 
 class ModelKey(msgspec.Struct, frozen=True, order=True):
@@ -197,7 +196,6 @@ class ProbeKey(NamedTuple):
 
 _KeyRow = tuple[str, str, str, str, str, str, CoRunners]
 _SampleRow = tuple[CurveName, Units, Seconds, int, Units]
-_ObservationRow = tuple[CurveName, Units, Seconds, Moment, int, Units]
 _ProbeStateRow = tuple[Count, Count, Count, Seconds]
 MAX_PROBE_STATES = 1000
 """Devices without a share kept; the one that ran least recently goes first. Arbitrary."""
@@ -284,20 +282,20 @@ def read_added(connection: apsw.Connection, after: int) -> list[tuple[int, Model
 
 def read_all(
     connection: apsw.Connection,
-) -> list[tuple[ModelKey, int, list[ObservationRow]]]:
+) -> list[tuple[ModelKey, int, list[Observation]]]:
     """Return (key, runs, observations, oldest first) of every model, by key."""
     headers = list(connection.execute(f"SELECT id, runs, {_KEY} FROM model"))
     keys = msgspec.convert([row[2:] for row in headers], list[_KeyRow])
     runs = msgspec.convert([row[1] for row in headers], list[Count])
-    models: dict[int, tuple[ModelKey, int, list[ObservationRow]]] = {
+    models: dict[int, tuple[ModelKey, int, list[Observation]]] = {
         row[0]: (ModelKey(*key), count, [])
         for row, key, count in zip(headers, keys, runs, strict=True)
     }
     sql = """SELECT model, curve, units, seconds, at, contended, chunks FROM observation
         WHERE model IN (SELECT id FROM model) ORDER BY id"""
     for model_id, *row in connection.execute(sql):
-        *values, contended, chunks = msgspec.convert(row, _ObservationRow)
-        models[model_id][2].append(ObservationRow._make([*values, bool(contended), chunks]))
+        # Not strict: SQLite has no booleans.
+        models[model_id][2].append(msgspec.convert(row, Observation, strict=False))
     return sorted(models.values(), key=lambda model: model[0])
 
 
@@ -335,14 +333,15 @@ def replace_observations(
 
 
 def write_model(
-    connection: apsw.Connection, key: ModelKey, runs: int, rows: Sequence[ObservationRow]
+    connection: apsw.Connection, key: ModelKey, runs: int, observations: Sequence[Observation]
 ) -> None:
-    """Make `rows`, oldest first, the model of `key`. The caller calls `count_rewrite`."""
+    """Make these, oldest first, the model of `key`. The caller calls `count_rewrite`."""
     _delete_model(connection, key)
     sql = f"INSERT INTO model({_KEY}, runs) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id"
     model_id = connection.execute(sql, (*msgspec.structs.astuple(key), runs)).get
-    connection.executemany(_INSERT, [(model_id, *row) for row in rows])
-    _drop_old(connection, model_id, [(row.curve, row.units) for row in rows])
+    rows = [(model_id, *msgspec.structs.astuple(seen)) for seen in observations]
+    connection.executemany(_INSERT, rows)
+    _drop_old(connection, model_id, [(seen.curve, seen.units) for seen in observations])
 
 
 def delete_models(connection: apsw.Connection, keys: Iterable[ModelKey]) -> None:
