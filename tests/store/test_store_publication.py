@@ -122,9 +122,8 @@ def test_a_folder_in_the_target_s_place_is_an_error_each_time(tmp_path: Path) ->
     assert os.listdir(tmp_path) == ["y.npy"]
 
 
-def test_the_data_are_synced_before_the_record_and_the_name_after_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def trace(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
+    """Return a list that gets the system calls which make a file durable or name it."""
     steps: list[str] = []
 
     def traced(name: str, real: Callable[..., object]) -> Callable[..., object]:
@@ -132,14 +131,20 @@ def test_the_data_are_synced_before_the_record_and_the_name_after_it(
             subject = str(arguments[0])
             if name == "fsync":
                 subject = os.readlink(f"/proc/self/fd/{arguments[0]}")
-            steps.append(f"{name} {'folder' if subject == str(tmp_path) else 'file'}")
+            steps.append(f"{name} {'folder' if subject == str(folder) else 'file'}")
             return real(*arguments, **named)
 
         return call
 
     for name in ("fsync", "link", "replace"):
         monkeypatch.setattr(os, name, traced(name, getattr(os, name)))
+    return steps
 
+
+def test_the_data_are_synced_before_the_record_and_the_name_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = trace(monkeypatch, tmp_path)
     output = prepared(tmp_path, force=True)
     steps.append("recorded")
     publish_prepared(output)
@@ -148,6 +153,18 @@ def test_the_data_are_synced_before_the_record_and_the_name_after_it(
         *("fsync file", "fsync folder"),
         *("recorded", "replace file", "fsync folder"),
     ]
+
+
+def test_an_old_file_is_replaced_only_by_one_that_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "y.npy").write_text("old")
+    output = written(tmp_path, force=True)
+    steps = trace(monkeypatch, tmp_path)
+
+    output.publish(sync=False)
+
+    assert steps == ["fsync file", "replace file"]
 
 
 def test_a_lost_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
