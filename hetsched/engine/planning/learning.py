@@ -66,7 +66,7 @@ def learn(
     raced: set[RaceKey] = set()
     if not run.is_contended:
         raced = learn_races(job, run.runs, state, now)
-    changes = state.store.observe_runs([_observations(run, keys)], now, flush=False)
+    changes = state.store.observe_many(_observations(run, keys), now, flush=False)
     _fit_equal_cores(run.runs, keys, state)
     state.memory_limits.raise_after_success(run.runs)
     if kind is not None and not run.is_contended:

@@ -137,26 +137,13 @@ class ModelStore:
         dict of ModelKey to Change
             The keys for which this run confirmed a change of speed.
         """
-        return self.observe_runs([list(runs)], at, flush=flush)
-
-    def observe_runs(
-        self,
-        runs: Iterable[Sequence[tuple[ModelKey, Sequence[Sample]]]],
-        at: float,
-        *,
-        flush: bool = True,
-    ) -> dict[ModelKey, SpeedChange]:
-        """As `observe_many`, for several runs in their order; models are fitted once."""
-        observed: dict[ModelKey, History] = {}
+        observed = {key: self._add(key, samples, at) for key, samples in runs}
         changes: dict[ModelKey, SpeedChange] = {}
-        for devices in runs:
-            histories = {key: self._add(key, samples, at) for key, samples in devices}
-            for key, history in histories.items():
-                if history.changes:
-                    self._propagate(key, history.changes, histories)
-                if history.change is not None:
-                    changes[key] = history.change
-            observed |= histories
+        for key, history in observed.items():
+            if history.changes:
+                self._propagate(key, history.changes, observed)
+            if history.change is not None:
+                changes[key] = history.change
         if flush:
             self.flush()
         for key, history in observed.items():
