@@ -369,22 +369,3 @@ def test_a_change_of_speed_survives_a_file_that_could_not_be_written(
     assert model_of(store).time(10) > 1.5
     store.close()
     assert model_of(ModelStore(path)).time(10) > 1.5
-
-
-def test_a_model_is_fitted_once_for_several_runs(
-    store: ModelStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store.observe(KEY, [total(10, 5.0)], 1.0)
-    store.load(KEY)
-    built: list[bool] = []
-    build = History._build
-
-    def counted(history: History, link: bool) -> DeviceModel:
-        built.append(link)
-        return build(history, link)
-
-    monkeypatch.setattr(History, "_build", counted)
-    store.observe_runs([[(KEY, [total(10, seconds)])] for seconds in (5.1, 4.9, 5.0)], 2.0)
-
-    assert built == [False]
-    assert store.runs(KEY) == 4
