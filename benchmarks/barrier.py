@@ -30,8 +30,8 @@ from hetsched.device_process.iterating.iterative_run import SPIN_SECONDS
 from hetsched.devices.cpu import cores
 from hetsched.devices.process_spec import ProcessSpec
 from hetsched.engine.processes.process import DeviceProcess
+from hetsched.transport.control import IterationControl, control_words
 from hetsched.transport.device_messages import Attach, Hello
-from hetsched.transport.iterations.control import IterationControl, control_words
 
 TESTS = Path(__file__).parent.parent / "tests"
 sys.path.insert(0, str(TESTS))

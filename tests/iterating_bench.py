@@ -27,10 +27,18 @@ from hetsched.iterations.home import state_shape
 from hetsched.iterations.partials import partials_shape
 from hetsched.iterations.saved_state import saved_shapes
 from hetsched.transport.arena import Arena
+from hetsched.transport.control import IterationControl, control_words
 from hetsched.transport.device_channel import ChannelClosed, ThreadChannel, thread_pair
-from hetsched.transport.device_messages import Attach, Hello, Prepare, Stop, StoredArray
-from hetsched.transport.iterations.control import IterationControl, control_words
-from hetsched.transport.iterations.messages import Iterate, IterationsDone, IterationsStopped
+from hetsched.transport.device_messages import (
+    Attach,
+    Hello,
+    Iterate,
+    IterationsDone,
+    IterationsStopped,
+    Prepare,
+    Stop,
+    StoredArray,
+)
 from hetsched.workload import Rows, find
 
 PATIENCE = 60.0

@@ -32,12 +32,12 @@ from hetsched.transport.device_messages import (
     Event,
     Fill,
     Filled,
+    Iterate,
     Prepare,
     Prepared,
     Run,
     VariantFailed,
 )
-from hetsched.transport.iterations.messages import Iterate
 from hetsched.workload import ArraySpec, BaseWorkload, Iterative, Workload, find
 from hetsched.workload.conversion import decode_params
 from hetsched.workload.sources import check_sources, note_sources

@@ -27,8 +27,8 @@ from hetsched.transport.device_messages import (
     Fenced,
     Fill,
     Filled,
+    IterationTimes,
 )
-from hetsched.transport.iterations.messages import IterationTimes
 
 X = np.random.default_rng(5).standard_normal((24, 4))
 

@@ -7,7 +7,7 @@ from hetsched.device_process.iterating.iteration_reports import (
     MAX_RECORDS,
     IterationReports,
 )
-from hetsched.transport.iterations.messages import IterationsDone, IterationTimes
+from hetsched.transport.device_messages import IterationsDone, IterationTimes
 
 
 class Bench:

@@ -21,8 +21,7 @@ from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.cuda.fake.runtime import FakeRuntime
 from hetsched.devices.cuda.iterating.cuda_stages import CudaStages
 from hetsched.iterations.serial import run
-from hetsched.transport.device_messages import CommandFailed
-from hetsched.transport.iterations.messages import IterationsDone, IterationsStopped
+from hetsched.transport.device_messages import CommandFailed, IterationsDone, IterationsStopped
 
 ITERATIONS = 12
 X = np.random.default_rng(5).standard_normal((24, 4))

@@ -22,8 +22,7 @@ from hetsched.devices.cuda.iterating.piece_sizes import piece_overhead, piece_si
 from hetsched.errors import DataError
 from hetsched.iterations.serial import run
 from hetsched.memory import MemoryDemand
-from hetsched.transport.device_messages import CommandFailed
-from hetsched.transport.iterations.messages import IterationsDone
+from hetsched.transport.device_messages import CommandFailed, IterationsDone
 
 ROWS, FITS = 64, 32
 PARAMS = DiffusionParams(ROWS, columns=64, iterations=2)

@@ -23,7 +23,7 @@ from hetsched.errors import DataError, Unavailable
 from hetsched.job import JobSpec
 from hetsched.plans.slot_allocation import ALIGNMENT
 from hetsched.store.models.model_store import ModelStore
-from hetsched.transport.iterations.messages import IterationTimes
+from hetsched.transport.device_messages import IterationTimes
 from hetsched.workload import Variant
 
 ROWS = 120

@@ -18,8 +18,8 @@ from hetsched.device_process.iterating.save_schedule import SaveSchedule
 from hetsched.devices.iterating import StageSeconds
 from hetsched.errors import DataError
 from hetsched.iterations.home import Part, stages_of
-from hetsched.transport.iterations.control import Aborted
-from hetsched.transport.iterations.messages import (
+from hetsched.transport.control import Aborted
+from hetsched.transport.device_messages import (
     Iterate,
     IterationsDone,
     IterationsStopped,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from hetsched.transport.iterations.messages import IterationsDone, IterationTimes
+from hetsched.transport.device_messages import IterationsDone, IterationTimes
 
 MIN_REPORT_SECONDS, MAX_REPORT_SECONDS = 0.05, 0.25
 """Between two reports while iterations are shorter: each takes 0.2 ms of a core that computes."""

@@ -14,7 +14,7 @@ from hetsched.errors import InternalError, UsageError
 from hetsched.iterations.home import Home, state_shape
 from hetsched.iterations.partials import partials_shape
 from hetsched.iterations.saved_state import restore_rows, save_rows, saved_shapes
-from hetsched.transport.iterations.control import IterationControl, control_words, slots_of
+from hetsched.transport.control import IterationControl, control_words, slots_of
 from hetsched.workload import Iterative, Reduction, Rows
 
 CONTROL = "control"

@@ -26,7 +26,7 @@ from hetsched.iterations.saved_state import saved_shapes
 from hetsched.job import ArenaRef, FileOut, FileRef, JobSpec
 from hetsched.memory import MemoryDemand
 from hetsched.plug_in_errors import plug_in_error
-from hetsched.transport.iterations.control import control_words
+from hetsched.transport.control import control_words
 from hetsched.units import NUMBER_LIMIT, format_bytes
 from hetsched.workload import (
     ArraySpec,

@@ -34,13 +34,14 @@ from hetsched.transport.device_messages import (
     Fenced,
     Fill,
     Filled,
+    Iterate,
+    IterationsStopped,
     Prepare,
     Prepared,
     Release,
     Run,
     Stop,
 )
-from hetsched.transport.iterations.messages import Iterate, IterationsStopped
 from hetsched.transport.sockets import close_all, send_message
 
 SOCKET_BUFFER_BYTES = 1 << 20

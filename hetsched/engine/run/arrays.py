@@ -27,8 +27,8 @@ from hetsched.job import ArenaRef, JobSpec
 from hetsched.planner.records import Assignment
 from hetsched.transport.arena import Arena
 from hetsched.transport.arrays import stored_values
+from hetsched.transport.control import IterationControl
 from hetsched.transport.device_messages import Prepare, StoredArray
-from hetsched.transport.iterations.control import IterationControl
 from hetsched.transport.pages import map_unpopulated
 from hetsched.workload import ArraySpec
 

@@ -20,7 +20,7 @@ from hetsched.engine.run.iteration_log import (
 from hetsched.explain.iterations.recorder import DecidedMove, IterationRecorder
 from hetsched.explain.iterations.records import MoveKind
 from hetsched.partition.iterations import IterationBalance, Move, TimedIteration
-from hetsched.transport.iterations.messages import Iterate
+from hetsched.transport.device_messages import Iterate
 
 
 @dataclass(frozen=True)

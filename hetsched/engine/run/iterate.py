@@ -27,9 +27,13 @@ from hetsched.engine.run.running_job import RunningJob
 from hetsched.engine.run.saves import Saves
 from hetsched.engine.run.waits import DeviceWait
 from hetsched.errors import Cancelled
-from hetsched.transport.device_messages import DeviceNote, Prepared
-from hetsched.transport.iterations.control import IterationControl
-from hetsched.transport.iterations.messages import IterationsDone, IterationsStopped
+from hetsched.transport.control import IterationControl
+from hetsched.transport.device_messages import (
+    DeviceNote,
+    IterationsDone,
+    IterationsStopped,
+    Prepared,
+)
 from hetsched.units import format_seconds
 
 log = logging.getLogger(__name__)

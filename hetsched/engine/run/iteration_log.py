@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from hetsched.job import IterationSeconds
-from hetsched.transport.iterations.messages import IterationsDone, IterationTimes
+from hetsched.transport.device_messages import IterationsDone, IterationTimes
 
 MAX_RATES = 64
 """Reports over which the rate is measured."""

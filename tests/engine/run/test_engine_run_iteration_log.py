@@ -17,7 +17,7 @@ from hetsched.engine.run.iteration_log import (
     with_waits,
 )
 from hetsched.job import IterationSeconds
-from hetsched.transport.iterations.messages import IterationsDone, IterationTimes
+from hetsched.transport.device_messages import IterationsDone, IterationTimes
 
 FAST, SLOW = IterationTimes(1.0, 0.5, 2.0, 0.25), IterationTimes(3.0)
 

@@ -1,13 +1,25 @@
-"""Waiting for a word of shared memory to change (futex(2)), between threads and processes."""
+"""Words of shared memory between processes: waiting for a change (futex(2)), the order of stores.
+
+x86-64 keeps the order of stores, and of loads. Elsewhere membarrier(2) is called before the store
+that others wait for: every thread of the registered processes then executes a full barrier, so
+whoever sees that store also sees all earlier ones. So readers need none of their own.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import platform
 
-_NUMBERS = {"x86_64": 202, "aarch64": 98}
+from hetsched.errors import Unavailable
+
+_FUTEX = {"x86_64": 202, "aarch64": 98}
+_MEMBARRIER = {"x86_64": 324, "aarch64": 283}
+_GLOBAL_EXPEDITED, _REGISTER_GLOBAL_EXPEDITED = 1 << 1, 1 << 2
+IS_ORDERED = platform.machine() == "x86_64"
+"""Whether stores become visible in their order anyway."""
 _WAIT, _WAKE = 0, 1
 _EVERYONE = 0x7FFFFFFF
 _EXPECTED = (errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR)
@@ -23,7 +35,7 @@ _syscall.argtypes = [
     ctypes.c_void_p,
     ctypes.c_uint32,
 ]
-_number = _NUMBERS.get(platform.machine(), -1)
+_number = _FUTEX.get(platform.machine(), -1)
 
 
 class _Timespec(ctypes.Structure):
@@ -56,3 +68,25 @@ def wake(address: int) -> None:
 def _check(number: int) -> None:
     if number not in _EXPECTED:
         raise OSError(number, os.strerror(number))
+
+
+@functools.cache
+def register() -> None:
+    """Take part in the barriers of other processes; needed once in each. Raises Unavailable."""
+    if not IS_ORDERED:
+        _membarrier(_REGISTER_GLOBAL_EXPEDITED)
+
+
+def order_stores() -> None:
+    """Make all earlier stores visible before any later one. Raises Unavailable."""
+    if not IS_ORDERED:
+        _membarrier(_GLOBAL_EXPEDITED)
+
+
+def _membarrier(command: int) -> None:
+    number = _MEMBARRIER.get(platform.machine(), -1)
+    if _syscall(number, command, 0, 0, None, None, 0) < 0:
+        reason = os.strerror(ctypes.get_errno())
+        raise Unavailable(
+            f"iterative jobs on {platform.machine()} need membarrier(2) of Linux 4.16: {reason}"
+        )

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from hetsched.transport.iterations.control import (
+from hetsched.transport.control import (
     MAX_ARRIVALS,
     Aborted,
     EpochDecision,

@@ -3,7 +3,7 @@
 Every word has one writer, so no atomic operation is needed: each device has a line with the number
 of times that it has arrived, and the engine and the first device have lines of their own. Words
 are 32-bit and aligned, so they are read and written as a whole; what was stored before a word that
-others wait for is visible with it (`memory_order.py`).
+others wait for is visible with it (`futex.py`).
 
 Devices with their own memory store their rows in the home arrays only now and then. Then all
 devices save their rows beside the home arrays, so that they can go back there together when one
@@ -22,8 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched.transport.iterations import futex
-from hetsched.transport.iterations.memory_order import order_stores, register
+from hetsched.transport import futex
 
 WORDS_PER_LINE = 16
 """64 bytes: one line of the cache."""
@@ -89,7 +88,7 @@ class IterationControl:
     """
 
     def __init__(self, words: np.ndarray, slots: int, spin_seconds: float = 0.0) -> None:
-        register()
+        futex.register()
         self._words = words
         self._view = words.data  # several times as fast for single words
         self._slots = slots
@@ -289,7 +288,7 @@ class IterationControl:
         return True
 
     def _write(self, word: int, value: int) -> None:
-        order_stores()
+        futex.order_stores()
         self._view[word] = value
         futex.wake(self._word_address(word))
 

@@ -1,1 +1,0 @@
-"""How devices and engine keep step: control memory, messages."""
