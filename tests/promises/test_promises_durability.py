@@ -152,7 +152,9 @@ def test_a_job_that_was_running_in_three_crashes_fails(mortal: Daemon, gate: Gat
     with mortal.client() as client:
         job = client.submit(TOY, units=1, gate=str(gate.path))
         until(gate.pids)
-        for starts in (2, 3, 4):
+        for starts in range(2, 8):  # a kill may come before it is written that the job runs
+            if job.done():
+                break
             restart(mortal)
             until(lambda: job.done() or len(gate.pids()) >= starts)  # noqa: B023
         with refused(1):
