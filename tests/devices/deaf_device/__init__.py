@@ -1,0 +1,1 @@
+"""A device whose process never gets to its hello."""

@@ -1,0 +1,193 @@
+"""A fleet of real processes: who is waited for, who is killed, and that each comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import psutil
+import pytest
+from device_toys import AffineParams
+
+from hetsched.config import DeadlinesConfig, DeviceConfig
+from hetsched.device import DeviceInfo
+from hetsched.devices.process_spec import Probe, ProcessSpec
+from hetsched.engine.deadlines import Deadlines
+from hetsched.engine.processes.fleet import Fleet, FleetListener
+from hetsched.transport.arena import Arena
+from hetsched.transport.device_messages import Prepare, StoredArray
+from hetsched.transport.loop import Loop
+
+TESTS = Path(__file__).parent.parent
+PATIENCE = 60.0
+KINDS = {"cpu0": "hetsched.devices.cpu", "cpu1": "hetsched.devices.cpu", "deaf0": "deaf_device"}
+
+
+def spec(name: str) -> ProcessSpec:
+    return ProcessSpec(
+        package=KINDS[name],
+        device=DeviceInfo(name=name, kind="cpu", identity="test"),
+        config=DeviceConfig(kind="cpu"),
+        forks=name.startswith("cpu"),
+    )
+
+
+class FleetBench:
+    """A fleet with these devices, on the loop of this thread; `seen` is what it has reported."""
+
+    def __init__(self, *devices: str, chunk: str = "30s") -> None:
+        self.loop = Loop()
+        self.arena = Arena(1 << 20)
+        self.seen: list[tuple[str, Any]] = []
+        self.fails = False
+        listener = FleetListener(
+            self._on_event,
+            lambda names, reason, culprits: self.seen.extend((name, reason) for name in names),
+            lambda names: self.seen.extend((name, "ready") for name in names),
+        )
+        deadlines = Deadlines.of(DeadlinesConfig(chunk=chunk))
+        self.fleet = Fleet(Probe(tuple(map(spec, devices))), self.loop, listener, deadlines)
+        self.fleet.start()
+
+    def _on_event(self, device: str, event: Any) -> None:
+        if self.fails:
+            raise ZeroDivisionError("a bug")
+        self.seen.append((device, event))
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Run the loop until `condition` is true."""
+        late = self.loop.call_later(PATIENCE, self.loop.stop)
+        while not condition():
+            assert not self.loop.time() > late.when(), self.seen
+            self.loop.call_later(0.01, self.loop.stop)
+            self.loop.run()
+        late.cancel()
+
+    def wait_until_ready(self, *devices: str) -> None:
+        self.wait_for(lambda: self.fleet.ready() >= set(devices))
+
+    def prepare(self, device: str) -> None:
+        """Prepare a job, which the process answers."""
+        segment = self.arena.allocate(4096)
+        self.fleet.attach(device, segment.id, segment.fd, segment.nbytes, "segment")
+        arrays = [
+            StoredArray(
+                array=name,
+                key=segment.id,
+                shape=(4, 4),
+                dtype=np.dtype("float64").str,
+                offset=2048 * (name == "y"),
+                output=name == "y",
+            )
+            for name in "xy"
+        ]
+        self.fleet.send(
+            device,
+            Prepare(
+                attempt=1,
+                workload="device_toys:Affine",
+                params=msgspec.json.encode(AffineParams(4)),
+                variant="numpy",
+                arrays=tuple(arrays),
+                chunk=4,
+            ),
+        )
+
+    def close(self) -> None:
+        self.fleet.close()
+        self.arena.close()
+        self.loop.close()
+
+
+MakeBench = Callable[..., FleetBench]
+
+
+@pytest.fixture
+def make_bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[MakeBench]:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (TESTS, TESTS / "devices"))))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.syspath_prepend(TESTS / "devices")
+    benches: list[FleetBench] = []
+
+    def make(*devices: str, **settings: Any) -> FleetBench:
+        benches.append(FleetBench(*devices, **settings))
+        return benches[-1]
+
+    yield make
+    for bench in benches:
+        bench.close()
+
+
+def test_a_device_is_settled_before_another_one_has_said_hello(make_bench: MakeBench) -> None:
+    bench = make_bench("cpu0", "deaf0")
+    settled: list[str] = []
+
+    bench.fleet.when_settled(["cpu0"], lambda: settled.append("cpu0"))
+    bench.fleet.when_settled(["cpu0", "deaf0"], lambda: settled.append("both"))
+    bench.wait_for(lambda: bool(settled))
+
+    assert settled == ["cpu0"]
+    bench.fleet.kill()
+
+
+def test_a_killed_process_is_reported_alone_and_comes_back(make_bench: MakeBench) -> None:
+    bench = make_bench("cpu0", "cpu1")
+    bench.wait_until_ready("cpu0", "cpu1")
+    bench.seen.clear()
+
+    os.kill(bench.fleet.pids()["cpu0"], signal.SIGKILL)
+    bench.wait_for(lambda: ("cpu0", "ready") in bench.seen)
+
+    assert bench.seen == [("cpu0", "ended by SIGKILL"), ("cpu0", "ready")]
+
+
+def test_processes_come_back_without_their_template(make_bench: MakeBench) -> None:
+    bench = make_bench("cpu0", "cpu1")
+    bench.wait_until_ready("cpu0", "cpu1")
+    bench.seen.clear()
+
+    psutil.Process(bench.fleet.pids()["cpu0"]).parent().kill()
+    bench.wait_for(lambda: {("cpu0", "ready"), ("cpu1", "ready")} <= set(bench.seen))
+
+
+def test_a_stopped_process_that_owes_an_answer_is_killed(make_bench: MakeBench) -> None:
+    bench = make_bench("cpu0", chunk="1s")
+    bench.wait_until_ready("cpu0")
+    os.kill(bench.fleet.pids()["cpu0"], signal.SIGSTOP)
+
+    bench.prepare("cpu0")
+    bench.wait_for(lambda: len(bench.seen) >= 2)
+
+    assert bench.seen[1] == ("cpu0", "no sign of life for 1 s (deadlines.chunk)")
+    bench.wait_until_ready("cpu0")
+
+
+def test_an_error_in_handling_a_message_costs_the_process_not_the_wait(
+    make_bench: MakeBench,
+) -> None:
+    bench = make_bench("cpu0")
+    bench.wait_until_ready("cpu0")
+
+    bench.fails = True
+    bench.prepare("cpu0")
+    bench.wait_for(lambda: len(bench.seen) >= 2)
+
+    assert bench.seen[1] == ("cpu0", "a message can't be handled: a bug")
+    bench.wait_until_ready("cpu0")
+
+
+def test_another_thread_may_kill_them_all(make_bench: MakeBench) -> None:
+    bench = make_bench("cpu0", "cpu1")
+    bench.wait_until_ready("cpu0", "cpu1")
+
+    thread = threading.Thread(target=bench.fleet.kill)
+    thread.start()
+    thread.join()
+
+    bench.wait_for(lambda: not bench.fleet.pids())
