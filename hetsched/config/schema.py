@@ -80,7 +80,7 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Jobs that wait or run."""
     per_client: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Those of one client; None: all of them."""
-    parameters: str = "64MiB"
+    parameters: str = "16MiB"
     """Bytes of the requests of all unfinished jobs."""
     followers: Annotated[int, msgspec.Meta(ge=1)] = 1000
     """Jobs that one client follows."""

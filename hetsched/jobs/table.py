@@ -56,7 +56,7 @@ class Limits:
     ended_jobs: int = 32 << 20
     unread: int = 8 << 20
     jobs_per_client: int | None = None
-    parameters: int = 64 << 20
+    parameters: int = 16 << 20
     followed_jobs: int = 1000
 
 
