@@ -17,8 +17,9 @@ import zmq
 
 from hetsched import __version__
 from hetsched.daemon.metrics import machine_gauges, process_metrics
-from hetsched.daemon.requests import DaemonInfo, Requests
+from hetsched.daemon.requests import Requests
 from hetsched.daemon.server import Server
+from hetsched.daemon.sessions import DaemonInfo, Sessions
 from hetsched.device import DeviceInfo
 from hetsched.errors import (
     DataError,
@@ -209,7 +210,8 @@ def daemon(
         engine = FakeEngine(arena, life)
         endpoint = folder / "control.sock"
         info = DaemonInfo(os.getpid(), __version__, str(endpoint), uid=os.getuid())
-        requests = Requests(info, life, cast(Any, engine), arena, loop)
+        sessions = Sessions(info, life, arena, loop)
+        requests = Requests(sessions, life, cast(Any, engine), arena, loop)
         server = Server(
             requests, loop, arena, context, endpoint, folder / "session.sock", table.limits.unread
         )

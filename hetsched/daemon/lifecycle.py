@@ -17,8 +17,9 @@ from hetsched import __version__, paths
 from hetsched.config import Config
 from hetsched.daemon.heap import limit_arenas, settle_objects
 from hetsched.daemon.metrics import journal_metrics, machine_gauges, process_metrics
-from hetsched.daemon.requests import DaemonInfo, Requests
+from hetsched.daemon.requests import Requests
 from hetsched.daemon.server import Server
+from hetsched.daemon.sessions import DaemonInfo, Sessions
 from hetsched.daemon.stopping import ExitGuard, StopLadder
 from hetsched.daemon.systemd import ServiceManager
 from hetsched.engine.deadlines import Deadlines
@@ -146,7 +147,8 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         )
         guard = ExitGuard(engine.kill)
         stack.callback(guard.guarded("the engine", engine.close, engine_seconds(config)))
-        requests = Requests(_info(), life, engine, arena, loop, journal)
+        sessions = Sessions(_info(), life, arena, loop)
+        requests = Requests(sessions, life, engine, arena, loop, journal)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         server = Server(requests, loop, arena, context, endpoint, session, job_limits.unread)
         stack.callback(server.close_sessions)

@@ -1,26 +1,19 @@
-"""What clients can ask: one method per message, called on the loop's thread.
-
-A daemon serves the user that it runs as. Root may look and stop jobs, but not submit: a job runs,
-and writes its files, as the daemon's user. Everyone else may do nothing.
-"""
+"""What clients can ask about jobs: one method per message, called on the loop's thread."""
 
 from __future__ import annotations
 
 import functools
-import hmac
 import logging
-import os
-import secrets
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
 
 from hetsched.daemon import lists
-from hetsched.daemon.heap import trim_heap
 from hetsched.daemon.metrics import JobMetrics, job_gauges
+from hetsched.daemon.sessions import ClientSession, Sessions
 from hetsched.engine.engine import Engine
 from hetsched.errors import (
     DataError,
@@ -29,7 +22,6 @@ from hetsched.errors import (
     InputMissing,
     InternalError,
     NotPermitted,
-    ProtocolError,
     TryAgain,
     UsageError,
     to_record,
@@ -40,20 +32,18 @@ from hetsched.job import FileOut, JobSpec, JobState, Queued, words
 from hetsched.job_segments import arena_refs, is_same_request
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Follower, Watcher
-from hetsched.jobs.job import Job, Owner, caller_outputs
+from hetsched.jobs.job import Job, caller_outputs
 from hetsched.jobs.recovery import ended_job
-from hetsched.jobs.table import share_of
 from hetsched.store.journal.journal import Journal
 from hetsched.store.journal.records import HistoryFilter, JobsForgotten, JournaledJob
 from hetsched.transport import messages as say
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
-from hetsched.transport.sockets import NOBODY, Peer
-from hetsched.units import counted, format_bytes, format_seconds
+from hetsched.transport.sockets import Peer
+from hetsched.units import counted, format_seconds
 
 log = logging.getLogger(__name__)
 
-ROOT_UID = 0
 MAX_WATCHERS = 16
 """Requests for events of one client at once."""
 CANCELLED_PER_TURN = 20
@@ -61,63 +51,6 @@ CANCELLED_PER_TURN = 20
 MAX_EXPLAINED_CHUNKS = 3000
 """Largest number of chunks in an explanation's timelines: at about 200 bytes each they fit a
 frame."""
-
-OWNER_ONLY = {say.Submit, say.Retry, say.Allocate, say.Map, say.Drop, say.Adopt}
-"""Requests that root may not make."""
-
-
-@dataclass(frozen=True)
-class DaemonInfo:
-    """The daemon itself. `started`: monotonic seconds; `uid`: the user that it serves."""
-
-    pid: int
-    version: str
-    endpoint: str
-    started: float = 0.0
-    uid: int = NOBODY.uid
-
-
-@dataclass(eq=False)
-class ClientSession:
-    """One client's connection.
-
-    Attributes
-    ----------
-    answer : callable
-        answer(message, segment): send a message, with the fd of `segment` unless it is None.
-    close : callable
-        Ends the connection.
-    owner : tuple
-        Whom its jobs and memory count for.
-    held : dict
-        Segment -> the client's references to it.
-    mapped : set
-        Segments whose fd the client has received.
-    identity : bytes
-        Of its ZeroMQ socket, once it has sent a request.
-    """
-
-    id: int
-    token: str
-    peer: Peer
-    answer: Callable[[say.SessionAnswer, int | None], None]
-    close: Callable[[], None]
-    owner: Owner
-    identity: bytes = b""
-    is_greeted: bool = False
-    held: dict[int, int] = field(default_factory=dict)
-    mapped: set[int] = field(default_factory=set)
-
-    def hold(self, segment: int) -> None:
-        self.held[segment] = self.held.get(segment, 0) + 1
-
-    def drop(self, segment: int) -> bool:
-        """Remove one reference; return whether there was one."""
-        count = self.held.pop(segment, 0)
-        if count > 1:
-            self.held[segment] = count - 1
-        return count > 0
-
 
 Send = Callable[[bytes, say.Reply, bool], None]
 """send(identity, reply, droppable)"""
@@ -140,21 +73,11 @@ class Asker:
         self.reply(say.Refused(record))
 
 
-def owner_of(peer: Peer) -> Owner:
-    """Return whom a process's jobs and memory count for: its user and session (setsid)."""
-    try:
-        return peer.uid, os.getsid(peer.pid)
-    except OSError:  # it has ended, or is in another namespace
-        return peer.uid, peer.pid
-
-
 class Requests:
     """Answers the requests of all clients. On the loop's thread only.
 
     Attributes
     ----------
-    sessions : dict
-        By number.
     journal : Journal or None
     stop : callable
         Begins to stop the daemon.
@@ -162,226 +85,25 @@ class Requests:
 
     def __init__(
         self,
-        daemon: DaemonInfo,
+        sessions: Sessions,
         life: Durability,
         engine: Engine,
         arena: Arena,
         loop: Loop,
         journal: Journal | None = None,
     ) -> None:
-        self.daemon, self.journal = daemon, journal
+        self.daemon, self.journal, self.sessions = sessions.daemon, journal, sessions
         self._life, self._table, self._followers = life, life.table, life.followers
         self._engine, self._arena, self._loop = engine, arena, loop
-        self.sessions: dict[int, ClientSession] = {}
         self.metrics = JobMetrics()
         self.metrics.states.append(
-            lambda: job_gauges(self._table, self._followers, self._life, len(self.sessions))
+            lambda: job_gauges(self._table, self._followers, self._life, len(sessions))
         )
         self.stop: Callable[[], None] = lambda: None
         self.is_closed = False
         """A user has drained the queue."""
         self._stops_when_idle = False
-        self._idle_times = 0
         life.on_ended, life.on_refused = self._on_ended, self.metrics.on_refused
-        life.on_expired = self._trim_if_idle
-
-    def admits(self, peer: Peer) -> bool:
-        """Whether a process may connect at all."""
-        return peer.uid in (self.daemon.uid, ROOT_UID)
-
-    def _check_permission(self, request: object, uid: int) -> None:
-        if uid == self.daemon.uid or (uid == ROOT_UID and type(request) not in OWNER_ONLY):
-            return
-        who = "root" if uid == ROOT_UID else "another user"
-        raise NotPermitted(
-            f"{type(request).__name__.lower()}: not permitted to {who} (uid {uid});"
-            f" this daemon serves uid {self.daemon.uid}"
-        )
-
-    # ---- sessions: shared memory
-
-    def on_connect(
-        self,
-        number: int,
-        peer: Peer,
-        answer: Callable[[say.SessionAnswer, int | None], None],
-        close: Callable[[], None],
-    ) -> ClientSession:
-        session = ClientSession(number, secrets.token_hex(), peer, answer, close, owner_of(peer))
-        self.sessions[number] = session
-        self._idle_times += 1
-        return session
-
-    def on_disconnect(self, number: int) -> None:
-        """Release the segments of a session whose client has ended. Its jobs continue."""
-        session = self.sessions.pop(number, None)
-        if session is None:
-            return
-        unfinished = list(self._table.unfinished.values())
-        self._followers.remove_client(number, unfinished)
-        for job in self._table.results:
-            job.stop_awaiting(number)
-        for segment, count in session.held.items():
-            for _ in range(count):
-                self._arena.release(segment)
-        self._trim_if_idle()
-
-    def on_session_request(
-        self, session: ClientSession, request: say.SessionRequest, fds: list[int]
-    ) -> None:
-        """Handle a request on a session's socket; the first must be Hello.
-
-        One that uses a descriptor of `fds` removes it from the list.
-        """
-        if not session.is_greeted and not isinstance(request, say.Hello):
-            self.on_invalid_message(session, ProtocolError("the first message must be hello"))
-            return
-        try:
-            self._check_permission(request, session.peer.uid)
-            match request:
-                case say.Hello():
-                    self.hello(session, request)
-                case say.Allocate(nbytes):
-                    self.allocate(session, nbytes)
-                case say.Adopt():
-                    self.adopt(session, fds)
-                case say.Map(segment):
-                    self.map(session, segment)
-                case say.Drop(segment):
-                    self.drop(session, segment)
-        except ProtocolError as error:
-            self.on_invalid_message(session, error)
-        except Exception as error:  # the client must not wait forever because of our bug
-            if not isinstance(error, HetschedError):
-                log.exception("unexpected error in a session's request")
-            if not isinstance(request, say.Drop):  # which isn't answered
-                session.answer(say.Refused(to_record(error)), None)
-
-    def on_invalid_message(self, session: ClientSession, error: ProtocolError) -> None:
-        """Refuse a message that can't be decoded, and close the session."""
-        session.answer(say.Refused(to_record(error)), None)
-        session.close()
-
-    def hello(self, session: ClientSession, request: say.Hello) -> None:
-        daemon = self.daemon
-        if request.protocol != say.PROTOCOL:
-            raise ProtocolError(
-                f"client {request.version} speaks protocol {request.protocol}, the daemon"
-                f" {daemon.version} (pid {daemon.pid}) speaks {say.PROTOCOL};"
-                " install the same version for both"
-            )
-        session.is_greeted = True
-        welcome = say.Welcome(
-            say.PROTOCOL, daemon.version, session.token, daemon.endpoint, daemon.pid
-        )
-        session.answer(welcome, None)
-
-    def allocate(self, session: ClientSession, nbytes: int) -> None:
-        self._check_memory(session, nbytes)
-        self._grant(session, self._arena.allocate(nbytes, session.owner).id)
-
-    def adopt(self, session: ClientSession, fds: list[int]) -> None:
-        """Take over a segment of an earlier daemon, which came with the request."""
-        self._check_memory(session, 0)
-        if not fds:
-            raise DataError("adopt: the segment's descriptor is missing")
-        segment = self._arena.adopt(fds.pop(0)).id
-        session.mapped.add(segment)
-        self._grant(session, segment)
-
-    def map(self, session: ClientSession, segment: int) -> None:
-        """Give the client a reference to a kept result."""
-        if segment not in session.held and self._table.results.job_keeping(segment) is None:
-            raise InputMissing(
-                "the result is no longer in the daemon's memory, which keeps it for"
-                f" {format_seconds(self._table.limits.results_for)}, or less when others need the"
-                " room; run the job again: hetsched retry"
-            )
-        self._arena.retain(segment)
-        self._grant(session, segment)
-
-    def drop(self, session: ClientSession, segment: int) -> None:
-        """Release the client's reference, and the job's too if the client submitted it."""
-        if not session.drop(segment):
-            return
-        self._arena.release(segment)
-        job = self._table.results.job_keeping(segment)
-        if job is None or segment in session.held:
-            return
-        job.stop_awaiting(session.id)
-        if job.client == session.id:
-            # The submitter has received its result, so the next job can use the warm memory.
-            self._life.release_result(job, segment)
-
-    def _grant(self, session: ClientSession, segment: int) -> None:
-        """Give the session a reference to `segment`; its fd is sent only once."""
-        is_new = segment not in session.mapped
-        session.mapped.add(segment)
-        session.hold(segment)
-        answer = say.SegmentFd(segment, self._arena.segment(segment).nbytes, is_new)
-        session.answer(answer, segment if is_new else None)
-
-    def _check_memory(self, session: ClientSession, nbytes: int) -> None:
-        """Raise TryAgain if the daemon stops, or the client would have too much shared memory."""
-        if self._life.is_draining:
-            raise TryAgain("the daemon is stopping; try again when it is back")
-        most = share_of(self._arena.limit)
-        segments = {
-            segment
-            for other in self.sessions.values()
-            if other.owner == session.owner
-            for segment in other.held
-        }
-        total = nbytes + sum(self._arena.segment(each).nbytes for each in segments)
-        # What doesn't fit at all is the arena's to refuse.
-        if most < total and self._arena.used + nbytes <= self._arena.limit:
-            raise TryAgain(
-                f"arrays of one client may take {format_bytes(most)} of shared memory, the rest of"
-                f" {format_bytes(self._arena.limit)} (arena.limit in the config) is for others;"
-                " delete some arrays, or use files"
-            )
-
-    def on_segment_discarded(self, segment: int) -> None:
-        """Ask the clients that map a segment to unmap it: the arena has freed it."""
-        for session in list(self.sessions.values()):
-            if segment in session.mapped:
-                session.mapped.discard(segment)
-                session.answer(say.Discarded(segment), None)
-
-    def on_memory_pressure(self, nbytes: int) -> None:
-        """Release kept results to free `nbytes` of shared memory.
-
-        Results that are in use stay: releasing them would free nothing.
-        """
-        in_use = {segment for session in self.sessions.values() for segment in session.held}
-        in_use.update(self._unfinished_segments())
-        for job in self._life.evictable():
-            if nbytes <= 0:
-                return
-            freed = sum(
-                size for segment, size in job.kept_results.items() if segment not in in_use
-            )
-            if freed:
-                nbytes -= freed
-                self._life.release_results(job)
-
-    def _unfinished_segments(self) -> Iterator[int]:
-        for job in self._table.unfinished.values():
-            yield from job.segments()
-
-    def _trim_if_idle(self) -> None:
-        """Return free memory to the system, unless somebody needs it within `warm_for`."""
-        if self.sessions or self._table.unfinished:
-            return
-        self._idle_times += 1
-        times = self._idle_times
-
-        def trim() -> None:
-            if times == self._idle_times:
-                self._arena.trim()
-                trim_heap()
-
-        self._loop.call_later(self._table.limits.warm_for, trim)
 
     # ---- requests
 
@@ -392,7 +114,7 @@ class Requests:
 
         Its token must be that of a session of the same process.
         """
-        session = self._session_of(envelope.token, peer)
+        session = self.sessions.of_token(envelope.token, peer)
         if session is None:
             error = NotPermitted("unknown token: send hello on the session socket first")
             send(identity, say.Reply(envelope.number, say.Refused(to_record(error))), False)
@@ -401,7 +123,7 @@ class Requests:
         asker = Asker(session, identity, envelope.number, send)
         request = envelope.request
         try:
-            self._check_permission(request, peer.uid)
+            self.sessions.check_permission(request, peer.uid)
             if isinstance(request, say.Submit):
                 self.submit(asker, request, nbytes)
             else:
@@ -410,21 +132,6 @@ class Requests:
             if not isinstance(error, HetschedError):
                 log.exception("unexpected error in a request")
             asker.refuse(error)
-
-    def _session_of(self, token: str, peer: Peer) -> ClientSession | None:
-        encoded = token.encode()
-        for session in self.sessions.values():
-            if session.peer != peer or not session.is_greeted:
-                continue
-            if hmac.compare_digest(encoded, session.token.encode()):
-                return session
-        return None
-
-    def on_unread_replies(self, identity: bytes) -> None:
-        """Close the sessions of a client that doesn't read: its replies were dropped."""
-        for session in list(self.sessions.values()):
-            if identity == session.identity:
-                session.close()
 
     def ping(self, asker: Asker, request: say.Ping) -> None:
         uptime = time.monotonic() - self.daemon.started
@@ -691,7 +398,7 @@ class Requests:
         if (end := job.end) is not None:
             self.metrics.on_end(end, queued, ended - job.submitted_at)
         self._stop_if_idle()
-        self._trim_if_idle()
+        self.sessions.trim_if_idle()
 
     # ---- lists and devices
 

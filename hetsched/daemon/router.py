@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from prometheus_client.metrics_core import Metric
 
 from hetsched.daemon.metrics import counter, gauge
-from hetsched.daemon.requests import ROOT_UID
+from hetsched.daemon.sessions import ROOT_UID
 from hetsched.errors import ConfigError, DataError, to_record
 from hetsched.job import Done, Failed, JobReport
 from hetsched.transport.codec import encode

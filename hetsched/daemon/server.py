@@ -78,7 +78,7 @@ class Server:
         session: Path,
         unread: int,
     ) -> None:
-        self._requests = requests
+        self._requests, self._clients = requests, requests.sessions
         self._loop = loop
         self._arena = arena
         self._endpoint, self._session = endpoint, session
@@ -100,8 +100,8 @@ class Server:
         Passed sockets stay in the file system when they are closed: clients that connect in the
         meantime wait for the next daemon. Raises ConfigError if a socket can't be bound.
         """
-        self._arena.on_discard(self._requests.on_segment_discarded)
-        self._arena.on_pressure(self._requests.on_memory_pressure)
+        self._arena.on_discard(self._clients.on_segment_discarded)
+        self._arena.on_pressure(self._clients.on_memory_pressure)
         self._router.bind(self._endpoint, passed.control)
         self._is_passed = passed.session is not None
         self._listener = passed.session or listen(self._session)
@@ -148,8 +148,8 @@ class Server:
     # sessions
 
     def _admits_requests(self, peer: Peer) -> bool:
-        return self._requests.admits(peer) and any(
-            session.peer == peer for session in self._requests.sessions.values()
+        return self._clients.admits(peer) and any(
+            session.peer == peer for session in self._clients
         )
 
     def _accept(self) -> None:
@@ -194,7 +194,7 @@ class Server:
     def _on_connection(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         peer = socket_peer(connection)
-        if not self._requests.admits(peer):
+        if not self._clients.admits(peer):
             log.warning("refused a session of uid %d (pid %d)", peer.uid, peer.pid)
             connection.close()
             return
@@ -205,13 +205,13 @@ class Server:
         def close() -> None:
             self._loop.call_soon(self._end_session, number)
 
-        self._requests.on_connect(number, peer, answer, close)
+        self._clients.on_connect(number, peer, answer, close)
         self._loop.add_reader(
             connection.fileno(), functools.partial(self._on_session_readable, number)
         )
 
     def _on_session_readable(self, number: int) -> None:
-        connection, session = self._sessions.get(number), self._requests.sessions.get(number)
+        connection, session = self._sessions.get(number), self._clients.get(number)
         if connection is None or session is None:
             return
         fds: list[int] = []
@@ -219,13 +219,13 @@ class Server:
             payload, fds = receive_message(connection, MAX_SESSION_REQUEST)
             if payload:
                 request = self._decode_request(payload)
-                self._requests.on_session_request(session, request, fds)
+                self._clients.on_session_request(session, request, fds)
             else:
                 self._end_session(number)
         except BlockingIOError:
             return
         except ProtocolError as error:
-            self._requests.on_invalid_message(session, error)
+            self._clients.on_invalid_message(session, error)
         except OSError:
             self._end_session(number)
         finally:
@@ -247,15 +247,15 @@ class Server:
         if connection is not None:
             self._loop.remove_reader(connection.fileno())
             connection.close()
-            session = self._requests.sessions.get(number)
+            session = self._clients.get(number)
             if session is not None:
                 self._router.forget(session.identity)
-            self._requests.on_disconnect(number)
+            self._clients.on_disconnect(number)
 
     # requests and replies
 
     def _on_overflow(self, identity: bytes) -> None:
-        self._loop.call_soon(self._requests.on_unread_replies, identity)
+        self._loop.call_soon(self._clients.on_unread_replies, identity)
 
     def _on_frame(self, identity: bytes, frame: bytes, peer: Peer) -> None:
         try:
