@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hetsched.store.arrays.output_files import create_output, remove_leftover
+from hetsched.store.arrays.output_files import create_output, remove_unfinished
 from hetsched.store.arrays.publication import (
     PreparedOutput,
     publish_prepared,
@@ -80,7 +80,7 @@ def recover(folder: Path, force: bool) -> None:
         publish_prepared(msgspec.msgpack.decode(record.read_bytes(), type=PreparedOutput))
         _record(folder, "ended", b"")
         return
-    remove_leftover(str(folder / "y.npy"), TOKEN)
+    remove_unfinished(str(folder / "y.npy"), TOKEN)
     publish(folder, force)
 
 

@@ -23,6 +23,7 @@ from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.run.report import with_notes
 from hetsched.engine.run.runner import JobRunner
 from hetsched.engine.small_jobs import Outlook, SideStart, SmallJobs
+from hetsched.engine.threads import Step
 from hetsched.errors import (
     Cancelled,
     HetschedError,
@@ -31,11 +32,12 @@ from hetsched.errors import (
     Unavailable,
     to_record,
 )
-from hetsched.job import Done, Failed, JobSpec, outcome
+from hetsched.job import Done, Failed, FileOut, JobSpec, outcome
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job, unstarted
 from hetsched.jobs.queue import Change, JobQueue
 from hetsched.planner.records import JobPlan
+from hetsched.store.arrays.output_files import remove_unfinished
 from hetsched.transport.device_messages import AttemptEvent
 from hetsched.transport.loop import Timer
 
@@ -232,6 +234,9 @@ class Scheduler:
         bound: ResolvedJob | None = job.bound
         if bound is not None and (bound.files or bound.outputs):
             self._context.disk.submit(bound.close_files)
+        elif job.started_at is not None and not self._is_stopping:  # by an earlier daemon
+            token = self._context.output_token(job.number)
+            self._context.disk.submit(functools.partial(_remove_unfinished, job.spec, token))
         snapshot = None
         if job.checked is not None:
             snapshot = JobSnapshot.of(job.number, job.checked.job, JobPlan((), None), {})
@@ -487,3 +492,11 @@ def _needs_others(runner: JobRunner, state: Failed) -> bool:
 
 def stopping_error() -> TryAgain:
     return TryAgain("the daemon is stopping; submit the job again later")
+
+
+def _remove_unfinished(spec: JobSpec, token: str, step: Step) -> None:
+    """Remove what an earlier daemon has left of a job that won't go on."""
+    for output in spec.outputs.values():
+        if token and isinstance(output, FileOut):
+            step.enter(f"removing what is left of {output.path}")
+            remove_unfinished(output.path, token)

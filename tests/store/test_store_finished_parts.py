@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.store.arrays.finished_parts import common, mark_finished, merged, without
-from hetsched.store.arrays.output_files import OutputFile, create_output
+from hetsched.store.arrays.output_files import OutputFile, create_output, remove_unfinished
 
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60))).map(merged)
 
@@ -83,6 +83,17 @@ def test_a_discarded_output_leaves_no_record(tmp_path: Path) -> None:
     opened(tmp_path / "y.npy").discard()
 
     assert os.listdir(tmp_path) == []
+
+
+def test_what_a_job_has_left_is_removed_and_nothing_of_others(tmp_path: Path) -> None:
+    crashed(tmp_path / "y.npy")
+    (tmp_path / ".hetsched-journal-12-y.part").touch()
+    (tmp_path / "y.npy").touch()
+
+    assert remove_unfinished(str(tmp_path / "y.npy"), "journal-1")
+
+    assert sorted(os.listdir(tmp_path)) == [".hetsched-journal-12-y.part", "y.npy"]
+    assert not remove_unfinished(str(tmp_path / "y.npy"), "journal-1")
 
 
 @given(RANGES, RANGES, st.integers(0, 60), st.integers(0, 60))

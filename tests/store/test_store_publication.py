@@ -15,7 +15,7 @@ from hetsched.store.arrays.output_files import (
     OutputFile,
     create_output,
     hidden_path,
-    remove_leftover,
+    remove_unfinished,
 )
 from hetsched.store.arrays.publication import (
     PreparedOutput,
@@ -182,9 +182,9 @@ def test_a_leftover_is_removed_and_nothing_else(tmp_path: Path) -> None:
     other = hidden_path(str(tmp_path / "y.npy"), "another-job")
     Path(other).touch()
 
-    assert remove_leftover(str(tmp_path / "y.npy"), TOKEN)
+    assert remove_unfinished(str(tmp_path / "y.npy"), TOKEN)
 
-    assert not remove_leftover(str(tmp_path / "y.npy"), TOKEN)
+    assert not remove_unfinished(str(tmp_path / "y.npy"), TOKEN)
     assert os.listdir(tmp_path) == [os.path.basename(other)]
 
 

@@ -279,9 +279,17 @@ def hidden_path(target: str, token: str) -> str:
     return os.path.join(os.path.dirname(target), f".hetsched-{token}.part")
 
 
-def remove_leftover(path: str, token: str) -> bool:
-    """Remove the unfinished file of a job that will start over; return whether there was one."""
-    return unlink(hidden_path(os.path.realpath(path), token))
+def remove_unfinished(path: str, token: str) -> bool:
+    """Remove what a job with this token has left for `path`; return whether there was something.
+
+    A job that has several outputs adds their names to its token.
+    """
+    folder = Path(os.path.realpath(path)).parent
+    ours = (f".hetsched-{token}-", f".hetsched-{token}.")
+    with contextlib.suppress(OSError):
+        left = [entry for entry in folder.iterdir() if entry.name.startswith(ours)]
+        return sum(unlink(str(entry)) for entry in left) > 0
+    return False
 
 
 def _open_new(hidden: str) -> int:
