@@ -340,9 +340,9 @@ class Engine:
     def _on_message(self, device: str, message: AttemptEvent) -> None:
         self._scheduler.on_message(device, message)
 
-    def _on_lost(self, devices: tuple[str, ...], reason: str, culprits: tuple[str, ...]) -> None:
-        self._context.planning.kernels.forget(devices)
-        self._scheduler.on_lost(devices, reason, culprits)
+    def _on_lost(self, device: str, reason: str) -> None:
+        self._context.planning.kernels.forget([device])
+        self._scheduler.on_lost(device, reason)
 
     def _on_memory(self, device: str, has_changed: bool, is_released: bool) -> None:
         if has_changed:
@@ -350,5 +350,5 @@ class Engine:
         if is_released:
             self._context.planning.kernels.forget([device])
 
-    def _on_joined(self, devices: tuple[str, ...]) -> None:
-        self._scheduler.on_joined(devices)
+    def _on_joined(self, device: str) -> None:
+        self._scheduler.on_joined(device)

@@ -172,7 +172,7 @@ class Scheduler:
                 runner.on_message(device, message)
                 return
 
-    def on_lost(self, devices: tuple[str, ...], reason: str, culprits: tuple[str, ...]) -> None:
+    def on_lost(self, device: str, reason: str) -> None:
         """Report a death to all jobs.
 
         The main job isn't charged with it if a small one may be its cause. Nobody is charged if a
@@ -180,16 +180,16 @@ class Scheduler:
         """
         self._small.forget_plans()
         main = None if self._main is None else self.runners.get(self._main.number)
-        users = [each for each in self.runners.values() if each.uses(culprits or devices)]
+        users = [each for each in self.runners.values() if each.uses(device)]
         charged = [runner for runner in users if runner is not main] or users
-        if any(each.is_stopping and each.uses(culprits) for each in self.runners.values()):
+        if any(each.is_stopping and each.uses(device) for each in self.runners.values()):
             charged = []
         for runner in list(self.runners.values()):
-            runner.on_lost(devices, reason, culprits, counts=runner in charged)
+            runner.on_lost(device, reason, counts=runner in charged)
 
-    def on_joined(self, devices: tuple[str, ...]) -> None:
+    def on_joined(self, device: str) -> None:
         for runner in list(self.runners.values()):
-            runner.on_joined(devices)
+            runner.on_joined(device)
 
     def on_switched(self) -> None:
         """Tell all jobs that the user has disabled devices, or enabled them."""

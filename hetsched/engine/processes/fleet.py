@@ -59,10 +59,10 @@ class FleetListener:
 
     on_event: Callable[[str, AttemptEvent], None]
     """(device, event)"""
-    on_lost: Callable[[tuple[str, ...], str, tuple[str, ...]], None]
-    """(devices, reason, culprits): their process has died, because of `culprits` if known."""
-    on_ready: Callable[[tuple[str, ...]], None]
-    """(devices): their process takes commands."""
+    on_lost: Callable[[str, str], None]
+    """(device, reason): its process has died."""
+    on_ready: Callable[[str], None]
+    """(device): its process takes commands."""
     on_stuck: Callable[[frozenset[int]], Callable[[], None]] = lambda keys: lambda: None
     """(keys of attachments): a killed process that doesn't end may still write to these. Returns
     what to call when it has ended."""
@@ -405,7 +405,7 @@ class Fleet:
     def _on_refused_start(self, host: Host, reason: str) -> None:
         log.warning("device process of %s can't be started: %s", host.name, reason)
         if self._fail_start(host, reason):
-            self._listener.on_lost((host.name,), reason, (host.name,))
+            self._listener.on_lost(host.name, reason)
         else:
             self._loop.call_later(RETRY_SECONDS, lambda: self._spawn(host))
         self._recheck()
@@ -499,7 +499,7 @@ class Fleet:
         if host.info.process:
             host.process.attach(0, self._tail(host.info.process), TAIL_BYTES, "tail")
         log.info("device ready: %s", host.name)
-        self._listener.on_ready((host.name,))
+        self._listener.on_ready(host.name)
         self._recheck()
 
     def _tail(self, group: str) -> int:
@@ -544,7 +544,7 @@ class Fleet:
         self._loop.remove_reader(process.fileno())
         host.is_stuck, host.is_ready, host.absence = True, False, reason
         host.on_end = self._listener.on_stuck(frozenset(process.attached))
-        self._listener.on_lost((host.name,), reason, ())
+        self._listener.on_lost(host.name, reason)
         self._recheck()
 
     def _on_death(self, host: Host, process: DeviceProcess) -> None:
@@ -573,5 +573,5 @@ class Fleet:
             delay = 0.0 if was_ready else RESTART_SECONDS
             self._loop.call_later(delay, lambda: self._spawn(host))
         if was_ready or is_last:  # nothing waits for its restart
-            self._listener.on_lost((host.name,), reason, (host.name,))
+            self._listener.on_lost(host.name, reason)
         self._recheck()

@@ -20,7 +20,7 @@ from hetsched import errors
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.engine.run.computation import Computation
-from hetsched.engine.run.failures import StartOver, names
+from hetsched.engine.run.failures import StartOver
 from hetsched.engine.run.parts import remaining_assignments
 from hetsched.engine.run.running_job import RunningJob
 from hetsched.engine.run.waits import DeviceWait, PendingAnswers, Waits, no_waits
@@ -57,21 +57,18 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The process of `devices` died."""
+    """The process of `device` died."""
 
-    devices: tuple[str, ...]
+    device: str
     reason: str
-    abandoned: frozenset[str]  # Devices of the job that won't restart
-    # Those of `devices` that are known to have caused it; () if unknown
-    culprits: tuple[str, ...] = ()
     counts: bool = True  # Whether this job may be the cause; not if a side job may be
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The process of `devices` has started or restarted, without any state of the job."""
+    """The process of `device` has started or restarted, without any state of the job."""
 
-    devices: tuple[str, ...]
+    device: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +192,7 @@ class Attempt:
 
     def post(self, event: Event) -> None:
         """Add an event. On the loop's thread; never calls back."""
-        if isinstance(event, Lost) and self.assignments.keys().isdisjoint(event.devices):
+        if isinstance(event, Lost) and event.device not in self.assignments:
             return
         self._inbox.append(event)
         self._wake_up()
@@ -308,7 +305,6 @@ class Attempt:
             if wait.end > now or not wait.is_behind:
                 continue
             if not self.is_stopping:  # it may be right in what it does then
-                self.running.failures.culprits.add(device)
                 self.running.failures.overdue.add(device)
             try:
                 self._fleet.kill_process_of(device, wait.reason)
@@ -344,9 +340,9 @@ class Attempt:
             match await self._next_event():
                 case Message(device, Fenced()):
                     self._fences.answered(device, time.monotonic())
-                case Lost(devices):
-                    self._remove(devices)
-                    self._fences.drop(devices)
+                case Lost(device):
+                    self._remove(device)
+                    self._fences.drop([device])
 
     def _fence_waits(self, now: float) -> Mapping[str, DeviceWait]:
         seconds = self._fence_seconds
@@ -361,31 +357,26 @@ class Attempt:
 
     # ---- failures
 
-    def _remove(self, devices: Iterable[str]) -> None:
-        """Record that the processes of `devices` have ended."""
-        self.live.difference_update(devices)
-        self.prepared.difference_update(devices)
+    def _remove(self, device: str) -> None:
+        """Record that the process of `device` has ended."""
+        self.live.discard(device)
+        self.prepared.discard(device)
 
     def _on_loss(self, event: Lost) -> None:
-        """Record the loss of assigned devices, and which of them may have caused it."""
-        running, failures = self.running, self.running.failures
-        busy = self._waits(time.monotonic()).keys() & self.assignments.keys()
-        failures.abandoned = event.abandoned
-        failures.culprits.update(event.culprits)
-        responsible = failures.responsible(event.devices, busy)
-        failures.culprits.difference_update(event.devices)
-        kernels = {self._running_variant(device) for device in responsible}
-        self._remove(event.devices)
+        """Record the loss of an assigned device."""
+        running, failures, device = self.running, self.running.failures, event.device
+        variant = self._running_variant(device)
+        was_working = device in self._waits(time.monotonic())
+        self._remove(device)
         what = "its unfinished chunks ran again"
         if running.iterations is not None:
             what = "the iteration was repeated"
-        running.note(f"the process of {names(event.devices)} died, {event.reason}: {what}")
-        if responsible and event.counts:
-            finished = {device: self._finished(device) for device in responsible}
-            failures.note_successes(self.chunk_counts(), responsible[0])
-            failures.record_deaths(finished, event.reason)
-            self._leave_race(responsible[0], kernels, event.reason)
-        failures.overdue.difference_update(event.devices)
+        running.note(f"the process of {device} died, {event.reason}: {what}")
+        if event.counts and was_working:
+            failures.note_successes(self.chunk_counts(), device)
+            failures.record_death(device, self._finished(device), event.reason)
+            self._leave_race(device, variant, event.reason)
+        failures.overdue.discard(device)
 
     def _finished(self, device: str) -> int:
         """Return how many chunks, or iterations, `device` has finished."""
@@ -399,13 +390,9 @@ class Attempt:
         kernel = self.computation.running_kernel(device)
         return "" if kernel is None else self.assignments[device].variants[kernel]
 
-    def _leave_race(self, device: str, running: set[str], reason: str) -> None:
-        """Exclude the variant that ran when a process died, if another one can take its place.
-
-        `running`: the variants that the devices that may have caused it were running.
-        """
-        (variant, *others) = running
-        if not variant or others:
+    def _leave_race(self, device: str, variant: str, reason: str) -> None:
+        """Exclude the variant that ran when a process died, if another one can take its place."""
+        if not variant:
             return
         if len(set(self.assignments[device].variants) - self.failed_variants) < 2:
             return
@@ -436,7 +423,6 @@ class Attempt:
         assignment, reason = self.assignments[device], failure.error.message
         was_preparing = failure.chunk is None and device not in self.prepared
         if failure.cause == "fault":
-            failures.culprits.add(device)
             return
         if failure.cause == "variant" and was_preparing:
             self._exclude_variant(device, assignment.variant, reason)

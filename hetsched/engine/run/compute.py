@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from hetsched.dispatch.commands import Command, Send
 from hetsched.engine.deadlines import Deadlines
@@ -64,10 +64,10 @@ class _Pass:
                     self._on_prepared(device, now)
                 case Message(device, DeviceNote()) if device in self._joining:
                     self._joining[device] = now
-                case Joined(devices):
-                    self._prepare_again(devices, now)
-                case Lost(devices, reason):
-                    self._on_loss(devices, reason, now)
+                case Joined(device):
+                    self._prepare_again(device, now)
+                case Lost(device, reason):
+                    self._on_loss(device, reason, now)
             if not self._is_done:
                 self._running.report_progress(attempt)
         await self._parts.close()
@@ -80,29 +80,26 @@ class _Pass:
             else:
                 self._is_done = True
 
-    def _prepare_again(self, devices: Sequence[str], now: float) -> None:
-        """Prepare devices whose process has started anew; they compute once they have answered."""
+    def _prepare_again(self, device: str, now: float) -> None:
+        """Prepare a device whose process has started anew; it computes once it has answered."""
         attempt = self._attempt
-        for device in self._running.failures.remaining(devices):
-            if device in attempt.assignments:
-                attempt.live.add(device)
-                self._joining[device] = now
-                attempt.prepare_device(device)
+        if device in attempt.assignments and device not in self._running.failures.excluded:
+            attempt.live.add(device)
+            self._joining[device] = now
+            attempt.prepare_device(device)
 
     def _on_prepared(self, device: str, now: float) -> None:
         """Give chunks to a device that restarted; others have them already."""
         if self._joining.pop(device, None) is not None:
             self._send(self._computation.device_joined(device, now))
 
-    def _on_loss(self, devices: Sequence[str], reason: str, now: float) -> None:
+    def _on_loss(self, device: str, reason: str, now: float) -> None:
         """Run unfinished chunks elsewhere; start over if all assigned devices are abandoned."""
         attempt = self._attempt
         if not attempt.live and self._running.failures.excludes_all(attempt.assignments):
             raise StartOver(reason)
-        for device in devices:
-            self._joining.pop(device, None)
-            if device in attempt.assignments:
-                self._send(self._computation.device_lost(device, now))
+        self._joining.pop(device, None)
+        self._send(self._computation.device_lost(device, now))
 
     def _waits(self, now: float) -> Mapping[str, DeviceWait]:
         seconds = self._deadlines.step

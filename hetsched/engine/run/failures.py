@@ -36,9 +36,7 @@ class JobFailures:
     # Device that the job no longer uses -> why
     excluded: dict[str, str] = field(default_factory=dict)
     abandoned: frozenset[str] = frozenset()  # Devices whose process won't restart
-    # Devices that have missed a deadline or reported a fault: their process is about to end
-    culprits: set[str] = field(default_factory=set)
-    # Those that have missed a deadline, which may be the plug-in's fault
+    # Devices that have missed a deadline, which may be the plug-in's fault
     overdue: set[str] = field(default_factory=set)
     # Devices on which a variant couldn't be prepared
     without_variant: set[str] = field(default_factory=set)
@@ -47,9 +45,8 @@ class JobFailures:
     uncounted: int = 0  # Attempts that aren't the job's fault
     _deaths: int = 0
     _counts: dict[str, float] = field(default_factory=dict)
-    # Device that may have caused a death -> chunks that it had finished then
+    # Device -> chunks that it had finished when it last died
     _finished: dict[str, int] = field(default_factory=dict)
-    _kind: str = ""
 
     def count_attempt(self) -> None:
         """Begin another attempt. Raises JobFailed if there were too many."""
@@ -71,41 +68,27 @@ class JobFailures:
         """Return the error of a job that may use no device any more."""
         return JobFailed(f"it failed on every device that it may use: {grouped(self.excluded)}")
 
-    def responsible(self, devices: Iterable[str], busy: Iterable[str]) -> list[str]:
-        """Return which of `devices` may have ended their common process.
-
-        Those known to have; else the ones that were working for the job (`busy`).
-        """
-        lost = set(devices)
-        return sorted(self.culprits & lost or lost.intersection(busy))
-
     def has_progressed(self, device: str, chunks: int) -> bool:
-        """Return whether `device` has finished chunks since it may last have caused a death."""
+        """Return whether `device` has finished chunks since it last died."""
         return chunks > 0 and chunks != self._finished.get(device)
 
-    def record_deaths(self, finished: Mapping[str, int], reason: str) -> None:
-        """Count a death that any of some devices may have caused; exclude a device after three.
+    def record_death(self, device: str, chunks: int, reason: str) -> None:
+        """Count a death of `device`, which had finished `chunks`; exclude it after three.
 
         Its count is halved if it has finished chunks since the last one: something else may be
         the cause, and the job gets on.
-
-        Parameters
-        ----------
-        finished : mapping
-            Device -> number of chunks that it has finished.
         """
         self._deaths += 1
         self.uncounted += 1
-        for device, chunks in finished.items():
-            has_progressed = self.has_progressed(device, chunks)
-            if has_progressed:
-                self.context.failures.succeed(device, self.job.kind)
-            self.record(device, reason, is_death=device not in self.overdue)
-            count = self._counts.get(device, 0.0)
-            self._counts[device] = 1 + (count / 2 if has_progressed else count)
-            self._finished[device] = chunks
-            if self._counts[device] >= MAX_FAILURES or self._deaths >= MAX_DEATHS:
-                self.excluded[device] = f"its process died {self._deaths} times: {reason}"
+        has_progressed = self.has_progressed(device, chunks)
+        if has_progressed:
+            self.context.failures.succeed(device, self.job.kind)
+        self.record(device, reason, is_death=device not in self.overdue)
+        count = self._counts.get(device, 0.0)
+        self._counts[device] = 1 + (count / 2 if has_progressed else count)
+        self._finished[device] = chunks
+        if self._counts[device] >= MAX_FAILURES or self._deaths >= MAX_DEATHS:
+            self.excluded[device] = f"its process died {self._deaths} times: {reason}"
 
     # ---- the engine's record of all jobs
 

@@ -145,8 +145,8 @@ class _Iterations:
                     self._pause()
             case Message(device, DeviceNote()) if device in self._joining:
                 self._joining[device] = time.monotonic()
-            case Joined(devices):
-                self._on_joined(devices)
+            case Joined(device):
+                self._on_joined(device)
             case Switched(disabled):
                 has_changed = self._attempt.assignments.keys() & (
                     self._running.disabled ^ disabled
@@ -159,36 +159,34 @@ class _Iterations:
                 self._running.stop_begun_at = time.monotonic()
                 self._attempt.begin_step("computing", self._waits, self._deadlines.last_iteration)
                 self._pause()
-            case Lost(devices, reason):
-                self._on_loss(devices, reason)
+            case Lost(device, reason):
+                self._on_loss(device, reason)
 
     def _pause(self) -> None:
         if self._epoch is not None:
             self._control.pause()
 
-    def _on_joined(self, devices: Sequence[str]) -> None:
-        """Prepare devices whose process has started again; plan again with those that are new."""
-        attempt, now = self._attempt, time.monotonic()
-        for device in self._running.failures.remaining(devices):
-            if device not in self._running.job.devices:
-                continue
-            if device not in attempt.infos:
-                self._replan_reason = self._replan_reason or f"{device} is available now"
-                self._pause()
-            elif device in attempt.assignments and device not in attempt.live:
-                attempt.live.add(device)
-                self._joining[device] = now
-                attempt.prepare_device(device)
+    def _on_joined(self, device: str) -> None:
+        """Prepare a device whose process has started again; plan again with one that is new."""
+        attempt, running = self._attempt, self._running
+        if device not in running.job.devices or device in running.failures.excluded:
+            return
+        if device not in attempt.infos:
+            self._replan_reason = self._replan_reason or f"{device} is available now"
+            self._pause()
+        elif device in attempt.assignments and device not in attempt.live:
+            attempt.live.add(device)
+            self._joining[device] = time.monotonic()
+            attempt.prepare_device(device)
 
-    def _on_loss(self, devices: Sequence[str], reason: str) -> None:
+    def _on_loss(self, device: str, reason: str) -> None:
         """Go on with the others after the last complete iteration."""
         attempt = self._attempt
         if not attempt.live and self._running.failures.excludes_all(attempt.assignments):
             raise StartOver(reason)
-        for device in devices:
-            self._joining.pop(device, None)
-        if self._epoch is not None and not self._computing.isdisjoint(devices):
-            self._computing.difference_update(devices)
+        self._joining.pop(device, None)
+        if self._epoch is not None and device in self._computing:
+            self._computing.discard(device)
             self._stops.add("aborted")
             self._control.abort()
 

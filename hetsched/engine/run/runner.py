@@ -141,22 +141,17 @@ class JobRunner:
         if attempt is not None and message.attempt == attempt.id:  # not about an earlier one
             attempt.post(Message(device, message))
 
-    def on_lost(
-        self,
-        devices: tuple[str, ...],
-        reason: str,
-        culprits: tuple[str, ...],
-        *,
-        counts: bool = True,
-    ) -> None:
+    def on_lost(self, device: str, reason: str, *, counts: bool = True) -> None:
+        """Note the death of a device's process; `counts`: this job may be the cause."""
         if self._attempt is not None:
             fleet = self._context.fleet
             gone = [name for name in self._job.devices if not fleet.any_remaining([name])]
-            self._attempt.post(Lost(devices, reason, frozenset(gone), culprits, counts))
+            self._running.failures.abandoned = frozenset(gone)
+            self._attempt.post(Lost(device, reason, counts))
 
-    def on_joined(self, devices: tuple[str, ...]) -> None:
+    def on_joined(self, device: str) -> None:
         if self._attempt is not None:
-            self._attempt.post(Joined(devices))
+            self._attempt.post(Joined(device))
 
     def on_switched(self) -> None:
         """Note that the user has disabled devices, or enabled them."""
@@ -166,10 +161,10 @@ class JobRunner:
         else:
             self._attempt.post(Switched(disabled))
 
-    def uses(self, devices: Collection[str]) -> bool:
-        """Return whether the present attempt has chunks for any of `devices`."""
+    def uses(self, device: str) -> bool:
+        """Return whether the present attempt has chunks for `device`."""
         latest = self._running.latest
-        return latest is not None and not latest.assignments.keys().isdisjoint(devices)
+        return latest is not None and device in latest.assignments
 
     @property
     def attempt_id(self) -> int | None:

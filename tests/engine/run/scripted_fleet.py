@@ -197,15 +197,15 @@ class Story:
             self.runner.on_message(device, messages.Fenced(self.attempt))
         return self.settle()
 
-    def lost(self, device: str, culprits: tuple[str, ...] = ()) -> Story:
+    def lost(self, device: str) -> Story:
         self._finished.update((device, self.attempt, c.id) for c in self.unfinished(device))
         self.fleet.dead.add(device)
-        self.runner.on_lost((device,), "killed", culprits or (device,))
+        self.runner.on_lost(device, "killed")
         return self.settle()
 
     def back(self, device: str) -> Story:
         self.fleet.dead.discard(device)
-        self.runner.on_joined((device,))
+        self.runner.on_joined(device)
         return self.settle()
 
     def finish(self) -> Story:

@@ -206,7 +206,7 @@ def test_a_device_that_takes_too_long_is_killed_and_the_other_does_its_work(
     impatient.wait_until(lambda: impatient.fleet.killed)
     assert set(impatient.fleet.killed) == {"b"}
 
-    impatient.lost("b", ()).fenced("a")
+    impatient.lost("b").fenced("a")
 
     assert impatient.plans.planned[-1] == ["a"]
     assert impatient.last is None
