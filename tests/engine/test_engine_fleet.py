@@ -48,8 +48,8 @@ class FleetBench:
         self.fails = False
         listener = FleetListener(
             self._on_event,
-            lambda names, reason, culprits: self.seen.extend((name, reason) for name in names),
-            lambda names: self.seen.extend((name, "ready") for name in names),
+            lambda name, reason: self.seen.append((name, reason)),
+            lambda name: self.seen.append((name, "ready")),
         )
         deadlines = Deadlines.of(DeadlinesConfig(chunk=chunk))
         self.fleet = Fleet(Probe(tuple(map(spec, devices))), self.loop, listener, deadlines)

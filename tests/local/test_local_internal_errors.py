@@ -47,10 +47,10 @@ STAGES: dict[str, tuple[Any, str]] = {
     "warm kernels": (WarmKernels, "contains_all"),
     "attach": (JobArrays, "attach"),
     "prepare": (JobArrays, "prepare_message"),
-    "fill orders": (preparing, "fill_orders"),
+    "fill": (preparing, "fill_messages"),
     "computation": (compute, "Computation"),
     "dispatch": (Dispatcher, "handle_together"),
-    "check orders": (preparing, "check_orders"),
+    "check": (preparing, "check_messages"),
     "publish": (ResolvedJob, "publish"),
     "report": (runner, "job_report"),
 }

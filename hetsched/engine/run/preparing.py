@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.run.attempt import Attempt
 from hetsched.errors import JobFailed
 from hetsched.transport.device_messages import Check, Checked, Fill, Filled, Prepared
@@ -18,114 +16,14 @@ RANDOM_SAMPLES = 8
 """Random units compared with the reference, besides the edges of shares."""
 
 
-@dataclass(frozen=True)
-class FillOrder:
-    """An order to generate or poison `count` units of `array` from unit `first` on."""
-
-    device: str
-    array: str
-    first: int
-    count: int
-    seed: int
-    poison: bool
-
-
-@dataclass(frozen=True)
-class CheckOrder:
-    """An order to check `count` units from `first` on, `samples` against the reference."""
-
-    device: str
-    first: int
-    count: int
-    samples: tuple[int, ...]
-
-
-def helpers(infos: Sequence[DeviceInfo]) -> list[str]:
-    """Return the devices that fill and check: the cores, or all devices if there are no cores."""
-    cores = [info.name for info in infos if info.is_core]
-    return cores or [info.name for info in infos]
-
-
-def fill_orders(
-    job: ResolvedJob, helpers: Sequence[str], seed: int, poisoned: Collection[str]
-) -> list[FillOrder]:
-    """Return orders to generate missing inputs, and to poison the outputs named in `poisoned`.
-
-    Outputs to be verified are poisoned because segments are reused: units that a device failed to
-    compute could still hold the correct results of an earlier job.
-    """
-    fills = [(array, seed, False) for array in job.generate]
-    fills += [
-        (array, 0, True) for array in job.specs if array.is_output and array.name in poisoned
-    ]
-    return [
-        FillOrder(helpers[part], array.name, first, count, array_seed, poison)
-        for array, array_seed, poison in fills
-        for part, (first, count) in enumerate(
-            ranges(1 if array.is_whole else job.load, len(helpers))
-        )
-    ]
-
-
-def check_orders(
-    load: int, helpers: Sequence[str], edges: Sequence[int], seed: int
-) -> list[CheckOrder]:
-    """Return orders to check every unit once, with the edges of computed ranges as samples."""
-    samples = sample_units(load, edges, seed)
-    return [
-        CheckOrder(
-            device, first, count, tuple(unit for unit in samples if first <= unit < first + count)
-        )
-        for device, (first, count) in zip(helpers, ranges(load, len(helpers)), strict=False)
-    ]
-
-
-def ranges(load: int, parts: int) -> list[tuple[int, int]]:
-    """Divide `load` units evenly into (first, count) of at most `parts` ranges; none is empty."""
-    parts = min(parts, load)
-    bounds = [load * part // parts for part in range(parts + 1)]
-    return [(low, high - low) for low, high in itertools.pairwise(bounds)]
-
-
-def sample_units(load: int, edges: Sequence[int], seed: int) -> list[int]:
-    """Return units to compare with the reference: edges of computed ranges, and random ones."""
-    sampled = random.Random(seed).sample(range(load), min(RANDOM_SAMPLES, load))
-    return sorted({unit for unit in [*edges, *sampled] if 0 <= unit < load})
-
-
-class VerificationResult:
-    """The combined Checked messages of one job.
-
-    Attributes
-    ----------
-    error : JobFailed or None
-        The first error larger than rounding errors.
-    max_error : float
-        Largest max|y - reference| / max|reference| over the sampled units.
-    """
-
-    def __init__(self) -> None:
-        self.error: JobFailed | None = None
-        self.max_error = 0.0
-
-    def add(self, checked: Checked) -> None:
-        self.max_error = max(self.max_error, checked.max_error)
-        for value, name in ((checked.worst, "residual"), (checked.sample_error, "difference")):
-            if not value <= 1 and self.error is None:  # NaN counts as an error
-                self.error = JobFailed(
-                    f"verification failed: unit {checked.unit}: the {name} is {value:.3g} times"
-                    " what rounding explains; the result was not kept"
-                )
-
-
 async def prepare(attempt: Attempt, *, kernels_cached: bool) -> None:
     """Prepare all devices and fill the arrays; `kernels_cached`: that takes no time worth waiting.
 
     Then chunks follow without answers if nothing is filled.
     """
     running = attempt.running
-    orders = _fills(attempt)
-    if kernels_cached and not orders and running.iterations is None:
+    fills = fill_messages(attempt)
+    if kernels_cached and not fills and running.iterations is None:
         attempt.step = "preparing"
         running.report_progress(attempt)
         _prepare_all(attempt, answer=False)
@@ -138,11 +36,9 @@ async def prepare(attempt: Attempt, *, kernels_cached: bool) -> None:
         frozenset(attempt.failed_variants),
         running.side is not None,
     )
-    if not orders:
+    if not fills:
         return
-    for order in orders:
-        _fill(attempt, order)
-    devices = [order.device for order in orders]
+    devices = _send_each(attempt, fills)
     await attempt.answers(Filled, devices, "filling", "generating arrays")
     running.inputs_filled = True
     if any(array.role == "resident" for array in running.job.generate):
@@ -165,45 +61,97 @@ def _prepare_all(attempt: Attempt, *, answer: bool) -> None:
         attempt.prepare_device(device, answer=answer)
 
 
-def _fills(attempt: Attempt) -> list[FillOrder]:
-    """Return what to fill: nothing if an earlier attempt has."""
+def _send_each(attempt: Attempt, messages: Iterable[tuple[str, Fill | Check]]) -> list[str]:
+    """Send each device its message; return the devices, one per answer to come."""
+    devices = []
+    for device, message in messages:
+        attempt.running.context.fleet.send(device, message)
+        devices.append(device)
+    return devices
+
+
+def helpers(infos: Sequence[DeviceInfo]) -> list[str]:
+    """Return the devices that fill and check: the cores, or all devices if there are no cores."""
+    cores = [info.name for info in infos if info.is_core]
+    return cores or [info.name for info in infos]
+
+
+def fill_messages(attempt: Attempt) -> list[tuple[str, Fill]]:
+    """Return what devices are to fill, unless an earlier attempt has: inputs, and the outputs.
+
+    Outputs to be verified are poisoned because segments are reused: units that a device failed to
+    compute could still hold the correct results of an earlier job.
+    """
     running = attempt.running
     job, spec = running.job, running.spec
     if running.inputs_filled or not (spec.verify or job.generate):
         return []
-    poisoned = [
-        array.name
-        for array in job.specs
-        if spec.verify and array.is_output and array.name not in job.outputs
-    ]
+    fills = [(array, spec.seed, False) for array in job.generate]
+    if spec.verify:
+        poisoned = [a for a in job.specs if a.is_output and a.name not in job.outputs]
+        fills += [(array, 0, True) for array in poisoned]
     devices = helpers([attempt.infos[name] for name in attempt.assignments])
-    return fill_orders(job, devices, spec.seed, poisoned)
-
-
-def _fill(attempt: Attempt, order: FillOrder) -> None:
-    message = Fill(attempt.id, order.array, order.first, order.count, order.seed, order.poison)
-    attempt.running.context.fleet.send(order.device, message)
+    return [
+        (devices[part], Fill(attempt.id, array.name, first, count, seed, poison))
+        for array, seed, poison in fills
+        for part, (first, count) in enumerate(
+            ranges(1 if array.is_whole else job.load, len(devices))
+        )
+    ]
 
 
 async def verify(attempt: Attempt) -> None:
     """Check the result. Raises JobFailed."""
-    running = attempt.running
+    devices = _send_each(attempt, check_messages(attempt))
+    error: JobFailed | None = None
+    for checked in await attempt.answers(Checked, devices, "verifying", "verification"):
+        attempt.max_error = max(attempt.max_error, checked.max_error)
+        error = error or _error(checked)
+    attempt.verified = error is None
+    if error is not None:
+        raise error
+
+
+def check_messages(attempt: Attempt) -> list[tuple[str, Check]]:
+    """Return what devices are to check: every unit once, edges of shares by the reference, too."""
+    running, computation = attempt.running, attempt.computation
     prepared = [attempt.infos[d] for d in attempt.assignments if d in attempt.prepared]
     devices = helpers(prepared)  # at least the device of the last chunk
-    edges = attempt.computation.ranges.edges() if attempt.computation is not None else []
-    seed = running.verification_seed
-    orders = check_orders(running.job.load, devices, edges, seed)
-    for order in orders:
-        _check(attempt, order, seed)
-    devices = [order.device for order in orders]
-    result = VerificationResult()
-    for checked in await attempt.answers(Checked, devices, "verifying", "verification"):
-        result.add(checked)
-    attempt.verified, attempt.max_error = result.error is None, result.max_error
-    if result.error is not None:
-        raise result.error
+    load, seed = running.job.load, running.verification_seed
+    samples = sample_units(load, computation.ranges.edges() if computation else [], seed)
+    return [
+        (
+            device,
+            Check(
+                attempt.id,
+                first,
+                count,
+                tuple(unit for unit in samples if first <= unit < first + count),
+                seed,
+            ),
+        )
+        for device, (first, count) in zip(devices, ranges(load, len(devices)), strict=False)
+    ]
 
 
-def _check(attempt: Attempt, order: CheckOrder, seed: int) -> None:
-    message = Check(attempt.id, order.first, order.count, order.samples, seed)
-    attempt.running.context.fleet.send(order.device, message)
+def _error(checked: Checked) -> JobFailed | None:
+    for value, name in ((checked.worst, "residual"), (checked.sample_error, "difference")):
+        if not value <= 1:  # NaN counts as an error
+            return JobFailed(
+                f"verification failed: unit {checked.unit}: the {name} is {value:.3g} times"
+                " what rounding explains; the result was not kept"
+            )
+    return None
+
+
+def ranges(load: int, parts: int) -> list[tuple[int, int]]:
+    """Divide `load` units evenly into (first, count) of at most `parts` ranges; none is empty."""
+    parts = min(parts, load)
+    bounds = [load * part // parts for part in range(parts + 1)]
+    return [(low, high - low) for low, high in itertools.pairwise(bounds)]
+
+
+def sample_units(load: int, edges: Sequence[int], seed: int) -> list[int]:
+    """Return units to compare with the reference: edges of computed ranges, and random ones."""
+    sampled = random.Random(seed).sample(range(load), min(RANDOM_SAMPLES, load))
+    return sorted({unit for unit in [*edges, *sampled] if 0 <= unit < load})
