@@ -137,11 +137,13 @@ class Connection:
         self.timeout = timeout
         self._owner = ProcessOwner()
         self._path, self._reconnect = path, reconnect
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
             self._link: Link | None = Link(self._context, path, timeout, timeout)
         except BaseException:
             self._context.term()
+            os.close(self._wake_fd)
             raise
         # Reentrant: the garbage collector may interrupt its holder and close a client.
         self._lock = threading.RLock()
@@ -151,7 +153,6 @@ class Connection:
         self._renumbering = Renumbering()
         self._closed: HetschedError | None = None
         self._lost_error: HetschedError | None = None
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="hetsched-client", daemon=True)
         self._thread.start()
 
