@@ -223,3 +223,42 @@ def test_a_result_stays_valid_after_its_client(daemon: Daemon) -> None:
     with daemon.client() as client:
         result = client.submit("fft", PLANES).result(60)
     same(result, np.fft.fft2(PLANES))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"priority": "a"},
+        {"seed": -1},
+        {"verify": "x"},
+        {"force": "x"},
+        {"devices": 5},
+        {"memory_limit": 0},
+        {"out": [1]},
+    ],
+)
+def test_an_argument_of_a_wrong_type_or_range_is_named(
+    engine: Any, arguments: dict[str, Any]
+) -> None:
+    with refused(2, next(iter(arguments))):
+        engine.submit("fft", batch="1x8x8", **arguments)
+
+
+def test_a_shape_is_refused_by_its_axis(engine: Any) -> None:
+    with refused(2, "axis 0: -1"):
+        engine.empty((-1, 2))
+
+
+@pytest.mark.parametrize("name", ["x" * 100_000, "x" * 100_000 + ":y"])
+def test_a_long_name_is_cut_in_messages(engine: Any, name: str) -> None:
+    with refused(2, "workload 'xxx") as caught:
+        engine.submit(name)
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_configuration_is_named_in_its_error() -> None:
+    wrong: Any = 5
+    with refused(2, "config: 5 should be"):
+        hetsched.Local(wrong)
+    with refused(66, "no config 'xxx"):
+        hetsched.Local("x" * 1000)
