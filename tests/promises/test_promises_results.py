@@ -244,8 +244,8 @@ def test_an_argument_of_a_wrong_type_or_range_is_named(
         engine.submit("fft", batch="1x8x8", **arguments)
 
 
-def test_a_shape_is_refused_by_its_axis(engine: Any) -> None:
-    with refused(2, "axis 0: -1"):
+def test_a_shape_with_a_negative_extent_is_refused(engine: Any) -> None:
+    with refused(2, "-1"):
         engine.empty((-1, 2))
 
 
