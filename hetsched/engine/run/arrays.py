@@ -137,10 +137,7 @@ class JobArrays:
 class IterativeArrays(JobArrays):
     """As JobArrays, with everything in the arena.
 
-    Parameters
-    ----------
-    needs_saved : bool
-        The job can't run without room for what devices save: it has checkpoints.
+    `needs_saved`: the job can't run without room for what devices save: it has checkpoints.
     """
 
     control: IterationControl  # Once allocated

@@ -243,10 +243,7 @@ class Attempt:
     ) -> list[T]:
         """Wait for an answer per entry of `devices`; a loss of one is a reason to start over.
 
-        Parameters
-        ----------
-        text
-            What the devices do.
+        `text`: what the devices do.
         """
         seconds = self._deadlines.step
         pending = PendingAnswers(devices, time.monotonic())

@@ -130,10 +130,7 @@ def chunk_seconds(
     A device without a prediction may take `chunk_factor` times as long per unit as the slowest
     of the others has taken so far, and that many times again.
 
-    Parameters
-    ----------
-    slowdown : float
-        Factor on its predicted time.
+    `slowdown`: factor on its predicted time.
     """
     factor = deadlines.chunk_factor
     if chunk.predicted_seconds is not None:

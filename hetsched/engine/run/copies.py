@@ -72,12 +72,7 @@ class ArrayCopies:
         self._cancelled.set()
 
     def run(self, step: Step) -> None:
-        """Copy everything.
-
-        Raises
-        ------
-        IOFailure, CantCreate, Cancelled
-        """
+        """Copy everything. Raises Cancelled after `cancel`."""
         for copy in self.copies:
             step.enter(
                 f"{'writing output' if self.to_files else 'reading input'} {copy.spec.name}"

@@ -76,10 +76,8 @@ def shares_of(
     fewest rows get none. Shares are multiples of the granule, but for the last one. What is wanted
     is returned unchanged if it fulfils that.
 
-    Parameters
-    ----------
-    wanted : mapping
-        Device -> rows that it should have; scaled if these aren't all rows. None of `devices`: 0.
+    `wanted`: device -> rows that it should have; scaled if these aren't all rows. None of
+    `devices`: 0.
     """
     if _is_split(rows := {device: wanted.get(device, 0) for device in devices}, load, granule):
         return rows

@@ -307,11 +307,8 @@ class StateFiles:
     def home(self, iteration: int, slots: Sequence[int]) -> SavedState:
         """Return the state after `iteration`; no device computes.
 
-        Parameters
-        ----------
-        slots : sequence of int
-            Of the devices with partial results of that iteration, in the order of their rows; ():
-            its combined values are in the last slot.
+        `slots`: of the devices with partial results of that iteration, in the order of their rows;
+        (): its combined values are in the last slot.
         """
         views = state_views(self.workload, self.params, self.arrays, iteration)
         return SavedState(iteration, views, self._values(iteration, slots))
@@ -332,24 +329,14 @@ class StateFiles:
         return values
 
     def write(self, path: str, saved: SavedState, residual: float) -> int:
-        """Write the state; return the bytes of its arrays.
-
-        Raises
-        ------
-        CantCreate, IOFailure, DataError
-        """
+        """Write the state; return the bytes of its arrays."""
         problem, limits = self._problem()
         check_target(path, problem)
         save_checkpoint(path, saved, problem, limits=limits, residual=residual, now=time.time())
         return sum(array.nbytes for array in (*saved.arrays.values(), *saved.values.values()))
 
     def restore(self, path: str) -> tuple[int, float | None]:
-        """Fill the job's arrays from a checkpoint; return its iteration and residual.
-
-        Raises
-        ------
-        InputMissing, DataError, IOFailure
-        """
+        """Fill the job's arrays from a checkpoint; return its iteration and residual."""
         problem, _ = self._problem()
         record, saved = load_checkpoint(path, self.workload, self.params, problem)
         restore_state(self.workload, self.params, self.arrays, saved)

@@ -106,10 +106,7 @@ class HeldTask:
 
     The pool may answer a task that it never starts, and one whose thread hangs.
 
-    Parameters
-    ----------
-    release : callable
-        Called once, on the loop's thread.
+    `release`: called once, on the loop's thread.
     """
 
     def __init__(self, context: EngineContext, release: Callable[[], None]) -> None:
