@@ -71,7 +71,7 @@ def run_until_lost(bench: IteratingBench) -> tuple[int, int | None]:
     """Return the last iteration that is finished, and the one to go back to."""
     events = []
     while len(events) < 2:
-        event = bench.events.get(timeout=60)
+        _, event = bench.events.get(timeout=60)
         if isinstance(event, CommandFailed):
             bench.control.abort()
         if not isinstance(event, IterationsDone):
@@ -195,10 +195,10 @@ def test_another_gpu_goes_back_too(
         bench.iterate({0: 60, 1: 60, 2: 90})
         lost, events = -1, 0
         while events < 3:
-            event = bench.events.get(timeout=60)
+            slot, event = bench.events.get(timeout=60)
             events += not isinstance(event, IterationsDone)
             if isinstance(event, CommandFailed):
-                lost = event.device
+                lost = slot
                 bench.control.abort()
         saved = bench.control.saved((0, 1, 2))
         assert lost in (1, 2) and saved is not None

@@ -120,7 +120,7 @@ def test_a_missing_wait_is_noticed(make_bench: MakeBench, stream: int) -> None:
 
 
 def end_of(bench: IteratingBench) -> Any:
-    while isinstance(event := bench.events.get(timeout=60), IterationsDone):
+    while isinstance(event := bench.events.get(timeout=60)[1], IterationsDone):
         pass
     return event
 
