@@ -23,7 +23,7 @@ from hetsched_workloads.kmeans import KMeans
 from hetsched_workloads.lbm import Lbm
 from hetsched_workloads.pcg import Pcg
 
-from hetsched.device_process.iterating import save_schedule
+from hetsched.device_process import save_schedule
 from hetsched.workload import (
     Arrays,
     Iterative,

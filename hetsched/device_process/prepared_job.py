@@ -14,9 +14,9 @@ from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process import filling, verification
 from hetsched.device_process.arrays import Attachments, HostArrays
 from hetsched.device_process.chunk_reports import ChunkReports
+from hetsched.device_process.epochs import EpochRunner
 from hetsched.device_process.failures import error_record
-from hetsched.device_process.iterating.epoch_runner import EpochRunner
-from hetsched.device_process.iterating.iterative_run import IterativeRun, prepare_run
+from hetsched.device_process.iterative_run import IterativeRun, prepare_run
 from hetsched.device_process.pipeline import Pipeline
 from hetsched.device_process.tails import DeviceTail, TailCounter
 from hetsched.devices.base import Device, DeviceJob

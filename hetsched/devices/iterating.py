@@ -1,7 +1,7 @@
 """How a device computes the stages of an iterative job: the seam between the runner of iterations
 and the kinds of devices.
 
-The runner (`device_process.iterating`) keeps step with other devices and combines reductions; an
+The runner (`device_process.epochs`) keeps step with other devices and combines reductions; an
 executor calls kernels on the device's own rows and says how long that took on the device's clock.
 """
 

@@ -14,8 +14,8 @@ from hetsched_workloads.pcg import Pcg
 from iterating_bench import CORE, IteratingBench
 
 from hetsched.device import DeviceInfo
-from hetsched.device_process.iterating import save_schedule
-from hetsched.device_process.iterating.iterative_run import IterativeRun
+from hetsched.device_process import save_schedule
+from hetsched.device_process.iterative_run import IterativeRun
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.cuda.fake.runtime import FakeRuntime

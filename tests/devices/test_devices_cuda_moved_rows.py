@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from iterating_bench import CORE, IteratingBench
 
 from hetsched.device import DeviceInfo
-from hetsched.device_process.iterating import save_schedule
+from hetsched.device_process import save_schedule
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.cuda.fake.runtime import FakeRuntime

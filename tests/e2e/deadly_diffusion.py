@@ -11,7 +11,7 @@ from typing import Any
 
 from diffusing_workload import Diffusion, DiffusionParams, make
 
-from hetsched.device_process.iterating import save_schedule
+from hetsched.device_process import save_schedule
 from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values, Variant
 
 

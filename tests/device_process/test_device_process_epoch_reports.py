@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hetsched.device_process.iterating.iteration_reports import (
+from hetsched.device_process.epoch_reports import (
     DETAILED_ITERATIONS,
     MAX_RECORDS,
     IterationReports,

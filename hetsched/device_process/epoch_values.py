@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from hetsched.device_process.iterating.iterative_run import IterativeRun
+from hetsched.device_process.iterative_run import IterativeRun
 from hetsched.iterations.home import Part, stages_of
 from hetsched.iterations.partials import combine, combined_slot, slot_of
 from hetsched.workload import Stage, Values

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import pairwise
 
-from hetsched.device_process.iterating.epoch_values import EpochValues
-from hetsched.device_process.iterating.iteration_reports import IterationReports
-from hetsched.device_process.iterating.iterative_run import IterativeRun
-from hetsched.device_process.iterating.save_schedule import SaveSchedule
+from hetsched.device_process.epoch_reports import IterationReports
+from hetsched.device_process.epoch_values import EpochValues
+from hetsched.device_process.iterative_run import IterativeRun
+from hetsched.device_process.save_schedule import SaveSchedule
 from hetsched.devices.iterating import StageSeconds
 from hetsched.errors import DataError
 from hetsched.iterations.home import Part, stages_of

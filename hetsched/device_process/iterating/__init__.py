@@ -1,1 +1,0 @@
-"""Iterations on one device, in step with the others of an epoch."""
