@@ -162,24 +162,6 @@ in_either_kind_of_process = pytest.mark.parametrize(
 )
 
 
-@in_either_kind_of_process
-def test_a_small_job_runs_between_the_chunks_of_a_large_one(bench: Bench) -> None:
-    bench.pass_first_chunk()
-
-    small, x = bench.submit_small(verify=True)
-
-    while not small.done():
-        bench.gate.write_bytes(b"")
-    np.testing.assert_allclose(small.result(60), 2 * x + 1)
-    assert not bench.main.done()
-    bench.open()
-    bench.check_main()
-    assert small.report is not None and bench.main.report is not None
-    assert small.report.verified
-    assert small.report.notes[0].startswith(f"ran beside job {bench.main.id}, on c")
-    assert "1 small job ran beside it" in bench.main.report.notes
-
-
 def test_several_small_jobs_run_at_the_side_of_one(bench: Bench) -> None:
     bench.pass_first_chunk()
     first, x = bench.small_beside()
