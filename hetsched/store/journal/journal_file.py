@@ -189,7 +189,7 @@ class JournalFile:
             self._drop_connection()
             aside = database.set_aside(self._path)
             log.error(
-                "%s: can't be read (%s); it is now %s, and a new journal begins with job %d:"
+                "%s: can't be read (%s); it is now %s, and a new journal begins with number %d:"
                 " the jobs that waited are not in it",
                 *(self._path, error, aside, (recorded or 0) + 1),
             )
