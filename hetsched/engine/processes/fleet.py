@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import time
@@ -28,6 +29,8 @@ from hetsched.transport.loop import Loop, Timer
 from hetsched.units import format_seconds
 
 log = logging.getLogger(__name__)
+
+_sched_getcpu = ctypes.CDLL(None).sched_getcpu
 
 MAX_FAILED_STARTS = 3
 """Consecutive deaths before Hello after which a process isn't restarted."""
@@ -156,6 +159,7 @@ class Fleet:
         self._template_deadline: Timer | None = None
         self._tails: dict[str, int] = {}
         """Group of cores -> the memfd with the counter of their tails."""
+        self._outbox: list[tuple[Host, DeviceProcess, AttemptCommand]] = []
         self._waits: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         self._silence_timer: Timer | None = None
         self._closing = self._killed = False
@@ -292,10 +296,24 @@ class Fleet:
     # ---- commands
 
     def send(self, device: str, command: AttemptCommand) -> None:
-        """Send a command, unless the device is lost."""
+        """Send a command after this round of the loop, unless the device is lost."""
         host = self._hosts[device]
-        if host.process is not None and host.is_ready:
-            self._try(host, host.process, lambda process: process.send(command))
+        if host.process is None or not host.is_ready:
+            return
+        self._outbox.append((host, host.process, command))
+        if len(self._outbox) == 1:
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Send all commands, those for the core of this thread last: they wake a process there.
+
+        It would preempt this thread before other cores have got theirs, for some milliseconds.
+        """
+        outbox, self._outbox = self._outbox, []
+        own = _sched_getcpu()
+        for host, process, command in sorted(outbox, key=lambda to: own in to[0].info.cores):
+            if host.process is process:
+                self._try(host, process, lambda to, what=command: to.send(what))  # type: ignore[misc]
 
     def attach(self, device: str, key: int, fd: int, nbytes: int, kind: str) -> None:
         """Attach segment or file `key` to the process of `device`, unless already attached.
@@ -303,7 +321,8 @@ class Fleet:
         Raises OSError: no descriptors are left.
         """
         host = self._hosts[device]
-        if host.process is not None and host.is_ready:
+        if host.process is not None and host.is_ready and key not in host.process.attached:
+            self._flush()  # earlier commands refer to earlier attachments
             self._try(host, host.process, lambda process: process.attach(key, fd, nbytes, kind))
 
     def attached(self, device: str) -> Collection[int]:
@@ -314,6 +333,7 @@ class Fleet:
     def detach(self, keys: Iterable[int]) -> None:
         """Detach these objects from every process."""
         keys = tuple(keys)
+        self._flush()
         for host in self._hosts.values():
             if host.process is not None and not host.is_stuck:
                 self._try(host, host.process, lambda process: process.detach(keys))
