@@ -80,7 +80,8 @@ def compare(ours: Peer, theirs: Peer, rounds: int, words: list[str]) -> None:
             answers = {peer: peer.ask(action, seeded) for peer in order}
             if turn >= 0:
                 for figure, seconds in answers[ours].items():
-                    pairs[figure].append((seconds, answers[theirs][figure]))
+                    if answers[theirs][figure]:
+                        pairs[figure].append((seconds, answers[theirs][figure]))
         for figure, values in pairs.items():
             print(line(f"{title}, {figure}", values), flush=True)
 

@@ -140,10 +140,7 @@ class Durability:
         self.followers.change(job, state)
 
     def _count_attempt(self, job: Job, state: JobState) -> None:
-        """Count the starts of a durable job: one that ends each daemon must fail.
-
-        A job that was started before is written at once, others with the next commit.
-        """
+        """Count the starts of a durable job at once: one that ends each daemon must fail."""
         if not self.is_written(job):
             return
         if isinstance(state, Running) and not isinstance(job.state, Running):
@@ -152,7 +149,7 @@ class Durability:
             job.attempts -= 1  # this attempt has ended in order; there will be another one
         else:
             return
-        self._write((_start(job),), urgent=job.attempts > 1)
+        self._write((_start(job),), urgent=True)
 
     def rewrite(self, job: Job, then: Callable[[HetschedError | None], None]) -> None:
         """Write a waiting job's priority and hold, then call back: with the error, if any."""
