@@ -96,7 +96,7 @@ def test_a_loss_is_said_and_numbers_go_on(
 
     assert contents.next_number > JOBS
     (line,) = (r.getMessage() for r in caplog.records if r.levelno == logging.ERROR)
-    assert "numbers go on" in line or "begins with job" in line
+    assert "numbers go on" in line or "begins with number" in line
     assert contents_of(crashed).next_number >= contents.next_number
     assert len([r for r in caplog.records if r.levelno == logging.ERROR]) == 1
 
