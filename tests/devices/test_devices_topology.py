@@ -137,6 +137,7 @@ def probed(config: DeviceConfig, cpus: int) -> list[tuple[str, tuple[int, ...], 
     return [
         (info.name, info.cores, info.identity.rpartition(", ")[2])
         for info in (process.device for process in found.processes)
+        if not info.members
     ]
 
 
