@@ -98,7 +98,9 @@ def test_a_job_that_starts_over_with_fewer_devices_is_explained(
 
     def on_state(state: JobState) -> None:
         if isinstance(state, Running) and state.stage == "preparing":
-            local._engine.explain(state.job, lambda *answer: explanations.append(answer))
+            local._engine.explain(
+                local._table.job(state.job), lambda *answer: explanations.append(answer)
+            )
 
     with hetsched.Local(machine(UNIT, UNIT), learn=False) as local:
         x = local.empty((UNITS, WIDTH), "float64")
