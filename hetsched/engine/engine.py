@@ -1,6 +1,6 @@
 """The engine: queues jobs, runs them, and learns. Used by daemon and Local.
 
-`jobs/queue.py` decides which job is next, `small_jobs.py` which run beside it, `job/` runs it.
+`jobs/queue.py` decides which job is next, `small_jobs.py` which run beside it, `run/` runs it.
 
 Everything runs on the loop's thread, except the tasks of its pools.
 """

@@ -130,7 +130,7 @@ class Computation:
         Device -> its assignment.
     times : dict
         Device -> (units, times) of its finished chunks; filled here. Of very many, neighbours
-        are merged (`chunk_records.py`).
+        are merged.
     stealing : bool
         Idle devices steal chunks.
     on_finished : callable
