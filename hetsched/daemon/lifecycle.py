@@ -161,19 +161,9 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         engine.recover(*recover(life, contents, published, checkpoints))
         server.open(sockets)
 
-        def drain(on_drained: Callable[[], None]) -> None:
-            life.is_draining = True
-
-            def flush() -> None:
-                loop.call_soon(_flush, journal, on_drained)
-
-            engine.drain(flush)
-
-        drain_seconds = parse_time(config.deadlines.stop)
-        ladder = StopLadder(loop, manager, drain, engine.kill, drain_seconds)
+        ladder = _stop_ladder(config, loop, manager, life, engine, journal)
         ladder.listen()
         requests.stop = ladder.start
-
         requests.metrics.states.append(
             lambda: _metrics(
                 engine, arena, server, loop, journal, time.monotonic() - requests.daemon.started
@@ -186,6 +176,25 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         log.info("listening in %s, pid %d", endpoint.parent, os.getpid())
         on_ready()
         loop.run()
+
+
+def _stop_ladder(
+    config: Config,
+    loop: Loop,
+    manager: ServiceManager,
+    life: Durability,
+    engine: Engine,
+    journal: Journal,
+) -> StopLadder:
+    def drain(on_drained: Callable[[], None]) -> None:
+        life.is_draining = True
+
+        def flush() -> None:
+            loop.call_soon(_flush, journal, on_drained)
+
+        engine.drain(flush)
+
+    return StopLadder(loop, manager, drain, engine.kill, parse_time(config.deadlines.stop))
 
 
 def _metrics(

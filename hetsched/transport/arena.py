@@ -92,15 +92,6 @@ class Segment:
         offset: int = 0,
         on_release: Callable[[], None] | None = None,
     ) -> np.ndarray:
-        """Return a C-contiguous array starting at byte `offset`; it keeps the mapping alive.
-
-        `on_release` is called once, on any thread, after the last array on this memory is freed.
-
-        Raises
-        ------
-        DataError
-            The array extends past the end.
-        """
         return array_view(self, self.mapping(), shape, dtype, offset, on_release)
 
     def release_fd(self) -> None:
