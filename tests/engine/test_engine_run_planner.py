@@ -52,6 +52,17 @@ def test_a_single_disturbed_run_is_nothing_and_a_second_one_is_news() -> None:
     assert jobs.thread.submitted == 2, "it waited for a new plan"
 
 
+def test_a_kind_whose_plan_was_dropped_is_still_well_known() -> None:
+    jobs = familiar_jobs()
+    jobs.state.record_speed_change("cpu0", "is slower")
+
+    jobs.run()
+    jobs.run()
+
+    assert jobs.task is None
+    assert jobs.thread.submitted == 2, "it waited for a new plan"
+
+
 def test_a_trial_is_learnt_from_and_not_repeated() -> None:
     jobs = familiar_jobs()
     kind = job_kind(jobs.job, ["cpu0"], None)

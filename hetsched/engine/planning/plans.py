@@ -43,7 +43,7 @@ def job_kind(job: ResolvedJob, devices: Iterable[str], memory_limit: int | None)
 class _Known:
     """What is known of one kind of job. `unlearnt`: runs since the last that was learnt from."""
 
-    rebalancer: Rebalancer
+    rebalancer: Rebalancer | None = None
     plan: JobPlan | None = None
     runs: int = 0
     unlearnt: int = 0
@@ -75,14 +75,14 @@ class Plans:
         )
         self._lock = threading.Lock()
         self.generation = 0
-        """How often everything was dropped."""
+        """How often all plans were dropped."""
 
     def rebalancer(self, kind: JobKind, load: int) -> Rebalancer:
         """Return the rebalancer of this kind of job, creating it if necessary."""
         with self._lock:
-            known = self._kinds.get(kind)
-            if known is None:
-                known = _Known(Rebalancer(load, kind[3], self._plan_cache))
+            known = self._kinds.get_or_compute(kind, _Known)
+            if known.rebalancer is None:
+                known.rebalancer = Rebalancer(load, kind[3], self._plan_cache)
                 self._kinds.put(kind, known, len(kind[1]))
             return known.rebalancer
 
@@ -100,7 +100,7 @@ class Plans:
     def put(self, kind: JobKind, plan: JobPlan, generation: int) -> None:
         """Keep `plan` for the next jobs of this kind.
 
-        `generation`: when planning began. If everything was dropped since then, the plan may use
+        `generation`: when planning began. If plans were dropped since then, the plan may use
         what has failed meanwhile.
         """
         with self._lock:
@@ -117,7 +117,9 @@ class Plans:
             return known is None or known.is_news(plan, seconds)
 
     def clear(self) -> None:
-        """Drop everything, when its assumptions no longer hold."""
+        """Drop all plans, when their assumptions no longer hold; runs stay counted."""
         with self._lock:
-            self._kinds.clear()
+            for kind, known in list(self._kinds.items()):
+                known.plan = known.rebalancer = None
+                self._kinds.put(kind, known, len(kind[1]))
             self.generation += 1
