@@ -5,8 +5,9 @@ The names below are imported when first used, so that a CLI that needs none of t
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from hetsched.lazy import lazy_names
 
 if TYPE_CHECKING:
     from hetsched.client.client import Client
@@ -16,14 +17,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["Client", "Job", "Local", "__version__"]
 
-_HOMES = {
-    "Client": "hetsched.client.client",
-    "Job": "hetsched.client.job",
-    "Local": "hetsched.local",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'hetsched' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__ = lazy_names(
+    __name__, {"Client": "client.client", "Job": "client.job", "Local": "local"}
+)

@@ -18,12 +18,11 @@ from typing import Any, TypeVar
 import numpy as np
 from msgspec.structs import asdict
 
-from hetsched import paths
+from hetsched import engine, paths
 from hetsched.client.job import FROM_CALLBACK, Job, Listener
 from hetsched.client.request import JobSubmitter, PreparedJob
 from hetsched.config import Config, load
 from hetsched.device import DeviceInfo
-from hetsched.engine.engine import Engine
 from hetsched.errors import ErrorRecord, TryAgain, UsageError, from_record
 from hetsched.explain import Explanation
 from hetsched.job import ArenaRef, JobSpec, JobState, checked
@@ -81,7 +80,7 @@ class Local(JobSubmitter):
         self._followers = Followers(self._loop, interval=0.0)
         life = Durability(self._table, self._followers, self._arena, self._loop)
         try:
-            self._engine = Engine(
+            self._engine = engine.Engine(
                 chosen,
                 self._loop,
                 self._arena,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -20,7 +22,6 @@ LAYERS = [
     {"engine"},
     {"daemon", "client"},
     {"local"},
-    {"functions", "fft", "accelerate", "cluster", "testing", "__main__"},
     {"cli"},
 ]
 """Rooms of `hetsched`, each above those that it may import. The nouns lie below them all."""
@@ -106,6 +107,25 @@ def test_every_import_of_both_packages_is_allowed() -> None:
             package = path.name == "__init__.py"
             found += complaints(name.removesuffix(".__init__"), path.read_text(), package)
     assert found == []
+
+
+def test_every_listed_room_exists() -> None:
+    package = ROOT / "hetsched"
+    rooms = set.union(*LAYERS)
+    assert [
+        r for r in rooms if not (package / r).is_dir() and not (package / f"{r}.py").exists()
+    ] == []
+
+
+@pytest.mark.parametrize(
+    "package",
+    ["", ".engine", ".models", ".partition", ".partition.iterations", ".planner", ".plans"],
+)
+def test_no_name_of_a_package_is_hidden_by_a_module(package: str) -> None:
+    module = importlib.import_module(f"hetsched{package}")
+    importlib.import_module("hetsched.local")
+    importlib.import_module("hetsched.engine.engine")
+    assert not any(isinstance(getattr(module, name), ModuleType) for name in module.__all__)
 
 
 @pytest.mark.parametrize(

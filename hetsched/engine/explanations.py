@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from hetsched import planner
 from hetsched.bounded_cache import BoundedCache
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
@@ -21,7 +22,6 @@ from hetsched.explain import DeviceExplanation, Explanation
 from hetsched.explain.iterations.records import IterationHistory
 from hetsched.explain.iterations.used_devices import with_used_devices
 from hetsched.job import Done, Failed, JobState
-from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
 from hetsched.planner.job_planner import JobPlan
 from hetsched.planner.plan_cache import PlanCache
 
@@ -81,7 +81,7 @@ class JobSnapshot:
             device: DeviceRun(assignments[device], info(device), tuple(times))
             for device, times in self.times.items()
         }
-        subject = ExplainedJob(
+        subject = planner.ExplainedJob(
             self.number,
             self.state,
             self.workload,
@@ -90,7 +90,7 @@ class JobSnapshot:
             self.notes,
             self.error,
         )
-        return explain_job(subject, self.plan, runs, cache=cache)
+        return planner.explain_job(subject, self.plan, runs, cache=cache)
 
     def _explain_iterations(
         self, history: IterationHistory, info: Callable[[str], DeviceInfo]

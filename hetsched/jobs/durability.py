@@ -11,6 +11,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from hetsched.errors import ErrorRecord, HetschedError, InternalError, TryAgain, to_record
 from hetsched.job import Done, Failed, JobState, Queued, Running
@@ -18,7 +19,6 @@ from hetsched.jobs.followers import Followers
 from hetsched.jobs.job import Job, OnContinue, result_refs, unstarted
 from hetsched.jobs.table import JobTable
 from hetsched.store.arrays.publication import PreparedOutput
-from hetsched.store.journal.journal import Journal
 from hetsched.store.journal.records import (
     JobAccepted,
     JobChanged,
@@ -30,6 +30,9 @@ from hetsched.store.journal.records import (
 )
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
+
+if TYPE_CHECKING:
+    from hetsched.store.journal.journal import Journal  # which `Local` never has
 
 log = logging.getLogger(__name__)
 

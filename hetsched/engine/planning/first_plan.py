@@ -20,7 +20,7 @@ from hetsched.job import JobSpec
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.models.curves.curve import SpeedFunction, planner_curve
-from hetsched.partition.iterations import HistoryTable, IterationBalance
+from hetsched.partition import iterations
 from hetsched.partition.iterations.history_table import HistoryEntry
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.variants import choose_variants
@@ -38,7 +38,7 @@ class FirstPlan:
     """`balance`: over all devices of the job, by slot; those without an assignment are lost."""
 
     plan: JobPlan
-    balance: IterationBalance
+    balance: iterations.IterationBalance
 
 
 def first_plan(
@@ -70,7 +70,7 @@ def first_plan(
     )
     models = _models(candidates, job.load, state)
     is_modelled = all(candidate.info.clock == "virtual" for candidate in candidates)
-    balance = IterationBalance(
+    balance = iterations.IterationBalance(
         job.load,
         len(job.devices),
         spec.balance,
@@ -169,12 +169,12 @@ def _kinds(job: ResolvedJob, candidates: Collection[Candidate]) -> list[str]:
 
 def _history(
     candidates: Collection[Candidate], models: Mapping[str, tuple[str, DeviceModel | None]]
-) -> HistoryTable:
+) -> iterations.HistoryTable:
     """Return what models.db has of iterations of these devices, in the form of NEC's table.
 
     Without times of kernels (no copies, or stored before these were) all is compute time.
     """
-    table = HistoryTable()
+    table = iterations.HistoryTable()
     for candidate in candidates:
         name = candidate.info.name
         model = candidate.models[models[name][0]]
@@ -198,7 +198,7 @@ def _plan(
     job: ResolvedJob,
     candidates: Collection[Candidate],
     models: Mapping[str, tuple[str, DeviceModel | None]],
-    balance: IterationBalance,
+    balance: iterations.IterationBalance,
 ) -> JobPlan:
     rows = dict(zip(job.devices, balance.rows, strict=True))
     assignments = []

@@ -19,7 +19,7 @@ from hetsched.engine.run.iteration_log import (
 )
 from hetsched.explain.iterations.recorder import DecidedMove, IterationRecorder
 from hetsched.explain.iterations.records import MoveKind
-from hetsched.partition.iterations import IterationBalance, Move, TimedIteration
+from hetsched.partition import iterations
 from hetsched.transport.device_messages import Iterate
 
 
@@ -158,7 +158,7 @@ class IterationState:
     load: int
     granule: int
     max_iterations: int
-    balance: IterationBalance | None = None
+    balance: iterations.IterationBalance | None = None
     finished: int = -1  # The last complete iteration; -1: the start isn't complete
     ended: int | None = None  # The iteration after which the method has ended; None: it hasn't
     previous: tuple[int, ...] = ()  # Slots with partial results of iteration `finished`
@@ -181,7 +181,7 @@ class IterationState:
     restores: bool = False  # The next epoch begins with what devices saved of iteration `finished`
     history: IterationRecorder = field(init=False)
     _residuals: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=16))
-    _move: Move | None = None
+    _move: iterations.Move | None = None
     _present: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -193,7 +193,7 @@ class IterationState:
         """Whether the first iteration is a round that will be repeated."""
         return self.balance is not None and self.balance.is_warming_up and self.finished <= 1
 
-    def balance_with(self, balance: IterationBalance, devices: Collection[str]) -> None:
+    def balance_with(self, balance: iterations.IterationBalance, devices: Collection[str]) -> None:
         """Use `balance`, of the first plan; `devices`: those that it hasn't lost.
 
         Later plans only add devices: what has been measured meanwhile is worth more.
@@ -336,7 +336,7 @@ class IterationState:
         if self.balance is None or not complete:
             return False
         reported = [
-            TimedIteration(
+            iterations.TimedIteration(
                 each.iteration,
                 tuple(each.rows.get(device, 0) for device in self.devices),
                 tuple(each.times.get(device) for device in self.devices),
