@@ -42,6 +42,8 @@ def with_segments(spec: JobSpec, segments: Mapping[int, int]) -> JobSpec:
 
 def shapes(spec: JobSpec) -> dict[str, str]:
     """Return e.g. {"A": "512x512 float64"} for the inputs in shared memory."""
+    if not spec.inputs:
+        return {}
     return {
         name: f"{'x'.join(map(str, ref.shape)) or 'scalar'} {ref.dtype}"
         for name, ref in spec.inputs.items()

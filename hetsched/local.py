@@ -160,7 +160,9 @@ class Local(JobSubmitter):
             record = self._table.job(number)
             is_changed = change(record)
             if is_changed:
-                self._engine.report_position(record)
+                record.state = self._engine.queue.position(record)
+                self._followers.report(record)
+                self._engine.advance()
             return is_changed
 
         return self._call(run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,9 +17,9 @@ import numpy as np
 import zmq
 
 from hetsched import __version__
-from hetsched.daemon.metrics import machine_gauges, process_metrics
+from hetsched.daemon.metrics import machine_gauges
 from hetsched.daemon.requests import Requests
-from hetsched.daemon.server import Server
+from hetsched.daemon.router import Router
 from hetsched.daemon.sessions import DaemonInfo, Sessions
 from hetsched.device import DeviceInfo
 from hetsched.errors import (
@@ -44,6 +45,7 @@ from hetsched.jobs.job import Job
 from hetsched.jobs.queue import JobQueue
 from hetsched.jobs.table import JobTable, Limits
 from hetsched.store.journal.job_numbers import JobNumbers
+from hetsched.store.journal.journal import Journal
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import DeviceActivity
@@ -109,8 +111,8 @@ class FakeEngine:
             error = ErrorRecord(130, f"job {number} was cancelled")
             self.life.end(job, Failed(number, report(number, "cancelled"), error))
 
-    def report_position(self, job: Job) -> None:
-        self.life.change(job, self.queue.position(job))
+    def advance(self) -> None:
+        """Workload "queue" never starts, and the others are never released."""
 
     def is_idle(self) -> bool:
         return self.queue.is_idle
@@ -178,7 +180,7 @@ class Harness:
     arena: Arena
     engine: FakeEngine
     requests: Requests
-    server: Server
+    router: Router
 
     def ask(self, function: Callable[[], T]) -> T:
         """What `function` returns on the loop's thread, after all that was sent there before."""
@@ -211,20 +213,22 @@ def daemon(
         endpoint = folder / "control.sock"
         info = DaemonInfo(os.getpid(), __version__, str(endpoint), uid=os.getuid())
         sessions = Sessions(info, life, arena, loop)
-        requests = Requests(sessions, life, cast(Any, engine), arena, loop)
-        server = Server(
-            requests, loop, arena, context, endpoint, folder / "session.sock", table.limits.unread
+        state = stack.enter_context(tempfile.TemporaryDirectory(prefix="hs-"))
+        journal = Journal.open(Path(state) / "journal.db", loop.call_soon_threadsafe)
+        stack.callback(journal.close, UNTIL_SECONDS)
+        requests = Requests(sessions, life, cast(Any, engine), arena, loop, journal)
+        router = Router(requests, loop, context, table.limits.unread)
+        requests.metrics.states.append(
+            lambda: machine_gauges(*engine.devices(), arena, loop.longest_callback)
         )
-        requests.metrics.states += [
-            lambda: machine_gauges(*engine.devices(), arena, loop.longest_callback),
-            lambda: process_metrics(0.0),
-        ]
-        stack.callback(server.close_sessions)
+        stack.callback(sessions.end_all)
         stack.callback(context.term)
-        stack.callback(server.close)
-        server.open()
+        stack.callback(sessions.close)
+        stack.callback(router.close)
+        router.bind(endpoint)
+        sessions.open(folder / "session.sock")
         thread = threading.Thread(target=loop.run)
         thread.start()
         stack.callback(thread.join)
         stack.callback(loop.stop)
-        yield Harness(folder, loop, arena, engine, requests, server)
+        yield Harness(folder, loop, arena, engine, requests, router)

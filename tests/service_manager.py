@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 import contextlib
 import socket
 import sys
@@ -38,26 +37,16 @@ def passing(descriptors: Mapping[int, str], command: list[str]) -> list[str]:
 
 @dataclass
 class NotifySocket:
-    """Collects the notifications of a service, and the descriptors that it stores."""
+    """Collects the notifications of a service."""
 
     sock: socket.socket
     address: str
     lines: list[str] = field(default_factory=list)
-    stored: dict[str, int] = field(default_factory=dict)
 
     def receive(self) -> list[str]:
         """The lines of the next notification."""
-        payload, ancillary, _, _ = self.sock.recvmsg(4096, socket.CMSG_SPACE(4 * MAX_FDS))
-        lines = payload.decode().split("\n")
+        lines = self.sock.recv(4096).decode().split("\n")
         self.lines += lines
-        fds = array.array("i")
-        for _, _, data in ancillary:
-            fds.frombytes(data)
-        fields = dict(line.split("=", 1) for line in lines)
-        if fields.get("FDSTORE") == "1":
-            self.stored[fields["FDNAME"]] = fds[0]
-        if fields.get("FDSTOREREMOVE") == "1":
-            self.stored.pop(fields["FDNAME"], None)
         return lines
 
     def until(self, line: str) -> None:

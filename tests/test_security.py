@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hetsched.daemon.router import RECEIVE_QUEUE, SEND_QUEUE
-from hetsched.daemon.server import MAX_SESSION_REQUEST
+from hetsched.daemon.sessions import MAX_SESSION_REQUEST
 from hetsched.store.models import tables
 from hetsched.transport.messages import MAX_FRAME
 

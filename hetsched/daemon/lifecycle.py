@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import logging
 import os
 import sys
@@ -11,17 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import zmq
-from prometheus_client.metrics_core import Metric
 
 from hetsched import __version__, paths
 from hetsched.config import Config
-from hetsched.daemon.heap import limit_arenas, settle_objects
-from hetsched.daemon.metrics import journal_metrics, machine_gauges, process_metrics
+from hetsched.daemon.metrics import journal_metrics, machine_gauges
 from hetsched.daemon.requests import Requests
-from hetsched.daemon.server import Server
+from hetsched.daemon.router import Router
+from hetsched.daemon.service import ExitGuard, ServiceManager, StopLadder
 from hetsched.daemon.sessions import DaemonInfo, Sessions
-from hetsched.daemon.stopping import ExitGuard, StopLadder
-from hetsched.daemon.systemd import ServiceManager
 from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.engine import CLOSE_SECONDS, Engine
 from hetsched.errors import ConfigError, HetschedError
@@ -42,14 +41,23 @@ log = logging.getLogger(__name__)
 SWITCH_SECONDS = 0.0005
 """Longest turn of a thread at the interpreter while others wait: the planner's computes beside the
 loop."""
-EXPIRY_SECONDS = 1.0
-"""Between two looks at whether the journal's disk responds."""
+EXPIRY_FRACTION = 0.1
+"""Of the disk's deadline, between two looks at whether the journal's disk responds."""
 JOURNAL_SECONDS = 8.0
-"""Time for the last records of the journal at the end. Arbitrary."""
+"""Time for the last records of the journal at the end."""
 PUBLISH_SECONDS = 10.0
-"""Time at the start for output files whose publication was interrupted. Arbitrary."""
+"""Time at the start for output files whose publication was interrupted."""
+MAX_ARENAS = 2
+"""Of glibc's heap: the main thread's and one for all others, which take turns with the interpreter
+anyway. By default there are up to eight per core, each of which keeps its largest need ever."""
+M_ARENA_MAX = -8
+"""From malloc.h."""
+GC_THRESHOLDS = (5000, 10, 10)
+"""Of the garbage collector; the first counts objects, of which a waiting job has about 20. With
+CPython's 700, waiting jobs were traversed again and again, in pauses of 0.1 s: a quarter of a
+submission's time. Some 500,000 objects of garbage in cycles may remain for a while."""
 ENGINE_SECONDS = 5.0
-"""Time for the end of the engine, beyond the deadlines of its processes and threads. Arbitrary."""
+"""Time for the end of the engine, beyond the deadlines of its processes and threads."""
 
 
 def serve(config: Config, on_ready: Callable[[], None] = lambda: None, source: str = "") -> None:
@@ -121,10 +129,9 @@ def _flush(journal: Journal, on_flushed: Callable[[], None]) -> None:
 
 
 def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) -> None:
-    limit_arenas()
+    _tune_memory()
     total, job_limits = limits(config, machine_memory())
-    endpoint, session = paths.endpoint_path(), paths.session_path()
-    sockets = manager.listening_sockets(str(endpoint), str(session))
+    sockets = manager.listening_sockets(str(paths.endpoint_path()), str(paths.session_path()))
     with contextlib.ExitStack() as stack:
         sys.setswitchinterval(SWITCH_SECONDS)
         loop = Loop()
@@ -150,32 +157,42 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         sessions = Sessions(_info(), life, arena, loop)
         requests = Requests(sessions, life, engine, arena, loop, journal)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        server = Server(requests, loop, arena, context, endpoint, session, job_limits.unread)
-        stack.callback(server.close_sessions)
+        router = Router(requests, loop, context, job_limits.unread)
+        stack.callback(sessions.end_all)
         # Waits until the last replies are sent.
         stack.callback(guard.guarded("ZeroMQ", context.term))
-        stack.callback(guard.guarded("the server", server.close))
+        stack.callback(sessions.close)
+        stack.callback(guard.guarded("the control socket", router.close))
         engine.start()
         published = finish_publications(contents.open_jobs, PUBLISH_SECONDS)
         checkpoints = find_checkpoints(contents.open_jobs, PUBLISH_SECONDS)
         engine.recover(*recover(life, contents, published, checkpoints))
-        server.open(sockets)
+        router.bind(paths.endpoint_path(), sockets.control)
+        sessions.open(paths.session_path(), sockets.session)
 
         ladder = _stop_ladder(config, loop, manager, life, engine, journal)
         ladder.listen()
         requests.stop = ladder.start
-        requests.metrics.states.append(
-            lambda: _metrics(
-                engine, arena, server, loop, journal, time.monotonic() - requests.daemon.started
-            )
-        )
+        requests.metrics.states += [
+            lambda: machine_gauges(*engine.devices(), arena, loop.longest_callback),
+            lambda: journal_metrics(journal),
+        ]
         manager.send_signs_of_life(loop)
-        settle_objects()
+        gc.freeze()  # modules and restored jobs live long: collecting them would block the loop
+        folder = paths.endpoint_path().parent
         manager.notify("READY=1")
-        manager.notify(f"STATUS=listening in {endpoint.parent}")
-        log.info("listening in %s, pid %d", endpoint.parent, os.getpid())
+        manager.notify(f"STATUS=listening in {folder}")
+        log.info("listening in %s, pid %d", folder, os.getpid())
         on_ready()
         loop.run()
+
+
+def _tune_memory() -> None:
+    """Limit glibc's arenas, before threads start, and the garbage collector's work."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_ARENA_MAX, MAX_ARENAS)
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _stop_ladder(
@@ -197,17 +214,6 @@ def _stop_ladder(
     return StopLadder(loop, manager, drain, engine.kill, parse_time(config.deadlines.stop))
 
 
-def _metrics(
-    engine: Engine, arena: Arena, server: Server, loop: Loop, journal: Journal, uptime: float
-) -> list[Metric]:
-    return [
-        *machine_gauges(*engine.devices(), arena, loop.longest_callback),
-        *server.metrics(),
-        *process_metrics(uptime),
-        *journal_metrics(journal),
-    ]
-
-
 def engine_seconds(config: Config) -> float:
     """Return the time for the engine: processes (asked, then killed) and two threads."""
     return 2 * Deadlines.of(config.deadlines).exit + 2 * CLOSE_SECONDS + ENGINE_SECONDS
@@ -215,18 +221,19 @@ def engine_seconds(config: Config) -> float:
 
 def _open_journal(config: Config, loop: Loop) -> Journal:
     """Open the journal; those who wait for a hung disk are answered after a deadline."""
+    deadline = parse_time(config.deadlines.disk)
     journal = Journal.open(
         paths.journal_path(),
         loop.call_soon_threadsafe,
         history_bounds(config.journal),
-        deadline=parse_time(config.deadlines.disk),
+        deadline=deadline,
     )
 
     def expire() -> None:
-        loop.call_later(EXPIRY_SECONDS, expire)
+        loop.call_later(EXPIRY_FRACTION * deadline, expire)
         journal.expire(time.monotonic())
 
-    loop.call_later(EXPIRY_SECONDS, expire)
+    loop.call_later(EXPIRY_FRACTION * deadline, expire)
     return journal
 
 

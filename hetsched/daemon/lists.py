@@ -1,4 +1,4 @@
-"""Jobs as lists: status, history and overview."""
+"""Jobs as lists: status, history and overview; and answers of a bounded length."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from hetsched.errors import UsageError
-from hetsched.job import STATES, JobSpec, JobState, Queued, Running, brief, words
+from hetsched.errors import DataError, UsageError, to_record
+from hetsched.job import STATES, Done, Failed, JobSpec, JobState, Queued, Running, brief, words
 from hetsched.job_segments import shapes
 from hetsched.jobs.job import Job
 from hetsched.jobs.queue import JobQueue
@@ -21,11 +21,15 @@ from hetsched.store.journal.records import HistoryFilter, JournaledJob, Stage
 from hetsched.transport.codec import encode
 from hetsched.transport.messages import (
     MAX_FRAME,
+    Answer,
     DaemonOverview,
     History,
     JobBrief,
     JobLine,
     JobList,
+    Refused,
+    Reply,
+    State,
     Status,
 )
 
@@ -52,27 +56,23 @@ def status(table: JobTable, queue: JobQueue, request: Status) -> JobList:
         table.job(number)
     page = list(islice(_newest_first(table, request), PAGE + 1))
     lines = [
-        _line(job, job.number, queue.position(job) if queue.is_waiting(job) else job.state)
-        for job in page[:PAGE]
+        _line(job, job.number, queue.position(job) if queue.is_waiting(job) else brief(job.state))
+        for job in reversed(page[:PAGE])
     ]
-    return _that_fits(lines, has_earlier=len(page) > PAGE)
+    return JobList(tuple(lines), has_earlier=len(page) > PAGE)
 
 
-def _newest_first(table: JobTable, request: Status | History) -> Iterator[Job]:
+def _newest_first(table: JobTable, request: Status) -> Iterator[Job]:
     """Yield the remembered jobs that are asked for.
 
     Jobs become known in another order: checks take their time, and restored ones come in groups.
     """
     wanted = set(request.states)
-    only = set(request.jobs) if isinstance(request, Status) else set()
-    since = None if isinstance(request, Status) else request.since
-    numbers = sorted(only or table.jobs)  # mostly in order, so this is fast
+    numbers = sorted(set(request.jobs) or table.jobs)  # mostly in order, so this is fast
     if request.before is not None:
         del numbers[bisect_left(numbers, request.before) :]
     for number in reversed(numbers):
         job = table.jobs[number]
-        if since is not None and job.submitted_at < since:
-            continue
         if not wanted or wanted.intersection(words(job.state)):
             yield job
 
@@ -92,20 +92,14 @@ def history_filter(request: History) -> HistoryFilter:
 def history(table: JobTable, request: History, rows: list[JournaledJob]) -> JobList:
     """Return jobs of the journal, newest first and one more than asked for if there are more."""
     lines = []
-    for row in rows[: request.limit]:
+    for row in reversed(rows[: request.limit]):
         job = table.jobs.get(row.number)
         if job is not None and not job.is_shortened:
-            lines.append(_line(job, job.number, job.state))
+            lines.append(_line(job, job.number, brief(job.state)))
         else:
-            lines.append(_line(row, row.number, ended_state(row) or Queued(row.number, 0)))
-    return _that_fits(lines, has_earlier=len(rows) > request.limit)
-
-
-def remembered_history(table: JobTable, request: History) -> JobList:
-    """As `history`, without a journal."""
-    page = list(islice(_newest_first(table, request), request.limit + 1))
-    lines = [_line(job, job.number, job.state) for job in page[: request.limit]]
-    return _that_fits(lines, has_earlier=len(page) > request.limit)
+            state = ended_state(row) or Queued(row.number, 0)
+            lines.append(_line(row, row.number, brief(state)))
+    return JobList(tuple(lines), has_earlier=len(rows) > request.limit)
 
 
 def _line(job: Job | JournaledJob, number: int, state: JobState) -> JobLine:
@@ -115,7 +109,7 @@ def _line(job: Job | JournaledJob, number: int, state: JobState) -> JobLine:
         workload=spec.workload,
         params=spec.params,
         shapes=shapes(spec),
-        state=brief(state),
+        state=state,
         submitted_at=job.submitted_at,
         priority=job.priority,
         label=spec.label,
@@ -129,14 +123,40 @@ def _line(job: Job | JournaledJob, number: int, state: JobState) -> JobLine:
     )
 
 
-def _that_fits(lines: list[JobLine], has_earlier: bool) -> JobList:
-    """Return the first of `lines` (newest first) that fit one message."""
-    whole = JobList(tuple(reversed(lines)), has_earlier)
-    if len(encode(whole)) <= MAX_FRAME - 1024:
-        return whole
+def encode_bounded(reply: Reply) -> bytes:
+    """Encode `reply` in at most MAX_FRAME bytes: the client would drop a longer message.
+
+    A list loses its oldest jobs, which are on its next page. The report of a job loses its lists
+    of chunks, then its devices, parameters and notes. Other answers become an error.
+    """
+    payload = encode(reply)
+    if len(payload) <= MAX_FRAME:
+        return payload
+    for answer in _shorter(reply.answer):
+        shorter = encode(replace(reply, answer=answer))
+        if len(shorter) <= MAX_FRAME:
+            return shorter
+    error = DataError(f"the answer has {len(payload)} bytes, the limit is {MAX_FRAME}")
+    return encode(Reply(reply.number, Refused(to_record(error))))
+
+
+def _shorter(answer: Answer) -> Iterator[Answer]:
+    if isinstance(answer, JobList):
+        yield _that_fits(answer)
+    elif isinstance(answer, State) and isinstance(answer.state, Done | Failed):
+        report = answer.state.report
+        devices = tuple(replace(device, chunks=()) for device in report.devices)
+        yield State(replace(answer.state, report=replace(report, devices=devices)))
+        note = "left out here: devices, parameters and notes, which are too long for a message"
+        report = replace(report, devices=(), params={}, notes=(note,))
+        yield State(replace(answer.state, report=report))
+
+
+def _that_fits(whole: JobList) -> JobList:
+    """Return the newest jobs of a list that fit one message."""
     free_bytes = MAX_FRAME - 1024
     kept: list[JobLine] = []
-    for line in lines:
+    for line in reversed(whole.jobs):
         size = len(encode(line))
         if size > MAX_LINE:
             line = replace(line, params={}, shapes={})  # noqa: PLW2901
@@ -145,7 +165,7 @@ def _that_fits(lines: list[JobLine], has_earlier: bool) -> JobList:
         if free_bytes < 0:
             return JobList(tuple(reversed(kept)), has_earlier=True)
         kept.append(line)
-    return JobList(tuple(reversed(kept)), has_earlier)
+    return JobList(tuple(reversed(kept)), whole.has_earlier)
 
 
 def overview(table: JobTable, queue: JobQueue, most_waiting: int) -> DaemonOverview:

@@ -5,15 +5,11 @@ Bounded: labels are devices, phases, states, reasons and exit codes, never what 
 
 from __future__ import annotations
 
-import contextlib
-import os
-import resource
-from collections import Counter
+from collections import Counter as Count
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 
 import prometheus_client
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
@@ -21,9 +17,7 @@ from hetsched.device import DeviceInfo
 from hetsched.errors import Cancelled
 from hetsched.job import Done, Failed, JobReport, Queued, Running
 from hetsched.jobs.durability import Durability
-from hetsched.jobs.followers import Followers
 from hetsched.jobs.job import Job
-from hetsched.jobs.table import JobTable
 from hetsched.store.journal.journal import Journal
 from hetsched.transport.arena import Arena
 
@@ -35,21 +29,25 @@ REASONS = ("priority", "resources", "held", "after", "retry")
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-class JobMetrics:
+class Metrics:
     """Totals since the daemon's start.
 
     Attributes
     ----------
     states : list of callables
         Each returns further metrics, as they are when they are asked for.
+    ended : int
+        Jobs that have ended.
     """
 
     def __init__(self) -> None:
         self.states: list[Callable[[], Iterable[Metric]]] = []
+        self.ended = 0
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
-        self._ended = self._counter("jobs_ended", "Jobs that have ended.", "state", "code")
-        self._refused = self._counter(
+        ProcessCollector(namespace="hetsched", registry=self._registry)
+        self._ended = self.counter("jobs_ended", "Jobs that have ended.", "state", "code")
+        self._refused = self.counter(
             "submissions_refused", "Refused submissions, by exit code.", "code"
         )
         self._queue = self._histogram("job_queue_seconds", "Time from submission to start.")
@@ -65,20 +63,18 @@ class JobMetrics:
         self._spread = self._histogram(
             "job_spread_ratio", "Relative difference of the devices' times.", RATIOS
         )
-        self._phases = self._counter(
+        self._phases = self.counter(
             "device_phase_seconds",
             "Time that devices spent copying in (h2d), computing and copying out (d2h).",
             "device",
             "phase",
         )
-        self._units = self._counter("device_units", "Units that devices have computed.", "device")
-        self._late = self._counter(
+        self._units = self.counter("device_units", "Units that devices have computed.", "device")
+        self._late = self.counter(
             "device_late_phases",
             "Phases of emulated devices that took longer than modelled.",
             "device",
         )
-        self.ended = 0
-        """Jobs that have ended."""
 
     def text(self) -> str:
         """Return all metrics in Prometheus's text format."""
@@ -88,6 +84,9 @@ class JobMetrics:
         for state in self.states:
             yield from state()
 
+    def counter(self, name: str, help: str, *labels: str) -> Counter:
+        return Counter(f"hetsched_{name}", help, labels, registry=self._registry)
+
     def on_refused(self, code: int) -> None:
         """Count a submission that was refused, by its exit code."""
         self._refused.labels(str(code)).inc()
@@ -95,12 +94,8 @@ class JobMetrics:
     def on_end(self, state: Done | Failed, queued: float | None, total: float) -> None:
         """Count a job that has ended.
 
-        Parameters
-        ----------
-        queued : float or None, seconds
-            From submission to start; None: it never started.
-        total : float, seconds
-            From submission to the end.
+        `queued`, `total`: seconds from its submission to its start, None if it never started, and
+        to its end.
         """
         code = state.error.code if isinstance(state, Failed) else 0
         word = {0: "done", Cancelled.code: "cancelled"}.get(code, "failed")
@@ -127,22 +122,19 @@ class JobMetrics:
             if device.late:
                 self._late.labels(name).inc(device.late)
 
-    def _counter(self, name: str, help: str, *labels: str) -> prometheus_client.Counter:
-        return prometheus_client.Counter(f"hetsched_{name}", help, labels, registry=self._registry)
-
     def _histogram(self, name: str, help: str, buckets: tuple[float, ...] = SECONDS) -> Histogram:
         return Histogram(f"hetsched_{name}", help, buckets=buckets, registry=self._registry)
-
-
-def counter(name: str, help: str, value: float) -> Metric:
-    return CounterMetricFamily(f"hetsched_{name}", help, value)
 
 
 def gauge(name: str, help: str, value: float) -> Metric:
     return GaugeMetricFamily(f"hetsched_{name}", help, value)
 
 
-def gauges(name: str, help: str, values: Mapping[tuple[str, ...], float], *labels: str) -> Metric:
+def _counter(name: str, help: str, value: float) -> Metric:
+    return CounterMetricFamily(f"hetsched_{name}", help, value)
+
+
+def _gauges(name: str, help: str, values: Mapping[tuple[str, ...], float], *labels: str) -> Metric:
     """Return gauges, from label values to value."""
     family = GaugeMetricFamily(f"hetsched_{name}", help, labels=labels)
     for key, value in values.items():
@@ -150,18 +142,16 @@ def gauges(name: str, help: str, values: Mapping[tuple[str, ...], float], *label
     return family
 
 
-def job_gauges(
-    table: JobTable, followers: Followers, life: Durability, clients: int
-) -> list[Metric]:
+def job_gauges(life: Durability, clients: int) -> list[Metric]:
     """Return the present state of jobs, clients and results. O(unfinished jobs)."""
-    states = Counter(_state(job) for job in table.unfinished.values())
+    states = Count(_state(job) for job in life.table.unfinished.values())
     for key in (("queued", "resources"), ("running", "")):
         states.setdefault(key, 0)
     return [
-        gauges("jobs", "Jobs that wait (by reason) or run.", states, "state", "reason"),
+        _gauges("jobs", "Jobs that wait (by reason) or run.", states, "state", "reason"),
         gauge("sessions", "Connected clients.", clients),
-        gauge("follows", "Requests that follow a job.", followers.follows.total()),
-        gauge("kept_results_bytes", "Results kept for clients.", table.results.nbytes),
+        gauge("follows", "Requests that follow a job.", life.followers.follows.total()),
+        gauge("kept_results_bytes", "Results kept for clients.", life.table.results.nbytes),
         gauge("draining", "1 while the daemon stops.", float(life.is_draining)),
     ]
 
@@ -178,13 +168,13 @@ def machine_gauges(
         ("limit",): arena.limit,
     }
     return [
-        gauges(
+        _gauges(
             "device_up",
             "1 for a device that takes jobs, 0 for one that is missing, failed or quarantined.",
             usable,
             "device",
         ),
-        gauges(
+        _gauges(
             "arena_bytes", "Shared memory: in use, free but kept, and the limit.", memory, "kind"
         ),
         gauge(
@@ -195,31 +185,13 @@ def machine_gauges(
     ]
 
 
-def process_metrics(uptime: float) -> list[Metric]:
-    """Return the daemon's own use of the machine, without its device processes."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    seconds = usage.ru_utime + usage.ru_stime
-    return [
-        gauge("uptime_seconds", "Time since the daemon's start.", uptime),
-        counter("process_cpu_seconds", "Processor time of the daemon itself.", seconds),
-        gauge(
-            "process_resident_bytes",
-            "Memory of the daemon, shared memory that it maps included.",
-            _resident_bytes(),
-        ),
-        gauge("process_descriptors", "Open descriptors.", _descriptors()),
-        gauge("process_descriptors_limit", "Their limit.", soft),
-    ]
-
-
 def journal_metrics(journal: Journal) -> list[Metric]:
     """Return the metrics; the last commit's time only if there was one."""
     statistics = journal.statistics
     metrics = [
-        counter("journal_commits", "Commits of the journal.", statistics.commits),
-        counter("journal_commit_failures", "Commits that failed.", statistics.failures),
-        counter("journal_commit_seconds", "Time that commits took.", statistics.seconds),
+        _counter("journal_commits", "Commits of the journal.", statistics.commits),
+        _counter("journal_commit_failures", "Commits that failed.", statistics.failures),
+        _counter("journal_commit_seconds", "Time that commits took.", statistics.seconds),
         gauge(
             "journal_longest_commit_seconds", "Time that the slowest commit took.",
             statistics.longest,
@@ -228,7 +200,7 @@ def journal_metrics(journal: Journal) -> list[Metric]:
             "journal_failing", "1 while the journal can't be written; durable jobs are refused.",
             float(journal.failure is not None),
         ),
-        counter(
+        _counter(
             "journal_dropped_jobs",
             "Ended jobs missing from history, since the journal couldn't be written.",
             journal.dropped,
@@ -246,16 +218,3 @@ def _state(job: Job) -> tuple[str, ...]:
     reason = job.state.reason if isinstance(job.state, Queued) else ""
     word = reason.split(maxsplit=1)[0] if reason else "resources"
     return "queued", word if word in REASONS else "other"
-
-
-def _resident_bytes() -> int:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-    return 0
-
-
-def _descriptors() -> int:
-    with contextlib.suppress(OSError):
-        return sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1  # the listing's own
-    return 0

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from hetsched.daemon import lists
-from hetsched.daemon.metrics import JobMetrics, job_gauges
+from hetsched.daemon.metrics import Metrics, job_gauges
 from hetsched.daemon.sessions import ClientSession, Sessions
 from hetsched.engine.engine import Engine
 from hetsched.errors import (
@@ -78,9 +78,10 @@ class Requests:
 
     Attributes
     ----------
-    journal : Journal or None
     stop : callable
         Begins to stop the daemon.
+    is_closed : bool
+        A user has drained the queue.
     """
 
     def __init__(
@@ -90,18 +91,15 @@ class Requests:
         engine: Engine,
         arena: Arena,
         loop: Loop,
-        journal: Journal | None = None,
+        journal: Journal,
     ) -> None:
-        self.daemon, self.journal, self.sessions = sessions.daemon, journal, sessions
+        self.sessions, self._daemon, self._journal = sessions, sessions.daemon, journal
         self._life, self._table, self._followers = life, life.table, life.followers
         self._engine, self._arena, self._loop = engine, arena, loop
-        self.metrics = JobMetrics()
-        self.metrics.states.append(
-            lambda: job_gauges(self._table, self._followers, self._life, len(sessions))
-        )
+        self.metrics = Metrics()
+        self.metrics.states.append(lambda: job_gauges(life, len(sessions)))
         self.stop: Callable[[], None] = lambda: None
         self.is_closed = False
-        """A user has drained the queue."""
         self._stops_when_idle = False
         life.on_ended, life.on_refused = self._on_ended, self.metrics.on_refused
 
@@ -134,8 +132,8 @@ class Requests:
             asker.refuse(error)
 
     def ping(self, asker: Asker, request: say.Ping) -> None:
-        uptime = time.monotonic() - self.daemon.started
-        asker.reply(say.Pong(self.daemon.pid, self.daemon.version, uptime))
+        uptime = time.monotonic() - self._daemon.started
+        asker.reply(say.Pong(self._daemon.pid, self._daemon.version, uptime))
 
     # ---- submissions
 
@@ -148,9 +146,9 @@ class Requests:
         known = self._table.with_key(request.spec.id or request.key)
         if known is not None:
             self._submit_again(asker, request, known)
-        elif request.spec.id and self.journal is not None:
+        elif request.spec.id:
             wanted = HistoryFilter(client_id=request.spec.id, limit=1)
-            self.journal.query(
+            self._journal.query(
                 wanted, functools.partial(self._on_looked_up, asker, request, nbytes)
             )
         else:
@@ -324,37 +322,36 @@ class Requests:
 
     # ---- the queue
 
-    def hold(self, asker: Asker, request: say.Hold) -> None:
-        job = self._table.job(request.job)
-        self._changed(asker, job, self._engine.queue.hold(job, True))
-
-    def release(self, asker: Asker, request: say.Release) -> None:
-        job = self._table.job(request.job)
-        self._changed(asker, job, self._engine.queue.hold(job, False))
-
-    def prioritize(self, asker: Asker, request: say.Prioritize) -> None:
-        job = self._table.job(request.job)
-        self._changed(asker, job, self._engine.queue.prioritize(job, request.priority))
-
-    def _changed(self, asker: Asker, job: Job, is_changed: bool) -> None:
-        """Answer once the change of a waiting job is on disk; at once if there is none."""
-
-        def answer(error: HetschedError | None) -> None:
-            if error is None:
-                asker.reply(say.Changed(is_changed, job.state))
-                return
-            text = (
-                f"job {job.number} was changed, but that can't be written to the journal at"
-                " present, see the daemon's log; it is written as soon as possible"
-            )
-            asker.refuse(ErrorRecord(error.code, text))
-
+    def change_queue(self, asker: Asker, request: say.QueueChange) -> None:
+        """Hold, release or prioritize a job. A change is answered once it is on disk."""
+        job, queue = self._table.job(request.job), self._engine.queue
+        if isinstance(request, say.Prioritize):
+            is_changed = queue.prioritize(job, request.priority)
+        else:
+            is_changed = queue.hold(job, isinstance(request, say.Hold))
         if not is_changed:
-            answer(None)
+            asker.reply(say.Changed(False, job.state))
             return
-        self._life.rewrite(job, answer)
-        self._engine.report_position(job)
-        self._stop_if_idle()
+        job.state = queue.position(job)
+        if self._life.is_written(job):
+            self._life.rewrite(job, functools.partial(self._on_change_written, asker, job))
+        else:
+            asker.reply(say.Changed(True, job.state))
+        self._followers.report(job)
+        if isinstance(request, say.Release):
+            self._engine.advance()
+        elif self._stops_when_idle:
+            self._stop_if_idle()
+
+    def _on_change_written(self, asker: Asker, job: Job, error: HetschedError | None) -> None:
+        if error is None:
+            asker.reply(say.Changed(True, job.state))
+            return
+        text = (
+            f"job {job.number} was changed, but that can't be written to the journal at present,"
+            " see the daemon's log; it is written as soon as possible"
+        )
+        asker.refuse(ErrorRecord(error.code, text))
 
     def clean(self, asker: Asker, request: say.Clean) -> None:
         """Forget ended jobs, and release their results."""
@@ -371,8 +368,8 @@ class Requests:
             self._table.forget(job)
             self._life.release_results(job)
         numbers = tuple(job.number for job in jobs)
-        if numbers and self.journal is not None:
-            self.journal.write((JobsForgotten(numbers),))
+        if numbers:
+            self._journal.write((JobsForgotten(numbers),))
         asker.reply(say.JobNumbers(numbers))
 
     def drain(self, asker: Asker, request: say.Drain) -> None:
@@ -406,18 +403,13 @@ class Requests:
         asker.reply(lists.status(self._table, self._engine.queue, request))
 
     def history(self, asker: Asker, request: say.History) -> None:
-        wanted = lists.history_filter(request)
-        if self.journal is None:
-            asker.reply(lists.remembered_history(self._table, request))
-            return
-
         def on_rows(rows: list[JournaledJob] | None, error: BaseException | None) -> None:
             if rows is None:
                 asker.refuse(error or InternalError("no answer from the journal"))
             else:
                 asker.reply(lists.history(self._table, request, rows))
 
-        self.journal.query(wanted, on_rows)
+        self._journal.query(lists.history_filter(request), on_rows)
 
     def overview(self, asker: Asker, request: say.Overview) -> None:
         devices, absent = self._engine.devices()
@@ -425,9 +417,9 @@ class Requests:
         now = time.monotonic()
         overview = replace(
             jobs,
-            pid=self.daemon.pid,
-            version=self.daemon.version,
-            uptime_seconds=now - self.daemon.started,
+            pid=self._daemon.pid,
+            version=self._daemon.version,
+            uptime_seconds=now - self._daemon.started,
             is_draining=self._life.is_draining,
             ended=self.metrics.ended,
             devices=devices,
@@ -467,9 +459,9 @@ BY_TYPE: dict[type, Callable[[Requests, Asker, Any], None]] = {
     say.Explain: Requests.explain,
     say.Cancel: Requests.cancel,
     say.CancelAll: Requests.cancel_all,
-    say.Hold: Requests.hold,
-    say.Release: Requests.release,
-    say.Prioritize: Requests.prioritize,
+    say.Hold: Requests.change_queue,
+    say.Release: Requests.change_queue,
+    say.Prioritize: Requests.change_queue,
     say.Clean: Requests.clean,
     say.Drain: Requests.drain,
     say.Status: Requests.status,

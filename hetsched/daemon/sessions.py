@@ -1,19 +1,30 @@
-"""The daemon's clients: who may connect, and the shared memory that each of them holds.
+"""The daemon's clients: who may connect, their sockets, and the shared memory they hold.
 
 A daemon serves the user that it runs as. Root may look and stop jobs, but not submit: a job runs,
 and writes its files, as the daemon's user. Everyone else may do nothing.
+
+No client can stop or block the loop, or make a queue grow without bound, whatever it sends and
+whether or not it reads.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import errno
+import functools
+import gc
 import hmac
 import logging
 import os
+import resource
 import secrets
-from collections.abc import Callable, Iterator
+import socket
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from hetsched.daemon.heap import trim_heap
 from hetsched.errors import (
     DataError,
     HetschedError,
@@ -28,15 +39,45 @@ from hetsched.jobs.job import Owner
 from hetsched.jobs.table import share_of
 from hetsched.transport import messages as say
 from hetsched.transport.arena import Arena
+from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.loop import Loop
-from hetsched.transport.sockets import NOBODY, Peer
+from hetsched.transport.sockets import (
+    NOBODY,
+    NOW,
+    Peer,
+    close_all,
+    listen,
+    receive_message,
+    send_message,
+    socket_peer,
+)
 from hetsched.units import format_bytes, format_seconds
 
 log = logging.getLogger(__name__)
 
+MAX_SESSION_REQUEST = 4096
+"""Largest request on a session's socket, bytes; all are small."""
+PAUSE_SECONDS = 0.5
+"""How long clients wait for an answer when there are no descriptors."""
+NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+RESERVED_DESCRIPTORS = 8
+"""Left to device processes that start, and to files: without any, libzmq aborts the process."""
+LOG_INTERVAL = 10.0
+"""Seconds between two lines about one kind of event."""
+
 ROOT_UID = 0
 OWNER_ONLY = {say.Submit, say.Retry, say.Allocate, say.Map, say.Drop, say.Adopt}
 """Requests that root may not make."""
+
+
+_libc = ctypes.CDLL(None)
+
+
+def _trim_heap() -> None:
+    """Collect garbage and return free pages to the kernel; takes about 10 ms."""
+    gc.collect()
+    if (malloc_trim := getattr(_libc, "malloc_trim", None)) is not None:  # glibc
+        malloc_trim(0)
 
 
 @dataclass(frozen=True)
@@ -50,16 +91,29 @@ class DaemonInfo:
     uid: int = NOBODY.uid
 
 
+class LimitedLog:
+    """Warns of events of one kind: of the first, then of one per LOG_INTERVAL."""
+
+    def __init__(self) -> None:
+        self._next = float("-inf")
+        self._unlogged = 0
+
+    def warn(self, text: str) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            self._unlogged += 1
+            return
+        self._next = now + LOG_INTERVAL
+        unlogged, self._unlogged = self._unlogged, 0
+        log.warning("%s%s", text, f" ({unlogged} more before)" if unlogged else "")
+
+
 @dataclass(eq=False)
 class ClientSession:
     """One client's connection.
 
     Attributes
     ----------
-    answer : callable
-        answer(message, segment): send a message, with the fd of `segment` unless it is None.
-    close : callable
-        Ends the connection.
     owner : tuple
         Whom its jobs and memory count for.
     held : dict
@@ -71,11 +125,10 @@ class ClientSession:
     """
 
     id: int
-    token: str
+    connection: socket.socket
     peer: Peer
-    answer: Callable[[say.SessionAnswer, int | None], None]
-    close: Callable[[], None]
     owner: Owner
+    token: str = field(default_factory=secrets.token_hex)
     identity: bytes = b""
     is_greeted: bool = False
     held: dict[int, int] = field(default_factory=dict)
@@ -108,7 +161,13 @@ class Sessions:
         self._life, self._table, self._followers = life, life.table, life.followers
         self._arena, self._loop = arena, loop
         self._sessions: dict[int, ClientSession] = {}
+        self._next_session = 1
         self._idle_times = 0
+        self._listener: socket.socket | None = None
+        self._own_path: Path | None = None
+        self._max_descriptor = 0
+        self._refusals = LimitedLog()
+        self._decode: Decoder[say.SessionRequest] = Decoder(say.SessionRequest)
         life.on_expired = self.trim_if_idle
 
     def __len__(self) -> int:
@@ -119,9 +178,6 @@ class Sessions:
 
     def __iter__(self) -> Iterator[ClientSession]:
         return iter(list(self._sessions.values()))
-
-    def get(self, number: int) -> ClientSession | None:
-        return self._sessions.get(number)
 
     def admits(self, peer: Peer) -> bool:
         """Whether a process may connect at all."""
@@ -139,42 +195,135 @@ class Sessions:
 
     # ---- connections
 
-    def on_connect(
-        self,
-        number: int,
-        peer: Peer,
-        answer: Callable[[say.SessionAnswer, int | None], None],
-        close: Callable[[], None],
-    ) -> ClientSession:
-        session = ClientSession(number, secrets.token_hex(), peer, answer, close, owner_of(peer))
-        self._sessions[number] = session
-        self._idle_times += 1
-        return session
+    def open(self, path: Path, passed: socket.socket | None = None) -> None:
+        """Listen at `path`, or on the socket `passed`, already bound to it.
 
-    def on_disconnect(self, number: int) -> None:
-        """Release the segments of a session whose client has ended. Its jobs continue."""
-        session = self._sessions.pop(number, None)
-        if session is None:
+        A passed socket stays in the file system: clients that connect after the end wait for the
+        next daemon. Raises ConfigError if the socket can't be bound.
+        """
+        self._arena.on_discard(self.on_segment_discarded)
+        self._arena.on_pressure(self.on_memory_pressure)
+        self._own_path = path if passed is None else None
+        self._listener = passed or listen(path)
+        self._loop.add_reader(self._listener.fileno(), self._accept)
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._max_descriptor = limit - RESERVED_DESCRIPTORS
+        self._arena.max_descriptor = self._max_descriptor - RESERVED_DESCRIPTORS
+
+    def close(self) -> None:
+        """Accept no more clients."""
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
+        if self._own_path is not None:
+            self._own_path.unlink(missing_ok=True)
+
+    def end_all(self) -> None:
+        """End all sessions, after their last replies: clients then stop waiting for more."""
+        for session in self:
+            self.end(session)
+
+    def end(self, session: ClientSession) -> None:
+        """Close a session and release its segments. Its jobs continue."""
+        if self._sessions.pop(session.id, None) is None:
             return
-        unfinished = list(self._table.unfinished.values())
-        self._followers.remove_client(number, unfinished)
+        self._loop.remove_reader(session.connection.fileno())
+        session.connection.close()
+        self._followers.remove_client(session.id, list(self._table.unfinished.values()))
         for job in self._table.results:
-            job.stop_awaiting(number)
+            job.stop_awaiting(session.id)
         for segment, count in session.held.items():
             for _ in range(count):
                 self._arena.release(segment)
         self.trim_if_idle()
 
-    def on_session_request(
-        self, session: ClientSession, request: say.SessionRequest, fds: list[int]
+    def _accept(self) -> None:
+        if self._listener is None:
+            return
+        try:
+            connection, _ = self._listener.accept()
+        except OSError as error:
+            if error.errno in NO_DESCRIPTORS:  # the connection stays readable: the loop would spin
+                text = f"no sessions are accepted for {PAUSE_SECONDS:g} s: {error.strerror}"
+                self._refusals.warn(text)
+                self._loop.remove_reader(self._listener.fileno())
+                self._loop.call_later(PAUSE_SECONDS, self._resume)
+            else:  # the client has closed
+                self._refusals.warn(f"session not accepted: {error.strerror}")
+            return
+        connection.setblocking(False)
+        peer = socket_peer(connection)
+        # Each session soon has a ZeroMQ connection, too; the lowest descriptors are taken first.
+        if connection.fileno() + len(self) >= self._max_descriptor:
+            self._refuse(connection)
+        elif not self.admits(peer):
+            log.warning("refused a session of uid %d (pid %d)", peer.uid, peer.pid)
+            connection.close()
+        else:
+            self._begin(connection, peer)
+
+    def _resume(self) -> None:
+        if self._listener is not None:
+            self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def _refuse(self, connection: socket.socket) -> None:
+        error = TryAgain(
+            f"the daemon has {len(self)} clients and no descriptors for more (limit"
+            f" RLIMIT_NOFILE: {self._max_descriptor + RESERVED_DESCRIPTORS}); try again later, or"
+            " raise the limit"
+        )
+        self._refusals.warn(f"refused a session: {error}")
+        self._arena.trim()
+        with connection, contextlib.suppress(OSError):
+            send_message(connection, encode(say.Refused(to_record(error))), (), NOW)
+
+    def _begin(self, connection: socket.socket, peer: Peer) -> None:
+        session = ClientSession(self._next_session, connection, peer, owner_of(peer))
+        self._next_session += 1
+        self._sessions[session.id] = session
+        self._idle_times += 1
+        self._loop.add_reader(connection.fileno(), functools.partial(self._on_readable, session))
+
+    def _on_readable(self, session: ClientSession) -> None:
+        if session.id not in self._sessions:
+            return
+        fds: list[int] = []
+        try:
+            payload, fds = receive_message(session.connection, MAX_SESSION_REQUEST)
+            if payload:
+                self._handle(session, self._decode(payload), fds)
+            else:
+                self.end(session)
+        except BlockingIOError:
+            return
+        except ProtocolError as error:
+            self._on_invalid_message(session, error)
+        except OSError:
+            self.end(session)
+        finally:
+            close_all(fds)
+
+    def _answer(
+        self, session: ClientSession, answer: say.SessionAnswer, segment: int | None = None
     ) -> None:
+        """Send a message, with the fd of `segment` unless it is None."""
+        if session.id not in self._sessions:
+            return
+        fds = [] if segment is None else [self._arena.segment(segment).fd]
+        try:
+            send_message(session.connection, encode(answer), fds, NOW)
+        except OSError:  # the client has ended, or sends without ever reading
+            if not isinstance(answer, say.Discarded):
+                self.end(session)
+
+    def _handle(self, session: ClientSession, request: say.SessionRequest, fds: list[int]) -> None:
         """Handle a request on a session's socket; the first must be Hello.
 
         One that uses a descriptor of `fds` removes it from the list.
         """
         if not session.is_greeted and not isinstance(request, say.Hello):
-            self.on_invalid_message(session, ProtocolError("the first message must be hello"))
-            return
+            raise ProtocolError("the first message must be hello")
         try:
             self.check_permission(request, session.peer.uid)
             match request:
@@ -188,18 +337,18 @@ class Sessions:
                     self.map(session, segment)
                 case say.Drop(segment):
                     self.drop(session, segment)
-        except ProtocolError as error:
-            self.on_invalid_message(session, error)
+        except ProtocolError:
+            raise
         except Exception as error:  # the client must not wait forever because of our bug
             if not isinstance(error, HetschedError):
                 log.exception("unexpected error in a session's request")
             if not isinstance(request, say.Drop):  # which isn't answered
-                session.answer(say.Refused(to_record(error)), None)
+                self._answer(session, say.Refused(to_record(error)))
 
-    def on_invalid_message(self, session: ClientSession, error: ProtocolError) -> None:
+    def _on_invalid_message(self, session: ClientSession, error: ProtocolError) -> None:
         """Refuse a message that can't be decoded, and close the session."""
-        session.answer(say.Refused(to_record(error)), None)
-        session.close()
+        self._answer(session, say.Refused(to_record(error)))
+        self.end(session)
 
     def hello(self, session: ClientSession, request: say.Hello) -> None:
         daemon = self.daemon
@@ -213,7 +362,7 @@ class Sessions:
         welcome = say.Welcome(
             say.PROTOCOL, daemon.version, session.token, daemon.endpoint, daemon.pid
         )
-        session.answer(welcome, None)
+        self._answer(session, welcome)
 
     # ---- shared memory
 
@@ -260,7 +409,7 @@ class Sessions:
         session.mapped.add(segment)
         session.hold(segment)
         answer = say.SegmentFd(segment, self._arena.segment(segment).nbytes, is_new)
-        session.answer(answer, segment if is_new else None)
+        self._answer(session, answer, segment if is_new else None)
 
     def _check_memory(self, session: ClientSession, nbytes: int) -> None:
         """Raise TryAgain if the daemon stops, or the client would have too much shared memory."""
@@ -284,10 +433,10 @@ class Sessions:
 
     def on_segment_discarded(self, segment: int) -> None:
         """Ask the clients that map a segment to unmap it: the arena has freed it."""
-        for session in list(self._sessions.values()):
+        for session in self:
             if segment in session.mapped:
                 session.mapped.discard(segment)
-                session.answer(say.Discarded(segment), None)
+                self._answer(session, say.Discarded(segment))
 
     def on_memory_pressure(self, nbytes: int) -> None:
         """Release kept results to free `nbytes` of shared memory.
@@ -320,7 +469,7 @@ class Sessions:
         def trim() -> None:
             if times == self._idle_times:
                 self._arena.trim()
-                trim_heap()
+                _trim_heap()
 
         self._loop.call_later(self._table.limits.warm_for, trim)
 
@@ -336,6 +485,6 @@ class Sessions:
 
     def on_unread_replies(self, identity: bytes) -> None:
         """Close the sessions of a client that doesn't read: its replies were dropped."""
-        for session in list(self._sessions.values()):
+        for session in self:
             if identity == session.identity:
-                session.close()
+                self.end(session)

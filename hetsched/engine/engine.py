@@ -38,7 +38,6 @@ from hetsched.errors import ErrorRecord, HetschedError, TryAgain, UsageError, to
 from hetsched.job import Failed, outcome
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job
-from hetsched.jobs.queue import JobQueue
 from hetsched.paths import cache_dir, private_folder
 from hetsched.store.models.model_store import ModelStore
 from hetsched.transport.arena import Arena
@@ -131,6 +130,7 @@ class Engine:
         self._scheduler = Scheduler(
             self._context, life, self._explanations, self._learn, self._on_idle
         )
+        self.queue = self._scheduler.queue
         life.cancel = self.cancel
         self._flush_timer: Timer | None = None
         self._checking = 0
@@ -142,10 +142,6 @@ class Engine:
     def start(self) -> None:
         """Start the device processes. Jobs may be submitted immediately."""
         self._fleet.start()
-
-    @property
-    def queue(self) -> JobQueue:
-        return self._scheduler.queue
 
     def submit(self, job: Job) -> None:
         """Check a new job and queue it, or refuse it."""
@@ -216,9 +212,9 @@ class Engine:
         """Stop a job between chunks. No effect if it has ended."""
         self._scheduler.cancel(job)
 
-    def report_position(self, job: Job) -> None:
-        """Report a waiting job that was changed in the queue; start what can start now."""
-        self._scheduler.report_position(job)
+    def advance(self) -> None:
+        """Start what can start now, after a change of the queue."""
+        self._scheduler.advance()
 
     def is_idle(self) -> bool:
         """Whether no job runs or could start; some may be on hold, or run after those."""

@@ -128,11 +128,6 @@ class Scheduler:
         self._stop(job, Cancelled(f"job {job.number} was cancelled"), saves_state=True)
         self.advance()
 
-    def report_position(self, job: Job) -> None:
-        """Report a waiting job that was held, released or given another priority."""
-        self._report(job)
-        self.advance()
-
     def stop(self) -> None:
         """Fail all waiting jobs, and stop running ones between chunks (exit 75)."""
         self._is_stopping = self._context.is_stopping = True

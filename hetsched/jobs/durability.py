@@ -156,9 +156,6 @@ class Durability:
 
     def rewrite(self, job: Job, then: Callable[[HetschedError | None], None]) -> None:
         """Write a waiting job's priority and hold, then call back: with the error, if any."""
-        if not self.is_written(job):
-            then(None)
-            return
         record = JobChanged(job.number, job.priority, job.is_held)
 
         def written(error: HetschedError | None) -> None:

@@ -138,7 +138,8 @@ class JobQueue:
 
     def hold(self, job: Job, is_held: bool) -> bool:
         """Keep a waiting job from starting, or let it; return whether that changed anything."""
-        self._check_waiting(job, "held" if is_held else "released")
+        if job.number not in self._waiting:
+            raise _not_waiting(job, "held" if is_held else "released")
         if job.is_held == is_held:
             return False
         job.is_held = is_held
@@ -147,7 +148,8 @@ class JobQueue:
 
     def prioritize(self, job: Job, priority: int) -> bool:
         """Change a waiting job's priority; return whether that changed anything."""
-        self._check_waiting(job, "given another priority")
+        if job.number not in self._waiting:
+            raise _not_waiting(job, "given another priority")
         if priority == job.priority:
             return False
         self._ready.discard(_key(job))
@@ -215,13 +217,6 @@ class JobQueue:
         return changes
 
     # ---- inner steps
-
-    def _check_waiting(self, job: Job, change: str) -> None:
-        """Raise UsageError unless a job waits; `change`: what it can't be."""
-        if job.number in self._waiting:
-            return
-        why = f"has already ended: {job.outcome}" if job.end is not None else "is running"
-        raise UsageError(f"job {job.number} {why}; only a waiting job can be {change}")
 
     def _update_order(self, job: Job) -> None:
         """Put a waiting job into the line if it is ready, else take it out."""
@@ -310,6 +305,11 @@ class _ReadyLine:
 
 def _key(job: Job) -> _Key:
     return -job.priority, job.place, job.number
+
+
+def _not_waiting(job: Job, change: str) -> UsageError:
+    why = f"has already ended: {job.outcome}" if job.end is not None else "is running"
+    return UsageError(f"job {job.number} {why}; only a waiting job can be {change}")
 
 
 def _settle(job: Job, earlier: int, outcome: Outcome | None) -> bool:

@@ -285,7 +285,7 @@ class State(msgspec.Struct, frozen=True, tag="state"):
     state: JobState
 
 
-class JobLine(msgspec.Struct, frozen=True, kw_only=True):
+class JobLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One job in a list. `submitted_at`: seconds since the epoch.
 
     `shapes`: of its inputs in shared memory, such as "512x512 float64".

@@ -131,8 +131,8 @@ def figures(*lines: str) -> dict[str, str]:
 def test_slow_loops_and_scarce_descriptors_are_pointed_out() -> None:
     found = figures(
         "hetsched_loop_longest_callback_seconds 0.8",
-        "hetsched_process_descriptors 90",
-        "hetsched_process_descriptors_limit 100",
+        "hetsched_process_open_fds 90",
+        "hetsched_process_max_fds 100",
     )
 
     assert "the slowest callback took 800 ms; slow" in found["daemon: loop"]

@@ -127,8 +127,8 @@ def test_a_result_that_is_lost_with_its_daemon_is_computed_again(
     harness = daemons.start()
 
     def die_when_done() -> None:
-        for session in harness.server._sessions.values():
-            session.shutdown(socket.SHUT_RDWR)
+        for session in harness.requests.sessions:
+            session.connection.shutdown(socket.SHUT_RDWR)
         harness.engine.finish(1)
 
     with Client(tmp_path, timeout=60) as client:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import socket
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -11,19 +10,16 @@ from typing import Any, get_args
 import daemon_harness
 import msgspec
 import pytest
-import zmq
+from conftest import RawClient
 from daemon_harness import Harness
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetsched.transport import messages
-from hetsched.transport.codec import Decoder, encode
-from hetsched.transport.sockets import connect, receive_message
+from hetsched.transport.codec import encode
 from robustness.malformed_frames import attack
 
-MANY = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+MANY = settings(max_examples=60, deadline=None)
 
 TAGS = [msgspec.inspect.type_info(kind).tag for kind in get_args(messages.Request)]  # type: ignore[attr-defined]
 FIELDS = ["job", "spec", "follow", "workload", "params", "inputs", "outputs", "type", "segment"]
@@ -55,69 +51,36 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
         yield harness
 
 
-@pytest.fixture
-def session(harness: Harness) -> Iterator[socket.socket]:
-    with connect(harness.folder / "session.sock") as sock:
-        sock.settimeout(10)
-        yield sock
-
-
-@pytest.fixture
-def dealer(harness: Harness) -> Iterator[zmq.Socket[bytes]]:
-    with zmq.Context() as context, context.socket(zmq.DEALER) as sock:
-        sock.set(zmq.LINGER, 0)
-        sock.set(zmq.RCVTIMEO, 10_000)
-        sock.connect(f"ipc://{harness.folder / 'control.sock'}")
-        yield sock
+@pytest.fixture(scope="module")
+def raw(harness: Harness) -> Iterator[RawClient]:
+    with contextlib.closing(RawClient(harness)) as client:
+        yield client
 
 
 @MANY
 @given(number=st.integers(1, 2**62) | values, request=requests | values)
-def test_every_request_gets_an_answer(
-    harness: Harness,
-    session: socket.socket,
-    dealer: zmq.Socket[bytes],
-    number: Any,
-    request: Any,
-) -> None:
-    token = greet(session)
-    dealer.send(encode({"token": token, "number": number, "request": request}))
-    dealer.send(encode(messages.Envelope(token, 2**62 + 1, messages.Ping())))
-    decode: Decoder[messages.Reply] = Decoder(messages.Reply)
+def test_every_request_gets_an_answer(raw: RawClient, number: Any, request: Any) -> None:
+    raw.ask(number, request)
+    raw.ask(2**62 + 1, messages.Ping())
     numbers = []
     while 2**62 + 1 not in numbers:
-        numbers.append(decode(dealer.recv()).number)
+        numbers.append(raw.reply().number)
     assert len(numbers) > 1
 
 
 @MANY
 @given(message=requests | values)
 def test_every_session_message_leaves_the_daemon_serving(harness: Harness, message: Any) -> None:
-    with connect(harness.folder / "session.sock") as sock:
-        sock.settimeout(10)
-        greet(sock)
-        sock.send(encode(message))
-        try:
-            sock.send(encode(messages.Map(1)))
-            answer, _ = receive_message(sock, 65536)
-        except BrokenPipeError:
-            answer = b""
-        assert answer == b"" or isinstance(decoded(answer), messages.Refused | messages.SegmentFd)
+    with contextlib.closing(RawClient(harness)) as raw:
+        raw.session.send(encode(message))
+        answer = None
+        with contextlib.suppress(BrokenPipeError):
+            raw.session.send(encode(messages.Map(1)))
+            answer = raw.session_answer()
+        assert isinstance(answer, messages.Refused | messages.SegmentFd | None)
 
 
 def test_damaged_frames_and_connections_leave_the_daemon_serving(harness: Harness) -> None:
     before = harness.ask(lambda: len(harness.requests.sessions))
     attack(Path(harness.folder), 600, seed=0)
     assert harness.until(lambda: len(harness.requests.sessions) == before)
-
-
-def greet(sock: socket.socket) -> str:
-    sock.send(encode(messages.Hello(messages.PROTOCOL, "test", os.getpid())))
-    welcome = decoded(receive_message(sock, 65536)[0])
-    assert isinstance(welcome, messages.Welcome)
-    return welcome.token
-
-
-def decoded(payload: bytes) -> messages.SessionAnswer:
-    decode: Decoder[messages.SessionAnswer] = Decoder(messages.SessionAnswer)
-    return decode(payload)

@@ -6,18 +6,15 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import daemon_harness
 import pytest
-import zmq
+from conftest import RawClient
 from daemon_harness import Harness
 
 from hetsched.client.control import Control
-from hetsched.daemon.router import ZAP_DOMAIN, Router, ZapHandler, decide_zap
+from hetsched.daemon.router import ZAP_DOMAIN, decide_zap
 from hetsched.transport.codec import Decoder, encode
-from hetsched.transport.loop import Loop
 from hetsched.transport.messages import (
     PROTOCOL,
     Envelope,
@@ -26,14 +23,11 @@ from hetsched.transport.messages import (
     Pong,
     Refused,
     Reply,
-    Welcome,
 )
 from hetsched.transport.sockets import (
     NOBODY,
     Peer,
     address_peer,
-    connect,
-    receive_message,
     socket_peer,
 )
 
@@ -69,12 +63,6 @@ print("answered" if sock.recv(100) else "closed")
 """
 
 
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    with daemon_harness.daemon(tmp_path) as harness:
-        yield harness
-
-
 def test_the_kernel_says_who_is_at_the_other_end() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
@@ -94,27 +82,24 @@ def test_an_address_of_another_form_identifies_no_peer(address: str) -> None:
     assert address_peer(address) == NOBODY
 
 
-def test_a_token_is_worth_nothing_in_another_process(harness: Harness) -> None:
-    with connect(harness.folder / "session.sock") as session:
-        token = greet(session)
-        envelope = Envelope(token, 3, Ping())
-        answer = ask_in_another_process(harness, envelope, os.getuid(), with_session=True)
-        assert isinstance(answer, Refused) and answer.error.code == 77
-        assert isinstance(ask_here(harness, Envelope(token, 3, Ping())), Pong)
+def test_a_token_is_worth_nothing_in_another_process(harness: Harness, raw: RawClient) -> None:
+    envelope = Envelope(raw.token, 3, Ping())
+    answer = ask_in_another_process(harness, envelope, os.getuid(), with_session=True)
+    assert isinstance(answer, Refused) and answer.error.code == 77
+    raw.ask(3, Ping())
+    assert isinstance(raw.reply().answer, Pong)
 
 
-def test_a_process_without_a_session_gets_no_reply(harness: Harness) -> None:
-    with connect(harness.folder / "session.sock") as session:
-        envelope = Envelope(greet(session), 3, Ping())
-        assert ask_in_another_process(harness, envelope, os.getuid()) is None
+def test_a_process_without_a_session_gets_no_reply(harness: Harness, raw: RawClient) -> None:
+    envelope = Envelope(raw.token, 3, Ping())
+    assert ask_in_another_process(harness, envelope, os.getuid()) is None
 
 
 @needs_root
-def test_another_user_gets_no_reply_even_with_a_token(harness: Harness) -> None:
+def test_another_user_gets_no_reply_even_with_a_token(harness: Harness, raw: RawClient) -> None:
     open_to_all(harness.folder)
-    with connect(harness.folder / "session.sock") as session:
-        envelope = Envelope(greet(session), 3, Ping())
-        assert ask_in_another_process(harness, envelope, OTHER_UID) is None
+    envelope = Envelope(raw.token, 3, Ping())
+    assert ask_in_another_process(harness, envelope, OTHER_UID) is None
     assert still_serves(harness)
 
 
@@ -145,43 +130,10 @@ def test_zap_admits_only_what_it_understands(frames: list[bytes], status: bytes)
     assert decide_zap(frames, lambda peer: peer.uid == 1000)[4] == status
 
 
-def test_without_a_zap_handler_nobody_is_served(tmp_path: Path) -> None:
-    received: list[bytes] = []
-    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
-        loop = Loop()
-        zap = ZapHandler(context, loop, lambda peer: True)
-        router = Router(
-            context, loop, lambda i, frame, peer: received.append(frame), lambda i: None, 1 << 20
-        )
-        router.bind(tmp_path / "control.sock")
-        zap.close()
-        dealer.setsockopt(zmq.LINGER, 0)
-        with dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED) as monitor:
-            dealer.connect(f"ipc://{tmp_path / 'control.sock'}")
-            dealer.send(b"anything")
-            assert monitor.poll(10_000)
-            dealer.disable_monitor()
-        loop.call_soon(loop.stop)
-        loop.run()
-        router.close()
-        loop.close()
-    assert received == []
-
-
-def greet(session: socket.socket) -> str:
-    session.settimeout(10)
-    session.send(encode(Hello(1, "test", os.getpid())))
-    welcome: Welcome = Decoder[Welcome](Welcome)(receive_message(session, 1000)[0])
-    return welcome.token
-
-
-def ask_here(harness: Harness, envelope: Envelope) -> object:
-    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
-        dealer.setsockopt(zmq.LINGER, 0)
-        dealer.connect(f"ipc://{harness.folder / 'control.sock'}")
-        dealer.send(encode(envelope))
-        assert dealer.poll(10_000)
-        return answer_in(dealer.recv())
+def test_without_a_zap_handler_nobody_is_served(harness: Harness) -> None:
+    harness.ask(harness.router.zap.close)
+    envelope = Envelope("any", 3, Ping())
+    assert ask_in_another_process(harness, envelope, os.getuid(), with_session=True) is None
 
 
 def ask_in_another_process(

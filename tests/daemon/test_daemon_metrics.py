@@ -8,7 +8,7 @@ import daemon_harness
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from hetsched.daemon.metrics import JobMetrics, process_metrics
+from hetsched.daemon.metrics import Metrics, gauge
 from hetsched.errors import Cancelled, ErrorRecord
 from hetsched.job import DeviceReport, Done, Failed, JobReport
 
@@ -26,7 +26,7 @@ def report(**fields: Any) -> JobReport:
     return replace(daemon_harness.report(1, "done"), devices=(device,), **fields)
 
 
-def values(metrics: JobMetrics) -> dict[tuple[str, ...], float]:
+def values(metrics: Metrics) -> dict[tuple[str, ...], float]:
     return {
         (sample.name.removeprefix("hetsched_"), *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(metrics.text())
@@ -35,7 +35,7 @@ def values(metrics: JobMetrics) -> dict[tuple[str, ...], float]:
 
 
 def test_jobs_count_by_their_end_and_exit_code() -> None:
-    metrics = JobMetrics()
+    metrics = Metrics()
     metrics.on_end(Done(1, report(seconds=0.5, predicted_seconds=0.54)), 0.002, 0.6)
     metrics.on_end(Failed(2, report(), ErrorRecord(65, "no")), None, 1.0)
     metrics.on_end(Failed(3, report(), ErrorRecord(Cancelled.code, "no")), None, 1.0)
@@ -54,11 +54,11 @@ def test_jobs_count_by_their_end_and_exit_code() -> None:
 
 
 def test_the_state_is_read_when_it_is_asked_for() -> None:
-    metrics, uptimes = JobMetrics(), iter((1.0, 2.0))
-    metrics.states.append(lambda: process_metrics(next(uptimes)))
+    metrics, ages = Metrics(), iter((1.0, 2.0))
+    metrics.states.append(lambda: [gauge("age", "Seconds.", next(ages))])
 
-    assert values(metrics)["uptime_seconds",] == 1.0
+    assert values(metrics)["age",] == 1.0
     found = values(metrics)
-    assert found["uptime_seconds",] == 2.0
-    assert found["process_resident_bytes",] > 1 << 20
-    assert 0 < found["process_descriptors",] < found["process_descriptors_limit",]
+    assert found["age",] == 2.0
+    assert found["process_resident_memory_bytes",] > 1 << 20
+    assert 0 < found["process_open_fds",] < found["process_max_fds",]

@@ -21,8 +21,9 @@ from hetsched.client import connection
 from hetsched.client.client import Client
 from hetsched.client.control import Control
 from hetsched.client.job import Job
-from hetsched.daemon.router import MAX_SLOW_CLIENTS, encode_bounded
-from hetsched.daemon.server import MAX_SESSION_REQUEST
+from hetsched.daemon.lists import encode_bounded
+from hetsched.daemon.router import MAX_SLOW_CLIENTS
+from hetsched.daemon.sessions import MAX_SESSION_REQUEST
 from hetsched.errors import ConfigError, ErrorRecord, HetschedError, InternalError
 from hetsched.job import DeviceReport, Done, Failed, JobReport
 from hetsched.jobs.table import Limits
@@ -158,7 +159,7 @@ def test_a_client_that_never_reads_neither_blocks_nor_grows_the_daemon(
     for number in range(6000):
         dealer.send(encode(Envelope(token, number, Status())))
     assert still_serves(harness)
-    assert harness.ask(harness.server.backlog_bytes) <= MAX_SLOW_CLIENTS * Limits().unread
+    assert harness.ask(harness.router.unsent_bytes) <= MAX_SLOW_CLIENTS * Limits().unread
 
 
 def test_a_client_that_asks_and_never_reads_loses_its_session(
@@ -173,6 +174,17 @@ def test_a_client_that_asks_and_never_reads_loses_its_session(
             except BlockingIOError:
                 harness.ask(lambda: None)
     assert still_serves(harness)
+
+
+def test_a_changed_job_is_answered_with_its_new_state(harness: Harness) -> None:
+    with Client(harness.folder, timeout=60) as client:
+        job = client.submit("queue", client.empty((10,), "float32"))
+        changes = [client.hold(job.id), client.hold(job.id), client.release(job.id)]
+    assert [(change.is_changed, change.state.reason) for change in changes] == [  # type: ignore[union-attr]
+        (True, "held"),
+        (False, "held"),
+        (True, "resources"),
+    ]
 
 
 def test_a_dead_clients_segments_are_free(harness: Harness) -> None:
@@ -271,7 +283,7 @@ def test_a_reply_that_comes_after_the_sessions_end_still_counts(
     def end() -> None:
         (follower,) = harness.requests._table.jobs[job.id].followers
         over = Failed(job.id, daemon_harness.report(job.id, "cancelled"), ErrorRecord(130, "over"))
-        harness.server.close_sessions()
+        harness.requests.sessions.end_all()
         harness.loop.call_later(0.02, lambda: follower.deliver(over, False))
 
     harness.ask(end)

@@ -86,8 +86,8 @@ def _loop(values: Values) -> CheckResult | None:
 
 
 def _descriptors(values: Values) -> CheckResult | None:
-    used = values.get(("hetsched_process_descriptors",))
-    limit = values.get(("hetsched_process_descriptors_limit",))
+    used = values.get(("hetsched_process_open_fds",))
+    limit = values.get(("hetsched_process_max_fds",))
     if used is None or not limit:
         return None
     many = "; many: jobs are refused before they run out" if used > LOW_DESCRIPTORS * limit else ""
