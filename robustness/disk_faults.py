@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 from benchmarks.results import Bar, Result
 from hetsched.errors import CantCreate, ConfigError, HetschedError, IOFailure
-from hetsched.store.journal.journal_file import JournalFile, forget_refused
-from hetsched.store.journal.records import (
+from hetsched.store.journal_file import JournalFile, forget_refused
+from hetsched.store.journal_records import (
     JobAccepted,
     NumbersReserved,
     OnWritten,

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from benchmarks.results import Bar, Result
 from hetsched.job import ArenaRef, Done, FileRef, InputRef, JobReport, JobSpec
-from hetsched.store import database
-from hetsched.store.journal import tables
-from hetsched.store.journal.journal import MAX_WHOLE_JOBS, Journal
-from hetsched.store.journal.records import (
+from hetsched.store import database, journal_records
+from hetsched.store.journal import MAX_WHOLE_JOBS, Journal
+from hetsched.store.journal_records import (
+    FORMAT,
     HistoryFilter,
     JobAccepted,
     JobEnded,
@@ -25,7 +25,6 @@ from hetsched.store.journal.records import (
     Record,
     WholeJob,
 )
-from hetsched.store.journal.tables import FORMAT
 from robustness.scale import Scale
 
 OUTSTANDING = 256
@@ -96,11 +95,11 @@ def bare_rate(folder: Path, jobs: Sequence[Record]) -> float:
     """Jobs per second: the same rows with SQLite alone, OUTSTANDING in each commit."""
     connection = database.open_database(folder / "bare.db", FORMAT)
     connection.execute("PRAGMA wal_autocheckpoint = 1000")
-    rows = [(type(job), tables.encode_rows(job)) for job in jobs]
+    rows = [(type(job), journal_records.encode_rows(job)) for job in jobs]
     begin = time.perf_counter()
     for first in range(0, len(rows), OUTSTANDING):
         with database.transaction(connection):
-            tables.execute(connection, rows[first : first + OUTSTANDING])
+            journal_records.execute(connection, rows[first : first + OUTSTANDING])
     seconds = time.perf_counter() - begin
     connection.close()
     return len(jobs) / seconds

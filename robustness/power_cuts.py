@@ -17,9 +17,8 @@ from pathlib import Path
 from benchmarks.results import Bar, Result
 from hetsched.errors import HetschedError
 from hetsched.store.database import DatabaseFormat
-from hetsched.store.journal.journal_file import JournalFile
-from hetsched.store.journal.records import JournalContents, NumbersReserved, Record, Write
-from hetsched.store.journal.tables import FORMAT
+from hetsched.store.journal_file import JournalFile
+from hetsched.store.journal_records import FORMAT, JournalContents, NumbersReserved, Record, Write
 from robustness.disk import silent
 from robustness.disk.journal_model import (
     BOUNDS,

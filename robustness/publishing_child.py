@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hetsched.store.arrays.output_files import create_output, remove_unfinished
-from hetsched.store.arrays.publication import (
+from hetsched.store.output_files import create_output, remove_unfinished
+from hetsched.store.publication import (
     PreparedOutput,
     publish_prepared,
 )

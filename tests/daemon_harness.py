@@ -44,8 +44,8 @@ from hetsched.jobs.followers import Followers
 from hetsched.jobs.job import Job
 from hetsched.jobs.queue import JobQueue
 from hetsched.jobs.table import JobTable, Limits
-from hetsched.store.journal.job_numbers import JobNumbers
-from hetsched.store.journal.journal import Journal
+from hetsched.store.job_numbers import JobNumbers
+from hetsched.store.journal import Journal
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import DeviceActivity

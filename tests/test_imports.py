@@ -34,7 +34,7 @@ LATE = (
     "hetsched.cli.",
     "hetsched_workloads.",
     "hetsched.explain.records",
-    "hetsched.store.matrices.headers",
+    "hetsched.store.matrix_file",
     "hetsched.device_process.main",
 )
 """Sources that may import anything in a function: what most processes never need."""

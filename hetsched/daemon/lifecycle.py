@@ -29,7 +29,7 @@ from hetsched.jobs.followers import Followers
 from hetsched.jobs.recovery import find_checkpoints, finish_publications, recover
 from hetsched.jobs.table import JobTable, Limits, share_of
 from hetsched.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
-from hetsched.store.journal.journal import Journal, history_bounds
+from hetsched.store.journal import Journal, history_bounds
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import MAX_FRAME

@@ -17,7 +17,7 @@ from hetsched.jobs.job import Job
 from hetsched.jobs.queue import JobQueue
 from hetsched.jobs.recovery import ended_state
 from hetsched.jobs.table import JobTable
-from hetsched.store.journal.records import HistoryFilter, JournaledJob, Stage
+from hetsched.store.journal_records import HistoryFilter, JournaledJob, Stage
 from hetsched.transport.codec import encode
 from hetsched.transport.messages import (
     MAX_FRAME,

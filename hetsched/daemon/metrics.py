@@ -18,7 +18,7 @@ from hetsched.errors import Cancelled
 from hetsched.job import Done, Failed, JobReport, Queued, Running
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job
-from hetsched.store.journal.journal import Journal
+from hetsched.store.journal import Journal
 from hetsched.transport.arena import Arena
 
 SECONDS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)

@@ -34,8 +34,8 @@ from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Follower, Watcher
 from hetsched.jobs.job import Job, caller_outputs
 from hetsched.jobs.recovery import ended_job
-from hetsched.store.journal.journal import Journal
-from hetsched.store.journal.records import HistoryFilter, JobsForgotten, JournaledJob
+from hetsched.store.journal import Journal
+from hetsched.store.journal_records import HistoryFilter, JobsForgotten, JournaledJob
 from hetsched.transport import messages as say
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop

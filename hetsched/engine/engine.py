@@ -39,7 +39,7 @@ from hetsched.job import Failed, outcome
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job
 from hetsched.paths import cache_dir, private_folder
-from hetsched.store.models.model_store import ModelStore
+from hetsched.store.model_store import ModelStore
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import AttemptEvent
 from hetsched.transport.loop import Loop, Timer

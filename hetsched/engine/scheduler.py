@@ -37,7 +37,7 @@ from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job, unstarted
 from hetsched.jobs.queue import Change, JobQueue
 from hetsched.planner.records import JobPlan
-from hetsched.store.arrays.output_files import remove_unfinished
+from hetsched.store.output_files import remove_unfinished
 from hetsched.transport.device_messages import AttemptEvent
 from hetsched.transport.loop import Timer
 

@@ -18,8 +18,7 @@ from hetsched.job import Done, Failed, JobState, Queued, Running
 from hetsched.jobs.followers import Followers
 from hetsched.jobs.job import Job, OnContinue, result_refs, unstarted
 from hetsched.jobs.table import JobTable
-from hetsched.store.arrays.publication import PreparedOutput
-from hetsched.store.journal.records import (
+from hetsched.store.journal_records import (
     JobAccepted,
     JobChanged,
     JobEnded,
@@ -28,11 +27,12 @@ from hetsched.store.journal.records import (
     Record,
     WholeJob,
 )
+from hetsched.store.publication import PreparedOutput
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 
 if TYPE_CHECKING:
-    from hetsched.store.journal.journal import Journal  # which `Local` never has
+    from hetsched.store.journal import Journal  # which `Local` never has
 
 log = logging.getLogger(__name__)
 

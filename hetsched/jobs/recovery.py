@@ -29,9 +29,9 @@ from hetsched.errors import (
 from hetsched.job import Done, Failed, FileOut, JobReport, JobSpec
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job, unstarted
-from hetsched.store.arrays.publication import discard_prepared, publish_each, publish_prepared
-from hetsched.store.checkpoints.checkpoint_file import read_record, verify_checkpoint
-from hetsched.store.journal.records import JournalContents, JournaledJob
+from hetsched.store.checkpoint import read_record, verify_checkpoint
+from hetsched.store.journal_records import JournalContents, JournaledJob
+from hetsched.store.publication import discard_prepared, publish_each, publish_prepared
 from hetsched.transport.codec import encode
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from hetsched.errors import InputMissing, TryAgain
 from hetsched.job import Done, Failed
 from hetsched.jobs.job import LARGE_BYTES, Job, Owner
-from hetsched.store.journal.job_numbers import JobNumbers
+from hetsched.store.job_numbers import JobNumbers
 from hetsched.units import format_bytes
 
 MAX_ENDED_JOBS = 1000

@@ -15,7 +15,7 @@ def silent(measure: Callable[[Scale], Result]) -> Callable[[Scale], Result]:
 
     @functools.wraps(measure)
     def run(scale: Scale) -> Result:
-        logger = logging.getLogger("hetsched.store.journal")
+        logger = logging.getLogger("hetsched.store")
         level = logger.level
         logger.setLevel(logging.CRITICAL)
         try:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from hetsched.errors import ErrorRecord
 from hetsched.job import Done, Failed, FileRef, JobReport, JobSpec
-from hetsched.store.arrays.publication import PreparedOutput
-from hetsched.store.journal.job_numbers import JobNumbers
-from hetsched.store.journal.records import (
+from hetsched.store.job_numbers import JobNumbers
+from hetsched.store.journal_records import (
     ENDED_STAGES,
     HistoryBounds,
     JobAccepted,
@@ -22,8 +21,9 @@ from hetsched.store.journal.records import (
     NumbersReserved,
     Record,
     Stage,
+    ended_stage,
 )
-from hetsched.store.journal.tables import ended_stage
+from hetsched.store.publication import PreparedOutput
 
 BOUNDS = HistoryBounds(jobs=40)
 CHECKED_ENDED = 20

@@ -17,8 +17,8 @@ from virtual_machine import VIRTUAL
 from hetsched import paths
 from hetsched.config import load
 from hetsched.models.evidence.races import Race
-from hetsched.store.models.export import collect
-from hetsched.store.models.model_store import ModelStore
+from hetsched.store.model_export import collect
+from hetsched.store.model_store import ModelStore
 
 from .conftest import COMMAND, DEFAULT_FFT, Call, Ended
 

@@ -12,7 +12,7 @@ from virtual_machine import VIRTUAL
 
 from hetsched import paths
 from hetsched.models.evidence.samples import Sample
-from hetsched.store.models.model_store import ModelKey, ModelStore
+from hetsched.store.model_store import ModelKey, ModelStore
 
 from .conftest import Call
 

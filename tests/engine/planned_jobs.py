@@ -14,7 +14,7 @@ from hetsched.engine.planning.run_planner import LearningTask, RunPlanner
 from hetsched.engine.threads import run_inline
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
-from hetsched.store.models.model_store import ModelStore
+from hetsched.store.model_store import ModelStore
 from hetsched.workload import Variant
 
 INFO = DeviceInfo(name="cpu0", kind="cpu", identity="some processor")

@@ -22,7 +22,7 @@ from hetsched.engine.run.iteration_log import CompleteIteration, RowEvidence
 from hetsched.errors import DataError, Unavailable
 from hetsched.job import JobSpec
 from hetsched.plans.slot_allocation import ALIGNMENT
-from hetsched.store.models.model_store import ModelStore
+from hetsched.store.model_store import ModelStore
 from hetsched.transport.device_messages import IterationTimes
 from hetsched.workload import Variant
 

@@ -10,7 +10,7 @@ from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.planning.device_run import DeviceRun, spread
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.planner.job_planner import JobPlan
-from hetsched.store.models.model_store import ModelStore
+from hetsched.store.model_store import ModelStore
 
 CORES, LOAD, SLOWDOWN = 4, 16, 6.0
 

@@ -14,7 +14,7 @@ from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.plans import job_kind
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
-from hetsched.store.models.model_store import ModelStore
+from hetsched.store.model_store import ModelStore
 from hetsched.workload import Variant
 
 BYTES = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)

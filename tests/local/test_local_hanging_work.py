@@ -20,7 +20,7 @@ from hetsched.engine import scheduler
 from hetsched.engine.admission import files
 from hetsched.errors import JobFailed, TryAgain
 from hetsched.job import JobState, Running
-from hetsched.store.arrays.input_files import open_npy
+from hetsched.store.input_files import open_npy
 
 PATIENT = parse(VIRTUAL, "test")
 IMPATIENT = parse(VIRTUAL + '\n[deadlines]\ndisk = "0.5s"\n', "test")

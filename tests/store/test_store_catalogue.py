@@ -11,7 +11,7 @@ import pytest
 from hetsched.errors import CantCreate, ConfigError, HetschedError, TryAgain
 from hetsched.models.evidence.samples import Sample
 from hetsched.store import database
-from hetsched.store.models.export import (
+from hetsched.store.model_export import (
     Export,
     ImportCounts,
     StoredModel,
@@ -19,8 +19,8 @@ from hetsched.store.models.export import (
     forget,
     restore,
 )
-from hetsched.store.models.model_store import ModelKey, ModelStore
-from hetsched.store.models.tables import Observation
+from hetsched.store.model_store import ModelKey, ModelStore
+from hetsched.store.model_tables import Observation
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
 OTHER = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu1 Some Processor", "memory")

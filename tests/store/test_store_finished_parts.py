@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.store.arrays.finished_parts import common, mark_finished, merged, without
-from hetsched.store.arrays.output_files import OutputFile, create_output, remove_unfinished
+from hetsched.store.finished_parts import common, mark_finished, merged, without
+from hetsched.store.output_files import OutputFile, create_output, remove_unfinished
 
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60))).map(merged)
 

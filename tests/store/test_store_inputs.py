@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, HetschedError, InputMissing
-from hetsched.store.arrays.input_files import open_npy
-from hetsched.store.arrays.npy_format import npy_prefix
+from hetsched.store.input_files import npy_prefix, open_npy
 
 
 def raw(path: Path, header: str, data: bytes = b"", version: bytes = b"\x01\x00") -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hetsched.models.evidence.samples import Sample
-from hetsched.store.models import tables
-from hetsched.store.models.model_store import ModelKey, ModelStore
+from hetsched.store import model_tables
+from hetsched.store.model_store import ModelKey, ModelStore
 
 MIB = 1 << 20
 
@@ -82,8 +82,8 @@ def test_at_least_one_model_is_deleted(tmp_path: Path, fraction: float) -> None:
     for number in range(4):
         learn(store, number)
     store.close()
-    connection = tables.open_models(tmp_path / "models.db")
-    tables.delete_oldest(connection, fraction)
-    left = sorted(found.speed_key for found in tables.read_keys(connection))
+    connection = model_tables.open_models(tmp_path / "models.db")
+    model_tables.delete_oldest(connection, fraction)
+    left = sorted(found.speed_key for found in model_tables.read_keys(connection))
     assert left == ["size 1", "size 2", "size 3"][-3 if fraction == 0.0 else -2 :]
     connection.close()

@@ -18,10 +18,9 @@ from hetsched.models.evidence.history import History
 from hetsched.models.evidence.observations import WINDOW
 from hetsched.models.evidence.run_medians import run_medians, split_runs
 from hetsched.models.evidence.samples import Sample
-from hetsched.store import database
-from hetsched.store.models import tables
-from hetsched.store.models.export import forget
-from hetsched.store.models.model_store import ModelKey, ModelStore
+from hetsched.store import database, model_tables
+from hetsched.store.model_export import forget
+from hetsched.store.model_store import ModelKey, ModelStore
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
 OTHER = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu1 Some Processor", "memory")
@@ -359,7 +358,7 @@ def test_a_change_of_speed_survives_a_file_that_could_not_be_written(
         raise apsw.FullError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(tables, "last_observation_id", full)  # the last thing before the commit
+        patch.setattr(model_tables, "last_observation_id", full)  # before the commit
         for _ in range(5):
             store.observe(KEY, [total(10, 2.0)], 1.0)
     believed = model_of(store).time(10)

@@ -13,8 +13,8 @@ import pytest
 from descriptors import open_descriptors
 
 from hetsched.errors import CantCreate, DataError
-from hetsched.store.arrays.input_files import open_npy
-from hetsched.store.arrays.output_files import create_output, save_array
+from hetsched.store.input_files import open_npy
+from hetsched.store.output_files import create_output, save_array
 
 
 def create(

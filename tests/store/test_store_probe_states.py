@@ -7,10 +7,10 @@ import pytest
 
 from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.models.evidence.samples import Sample
-from hetsched.store.models import tables
-from hetsched.store.models.export import forget
-from hetsched.store.models.model_store import ModelKey, ModelStore
-from hetsched.store.models.tables import ProbeKey
+from hetsched.store import model_tables
+from hetsched.store.model_export import forget
+from hetsched.store.model_store import ModelKey, ModelStore
+from hetsched.store.model_tables import ProbeKey
 
 KEY = ProbeKey("fft", "64x64", "cpu1 Some Processor", "memory", 32)
 STATE = ProbeState(idle_runs=3, probes=2, repeats=1, ratio=0.25)
@@ -79,7 +79,7 @@ def test_forgotten_models_take_their_states_along(path: Path) -> None:
 
 
 def test_the_file_keeps_the_latest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MAX_PROBE_STATES", 2)
+    monkeypatch.setattr(model_tables, "MAX_PROBE_STATES", 2)
     store = ModelStore(path)
     for load in (1, 2, 3):
         store.probe_states.put(KEY._replace(load=load), STATE)

@@ -11,13 +11,13 @@ import pytest
 from descriptors import open_descriptors
 
 from hetsched.errors import CantCreate
-from hetsched.store.arrays.output_files import (
+from hetsched.store.output_files import (
     OutputFile,
     create_output,
     hidden_path,
     remove_unfinished,
 )
-from hetsched.store.arrays.publication import (
+from hetsched.store.publication import (
     PreparedOutput,
     discard_prepared,
     publish_each,

@@ -8,8 +8,8 @@ import pytest
 from hetsched.errors import DataError
 from hetsched.models.evidence.races import MAX_RACES, Race
 from hetsched.models.evidence.samples import Sample
-from hetsched.store.models.export import collect, decode, encode, forget, restore
-from hetsched.store.models.model_store import ModelKey, ModelStore
+from hetsched.store.model_export import collect, decode, encode, forget, restore
+from hetsched.store.model_store import ModelKey, ModelStore
 
 KEY = ModelKey("fft", "512", "mkl", "1", "cpu0 Some Processor", "memory")
 SAMPLES = [Sample("total", 10, 1.0)]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hetsched.errors import CantCreate, DataError, InputMissing
-from hetsched.store.arrays.input_files import read_whole
-from hetsched.store.arrays.output_files import write_whole
+from hetsched.store.input_files import read_whole
+from hetsched.store.output_files import write_whole
 
 MOST = 1000
 

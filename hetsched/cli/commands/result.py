@@ -81,7 +81,7 @@ def _save(
         name = target or _only_output(job.id, list(arrays))
         if name not in arrays:
             raise UsageError(f"job {job.id} has no output {name!r}; it has {', '.join(arrays)}")
-        from hetsched.store.arrays.output_files import save_array
+        from hetsched.store.output_files import save_array
 
         save_array(path, arrays[name], force)
         saved[name] = path

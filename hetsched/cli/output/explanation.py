@@ -55,7 +55,7 @@ def write(explanation: Explanation, trace: str | None, plot: str | None, force: 
         raise UsageError(f"a plan of {explanation.workload} has no iterations to draw; run it")
     if trace is not None:
         from hetsched.explain.trace import trace as make_trace
-        from hetsched.store.arrays.output_files import write_whole
+        from hetsched.store.output_files import write_whole
 
         write_whole(trace, msgspec.json.encode(make_trace(explanation)), force)
         note(f"trace: {trace} (open it at https://ui.perfetto.dev)")

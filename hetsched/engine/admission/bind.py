@@ -38,9 +38,9 @@ from hetsched.job import (
     iteration_options,
 )
 from hetsched.sparse.parts import PARTS
-from hetsched.store.arrays.finished_parts import common
-from hetsched.store.arrays.output_files import OutputClaim, check_output, create_output
-from hetsched.store.matrices.headers import is_matrix_file
+from hetsched.store.finished_parts import common
+from hetsched.store.matrix_file import is_matrix_file
+from hetsched.store.output_files import OutputClaim, check_output, create_output
 from hetsched.transport.device_messages import StoredArray
 from hetsched.units import closest_name, format_bytes, quoted
 from hetsched.workload import ArraySpec, BaseWorkload, Iterative, SparseMatrix

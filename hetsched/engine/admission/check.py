@@ -41,8 +41,8 @@ from hetsched.engine.threads import Pool, Step, Task, run_inline
 from hetsched.errors import DataError, ErrorRecord, HetschedError, TryAgain, UsageError, to_record
 from hetsched.job import ArenaRef, JobSpec
 from hetsched.job_segments import arena_refs
-from hetsched.store.arrays.output_files import OutputClaim
-from hetsched.store.matrices.matrix_file import reading_seconds
+from hetsched.store.matrix_file import reading_seconds
+from hetsched.store.output_files import OutputClaim
 from hetsched.transport.arena import Arena
 from hetsched.workload import Iterative
 
@@ -250,7 +250,7 @@ def open_job(
 ) -> ResolvedJob:
     """Open the inputs as they are now, and create the outputs with all their space.
 
-    `token`: see `store/arrays/output_files.py`.
+    `token`: see `store/output_files.py`.
     """
     spec, earlier = checked.spec, checked.declaration
     opener = InputOpener(step, max_read=machine.arena_limit)

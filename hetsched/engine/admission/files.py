@@ -19,17 +19,19 @@ from hetsched.errors import InputMissing, UsageError
 from hetsched.iterations.saved_state import saved_bytes
 from hetsched.job import FileOut, JobSpec
 from hetsched.sparse.parts import part_name
-from hetsched.store.arrays.input_files import open_npy, open_regular
-from hetsched.store.arrays.output_files import OutputClaim
-from hetsched.store.checkpoints.checkpoint_file import (
+from hetsched.store.checkpoint import (
+    InputIdentity,
+    Problem,
     check_folder,
     check_iteration,
+    check_problem,
     check_target,
+    problem_of,
     read_record,
 )
-from hetsched.store.checkpoints.record import InputIdentity, Problem, check_problem, problem_of
-from hetsched.store.matrices.headers import read_matrix_header
-from hetsched.store.matrices.matrix_file import read_matrix
+from hetsched.store.input_files import open_npy, open_regular
+from hetsched.store.matrix_file import read_matrix, read_matrix_header
+from hetsched.store.output_files import OutputClaim
 from hetsched.transport.device_messages import StoredArray
 from hetsched.workload import Iterative, SparseMatrix
 

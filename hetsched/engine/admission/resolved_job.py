@@ -15,9 +15,9 @@ import numpy as np
 from hetsched.engine.admission.declare import IterativeDeclaration
 from hetsched.engine.threads import Step
 from hetsched.job import ArenaRef
-from hetsched.store.arrays.finished_parts import Ranges
-from hetsched.store.arrays.output_files import OutputFile
-from hetsched.store.arrays.publication import PreparedOutput, discard_prepared, publish_each
+from hetsched.store.finished_parts import Ranges
+from hetsched.store.output_files import OutputFile
+from hetsched.store.publication import PreparedOutput, discard_prepared, publish_each
 from hetsched.transport.device_messages import StoredArray
 from hetsched.workload import ArraySpec, BaseWorkload
 

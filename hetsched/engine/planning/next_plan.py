@@ -18,8 +18,8 @@ from hetsched.models.evidence.co_runners import CO_RUNNERS, CoRunners
 from hetsched.models.evidence.races import NO_RACES, RaceRecord
 from hetsched.planner.device_sets.neighbours import co_runners_of
 from hetsched.planner.records import Candidate, JobPlan
-from hetsched.store.models.model_store import ModelKey
-from hetsched.store.models.tables import ProbeKey, RaceKey
+from hetsched.store.model_store import ModelKey
+from hetsched.store.model_tables import ProbeKey, RaceKey
 from hetsched.workload import Variant
 
 

@@ -12,7 +12,7 @@ from hetsched.engine.planning.plans import Plans
 from hetsched.engine.planning.variants import Variants
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment
-from hetsched.store.models.model_store import ModelStore
+from hetsched.store.model_store import ModelStore
 
 MAX_KERNELS = 8
 """Kernels remembered per device: fewer than the 16 that a device caches, so none is evicted."""

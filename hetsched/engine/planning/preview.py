@@ -23,7 +23,7 @@ from hetsched.explain.records import DeviceExplanation
 from hetsched.job import JobSpec
 from hetsched.machine_limits import machine_memory, resolve_size
 from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
-from hetsched.store.models.model_store import ModelStore
+from hetsched.store.model_store import ModelStore
 from hetsched.units import parse_size
 
 

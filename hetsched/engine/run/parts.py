@@ -15,7 +15,7 @@ from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.threads import Step
 from hetsched.planner.records import Assignment
-from hetsched.store.arrays.finished_parts import Ranges, mark_finished, merged, without
+from hetsched.store.finished_parts import Ranges, mark_finished, merged, without
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Naming of a job's finished output files, in threads of the pool.
 
 With a journal in three steps: the files are completed under hidden names, the journal notes them,
-then they get their names (`store/arrays/publication.py`). Without one they get them at once.
+then they get their names (`store/publication.py`). Without one they get them at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hetsched.engine.context import EngineContext
 from hetsched.engine.run.copies import ArrayCopies
 from hetsched.engine.run.waits import answer_of
 from hetsched.engine.threads import Step
-from hetsched.store.arrays.publication import (
+from hetsched.store.publication import (
     PreparedOutput,
     discard_prepared,
     publish_each,

@@ -36,12 +36,15 @@ from hetsched.iterations.saved_state import (
     value_shapes,
 )
 from hetsched.job import CHECKPOINT_SECONDS, JobSpec
-from hetsched.store.checkpoints.checkpoint_file import (
+from hetsched.store.checkpoint import (
+    InputIdentity,
+    Problem,
     check_target,
+    data_digest,
     load_checkpoint,
+    problem_of,
     save_checkpoint,
 )
-from hetsched.store.checkpoints.record import InputIdentity, Problem, data_digest, problem_of
 from hetsched.workload import ArraySpec, Iterative
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from hetsched.errors import ErrorRecord
 from hetsched.job import Done, Failed, JobSpec, JobState
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.plans import DevicePlan
-from hetsched.store.models.model_store import ModelStore
+from hetsched.store.model_store import ModelStore
 from hetsched.transport import device_messages as messages
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop

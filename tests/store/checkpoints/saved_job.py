@@ -10,13 +10,14 @@ from diffusing_workload import Diffusion, DiffusionParams
 
 from hetsched.iterations.saved_state import SavedState
 from hetsched.iterations.serial import run
-from hetsched.store.checkpoints.checkpoint_file import load_checkpoint, save_checkpoint
-from hetsched.store.checkpoints.record import (
+from hetsched.store.checkpoint import (
     CheckpointRecord,
     InputIdentity,
     Problem,
     data_digest,
+    load_checkpoint,
     problem_of,
+    save_checkpoint,
 )
 
 X = np.random.default_rng(5).standard_normal((24, 4))

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from hetsched.errors import DataError, HetschedError, InputMissing
 from hetsched.iterations.saved_state import SavedState
 from hetsched.iterations.serial import run
-from hetsched.store.checkpoints.checkpoint_file import read_record
-from hetsched.store.checkpoints.record import SCHEMA
+from hetsched.store.checkpoint import SCHEMA, read_record
 from tests.store.checkpoints.saved_job import WORKLOAD, SavedJob, X
 
 
@@ -126,7 +125,7 @@ def test_nan_is_neither_saved_nor_loaded(
         job.save(saved=bad)
     assert job.load()[0].iteration == good.iteration
 
-    monkeypatch.setattr("hetsched.store.checkpoints.checkpoint_file._check_no_nan", lambda *a: 0)
+    monkeypatch.setattr("hetsched.store.checkpoint._check_no_nan", lambda *a: 0)
     job.save(saved=bad)
     monkeypatch.undo()
     assert "contains NaN" in refusal(job)

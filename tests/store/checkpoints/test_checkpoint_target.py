@@ -8,7 +8,7 @@ import pytest
 
 from checkpoints.saved_job import SavedJob
 from hetsched.errors import CantCreate
-from hetsched.store.checkpoints.checkpoint_file import check_folder, check_target
+from hetsched.store.checkpoint import check_folder, check_target
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from hetsched.errors import ErrorRecord
 from hetsched.job import ArenaRef, Done, Failed, FileRef, JobReport, JobSpec
-from hetsched.store.journal.journal import Journal
-from hetsched.store.journal.records import JobAccepted, JobEnded, Record
+from hetsched.store.journal import Journal
+from hetsched.store.journal_records import JobAccepted, JobEnded, Record
 
 PATIENCE = 60.0
 START = time.time()

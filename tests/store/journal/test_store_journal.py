@@ -10,11 +10,9 @@ import pytest
 from hetsched.config import JournalConfig, parse
 from hetsched.errors import ConfigError, TryAgain
 from hetsched.job import DeviceReport, Done, JobReport, JobSpec
-from hetsched.store import database
-from hetsched.store.arrays.publication import PreparedOutput
-from hetsched.store.journal import tables
-from hetsched.store.journal.journal import MAX_WHOLE_JOBS, history_bounds
-from hetsched.store.journal.records import (
+from hetsched.store import database, journal_records
+from hetsched.store.journal import MAX_WHOLE_JOBS, history_bounds
+from hetsched.store.journal_records import (
     HistoryBounds,
     HistoryFilter,
     JobAccepted,
@@ -26,6 +24,7 @@ from hetsched.store.journal.records import (
     NumbersReserved,
     WholeJob,
 )
+from hetsched.store.publication import PreparedOutput
 from tests.store.journal.journal_jobs import (
     PATIENCE,
     START,
@@ -181,7 +180,7 @@ def test_a_second_daemon_is_refused(path: Path) -> None:
 
 
 def test_the_connection_is_as_durable_as_it_must_be(path: Path) -> None:
-    connection = database.open_database(path.parent.parent / "j.db", tables.FORMAT)
+    connection = database.open_database(path.parent.parent / "j.db", journal_records.FORMAT)
     names = ("locking_mode", "journal_mode", "synchronous", "auto_vacuum", "trusted_schema")
 
     values = [connection.execute(f"PRAGMA {name}").get for name in names]
@@ -270,7 +269,7 @@ def test_a_large_final_state_is_stored_without_its_chunks() -> None:
     )
     report = JobReport(job=1, state="done", workload="fft", load=1, devices=(device,))
 
-    assert len(tables.encode_state(Done(1, report))) < tables.MAX_STATE_BYTES
+    assert len(journal_records.encode_state(Done(1, report))) < journal_records.MAX_STATE_BYTES
 
 
 def test_the_configuration_bounds_history() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from hetsched.errors import IOFailure
 from hetsched.job import JobSpec
-from hetsched.store.journal.journal_file import JournalFile
-from hetsched.store.journal.records import HistoryBounds, JobAccepted, Write
+from hetsched.store.journal_file import JournalFile
+from hetsched.store.journal_records import HistoryBounds, JobAccepted, Write
 from robustness.disk.memory_disk import MemoryDisk
 from robustness.disk.memory_vfs import io_error, mounted
 from tests.store.journal.journal_jobs import START, accepted, done

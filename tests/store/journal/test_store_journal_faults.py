@@ -19,10 +19,10 @@ from small_disk import mounted_disk
 from hetsched.daemon.metrics import journal_metrics
 from hetsched.errors import CantCreate, InternalError, IOFailure
 from hetsched.job import JobSpec
-from hetsched.store.journal import journal as journal_module
-from hetsched.store.journal.journal import Journal
-from hetsched.store.journal.journal_file import JournalFile
-from hetsched.store.journal.records import HistoryBounds, HistoryFilter, JobAccepted, JournaledJob
+from hetsched.store import journal as journal_module
+from hetsched.store.journal import Journal
+from hetsched.store.journal_file import JournalFile
+from hetsched.store.journal_records import HistoryBounds, HistoryFilter, JobAccepted, JournaledJob
 from robustness.disk.memory_disk import MemoryDisk
 from robustness.disk.memory_vfs import disk_full, io_error, mounted
 from tests.store.journal.journal_jobs import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched.store.journal import journal_file
+from hetsched.store import journal_file
 from robustness.power_cuts import cut_power
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from matrix_samples import COORDINATES, tridiagonal
 
 from hetsched.errors import DataError
-from hetsched.store.matrices.headers import MatrixHeader, read_matrix_header
+from hetsched.store.matrix_file import MatrixHeader, read_matrix_header
 
 RELAXED = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

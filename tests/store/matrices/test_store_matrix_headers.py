@@ -16,7 +16,7 @@ import scipy.sparse
 from matrix_samples import COORDINATES, tridiagonal
 
 from hetsched.errors import DataError
-from hetsched.store.matrices.headers import MatrixHeader, read_matrix_header
+from hetsched.store.matrix_file import MatrixHeader, read_matrix_header
 
 
 def header(path: Path) -> MatrixHeader:

@@ -13,8 +13,7 @@ import scipy.sparse
 from matrix_samples import COORDINATES, tridiagonal
 
 from hetsched.errors import DataError
-from hetsched.store.matrices.headers import read_matrix_header
-from hetsched.store.matrices.matrix_file import read_matrix
+from hetsched.store.matrix_file import read_matrix, read_matrix_header
 
 
 def read(path: Path, max_bytes: int = 1 << 20) -> dict[str, np.ndarray]:

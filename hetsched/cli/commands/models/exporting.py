@@ -28,8 +28,8 @@ def command(
     """Export all observations and races of variants as JSON."""
     import msgspec
 
-    from hetsched.store.arrays.output_files import write_whole
-    from hetsched.store.models.export import collect, encode
+    from hetsched.store.model_export import collect, encode
+    from hetsched.store.output_files import write_whole
 
     export = collect(paths.models_path())
     if workload is not None:

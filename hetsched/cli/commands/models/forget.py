@@ -19,7 +19,7 @@ from hetsched.errors import UsageError
 from hetsched.units import counted
 
 if TYPE_CHECKING:
-    from hetsched.store.models.tables import ModelKey
+    from hetsched.store.model_tables import ModelKey
 
 SCHEMA = "hetsched.models.forget/1"
 
@@ -34,7 +34,7 @@ def command(
     json: Json = False,
 ) -> None:
     """Delete models; later runs learn them again."""
-    from hetsched.store.models.export import collect, forget
+    from hetsched.store.model_export import collect, forget
 
     has_filter = any(value is not None for value in (workload, device, variant))
     if everything == has_filter:

@@ -17,7 +17,7 @@ from hetsched.cli.output.terminal import clean, columns, number, out, out_json
 from hetsched.cli.request_flags import Json
 
 if TYPE_CHECKING:
-    from hetsched.store.models.export import StoredModel
+    from hetsched.store.model_export import StoredModel
 
 SCHEMA = "hetsched.models/2"
 HEADER = (
@@ -36,7 +36,7 @@ class ModelSummary(KeyFields, frozen=True, kw_only=True):
 
 def command(workload: OptionalWorkload = None, device: Device = None, json: Json = False) -> None:
     """List models with their speed at the largest size measured."""
-    from hetsched.store.models.export import collect
+    from hetsched.store.model_export import collect
 
     models = collect(paths.models_path()).models
     if workload is not None:

@@ -24,7 +24,7 @@ from hetsched.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from hetsched.models.evidence.samples import CurveName
-    from hetsched.store.models.export import StoredModel, StoredRaces
+    from hetsched.store.model_export import StoredModel, StoredRaces
 
 SCHEMA = "hetsched.models.show/2"
 CURVES: tuple[CurveName, ...] = ("total", "compute", "h2d", "d2h")
@@ -89,7 +89,7 @@ def _models(
     UsageError
         It has, but none of this device or work.
     """
-    from hetsched.store.models.export import collect
+    from hetsched.store.model_export import collect
 
     export = collect(paths.models_path())
     check_workload(workload, export.models)

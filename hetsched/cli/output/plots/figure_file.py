@@ -56,7 +56,7 @@ def save(figure: Figure, file: str, force: bool) -> None:
     ------
     CantCreate, IOFailure
     """
-    from hetsched.store.arrays.output_files import write_whole
+    from hetsched.store.output_files import write_whole
 
     raw = io.BytesIO()
     figure.savefig(raw, format=_format(file), dpi=DOTS_PER_INCH)

@@ -23,10 +23,9 @@ from pathlib import Path
 import numpy as np
 
 from hetsched.errors import CantCreate, DataError, IOFailure
-from hetsched.store.arrays.finished_parts import Ranges, open_finished
-from hetsched.store.arrays.input_files import file_kind
-from hetsched.store.arrays.npy_format import npy_prefix
-from hetsched.store.arrays.publication import (
+from hetsched.store.finished_parts import Ranges, open_finished
+from hetsched.store.input_files import file_kind, npy_prefix
+from hetsched.store.publication import (
     PreparedOutput,
     creation_errors,
     fsync,

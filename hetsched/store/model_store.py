@@ -27,11 +27,118 @@ from hetsched.models.evidence.races import NO_RACES, Race, RaceRecord
 from hetsched.models.evidence.run_medians import run_medians, split_runs
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.paths import private_folder
-from hetsched.store import database
+from hetsched.store import database, model_tables
 from hetsched.store.database import TolerantDatabase
-from hetsched.store.models import tables
-from hetsched.store.models.caches import ProbeStates, RaceLog
-from hetsched.store.models.tables import ModelKey, RaceKey
+from hetsched.store.model_tables import ModelKey, ProbeKey, RaceKey
+
+MAX_KEYS = 512
+"""Keys kept in memory, a few kilobytes each. Arbitrary."""
+MAX_PENDING = 1000
+"""Races kept for writing while the file can't be written."""
+
+
+class RaceLog:
+    """The races by key."""
+
+    def __init__(self) -> None:
+        self._records: BoundedCache[RaceKey, RaceRecord] = BoundedCache(max_entries=MAX_KEYS)
+        self._pending: list[tuple[RaceKey, Race, float]] = []
+
+    def get(self, key: RaceKey) -> RaceRecord | None:
+        """Return the races of `key`; None if they must be read."""
+        return self._records.get(key)
+
+    def put(self, key: RaceKey, record: RaceRecord) -> RaceRecord:
+        """Keep what was read from the file, with what isn't written yet; return both."""
+        for other, race, _ in self._pending:
+            record = _with(record, race) if other == key else record
+        self._records.put(key, record)
+        return record
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether races aren't written yet."""
+        return bool(self._pending)
+
+    def add(self, key: RaceKey, race: Race, at: float) -> None:
+        """Add a race, to be written; `at`: seconds since the epoch.
+
+        Without paces it records a change of speed.
+        """
+        self._records.put(key, _with(self._records.peek(key) or NO_RACES, race))
+        self._pending = [*self._pending, (key, race, at)][-MAX_PENDING:]
+
+    def write(self, connection: apsw.Connection) -> None:
+        """Write what is pending; call `clear_pending` once that is committed."""
+        for key, race, at in self._pending:
+            model_tables.add_race(connection, key, race, at)
+
+    def clear_pending(self) -> None:
+        self._pending.clear()
+
+    def clear(self) -> None:
+        """Read everything again: another process has written."""
+        self._records.clear()
+
+
+def _with(record: RaceRecord, race: Race) -> RaceRecord:
+    return record.with_race(race) if race.paces else record.with_change(race.number)
+
+
+ReadFile = Callable[[Callable[[apsw.Connection], ProbeState | None]], ProbeState | None]
+"""``read(action)``: what `action` returns, or None if the file can't be used."""
+MAX_PROBE_STATES = 10_000
+"""States kept in memory, those of devices that have a share included. Arbitrary."""
+
+
+class ProbeStates:
+    """States by key; a device with a share has none.
+
+    Parameters
+    ----------
+    read : callable
+        Reads the file.
+    """
+
+    def __init__(self, read: ReadFile) -> None:
+        self._read = read
+        self._states: BoundedCache[ProbeKey, ProbeState | None] = BoundedCache(
+            max_entries=MAX_PROBE_STATES
+        )
+        self._unwritten: dict[ProbeKey, ProbeState | None] = {}
+
+    @property
+    def has_unwritten(self) -> bool:
+        return bool(self._unwritten)
+
+    def get(self, key: ProbeKey) -> ProbeState | None:
+        """Return the state of `key`; None if it has a share."""
+        if key in self._unwritten:
+            return self._unwritten[key]
+        return self._states.get_or_compute(
+            key, lambda: self._read(lambda db: model_tables.read_probe_state(db, key))
+        )
+
+    def put(self, key: ProbeKey, state: ProbeState | None) -> None:
+        """Record the state of `key`; the next `write` writes it."""
+        if state != self.get(key):
+            self._unwritten[key] = state
+
+    def forget_read(self) -> None:
+        """Read again what other processes may have changed."""
+        self._states.clear()
+
+    def write(self, connection: apsw.Connection) -> None:
+        """Write what has changed. Part of a transaction; `mark_written` follows it."""
+        if self._unwritten:
+            model_tables.write_probe_states(connection, self._unwritten)
+
+    def mark_written(self) -> None:
+        """Record that the transaction was committed, or that there is no file."""
+        for key, state in self._unwritten.items():
+            self._states.put(key, state)
+        self._unwritten.clear()
+
 
 __all__ = ["ModelKey", "ModelStore"]
 
@@ -76,7 +183,7 @@ class ModelStore:
         if path is not None and not copy:
             private_folder(path.parent, "state folder")
         self.probe_states = ProbeStates(self._read_probe_state)
-        connect = tables.copy_models if copy else tables.open_models
+        connect = model_tables.copy_models if copy else model_tables.open_models
 
         def opened() -> apsw.Connection:
             self._data_version = self._last_id = self._rewrites = 0  # of a new file, perhaps
@@ -112,7 +219,7 @@ class ModelStore:
         """Return the races of variants of `key`."""
         record = self._race_log.get(key)
         if record is None:
-            stored = self._file.read(lambda db: tables.read_races(db, key))
+            stored = self._file.read(lambda db: model_tables.read_races(db, key))
             record = self._race_log.put(key, stored or NO_RACES)
         return record
 
@@ -177,7 +284,7 @@ class ModelStore:
     def keys(self) -> list[ModelKey]:
         """Return the keys of all models, sorted."""
         keys = {key for key, history in self._histories.items() if history.runs}
-        keys.update(self._file.read(tables.read_keys) or ())
+        keys.update(self._file.read(model_tables.read_keys) or ())
         return sorted(keys)
 
     def flush(self) -> None:
@@ -207,7 +314,7 @@ class ModelStore:
         history = self._histories.get(key)
         if history is None:
             # Later rows arrive with the next `_catch_up`.
-            stored = self._file.read(lambda db: tables.read_model(db, key, self._last_id))
+            stored = self._file.read(lambda db: model_tables.read_model(db, key, self._last_id))
             history = History(*stored) if stored else History()
             self._histories.put(key, history, history.nbytes)
         return history
@@ -230,20 +337,20 @@ class ModelStore:
 
     def _catch_up(self, connection: apsw.Connection) -> None:
         """Read what other processes have written since the last call."""
-        database.check_version(connection, tables.FORMAT, self._name)
+        database.check_version(connection, model_tables.FORMAT, self._name)
         # Read first, so that concurrent writes are detected next time.
         data_version = database.data_version(connection)
         if data_version != self._data_version:
             self._data_version = data_version
             self.probe_states.forget_read()
             self._race_log.clear()
-        rewrites = tables.rewrite_count(connection)
+        rewrites = model_tables.rewrite_count(connection)
         if rewrites != self._rewrites:
             self._rewrites = rewrites
             self._histories.clear()
-            self._last_id = tables.last_observation_id(connection)
+            self._last_id = model_tables.last_observation_id(connection)
         added: dict[ModelKey, list[Sample]] = {}
-        for row_id, key, runs, sample in tables.read_added(connection, self._last_id):
+        for row_id, key, runs, sample in model_tables.read_added(connection, self._last_id):
             self._last_id = row_id
             history = self._histories.get(key)
             if history is not None:
@@ -262,7 +369,7 @@ class ModelStore:
             # Under the lock no other process adds rows: later ones are our own.
             self._catch_up(connection)
             action(connection)
-            last_id = tables.last_observation_id(connection)
+            last_id = model_tables.last_observation_id(connection)
 
         written = self._file.write(write)
         if written:
@@ -273,7 +380,7 @@ class ModelStore:
         """Append to `rewritten` the histories whose stored observations were replaced."""
         self.probe_states.write(connection)
         self._race_log.write(connection)
-        for key, runs in tables.add_runs(connection, self._pending).items():
+        for key, runs in model_tables.add_runs(connection, self._pending).items():
             history = self._histories.get(key)
             if history is not None:
                 history.runs = runs
@@ -281,7 +388,7 @@ class ModelStore:
             if history.rewritten and self._pending:
                 # A change of speed scaled or dropped older observations.
                 at = self._pending[-1][2]
-                tables.replace_observations(connection, key, history.samples(), at)
+                model_tables.replace_observations(connection, key, history.samples(), at)
                 rewritten.append(history)
-        if tables.used_bytes(connection) > self._max_file_bytes:
-            tables.delete_oldest(connection, DELETED_FRACTION)
+        if model_tables.used_bytes(connection) > self._max_file_bytes:
+            model_tables.delete_oldest(connection, DELETED_FRACTION)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from hetsched.store.arrays.publication import fsync
+from hetsched.store.publication import fsync
 
 BLOCK = 1000
 """Numbers per reservation; at 5000 jobs/s one every 0.2 s."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from hetsched.errors import IOFailure
-from hetsched.store.arrays.publication import fsync, parts_path, unlink
+from hetsched.store.publication import fsync, parts_path, unlink
 
 Ranges = tuple[tuple[int, int], ...]
 """Units [first, end), ascending, apart from each other."""

@@ -17,8 +17,7 @@ import scipy.sparse
 
 from hetsched.errors import DataError
 from hetsched.sparse.rows import is_sparse, sparse_arrays
-from hetsched.store.matrices.headers import MARKET_MAGIC, broken_archive
-from hetsched.store.matrices.matrix_file import ALIGNMENT
+from hetsched.store.matrix_file import ALIGNMENT, MARKET_MAGIC, broken_archive
 from hetsched.units import format_bytes
 
 NAME = "A"

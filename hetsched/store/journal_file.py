@@ -5,8 +5,8 @@ Synchronous; `journal.py` calls it from a thread.
 After a failed commit it isn't known what is on disk: the kernel may have dropped pages that it
 couldn't write, and the next fsync succeeds all the same. With such a hole in the WAL everything
 behind it would be lost at a power cut, and a checkpoint would mix new pages with old ones. So the
-file is closed, and before the next write `wal_repair.py` writes the WAL again as it can be read
-now. The failed commit itself may be in it or not; jobs that were refused because of it are deleted
+file is closed, and before the next write the WAL is written again as it can be read now.
+The failed commit itself may be in it or not; jobs that were refused because of it are deleted
 by the next one.
 
 A file that can't be read is renamed, with a line in the log, and a new one takes its place. Job
@@ -19,17 +19,18 @@ import contextlib
 import errno
 import logging
 import os
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
 
 from hetsched.errors import CantCreate, ConfigError, HetschedError, InternalError, IOFailure
-from hetsched.store import database
+from hetsched.store import database, journal_records
 from hetsched.store.database import UNREADABLE, DatabaseFormat
-from hetsched.store.journal import tables
-from hetsched.store.journal.job_numbers import BLOCK, read_record, record_path, write_record
-from hetsched.store.journal.records import (
+from hetsched.store.job_numbers import BLOCK, read_record, record_path, write_record
+from hetsched.store.journal_records import (
+    FORMAT,
     HistoryBounds,
     HistoryFilter,
     JobAccepted,
@@ -38,11 +39,10 @@ from hetsched.store.journal.records import (
     JournalContents,
     JournaledJob,
     NumbersReserved,
+    Row,
     WholeJob,
     Write,
 )
-from hetsched.store.journal.tables import FORMAT, Row
-from hetsched.store.journal.wal_repair import has_lost_commits, rewrite_wal
 
 log = logging.getLogger(__name__)
 
@@ -107,14 +107,14 @@ class JournalFile:
     def load(self, ended: int) -> JournalContents:
         """Read all open jobs and the last `ended` ended ones. Raises ConfigError."""
         try:
-            return tables.load_contents(self._readable(), self.next_number, ended)
+            return journal_records.load_contents(self._readable(), self.next_number, ended)
         except apsw.Error as error:
             raise open_error(self._path, error) from None
 
     def query(self, wanted: HistoryFilter) -> list[JournaledJob]:
         """Return the jobs that match, newest first. Raises CantCreate, IOFailure."""
         try:
-            return tables.query_jobs(self._readable(), wanted)
+            return journal_records.query_jobs(self._readable(), wanted)
         except (apsw.Error, ConfigError) as error:
             self._drop_connection()
             raise write_error(self._path, error, self._errno()) from None
@@ -220,7 +220,7 @@ class JournalFile:
         with database.transaction(connection):
             sql = "UPDATE journal SET reserved = ?, closed_at_number = NULL"
             connection.execute(sql, (last + BLOCK,))
-            tables.trim_ended(connection, self._bounds, now)
+            journal_records.trim_ended(connection, self._bounds, now)
         self._record(last + BLOCK)
         return int(last) + 1
 
@@ -320,14 +320,14 @@ class JournalFile:
         with database.transaction(connection):
             for write in prepared:
                 if not isinstance(write, HetschedError):
-                    tables.execute(connection, write)
+                    journal_records.execute(connection, write)
 
     def _trim(self, connection: apsw.Connection, now: float) -> None:
         self._ended = 0
-        count, nbytes = tables.ended_size(connection)
+        count, nbytes = journal_records.ended_size(connection)
         if count > self._bounds.jobs or nbytes > self._bounds.nbytes:
             with database.transaction(connection):
-                tables.trim_ended(connection, self._bounds, now)
+                journal_records.trim_ended(connection, self._bounds, now)
         free = connection.execute("PRAGMA freelist_count").get
         if free >= VACUUM_PAGES:
             connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
@@ -360,7 +360,7 @@ def forget_refused(writes: Sequence[Write]) -> list[Write]:
 
 def _prepare(write: Write, path: Path) -> Prepared:
     try:
-        return [(type(record), tables.encode_rows(record)) for record in write.records]
+        return [(type(record), journal_records.encode_rows(record)) for record in write.records]
     except Exception as error:  # a value that can't be encoded
         return write_error(path, error)
 
@@ -421,3 +421,51 @@ def _sync_folders(path: Path) -> None:
                 os.fsync(fd)
         finally:
             os.close(fd)
+
+
+_CHUNK = 1 << 16
+"""Bytes; SQLite's VFS writes at most 128 KiB at once."""
+_OPEN = [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READWRITE, 0]
+_HEADER, _FRAME_HEADER = 32, 24
+_MAGICS = (0x377F0682, 0x377F0683)
+
+
+def rewrite_wal(path: Path, vfs: str | None) -> bool:
+    """Rewrite and sync the WAL of the database at `path`; return whether there was something.
+
+    The caller holds the lock of the database, writes nothing before this, and opens the database
+    again afterwards. Raises apsw.Error.
+    """
+    try:
+        wal = apsw.VFSFile(vfs or apsw.vfs_names()[0], f"{path}-wal", list(_OPEN))
+    except apsw.CantOpenError:
+        return False  # there is none, or SQLite reports why it can't be opened
+    with contextlib.ExitStack() as stack:
+        stack.callback(wal.xClose)
+        size = wal.xFileSize()
+        for offset in range(0, size, _CHUNK):
+            wal.xWrite(wal.xRead(min(_CHUNK, size - offset), offset), offset)
+        if size:
+            wal.xSync(apsw.SQLITE_SYNC_FULL)
+    return size > 0
+
+
+def has_lost_commits(wal: bytes, readable_frames: int) -> bool:
+    """Return whether a WAL holds commits behind the frames that SQLite can read.
+
+    A process that was killed leaves frames without their commit, which nobody was told of. A
+    commit behind a hole is damage, or, after a power cut, one that wasn't acknowledged either.
+    Source: SQLite, "WAL-mode File Format".
+    """
+    if len(wal) < _HEADER or not any(wal):
+        return False
+    magic, _, page_size, _, *salts = struct.unpack_from(">6I", wal)
+    if magic not in _MAGICS or page_size < 512:
+        return True
+    size = _FRAME_HEADER + page_size
+    frames = (len(wal) - _HEADER) // size
+    for index in range(readable_frames, frames):
+        _, pages, *frame_salts = struct.unpack_from(">4I", wal, _HEADER + index * size)
+        if pages and frame_salts == salts:
+            return True
+    return False

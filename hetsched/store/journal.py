@@ -33,9 +33,9 @@ from pathlib import Path
 from hetsched.config import JournalConfig
 from hetsched.errors import HetschedError, InternalError, IOFailure, TryAgain
 from hetsched.paths import private_folder
-from hetsched.store.journal.job_numbers import BLOCK, JobNumbers
-from hetsched.store.journal.journal_file import JournalFile, forget_refused
-from hetsched.store.journal.records import (
+from hetsched.store.job_numbers import BLOCK, JobNumbers
+from hetsched.store.journal_file import JournalFile, forget_refused
+from hetsched.store.journal_records import (
     HistoryBounds,
     HistoryFilter,
     JournalContents,

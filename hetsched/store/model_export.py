@@ -29,9 +29,9 @@ from hetsched.models.evidence.history import History
 from hetsched.models.evidence.races import NO_RACES, Race, RaceRecord
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.paths import private_folder
+from hetsched.store import model_tables
 from hetsched.store.database import DAMAGE, transaction
-from hetsched.store.models import tables
-from hetsched.store.models.tables import (
+from hetsched.store.model_tables import (
     Count,
     ModelKey,
     Observation,
@@ -213,8 +213,8 @@ def collect(path: Path) -> Export:
     """Return all models in the file at `path`; none if there is no file, and none is created."""
     if not path.exists():
         return Export(hetsched=__version__, models=())
-    with _connection(path, tables.open_models_for_reading) as connection:
-        models = tuple(StoredModel.of(*model) for model in tables.read_all(connection))
+    with _connection(path, model_tables.open_models_for_reading) as connection:
+        models = tuple(StoredModel.of(*model) for model in model_tables.read_all(connection))
         races = _races(connection)
     return Export(
         hetsched=__version__, models=models, races=tuple(races[key] for key in sorted(races))
@@ -233,16 +233,16 @@ class ImportCounts:
 def restore(path: Path, export: Export) -> ImportCounts:
     """Add an export to the file at `path`, created if needed, completely or not at all."""
     private_folder(path.parent, "state folder")
-    with _connection(path, tables.open_models) as connection, transaction(connection):
-        stored = {model[0]: StoredModel.of(*model) for model in tables.read_all(connection)}
+    with _connection(path, model_tables.open_models) as connection, transaction(connection):
+        stored = {model[0]: StoredModel.of(*model) for model in model_tables.read_all(connection)}
         new = [model for model in export.models if model.key not in stored]
         shared = [(stored[model.key], model) for model in export.models if model.key in stored]
         merges = [(before, merged(before, model)) for before, model in shared]
         extended = [after for before, after in merges if after is not before]
         for model in (*new, *extended):
-            tables.write_model(connection, model.key, model.runs, model.observations)
+            model_tables.write_model(connection, model.key, model.runs, model.observations)
         _add_races(connection, export)
-        tables.count_rewrite(connection)
+        model_tables.count_rewrite(connection)
     return ImportCounts(len(new), len(extended), len(shared) - len(extended))
 
 
@@ -250,14 +250,14 @@ def forget(path: Path, is_chosen: Callable[[ModelKey], bool]) -> list[ModelKey]:
     """Delete the models whose keys are chosen, and return these keys."""
     if not path.exists():
         return []
-    with _connection(path, tables.open_models) as connection, transaction(connection):
-        chosen = [key for key in tables.read_keys(connection) if is_chosen(key)]
-        tables.delete_models(connection, chosen)
+    with _connection(path, model_tables.open_models) as connection, transaction(connection):
+        chosen = [key for key in model_tables.read_keys(connection) if is_chosen(key)]
+        model_tables.delete_models(connection, chosen)
     return sorted(chosen)
 
 
 def _races(connection: apsw.Connection) -> dict[RaceKey, StoredRaces]:
-    rows = tables.read_all_races(connection)
+    rows = model_tables.read_all_races(connection)
     return {key: StoredRaces.of(key, rows[key]) for key in rows}
 
 
@@ -267,7 +267,7 @@ def _add_races(connection: apsw.Connection, export: Export) -> None:
         before = stored.get(races.key)
         after = races if before is None else merged_races(before, races)
         if after is not before:
-            tables.write_races(connection, after.key, after.races)
+            model_tables.write_races(connection, after.key, after.races)
 
 
 @contextlib.contextmanager

@@ -1,1 +1,0 @@
-"""Array files: inputs, outputs that appear complete or not at all, and the ``.npy`` format."""

@@ -1,1 +1,0 @@
-"""``journal.db``: the daemon's jobs on disk, so that none is lost when the daemon ends."""

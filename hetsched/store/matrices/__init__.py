@@ -1,1 +1,0 @@
-"""Files of matrices: Matrix Market, and .npz as SciPy and NumPy write them."""
