@@ -82,14 +82,14 @@ class ThreadDevices:
 
     def attach(self, command: Attach, fd: int) -> None:
         for channel in self._channels:
-            channel.send(command, [fd])
+            channel.send([command], [fd])
 
     def order(self, slot: int, command: Any) -> None:
-        self._channels[slot].send(command)
+        self._channels[slot].send([command])
 
     def close(self) -> None:
         for channel in self._channels:
-            channel.send(Stop())
+            channel.send([Stop()])
         for thread in self._threads:
             thread.join()
 

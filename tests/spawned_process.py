@@ -93,7 +93,8 @@ class Talk:
         return Prepare(attempt=attempt, **settings)
 
     def events(self) -> list[Event]:
-        """Wait for an event or the end, and return the events."""
+        """Send what hasn't been sent, wait for an event or the end, and return the events."""
+        self.process.flush()
         readable, _, _ = select.select([self.process], [], [], TIMEOUT)
         assert readable, "the device process sends nothing"
         return self.process.receive()
@@ -113,6 +114,7 @@ class Talk:
 
     def wait_end(self) -> str:
         """Wait for the end of the process and return its exit reason."""
+        self.process.flush()
         select.select([self.process.pidfd], [], [], TIMEOUT)
         return self.process.exit_reason()
 
@@ -128,5 +130,5 @@ class Talk:
 
     def _attach(self, key: int) -> np.ndarray:
         segment = self.arena.allocate(self.units * 32)
-        self.process.send(Attach(key, "segment", segment.nbytes), fds=(segment.fd,))
+        self.process.send(Attach(key, "segment", segment.nbytes), segment.fd)
         return segment.array((self.units, 4), "float64")

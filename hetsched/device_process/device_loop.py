@@ -80,10 +80,12 @@ class DeviceLoop:
         try:
             while True:
                 if self._channel.poll(self._patience()):
-                    command, fds = self._channel.receive()
-                    if isinstance(command, Stop):
-                        return True
-                    self._handle(command, fds)
+                    commands, fds = self._channel.receive()
+                    for command in commands:
+                        if isinstance(command, Stop):
+                            return True
+                        self._handle(command, fds)
+                    close_all(fds)  # of no command
                 else:
                     self._work()
         except ChannelClosed:
@@ -143,8 +145,6 @@ class DeviceLoop:
 
         Except where the job can't be stopped: the engine would wait forever for the fence.
         """
-        if not isinstance(command, Attach):
-            close_all(fds)
         match command:
             case Attach():
                 self._attach(command, fds)
@@ -169,13 +169,13 @@ class DeviceLoop:
                     self._report_failure(command.attempt, error)
 
     def _attach(self, command: Attach, fds: list[int]) -> None:
-        if len(fds) != 1:
-            close_all(fds)
-            raise InternalError(f"attach {command.key} with {len(fds)} descriptors, not 1")
+        if not fds:
+            raise InternalError(f"attach {command.key} without a descriptor")
+        fd = fds.pop(0)
         if command.kind == "tail":
-            self._counter = TailCounter(fds[0])
+            self._counter = TailCounter(fd)
         else:
-            self._attachments.attach(command, fds[0])
+            self._attachments.attach(command, fd)
 
     def _order(self, command: Prepare | Work) -> None:
         if isinstance(command, Prepare):

@@ -72,7 +72,9 @@ def run_device(sock: socket.socket, spec: str | bytes) -> None:
     """Open the device of `spec`, serve its engine, and end the process."""
     status = InternalError.code
     try:
-        status = _serve(SocketChannel(sock, Command), msgspec.json.decode(spec, type=ProcessSpec))
+        status = _serve(
+            SocketChannel(sock, list[Command]), msgspec.json.decode(spec, type=ProcessSpec)
+        )
     except DeviceLost:
         # A normal exit would run destructors on a device that no longer responds.
         status = FAULT_EXIT

@@ -1,7 +1,8 @@
 """The channel between the engine and the loop of one device: messages with descriptors.
 
 A message larger than a socket's buffer can never be sent. So a large one is in a memfd that is
-passed with a short message: MARKER, which no msgpack message begins with, and the memfd.
+passed with a short message: MARKER, which no msgpack message begins with, and the memfd as its
+last descriptor.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def in_memfd(payload: bytes) -> int:
 def unpack(payload: bytes, fds: list[int]) -> bytes:
     """Return the message that was received as `payload` with `fds`, which stay the caller's.
 
-    A memfd is closed and removed from `fds`.
+    The memfd of a large one, the last of them, is closed and removed.
 
     Raises
     ------
@@ -158,9 +159,8 @@ def unpack(payload: bytes, fds: list[int]) -> bytes:
     """
     if payload != MARKER:
         return payload
-    if len(fds) != 1:
-        close_all(fds)
-        raise ProtocolError(f"a large message with {len(fds)} descriptors, not 1")
+    if not fds:
+        raise ProtocolError("a large message without its descriptor")
     fd = fds.pop()
     try:
         return _read(fd)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,9 @@ import psutil
 import pytest
 from device_toys import AffineParams
 
-from hetsched.config import DeadlinesConfig, DeviceConfig
+from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.process_spec import Probe, ProcessSpec
-from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.processes.fleet import Fleet, FleetListener
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import Prepare, StoredArray
@@ -41,7 +41,7 @@ def spec(name: str) -> ProcessSpec:
 class FleetBench:
     """A fleet with these devices, on the loop of this thread; `seen` is what it has reported."""
 
-    def __init__(self, *devices: str, chunk: str = "30s") -> None:
+    def __init__(self, *devices: str) -> None:
         self.loop = Loop()
         self.arena = Arena(1 << 20)
         self.seen: list[tuple[str, Any]] = []
@@ -51,8 +51,7 @@ class FleetBench:
             lambda name, reason: self.seen.append((name, reason)),
             lambda name: self.seen.append((name, "ready")),
         )
-        deadlines = Deadlines.of(DeadlinesConfig(chunk=chunk))
-        self.fleet = Fleet(Probe(tuple(map(spec, devices))), self.loop, listener, deadlines)
+        self.fleet = Fleet(Probe(tuple(map(spec, devices))), self.loop, listener)
         self.fleet.start()
 
     def _on_event(self, device: str, event: Any) -> None:
@@ -115,8 +114,8 @@ def make_bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Make
     monkeypatch.syspath_prepend(TESTS / "devices")
     benches: list[FleetBench] = []
 
-    def make(*devices: str, **settings: Any) -> FleetBench:
-        benches.append(FleetBench(*devices, **settings))
+    def make(*devices: str) -> FleetBench:
+        benches.append(FleetBench(*devices))
         return benches[-1]
 
     yield make
@@ -126,13 +125,13 @@ def make_bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Make
 
 def test_a_device_is_settled_before_another_one_has_said_hello(make_bench: MakeBench) -> None:
     bench = make_bench("cpu0", "deaf0")
-    settled: list[str] = []
+    one = bench.loop.create_task(bench.fleet.settled(["cpu0"]))
+    both = bench.loop.create_task(bench.fleet.settled(["cpu0", "deaf0"]))
 
-    bench.fleet.when_settled(["cpu0"], lambda: settled.append("cpu0"))
-    bench.fleet.when_settled(["cpu0", "deaf0"], lambda: settled.append("both"))
-    bench.wait_for(lambda: bool(settled))
+    bench.wait_for(one.done)
 
-    assert settled == ["cpu0"]
+    assert not both.done()
+    both.cancel()
     bench.fleet.kill()
 
 
@@ -156,15 +155,16 @@ def test_processes_come_back_without_their_template(make_bench: MakeBench) -> No
     bench.wait_for(lambda: {("cpu0", "ready"), ("cpu1", "ready")} <= set(bench.seen))
 
 
-def test_a_stopped_process_that_owes_an_answer_is_killed(make_bench: MakeBench) -> None:
-    bench = make_bench("cpu0", chunk="1s")
+def test_a_stopped_process_gives_no_sign_of_life(make_bench: MakeBench) -> None:
+    bench = make_bench("cpu0")
     bench.wait_until_ready("cpu0")
+
     os.kill(bench.fleet.pids()["cpu0"], signal.SIGSTOP)
-
+    since = time.monotonic()
     bench.prepare("cpu0")
-    bench.wait_for(lambda: len(bench.seen) >= 2)
+    bench.wait_for(lambda: bench.fleet.silent_seconds("cpu0", since) > 0.5)
 
-    assert bench.seen[1] == ("cpu0", "no sign of life for 1 s (deadlines.chunk)")
+    bench.fleet.kill_process_of("cpu0", "silent")
     bench.wait_until_ready("cpu0")
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -38,8 +39,6 @@ RESTART_SECONDS = 0.05
 """Delay between a death before Hello and the next start, which may fail again."""
 RETRY_SECONDS = 1.0
 """Delay after the operating system refused to start a process."""
-SILENCE_CHECKS = 8
-"""How often processes are looked at within `deadlines.chunk`."""
 TAIL_BYTES = 4096
 """Of the counter of a group of cores that share tails: a page."""
 MAX_SHORTAGE_BYTES = 64 << 20
@@ -100,6 +99,7 @@ class Host:
         Of its hello, then of its end after a kill.
     """
 
+    name: str
     spec: ProcessSpec
     info: DeviceInfo
     on_demand: bool
@@ -114,28 +114,28 @@ class Host:
     on_end: Callable[[], None] = field(default=lambda: None)
 
     @property
-    def name(self) -> str:
-        return self.info.name
-
-    @property
-    def is_unusable(self) -> bool:
-        """Whether nothing can be expected from it at present."""
-        return bool(self.absence)
-
-    @property
     def is_starting(self) -> bool:
         """Whether it will be ready, or abandoned."""
-        return not (self.is_ready or self.on_demand or self.is_unusable)
+        return not (self.is_ready or self.on_demand or self.absence)
 
     @property
     def has_started_or_failed(self) -> bool:
-        return self.was_ready or self.failed_starts > 0 or self.is_unusable
+        return self.was_ready or self.failed_starts > 0 or bool(self.absence)
 
     def expect(self, deadline: Timer | None) -> None:
         """Replace the deadline."""
         if self.deadline is not None:
             self.deadline.cancel()
         self.deadline = deadline
+
+
+def _is_settled(hosts: Sequence[Host], with_restarts: bool) -> bool:
+    if with_restarts:
+        return not any(host.is_starting for host in hosts)
+    eager = [host for host in hosts if not host.on_demand]
+    if any(host.is_ready for host in eager):
+        return all(host.has_started_or_failed for host in eager)
+    return all(host.absence for host in eager)
 
 
 class Fleet:
@@ -159,9 +159,9 @@ class Fleet:
         self._template_deadline: Timer | None = None
         self._tails: dict[str, int] = {}
         """Group of cores -> the memfd with the counter of their tails."""
-        self._outbox: list[tuple[Host, DeviceProcess, AttemptCommand]] = []
-        self._waits: list[tuple[Callable[[], bool], Callable[[], None]]] = []
-        self._silence_timer: Timer | None = None
+        self._unsent: list[Host] = []
+        """Their processes have commands to be sent."""
+        self._waiting: list[asyncio.Future[None]] = []
         self._closing = self._killed = False
         for spec in probe.processes:
             self._add(spec)
@@ -193,7 +193,7 @@ class Fleet:
     @property
     def infos(self) -> tuple[DeviceInfo, ...]:
         """All devices that are or may become ready, in order."""
-        return tuple(host.info for host in self._hosts.values() if not host.is_unusable)
+        return tuple(host.info for host in self._hosts.values() if not host.absence)
 
     @property
     def absent(self) -> Mapping[str, str]:
@@ -207,7 +207,7 @@ class Fleet:
 
     def any_remaining(self, devices: Iterable[str]) -> bool:
         """Return whether any of these devices is or may become ready."""
-        return not all(self._hosts[name].is_unusable for name in devices)
+        return not all(self._hosts[name].absence for name in devices)
 
     def ready(self) -> set[str]:
         """Return the devices that accept commands."""
@@ -240,80 +240,53 @@ class Fleet:
 
     # ---- waiting for processes
 
-    def ensure_started(self, devices: Iterable[str], callback: Callable[[], None]) -> None:
-        """Start the unstarted ones of `devices`, then call back; at once if there are none.
-
-        They are ready then, or have failed to start.
-        """
-        hosts = [self._hosts[name] for name in devices if self._hosts[name].on_demand]
+    async def started(self, devices: Iterable[str]) -> None:
+        """Start the unstarted ones of `devices`; wait until they are ready, or have failed to."""
+        hosts = [host for name in devices if (host := self._hosts[name]).on_demand]
+        if not hosts:
+            return
         self.start_ahead(host.name for host in hosts)
         for host in hosts:
             host.on_demand = False
-        self._call_when(lambda: all(host.has_started_or_failed for host in hosts), callback)
+        while not all(host.has_started_or_failed for host in hosts):
+            await self._next_change()
 
     def start_ahead(self, devices: Iterable[str]) -> None:
         """Start the processes of `devices`, which count as unstarted until they are ready."""
         for host in [self._hosts[name] for name in devices]:
-            if host.on_demand and not host.is_unusable:
+            if host.on_demand and not host.absence:
                 self._spawn(host)
 
-    def when_settled(
-        self, devices: Iterable[str], callback: Callable[[], None], *, with_restarts: bool = False
-    ) -> None:
-        """Call back once it is certain which of `devices` are usable, possibly at once.
+    async def settled(self, devices: Iterable[str], *, with_restarts: bool = False) -> None:
+        """Wait until it is certain which of `devices` are usable.
 
-        Waits for processes that start for the first time, until they are ready or have failed;
-        for one that restarts only `with_restarts`, or if no other is ready; never for on-demand
-        ones.
+        Until processes that start for the first time are ready or have failed; for one that
+        restarts only `with_restarts`, or if no other is ready; never for on-demand ones.
         """
         hosts = [self._hosts[name] for name in devices]
+        while not _is_settled(hosts, with_restarts):
+            await self._next_change()
 
-        def is_settled() -> bool:
-            if with_restarts:
-                return not any(host.is_starting for host in hosts)
-            eager = [host for host in hosts if not host.on_demand]
-            if any(host.is_ready for host in eager):
-                return all(host.has_started_or_failed for host in eager)
-            return all(host.is_unusable for host in eager)
+    def _next_change(self) -> Awaitable[None]:
+        """Return a future of the next start or end of a process."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append(future)
+        return future
 
-        self._call_when(is_settled, callback)
-
-    def _call_when(self, is_time: Callable[[], bool], callback: Callable[[], None]) -> None:
-        if is_time():
-            callback()
-        else:
-            self._waits.append((is_time, callback))
-
-    def _recheck(self) -> None:
-        """Call back those whose time has come, after a process has started or ended."""
-        waits, self._waits = self._waits, []
-        for is_time, callback in waits:
-            try:
-                self._call_when(is_time, callback)
-            except Exception:  # the others mustn't wait forever
-                log.exception("unexpected error after the start or end of a device process")
+    def _note_change(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
     # ---- commands
 
     def send(self, device: str, command: AttemptCommand) -> None:
         """Send a command after this round of the loop, unless the device is lost."""
         host = self._hosts[device]
-        if host.process is None or not host.is_ready:
-            return
-        self._outbox.append((host, host.process, command))
-        if len(self._outbox) == 1:
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        """Send all commands, those for the core of this thread last: they wake a process there.
-
-        It would preempt this thread before other cores have got theirs, for some milliseconds.
-        """
-        outbox, self._outbox = self._outbox, []
-        own = _sched_getcpu()
-        for host, process, command in sorted(outbox, key=lambda to: own in to[0].info.cores):
-            if host.process is process:
-                self._try(host, process, lambda to, what=command: to.send(what))  # type: ignore[misc]
+        if host.process is not None and host.is_ready:
+            host.process.send(command)
+            self._flush_soon(host)
 
     def attach(self, device: str, key: int, fd: int, nbytes: int, kind: str) -> None:
         """Attach segment or file `key` to the process of `device`, unless already attached.
@@ -322,33 +295,55 @@ class Fleet:
         """
         host = self._hosts[device]
         if host.process is not None and host.is_ready and key not in host.process.attached:
-            self._flush()  # earlier commands refer to earlier attachments
-            self._try(host, host.process, lambda process: process.attach(key, fd, nbytes, kind))
+            try:
+                host.process.attach(key, fd, nbytes, kind)
+            except InternalError as error:
+                self._kill(host, host.process, str(error))
+            self._flush_soon(host)
 
     def attached(self, device: str) -> Collection[int]:
         """Return the keys of what is attached to the process of `device`."""
         process = self._hosts[device].process
         return () if process is None else process.attached
 
-    def detach(self, keys: Iterable[int]) -> None:
+    def detach(self, keys: Collection[int]) -> None:
         """Detach these objects from every process."""
-        keys = tuple(keys)
-        self._flush()
         for host in self._hosts.values():
-            if host.process is not None and not host.is_stuck:
-                self._try(host, host.process, lambda process: process.detach(keys))
+            if host.process is not None and not host.process.attached.isdisjoint(keys):
+                host.process.detach(keys)
+                self._flush_soon(host)
 
-    def _try(
-        self, host: Host, process: DeviceProcess, send: Callable[[DeviceProcess], None]
-    ) -> None:
-        """Send to a process; kill one that doesn't read, so that its job goes on elsewhere."""
-        try:
-            send(process)
-        except InternalError as error:
-            self._kill(host, process, str(error))
-        if process.owes_answers and self._silence_timer is None:
-            seconds = self._deadlines.chunk / SILENCE_CHECKS
-            self._silence_timer = self._loop.call_later(seconds, self._check_silence)
+    def _flush_soon(self, host: Host) -> None:
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        if host not in self._unsent:
+            self._unsent.append(host)
+
+    def _flush(self) -> None:
+        """Send all commands, those for the core of this thread last: they wake a process there.
+
+        It would preempt this thread before other cores have got theirs, for some milliseconds.
+        """
+        unsent, self._unsent = self._unsent, []
+        own = _sched_getcpu()
+        for host in sorted(unsent, key=lambda host: own in host.info.cores):
+            process = host.process
+            if process is None or host.is_stuck:
+                continue
+            try:
+                process.flush()
+            except InternalError as error:  # so that its job goes on elsewhere
+                self._kill(host, process, str(error))
+            except OSError as error:
+                log.warning("%s: no commands can be sent: %s", host.name, error)
+                self._unsent.append(host)
+        if self._unsent:
+            self._loop.call_later(RETRY_SECONDS, self._flush)
+
+    def silent_seconds(self, device: str, since: float) -> float:
+        """Return for how long a device that works since then has given no sign of life."""
+        process = self._hosts[device].process
+        return 0.0 if process is None else process.silent_seconds(since)
 
     def kill_process_of(self, device: str, reason: str) -> None:
         """Kill the process of `device`, which has missed a deadline; its loss follows.
@@ -371,8 +366,6 @@ class Fleet:
             host.expect(None)
             if not host.is_stuck:
                 host.process.stop()
-        if self._silence_timer is not None:
-            self._silence_timer.cancel()
         deadline = time.monotonic() + self._deadlines.exit
         for host in hosts:
             assert host.process is not None
@@ -395,7 +388,7 @@ class Fleet:
     # ---- starting
 
     def _add(self, spec: ProcessSpec) -> Host:
-        host = self._hosts[spec.device.name] = Host(spec, spec.device, spec.lazy)
+        host = self._hosts[spec.device.name] = Host(spec.device.name, spec, spec.device, spec.lazy)
         return host
 
     def _spawn(self, host: Host) -> None:
@@ -428,7 +421,7 @@ class Fleet:
             self._listener.on_lost(host.name, reason)
         else:
             self._loop.call_later(RETRY_SECONDS, lambda: self._spawn(host))
-        self._recheck()
+        self._note_change()
 
     def _fail_start(self, host: Host, reason: str) -> bool:
         """Count a failed start; return whether it was the last one."""
@@ -518,9 +511,10 @@ class Fleet:
         host.info = hello.info
         if host.info.process:
             host.process.attach(0, self._tail(host.info.process), TAIL_BYTES, "tail")
+            self._flush_soon(host)
         log.info("device ready: %s", host.name)
         self._listener.on_ready(host.name)
-        self._recheck()
+        self._note_change()
 
     def _tail(self, group: str) -> int:
         if group not in self._tails:
@@ -528,22 +522,6 @@ class Fleet:
             os.ftruncate(fd, TAIL_BYTES)
             self._tails[group] = fd
         return self._tails[group]
-
-    def _check_silence(self) -> None:
-        """Kill the processes that owe answers and do nothing: they are stopped, or hang."""
-        self._silence_timer = None
-        allowed = self._deadlines.chunk
-        for host in list(self._hosts.values()):
-            process = host.process
-            if process is None or not process.owes_answers or host.kill_reason:
-                continue
-            if process.silent_seconds() >= allowed:
-                reason = f"no sign of life for {format_seconds(allowed)} (deadlines.chunk)"
-                self._kill(host, process, reason)
-            elif self._silence_timer is None:
-                self._silence_timer = self._loop.call_later(
-                    allowed / SILENCE_CHECKS, self._check_silence
-                )
 
     # ---- deaths
 
@@ -565,7 +543,7 @@ class Fleet:
         host.is_stuck, host.is_ready, host.absence = True, False, reason
         host.on_end = self._listener.on_stuck(frozenset(process.attached))
         self._listener.on_lost(host.name, reason)
-        self._recheck()
+        self._note_change()
 
     def _on_death(self, host: Host, process: DeviceProcess) -> None:
         """Handle the remaining messages of the process, then its death."""
@@ -594,4 +572,4 @@ class Fleet:
             self._loop.call_later(delay, lambda: self._spawn(host))
         if was_ready or is_last:  # nothing waits for its restart
             self._listener.on_lost(host.name, reason)
-        self._recheck()
+        self._note_change()

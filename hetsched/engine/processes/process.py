@@ -11,8 +11,8 @@ import socket
 import subprocess
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -21,28 +21,8 @@ from hetsched.devices.process_spec import ProcessSpec
 from hetsched.engine.processes.template import Template, spawn
 from hetsched.errors import InternalError
 from hetsched.transport.device_channel import ChannelClosed, SocketChannel, packed
-from hetsched.transport.device_messages import (
-    Attach,
-    Check,
-    Checked,
-    ChunksDone,
-    Command,
-    CommandFailed,
-    Detach,
-    Event,
-    Fence,
-    Fenced,
-    Fill,
-    Filled,
-    Iterate,
-    IterationsStopped,
-    Prepare,
-    Prepared,
-    Release,
-    Run,
-    Stop,
-)
-from hetsched.transport.sockets import close_all, send_message
+from hetsched.transport.device_messages import Attach, Command, Detach, Event, Stop
+from hetsched.transport.sockets import MAX_FDS, close_all, send_message
 
 SOCKET_BUFFER_BYTES = 1 << 20
 """Socket buffer in each direction."""
@@ -77,11 +57,12 @@ class DeviceProcess:
         self.attached: set[int] = set()
         self.ended = False
         self._template = template
+        self._commands: list[Command] = []
+        self._fds: list[int] = []
+        """Of the commands that attach something, in their order."""
         self._queued: deque[tuple[bytes, list[int], int]] = deque()
-        """Payload, descriptors, and the bytes that they occupy."""
+        """Packed messages: payload, descriptors, and the bytes that they occupy."""
         self._queued_bytes = 0
-        self._owed: Counter[int] = Counter()
-        """Answers that it owes to each attempt."""
         self._ticks = 0
         self._alive_at = time.monotonic()
         self._output = b""
@@ -119,60 +100,70 @@ class DeviceProcess:
 
     # ---- messages
 
-    def send(self, command: Command, fds: Sequence[int] = ()) -> None:
-        """Send, or queue until the process reads again; never block. Skip a dead process.
+    def send(self, command: Command, fd: int | None = None) -> None:
+        """Send with the next `flush`. Raises OSError without descriptors, and as `flush`."""
+        if fd is not None:
+            self._fds.append(os.dup(fd))
+        self._commands.append(command)
+        if len(self._fds) == MAX_FDS - 1:  # one is left for a large message
+            self._pack()
+
+    def attach(self, key: int, fd: int, nbytes: int, kind: str) -> None:
+        """Send `fd` as attachment `key`, once. Raises OSError as `send`."""
+        if key not in self.attached:
+            self.send(Attach(key, kind, nbytes), fd)
+            self.attached.add(key)
+
+    def detach(self, keys: Collection[int]) -> None:
+        """Detach those of `keys` that are attached."""
+        attached = tuple(self.attached.intersection(keys))
+        self.attached.difference_update(attached)
+        self.send(Detach(attached))
+
+    def flush(self) -> None:
+        """Send all commands as one message, or queue it until the process reads; never block.
 
         Raises
         ------
         InternalError
             MAX_QUEUED_BYTES are queued: the process hangs and should be killed.
         OSError
-            No descriptors are left; nothing was sent.
+            No descriptors are left for a large message; the next flush tries again.
         """
-        if self._queued_bytes >= MAX_QUEUED_BYTES:
-            raise InternalError(
-                f"device process {self.pid} hasn't read {self._queued_bytes} bytes of commands"
-            )
-        self._note_sent(command)
-        payload, memfds = packed(command)
-        nbytes = QUEUED_BYTES + len(payload)
-        self._queued.append((payload, [*map(os.dup, fds), *memfds], nbytes))
-        self._queued_bytes += nbytes
-        self.flush()
+        if self._commands:
+            self._pack()
+        self._send_queued()
 
-    def attach(self, key: int, fd: int, nbytes: int, kind: str) -> None:
-        """Send `fd` as attachment `key`, once."""
-        if key not in self.attached:
-            self.send(Attach(key, kind, nbytes), [fd])
-            self.attached.add(key)
-
-    def detach(self, keys: Iterable[int]) -> None:
-        """Detach those of `keys` that are attached."""
-        attached = tuple(self.attached.intersection(keys))
-        if attached:
-            self.attached.difference_update(attached)
-            self.send(Detach(attached))
-
-    def flush(self) -> bool:
-        """Send as many queued messages as the socket accepts; return whether none remain."""
+    def _send_queued(self) -> None:
         while self._queued:
             payload, fds, nbytes = self._queued[0]
             try:
                 send_message(self._sock, payload, fds)
             except BlockingIOError:
-                return False
+                return
             except OSError:  # it has died, as pidfd reports
                 self._drop_queued()
-                return True
+                return
             close_all(fds)
             self._queued.popleft()
             self._queued_bytes -= nbytes
-        return True
+
+    def _pack(self) -> None:
+        """Queue the commands so far as one message."""
+        if self._queued_bytes >= MAX_QUEUED_BYTES:
+            raise InternalError(
+                f"device process {self.pid} hasn't read {self._queued_bytes} bytes of commands"
+            )
+        payload, memfds = packed(self._commands)
+        nbytes = QUEUED_BYTES + len(payload)
+        self._queued.append((payload, [*self._fds, *memfds], nbytes))
+        self._queued_bytes += nbytes
+        self._commands, self._fds = [], []
 
     def receive(self) -> list[Event]:
         """Return the events that have arrived. Raises ProtocolError."""
         events: list[Event] = []
-        self.flush()
+        self._send_queued()
         while not self.ended and len(events) < MAX_EVENTS_PER_CALL:
             try:
                 event, fds = self._channel.receive()
@@ -182,24 +173,21 @@ class DeviceProcess:
             except ChannelClosed:
                 self.ended = True
                 break
-            close_all(fds)
-            self._note_received(event)
+            if fds:
+                close_all(fds)
+            self._alive_at = time.monotonic()
             events.append(event)
         return events
 
-    # ---- silence
+    def silent_seconds(self, since: float) -> float:
+        """Return for how long it has neither sent a message nor used the processor.
 
-    @property
-    def owes_answers(self) -> bool:
-        """Whether there is something that it should be doing."""
-        return bool(self._owed)
-
-    def silent_seconds(self) -> float:
-        """Return for how long it has neither sent a message nor used the processor."""
+        `since`: the start of what it should be doing.
+        """
         now, ticks = time.monotonic(), self.processor_ticks()
         if ticks != self._ticks:
             self._ticks, self._alive_at = ticks, now
-        return now - self._alive_at
+        return now - max(self._alive_at, since)
 
     def processor_ticks(self) -> int:
         """Return the processor time used so far, in clock ticks; 0 once it has ended."""
@@ -209,47 +197,13 @@ class DeviceProcess:
             return 0
         return int(fields[11]) + int(fields[12])  # utime and stime, the 14th and 15th field
 
-    def _note_sent(self, command: Command) -> None:
-        if not self._owed:
-            self._alive_at = time.monotonic()
-        match command:
-            case Prepare() if command.answer:
-                self._owed[command.attempt] += 1
-            case Run():
-                self._owed[command.attempt] += len(command.chunks) + command.opens_tail
-            case Fill() | Check() | Iterate():
-                self._owed[command.attempt] += 1
-            case Fence():
-                self._owed[command.attempt] = 1
-            case Release():
-                self._owed.pop(command.attempt, None)
-
-    def _note_received(self, event: Event) -> None:
-        self._alive_at = time.monotonic()
-        match event:
-            case Prepared() | Filled() | Checked() | IterationsStopped():
-                self._pay(event.attempt, 1)
-            case ChunksDone():
-                own = sum(chunk.chunk >= 0 for chunk in event.chunks)
-                self._pay(event.attempt, own + event.has_left)
-            case Fenced():
-                self._owed.pop(event.attempt, None)
-            case CommandFailed() if event.chunk is not None:
-                self._owed.pop(event.attempt, None)
-            case CommandFailed():
-                self._pay(event.attempt, 1)
-
-    def _pay(self, attempt: int, answers: int) -> None:
-        self._owed[attempt] -= answers
-        if self._owed[attempt] <= 0:
-            del self._owed[attempt]
-
     # ---- the end
 
     def stop(self) -> None:
         """Ask the process to end, or kill it if it hangs; `join` waits for the end."""
         try:
             self.send(Stop())
+            self.flush()
         except (InternalError, OSError):
             self.kill()
 
@@ -333,6 +287,8 @@ class DeviceProcess:
         return bool(poller.poll(int(seconds * 1000)))
 
     def _drop_queued(self) -> None:
+        close_all(self._fds)
+        self._commands, self._fds = [], []
         for _, fds, _ in self._queued:
             close_all(fds)
         self._queued.clear()

@@ -116,7 +116,8 @@ class JobArrays:
 
     def close(self, fleet: Fleet) -> None:
         """Release everything not handed over. Segments stay attached to processes, files don't."""
-        fleet.detach([stored.key for stored in self.stored if stored.key < 0])
+        if files := [stored.key for stored in self.stored if stored.key < 0]:
+            fleet.detach(files)
         for segment in [*self._allocated, *(ref.segment for ref in self.results.values())]:
             self._arena.release(segment)
         self._allocated.clear()

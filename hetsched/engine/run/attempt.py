@@ -45,6 +45,8 @@ STAGES = {"filling": "generating", "reloading": "generating"}
 """Step of an attempt -> stage that users see, if it has another name."""
 KERNEL_STEPS = ("preparing", "reloading", "computing")
 """Steps in which a device fails because of its kernel, not because of data or the workload."""
+SILENCE_CHECKS = 8
+"""How often devices are looked at within `deadlines.chunk`, without which they are silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +217,7 @@ class Attempt:
     def begin_step(self, step: str, waits: Waits, seconds: float) -> None:
         """Begin a step; `seconds`: the shortest of its waits."""
         self.step, self._waits = step, waits
-        self._set_timer(min(seconds, self._deadlines.chunk))
+        self._set_timer(min(seconds, self._deadlines.chunk / SILENCE_CHECKS))
 
     async def event(self) -> Event:
         """Return the next event; meanwhile, kill devices that are overdue.
@@ -291,24 +293,26 @@ class Attempt:
         self._wake_up()
 
     def _check_deadlines(self) -> None:
-        """Kill the devices that are overdue, and set the timer for the others.
-
-        A shorter wait may begin before these end, so it is no later than `chunk` from now.
-        """
+        """Kill the devices that are overdue or silent, and set the timer for the others."""
         self._is_due = False
-        now = time.monotonic()
+        now, patience = time.monotonic(), self._deadlines.chunk
         waits = self._waits(now)
         for device, wait in waits.items():
-            if wait.end > now or not wait.is_behind:
-                continue
-            if not self.is_stopping:  # it may be right in what it does then
-                self.running.failures.overdue.add(device)
-            try:
-                self._fleet.kill_process_of(device, wait.reason)
-            except Exception:  # its loss is awaited all the same: it may still write
-                log.exception("job %d: %s can't be killed", self.running.number, device)
+            if wait.end <= now and wait.is_behind:
+                if not self.is_stopping:  # it may be right in what it does then
+                    self.running.failures.overdue.add(device)
+                self._kill(device, wait.reason)
+            elif self._fleet.silent_seconds(device, wait.since) >= patience:
+                limit = f"{format_seconds(patience)} (deadlines.chunk)"
+                self._kill(device, f"no sign of life for {limit}")
         ends = [wait.end - now for wait in waits.values() if wait.end > now]
-        self._set_timer(min([self._deadlines.chunk, *ends]))
+        self._set_timer(min([patience / SILENCE_CHECKS, *ends]))
+
+    def _kill(self, device: str, reason: str) -> None:
+        try:
+            self._fleet.kill_process_of(device, reason)
+        except Exception:  # its loss is awaited all the same: it may still write
+            log.exception("job %d: %s can't be killed", self.running.number, device)
 
     # ---- the end of an attempt that hasn't ended well
 

@@ -307,7 +307,7 @@ class JobRunner:
         """Run one attempt. Raises StartOver if another one may do better."""
         running, fleet = self._running, self._context.fleet
         devices = list(attempt.assignments)
-        await answer_of(lambda on_done: fleet.ensure_started(devices, lambda: on_done(None, None)))
+        await fleet.started(devices)
         if not fleet.ready() >= attempt.assignments.keys():
             raise StartOver("a device process ended while the job was planned")
         attempt.infos.update((device, fleet.info(device)) for device in devices)
@@ -345,11 +345,7 @@ class JobRunner:
         # That others are ready is no reason not to wait for the restart of these.
         unusable = {*self._context.disabled, *failures.reasons_against(devices)}
         awaited = [name for name in devices if name not in unusable] or devices
-        await answer_of(
-            lambda on_done: fleet.when_settled(
-                awaited, lambda: on_done(None, None), with_restarts=wait_for_restarts
-            )
-        )
+        await fleet.settled(awaited, with_restarts=wait_for_restarts)
         failures.count_attempt()
         for device, reason in failures.reasons_against(devices).items():
             if device not in failures.excluded:

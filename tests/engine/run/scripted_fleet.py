@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -37,6 +38,7 @@ class ScriptedFleet:
         self.sent: list[tuple[str, Any]] = []
         self.killed: list[str] = []
         self.dead: set[str] = set()
+        self.silent: set[str] = set()
 
     def ready(self) -> set[str]:
         return {info.name for info in self.infos} - self.dead
@@ -53,13 +55,14 @@ class ScriptedFleet:
     def starting(self, devices: Iterable[str]) -> frozenset[str]:
         return frozenset(self.dead.intersection(devices))
 
-    def when_settled(
-        self, devices: Iterable[str], callback: Callable[[], None], **options: bool
-    ) -> None:
-        callback()
+    async def settled(self, devices: Iterable[str], **options: bool) -> None:
+        pass
 
-    def ensure_started(self, devices: Iterable[str], callback: Callable[[], None]) -> None:
-        callback()
+    async def started(self, devices: Iterable[str]) -> None:
+        pass
+
+    def silent_seconds(self, device: str, since: float) -> float:
+        return time.monotonic() - since if device in self.silent else 0.0
 
     def attach(self, *arguments: object) -> None:
         pass

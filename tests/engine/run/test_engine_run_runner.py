@@ -212,6 +212,18 @@ def test_a_device_that_takes_too_long_is_killed_and_the_other_does_its_work(
     assert impatient.last is None
 
 
+def test_a_silent_device_is_killed_though_its_step_may_take_longer() -> None:
+    story = Story(deadlines=dataclasses.replace(DEFAULT_DEADLINES, chunk=0.05))
+    story.fleet.silent.add("b")
+
+    story.begin().wait_until(lambda: story.fleet.killed)
+
+    assert set(story.fleet.killed) == {"b"}
+    assert not story.runner._running.failures.overdue, "its kind of job isn't the cause"
+    story.lost("b").fenced("a")
+    story.close()
+
+
 def test_an_exception_of_our_own_fails_the_job_only(
     story: Story, caplog: pytest.LogCaptureFixture
 ) -> None:
