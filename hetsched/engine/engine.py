@@ -15,7 +15,6 @@ from pathlib import Path
 from hetsched.config import Config
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import probe
-from hetsched.engine.activity import job_activity
 from hetsched.engine.admission.bind import MachineLimits
 from hetsched.engine.admission.check import (
     Admission,
@@ -27,7 +26,7 @@ from hetsched.engine.admission.check import (
 )
 from hetsched.engine.context import EngineContext
 from hetsched.engine.deadlines import Deadlines
-from hetsched.engine.explanations import ExplanationArchive
+from hetsched.engine.explanations import ExplanationArchive, job_activity
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.processes.fleet import Fleet, FleetListener
@@ -227,7 +226,7 @@ class Engine:
         kept.
         """
         runner = self._scheduler.runners.get(job.number)
-        running = None if runner is None else runner.snapshot()
+        running = None if runner is None else runner.running.snapshot()
         try:
             work = self._explanations.explainer(
                 job.number, running, is_waiting=self.queue.is_waiting(job)
@@ -271,7 +270,7 @@ class Engine:
         return tuple(
             activity
             for runner in self._scheduler.runners.values()
-            for activity in job_activity(runner.snapshot())
+            for activity in job_activity(runner.running.snapshot())
         )
 
     def pids(self) -> dict[str, int]:

@@ -20,9 +20,9 @@ from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
 from hetsched.engine.planning.run_planner import LearningTask
-from hetsched.engine.run.report import with_notes
 from hetsched.engine.run.runner import JobRunner
-from hetsched.engine.small_jobs import Outlook, SideStart, SmallJobs
+from hetsched.engine.run.running_job import with_notes
+from hetsched.engine.small_jobs import Outlook, SmallJobs
 from hetsched.engine.threads import Step
 from hetsched.errors import (
     Cancelled,
@@ -56,7 +56,6 @@ class _Opening:
     """A job whose turn has come, and whose files are being opened in a thread."""
 
     job: Job
-    side: SideStart | None
     is_slow: bool = False
     abandon: Callable[[HetschedError], None] = lambda error: None
 
@@ -86,7 +85,7 @@ class Scheduler:
         self.queue = JobQueue()
         self.runners: dict[int, JobRunner] = {}
         """By number: the main job's, and those of small ones, which may outlive it."""
-        self._main: Job | None = None
+        self._main: JobRunner | None = None
         self._small = SmallJobs(context, self.queue, self._outlook, self._start)
         self._openings: dict[int, _Opening] = {}
         self._timeouts: dict[int, Timer] = {}
@@ -150,7 +149,7 @@ class Scheduler:
         self._is_advancing = True
         try:
             while not self._has_main and (job := self.queue.first()) is not None:
-                self._start(job, None)
+                self._start(job)
             if self._main is not None:
                 self._small.consider()
         finally:
@@ -174,9 +173,8 @@ class Scheduler:
         core was killed because a cancelled job didn't stop.
         """
         self._small.forget_plans()
-        main = None if self._main is None else self.runners.get(self._main.number)
         users = [each for each in self.runners.values() if each.uses(device)]
-        charged = [runner for runner in users if runner is not main] or users
+        charged = [runner for runner in users if runner is not self._main] or users
         if any(each.is_stopping and each.uses(device) for each in self.runners.values()):
             charged = []
         for runner in list(self.runners.values()):
@@ -262,64 +260,54 @@ class Scheduler:
     @property
     def _has_main(self) -> bool:
         return self._main is not None or any(
-            opening.side is None and not opening.is_slow for opening in self._openings.values()
+            not opening.is_slow and number not in self._small.plans
+            for number, opening in self._openings.items()
         )
 
-    def _outlook(self) -> tuple[int, Outlook] | None:
+    def _outlook(self) -> Outlook | None:
         """Return what the main job still has to do; None if nothing may run beside it now."""
-        runner = None if self._main is None else self.runners.get(self._main.number)
-        outlook = None if runner is None else runner.outlook()
-        return None if runner is None or outlook is None else (runner.number, outlook)
+        return None if self._main is None else self._main.outlook()
 
-    def _start(self, job: Job, side: SideStart | None) -> None:
+    def _start(self, job: Job) -> None:
         self.queue.start(job)
         job.turn = job.turn or time.monotonic()
         if job.bound is not None:
-            self._begin(job, side)
+            self._begin(job)
             return
-        opening = self._openings[job.number] = _Opening(job, side)
-
-        def on_opened(bound: ResolvedJob | None, error: BaseException | None) -> None:
-            del self._openings[job.number]
-            try:
-                self._opened(job, bound, error, side)
-            finally:
-                self.advance()
-
-        if job.checked is None:
-            self._check_and_open(opening, on_opened)
+        opening = self._openings[job.number] = _Opening(job)
+        if job.checked is None:  # an earlier daemon has accepted it
+            on_checked = functools.partial(self._on_checked, opening)
+            self._admission.check(self.spec(job), on_checked, is_readmitted=True)
         else:
-            self._open(opening, on_opened)
+            self._open(opening)
         if job.number in self._openings:
             check = functools.partial(self._on_slow_opening, opening)
             self._context.loop.call_later(SLOW_OPENING_SECONDS, check)
 
-    def _check_and_open(
-        self,
-        opening: _Opening,
-        on_opened: Callable[[ResolvedJob | None, BaseException | None], None],
+    def _on_checked(
+        self, opening: _Opening, checked: CheckedJob | None, error: BaseException | None
     ) -> None:
-        """Check a job that an earlier daemon has accepted, then open its files."""
-        job = opening.job
+        if checked is None or opening.job.stop is not None:
+            self._on_opened(opening, None, error)
+        else:
+            self.note_checked(opening.job, checked)
+            self._open(opening)
 
-        def on_checked(checked: CheckedJob | None, error: BaseException | None) -> None:
-            if checked is None or job.stop is not None:
-                on_opened(None, job.stop or error)
-                return
-            self.note_checked(job, checked)
-            self._open(opening, on_opened)
-
-        self._admission.check(self.spec(job), on_checked, is_readmitted=True)
-
-    def _open(
-        self,
-        opening: _Opening,
-        on_opened: Callable[[ResolvedJob | None, BaseException | None], None],
-    ) -> None:
+    def _open(self, opening: _Opening) -> None:
         job = opening.job
         checked = dataclass_replace(job.checked, spec=self.spec(job))
+        on_opened = functools.partial(self._on_opened, opening)
         token = self._context.output_token(job.number)
         opening.abandon = self._admission.open(checked, on_opened, token)
+
+    def _on_opened(
+        self, opening: _Opening, bound: ResolvedJob | None, error: BaseException | None
+    ) -> None:
+        del self._openings[opening.job.number]
+        try:
+            self._begin_opened(opening.job, bound, error)
+        finally:
+            self.advance()
 
     def note_checked(self, job: Job, checked: CheckedJob) -> None:
         """Note what a job uses; it can start at once if it has no files to open."""
@@ -334,12 +322,8 @@ class Scheduler:
         """Return the request as it is to be run now: a later attempt continues."""
         return replace(job.spec, resume=job.checkpoint) if job.checkpoint else job.spec
 
-    def _opened(
-        self,
-        job: Job,
-        bound: ResolvedJob | None,
-        error: BaseException | None,
-        side: SideStart | None,
+    def _begin_opened(
+        self, job: Job, bound: ResolvedJob | None, error: BaseException | None
     ) -> None:
         """Begin a job, or another attempt, with its files open."""
         if bound is not None:
@@ -348,20 +332,20 @@ class Scheduler:
             self._drop(job, job.stop or stopping_error())
         elif bound is None:
             self._drop(job, error if isinstance(error, Exception) else TryAgain("no answer"))
-        elif self._main is not None if side is None else job.number not in self._small.cores:
+        elif self._main is not None and job.number not in self._small.plans:
             self.queue.put_back(job)  # another has started meanwhile
         else:
-            self._begin(job, side)
+            self._begin(job)
 
     def _on_slow_opening(self, opening: _Opening) -> None:
         """Let others start while a job's files are still being opened."""
         if self._openings.get(opening.job.number) is opening:
             opening.is_slow = True
-            self._small.cores.pop(opening.job.number, None)
+            self._small.plans.pop(opening.job.number, None)
             self.advance()
 
-    def _begin(self, job: Job, side: SideStart | None) -> None:
-        on_prepared = None
+    def _begin(self, job: Job) -> None:
+        plan, on_prepared = self._small.plans.get(job.number), None
         if self._life.is_written(job):
             on_prepared = functools.partial(self._life.publish, job)
         job.bound.owner = job.owner
@@ -373,7 +357,7 @@ class Scheduler:
                 self._context,
                 functools.partial(self._life.change, job),
                 functools.partial(self._on_end, job),
-                side,
+                plan,
                 on_prepared,
             )
         except Exception as error:
@@ -384,12 +368,14 @@ class Scheduler:
             expired = functools.partial(self._on_timeout, job)
             self._timeouts[job.number] = self._context.loop.call_later(job.spec.timeout, expired)
         self.runners[job.number] = runner
-        if side is None:
-            self._main = job
-            for _ in range(len(self.runners) - 1):
-                runner.add_side_job()
+        if plan is None:
+            self._main = runner
+            runner.running.side_jobs = len(self.runners) - 1
         elif self._main is not None:
-            self.runners[self._main.number].add_side_job()
+            self._main.running.side_jobs += 1
+            runner.running.note(
+                f"ran beside job {self._main.number}, on {plan.assignments[0].device}"
+            )
         runner.begin()
 
     def _on_timeout(self, job: Job) -> None:
@@ -405,7 +391,7 @@ class Scheduler:
         learning_task: Callable[[], LearningTask | None],
     ) -> None:
         runner = self.runners.pop(job.number)
-        if job is self._main:
+        if runner is self._main:
             self._main = None
             self._small.forget_plans()  # what is learnt from it changes the models
         if (timer := self._timeouts.pop(job.number, None)) is not None:
@@ -417,7 +403,7 @@ class Scheduler:
             runs_again = False
         try:
             if not runs_again:
-                self._end(job, state, runner.snapshot())
+                self._end(job, state, runner.running.snapshot())
             if (task := learning_task()) is not None:
                 self._on_learn(task)
         finally:
@@ -442,7 +428,7 @@ class Scheduler:
             job.checkpoint = job.spec.checkpoint
         job.stop = None
         job.bound = None
-        self._small.cores.pop(job.number, None)
+        self._small.plans.pop(job.number, None)
         self._report(job, reason)
         return True
 
@@ -480,9 +466,8 @@ class Scheduler:
 
 def _needs_others(runner: JobRunner, state: Failed) -> bool:
     """Return whether a small job's core or its memory wasn't there, or failed too often."""
-    if runner.side is None:
-        return False
-    return state.error.code in TRANSIENT_CODES or runner.has_excluded_devices
+    is_transient = state.error.code in TRANSIENT_CODES
+    return runner.is_small and (is_transient or runner.has_excluded_devices)
 
 
 def stopping_error() -> TryAgain:

@@ -56,48 +56,39 @@ class Outlook:
     devices: Collection[str]
 
 
-@dataclass(frozen=True)
-class SideStart:
-    """How a small job runs: on `core` by `plan`, beside main job `beside`."""
-
-    core: str
-    plan: JobPlan
-    beside: int
-
-
 class SmallJobs:
     """The small jobs of one engine. On the loop's thread only.
 
     Parameters
     ----------
     outlook : callable
-        Returns the main job's number and outlook; None if nothing may run beside it now.
+        Returns the main job's outlook; None if nothing may run beside it now.
     start : callable
-        start(job, side): starts a waiting job.
+        Starts a waiting job.
 
     Attributes
     ----------
-    cores : dict
-        Number of a small job that runs or is being opened -> its core.
+    plans : dict
+        Number of a small job that runs or is being opened -> its plan, on one core.
     """
 
     def __init__(
         self,
         context: EngineContext,
         queue: JobQueue,
-        outlook: Callable[[], tuple[int, Outlook] | None],
-        start: Callable[[Job, SideStart], None],
+        outlook: Callable[[], Outlook | None],
+        start: Callable[[Job], None],
     ) -> None:
         self._context, self._queue = context, queue
         self._outlook, self._start = outlook, start
         self._order = ArrayOrder()
-        self._plans: BoundedCache[PlanKey, JobPlan | None] = BoundedCache(max_entries=MAX_PLANS)
+        self._known: BoundedCache[PlanKey, JobPlan | None] = BoundedCache(max_entries=MAX_PLANS)
         self._requested: set[PlanKey] = set()
         self._turns = itertools.count()
         self._last_turn: dict[str, int] = {}
         self._next_look: Timer | None = None
         self._is_looking = False
-        self.cores: dict[int, str] = {}
+        self.plans: dict[int, JobPlan] = {}
 
     def add(self, job: Job) -> None:
         """Note a new job, which waits."""
@@ -106,11 +97,11 @@ class SmallJobs:
     def remove(self, job: Job) -> None:
         """Note that a job has ended, perhaps before it began."""
         self._order.remove(job)
-        self.cores.pop(job.number, None)
+        self.plans.pop(job.number, None)
 
     def forget_plans(self) -> None:
         """Note that models have changed, or that a plan didn't work."""
-        self._plans.clear()
+        self._known.clear()
 
     def consider(self, jobs: Iterable[Job] | None = None) -> None:
         """Start those of `jobs`, or of the first in line, that are small enough now."""
@@ -136,10 +127,9 @@ class SmallJobs:
         self.consider()
 
     def _consider(self, job: Job) -> None:
-        present = self._outlook()
-        if present is None or not (self._queue.is_waiting(job) and job.is_ready):
+        outlook = self._outlook()
+        if outlook is None or not (self._queue.is_waiting(job) and job.is_ready):
             return
-        number, outlook = present
         bound: ResolvedJob | None = None if job.checked is None else job.checked.job
         if bound is None or job.runs_alone or bound.measure or bound.iterative is not None:
             return
@@ -150,23 +140,22 @@ class SmallJobs:
             return
         core = min(cores, key=lambda c: (c in outlook.devices, self._last_turn.get(c, -1)))
         key = _key(bound, core)
-        if key not in self._plans:
+        if key not in self._known:
             self._request(key, job, bound, core)
             return
-        plan = self._plans.get(key)
-        seconds = None if plan is None else plan.predicted_seconds
-        if plan is None or seconds is None:
+        plan = self._known.get(key)
+        if plan is None or plan.predicted_seconds is None:
             return
-        if seconds <= SMALL_FRACTION * outlook.remaining_seconds:
-            self.cores[job.number] = core
+        if plan.predicted_seconds <= SMALL_FRACTION * outlook.remaining_seconds:
+            self.plans[job.number] = plan
             self._last_turn[core] = next(self._turns)
-            self._start(job, SideStart(core, plan, number))
+            self._start(job)
 
     def _free_cores(self) -> set[str]:
         fleet = self._context.fleet
         usable = fleet.ready() - self._context.disabled
         cores = {info.name for info in fleet.infos if info.is_shareable and info.name in usable}
-        return cores.difference(self.cores.values())
+        return cores.difference(plan.assignments[0].device for plan in self.plans.values())
 
     def _request(self, key: PlanKey, job: Job, bound: ResolvedJob, core: str) -> None:
         """Have the planner's thread plan a job for `core`."""
@@ -178,7 +167,7 @@ class SmallJobs:
 
         def planned(plan: JobPlan | None, error: BaseException | None) -> None:
             self._requested.discard(key)
-            self._plans.put(key, plan)
+            self._known.put(key, plan)
             self.consider([job])
 
         self._context.planner_thread.run(

@@ -9,6 +9,7 @@ The planner is a pool of one thread: planning, learning and models.db, in order.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import functools
 import itertools
@@ -20,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from hetsched.errors import HetschedError, JobFailed, TryAgain
+from hetsched.errors import HetschedError, JobFailed, TryAgain, from_record, to_record
 from hetsched.transport.loop import Loop, Timer
 
 log = logging.getLogger(__name__)
@@ -67,15 +68,18 @@ class Task:
         function: Callable[[Step], Any],
         on_done: OnDone,
         discard: Callable[[Any], None],
+        release: Callable[[], None],
         deadline: float,
         step: Step,
     ) -> None:
         self.function = function
         self.on_done = on_done
         self.discard = discard
+        self.release = release
         self.deadline = deadline
         self.step = step
         self.timer: Timer | None = None
+        self.has_begun = False
         self.is_answered = False
 
 
@@ -152,12 +156,26 @@ class Pool:
         """As `submit`, for a function that doesn't tell its steps."""
         self.submit(lambda step: function(), on_done)
 
+    async def call(
+        self,
+        function: Callable[[Step], T],
+        *,
+        release: Callable[[], None] = lambda: None,
+        deadline: float | None = None,
+    ) -> T:
+        """Return what ``function(step)`` returns in a thread, or raise its error."""
+        value: T = await answer_of(
+            lambda on_done: self.submit(function, on_done, release=release, deadline=deadline)
+        )
+        return value
+
     def submit(
         self,
         function: Callable[[Step], T],
         on_done: OnDone | None = None,
         *,
         discard: Callable[[T], None] = lambda value: None,
+        release: Callable[[], None] = lambda: None,
         deadline: float | None = None,
     ) -> Task:
         """Run ``function(step)`` in a thread, then ``on_done(value, error)`` on the loop's.
@@ -170,12 +188,14 @@ class Pool:
             None: an error is only logged.
         discard : callable
             Releases a value that comes after the deadline. May block.
+        release : callable
+            Called once, before `on_done` or long after, when no thread can use what the task uses.
         deadline : float or None, seconds
             To start the task, and then to run it; None: the pool's.
         """
         seconds = self.deadline if deadline is None else deadline
         step = Step(is_interruptible=self._is_planner)
-        task = Task(function, on_done or _log_error, discard, seconds, step)
+        task = Task(function, on_done or _log_error, discard, release, seconds, step)
         texts = self.hanging()
         if len(texts) >= self._max_hanging:
             self._answer(task, None, self._too_many_error(texts))
@@ -222,6 +242,7 @@ class Pool:
     # ---- on the loop's thread
 
     def _start(self, worker: _Worker, task: Task) -> None:
+        task.has_begun = True
         self._busy.add(worker)
         self._limit(task, functools.partial(self._on_deadline, worker, task))
         worker.start(task)
@@ -253,6 +274,7 @@ class Pool:
         self, worker: _Worker, task: Task, value: Any, error: BaseException | None
     ) -> None:
         _stop_timer(task)
+        _release(task)
         if worker in self._busy:  # else it was given up
             self._busy.discard(worker)
             worker.task = None
@@ -281,6 +303,8 @@ class Pool:
         if task.is_answered:
             return
         task.is_answered = True
+        if not task.has_begun:
+            _release(task)
         on_done, task.on_done = task.on_done, _log_error  # may refer to a client's arrays
         try:
             on_done(value, error)
@@ -311,6 +335,24 @@ class Pool:
         )
 
 
+async def answer_of(begin: Callable[[OnDone], object]) -> Any:
+    """Return what `begin` passes to its callback, perhaps at once; raises the error it passes."""
+    future = asyncio.get_running_loop().create_future()
+
+    def on_done(value: Any, error: BaseException | None) -> None:
+        if future.done():  # the job was cancelled meanwhile
+            return
+        if error is None:
+            future.set_result(value)
+        elif isinstance(error, Exception) and not isinstance(error, StopIteration):
+            future.set_exception(error)
+        else:  # a future refuses these, and a task would end the loop with them
+            future.set_exception(from_record(to_record(error)))
+
+    begin(on_done)
+    return await future
+
+
 def planner_thread(loop: Loop, deadline: float = PLANNER_SECONDS) -> Pool:
     """Return the planner: one thread that runs functions in order."""
     return Pool(loop, 1, deadline, max_hanging=MAX_HANGING_PLANNERS, is_planner=True)
@@ -338,6 +380,14 @@ def _interrupt(thread: threading.Thread) -> None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
         )
+
+
+def _release(task: Task) -> None:
+    release, task.release = task.release, lambda: None
+    try:
+        release()
+    except Exception:
+        log.exception("unexpected error after %s", task.step.text)
 
 
 def _stop_timer(task: Task) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,6 @@ from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.plans import LEARNT_ONE_BY_ONE
 from hetsched.engine.planning.run_planner import LearningTask, RunPlanner
-from hetsched.engine.threads import run_inline
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
 from hetsched.store.model_store import ModelStore
@@ -27,9 +27,9 @@ class InlineThread:
     def __init__(self) -> None:
         self.submitted = 0
 
-    def run(self, function: Any, on_done: Any) -> None:
+    async def call(self, function: Any) -> Any:
         self.submitted += 1
-        run_inline(function, on_done)
+        return function(None)
 
 
 class Jobs:
@@ -66,15 +66,14 @@ class Jobs:
         meanwhile: Callable[[], None] = lambda: None,
     ) -> JobPlan:
         planner = RunPlanner(self.job, [INFO], None, self.context)
-        plans: list[JobPlan] = []
-        planner.begin(lambda plan, error: plans.append(plan))
-        (assignment,) = plans[0].assignments
+        plan = asyncio.run(planner.plan())
+        (assignment,) = plan.assignments
         runs = {"cpu0": DeviceRun(assignment, INFO, ((100, ChunkTimes(compute=(0.0, seconds))),))}
         meanwhile()
-        self.task = planner.learning_task(plans[0], runs)
+        self.task = planner.learning_task(plan, runs)
         if learn and self.task is not None:
             self.task()
-        return plans[0]
+        return plan
 
     def exclude_while_planning(self) -> None:
         """Let the only variant fail in another job while the next plan is made."""

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.engine.activity import RECENT_CHUNKS, job_activity
-from hetsched.engine.explanations import JobSnapshot
+from hetsched.engine.explanations import RECENT_CHUNKS, JobSnapshot, job_activity
 from hetsched.explain.iterations.recorder import IterationRecorder
 from hetsched.job import IterationSeconds
 from hetsched.memory import MemoryDemand

@@ -18,7 +18,7 @@ from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.first_plan import first_plan
 from hetsched.engine.planning.learning import learn_rows
 from hetsched.engine.planning.planning_state import PlanningState
-from hetsched.engine.run.iteration_log import CompleteIteration, RowEvidence
+from hetsched.engine.run.epochs import CompleteIteration, RowEvidence
 from hetsched.errors import DataError, Unavailable
 from hetsched.job import JobSpec
 from hetsched.plans.slot_allocation import ALIGNMENT

@@ -19,8 +19,8 @@ from gated_workload import Gate
 from hetsched.client.job import Job
 from hetsched.config import parse
 from hetsched.engine import small_jobs
+from hetsched.engine.failures import JobFailures
 from hetsched.engine.run import running_job
-from hetsched.engine.run.failures import JobFailures
 from hetsched.engine.run.runner import JobRunner
 from hetsched.errors import JobFailed
 from hetsched.job import JobState, Queued, Running

@@ -13,7 +13,7 @@ from hetsched.engine.planning.device_run import DeviceRun, FinishedRun, makespan
 from hetsched.engine.planning.next_plan import model_key, probe_key, race_key, race_label
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.plans import JobKind
-from hetsched.engine.run.iteration_log import RowEvidence
+from hetsched.engine.run.epochs import RowEvidence
 from hetsched.models.call_cost import call_samples
 from hetsched.models.evidence.change_detector import SpeedChange
 from hetsched.models.evidence.co_runners import CoRunners

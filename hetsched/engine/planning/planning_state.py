@@ -46,8 +46,7 @@ class WarmKernels:
     """
 
     def __init__(self) -> None:
-        self._by_thread: dict[tuple[str, bool], list[str]] = {}
-        """Of a device: of its thread for the main job, and of that for side jobs."""
+        self._kernels: dict[str, list[str]] = {}
         self._libraries: dict[str, set[tuple[str, str]]] = {}
 
     def is_first_run(self, job: ResolvedJob, assignment: Assignment) -> bool:
@@ -60,23 +59,18 @@ class WarmKernels:
         used = self._libraries.setdefault(assignment.device, set())
         used.update((job.reference, variant) for variant in assignment.variants)
 
-    def contains_all(
-        self, job: ResolvedJob, assignments: Iterable[Assignment], *, is_side: bool
-    ) -> bool:
-        """Return whether each of these devices has prepared its kernel before.
-
-        `is_side`: for a side job, whose thread has kernels of its own.
-        """
+    def contains_all(self, job: ResolvedJob, assignments: Iterable[Assignment]) -> bool:
+        """Return whether each of these devices has prepared its kernel before."""
         return all(
-            key in self._by_thread.get((assignment.device, is_side), ())
+            key in self._kernels.get(assignment.device, ())
             for assignment in assignments
             for key in _kernel_keys(job, assignment)
         )
 
-    def add(self, job: ResolvedJob, assignments: Iterable[Assignment], *, is_side: bool) -> None:
-        """Record the kernels that these devices have prepared. `is_side`: for a side job."""
+    def add(self, job: ResolvedJob, assignments: Iterable[Assignment]) -> None:
+        """Record the kernels that these devices have prepared."""
         for assignment in assignments:
-            kernels = self._by_thread.setdefault((assignment.device, is_side), [])
+            kernels = self._kernels.setdefault(assignment.device, [])
             for key in _kernel_keys(job, assignment):
                 if key in kernels:
                     kernels.remove(key)
@@ -86,8 +80,7 @@ class WarmKernels:
     def forget(self, devices: Iterable[str]) -> None:
         """Drop the kernels of devices whose process has ended."""
         for device in devices:
-            for is_side in (False, True):
-                self._by_thread.pop((device, is_side), None)
+            self._kernels.pop(device, None)
             self._libraries.pop(device, None)
 
 
@@ -127,10 +120,9 @@ class PlanningState:
         assignments: Iterable[Assignment],
         infos: Mapping[str, DeviceInfo],
         failed_variants: Collection[str] = (),
-        is_side: bool = False,
     ) -> None:
         """Record that these devices have prepared their kernels, but for `failed_variants`."""
-        self.kernels.add(job, assignments, is_side=is_side)
+        self.kernels.add(job, assignments)
         for assignment in assignments:
             for variant in set(assignment.variants).difference(failed_variants):
                 self.variants.succeed(job, infos[assignment.device], variant)

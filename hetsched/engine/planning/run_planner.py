@@ -12,15 +12,94 @@ from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.planning.device_run import DeviceRun, FinishedRun, makespan
-from hetsched.engine.planning.learning import learn
+from hetsched.engine.planning.first_plan import first_plan
+from hetsched.engine.planning.learning import learn, learn_rows
 from hetsched.engine.planning.next_plan import next_plan
 from hetsched.engine.planning.plans import job_kind
-from hetsched.engine.threads import OnDone
+from hetsched.engine.run.running_job import RunningJob
+from hetsched.planner.device_sets.teams import START_SECONDS
 from hetsched.planner.races.prediction import predicted_race
 from hetsched.planner.records import JobPlan
 
 LearningTask = Callable[[], None]
 """For the planner's thread: learn from a run and plan the next."""
+
+
+class JobPlanning:
+    """Plans the attempts of one job, of any kind, and makes the task that learns from it."""
+
+    def __init__(self, running: RunningJob) -> None:
+        self._running = running
+        self._context = running.context
+        self._memory_limit = running.spec.memory_limit or running.context.memory_limit
+        self._run_planner: RunPlanner | None = None
+
+    async def plan(self, infos: Sequence[DeviceInfo]) -> JobPlan:
+        """Plan an attempt. Raises Unavailable if no device has a variant of the workload."""
+        if self._running.iterations is not None:
+            return await self._first_plan(infos)
+        fleet = self._context.fleet
+        ahead = fleet.starting_ahead()
+        infos = [info for info in infos if info.name not in ahead] or infos
+        planner = self._run_planner = self._planner_of(infos)
+        plan = await planner.plan()
+        unstarted = fleet.unstarted().intersection(_working(plan))
+        started = [info for info in infos if info.name not in unstarted]
+        if not unstarted or not started or self._running.job.measure:
+            return plan
+        return await self._plan_without(unstarted, started, plan)
+
+    async def _plan_without(
+        self, unstarted: Collection[str], started: Sequence[DeviceInfo], plan: JobPlan
+    ) -> JobPlan:
+        """Run on `started` while the processes of `unstarted` start, which later jobs will use.
+
+        Unless `plan`, which uses them, is faster even if this job waits for their start.
+        """
+        planner = self._planner_of(started)
+        try:
+            alternative = await planner.plan()
+        except Exception:
+            return plan
+        if repays_start(plan, alternative):
+            return plan
+        self._context.fleet.start_ahead(unstarted)
+        self._run_planner = planner
+        return alternative
+
+    def _planner_of(self, infos: Sequence[DeviceInfo]) -> RunPlanner:
+        return RunPlanner(self._running.job, infos, self._memory_limit, self._context)
+
+    async def _first_plan(self, infos: Sequence[DeviceInfo]) -> JobPlan:
+        """Return the plan of an attempt at iterations; the first one also has the balance."""
+        running, iterations = self._running, self._running.iterations
+        assert iterations is not None
+        job, spec, state = running.job, running.spec, self._context.planning
+        first = await self._context.planner_thread.call(
+            lambda step: first_plan(job, spec, infos, state, self._memory_limit)
+        )
+        iterations.balance_with(first.balance, _working(first.plan))
+        return first.plan
+
+    def learning_task(self, runs: Mapping[str, DeviceRun] | None) -> LearningTask | None:
+        """Return what to learn from a job that has ended; None: nothing.
+
+        `runs`: device -> its part of the run; None: it isn't typical.
+        """
+        running, planning = self._running, self._context.planning
+        job, attempt = running.job, running.latest
+        if attempt is None:
+            return None
+        assignments, infos = attempt.assignments, attempt.infos
+        if running.iterations is not None:
+            evidence = running.iterations.evidence
+            return lambda: learn_rows(job, assignments, infos, evidence, planning)
+        if runs is None:
+            return None
+        if self._run_planner is not None:
+            is_contended = running.side_jobs > 0
+            return self._run_planner.learning_task(attempt.plan, runs, is_contended=is_contended)
+        return None  # a run beside another one adds nothing to measurements
 
 
 class RunPlanner:
@@ -49,13 +128,15 @@ class RunPlanner:
         self._state = context.planning
         self.kind = job_kind(job, (info.name for info in infos), memory_limit)
 
-    def begin(self, on_planned: OnDone) -> None:
-        """Call ``on_planned(plan, error)``: at once if the kind of job has a plan, else later."""
+    async def plan(self) -> JobPlan:
+        """Return the plan: at once if the kind of job has one."""
         plan = self._known_plan()
-        if plan is None:
-            self._planner_thread.run(lambda: self._predicted(self._plan()), on_planned)
-        else:
-            on_planned(self._predicted(plan), None)
+        if plan is not None:
+            return self._predicted(plan)
+        # By now the previous job may have been learnt from, and this one planned.
+        return await self._planner_thread.call(
+            lambda step: self._predicted(self._known_plan() or self._new_plan())
+        )
 
     def learning_task(
         self, plan: JobPlan, runs: Mapping[str, DeviceRun], *, is_contended: bool = False
@@ -88,10 +169,6 @@ class RunPlanner:
             kernels.record_run(self._job, assignment)
         return frozenset(fresh)
 
-    def _plan(self) -> JobPlan:
-        # By now the previous job may have been learnt from, and this one planned.
-        return self._known_plan() or self._new_plan()
-
     def _new_plan(self) -> JobPlan:
         generation = self._state.plans.generation
         infos = self._current_infos()
@@ -120,6 +197,18 @@ class RunPlanner:
 
     def _known_plan(self) -> JobPlan | None:
         return None if self._job.measure else self._state.plans.get(self.kind)
+
+
+def repays_start(plan: JobPlan, alternative: JobPlan) -> bool:
+    """Return whether `plan` is faster than `alternative`, the start of its process included."""
+    if plan.predicted_seconds is None or alternative.predicted_seconds is None:
+        return False
+    return plan.predicted_seconds + START_SECONDS <= alternative.predicted_seconds
+
+
+def _working(plan: JobPlan) -> list[str]:
+    """Return the devices that have chunks."""
+    return [assigned.device for assigned in plan.assignments if assigned.chunks]
 
 
 def may_be_cold(info: DeviceInfo) -> bool:

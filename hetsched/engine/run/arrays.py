@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from hetsched.engine.admission.declare import (
-    CONTROL,
-    WorkArray,
-    not_saving_note,
-)
+from hetsched.devices.file_array import FileArray
+from hetsched.engine.admission.declare import CONTROL, WorkArray, not_saving_note
 from hetsched.engine.admission.resolved_job import (
     ResolvedJob,
     array_bytes,
@@ -19,12 +21,19 @@ from hetsched.engine.admission.resolved_job import (
     is_plain,
     kernel_layout,
 )
+from hetsched.engine.context import EngineContext
 from hetsched.engine.processes.fleet import Fleet
-from hetsched.engine.run.copies import ArrayCopies, ArrayCopy, OpenFile
-from hetsched.errors import TryAgain
+from hetsched.engine.threads import Step, answer_of
+from hetsched.errors import Cancelled, TryAgain
 from hetsched.iterations.home import first_row
 from hetsched.job import ArenaRef, JobSpec
 from hetsched.planner.records import Assignment
+from hetsched.store.publication import (
+    PreparedOutput,
+    discard_prepared,
+    publish_each,
+    publish_prepared,
+)
 from hetsched.transport.arena import Arena
 from hetsched.transport.arrays import stored_values
 from hetsched.transport.control import IterationControl
@@ -310,3 +319,164 @@ def job_arrays(job: ResolvedJob, spec: JobSpec, arena: Arena) -> JobArrays:
     if job.iterative is None:
         return JobArrays(job, arena)
     return IterativeArrays(job, arena, needs_saved=bool(spec.checkpoint))
+
+
+# ---- copies, in a thread of the pool
+
+BLOCK_BYTES = 16 << 20
+"""Bytes copied between two looks at whether the job was cancelled."""
+MIN_RATE = 20e6
+"""Bytes per second that a disk is expected to reach."""
+
+
+class OpenFile:
+    """An array in a file; the thread that uses it, which may hang, has a descriptor of its own.
+
+    Raises TryAgain if there is none left.
+    """
+
+    def __init__(self, spec: ArraySpec, fd: int, stored: StoredArray) -> None:
+        self._fd = -1
+        try:
+            self._fd = os.dup(fd)
+        except OSError as error:
+            raise TryAgain(f"{spec.name}: {error.strerror}; try again later") from error
+        self.array = FileArray(
+            spec, self._fd, stored.shape, stored.dtype, stored.offset, stored.order
+        )
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+
+@dataclass(frozen=True)
+class ArrayCopy:
+    """A copy of the array `spec` between `memory`, as kernels expect it, and somewhere else."""
+
+    spec: ArraySpec
+    memory: np.ndarray
+    other: OpenFile | np.ndarray
+
+
+@dataclass
+class ArrayCopies:
+    """Copies of one job; `cancel` ends them soon. Each array's blocks are converted if need be."""
+
+    copies: Sequence[ArrayCopy]
+    to_files: bool
+    _cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def seconds(self) -> float:
+        return sum(copy.memory.nbytes for copy in self.copies) / MIN_RATE
+
+    def cancel(self) -> None:
+        """End with Cancelled. From any thread."""
+        self._cancelled.set()
+
+    def run(self, step: Step) -> None:
+        """Copy everything. Raises Cancelled after `cancel`."""
+        for copy in self.copies:
+            step.enter(
+                f"{'writing output' if self.to_files else 'reading input'} {copy.spec.name}"
+            )
+            self._copy(copy)
+
+    def _copy(self, copy: ArrayCopy) -> None:
+        for first, count in self._blocks(copy):
+            block = _rows(copy.memory, copy.spec, first, count)
+            if isinstance(copy.other, OpenFile):
+                move = copy.other.array.write if self.to_files else copy.other.array.read
+                move(first, count, block)
+                continue
+            with np.errstate(over="ignore"):  # kernels report infinite inputs
+                values = _rows(copy.other, copy.spec, first, count)
+                np.copyto(block, values, casting="same_kind")
+
+    def _blocks(self, copy: ArrayCopy) -> Iterator[tuple[int, int]]:
+        """Yield first row and rows of each block; resident arrays are copied in one."""
+        rows = 1 if copy.spec.is_whole else copy.memory.shape[0]
+        row_bytes = copy.memory.nbytes // max(1, rows)
+        step = max(1, BLOCK_BYTES // max(1, row_bytes))
+        for first in range(0, rows, step):
+            if self._cancelled.is_set():
+                raise Cancelled("cancelled")
+            yield first, min(step, rows - first)
+
+
+def _rows(array: np.ndarray, spec: ArraySpec, first: int, count: int) -> np.ndarray:
+    return array if spec.is_whole else array[first : first + count]
+
+
+# ---- names of output files
+
+OnPrepared = Callable[[tuple[PreparedOutput, ...], Callable[[BaseException | None], None]], None]
+"""on_prepared(outputs, then): note the files, then call ``then(None)``, or with an error."""
+
+
+async def publish(
+    job: ResolvedJob,
+    context: EngineContext,
+    copies: ArrayCopies | None,
+    on_prepared: OnPrepared | None,
+) -> None:
+    """Give all output files their names.
+
+    Parameters
+    ----------
+    copies : ArrayCopies or None
+        Results in memory that must be written to the files first, if any.
+    on_prepared : callable or None
+        None: there is no journal.
+
+    Raises
+    ------
+    CantCreate, IOFailure, TryAgain
+        Also whatever keeps the journal from noting the files.
+    """
+    seconds, text = context.deadlines.step, _text(job)
+
+    disk = context.disk
+    if copies is not None:
+        await disk.call(copies.run, deadline=seconds + copies.seconds)
+    if on_prepared is None:
+        await disk.call(_entering(text, job.publish), deadline=seconds)
+        return
+    outputs = await disk.call(_entering(text, job.prepare), deadline=seconds)
+    try:
+        await answer_of(lambda on_done: on_prepared(outputs, functools.partial(on_done, None)))
+    except BaseException:
+        disk.submit(functools.partial(_discard, outputs))
+        raise
+    await disk.call(functools.partial(_name, outputs, text), deadline=seconds)
+
+
+def _text(job: ResolvedJob) -> str:
+    return f"publishing {', '.join(out.path for out in job.outputs.values())}"
+
+
+def _entering(text: str, function: Callable[[], Any]) -> Callable[[Step], Any]:
+    def work(step: Step) -> Any:
+        step.enter(text)
+        return function()
+
+    return work
+
+
+def _name(outputs: tuple[PreparedOutput, ...], text: str, step: Step) -> None:
+    step.enter(text)
+    try:
+        publish_each(
+            (os.fsdecode(output.target), functools.partial(publish_prepared, output))
+            for output in outputs
+        )
+    except BaseException:
+        _discard(outputs, step)  # those that have their names have no hidden ones any more
+        raise
+
+
+def _discard(outputs: tuple[PreparedOutput, ...], step: Step) -> None:
+    step.enter("removing unfinished output files")
+    for output in outputs:
+        discard_prepared(output)

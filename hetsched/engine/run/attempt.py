@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
@@ -19,11 +19,8 @@ from typing import Self, TypeVar
 from hetsched import errors
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.planning.device_run import DeviceRun
-from hetsched.engine.run.computation import Computation
-from hetsched.engine.run.failures import StartOver
-from hetsched.engine.run.parts import remaining_assignments
+from hetsched.engine.run.computation import Computation, remaining_assignments
 from hetsched.engine.run.running_job import RunningJob
-from hetsched.engine.run.waits import DeviceWait, PendingAnswers, Waits, no_waits
 from hetsched.planner.job_planner import JobPlan
 from hetsched.planner.records import Assignment
 from hetsched.transport import device_messages
@@ -88,6 +85,76 @@ class StopRequested:
 
 
 Event = Message | Lost | Joined | Switched | StopRequested
+
+
+class StartOver(Exception):
+    """The attempt ends, and the job is planned again for the devices that remain."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWait:
+    """A wait for a device."""
+
+    since: float  # The start, or the last progress
+    seconds: float  # The longest wait from then on
+    reason: str  # Why the device is killed after that
+    is_behind: bool = True  # Others wait for it, not it for others
+
+    @property
+    def end(self) -> float:
+        return self.since + self.seconds
+
+
+Waits = Callable[[float], Mapping[str, DeviceWait]]
+"""waits(now): device -> what is awaited from it."""
+
+
+def no_waits(now: float) -> Mapping[str, DeviceWait]:
+    return {}
+
+
+class PendingAnswers:
+    """Counts of pending answers by device.
+
+    Parameters
+    ----------
+    devices : iterable of str
+        One entry per answer expected.
+    since : float, seconds
+        When the answers were requested.
+    """
+
+    def __init__(self, devices: Iterable[str], since: float) -> None:
+        self._counts: dict[str, int] = {}
+        for device in devices:
+            self._counts[device] = self._counts.get(device, 0) + 1
+        self._since = dict.fromkeys(self._counts, since)
+
+    def __bool__(self) -> bool:
+        return bool(self._counts)
+
+    def answered(self, device: str, now: float) -> None:
+        self._since[device] = now
+        count = self._counts.get(device, 0)
+        if count > 1:
+            self._counts[device] = count - 1
+        else:
+            self._counts.pop(device, None)
+
+    def progressed(self, device: str, now: float) -> None:
+        self._since[device] = now
+
+    def restart(self, now: float) -> None:
+        """Count the time of all waits from `now` on."""
+        self._since = dict.fromkeys(self._counts, now)
+
+    def drop(self, devices: Iterable[str]) -> None:
+        """Expect no further answers from `devices`."""
+        for device in devices:
+            self._counts.pop(device, None)
+
+    def waits(self, seconds: float, reason: str) -> dict[str, DeviceWait]:
+        return {d: DeviceWait(self._since[d], seconds, reason) for d in self._counts}
 
 
 class Attempt:

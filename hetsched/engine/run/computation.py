@@ -7,7 +7,9 @@ end stay exact. Merged records are longer than any chunk, by which `learning.py`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hetsched.device import Chunk, ChunkTimes
@@ -23,8 +25,9 @@ from hetsched.dispatch.events import (
     TailLeft,
 )
 from hetsched.job import DeviceProgress
-from hetsched.planner.job_planner import Assignment
+from hetsched.planner.records import Assignment
 from hetsched.plans.shared_tail import TAIL_CHUNK_ID
+from hetsched.store.finished_parts import Ranges, without
 from hetsched.transport.device_messages import ChunksDone
 
 MAX_RECORDS = 1024
@@ -248,3 +251,50 @@ class Computation:
             if isinstance(command, Send):
                 self._sent.update((chunk.id, chunk) for chunk in command.chunks)
         return commands
+
+
+def remaining_assignments(
+    assignments: Iterable[Assignment], finished: Ranges
+) -> dict[str, Assignment]:
+    """Return the assignments of devices with chunks, without the units that are finished.
+
+    What is left of a shared tail becomes chunks of the cores that share it.
+    """
+    devices = {a.device: a for a in assignments if a.chunks}
+    if not finished:
+        return devices
+    chunks = {device: _cut(a.chunks, finished) for device, a in devices.items()}
+    tails: dict[tuple[int, int], list[str]] = {}
+    for device, a in devices.items():
+        if a.tail is not None:
+            tails.setdefault((a.tail.first, a.tail.units), []).append(device)
+    for (first, units), sharing in tails.items():
+        turns = itertools.cycle(sharing)
+        for start, end in without(first, first + units, finished):
+            begin = start
+            while begin < end:
+                device = next(turns)
+                count = min(end - begin, devices[device].max_chunk)
+                chunks[device].append(Chunk(0, begin, count))
+                begin += count
+    numbers = itertools.count()
+    return {
+        device: dataclasses.replace(devices[device], chunks=_numbered(own, numbers), tail=None)
+        for device, own in chunks.items()
+        if own
+    }
+
+
+def _cut(chunks: Iterable[Chunk], finished: Ranges) -> list[Chunk]:
+    return [
+        Chunk(0, begin, end - begin, kernel=chunk.kernel)
+        for chunk in chunks
+        for begin, end in without(chunk.first, chunk.first + chunk.count, finished)
+    ]
+
+
+def _numbered(chunks: list[Chunk], numbers: Iterable[int]) -> list[Chunk]:
+    return [
+        Chunk(number, chunk.first, chunk.count, last=chunk is chunks[-1], kernel=chunk.kernel)
+        for chunk, number in zip(chunks, numbers, strict=False)
+    ]

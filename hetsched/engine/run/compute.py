@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
 import time
 from collections.abc import Iterable, Mapping
 
 from hetsched.dispatch.commands import Command, Send
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.context import EngineContext
 from hetsched.engine.deadlines import Deadlines
-from hetsched.engine.run.attempt import Attempt, Joined, Lost, Message
+from hetsched.engine.run.attempt import Attempt, DeviceWait, Joined, Lost, Message, StartOver
 from hetsched.engine.run.computation import Computation, RunningChunk
-from hetsched.engine.run.failures import StartOver
-from hetsched.engine.run.parts import FinishedParts
-from hetsched.engine.run.waits import DeviceWait
 from hetsched.engine.small_jobs import Outlook
-from hetsched.transport.device_messages import (
-    ChunksDone,
-    DeviceNote,
-    Prepared,
-    Run,
-)
+from hetsched.engine.threads import Step
+from hetsched.store.finished_parts import mark_finished, merged
+from hetsched.transport.device_messages import ChunksDone, DeviceNote, Prepared, Run
 from hetsched.units import format_seconds
 
+log = logging.getLogger(__name__)
+
+MARK_SECONDS = 5.0
+"""Between two marks: so much is computed again after a crash, at most."""
+MAX_PENDING = 4096
+"""Chunks that are merged into ranges at once."""
 JOBS_PER_CORE = 2
 """A core computes for a main job and a side job at once, each half of the time."""
 
@@ -169,3 +174,64 @@ def _planned_outlook(attempt: Attempt) -> Outlook | None:
     """Return the outlook before the first chunk."""
     seconds = attempt.plan.predicted_seconds
     return None if seconds is None else Outlook(seconds, attempt.assignments.keys())
+
+
+class FinishedParts:
+    """The finished units of one pass, marked on disk now and then. On the loop's thread."""
+
+    def __init__(self, job: ResolvedJob, context: EngineContext) -> None:
+        self._job, self._context = job, context
+        self._is_kept = bool(job.parts_identity and job.outputs)
+        self._ranges = job.finished
+        self._new: list[tuple[int, int]] = []
+        self._due = time.monotonic() + MARK_SECONDS
+        self._marking: asyncio.Future[None] | None = None
+
+    def add(self, first: int, count: int) -> None:
+        """Note a chunk whose data have been written to the files."""
+        if not self._is_kept:
+            return
+        self._new.append((first, first + count))
+        if len(self._new) >= MAX_PENDING:
+            self._merge()
+        if time.monotonic() >= self._due and self._marking is None:
+            self._mark()
+
+    async def close(self) -> None:
+        """Wait for a mark in progress: afterwards the files get their names."""
+        if self._marking is not None:
+            await self._marking
+
+    def _merge(self) -> None:
+        self._ranges = merged([*self._ranges, *self._new])
+        self._new.clear()
+
+    def _mark(self) -> None:
+        self._merge()
+        ranges, identity = self._ranges, self._job.parts_identity
+        try:
+            # Descriptors of its own: the job's may be closed before the thread has ended.
+            files = [(out.hidden, os.dup(out.fd)) for out in self._job.outputs.values()]
+        except OSError as error:
+            log.warning("finished parts can't be marked: %s", error)
+            self._due = time.monotonic() + MARK_SECONDS
+            return
+        self._marking = self._context.loop.create_future()
+
+        def mark(step: Step) -> None:
+            step.enter(f"writing {', '.join(hidden for hidden, _ in files)} to disk")
+            try:
+                mark_finished(files, identity, ranges)
+            finally:
+                for _, fd in files:
+                    os.close(fd)
+
+        self._context.disk.submit(mark, self._on_marked, deadline=self._context.deadlines.step)
+
+    def _on_marked(self, value: None, error: BaseException | None) -> None:
+        if error is not None:  # the job goes on; the disk is reported when it publishes
+            log.warning("finished parts can't be marked: %s", error)
+        marking, self._marking = self._marking, None
+        self._due = time.monotonic() + MARK_SECONDS
+        if marking is not None and not marking.done():
+            marking.set_result(None)

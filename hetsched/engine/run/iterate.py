@@ -13,19 +13,25 @@ from collections.abc import Mapping, Sequence
 
 from hetsched.engine.run.attempt import (
     Attempt,
+    DeviceWait,
     Event,
     Joined,
     Lost,
     Message,
+    StartOver,
     StopRequested,
     Switched,
 )
-from hetsched.engine.run.epochs import Epoch, EpochProgress, IterationState, bounds_of
-from hetsched.engine.run.failures import StartOver
-from hetsched.engine.run.iteration_log import CompleteIteration, IterationLog
+from hetsched.engine.run.epochs import (
+    CompleteIteration,
+    Epoch,
+    EpochProgress,
+    IterationLog,
+    IterationState,
+    bounds_of,
+)
 from hetsched.engine.run.running_job import RunningJob
 from hetsched.engine.run.saves import Saves
-from hetsched.engine.run.waits import DeviceWait
 from hetsched.errors import Cancelled
 from hetsched.transport.control import IterationControl
 from hetsched.transport.device_messages import (

@@ -34,7 +34,6 @@ async def prepare(attempt: Attempt, *, kernels_cached: bool) -> None:
         tuple(attempt.assignments.values()),
         attempt.infos,
         frozenset(attempt.failed_variants),
-        running.side is not None,
     )
     if not fills:
         return

@@ -13,21 +13,24 @@ from typing import Any
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
-from hetsched.engine.explanations import JobSnapshot
+from hetsched.engine.failures import names
 from hetsched.engine.planning.device_run import DeviceRun
-from hetsched.engine.planning.run_planner import LearningTask
-from hetsched.engine.run.arrays import IterativeArrays
-from hetsched.engine.run.attempt import Attempt, Joined, Lost, Message, StopRequested, Switched
+from hetsched.engine.planning.run_planner import JobPlanning, LearningTask
+from hetsched.engine.run.arrays import IterativeArrays, OnPrepared, publish
+from hetsched.engine.run.attempt import (
+    Attempt,
+    Joined,
+    Lost,
+    Message,
+    StartOver,
+    StopRequested,
+    Switched,
+)
 from hetsched.engine.run.compute import compute, outlook
-from hetsched.engine.run.failures import StartOver, names
 from hetsched.engine.run.iterate import iterate, settle_stopped
-from hetsched.engine.run.planning import JobPlanning
 from hetsched.engine.run.preparing import prepare, verify
-from hetsched.engine.run.publish import OnPrepared, publish
-from hetsched.engine.run.report import job_report, minimal_report
-from hetsched.engine.run.running_job import RunningJob
-from hetsched.engine.run.waits import answer_of, submit_held
-from hetsched.engine.small_jobs import Outlook, SideStart
+from hetsched.engine.run.running_job import RunningJob, job_report, minimal_report
+from hetsched.engine.small_jobs import Outlook
 from hetsched.errors import (
     Cancelled,
     ErrorRecord,
@@ -63,8 +66,8 @@ class JobRunner:
     on_end : callable
         Called once with the last state and a function that returns the learning task, to be called
         after the state has been reported; None if there is nothing to learn.
-    side : SideStart, optional
-        Run beside another job, on one core.
+    plan : JobPlan, optional
+        On one core, beside another job.
     """
 
     def __init__(
@@ -75,23 +78,21 @@ class JobRunner:
         context: EngineContext,
         on_state: Callable[[JobState], None],
         on_end: OnEnd,
-        side: SideStart | None = None,
+        plan: JobPlan | None = None,
         on_prepared: OnPrepared | None = None,
     ) -> None:
         self.number = number
-        self.side = side
+        self._plan_beside = plan
         self._context = context
         self._on_end = on_end
         self._on_prepared = on_prepared
-        self._running = running = RunningJob(number, spec, job, context, on_state, side)
+        self.running = running = RunningJob(number, spec, job, context, on_state, plan)
         self._job = running.job
         self._planning = JobPlanning(running)
         self._task: asyncio.Task[None] | None = None
         self._attempt: Attempt | None = None  # The present one, while devices work for it
         self._abort_error: BaseException | None = None
         self._has_begun = self._is_past_abort = False
-        if side is not None:
-            running.note(f"ran beside job {side.beside}, on {side.core}")
 
     # ---- from outside
 
@@ -106,7 +107,7 @@ class JobRunner:
         """
         if self._is_past_abort or self._task is None:
             return
-        attempt, running = self._attempt, self._running
+        attempt, running = self._attempt, self.running
         if attempt is not None and saves_state and self._can_save(attempt):
             if running.stop_error is None:
                 running.stop_error = error
@@ -125,7 +126,7 @@ class JobRunner:
             self._task.cancel()
 
     def _can_save(self, attempt: Attempt) -> bool:
-        iterations, saves = self._running.iterations, self._running.saves
+        iterations, saves = self.running.iterations, self.running.saves
         return (
             iterations is not None
             and saves is not None
@@ -146,7 +147,7 @@ class JobRunner:
         if self._attempt is not None:
             fleet = self._context.fleet
             gone = [name for name in self._job.devices if not fleet.any_remaining([name])]
-            self._running.failures.abandoned = frozenset(gone)
+            self.running.failures.abandoned = frozenset(gone)
             self._attempt.post(Lost(device, reason, counts))
 
     def on_joined(self, device: str) -> None:
@@ -157,49 +158,40 @@ class JobRunner:
         """Note that the user has disabled devices, or enabled them."""
         disabled = frozenset(self._context.disabled)
         if self._attempt is None:
-            self._running.disabled = disabled
+            self.running.disabled = disabled
         else:
             self._attempt.post(Switched(disabled))
 
     def uses(self, device: str) -> bool:
         """Return whether the present attempt has chunks for `device`."""
-        latest = self._running.latest
+        latest = self.running.latest
         return latest is not None and device in latest.assignments
 
     @property
     def attempt_id(self) -> int | None:
         """The `job` of messages to and from devices; None before the first plan."""
-        latest = self._running.latest
+        latest = self.running.latest
         return None if latest is None else latest.id
-
-    @property
-    def plan(self) -> JobPlan | None:
-        """The plan of the present attempt; None before the first one."""
-        latest = self._running.latest
-        return None if latest is None else latest.plan
 
     @property
     def has_excluded_devices(self) -> bool:
         """Whether the job doesn't use some of its devices because of failures."""
-        return bool(self._running.failures.excluded)
+        return bool(self.running.failures.excluded)
 
     @property
     def has_checkpoint(self) -> bool:
         """Whether another start of the job may continue from a checkpoint of this one."""
-        saves = self._running.saves
+        saves = self.running.saves
         return saves is not None and saves.has_checkpoint
 
     def outlook(self) -> Outlook | None:
         """Return what the job still has to do; None if nothing may run beside it now."""
         return None if self._attempt is None else outlook(self._attempt, time.monotonic())
 
-    def add_side_job(self) -> None:
-        """Note that a small job runs beside this one from now on."""
-        self._running.side_jobs += 1
-
-    def snapshot(self) -> JobSnapshot:
-        """Return the job's present state for an explanation."""
-        return self._running.snapshot()
+    @property
+    def is_small(self) -> bool:
+        """Whether it runs beside another job, on one core."""
+        return self._plan_beside is not None
 
     @property
     def is_stopping(self) -> bool:
@@ -227,12 +219,12 @@ class JobRunner:
             elif error.frames:
                 log.warning("job %d: %s\n%s", self.number, error.message, error.frames)
         self._is_past_abort = True
-        self._abort_error = self._running.stop_error = None
+        self._abort_error = self.running.stop_error = None
         self._end(self._last_state(report, error, keeps_results=keeps_results), runs)
 
     async def _run_to_report(self) -> tuple[JobReport, Mapping[str, DeviceRun] | None]:
         """Return the report, and the part of each device; None: the run isn't a typical one."""
-        running = self._running
+        running = self.running
         running.arrays.allocate()
         for note in running.arrays.notes:
             running.note(note)
@@ -256,21 +248,16 @@ class JobRunner:
 
     async def _load_inputs(self) -> None:
         """Copy inputs of an iterative job to its segments, in a thread."""
-        arrays, files = self._running.arrays, self._context.files
+        arrays, files = self.running.arrays, self._context.files
         if not self._job.copied_inputs or not isinstance(arrays, IterativeArrays):
             return
         loads = arrays.loads()
         if loads is None:
             return
+        seconds = files.deadline + loads.seconds
         try:
-            await answer_of(
-                lambda on_done: submit_held(
-                    self._context,
-                    loads.run,
-                    on_done,
-                    arrays.retain_copied(),
-                    files.deadline + loads.seconds,
-                )
+            await self._context.disk.call(
+                loads.run, release=arrays.retain_copied(), deadline=seconds
             )
         except asyncio.CancelledError:
             loads.cancel()
@@ -278,7 +265,7 @@ class JobRunner:
 
     async def _attempts(self) -> Attempt:
         """Start the job until it is computed; return the attempt that has done it."""
-        running, wait_for_restarts = self._running, False
+        running, wait_for_restarts = self.running, False
         while True:
             attempt_id, infos, starting, absent = await self._usable_devices(wait_for_restarts)
             try:
@@ -305,7 +292,7 @@ class JobRunner:
 
     async def _start(self, attempt: Attempt) -> None:
         """Run one attempt. Raises StartOver if another one may do better."""
-        running, fleet = self._running, self._context.fleet
+        running, fleet = self.running, self._context.fleet
         devices = list(attempt.assignments)
         await fleet.started(devices)
         if not fleet.ready() >= attempt.assignments.keys():
@@ -326,7 +313,7 @@ class JobRunner:
 
     def _check_abort(self) -> None:
         """End the job if that was requested while devices were stopped for another attempt."""
-        error = self._abort_error or self._running.stop_error
+        error = self._abort_error or self.running.stop_error
         if error is not None:
             raise error
 
@@ -340,7 +327,7 @@ class JobRunner:
         And those that are starting, and why others are absent. Raises Unavailable, or JobFailed
         after too many attempts.
         """
-        running, fleet, failures = self._running, self._context.fleet, self._running.failures
+        running, fleet, failures = self.running, self._context.fleet, self.running.failures
         devices = failures.remaining(self._job.devices)
         # That others are ready is no reason not to wait for the restart of these.
         unusable = {*self._context.disabled, *failures.reasons_against(devices)}
@@ -365,16 +352,16 @@ class JobRunner:
         return self._context.new_attempt_id(), infos, starting, absent
 
     async def _plan(self, infos: Sequence[DeviceInfo]) -> JobPlan:
-        if self.side is None:
+        if self._plan_beside is None:
             return await self._planning.plan(infos)
-        if self._running.latest is None:
-            return self.side.plan
+        if self.running.latest is None:
+            return self._plan_beside
         # Its plan has failed: the job needs all devices to choose from.
         raise TryAgain("the job will run alone")
 
     def _without_variant(self, error: Unavailable, absent: Mapping[str, str]) -> Exception:
-        if self._running.failures.excluded:
-            return self._running.failures.error()  # the others have no variant of this workload
+        if self.running.failures.excluded:
+            return self.running.failures.error()  # the others have no variant of this workload
         if absent:
             return Unavailable(f"{error}; devices not available: {_listed(absent)}")
         return error
@@ -383,21 +370,20 @@ class JobRunner:
         """Report devices that an earlier job lost, and that may take part later."""
         restarting = [device for device in self._job.devices if device in starting]
         if restarting:
-            self._running.note(f"began without {names(restarting)}: the process is starting again")
+            self.running.note(f"began without {names(restarting)}: the process is starting again")
 
     def _has_kernels(self, attempt: Attempt) -> bool:
         """Return whether the devices have these kernels, and large arrays mapped."""
-        assignments, is_side = tuple(attempt.assignments.values()), self.side is not None
-        kernels, fleet = self._context.planning.kernels, self._context.fleet
-        return kernels.contains_all(self._job, assignments, is_side=is_side) and (
-            self._running.arrays.are_mapped(fleet, attempt.assignments)
+        kernels = self._context.planning.kernels
+        return kernels.contains_all(self._job, attempt.assignments.values()) and (
+            self.running.arrays.are_mapped(self._context.fleet, attempt.assignments)
         )
 
     # ---- the end
 
     def _convergence_error(self) -> _Unconverged | None:
         """Return the error of an iterative job whose method should have converged and hasn't."""
-        iterations, declared = self._running.iterations, self._job.iterative
+        iterations, declared = self.running.iterations, self._job.iterative
         if iterations is None or declared is None or not declared.must_converge:
             return None
         if iterations.has_converged:
@@ -408,14 +394,14 @@ class JobRunner:
         return _Unconverged(f"no convergence after {count}{residual}")
 
     async def _publish(self) -> None:
-        arrays = self._running.arrays
+        arrays = self.running.arrays
         copies = arrays.saves() if isinstance(arrays, IterativeArrays) else None
         await publish(self._job, self._context, copies, self._on_prepared)
 
     def _end(self, state: Done | Failed, runs: Mapping[str, DeviceRun] | None) -> None:
         """Take all final steps, even if some of them raise."""
         learning_task = functools.partial(self._try, self._planning.learning_task, runs)
-        running = self._running
+        running = self.running
         if running.saves is not None:
             running.saves.close()
         self._try(running.arrays.close, self._context.fleet)
@@ -434,7 +420,7 @@ class JobRunner:
     def _last_state(
         self, report: JobReport | None, error: ErrorRecord | None, *, keeps_results: bool
     ) -> Done | Failed:
-        running = self._running
+        running = self.running
         if error is None:
             assert report is not None
             return Done(self.number, report, running.arrays.hand_over())

@@ -19,10 +19,8 @@ from typing import Any
 import numpy as np
 
 from hetsched.engine.context import EngineContext
-from hetsched.engine.run.arrays import IterativeArrays
-from hetsched.engine.run.copies import MIN_RATE
+from hetsched.engine.run.arrays import MIN_RATE, IterativeArrays
 from hetsched.engine.run.epochs import IterationState
-from hetsched.engine.run.waits import answer_of, submit_held
 from hetsched.engine.threads import Step
 from hetsched.errors import CantCreate, HetschedError, TryAgain
 from hetsched.explain.iterations.records import WrittenCheckpoint
@@ -130,10 +128,8 @@ class Saves:
             step.enter(f"reading {path}")
             return files.restore(path)
 
-        iteration, residual = await answer_of(
-            lambda on_done: submit_held(
-                self._context, read, on_done, self._arrays.retain_all(), self._deadline
-            )
+        iteration, residual = await self._context.disk.call(
+            read, release=self._arrays.retain_all(), deadline=self._deadline
         )
         self.is_restored = True
         iterations.begun_at = time.monotonic()
@@ -236,7 +232,7 @@ class Saves:
 
         self.is_writing = True
         release = functools.partial(self._on_thread_end, self._arrays.retain_all())
-        submit_held(self._context, write, on_done, release, self._deadline)
+        self._context.disk.submit(write, on_done, release=release, deadline=self._deadline)
 
     def _on_thread_end(self, release: Callable[[], None]) -> None:
         """Let devices save again: no thread reads what they have saved, not even one that hung."""

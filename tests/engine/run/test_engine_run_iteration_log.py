@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from hetsched.engine.run.epochs import EpochProgress
-from hetsched.engine.run.iteration_log import (
+from hetsched.engine.run.epochs import (
     MAX_SIZES,
     CompleteIteration,
+    EpochProgress,
     IterationLog,
     IterationRate,
     PhaseSums,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.run import planning
-from hetsched.engine.run.planning import JobPlanning
+from hetsched.engine.planning import run_planner as planning
+from hetsched.engine.planning.run_planner import JobPlanning
 from hetsched.errors import Unavailable
 from hetsched.job import JobSpec
 from hetsched.planner.device_sets.teams import START_SECONDS
@@ -22,7 +22,7 @@ TEAM = DeviceInfo(name="team0", kind="cpu", identity="x", members=("cpu0", "cpu1
 SHORT, LONG = 0.1 * START_SECONDS, 3 * START_SECONDS
 
 
-def plan(device: str, seconds: float | None) -> Any:
+def plan_of(device: str, seconds: float | None) -> Any:
     assignment = SimpleNamespace(device=device, chunks=(1,))
     return SimpleNamespace(assignments=(assignment,), predicted_seconds=seconds)
 
@@ -35,15 +35,14 @@ class Planners:
         self.planned: list[list[str]] = []
 
     def __call__(self, job: Any, infos: Sequence[DeviceInfo], *_: Any) -> Any:
-        def begin(on_planned: Any) -> None:
+        async def planned() -> JobPlan:
             self.planned.append([info.name for info in infos])
             chosen = infos[-1].name
             if chosen in self.seconds:
-                on_planned(plan(chosen, self.seconds[chosen]), None)
-            else:
-                on_planned(None, Unavailable("no variant"))
+                return plan_of(chosen, self.seconds[chosen])
+            raise Unavailable("no variant")
 
-        return SimpleNamespace(begin=begin)
+        return SimpleNamespace(plan=planned)
 
 
 class TeamFleet:

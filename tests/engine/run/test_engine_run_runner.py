@@ -169,8 +169,8 @@ def test_nothing_is_sent_after_a_callback_has_cancelled_the_job(story: Story) ->
     def cancel(state: JobState) -> None:
         story.runner.abort(Cancelled("cancelled"))
 
-    story.runner._running.on_state = cancel
-    story.runner._running._reported_at = 0.0
+    story.runner.running.on_state = cancel
+    story.runner.running._reported_at = 0.0
     story.chunk("a")
     sent = len(story.fleet.sent)
     story.fenced("a", "b")
@@ -230,7 +230,7 @@ def test_an_exception_of_our_own_fails_the_job_only(
     def raises(state: JobState) -> None:
         raise ZeroDivisionError("in a callback")
 
-    story.runner._running.on_state = raises
+    story.runner.running.on_state = raises
     story.begin().fenced("a", "b")
 
     assert isinstance(story.last, Failed)
