@@ -1,15 +1,34 @@
-"""The daemon's client: arrays in shared memory, jobs as Futures."""
+"""The daemon's client: arrays in shared memory, jobs as Futures.
+
+When the daemon is replaced by another one, segments that are still needed are passed to that.
+"""
 
 from __future__ import annotations
 
+import logging
+import math
 import os
+import resource
+import threading
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from hetsched.client.control import TIMEOUT, Control
 from hetsched.client.job import Job, Listener
-from hetsched.client.memory import ArrayRenewal, SharedMemory
 from hetsched.client.request import JobSubmitter, PreparedJob
-from hetsched.job import Done, JobSpec
+from hetsched.client.session import Session
+from hetsched.errors import HetschedError, TryAgain
+from hetsched.job import ArenaRef, Done, JobSpec
+from hetsched.transport.arena import Segment
+from hetsched.transport.messages import Adopt, Allocate, Map
+
+log = logging.getLogger(__name__)
+
+MAX_KEPT_FD = 256
+"""Descriptors above this number, or above a quarter of the process's limit, aren't kept, so that
+the caller's own files find room. Arrays in such segments can't be passed to another daemon."""
 
 
 class Client(JobSubmitter, Control):
@@ -31,8 +50,143 @@ class Client(JobSubmitter, Control):
         self._segments = SharedMemory(self._connection.session)
 
     def _start(self, prepared: PreparedJob, follow: Listener | None) -> Job:
-        renewal = ArrayRenewal(self._segments, prepared.spec)
-        return self._submit(prepared.spec, prepared.result, follow, renewal)
+        return self._submit(prepared.spec, prepared.result, follow, prepared.renew)
 
     def _fetch(self, done: Done) -> Any:
         return PreparedJob(JobSpec(workload="", params={}), self._segments).result(done)
+
+
+class ClientSegment(Segment):
+    """A segment that this client has mapped, under the number that the present daemon gives it.
+
+    A reference that a daemon gave for passing it on is kept while there are arrays on it.
+    """
+
+    def __init__(self, segment_id: int, fd: int, nbytes: int) -> None:
+        super().__init__(segment_id, fd, nbytes)
+        self._arrays: set[object] = set()
+        self.adoptions: list[Callable[[], None]] = []
+        """Each drops a reference."""
+
+    def add_array(self) -> Callable[[], None]:
+        """Return the function to call when the array is freed, which never blocks."""
+        key = object()
+        self._arrays.add(key)
+
+        def remove() -> None:  # the garbage collector may call it
+            self._arrays.discard(key)
+            while self.adoptions and not self._arrays:
+                try:
+                    drop = self.adoptions.pop()
+                except IndexError:  # another thread has taken it
+                    return
+                drop()
+
+        return remove
+
+
+class SharedMemory:
+    """Arrays on the daemon's segments: the client's `SharedArrays`. Any thread may use it.
+
+    Each array holds one of the session's references until its last view is freed. Mappings stay
+    until the daemon discards the segment, so that reusing one costs nothing.
+
+    Parameters
+    ----------
+    session : callable
+        Returns the session with the present daemon. Raises TryAgain if there is none.
+    """
+
+    def __init__(self, session: Callable[[], Session]) -> None:
+        self._session = session
+        self._present: Session | None = None
+        self._segments: dict[int, ClientSegment] = {}
+        self._lock = threading.RLock()
+        self._max_fd = min(MAX_KEPT_FD, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        """Allocate a shared array, contents undefined. Raises DataError, TryAgain."""
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        return self._array(Allocate(nbytes), shape, dtype, 0)
+
+    def map(self, ref: ArenaRef) -> np.ndarray:
+        """Return the array behind `ref`. Raises InputMissing if the daemon no longer keeps it."""
+        return self._array(Map(ref.segment), ref.shape, ref.dtype, ref.offset)
+
+    def claim(self, segment: Segment) -> bool:
+        """Make a segment of this client usable for the present daemon; return whether it is.
+
+        One that an earlier daemon gave is passed on, and gets another number.
+        """
+        present = self._present
+        if present is not None and not present.is_lost and self._knows(segment):
+            return True
+        if not isinstance(segment, ClientSegment) or segment.fd < 0:
+            return False
+        try:
+            self._pass_on(segment)
+        except HetschedError as error:
+            log.warning("shared memory %d wasn't passed to the daemon: %s", segment.id, error)
+            return False
+        return True
+
+    def _knows(self, segment: Segment) -> bool:
+        return self._segments.get(segment.id) is segment
+
+    def _pass_on(self, segment: ClientSegment) -> None:
+        session = self._session()
+        with self._lock:
+            self._begin(session)
+            if self._knows(segment):  # another thread has passed it on
+                return
+            answer, _ = session.request(Adopt(), [segment.fd])
+            segment.id = answer.segment
+            segment.adoptions.append(lambda: session.drop(answer.segment))
+            self._segments[segment.id] = segment
+
+    def _begin(self, session: Session) -> None:
+        """Forget the segments of an earlier daemon. Raises TryAgain if `session` is that one's."""
+        if session.is_lost:
+            raise session.lost_error()
+        if session is not self._present:
+            self._present, self._segments = session, {}
+            session.on_discard = self._discard
+
+    def _array(
+        self, request: Allocate | Map, shape: tuple[int, ...], dtype: str, offset: int
+    ) -> np.ndarray:
+        session, segment = self._request(request)
+        drop, remove = session.add_array(segment.id), segment.add_array()
+
+        def on_freed() -> None:
+            drop()
+            remove()
+
+        try:
+            segment.mapping()
+            if segment.fd > self._max_fd:
+                segment.release_fd()  # the mapping doesn't need it
+            return segment.array(shape, dtype, offset, on_freed)
+        except BaseException:
+            on_freed()
+            raise
+
+    def _request(self, request: Allocate | Map) -> tuple[Session, ClientSegment]:
+        while True:
+            session = self._session()  # may wait for a daemon
+            try:
+                with self._lock:  # the fd comes only once: map it before another thread gets none
+                    self._begin(session)
+                    answer, fd = session.request(request)
+                    ident = answer.segment
+                    if fd is not None:
+                        self._segments[ident] = ClientSegment(ident, fd, answer.nbytes)
+                    return session, self._segments[ident]
+            except TryAgain:
+                if isinstance(request, Map) or not session.is_lost:
+                    raise
+
+    def _discard(self, ident: int) -> None:
+        segment = self._segments.pop(ident, None)
+        if segment is not None:
+            segment.close()

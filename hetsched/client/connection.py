@@ -17,13 +17,15 @@ import select
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import zmq
+from msgspec.structs import replace
 
-from hetsched.client.job import FROM_CALLBACK
-from hetsched.client.open_requests import OpenRequest, Renumbering
+from hetsched.client.job import FROM_CALLBACK, Job, Listener
 from hetsched.client.session import Session
 from hetsched.errors import (
     HetschedError,
@@ -33,17 +35,23 @@ from hetsched.errors import (
     TryAgain,
     Unavailable,
     UsageError,
+    from_record,
 )
+from hetsched.job import JobSpec, JobState, ended
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.messages import (
     MAX_FRAME,
+    Accepted,
     Answer,
     Envelope,
+    Events,
+    JobEvent,
     Ping,
     Refused,
     Reply,
     Request,
     State,
+    Submit,
 )
 from hetsched.transport.process_owner import ProcessOwner
 from hetsched.units import format_bytes, format_seconds
@@ -64,7 +72,200 @@ FIRST_DELAY, MAX_DELAY = 0.05, 1.0
 """Seconds between attempts to reach a daemon; each delay is twice the one before. A restart takes
 about one."""
 
+OnEvent = Callable[[int, JobState], None]
+Renew = Callable[[JobSpec], tuple[JobSpec, bool]]
+"""Passes a job's arrays to the next daemon; returns the spec for it, and whether none is lost."""
+
 _decode: Decoder[Reply] = Decoder(Reply)
+
+
+class Renumbering:
+    """Jobs of this client that the next daemon knows by other numbers than the last one.
+
+    `new`: last number -> present number. `pending`: last numbers of those that have been submitted
+    again, but haven't been accepted yet.
+    """
+
+    def __init__(self) -> None:
+        self.new: dict[int, int] = {}
+        self.pending: set[int] = set()
+
+    def present(self, job: int) -> int:
+        return self.new.get(job, job)
+
+
+class OpenRequest:
+    """A request and what becomes of its answers, on the connection's thread.
+
+    This one has a single answer. `answer`: its Future, with the daemon's error if it refuses.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.answer: Future[Any] = Future()
+
+    def on_answer(self, answer: Answer) -> bool:
+        """Handle an answer; return True if it was the last."""
+        if isinstance(answer, Refused):
+            self.answer.set_exception(from_record(answer.error))
+        else:
+            self.answer.set_result(answer)
+        return True
+
+    def on_lost(self, error: HetschedError) -> None:
+        """Handle the loss of the connection: there will be no more answers."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+    def renew(self, numbers: Renumbering) -> bool:
+        """Make `request` one for the next daemon; return False if that must wait."""
+        return True
+
+
+class JobRequest(OpenRequest):
+    """Submit or Follow: `answer` gets the Job once it has a number, the Job its states.
+
+    `make_job` makes it of the number and the durability.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        make_job: Callable[[int, str], Job],
+        follow: Listener | None = None,
+        renew: Renew | None = None,
+    ) -> None:
+        super().__init__(request)
+        self._make_job, self._follow, self._renew = make_job, follow, renew
+        self._is_input_lost = False
+        self._job: Job | None = None
+        self._numbers = Renumbering()
+
+    def on_answer(self, answer: Answer) -> bool:
+        match answer:
+            case Accepted():
+                self._accept(answer.job, answer.durability)
+                return False
+            case State(state=state):
+                job = self._job or self._accept(state.job)
+                job.advance(state)
+                return ended(state)
+            case Refused(error=record) if self._is_input_lost:
+                error: HetschedError = TryAgain(
+                    "input lost: the daemon was started again, and the job's shared memory"
+                    f" couldn't be passed to it ({from_record(record)}); submit the job again"
+                )
+            case Refused(error=record):
+                error = from_record(record)
+            case _:
+                error = ProtocolError(f"unexpected answer {type(answer).__name__}")
+        self._fail(error)
+        return True
+
+    def on_lost(self, error: HetschedError) -> None:
+        job = self._job
+        if job is None:
+            self._fail(error)
+        elif job.durability == "durable":
+            hint = f"the job continues then, see `hetsched wait {job.id}`"
+            self._fail(TryAgain(f"job {job.id} is out of reach: {error}; {hint}"))
+        else:
+            self._fail(TryAgain(f"job {job.id} is lost: {error}; submit it again"))
+
+    def renew(self, numbers: Renumbering) -> bool:
+        """The next daemon may know the job by its key; if not, it gets another number there.
+
+        Jobs that run after it wait for that number.
+        """
+        if not isinstance(self.request, Submit):
+            return True
+        spec = self.request.spec
+        if any(dependency.job in numbers.pending for dependency in spec.after):
+            return False
+        spec = replace(
+            spec, after=tuple(replace(d, job=numbers.present(d.job)) for d in spec.after)
+        )
+        if self._renew is not None:
+            spec, is_complete = self._renew(spec)
+            self._is_input_lost = not is_complete
+        self.request = replace(self.request, spec=spec)
+        self._numbers = numbers
+        if self._job is not None:
+            numbers.pending.add(self._job.id)
+        return True
+
+    def _fail(self, error: HetschedError) -> None:
+        if self._job is None:
+            self.answer.set_exception(error)
+            return
+        self._numbers.pending.discard(self._job.id)
+        self._job.lost(error)
+
+    def _accept(self, ident: int, durability: str = "") -> Job:
+        if self._job is not None:  # by the next daemon
+            last = self._job.id
+            self._numbers.pending.discard(last)
+            self._numbers.new[last] = ident
+            self._job.renumber(ident, durability)
+            return self._job
+        job = self._job = self._make_job(ident, durability)
+        if self._follow is not None:
+            job.follow(self._follow)
+        self.answer.set_result(job)
+        return job
+
+
+class EventFollower(OpenRequest):
+    """Receives events, on the connection's thread.
+
+    Attributes
+    ----------
+    lost : int
+        Events that the daemon dropped since they weren't read in time.
+    done : Future
+        Done when all jobs have ended; its exception is the daemon's error.
+    """
+
+    def __init__(self, on_event: OnEvent, jobs: Sequence[int]) -> None:
+        numbers = tuple(dict.fromkeys(jobs))
+        super().__init__(Events(numbers))
+        self.lost = 0
+        self.done: Future[None] = self.answer
+        self._on_event = on_event
+        self._pending = set(numbers)
+        self._is_endless = not numbers
+        self._sequence = 0
+
+    def on_answer(self, answer: Answer) -> bool:
+        match answer:
+            case JobEvent(sequence=sequence, state=state):
+                self._advance(sequence, state)
+            case Refused(error=error):
+                self.done.set_exception(from_record(error))
+            case _:
+                self.on_lost(ProtocolError(f"unexpected answer {type(answer).__name__}"))
+        return self.done.done()
+
+    def renew(self, numbers: Renumbering) -> bool:
+        """Follow the jobs at the next daemon that haven't ended; it counts anew."""
+        if self._pending & numbers.pending:
+            return False
+        self._sequence = 0
+        self._pending = set(map(numbers.present, self._pending))
+        self.request = Events(tuple(sorted(self._pending)))
+        return True
+
+    def _advance(self, sequence: int, state: JobState) -> None:
+        self.lost += max(0, sequence - self._sequence - 1)
+        self._sequence = sequence
+        try:
+            self._on_event(sequence, state)
+        except Exception:
+            log.exception("error in a callback for events of job %d", state.job)
+        if ended(state):
+            self._pending.discard(state.job)
+        if not self._pending and not self._is_endless:
+            self.done.set_result(None)
 
 
 class Link:
@@ -110,7 +311,6 @@ class Link:
         return True
 
     def receive(self) -> bytes | None:
-        """Return the next reply, if one has come."""
         try:
             return self._socket.recv(zmq.NOBLOCK)
         except zmq.Again:
@@ -121,7 +321,6 @@ class Link:
         return bool(int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
     def close(self, linger_ms: int = 0) -> None:
-        """Close the sockets; the session only once no array needs it."""
         self._socket.close(linger=linger_ms)
         self.session.close()
 
@@ -230,7 +429,6 @@ class Connection:
         return None if link is None or link.session.is_lost else link.session
 
     def _end(self, error: HetschedError) -> None:
-        """Let the thread end, after it has failed all requests with `error`."""
         with self._lock:
             if self._closed is None:
                 self._closed = error
@@ -332,8 +530,13 @@ class Connection:
             number = self._unsent[0]
             request = self._open.get(number)
             try:
-                if request is not None and not self._resend(link, number, request):
-                    return False
+                if request is not None:
+                    if not request.renew(self._renumbering):
+                        return False
+                    payload = link.encode(number, request.request)
+                    with self._lock:
+                        if not link.send(payload):
+                            return False
             except HetschedError as error:
                 if link.session.is_lost:
                     return False
@@ -342,17 +545,9 @@ class Connection:
                 self._unsent.popleft()
         return True
 
-    def _resend(self, link: Link, number: int, request: OpenRequest) -> bool:
-        if not request.renew(self._renumbering):
-            return False
-        payload = link.encode(number, request.request)
-        with self._lock:
-            return link.send(payload)
-
     # ---- the loss of the daemon
 
     def _detach(self, link: Link) -> None:
-        """Give up a link whose daemon has stopped."""
         self._lost_error = link.session.lost_error()
         with self._lock:
             self._link = None
@@ -374,27 +569,21 @@ class Connection:
                 if left <= 0:
                     break
                 # Jitter, so that many clients don't come back at the same moment.
-                self._pause(min(delay * (0.5 + os.urandom(1)[0] / 512), left))
+                end = time.monotonic() + min(delay * (0.5 + os.urandom(1)[0] / 512), left)
+                while self._closed is None and time.monotonic() < end:  # requests wake it, too
+                    self._sleep(end - time.monotonic())
                 delay = min(2 * delay, MAX_DELAY)
             except HetschedError as error:  # another version, or another user's
                 self._give_up(error)
                 return
             else:
-                self._attach(link)
+                self._renumbering.pending.clear()
+                with self._lock:
+                    self._link = link
+                    self._unsent = deque(sorted(self._open))
                 return
         if self._closed is None:
             self._give_up()
-
-    def _pause(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while self._closed is None and (left := end - time.monotonic()) > 0:
-            self._sleep(left)
-
-    def _attach(self, link: Link) -> None:
-        self._renumbering.pending.clear()
-        with self._lock:
-            self._link = link
-            self._unsent = deque(sorted(self._open))
 
     def _give_up(self, error: HetschedError | None = None) -> None:
         """Fail all requests: no daemon has come. The next request begins to look again."""

@@ -9,16 +9,22 @@ import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
 from msgspec.structs import asdict, replace
 
 from hetsched import paths
-from hetsched.client.connection import Connection
+from hetsched.client.connection import (
+    Connection,
+    EventFollower,
+    JobRequest,
+    OnEvent,
+    OpenRequest,
+    Renew,
+)
 from hetsched.client.job import Job, Listener
-from hetsched.client.open_requests import EventFollower, JobRequest, OnEvent, OpenRequest
 from hetsched.device import DeviceInfo
 from hetsched.errors import ProtocolError, UsageError
 from hetsched.explain import Explanation
@@ -33,9 +39,6 @@ from hetsched.transport.messages import (
     Pong,
 )
 from hetsched.units import parse_time, quoted
-
-if TYPE_CHECKING:
-    from hetsched.client.memory import ArrayRenewal  # which needs NumPy
 
 T = TypeVar("T")
 Self = TypeVar("Self", bound="Control")
@@ -283,17 +286,17 @@ class Control:
         spec: JobSpec,
         fetch: Callable[[Done], Any] | None = None,
         follow: Listener | None = None,
-        renewal: ArrayRenewal | None = None,
+        renew: Renew | None = None,
     ) -> Job:
         request = messages.Submit(spec, key=next(self._keys))
-        return self._new_job(request, fetch, follow, renewal)
+        return self._new_job(request, fetch, follow, renew)
 
     def _new_job(
         self,
         request: messages.Request,
         fetch: Callable[[Done], Any] | None = None,
         follow: Listener | None = None,
-        renewal: ArrayRenewal | None = None,
+        renew: Renew | None = None,
     ) -> Job:
         make_job = functools.partial(  # of methods: a job keeps the client alive
             Job,
@@ -302,7 +305,7 @@ class Control:
             explain=self.explain,
             explain_at_once=self._explain_soon,
         )
-        job: Job = self._connection.wait(JobRequest(request, make_job, follow, renewal))
+        job: Job = self._connection.wait(JobRequest(request, make_job, follow, renew))
         return job
 
     def _cancel_soon(self, job: int) -> None:

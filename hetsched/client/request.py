@@ -202,16 +202,16 @@ class PreparedJob:
 
     Attributes
     ----------
-    inputs : list of arrays
-        Shared, and kept until the job's end is known: the daemon may be killed right after it has
-        released its own references, and the next one needs the same data for another attempt.
+    inputs : mapping
+        Input name -> its shared array, kept until the job's end is known: the next daemon needs
+        the same data if this one is killed after it has released its own references.
     targets : mapping
         Output name -> the caller's own array.
     """
 
     spec: JobSpec
     segments: SharedArrays
-    inputs: list[np.ndarray] = field(default_factory=list)
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)
     targets: dict[str, np.ndarray] = field(default_factory=dict)
 
     def result(self, done: Done) -> Any:
@@ -227,6 +227,24 @@ class PreparedJob:
         values |= {name: Path(path) for name, path in done.report.outputs.items()}
         is_alone = len(values) == 1 and done.report.iterations is None
         return next(iter(values.values())) if is_alone else values
+
+    def renew(self, spec: JobSpec) -> tuple[JobSpec, bool]:
+        """Pass the arrays to the next daemon, which may not need them: the job may have ended.
+
+        Return `spec` with its segments in place of the last one's, and whether none is missing.
+        """
+        inputs = {name: _shared(array, self.segments) for name, array in self.inputs.items()}
+        outputs = {
+            name: _shared(self.targets[name], self.segments)
+            for name, out in spec.outputs.items()
+            if isinstance(out, ArenaOut) and out.into is not None
+        }
+        renewed = replace(
+            spec,
+            inputs={**spec.inputs, **{name: ref for name, ref in inputs.items() if ref}},
+            outputs={**spec.outputs, **{name: ArenaOut(r) for name, r in outputs.items() if r}},
+        )
+        return renewed, None not in (*inputs.values(), *outputs.values())
 
     def _array(self, name: str, ref: ArenaRef) -> np.ndarray:
         target = self.targets.get(name, self.targets.get(ONLY))
@@ -255,12 +273,12 @@ def _with_arrays(
         for name, value in outs.items()
         if isinstance(value, str | os.PathLike)
     }
-    kept: list[np.ndarray] = []
+    kept: dict[str, np.ndarray] = {}
     outputs: dict[str, OutputRef] = {
         name: files[name] if name in files else ArenaOut(_shared(targets[name], segments))
         for name in outs
     }
-    inputs = {name: _input(value, segments, kept) for name, value in ins.items()}
+    inputs = {name: _input(name, value, segments, kept) for name, value in ins.items()}
     return PreparedJob(replace(spec, inputs=inputs, outputs=outputs), segments, kept, targets)
 
 
@@ -446,7 +464,9 @@ def _inputs_by_name(arrays: Inputs) -> Mapping[str, ArrayOrPath]:
     return ins
 
 
-def _input(value: ArrayOrPath, segments: SharedArrays, kept: list[np.ndarray]) -> InputRef:
+def _input(
+    name: str, value: ArrayOrPath, segments: SharedArrays, kept: dict[str, np.ndarray]
+) -> InputRef:
     if isinstance(value, str | os.PathLike):
         return FileRef(real_path(os.fspath(value)))
     try:
@@ -459,7 +479,7 @@ def _input(value: ArrayOrPath, segments: SharedArrays, kept: list[np.ndarray]) -
         np.copyto(copy, array)
         array, ref = copy, _shared(copy, segments)
         assert ref is not None
-    kept.append(array)
+    kept[name] = array
     return ref
 
 

@@ -6,7 +6,6 @@ their segments, and other clients could write into them.
 
 from __future__ import annotations
 
-import itertools
 import os
 import select
 import socket
@@ -59,8 +58,7 @@ class Session:
         self._timeout = greeting_timeout
         self._lock = threading.Lock()
         self._unsent: deque[bytes] = deque()
-        self._live_arrays: set[int] = set()
-        self._array_keys = itertools.count()
+        self._live_arrays: set[object] = set()
         self._is_closing = False
         self.is_lost = False
         """Whether the daemon has closed its end."""
@@ -111,21 +109,18 @@ class Session:
                 if answer is not None:
                     self._is_notification(answer)
 
-    def add_array(self) -> int:
-        """Register an array on shared memory; return its key for `drop_array`."""
-        key = next(self._array_keys)
+    def add_array(self, segment: int) -> Callable[[], None]:
+        """Return the function that drops an array's reference to a segment, once it is freed."""
+        key = object()
         self._live_arrays.add(key)
-        return key
 
-    def drop_array(self, key: int, segment: int) -> None:
-        """Drop a freed array. Called by the garbage collector: takes no lock, never blocks.
+        def drop_array() -> None:  # the garbage collector may call it
+            self._live_arrays.discard(key)
+            self.drop(segment)
+            if self._is_closing and not self._live_arrays and not self._owner.is_forked:
+                self._socket.close()
 
-        No effect in a forked child, whose arrays are the parent's.
-        """
-        self._live_arrays.discard(key)
-        self.drop(segment)
-        if self._is_closing and not self._live_arrays and not self._owner.is_forked:
-            self._socket.close()
+        return drop_array
 
     def drop(self, segment: int) -> None:
         """Drop a reference to a segment. Takes no lock, never blocks. Not in a forked child."""
