@@ -1,7 +1,4 @@
-"""A submitted job: a `concurrent.futures.Future` that also reports progress.
-
-Independent of sockets and the engine: its owner passes callables and delivers states.
-"""
+"""A submitted job: a `concurrent.futures.Future` that also reports progress."""
 
 from __future__ import annotations
 
@@ -84,11 +81,7 @@ class Job(Future[Any]):
         return f"<Job {self.id} {type(self._last_state).__name__.lower()}>"
 
     def progress(self) -> JobState:
-        """Return the last known state.
-
-        Of a running iterative job it has the last complete `iteration`, the `residual`,
-        `iterations_per_second`, and the rows of each device in `devices`.
-        """
+        """Return the last known state."""
         return self._last_state
 
     @property
@@ -130,10 +123,9 @@ class Job(Future[Any]):
 
         def on_state(state: JobState) -> None:
             nonlocal last, has_failed
-            iteration = state.iteration if isinstance(state, Running) else None
-            if has_failed or not isinstance(state, Running) or iteration in (None, last):
+            if has_failed or not isinstance(state, Running) or state.iteration in (None, last):
                 return
-            last = iteration
+            last = state.iteration
             has_failed = True
             callback(state)
             has_failed = False
@@ -176,9 +168,9 @@ class Job(Future[Any]):
         except TimeoutError:
             raise self._timeout_error(timeout) from None
         except JobFailed as error:
-            self._keep_history(error.result)
+            _keep_history(error.result)
             raise
-        self._keep_history(value)
+        _keep_history(value)
         return value
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -189,23 +181,26 @@ class Job(Future[Any]):
         except TimeoutError:
             raise self._timeout_error(timeout) from None
         if isinstance(error, JobFailed):
-            self._keep_history(error.result)
+            _keep_history(error.result)
         return error
 
     def advance(self, state: JobState) -> None:
-        """Deliver a new state. States after the last one are ignored."""
         if ended(self._last_state):
             return
         with self._delivery_lock:
             self._last_state = state
             for listener in self._listeners:
                 _notify(listener, state)
-        if ended(state):
-            self._conclude(state)
+        if isinstance(state, Done | Failed):
+            fetch, self._fetch = self._fetch, None
+            assert fetch is not None
+            if isinstance(state, Done):
+                self._succeed(state, fetch)
+            else:
+                self._fail(state, fetch)
 
     def renumber(self, ident: int, durability: str) -> None:
-        """Note that the next daemon has accepted the job. It knows its number, unless the last one
-        ended before it could write the number down."""
+        """Note that the next daemon has accepted the job."""
         if ident != self.id:
             log.warning(
                 "the daemon that was started meanwhile calls job %d job %d", self.id, ident
@@ -222,12 +217,7 @@ class Job(Future[Any]):
         if self._owner.is_forked and not self.done():
             self._owner.check()
 
-    def _conclude(self, state: JobState) -> None:
-        fetch, self._fetch = self._fetch, None
-        if isinstance(state, Failed):
-            self._fail(state, fetch)
-            return
-        assert isinstance(state, Done) and fetch is not None
+    def _succeed(self, state: Done, fetch: Callable[[Done], Any]) -> None:
         if state.lost:
             self.set_exception(InputMissing(state.lost))
             return
@@ -238,37 +228,27 @@ class Job(Future[Any]):
         else:
             self.set_result(value)
 
-    def _fail(self, state: Failed, fetch: Callable[[Done], Any] | None) -> None:
+    def _fail(self, state: Failed, fetch: Callable[[Done], Any]) -> None:
         if state.error.code == Cancelled.code:
             super().cancel()
             self.set_running_or_notify_cancel()
             return
         error = from_record(state.error)
-        if isinstance(error, JobFailed) and fetch is not None:
-            error.result = self._reached(state, fetch)
+        is_kept = bool(state.results or state.report.outputs)
+        if isinstance(error, JobFailed) and state.report.converged is False and is_kept:
+            try:
+                error.result = self._value(Done(state.job, state.report, state.results), fetch)
+            except Exception:
+                log.exception("the last result of job %d is lost", self.id)
         self.set_exception(error)
 
     def _value(self, state: Done, fetch: Callable[[Done], Any]) -> Any:
         value = fetch(state)
         if state.report.iterations is None:
             return value
-        # Not `self.explain`: the job refers to its result, and arrays should be freed at once.
-        explain = functools.partial(self._request_explanation, self.id)
+        # Not a method: the job refers to its result, and arrays should be freed at once.
+        explain = functools.partial(self._request_history, self.id)
         return IterativeResult(value, state.report, explain)
-
-    def _reached(self, state: Failed, fetch: Callable[[Done], Any]) -> Any:
-        """Return the result of a job that has ended without convergence, if it was kept."""
-        if state.report.converged is not False or not (state.results or state.report.outputs):
-            return None
-        try:
-            return self._value(Done(state.job, state.report, state.results), fetch)
-        except Exception:
-            log.exception("the last result of job %d is lost", self.id)
-            return None
-
-    def _keep_history(self, value: Any) -> None:
-        if type(value) is IterativeResult:  # isinstance takes a Python call here: it is a Mapping
-            value.keep_history(functools.partial(self._request_history, self.id))
 
     def _timeout_error(self, timeout: float | None) -> HetschedError:
         return WaitTimeout(f"job {self.id} hasn't ended after {timeout:g} s; it continues")
@@ -323,12 +303,12 @@ class IterativeResult(Mapping[str, Any]):
             raise InputMissing(f"job {self.report.job}: the records of its iterations are gone")
         return self._history
 
-    def keep_history(self, explain: Callable[[], Explanation]) -> None:
+    def keep_history(self) -> None:
         """Ask for the history once, now, so that it outlives the connection."""
         if not self._has_asked and self._history is None:
             self._has_asked = True
             with contextlib.suppress(HetschedError):
-                self._history = explain().iterations
+                self._history = self._explain().iterations
 
     @property
     def residuals(self) -> tuple[float | None, ...]:
@@ -357,6 +337,11 @@ class IterativeResult(Mapping[str, Any]):
         if self.converged is not None:
             parts.append("converged" if self.converged else "not converged")
         return f"<IterativeResult of {', '.join(self._outputs)}: {', '.join(parts)}>"
+
+
+def _keep_history(value: Any) -> None:
+    if type(value) is IterativeResult:  # isinstance takes a Python call here: it is a Mapping
+        value.keep_history()
 
 
 def _notify(listener: Listener, state: JobState) -> None:

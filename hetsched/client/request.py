@@ -1,7 +1,4 @@
-"""From a caller's arrays and keywords to a JobSpec, and from a Done state to arrays.
-
-`Client` and `Local` share this, with different sources of shared memory (`SharedArrays`).
-"""
+"""From a caller's arrays and keywords to a JobSpec, and from a Done state to arrays."""
 
 from __future__ import annotations
 
@@ -62,8 +59,7 @@ Earlier = int | str | Job | Dependency
 class SharedArrays(Protocol):
     """Source of arrays in shared memory: the daemon's for `Client`, its own for `Local`.
 
-    Arrays hold a reference until their last view is freed. `claim` makes a segment usable for jobs
-    in place, if it is one of this source.
+    `claim` makes a segment usable for jobs in place, if it is one of this source.
     """
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray: ...
@@ -114,8 +110,7 @@ class JobSubmitter(ABC):
     _segments: SharedArrays
 
     @abstractmethod
-    def _start(self, prepared: PreparedJob, follow: Listener | None) -> Job:
-        """Submit and return the accepted job. Raises HetschedError if it is refused."""
+    def _start(self, prepared: PreparedJob, follow: Listener | None) -> Job: ...
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "complex64") -> np.ndarray:
         """Allocate a shared array, which jobs read and write without a copy. Contents undefined.
@@ -159,7 +154,7 @@ class JobSubmitter(ABC):
         resume: str | os.PathLike[str] | None = None,
         **params: Any,
     ) -> Job:
-        """Submit a job and return once it has been accepted.
+        """Submit a job and return once it has been accepted; `JobSubmitter` has more parameters.
 
         Parameters
         ----------
@@ -176,8 +171,6 @@ class JobSubmitter(ABC):
         seed : int, 0 to 2**63-1, of generated inputs
         force : bool, overwrite output files that exist
         follow : callable, gets every state of the job, on the thread that serves this client
-        priority to hold, and balance to resume
-            The job's place in the queue; options of iterative jobs: see `JobSubmitter`.
         **params : the workload's own parameters; those implied by the inputs are optional
 
         Raises
@@ -198,21 +191,15 @@ class JobSubmitter(ABC):
 
 @dataclass
 class PreparedJob:
-    """A JobSpec, and what the caller needs to convert a Done state to a result.
-
-    Attributes
-    ----------
-    inputs : mapping
-        Input name -> its shared array, kept until the job's end is known: the next daemon needs
-        the same data if this one is killed after it has released its own references.
-    targets : mapping
-        Output name -> the caller's own array.
-    """
+    """A JobSpec, and what the caller needs to convert a Done state to a result."""
 
     spec: JobSpec
     segments: SharedArrays
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
+    """Kept until the job's end is known: the next daemon needs the same data if this one is killed
+    after it has released its own references."""
     targets: dict[str, np.ndarray] = field(default_factory=dict)
+    """Output name -> the caller's own array."""
 
     def result(self, done: Done) -> Any:
         """Return the only output, or a dict by name; a Path for an output saved as file.
@@ -263,30 +250,32 @@ def _with_arrays(
     out: ArrayOrPath | Mapping[str, ArrayOrPath] | None,
     force: bool,
 ) -> PreparedJob:
-    """Add the arrays to a request; those outside shared memory are copied into it."""
+    """Add the arrays; those outside shared memory are copied into it, once all is checked."""
     ins, outs = _inputs_by_name(arrays), _by_name("out", out)
     if not isinstance(force, bool | np.bool_):
         raise UsageError(f"force: {quoted(force)} should be True or False")
-    targets = {name: _writable(name, value) for name, value in outs.items() if not _is_path(value)}
-    files = {
-        name: FileOut(real_path(os.fspath(value)), bool(force))
-        for name, value in outs.items()
-        if isinstance(value, str | os.PathLike)
-    }
-    kept: dict[str, np.ndarray] = {}
-    outputs: dict[str, OutputRef] = {
-        name: files[name] if name in files else ArenaOut(_shared(targets[name], segments))
-        for name in outs
-    }
-    inputs = {name: _input(name, value, segments, kept) for name, value in ins.items()}
-    return PreparedJob(replace(spec, inputs=inputs, outputs=outputs), segments, kept, targets)
+    job = PreparedJob(spec, segments)
+    outputs: dict[str, OutputRef] = {}
+    for name, value in outs.items():
+        if isinstance(value, str | os.PathLike):
+            outputs[name] = FileOut(real_path(os.fspath(value)), bool(force))
+        else:
+            job.targets[name] = _writable(name, value)
+            outputs[name] = ArenaOut(_shared(value, segments))
+    inputs: dict[str, InputRef] = {}
+    for name, value in ins.items():
+        if isinstance(value, str | os.PathLike):
+            inputs[name] = FileRef(real_path(os.fspath(value)))
+        else:
+            job.inputs[name], inputs[name] = _shared_input(value, segments)
+    job.spec = replace(spec, inputs=inputs, outputs=outputs)
+    return job
 
 
 # ---- keywords: `checked` says what is wrong with values that aren't converted here
 
 
 def _given(**options: Any) -> dict[str, Any]:
-    """Return the options that aren't left at their defaults, as fields of a JobSpec."""
     return {
         name: _CONVERTERS.get(name, _number)(name, value)
         for name, value in options.items()
@@ -301,7 +290,6 @@ _DEFAULTS = {
 
 
 def _number(name: str, value: Any) -> Any:
-    """Convert NumPy's scalars to Python's."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -315,7 +303,6 @@ def _parsed(parse: Callable[[str], float], name: str, value: Any) -> Any:
 
 
 def _names(name: str, value: Any) -> Any:
-    """Return the names in "cpu,gpu0", or in an iterable."""
     if isinstance(value, str):
         return tuple(value.split(","))
     return tuple(value) if isinstance(value, Iterable) else value
@@ -389,7 +376,6 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _extents(shape: Any) -> tuple[int, ...]:
-    """Return `shape`, an int or a sequence of ints, as a tuple."""
     is_number = isinstance(shape, str | bytes) or getattr(shape, "shape", None) == ()
     extents = (shape,) if is_number or not isinstance(shape, Iterable) else tuple(shape)
     extents = checked(_Shape, shape=tuple(_number("shape", n) for n in extents)).shape
@@ -409,7 +395,6 @@ class _Shape(msgspec.Struct):
 
 
 def _numeric(dtype: Any) -> str:
-    """Return the name of a numeric `dtype`, in any form that NumPy accepts. Raises DataError."""
     try:
         kind = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError) as error:
@@ -433,10 +418,6 @@ def _shared(array: np.ndarray, segments: SharedArrays) -> ArenaRef | None:
     return ArenaRef(segment.id, array.shape, array.dtype.name, offset)
 
 
-def _is_path(value: Any) -> bool:
-    return isinstance(value, str | os.PathLike)
-
-
 def _by_name(
     parameter: str, arrays: ArrayOrPath | Mapping[str, ArrayOrPath] | None
 ) -> Mapping[str, ArrayOrPath]:
@@ -451,10 +432,7 @@ def _by_name(
 
 
 def _inputs_by_name(arrays: Inputs) -> Mapping[str, ArrayOrPath]:
-    """Return the inputs by name, with the three arrays of a sparse matrix in its place.
-
-    Raises UsageError for an array that is given twice, as part of a matrix and by its own name.
-    """
+    """Return the inputs by name, with the three arrays of a sparse matrix in its place."""
     ins: dict[str, ArrayOrPath] = {}
     for name, value in _by_name("arrays", arrays).items():
         parts = sparse_arrays(name, value) if is_sparse(value) else {name: value}
@@ -464,11 +442,7 @@ def _inputs_by_name(arrays: Inputs) -> Mapping[str, ArrayOrPath]:
     return ins
 
 
-def _input(
-    name: str, value: ArrayOrPath, segments: SharedArrays, kept: dict[str, np.ndarray]
-) -> InputRef:
-    if isinstance(value, str | os.PathLike):
-        return FileRef(real_path(os.fspath(value)))
+def _shared_input(value: Any, segments: SharedArrays) -> tuple[np.ndarray, ArenaRef]:
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:  # rows of different lengths
@@ -479,8 +453,7 @@ def _input(
         np.copyto(copy, array)
         array, ref = copy, _shared(copy, segments)
         assert ref is not None
-    kept[name] = array
-    return ref
+    return array, ref
 
 
 def _writable(name: str, array: ArrayOrPath) -> np.ndarray:
