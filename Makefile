@@ -10,7 +10,7 @@ WHEELS :=
 NAMES :=
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test test-matrix lint bench bench-quick robust robust-long gpu-check wheel-check clean
+.PHONY: help demo test test-matrix lint bench bench-quick stress robust robust-long gpu-check wheel-check clean
 .DELETE_ON_ERROR:
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make wheel-check  build the wheel, install it elsewhere and test it"
 	@echo "make bench        all benchmarks, or NAMES=\"warm_job overhead\"; benchmarks/README.md"
 	@echo "make bench-quick  five minutes of warm jobs, compared with the last result of this processor"
+	@echo "make stress       the tests with statistics over many seeds and 1,000 examples of each property"
 	@echo "make robust       inject faults into real daemons, ten minutes; NAMES= as for bench; docs/robustness.md"
 	@echo "make robust-long  the same with full counts and default deadlines, more than an hour"
 	@echo "make gpu-check    on a GPU host: OUT=folder for the JSON, WHEELS=folder offline, CUDA=12|13"
@@ -75,6 +76,9 @@ bench: .venv/.installed-bench .venv-plain/.installed-ducc
 
 bench-quick: .venv/.installed-bench
 	$(BIN)/python -m benchmarks.quick
+
+stress: .venv/.installed-dev
+	HETSCHED_TEST_PROFILE=stress $(BIN)/python -m $(PYTEST) -m "stress or not stress"
 
 robust: .venv/.installed-dev
 	$(BIN)/python -m robustness $(NAMES)

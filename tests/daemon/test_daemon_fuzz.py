@@ -12,14 +12,12 @@ import msgspec
 import pytest
 from conftest import RawClient
 from daemon_harness import Harness
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.transport import messages
 from hetsched.transport.codec import encode
 from robustness.malformed_frames import attack
-
-MANY = settings(max_examples=60, deadline=None)
 
 TAGS = [msgspec.inspect.type_info(kind).tag for kind in get_args(messages.Request)]  # type: ignore[attr-defined]
 FIELDS = ["job", "spec", "follow", "workload", "params", "inputs", "outputs", "type", "segment"]
@@ -57,7 +55,6 @@ def raw(harness: Harness) -> Iterator[RawClient]:
         yield client
 
 
-@MANY
 @given(number=st.integers(1, 2**62) | values, request=requests | values)
 def test_every_request_gets_an_answer(raw: RawClient, number: Any, request: Any) -> None:
     raw.ask(number, request)
@@ -68,7 +65,6 @@ def test_every_request_gets_an_answer(raw: RawClient, number: Any, request: Any)
     assert len(numbers) > 1
 
 
-@MANY
 @given(message=requests | values)
 def test_every_session_message_leaves_the_daemon_serving(harness: Harness, message: Any) -> None:
     with contextlib.closing(RawClient(harness)) as raw:

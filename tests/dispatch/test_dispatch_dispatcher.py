@@ -239,7 +239,7 @@ class Devices(RuleBasedStateMachine):
 
 
 TestDevices = Devices.TestCase
-TestDevices.settings = settings(max_examples=150, stateful_step_count=40)
+TestDevices.settings = settings(stateful_step_count=40)
 
 
 def test_a_run_of_no_units_is_over_at_once() -> None:

@@ -6,7 +6,7 @@ import sys
 from types import FrameType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from steal_machine import Device, Pace, play
 
@@ -150,7 +150,6 @@ machines = st.lists(
 )
 
 
-@settings(max_examples=150)
 @given(machines, st.lists(st.floats(0.001, 1.0), min_size=5, max_size=5))
 def test_whatever_is_stolen_every_unit_is_done_once(
     drawn: list[Device], paces: list[float]
@@ -162,7 +161,6 @@ def test_whatever_is_stolen_every_unit_is_done_once(
     assert sorted(played.units) == list(range(sum(device.share for device in drawn)))
 
 
-@settings(max_examples=150)
 @given(machines)
 def test_with_known_paces_the_end_is_at_most_a_chunk_later(drawn: list[Device]) -> None:
     planned = {f"d{index}": device.pace(0) for index, device in enumerate(drawn)}

@@ -216,4 +216,4 @@ class QueueMachine(RuleBasedStateMachine):
 ENDED = ("done", "failed", "cancelled")
 
 TestQueue = QueueMachine.TestCase
-TestQueue.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+TestQueue.settings = settings(stateful_step_count=40)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, HetschedError, UsageError
@@ -111,14 +111,12 @@ class TestPartitioner:
             with pytest.raises(UsageError, match="no observation"):
                 METHODS[method]([*GOOD, unknown], 9)
 
-    @settings(max_examples=50)
     @given(invalid=LIES, load=st.integers(1, 1000))
     def test_a_time_that_cannot_be(self, method: str, invalid: Any, load: int) -> None:
         message = refused(lambda: METHODS[method]([Odd(time=invalid)], load))
 
         assert message.startswith("model of device 0: ")
 
-    @settings(max_examples=50)
     @given(invalid=LIES, load=st.integers(4, 1000))
     def test_a_time_that_cannot_be_beside_good_ones(
         self, method: str, invalid: Any, load: int

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from balancer_machines import METHODS
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, HetschedError, UsageError
@@ -151,7 +151,6 @@ machines = st.lists(st.tuples(seconds, seconds, st.floats(0.5, 2)), min_size=1, 
 class TestEveryMethod:
     """What a user may rely on, whatever the method."""
 
-    @settings(max_examples=40, deadline=None)
     @given(machines, st.integers(1, 400), st.data())
     def test_every_split_is_whole_and_within_the_limits_and_the_loop_ends(
         self,
@@ -183,7 +182,6 @@ class TestEveryMethod:
         final = balancer.ask()
         assert final.makespan <= best * (1 + 1e-9) or balancer.reason in KEPT
 
-    @settings(max_examples=25, deadline=None)
     @given(machines, st.integers(1, 400), st.lists(st.integers(0, 9), max_size=12))
     def test_devices_may_come_and_go(
         self,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hetsched.models
@@ -69,7 +69,6 @@ def test_all_our_speed_functions_are_tried() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 class TestPartitioner:
-    @settings(max_examples=60)
     @given(drawn=machines, load=st.integers(0, 40), data=st.data())
     def test_sum_limits_and_what_the_models_say(
         self, method: str, drawn: list[tuple[str, Points]], load: int, data: st.DataObject
@@ -92,7 +91,6 @@ class TestPartitioner:
             expected = Case(models, load, limits).least()
             assert result.makespan == pytest.approx(expected, rel=CLOSE)
 
-    @settings(max_examples=30)
     @given(drawn=machines, load=st.integers(1, 400))
     def test_nothing_simpler_finishes_sooner(
         self, method: str, drawn: list[tuple[str, Points]], load: int
@@ -107,7 +105,6 @@ class TestPartitioner:
         assert result <= constant(models, load).makespan
         assert result <= predict(models, even).makespan
 
-    @settings(max_examples=30)
     @given(drawn=machines, load=st.integers(1, 400), extra=st.integers(1, 50), data=st.data())
     def test_a_device_more_never_slows_and_a_larger_load_never_speeds_up(
         self,
@@ -127,7 +124,6 @@ class TestPartitioner:
         assert METHODS[method]([*models, another], load).makespan <= result * (1 + CLOSE)
         assert METHODS[method](models, load + extra).makespan >= result * (1 - CLOSE)
 
-    @settings(max_examples=30)
     @given(drawn=machines, load=st.integers(0, 400), power=st.integers(-20, 20))
     def test_neither_order_nor_a_common_factor_matters(
         self, method: str, drawn: list[tuple[str, Points]], load: int, power: int
@@ -177,7 +173,6 @@ def test_geometric_is_the_optimum_in_random_cases(first: int) -> None:
         assert result.makespan == pytest.approx(case.least(), rel=1e-12)
 
 
-@settings(max_examples=50)
 @given(st.integers(0, 10**6), st.integers(0, 10000))
 def test_geometric_gives_what_the_papers_bisection_gives(seed: int, load: int) -> None:
     models = [learnt("PiecewiseLinear", [(9, 1.0)]), *_smooth_curves(seed)]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.partition_cases import Table, monotone
@@ -56,7 +56,6 @@ def test_one_device_may_take_all_that_is_left() -> None:
     assert round_greedy([Constant(1.0), Constant(1e6)], [0.0, 0.0], 1000) == [0, 1000]
 
 
-@settings(max_examples=100)
 @given(st.integers(0, 10**6), st.data())
 def test_whatever_is_left_is_handed_out_like_greedy(seed: int, data: st.DataObject) -> None:
     case = monotone(seed)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import root
 
@@ -137,7 +137,6 @@ curves = (
 )
 
 
-@settings(max_examples=150)
 @given(st.lists(curves, min_size=1, max_size=5), st.integers(0, 1000), st.data())
 def test_where_times_rise_it_is_the_optimum(models: Any, load: int, data: st.DataObject) -> None:
     limits = [data.draw(st.none() | st.integers(0, 1000)) for _ in models]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from planner_devices import FAST, MIB, PLANE, core, demand, gpu, units
 
@@ -115,7 +115,6 @@ candidates = st.lists(
 )
 
 
-@settings(max_examples=150)
 @given(st.integers(1, 700), candidates)
 def test_every_unit_is_in_exactly_one_chunk_and_every_plan_fits(
     load: int, devices: list[Candidate]

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.device import DeviceInfo
@@ -168,7 +168,6 @@ def test_a_team_has_the_overhead_of_one_of_its_cores(driving: tuple[int, ...], p
     assert host_overheads(plan) == {"team0": pytest.approx(seconds / part)}
 
 
-@settings(max_examples=40)
 @given(
     st.integers(1, 400),
     st.lists(st.floats(1e-4, 0.1), min_size=1, max_size=5),

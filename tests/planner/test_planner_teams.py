@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.device import DeviceInfo
@@ -231,7 +231,6 @@ def test_a_team_without_its_cores_is_a_device_like_others() -> None:
 paces = st.one_of(st.none(), st.floats(1e-4, 0.2))
 
 
-@settings(max_examples=60)
 @given(st.integers(1, 60), st.lists(paces, min_size=2, max_size=5), paces, st.booleans())
 def test_a_team_and_its_cores_never_work_together(
     load: int, seconds: list[float | None], team_seconds: float | None, asleep: bool

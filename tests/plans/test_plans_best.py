@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from every_plan import least_seconds, random_case
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, UsageError
@@ -102,7 +102,6 @@ def test_no_ring_of_equal_chunks_beats_it(seed: int) -> None:
             assert seconds <= equal.makespan * (1 + 1e-9)
 
 
-@settings(max_examples=30)
 @given(
     st.integers(1, 300), st.integers(1, 200), st.integers(0, 1000), st.sampled_from(Overlap),
     st.sampled_from([(1.0, 1.0), (0.7, 0.6)]),

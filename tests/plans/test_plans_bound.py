@@ -4,7 +4,7 @@ import random
 
 import pytest
 from every_plan import least_installments, least_seconds, random_case
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError
@@ -106,7 +106,6 @@ def test_an_empty_load_takes_no_time_and_a_load_that_does_not_fit_is_an_error() 
 slopes = st.floats(0.01, 10)
 
 
-@settings(max_examples=60)
 @given(
     st.integers(1, 300), st.tuples(slopes, slopes, slopes), st.floats(0, 5), st.integers(1, 300),
     st.sampled_from(Overlap),

@@ -4,7 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError
@@ -79,7 +79,6 @@ affines = st.builds(Affine, gaps, slopes)
 duplexes = st.sampled_from([(1.0, 1.0), (0.8, 0.7)])
 
 
-@settings(max_examples=60)
 @given(
     st.integers(1, 600), st.integers(1, 300), st.tuples(affines, affines, affines), duplexes,
     st.sampled_from(Overlap),
@@ -101,7 +100,6 @@ def test_a_quick_plan_covers_the_share_fits_and_beats_one_chunk_at_a_time(
     assert timeline(plan, model, overlap).makespan <= limit * 1.1
 
 
-@settings(max_examples=40)
 @given(st.integers(1, 300), st.integers(1, 100), st.tuples(affines, affines, affines))
 def test_no_equal_ring_is_much_better(
     share: int, room: int, curves: tuple[Affine, Affine, Affine]

@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.device import Chunk, DeviceInfo
@@ -66,7 +66,6 @@ def test_a_core_slower_than_planned_takes_less_of_the_tail() -> None:
     assert done(timings)["cpu0"] > 140
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.integers(1, 600),
     st.lists(st.floats(1e-4, 1e-2), min_size=1, max_size=6),

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.models import DeviceModel, PiecewiseLinear
@@ -285,7 +285,6 @@ def test_a_device_s_change_of_speed_applies_to_its_other_models_and_in_the_file(
         now.close()
 
 
-@settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from([40, 45, 50, 80]), st.sampled_from([1, 2, 9]))))
 def test_any_observations_give_equal_models_in_the_next_process(
     tmp_path_factory: pytest.TempPathFactory, observed: list[tuple[int, int]]

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 from hetsched_workloads.pcg.incomplete_cholesky import factorise, triangle
 from hetsched_workloads.pcg.triangular_solves import BlockFactors, BlockSolver
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from solver_cases import poisson, positive
 
@@ -49,7 +49,6 @@ def dominant(n: int, seed: int) -> scipy.sparse.csr_array:
     return a
 
 
-@settings(max_examples=30, deadline=None)
 @given(n=st.integers(1, 40), seed=st.integers(0, 2**32), block=st.integers(1, 45))
 def test_factors_are_those_of_the_textbook(n: int, seed: int, block: int) -> None:
     a = dominant(n, seed)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hetsched_workloads.heat import Heat, HeatParams
 from hetsched_workloads.heat.verification import reference
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, UsageError
@@ -68,7 +68,6 @@ def test_axes_may_have_different_borders(border: str, variant: str) -> None:
     st.data(),
     st.booleans(),
 )
-@settings(max_examples=40)
 def test_any_split_and_variant_gives_the_same_bits_of_the_exact_solution(
     rows: int, columns: int, border: str, dtype: str, data: st.DataObject, is_3d: bool
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hetsched_workloads.jacobi import JacobiParams
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import block_diag
 from solver_cases import JACOBI, dominant, jacobi, splits
@@ -17,7 +17,6 @@ from hetsched.iterations import serial
 from hetsched.workload import Rows
 
 
-@settings(max_examples=40, deadline=None)
 @given(n=st.integers(1, 80), seed=st.integers(0, 2**32), change=st.booleans())
 def test_it_solves_what_lapack_solves(n: int, seed: int, change: bool) -> None:
     a, b = dominant(n, seed)
@@ -29,7 +28,6 @@ def test_it_solves_what_lapack_solves(n: int, seed: int, change: bool) -> None:
     np.testing.assert_allclose(result.outputs["x"], np.linalg.solve(a, b), rtol=0, atol=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     n=st.integers(1, 90),
     seed=st.integers(0, 2**32),

@@ -11,7 +11,7 @@ import pytest
 from hetsched_workloads.kmeans import KMeans, KMeansParams
 from hetsched_workloads.kmeans.lloyd import largest_distance, merge_farthest, next_centroids
 from hetsched_workloads.kmeans.variates import exponential, stream_key
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, UsageError
@@ -168,7 +168,6 @@ def test_variates_are_exponential_and_depend_on_the_point_only() -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 30), st.data())
-@settings(max_examples=40)
 def test_labels_are_right_and_inertia_falls_for_any_points(
     seed: int, dimensions: int, count: int, data: st.DataObject
 ) -> None:
@@ -205,7 +204,6 @@ def textbook(x: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     dtype=st.sampled_from(("float32", "float64")),
     cut=st.floats(0, 1),
 )
-@settings(max_examples=40)
 def test_iterations_are_those_of_the_textbook_for_any_split(
     seed: int, dimensions: int, count: int, clusters: int, dtype: str, cut: float
 ) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hetsched_workloads.lbm import Lbm, LbmParams
 from hetsched_workloads.lbm.walls import links
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.cavity_tables import deviation
@@ -85,7 +85,6 @@ def test_the_reference_gives_the_same_flow(
     st.sampled_from(["float32", "float64"]),
     st.data(),
 )
-@settings(max_examples=40)
 def test_any_split_gives_the_same_bits_of_the_reference(
     variant: str, rows: int, cols: int, flow: str, dtype: str, data: st.DataObject
 ) -> None:

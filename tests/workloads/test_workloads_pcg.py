@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 from hetsched_workloads.pcg import PcgParams, csr
 from hetsched_workloads.pcg.triangular_solves import BlockFactors, BlockSolver
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.linalg import LinearOperator, cg
 from solver_cases import PCG, parts, pcg, poisson, positive, splits
@@ -20,7 +20,6 @@ from hetsched.workload import Rows
 PRECONDITIONERS = ("none", "diagonal", "cholesky")
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     n=st.integers(1, 60),
     seed=st.integers(0, 2**32),
@@ -38,7 +37,6 @@ def test_it_solves_what_lapack_solves(n: int, seed: int, preconditioner: str, bl
     np.testing.assert_allclose(result.outputs["x"], expected, atol=1e-8 * np.abs(expected).max())
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     n=st.integers(1, 90),
     seed=st.integers(0, 2**32),
@@ -121,7 +119,6 @@ def test_iterations_are_those_of_scipy(preconditioner: str, case: str) -> None:
     np.testing.assert_allclose(result.outputs["x"], x, atol=1e-6 * np.abs(x).max())
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     n=st.integers(1, 60),
     seed=st.integers(0, 2**32),

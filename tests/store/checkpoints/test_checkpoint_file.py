@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, HetschedError, InputMissing
@@ -216,7 +216,6 @@ def test_a_directory_that_names_a_place_before_the_file_is_damaged(job: SavedJob
     assert "damaged or truncated" in refusal(job)
 
 
-@settings(max_examples=60)
 @given(position=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255), cut=st.booleans())
 def test_damage_is_found_or_harmless(
     tmp_path_factory: pytest.TempPathFactory, position: float, flip: int, cut: bool

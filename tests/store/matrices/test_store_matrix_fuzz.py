@@ -17,9 +17,7 @@ from matrix_samples import COORDINATES, tridiagonal
 from hetsched.errors import DataError
 from hetsched.store.matrix_file import MatrixHeader, read_matrix_header
 
-RELAXED = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+RELAXED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def sample(kind: str) -> bytes:
