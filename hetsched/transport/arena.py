@@ -162,10 +162,10 @@ class Arena:
         """Call ``callback(nbytes)`` when that much memory is missing, to release results."""
         self._pressure_callbacks.append(callback)
 
-    def allocate(self, nbytes: int, owner: Hashable = None) -> Segment:
+    def allocate(self, nbytes: int, owner: Hashable = None, *, zero: bool = False) -> Segment:
         """Return a segment of at least `nbytes` with one reference; its contents are undefined.
 
-        They may be those of an earlier segment of `owner`, but of nobody else.
+        They may be those of an earlier segment of `owner`, but of nobody else; or `zero`.
 
         Raises
         ------
@@ -181,7 +181,8 @@ class Arena:
                 f" {format_bytes(self.limit)} in all (arena.limit in the config);"
                 " use files for the input and the output"
             )
-        segment = self._take_warm(size, owner) or self._create(size)
+        warm = None if zero else self._take_warm(size, owner)
+        segment = warm or self._create(size)
         segment.owner = owner
         self._leases[segment.id] = _Lease(segment, 1)
         return segment

@@ -137,6 +137,9 @@ class BaseWorkload(ABC):
     """Outputs that aren't meant by a file without a name, as a number of steps."""
     composites: tuple[SparseMatrix, ...] = ()
     """Inputs that users give as one object; their arrays are among `inputs`."""
+    writes_all: bool = False
+    """Kernels write every element of their outputs, of iterative workloads also of the state
+    before it is read. Otherwise it is zero at first, and never earlier data; that costs time."""
 
     @property
     def input_names(self) -> tuple[str, ...]:

@@ -105,6 +105,14 @@ def test_the_reports_of_both_engines_have_the_same_fields(
         assert all(sum(device.chunks) == device.share for device in report.devices)
 
 
+def test_what_a_kernel_does_not_write_is_zero(engine: Any) -> None:
+    for dtype in ("float64", "float32"):  # in shared memory itself, and in slots of devices
+        x = np.ones((40, 4))
+        assert (engine.submit(TOY, x, units=40, dtype=dtype).result(60) == 3).all()
+        y = engine.submit(TOY, x, units=40, dtype=dtype, unwritten=40).result(60)
+        assert (y == 0).all(), "data of an earlier job"
+
+
 def test_a_wrong_result_fails_verification(engine: Any) -> None:
     job = engine.submit(FAULTY, np.ones((40, 4)), units=40, fault="spoil", verify=True)
     with refused(1, "verification"):

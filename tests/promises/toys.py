@@ -35,7 +35,9 @@ WIDTH = 4
 
 
 class ToyParams(msgspec.Struct, frozen=True):
-    """`gate`: a file that each chunk waits to lock, after it has made `gate`.PID; or "".
+    """`unwritten`: units of each chunk that the kernel leaves as they are.
+
+    `gate`: a file that each chunk waits to lock, after it has made `gate`.PID; or "".
 
     `log`: a file that gets `name` when a chunk begins; or "". `failures`: a file with a byte for
     each attempt that is to fail; or "". `fault`: a key of FAULTS, "spoil", "rebind" or "tune".
@@ -54,6 +56,7 @@ class ToyParams(msgspec.Struct, frozen=True):
     marker: str = ""
     recurs: bool = False
     milliseconds: int = 0
+    unwritten: int = 0
 
 
 class Toy(Workload):
@@ -124,8 +127,9 @@ def make_toy(p: Any, chunk: int, context: KernelContext) -> Kernel:
             Path(p.failures).write_text(text[1:])
             raise ZeroDivisionError("one of the failures that were asked for")
         time.sleep(p.milliseconds / 1000 * len(inputs["x"]))
-        np.multiply(inputs["x"], 2, out=outputs["y"])
-        outputs["y"] += 1
+        y = outputs["y"][p.unwritten :]
+        np.multiply(inputs["x"][p.unwritten :], 2, out=y)
+        y += 1
         if p.fault == "spoil":
             outputs["y"][-1, -1] += 1
         if p.fault == "rebind":

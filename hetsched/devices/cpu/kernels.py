@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,7 +16,7 @@ from hetsched.bounded_cache import BoundedCache
 from hetsched.device import kernel_chunk
 from hetsched.devices.base import DeviceFault, DeviceJob, DeviceOutOfMemory
 from hetsched.errors import HetschedError, UsageError
-from hetsched.workload import Kernel, KernelContext, Variant
+from hetsched.workload import Arrays, Iterative, Kernel, KernelContext, Variant
 
 MAX_KERNELS = 16
 """Largest number of cached kernels, which may hold plans and work areas. Arbitrary."""
@@ -68,14 +69,37 @@ def make_kernel(variant: Variant, job: DeviceJob, context: KernelContext) -> Ker
         As raised by `make`: another variant wouldn't help.
     """
     try:
-        kernel: Kernel = variant.make(job.params, job.chunk, context)
-        return kernel
+        made: Any = variant.make(job.params, job.chunk, context)
     except (HetschedError, MemoryError, DeviceFault, DeviceOutOfMemory):
         raise
     except Exception as error:
         text = " ".join(f"{error}".split()) or "no reason given"
         reason = f"{type(error).__name__}: {text}"
         raise UsageError(f"variant {variant.name} can't be made here: {reason}") from error
+    if job.workload.writes_all or isinstance(job.workload, Iterative):
+        kernel: Kernel = made
+        return kernel
+    return ZeroingKernel(made, variant.in_place, context.xp)
+
+
+class ZeroingKernel:
+    """A kernel whose outputs are zero first: slots and segments still have other jobs' data."""
+
+    def __init__(self, kernel: Kernel, in_place: Mapping[str, str], xp: Any) -> None:
+        self._kernel = kernel
+        self._in_place = in_place
+        self._xp = xp
+        self.units_per_call = getattr(kernel, "units_per_call", 0)
+
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
+        for name, output in outputs.items():
+            if name not in self._in_place and not self._is_input(name, output, inputs):
+                output.fill(0)
+        self._kernel(inputs, outputs)
+
+    def _is_input(self, name: str, output: Any, inputs: Arrays) -> bool:
+        """Whether an inout array is the caller's own, which is computed in place."""
+        return name in inputs and bool(self._xp.may_share_memory(output, inputs[name]))
 
 
 def find_variant(job: DeviceJob, kind: str, name: str | None = None) -> Variant:

@@ -52,6 +52,8 @@ class JobArrays:
     def __init__(self, job: ResolvedJob, arena: Arena) -> None:
         self.job = job
         self._arena = arena
+        # Chunks zero their outputs themselves; iterations have state that may never be written.
+        self._zero = job.iterative is not None and not job.workload.writes_all
         self._allocated: list[int] = []
         # All arrays, as messages to device processes describe them
         self.stored: list[StoredArray] = []
@@ -135,7 +137,8 @@ class JobArrays:
     def _result(self, array: ArraySpec) -> StoredArray:
         into = self.job.into[array.name]
         if into is None:
-            segment = self._arena.allocate(array_bytes(array, self.job.load), self.job.owner)
+            nbytes = array_bytes(array, self.job.load)
+            segment = self._arena.allocate(nbytes, self.job.owner, zero=self._zero)
             extent = array.shape(self.job.load)
             into = ArenaRef(segment.id, extent, np.dtype(array.dtype).name)
         else:
@@ -283,7 +286,7 @@ class IterativeArrays(JobArrays):
         return kernel_layout(spec, self.job.load, segment, output=spec.is_output)
 
     def _allocate(self, nbytes: int) -> int:
-        segment = self._arena.allocate(nbytes, self.job.owner)
+        segment = self._arena.allocate(nbytes, self.job.owner, zero=self._zero)
         self._allocated.append(segment.id)
         return segment.id
 

@@ -62,6 +62,7 @@ class Fft(Workload):
     """Batched 2D complex FFT; one unit is one plane."""
 
     name = "fft"
+    writes_all = True
     Params = FftParams
 
     def load(self, p: FftParams) -> int:

@@ -76,6 +76,7 @@ class Heat(Iterative):
     """
 
     name = "heat"
+    writes_all = True
     Params = HeatParams
     inputs = ("initial",)
     optional_outputs = ("steps",)

@@ -76,6 +76,7 @@ class Jacobi(Iterative):
     """A x = b by Jacobi's method; a unit is a row of A."""
 
     name = "jacobi"
+    writes_all = True
     Params = JacobiParams
     inputs = ("A", "b", "x0")
     optional_inputs = ("x0",)

@@ -63,6 +63,7 @@ class KMeans(Iterative):
     """
 
     name = "kmeans"
+    writes_all = True
     Params = KMeansParams
     inputs = ("points", "start")
     optional_inputs = ("start",)

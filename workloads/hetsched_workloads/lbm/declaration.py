@@ -76,6 +76,7 @@ class Lbm(Iterative):
     """
 
     name = "lbm"
+    writes_all = True
     Params = LbmParams
     inputs = ("mask",)
 

@@ -37,6 +37,7 @@ class MatrixUpdate(Workload):
     """C := C + A B; one unit is one row."""
 
     name = "matrix_update"
+    writes_all = True
     Params = MatrixParams
     inputs = ("C", "A", "B")
 

@@ -100,6 +100,7 @@ class Pcg(Iterative):
     """A x = b by conjugate gradients; a unit is a row of A."""
 
     name = "pcg"
+    writes_all = True
     Params = PcgParams
     composites = (SparseMatrix("A"),)
     inputs = (*PARTS, "b", "x0")
