@@ -46,9 +46,12 @@ from hetsched.jobs.queue import JobQueue
 from hetsched.jobs.table import JobTable, Limits
 from hetsched.store.job_numbers import JobNumbers
 from hetsched.store.journal import Journal
+from hetsched.transport import messages
 from hetsched.transport.arena import Arena
+from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import DeviceActivity
+from hetsched.transport.sockets import connect, receive_message
 from hetsched.units import NUMBER_LIMIT
 
 T = TypeVar("T")
@@ -232,3 +235,42 @@ def daemon(
         stack.callback(thread.join)
         stack.callback(loop.stop)
         yield Harness(folder, loop, arena, engine, requests, router)
+
+
+class RawClient:
+    """Both sockets of a client. It has sent its hello, unless it `is_silent`."""
+
+    def __init__(self, harness: Harness, is_silent: bool = False) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.session = connect(harness.folder / "session.sock")
+        self.session.settimeout(10)
+        self.token = "" if is_silent else self.greet()
+        self.dealer = self._context.socket(zmq.DEALER)
+        for option, value in ((zmq.LINGER, 0), (zmq.RCVTIMEO, 10_000), (zmq.RCVHWM, 1)):
+            self.dealer.setsockopt(option, value)
+        self.dealer.connect(f"ipc://{harness.folder / 'control.sock'}")
+
+    def close(self) -> None:
+        self.session.close()
+        self.dealer.close()
+        self._context.term()
+
+    def greet(self) -> str:
+        self.session.send(encode(messages.Hello(messages.PROTOCOL, "test", os.getpid())))
+        welcome = self.session_answer()
+        assert isinstance(welcome, messages.Welcome)
+        return welcome.token
+
+    def session_answer(self) -> messages.SessionAnswer | None:
+        """The next message; None: the session has been closed."""
+        payload, _ = receive_message(self.session, 65536)
+        decode: Decoder[messages.SessionAnswer] = Decoder(messages.SessionAnswer)
+        return decode(payload) if payload else None
+
+    def ask(self, number: Any, request: Any) -> None:
+        envelope = {"token": self.token, "number": number, "request": request}
+        self.dealer.send(encode(envelope))
+
+    def reply(self) -> messages.Reply:
+        decode: Decoder[messages.Reply] = Decoder(messages.Reply)
+        return decode(self.dealer.recv())

@@ -10,8 +10,7 @@ from typing import Any, get_args
 import daemon_harness
 import msgspec
 import pytest
-from conftest import RawClient
-from daemon_harness import Harness
+from daemon_harness import Harness, RawClient
 from hypothesis import given
 from hypothesis import strategies as st
 

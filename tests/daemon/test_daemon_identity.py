@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import RawClient
-from daemon_harness import Harness
+from daemon_harness import Harness, RawClient
 
 from hetsched.client.control import Control
 from hetsched.daemon.router import ZAP_DOMAIN, decide_zap
