@@ -7,10 +7,12 @@ import time
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
-from hetsched.errors import DataError, UsageError, to_record
+from hetsched.errors import DataError, UsageError, encodable, to_record
 from hetsched.job import STATES, Done, Failed, JobSpec, JobState, Queued, Running, brief, words
 from hetsched.job_segments import shapes
 from hetsched.jobs.job import Job
@@ -129,15 +131,34 @@ def encode_bounded(reply: Reply) -> bytes:
     A list loses its oldest jobs, which are on its next page. The report of a job loses its lists
     of chunks, then its devices, parameters and notes. Other answers become an error.
     """
-    payload = encode(reply)
+    payload = _payload(reply)
     if len(payload) <= MAX_FRAME:
         return payload
     for answer in _shorter(reply.answer):
-        shorter = encode(replace(reply, answer=answer))
+        shorter = _payload(replace(reply, answer=answer))
         if len(shorter) <= MAX_FRAME:
             return shorter
     error = DataError(f"the answer has {len(payload)} bytes, the limit is {MAX_FRAME}")
     return encode(Reply(reply.number, Refused(to_record(error))))
+
+
+def _payload(message: Any) -> bytes:
+    """Encode a message; a text that UTF-8 can't encode must not cost all clients their lists."""
+    try:
+        return encode(message)
+    except UnicodeEncodeError:
+        return encode(_escaped(msgspec.to_builtins(message)))
+
+
+def _escaped(value: Any) -> Any:
+    match value:
+        case str():
+            return encodable(value)
+        case dict():
+            return {_escaped(key): _escaped(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_escaped(each) for each in value]
+    return value
 
 
 def _shorter(answer: Answer) -> Iterator[Answer]:
@@ -157,10 +178,10 @@ def _that_fits(whole: JobList) -> JobList:
     free_bytes = MAX_FRAME - 1024
     kept: list[JobLine] = []
     for line in reversed(whole.jobs):
-        size = len(encode(line))
+        size = len(_payload(line))
         if size > MAX_LINE:
             line = replace(line, params={}, shapes={})  # noqa: PLW2901
-            size = len(encode(line))
+            size = len(_payload(line))
         free_bytes -= size
         if free_bytes < 0:
             return JobList(tuple(reversed(kept)), has_earlier=True)
@@ -205,10 +226,10 @@ def _briefs(jobs: Iterable[Job]) -> Iterator[JobBrief]:
             submitted_at=job.submitted_at,
             started_at=job.started_at,
         )
-        size = len(encode(one))
+        size = len(_payload(one))
         if size > MAX_LINE // 8:
             one = replace(one, params={})
-            size = len(encode(one))
+            size = len(_payload(one))
         free_bytes -= size
         if free_bytes < 0:
             return

@@ -22,7 +22,7 @@ from hetsched.daemon.lists import encode_bounded
 from hetsched.daemon.router import MAX_SLOW_CLIENTS
 from hetsched.daemon.sessions import MAX_SESSION_REQUEST
 from hetsched.errors import ConfigError, ErrorRecord, HetschedError, InternalError
-from hetsched.job import DeviceReport, Done, Failed, JobReport
+from hetsched.job import DeviceReport, Done, Failed, JobReport, JobState, Running
 from hetsched.jobs.table import Limits
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.messages import (
@@ -137,6 +137,20 @@ def test_a_changed_job_is_answered_with_its_new_state(harness: Harness) -> None:
         (False, "held"),
         (True, "resources"),
     ]
+
+
+def test_text_that_cannot_be_encoded_is_escaped_in_every_answer(harness: Harness) -> None:
+    """A plug-in's text that has passed all checks costs neither its job nor other clients."""
+    with Client(harness.folder, timeout=60) as client, Client(harness.folder) as other:
+        states: list[JobState] = []
+        job = client.submit("wait", client.empty((10,), "float32"), follow=states.append)
+        harness.ask(lambda: harness.engine.progress(job.id, "\ud800\x1b[2J"))
+        (line,) = other.status()
+        answers = [line.state, other.show(job.id), other.overview().jobs[0].state]
+        harness.ask(lambda: harness.engine.finish(job.id))
+        job.result(60)
+    for state in (*answers, states[-2]):
+        assert isinstance(state, Running) and state.text == "\\ud800\x1b[2J"
 
 
 def test_a_dead_clients_segments_are_free(harness: Harness) -> None:

@@ -16,7 +16,7 @@ from typing import TextIO
 
 from hetsched.cli.general_flags import GeneralFlags
 from hetsched.cli.output.terminal import clean
-from hetsched.errors import UsageError
+from hetsched.errors import UsageError, text_of
 
 JOB_PREFIX = "job %d"
 PRIORITIES = {
@@ -44,7 +44,7 @@ class OneLineFormatter(logging.Formatter):
         line = clean(self.formatMessage(record))
         if record.exc_info and record.exc_info[1] is not None:
             cause = record.exc_info[1]
-            line += clean(f" ({type(cause).__name__}: {cause})")
+            line += clean(f" ({type(cause).__name__}: {text_of(cause)})")
             if self._debug:
                 line += "\n" + self.formatException(record.exc_info)
         return line
