@@ -381,7 +381,7 @@ class Sessions:
 
     def map(self, session: ClientSession, segment: int) -> None:
         """Give the client a reference to a kept result."""
-        if segment not in session.held and self._table.results.job_keeping(segment) is None:
+        if segment not in session.held and not self._life.keeps_result(segment):
             raise InputMissing(
                 "the result is no longer in the daemon's memory, which keeps it for"
                 f" {format_seconds(self._table.limits.results_for)}, or less when others need the"
@@ -391,7 +391,7 @@ class Sessions:
         self._grant(session, segment)
 
     def drop(self, session: ClientSession, segment: int) -> None:
-        """Release the client's reference, and the job's too if the client submitted it."""
+        """Release the client's reference, and the job's too if nobody else awaits the result."""
         if not session.drop(segment):
             return
         self._arena.release(segment)
@@ -399,9 +399,9 @@ class Sessions:
         if job is None or segment in session.held:
             return
         job.stop_awaiting(session.id)
-        if job.client == session.id:
+        if job.client == session.id and not job.awaited_by:
             # The submitter has received its result, so the next job can use the warm memory.
-            self._life.release_result(job, segment)
+            self._life.spare_result(job, segment)
 
     def _grant(self, session: ClientSession, segment: int) -> None:
         """Give the session a reference to `segment`; its fd is sent only once."""
@@ -433,6 +433,7 @@ class Sessions:
 
     def on_segment_discarded(self, segment: int) -> None:
         """Ask the clients that map a segment to unmap it: the arena has freed it."""
+        self._table.results.spare.pop(segment, None)
         for session in self:
             if segment in session.mapped:
                 session.mapped.discard(segment)

@@ -253,6 +253,26 @@ class Durability:
         if self.table.results.remove(job, segment):
             self._arena.release(segment)
 
+    def spare_result(self, job: Job, segment: int) -> None:
+        """Let others have the memory of a result, which can be fetched until they use it."""
+        uses = self._arena.segment(segment).uses
+        self.release_result(job, segment)
+        self.table.results.spare[segment] = job, uses
+
+    def keeps_result(self, segment: int) -> bool:
+        """Return whether a result is kept; one whose memory is still untouched, again."""
+        results = self.table.results
+        if results.job_keeping(segment) is not None:
+            return True
+        job, uses = results.spare.pop(segment, (None, 0))
+        if job is None or job is not self.table.jobs.get(job.number):
+            return False
+        if time.monotonic() >= job.expires or not self._arena.take_back(segment, uses):
+            return False
+        results.add(job, segment, self._arena.segment(segment).nbytes)
+        self._watch_expiry()
+        return True
+
     def evictable(self) -> Iterator[Job]:
         """Yield the jobs whose results may be released before they expire, the oldest first."""
         now = time.monotonic()

@@ -193,11 +193,13 @@ class KeptResults:
     """The jobs that keep results in shared memory, in the order in which these expire.
 
     Every operation takes constant time: thousands of jobs per second end and have their results
-    fetched. `nbytes`: of all kept results.
+    fetched. `nbytes`: of all kept results. `spare`: result in free memory -> its job, and how
+    often that memory had been used.
     """
 
     def __init__(self) -> None:
         self.nbytes = 0
+        self.spare: dict[int, tuple[Job | None, int]] = {}
         self._jobs: dict[int, Job] = {}
         self._by_segment: dict[int, Job] = {}
 

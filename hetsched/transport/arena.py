@@ -66,6 +66,8 @@ class Segment:
         At least the requested size.
     owner : hashable
         Whose data it has.
+    uses : int
+        How often it was allocated.
     """
 
     def __init__(self, segment_id: int, fd: int, nbytes: int) -> None:
@@ -73,6 +75,7 @@ class Segment:
         self.fd = fd
         self.nbytes = nbytes
         self.owner: Hashable = None
+        self.uses = 0
         self._mapping: mmap.mmap | None = None
 
     def mapping(self) -> mmap.mmap:
@@ -184,6 +187,7 @@ class Arena:
         warm = None if zero else self._take_warm(size, owner)
         segment = warm or self._create(size)
         segment.owner = owner
+        segment.uses += 1
         self._leases[segment.id] = _Lease(segment, 1)
         return segment
 
@@ -238,6 +242,15 @@ class Arena:
                 return
             self._free.append(lease.segment)
             self._trim(int(self.limit * MAX_WARM_FRACTION))
+
+    def take_back(self, segment_id: int, uses: int) -> bool:
+        """Add a reference to a free segment; return whether it is free since so many `uses`."""
+        for segment in self._free:
+            if (segment.id, segment.uses) == (segment_id, uses):
+                self._free.remove(segment)
+                self._leases[segment_id] = _Lease(segment, 1)
+                return True
+        return False
 
     def segment(self, segment_id: int) -> Segment:
         """Return a segment in use. Raises InternalError."""

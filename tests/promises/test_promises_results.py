@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,35 @@ def test_the_parameters_of_plug_ins_are_checked(engine: Any) -> None:
         engine.submit(TOY, units="many").result(60)
     with refused(2, "colour"):
         engine.submit(TOY, units=4, colour="red").result(60)
+
+
+def test_a_result_can_be_fetched_by_number_after_its_submitter_has_dropped_it(
+    daemon: Daemon, client: hetsched.Client
+) -> None:
+    job = client.submit("fft", batch="2x8x8")
+    y, number = np.array(job.result(60)), job.id
+    del job
+    gc.collect()
+    client.empty((1 << 20,), "uint8")  # goes the same way, after the result was dropped
+    for _ in range(2):
+        np.testing.assert_array_equal(client.job(number).result(60), y)
+        gc.collect()
+    with daemon.client() as other:
+        np.testing.assert_array_equal(other.job(number).result(60), y)
+
+
+def test_a_dropped_result_makes_room_for_the_next_one(client: hetsched.Client) -> None:
+    first = client.submit("fft", batch="2x8x8", seed=1)
+    first.result(60)
+    number = first.id
+    del first
+    gc.collect()
+    client.empty((1 << 20,), "uint8")
+    later = [client.submit("fft", batch="2x8x8", seed=2) for _ in range(2)]
+    for job in later:
+        job.result(60)
+    with refused(66, "hetsched retry"):
+        client.job(number).result(60)
 
 
 def test_a_result_stays_valid_after_its_client(daemon: Daemon) -> None:

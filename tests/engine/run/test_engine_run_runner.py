@@ -219,7 +219,7 @@ def test_a_silent_device_is_killed_though_its_step_may_take_longer() -> None:
     story.begin().wait_until(lambda: story.fleet.killed)
 
     assert set(story.fleet.killed) == {"b"}
-    assert not story.runner._running.failures.overdue, "its kind of job isn't the cause"
+    assert not story.runner.running.failures.overdue, "its kind of job isn't the cause"
     story.lost("b").fenced("a")
     story.close()
 
