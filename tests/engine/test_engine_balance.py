@@ -11,11 +11,9 @@ from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.planning.device_run import DeviceRun
-from hetsched.engine.planning.plans import job_kind
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_job
-from hetsched.planner.rebalancing.rebalancer import MAX_REPEATS
 
 LOAD = 4000
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
@@ -70,17 +68,6 @@ def test_from_the_second_run_on_all_finish_together() -> None:
     assert [machine.run() for _ in range(4)] == [(2000, 2000)] + 3 * [(1000, 3000)]
 
 
-def test_a_good_plan_is_followed_unseen_for_some_runs() -> None:
-    machine = Machine(1.0, 3.0)
-
-    for _ in range(3 + 2 * MAX_REPEATS):
-        machine.run()
-
-    is_new = [before is not after for before, after in pairwise(machine.plans)]
-    assert is_new[:3] == [True, False, False]
-    assert sum(is_new) <= 4
-
-
 def test_noise_changes_the_split_in_few_runs_and_costs_little() -> None:
     machine = Machine(1.0, 2.0, 3.5, 7.0, noise=0.05)
 
@@ -121,51 +108,9 @@ def test_from_work_that_moved_the_models_learn_and_the_split_follows(seed: int) 
     assert planned == pytest.approx([1600, 2400], rel=0.05)
 
 
-def test_after_a_run_in_which_work_moved_the_job_is_planned_again() -> None:
-    machine = Machine(1.0, 3.0)
-    for _ in range(4):
-        machine.run()
-    machine.speeds[1] = 2.0
-
-    machine.run(steals=True)
-    machine.run(steals=True)
-
-    assert machine.plans[-2] is machine.plans[-3]
-    assert machine.plans[-1] is not machine.plans[-2]
-
-
-def test_what_was_not_planned_last_teaches_no_split() -> None:
-    machine = Machine(1.0, 3.0)
-    machine.run()
-    rebalancer = machine.state.plans.rebalancer(
-        job_kind(machine.job, ["cpu0", "cpu1"], None), machine.job.load
-    )
-
-    rebalancer.report(machine.plans[0], {"cpu0": 1.0, "cpu1": 99.0}, 99.0)
-
-    assert machine.run() == (1000, 3000)
-
-
-def test_after_running_out_of_memory_the_job_is_planned_again() -> None:
-    machine = Machine(1.0, 3.0)
-    for _ in range(3):
-        machine.run()
-
-    machine.state.record_out_of_memory("cpu0", 1000)
-    machine.run()
-
-    assert machine.plans[-1] is not machine.plans[-2]
-
-
 def _core(name: str) -> Candidate:
     info = DeviceInfo(name=name, kind="cpu", identity="x")
     return Candidate(info=info, demand=DEMAND, models={"numpy": None}, run_counts={"numpy": 0})
-
-
-def test_shares_that_are_held_are_only_cut_into_chunks() -> None:
-    plan = plan_job(10, [_core("cpu0"), _core("cpu1")], {"cpu0": 3, "cpu1": 7})
-
-    assert [assignment.plan.share for assignment in plan.assignments] == [3, 7]
 
 
 def test_shares_that_are_held_must_make_up_the_load() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +11,8 @@ import pytest
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine import explanations
 from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
-from hetsched.errors import ErrorRecord, HetschedError, InputMissing, TryAgain
-from hetsched.explain.iterations.recorder import IterationRecorder
-from hetsched.job import Done, Failed, IterationSeconds, JobReport
+from hetsched.errors import HetschedError, InputMissing, TryAgain
+from hetsched.job import Done, JobReport
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
 from hetsched.planner.plan_cache import PlanCache
@@ -52,40 +50,6 @@ def refused(
     return caught.value
 
 
-def test_an_iterative_job_is_explained_by_its_iterations() -> None:
-    recorder = IterationRecorder(("cpu0", "team0"))
-    for iteration in (1, 2):
-        recorder.add(iteration, (4, 0), (IterationSeconds(0.5), None), 0.25)
-    archive = ExplanationArchive(lambda device: INFO, PlanCache())
-    archive.add(replace(evidence(1), history=recorder.history()).ended(done(1)))
-
-    explanation = archive.explainer(1, None, is_waiting=False)()
-
-    assert explanation.iterations is not None
-    assert (explanation.iterations.devices, explanation.iterations.iterations) == (("cpu0",), 2)
-    assert [(one.device, one.variant, one.share) for one in explanation.devices] == [
-        ("cpu0", "v", 4)
-    ]
-    assert (explanation.state, explanation.seconds) == ("done", 1.0)
-
-
-def test_a_job_that_has_ended_is_explained() -> None:
-    explanation = archive_of(1).explainer(1, None, is_waiting=False)()
-
-    assert (explanation.job, explanation.state, explanation.seconds) == (1, "done", 1.0)
-    assert [one.share for one in explanation.devices] == [4]
-
-
-def test_a_failed_job_is_explained_with_its_error() -> None:
-    archive = ExplanationArchive(lambda device: INFO, PlanCache())
-    report = JobReport(job=1, state="failed", workload="toy", load=4)
-    archive.add(evidence(1).ended(Failed(1, report, ErrorRecord(1, "kernel broke"))))
-
-    explanation = archive.explainer(1, None, is_waiting=False)()
-
-    assert (explanation.state, explanation.error) == ("failed", "kernel broke")
-
-
 def test_a_running_job_is_explained_as_of_the_request() -> None:
     running = evidence(2)
     times: Any = running.times
@@ -118,14 +82,6 @@ def test_only_the_last_jobs_are_kept() -> None:
     assert isinstance(error, InputMissing)
     assert f"only the last {explanations.MAX_JOBS} jobs can be explained" in str(error)
     assert archive.explainer(3, None, is_waiting=False)().job == 3
-
-
-def test_fewer_are_kept_if_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explanations, "MAX_BYTES", 50_000)
-    archive = archive_of(1, 2, 3, chunks=60)
-
-    assert isinstance(refused(archive, 2), InputMissing)
-    assert archive.explainer(3, None, is_waiting=False)().job == 3, "the last one always is"
 
 
 def test_nothing_of_the_job_but_figures_is_held() -> None:

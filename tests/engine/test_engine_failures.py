@@ -9,7 +9,6 @@ from hetsched.engine.failures import (
     FIRST_BAR_SECONDS,
     MAX_BAR_SECONDS,
     MAX_FAILURES,
-    MAX_TALLIES,
     Failures,
     VariantKey,
 )
@@ -40,10 +39,6 @@ def test_after_three_failures_a_device_takes_no_more_jobs_of_that_kind() -> None
     assert failures.reason_against("cpu0", "fft", 1.0) == ""
     assert failures.restricted(1.0) == {"gpu0": failures.reason_against("gpu0", "fft", 1.0)}
     assert failures.quarantined(1.0) == {}
-
-
-def test_two_failures_change_nothing() -> None:
-    assert barred(died(MAX_FAILURES - 1, "fft"), 0.0) == set()
 
 
 def test_deaths_in_kinds_that_run_well_elsewhere_quarantine_a_device() -> None:
@@ -83,17 +78,6 @@ def test_the_last_device_is_never_quarantined() -> None:
     assert failures.quarantined(1.0).keys() == {"gpu0"}
 
 
-def test_a_failure_that_bars_a_device_is_reported() -> None:
-    failures = died(MAX_FAILURES - 1, "fft")
-    failures.note_success("cpu0", "jacobi")
-
-    assert "takes no jobs of kind fft" in failures.fail_device("gpu0", "fft", "died", 0.0)
-    assert "quarantined" in failures.fail_device(
-        "gpu0", "jacobi", "died", 0.0, is_death=True, devices=DEVICES
-    )
-    assert failures.fail_device("cpu0", "fft", "died", 0.0) == ""
-
-
 def test_a_device_is_tried_again_and_barred_for_longer_if_it_fails_again() -> None:
     failures = died(MAX_FAILURES, "fft")
     assert failures.reason_against("gpu0", "fft", FIRST_BAR_SECONDS) == ""
@@ -104,38 +88,12 @@ def test_a_device_is_tried_again_and_barred_for_longer_if_it_fails_again() -> No
     assert failures.reason_against("gpu0", "fft", FIRST_BAR_SECONDS * 3.0) == ""
 
 
-def test_successes_are_forgotten_failures() -> None:
-    failures = died(MAX_FAILURES - 1, "fft")
-
-    failures.succeed("gpu0", "fft")
-    died(1, "fft", failures=failures)
-
-    assert barred(failures, 0.0) == set()
-    for _ in range(3):
-        failures.succeed("gpu0", "fft")
-    assert failures.is_empty
-
-
-def test_a_success_in_one_kind_does_not_excuse_another() -> None:
-    failures = died(MAX_FAILURES, "fft")
-
-    failures.succeed("gpu0", "matrix_update")
-
-    assert failures.reason_against("gpu0", "fft", 1.0) != ""
-
-
 def test_a_probe_gives_every_device_another_chance() -> None:
     failures = died(MAX_FAILURES, "fft", "jacobi")
 
     failures.forget()
 
     assert barred(failures, 0.0) == set()
-
-
-def test_what_is_remembered_is_bounded() -> None:
-    failures = died(2 * MAX_TALLIES, *(f"kind {number}" for number in range(2 * MAX_TALLIES)))
-
-    assert len(failures._tallies) == MAX_TALLIES
 
 
 Steps = st.lists(

@@ -11,7 +11,7 @@ import pytest
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.planning.measure import MeasurementCase, MeasurementSchedule, equal_plan
-from hetsched.errors import DataError, Unavailable, UsageError
+from hetsched.errors import Unavailable, UsageError
 from hetsched.job import DeviceReport, JobReport
 from hetsched.memory import MemoryDemand
 from hetsched.plans.device_plan import Mode
@@ -94,29 +94,6 @@ def test_more_noise_takes_more_repeats_within_the_most(noise: float, least: int)
     assert found.half_width <= 0.025 or repeats == 12
 
 
-def test_with_a_link_every_phase_must_be_accurate() -> None:
-    measuring = MeasurementSchedule([4], {"emu0": ["v"]}, until=0.025, max_repeats=5)
-    for copies in (0.1, 0.2, 0.1, 0.2, 0.1):
-        case = measuring.ask()
-        assert case is not None
-        measuring.tell(case, report(device("emu0", 4, 9.0, copies)))
-
-    (found,) = measuring.measured()
-    assert measuring.ask() is None
-    assert list(found.knots) == ["total", "compute", "h2d", "d2h"]
-    assert (found.knots["compute"].half_width, found.half_width > 0.1) == (0.0, True)
-
-
-def test_a_share_in_several_chunks_does_not_measure_phases_at_its_size() -> None:
-    measuring = MeasurementSchedule([4], {"emu0": ["v"]}, until=0.025)
-    case = measuring.ask()
-    assert case is not None
-    measuring.tell(case, report(msgspec.structs.replace(device("emu0", 4, 9, 1), chunks=(2, 2))))
-
-    (found,) = measuring.measured()
-    assert list(found.knots) == ["total"]
-
-
 def test_what_cannot_be_run_is_dropped() -> None:
     measuring = MeasurementSchedule([4, 8], {"cpu0": ["a", "b"]}, until=0.025)
     while (case := measuring.ask()) is not None:
@@ -127,15 +104,6 @@ def test_what_cannot_be_run_is_dropped() -> None:
 
     assert {one.variant for one in measuring.measured()} == {"b"}
     assert [progress.repeats for progress in measuring.progress()] == [3, 3]
-
-
-def test_a_size_that_was_never_run_is_not_accurate() -> None:
-    measuring = MeasurementSchedule([4], {"cpu0": ["v"]}, until=0.025)
-
-    (progress,) = measuring.progress()
-
-    assert (progress.case.units, progress.repeats, progress.is_done) == (4, 0, False)
-    assert progress.half_width == math.inf
 
 
 @pytest.mark.parametrize(
@@ -190,20 +158,6 @@ def test_a_share_larger_than_memory_runs_chunk_by_chunk() -> None:
 def test_missing_devices_and_variants_are_errors(variants: dict[str, str], why: str) -> None:
     with pytest.raises(Unavailable, match=why):
         equal_plan(8, [(CORE, DEMAND)], variants, lambda info: ["a"])
-
-
-def test_a_load_that_cannot_be_shared_equally_is_an_error() -> None:
-    devices = [(CORE, DEMAND), (LINKED, SMALL)]
-
-    with pytest.raises(UsageError, match=r"7 units.*2 devices"):
-        equal_plan(7, devices, {"cpu0": "a", "emu0": "a"}, lambda info: ["a"])
-
-
-def test_a_unit_that_does_not_fit_is_an_error() -> None:
-    tiny = MemoryDemand(input_bytes=512, work_bytes=0, output_bytes=512, limit=600)
-
-    with pytest.raises(DataError, match="one unit"):
-        equal_plan(8, [(LINKED, tiny)], {"emu0": "a"}, lambda info: ["a"])
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 from planned_jobs import INFO, Jobs, familiar_jobs
 
-from hetsched.engine.admission.bind import MachineLimits
-from hetsched.engine.admission.check import resolve
 from hetsched.engine.planning.plans import LEARNT_ONE_BY_ONE, SAMPLED, job_kind
-from hetsched.job import FileRef, JobSpec
 
 
 def test_only_the_first_job_of_its_kind_waits_for_its_plan() -> None:
@@ -74,47 +69,6 @@ def test_a_trial_is_learnt_from_and_not_repeated() -> None:
     assert jobs.run(learn=False) is not trial
 
 
-def test_another_kind_of_job_has_a_separate_plan() -> None:
-    jobs = Jobs()
-    jobs.run()
-    jobs.job.encoded_params = b'{"other": 1}'
-
-    jobs.run()
-
-    assert jobs.thread.submitted == 2
-
-
-def test_plans_made_ahead_are_dropped_with_the_models_they_depend_on() -> None:
-    jobs = Jobs()
-    jobs.run()
-
-    jobs.state.record_out_of_memory("cpu0", 1 << 20)
-    jobs.run()
-
-    assert jobs.thread.submitted == 2
-
-
-def test_the_storage_of_arrays_is_known_after_the_files_are_closed(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.ones((2, 4, 4), "complex64"))
-    spec = JobSpec(workload="fft", params={}, inputs={"": FileRef(str(tmp_path / "x.npy"))})
-    job = resolve(spec, MachineLimits([INFO], {}, 1 << 30))
-    assert job.storage == "file"
-
-    job.close()
-
-    assert job.storage == "file"
-
-
-def test_measuring_is_planned_each_time() -> None:
-    jobs = Jobs()
-    jobs.job.measure = {"cpu0": "numpy"}
-
-    jobs.run()
-    jobs.run()
-
-    assert jobs.thread.submitted == 2
-
-
 def test_a_plan_made_ahead_is_for_the_memory_that_devices_have_now() -> None:
     """Other processes may have taken some of a GPU's memory since the job started."""
     jobs = Jobs()
@@ -139,15 +93,6 @@ def test_a_fresh_process_is_predicted_apart_from_a_warm_one() -> None:
 
     assert fresh.predicted_seconds == pytest.approx(1.3, rel=0.02)
     assert warm == pytest.approx([1.0] * 3, rel=0.02)
-
-
-def test_a_plan_of_a_fresh_process_is_not_repeated_in_the_warm_one() -> None:
-    jobs = learnt_fresh_and_warm()
-    jobs.state.kernels.forget(["cpu0"])
-    fresh = jobs.run(1.3, learn=False)
-
-    assert jobs.run(1.0).predicted_seconds == pytest.approx(1.0, rel=0.02)
-    assert fresh.predicted_seconds == pytest.approx(1.3, rel=0.02)
 
 
 def test_a_plan_made_ahead_is_predicted_for_a_process_that_has_ended_since() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from hetsched.engine.threads import MAX_HANGING_PLANNERS, Pool, Step, planner_thread
+from hetsched.engine.threads import Pool, Step, planner_thread
 from hetsched.errors import JobFailed, TryAgain
 from hetsched.transport.loop import Loop
 
@@ -77,37 +76,12 @@ def bench() -> Iterator[Bench]:
     bench.loop.close()
 
 
-def test_a_task_runs_elsewhere_and_is_answered_on_the_loop(bench: Bench) -> None:
-    names = []
-    bench.pool().submit(
-        lambda step: threading.current_thread().name,
-        lambda value, error: (names.append((value, threading.current_thread().name)),
-                              bench.answer(value, error)),
-    )  # fmt: skip
-    bench.run_until_answered(1)
-    assert names == [("files", threading.current_thread().name)]
-
-
-def test_a_task_that_fails_is_answered_with_its_error(bench: Bench) -> None:
-    bench.pool().submit(lambda step: 1 // 0, bench.answer)
-    bench.run_until_answered(1)
-    assert isinstance(bench.answers[0][1], ZeroDivisionError)
-
-
 def test_a_task_that_hangs_is_given_up_by_name(bench: Bench) -> None:
     bench.pool().submit(bench.hang, bench.answer, deadline=SOON)
     bench.wait_until_begun()
     bench.run_until_answered(1)
     assert isinstance(bench.answers[0][1], TryAgain)
     assert bench.messages() == ["opening /mnt/dead hasn't returned for 0.01 s; try again later"]
-
-
-def test_a_hanging_thread_is_replaced(bench: Bench) -> None:
-    pool = bench.pool(size=1)
-    pool.submit(bench.hang, bench.answer, deadline=SOON)
-    pool.submit(lambda step: "next", bench.answer)
-    bench.run_until_answered(2)
-    assert bench.answers[1] == ("next", None)
 
 
 def test_too_many_hanging_threads_refuse_tasks_at_once(bench: Bench) -> None:
@@ -191,27 +165,6 @@ def test_closing_does_not_wait_for_what_was_abandoned(bench: Bench) -> None:
     assert pool.close(3600) == ["opening /mnt/dead"]
 
 
-def test_closing_waits_no_longer_than_allowed(bench: Bench) -> None:
-    pool = bench.pool()
-    pool.submit(bench.hang)
-    bench.wait_until_begun()
-    assert pool.close(0.0) == ["opening /mnt/dead"]
-
-
-def test_an_exception_in_a_callback_skips_no_other(
-    bench: Bench, caplog: pytest.LogCaptureFixture
-) -> None:
-    pool = bench.pool(size=1)
-    tasks = [
-        pool.submit(bench.hang, lambda value, error: os.fsync(-1)),
-        pool.submit(bench.hang, bench.answer),
-    ]
-    for task in tasks:
-        pool.abandon(task, TryAgain("stopping"))
-    assert bench.messages() == ["stopping"]
-    assert "unexpected error in a callback" in caplog.text
-
-
 def test_the_planner_runs_functions_in_order_however_long_they_wait(bench: Bench) -> None:
     bench.work = planner_thread(bench.loop, deadline=NEVER)
     for number in range(3):
@@ -235,14 +188,3 @@ def test_planning_that_hangs_fails_its_job_and_the_next_one_goes_on(bench: Bench
     assert isinstance(bench.answers[0][1], JobFailed)
     assert "planning hasn't finished within 0.01 s" in bench.messages()[0]
     assert bench.answers[1] == ("next", None)
-
-
-def test_when_too_many_plans_hang_others_fail_at_once(bench: Bench) -> None:
-    bench.work = planner_thread(bench.loop, deadline=SOON)
-    count = MAX_HANGING_PLANNERS + 2
-    for _ in range(count):
-        bench.work.submit(bench.hang, bench.answer)
-    bench.run_until_answered(count)
-
-    assert [type(error) for _, error in bench.answers] == [JobFailed] * count
-    assert "threads hang" in bench.messages()[-1]
