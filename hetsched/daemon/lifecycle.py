@@ -26,7 +26,7 @@ from hetsched.engine.engine import CLOSE_SECONDS, Engine
 from hetsched.errors import ConfigError, HetschedError
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Followers
-from hetsched.jobs.recovery import find_checkpoints, finish_publications, recover
+from hetsched.jobs.recovery import find_saved_work, finish_publications, recover
 from hetsched.jobs.table import JobTable, Limits, share_of
 from hetsched.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
 from hetsched.store.journal import Journal, history_bounds
@@ -165,8 +165,8 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         stack.callback(guard.guarded("the control socket", router.close))
         engine.start()
         published = finish_publications(contents.open_jobs, PUBLISH_SECONDS)
-        checkpoints = find_checkpoints(contents.open_jobs, PUBLISH_SECONDS)
-        engine.recover(*recover(life, contents, published, checkpoints))
+        saved = find_saved_work(contents.open_jobs, contents.token, PUBLISH_SECONDS)
+        engine.recover(*recover(life, contents, published, saved))
         router.bind(paths.endpoint_path(), sockets.control)
         sessions.open(paths.session_path(), sockets.session)
 

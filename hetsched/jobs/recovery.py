@@ -1,18 +1,19 @@
 """What becomes of the jobs of earlier daemons.
 
 Ended jobs are remembered; their results were in memory, and are gone. Open ones continue, unless
-they have been running each time that the daemon ended: then they fail. An iterative job continues
-from its checkpoint, and an attempt that wrote one doesn't count.
+they have been running each time that the daemon ended: then they fail. A start that left more on
+disk than those before it, a checkpoint or finished parts of the results, begins the count anew.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job, unstarted
 from hetsched.store.checkpoint import read_record, verify_checkpoint
 from hetsched.store.journal_records import JournalContents, JournaledJob
+from hetsched.store.output_files import finished_at
 from hetsched.store.publication import discard_prepared, publish_each, publish_prepared
 from hetsched.transport.codec import encode
 
@@ -39,18 +41,20 @@ log = logging.getLogger(__name__)
 MAX_ATTEMPTS = 3
 """Times that a job may be running when the daemon ends without stopping in order."""
 
-Conclusion = Callable[[], None]
-
 
 @dataclass(frozen=True)
-class OpenCheckpoint:
-    """A checkpoint of an open job.
+class SavedWork:
+    """What an open job has left on disk.
 
-    `is_progress`: it was written since the job was last started: that attempt got further than
-    those before.
+    Attributes
+    ----------
+    checkpoint : str
+        From which it continues; "": none.
+    is_progress : bool
+        Written since the job was last started: that start got further than those before.
     """
 
-    path: str
+    checkpoint: str
     is_progress: bool
 
 
@@ -58,7 +62,7 @@ def recover(
     life: Durability,
     contents: JournalContents,
     publish_errors: Mapping[int, ErrorRecord | None],
-    checkpoints: Mapping[int, OpenCheckpoint],
+    saved: Mapping[int, SavedWork],
 ) -> tuple[list[Job], list[Job]]:
     """Take over all jobs of the journal.
 
@@ -67,8 +71,8 @@ def recover(
     publish_errors : mapping
         Number of each job that was publishing -> None if its files have their names now, else why
         not.
-    checkpoints : mapping
-        Number of each open job that can continue from a checkpoint -> that.
+    saved : mapping
+        Number of each open job that can continue where it was on disk -> what is there.
 
     Returns
     -------
@@ -80,7 +84,7 @@ def recover(
         life.table.add_ended(job)
         ended.append(job)
     for journaled in contents.open_jobs:  # by number: one that runs after another comes after it
-        job = _open_job(journaled, checkpoints.get(journaled.number))
+        job = _open_job(journaled, saved.get(journaled.number))
         life.table.add(job)
         life.table.accept(job)
         end = _known_end(job, journaled, publish_errors)
@@ -151,11 +155,11 @@ def ended_job(journaled: JournaledJob) -> Job:
     return job
 
 
-def _open_job(journaled: JournaledJob, checkpoint: OpenCheckpoint | None) -> Job:
+def _open_job(journaled: JournaledJob, saved: SavedWork | None) -> Job:
     job = _job(journaled)
-    if checkpoint is not None:
-        job.checkpoint = checkpoint.path
-        if checkpoint.is_progress:  # the last attempt hasn't failed, so earlier ones were bad luck
+    if saved is not None:
+        job.checkpoint = saved.checkpoint
+        if saved.is_progress:  # the last start hasn't failed, so earlier ones were bad luck
             job.attempts = 0
     return job
 
@@ -234,35 +238,47 @@ def _finish(job: JournaledJob) -> ErrorRecord | None:
     return None
 
 
-def find_checkpoints(jobs: Sequence[JournaledJob], seconds: float) -> Mapping[int, OpenCheckpoint]:
-    """Return job number -> the checkpoint from which it can continue.
+def find_saved_work(
+    jobs: Sequence[JournaledJob], token: str, seconds: float
+) -> Mapping[int, SavedWork]:
+    """Return job number -> what it has left on disk; `token`: the journal's.
 
-    Only a whole file counts, written since the job was submitted, by this user: an older one may
-    be another job's. A file that is too large to be read in time counts, too: it was synced before
-    it got its name, and is read whole by its job.
+    Only a whole checkpoint counts, written since the job was submitted, by this user: an older one
+    may be another job's. One that is too large to be read in time counts, too: it was synced
+    before it got its name, and is read whole by its job.
     """
-    candidates = [job for job in jobs if job.spec.checkpoint]
-    if not candidates:
-        return {}
-    found: dict[int, OpenCheckpoint] = {}
+    found: dict[int, SavedWork] = {}
+    checkpoints = [job for job in jobs if job.spec.checkpoint]
 
     def run() -> Iterator[None]:
-        for job in candidates:
-            checkpoint = _checkpoint_of(job)
-            if checkpoint is not None:
-                found[job.number] = checkpoint
+        for job in jobs:
+            saved = _saved_work(job, f"{token}-{job.number}")
+            if saved is not None:
+                found[job.number] = saved
             yield
-        for job in candidates:
+        for job in checkpoints:
             if job.number in found and not _is_whole(job):
                 del found[job.number]
             yield
 
-    if not _in_thread(run(), "checkpoints", seconds):
-        log.warning("not all checkpoints have been read within %g s at the start", seconds)
+    if not _in_thread(run(), "saved work", seconds):
+        log.warning("not all that jobs have saved has been read within %g s at the start", seconds)
     return dict(found)
 
 
-def _checkpoint_of(job: JournaledJob) -> OpenCheckpoint | None:
+def _saved_work(job: JournaledJob, token: str) -> SavedWork | None:
+    if job.spec.checkpoint:
+        return _checkpoint_of(job)
+    if job.started_at is None:
+        return None
+    for output in job.spec.outputs.values():
+        if isinstance(output, FileOut):
+            with contextlib.suppress(OSError):
+                return SavedWork("", finished_at(output.path, token) >= job.started_at)
+    return None
+
+
+def _checkpoint_of(job: JournaledJob) -> SavedWork | None:
     path = job.spec.checkpoint
     try:
         status = Path(path).stat()
@@ -280,7 +296,7 @@ def _checkpoint_of(job: JournaledJob) -> OpenCheckpoint | None:
         log.warning("job %d starts over: %s", job.number, error)
         return None
     is_progress = job.started_at is not None and status.st_mtime >= job.started_at
-    return OpenCheckpoint(path, is_progress)
+    return SavedWork(path, is_progress)
 
 
 def _is_whole(job: JournaledJob) -> bool:

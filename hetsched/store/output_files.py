@@ -283,12 +283,24 @@ def remove_unfinished(path: str, token: str) -> bool:
 
     A job that has several outputs adds their names to its token.
     """
+    with contextlib.suppress(OSError):
+        return sum(unlink(str(entry)) for entry in _unfinished(path, token)) > 0
+    return False
+
+
+def finished_at(path: str, token: str) -> float:
+    """Return when finished parts of a job with this token were last noted; 0: never.
+
+    Seconds since the epoch, by the file system. Raises OSError.
+    """
+    notes = [entry for entry in _unfinished(path, token) if entry.suffix == ".parts"]
+    return max((entry.stat().st_mtime for entry in notes), default=0.0)
+
+
+def _unfinished(path: str, token: str) -> list[Path]:
     folder = Path(os.path.realpath(path)).parent
     ours = (f".hetsched-{token}-", f".hetsched-{token}.")
-    with contextlib.suppress(OSError):
-        left = [entry for entry in folder.iterdir() if entry.name.startswith(ours)]
-        return sum(unlink(str(entry)) for entry in left) > 0
-    return False
+    return [entry for entry in folder.iterdir() if entry.name.startswith(ours)]
 
 
 def _open_new(hidden: str) -> int:

@@ -226,7 +226,7 @@ def test_a_journal_that_cannot_be_read_is_set_aside_and_numbers_go_on(
     assert "journal.db" in mortal.log.read_text()
 
 
-def test_a_file_job_goes_on_after_a_kill_where_it_was_on_disk(
+def test_a_file_job_that_gets_on_goes_on_after_any_number_of_kills_where_it_was_on_disk(
     mortal: Daemon, tmp_path: Path
 ) -> None:
     x = np.random.default_rng(7).standard_normal((1000, 4))
@@ -235,6 +235,11 @@ def test_a_file_job_goes_on_after_a_kill_where_it_was_on_disk(
     with mortal.client() as client:
         inputs, slow = tmp_path / "x.npy", {"units": 1000, "milliseconds": 20}
         job = client.submit("toys:Slow", inputs, out=target, **slow)
+        for _ in range(2):
+            until(lambda: rows(mortal)[job.id]["state"] == "running")
+            with mortal.client() as other:  # its job is on disk, and so that this one has started
+                other.cancel(other.submit(TOY, units=1, hold=True).id)
+            restart(mortal)
         while not list(tmp_path.glob(".*.parts")):
             assert job.id in rows(mortal)
         restart(mortal)
