@@ -21,7 +21,6 @@ from hetsched.engine.admission.check import (
     CheckedJob,
     hold_attached,
     hold_segments,
-    refusal,
     release_segments,
 )
 from hetsched.engine.context import EngineContext
@@ -186,7 +185,7 @@ class Engine:
             try:
                 if checked is None:
                     self._refuse(job, to_record(error or TryAgain("no answer from its check")))
-                elif (reason := self._refusal(checked)) is not None:
+                elif (reason := self._context.admission.refusal(checked)) is not None:
                     self._refuse(job, reason)
                 else:
                     self._scheduler.submit(job, checked)
@@ -309,9 +308,6 @@ class Engine:
                 f"the queue is full: {self._queue_limit} jobs wait or run (queue.limit in the"
                 " config); try again later"
             )
-
-    def _refusal(self, checked: CheckedJob) -> ErrorRecord | None:
-        return refusal(checked, self._context.admission.pending)
 
     def _machine_limits(self) -> MachineLimits:
         return MachineLimits(self._fleet.infos, dict(self._fleet.absent), self._arena.limit)

@@ -46,7 +46,7 @@ def job(devices: tuple[DeviceInfo, ...] = CORES) -> ResolvedJob:
         PARAMS,
         ROWS,
         tuple(WORKLOAD.arrays(PARAMS)),
-        tuple(info.name for info in devices),
+        devices=tuple(info.name for info in devices),
         iterative=declare_iterative(WORKLOAD, PARAMS),
     )
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from hetsched.bounded_cache import BoundedCache
@@ -23,22 +23,19 @@ from hetsched.engine.admission.bind import (
     bind,
     check_outputs,
     create_outputs,
-    open_inputs,
     select_devices,
+)
+from hetsched.engine.admission.declare import declare, load_workload
+from hetsched.engine.admission.files import (
+    InputOpener,
+    PendingOutputs,
+    check_checkpoints,
+    has_files,
     shapes_of,
 )
-from hetsched.engine.admission.declare import (
-    Declaration,
-    declaration_bytes,
-    declaration_key,
-    declare,
-    has_files,
-    load_workload,
-)
-from hetsched.engine.admission.files import InputOpener, PendingOutputs, check_checkpoints
-from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.admission.resolved_job import Declaration, ResolvedJob
 from hetsched.engine.threads import Pool, Step, Task, run_inline
-from hetsched.errors import DataError, ErrorRecord, HetschedError, TryAgain, UsageError, to_record
+from hetsched.errors import DataError, ErrorRecord, HetschedError, UsageError, to_record
 from hetsched.job import ArenaRef, JobSpec
 from hetsched.job_segments import arena_refs
 from hetsched.store.matrix_file import reading_seconds
@@ -49,12 +46,13 @@ from hetsched.workload import Iterative
 OnChecked = Callable[["CheckedJob | None", BaseException | None], None]
 OnOpened = Callable[[ResolvedJob | None, BaseException | None], None]
 Abandon = Callable[[HetschedError], None]
-_Check = tuple[JobSpec, OnChecked, bool]
 
 MAX_DECLARATION_BYTES = 4 << 20
-"""Of the declarations that are kept, with their keys. Arbitrary."""
+"""Of the declarations that are kept, with their keys."""
+BYTES_PER_DECLARATION = 1024
+"""Estimate for a declaration besides its parameters, which are as long as the key."""
 MIN_ALLOCATION_RATE = 50e6
-"""Bytes per second: a file system without fallocate allocates by writing. Arbitrary."""
+"""Bytes per second: a file system without fallocate allocates by writing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,14 +63,10 @@ class CheckedJob:
     ----------
     job : ResolvedJob
         As bound at submission; its files are closed.
-    machine : MachineLimits
-        At submission.
     claims : tuple of OutputClaim
         The output files.
-    input_paths : tuple of str
+    input_paths, input_bytes : tuple of str, int
         The input files; links resolved.
-    input_bytes : int
-        Of these files.
     checkpoint : str
         The file of its checkpoints, links resolved; "": none.
     """
@@ -80,7 +74,6 @@ class CheckedJob:
     spec: JobSpec
     declaration: Declaration
     job: ResolvedJob
-    machine: MachineLimits
     claims: tuple[OutputClaim, ...] = ()
     input_paths: tuple[str, ...] = ()
     input_bytes: int = 0
@@ -97,7 +90,6 @@ class Admission:
 
     Parameters
     ----------
-    files : Pool
     machine : callable
         Returns the present limits.
 
@@ -114,40 +106,25 @@ class Admission:
             max_bytes=MAX_DECLARATION_BYTES
         )
         self._checks: list[Task] = []
-        self._later_checks: deque[_Check] = deque()
         self.pending = PendingOutputs()
 
-    def check(
-        self,
-        spec: JobSpec,
-        on_checked: OnChecked,
-        is_readmitted: bool = False,
-    ) -> None:
+    def check(self, spec: JobSpec, on_checked: OnChecked, is_readmitted: bool = False) -> None:
         """Check `spec`, then ``on_checked(checked, error)``, possibly at once.
 
-        `is_readmitted`: an earlier daemon has accepted it. If it depends on others, it is checked
-        after all those before it: it may read what they will write.
+        `is_readmitted`: an earlier daemon has accepted it.
         """
-        is_ordered = is_readmitted and bool(spec.after) and has_files(spec)
-        if is_ordered and (self._checks or self._later_checks):
-            self._later_checks.append((spec, on_checked, is_readmitted))
-        else:
-            self._check(spec, on_checked, is_readmitted)
-
-    def _check(self, spec: JobSpec, on_checked: OnChecked, is_readmitted: bool) -> None:
-        key = None if has_files(spec) else declaration_key(spec)
+        key = None if has_files(spec) else _declaration_key(spec)
         known = None if key is None else self._declarations.get(key)
         if known is not None:
-            run_inline(lambda: self._check_known(spec, known), on_checked)
+            run_inline(lambda: CheckedJob(spec, known, self._bind(spec, known)), on_checked)
             return
 
         def checked_in_thread(checked: CheckedJob | None, error: BaseException | None) -> None:
             self._checks = [task for task in self._checks if not task.is_answered]
             if checked is not None and key is not None:
-                self._declarations.put(key, checked.declaration, declaration_bytes(key))
+                nbytes = 2 * len(key) + BYTES_PER_DECLARATION
+                self._declarations.put(key, checked.declaration, nbytes)
             on_checked(checked, error)
-            if self._later_checks and not self._checks:
-                self._check(*self._later_checks.popleft())
 
         machine = self._machine()
         task = self._files.submit(
@@ -163,7 +140,7 @@ class Admission:
         returned function to end the wait with an error.
         """
         if not checked.needs_files:
-            run_inline(lambda: self._bound(checked), on_opened)
+            run_inline(lambda: self._bind(checked.spec, checked.declaration), on_opened)
             return lambda error: None
         machine = self._machine()
         task = self._files.submit(
@@ -174,34 +151,43 @@ class Admission:
         )
         return functools.partial(self._files.abandon, task)
 
+    def refusal(self, checked: CheckedJob) -> ErrorRecord | None:
+        """Return why a new job can't be queued now: another one writes the same checkpoint."""
+        if not checked.checkpoint:
+            return None
+        earlier = {dependency.job for dependency in checked.spec.after}
+        others = self.pending.with_checkpoint(checked.checkpoint).difference(earlier)
+        if not others:
+            return None
+        return to_record(
+            UsageError(
+                f"{checked.spec.checkpoint}: job {min(others)} writes its checkpoints there; give"
+                " another name, or run this job after that one"
+            )
+        )
+
     def abandon_checks(self, error: HetschedError) -> None:
         """Answer all checks in progress with `error`."""
-        later, self._later_checks = self._later_checks, deque()
         for task in list(self._checks):
             self._files.abandon(task, error)
-        for _, on_checked, _ in later:
-            on_checked(None, error)
 
-    def _check_known(self, spec: JobSpec, declaration: Declaration) -> CheckedJob:
-        """Check a job without files; that its arrays are in the arena is checked elsewhere."""
-        machine = self._machine()
-        return CheckedJob(spec, declaration, self._bind(spec, declaration, machine), machine)
-
-    def _bound(self, checked: CheckedJob) -> ResolvedJob:
-        """Return the job without files as it was checked, unless the devices have changed."""
-        machine = self._machine()
-        if machine == checked.machine:
-            return checked.job
-        return self._bind(checked.spec, checked.declaration, machine)
-
-    def _bind(
-        self, spec: JobSpec, declaration: Declaration, machine: MachineLimits
-    ) -> ResolvedJob:
+    def _bind(self, spec: JobSpec, declaration: Declaration) -> ResolvedJob:
+        """Bind a job without files; that its arrays are in the arena is checked elsewhere."""
         opener = InputOpener(Step())
-        stored = open_inputs(declaration.workload, spec, opener)
-        job = bind(spec, declaration, stored, machine, opener)
+        stored = opener.open(declaration.workload, spec)
+        job = bind(spec, declaration, stored, self._machine(), opener)
         check_outputs(job, spec)
         return job
+
+
+def _declaration_key(spec: JobSpec) -> bytes:
+    """Return all that determines the declaration of a job without files."""
+    arrays = [
+        (name, ref.shape, ref.dtype)
+        for name, ref in spec.inputs.items()
+        if isinstance(ref, ArenaRef)
+    ]
+    return msgspec.msgpack.encode((spec.workload, spec.params, arrays))
 
 
 def _file_seconds(checked: CheckedJob) -> float:
@@ -224,17 +210,12 @@ def check(
 ) -> CheckedJob:
     """Check everything about `spec` that can be known before it runs.
 
-    Parameters
-    ----------
-    pending : PendingOutputs
-        Of the other jobs: inputs may be written by the jobs that this one comes after.
-    is_readmitted : bool
-        An earlier daemon has accepted it.
+    `pending`: of the other jobs: inputs may be written by the jobs that this one comes after.
     """
-    after: Collection[int] = {dependency.job for dependency in spec.after}
+    after = {dependency.job for dependency in spec.after}
     opener = InputOpener(step, pending=pending, after=after)
     try:
-        job, declaration = resolve_inputs(spec, machine, opener, step)
+        job, declaration = _resolve(spec, machine, opener, step)
         step.enter("checking the output folder")
         claims = check_outputs(job, spec)
         check_checkpoints(job, spec, step, is_readmitted=is_readmitted)
@@ -242,7 +223,7 @@ def check(
         opener.close()
     paths = tuple(opener.paths)
     checkpoint = os.path.realpath(spec.checkpoint) if spec.checkpoint else ""
-    return CheckedJob(spec, declaration, job, machine, claims, paths, opener.nbytes, checkpoint)
+    return CheckedJob(spec, declaration, job, claims, paths, opener.nbytes, checkpoint)
 
 
 def open_job(
@@ -252,43 +233,30 @@ def open_job(
 
     `token`: see `store/output_files.py`.
     """
-    spec, earlier = checked.spec, checked.declaration
     opener = InputOpener(step, max_read=machine.arena_limit)
-    return _opened(spec, machine, opener, step, earlier=earlier, token=token)
-
-
-def resolve(spec: JobSpec, machine: MachineLimits, *, with_outputs: bool = True) -> ResolvedJob:
-    """Check `spec`, open its files and create its output files: `check` and `open_job` in one.
-
-    `with_outputs`: False: neither create output files nor check that they could be created.
-    """
-    step = Step()
-    return _opened(spec, machine, InputOpener(step), step, with_outputs=with_outputs)
-
-
-def _opened(
-    spec: JobSpec,
-    machine: MachineLimits,
-    opener: InputOpener,
-    step: Step,
-    *,
-    earlier: Declaration | None = None,
-    with_outputs: bool = True,
-    token: str = "",
-) -> ResolvedJob:
     job: ResolvedJob | None = None
     try:
-        job, _ = resolve_inputs(spec, machine, opener, step, earlier)
-        if with_outputs:
-            step.enter("creating output files")
-            create_outputs(job, spec, token)
+        job, _ = _resolve(checked.spec, machine, opener, step, checked.declaration)
+        step.enter("creating output files")
+        create_outputs(job, checked.spec, token)
     except BaseException:
         (job or opener).close()
         raise
     return job
 
 
-def resolve_inputs(
+def resolve(spec: JobSpec, machine: MachineLimits) -> ResolvedJob:
+    """Bind a job that won't run: its output files are neither created nor checked."""
+    step = Step()
+    opener = InputOpener(step)
+    try:
+        return _resolve(spec, machine, opener, step)[0]
+    except BaseException:
+        opener.close()
+        raise
+
+
+def _resolve(
     spec: JobSpec,
     machine: MachineLimits,
     opener: InputOpener,
@@ -301,37 +269,14 @@ def resolve_inputs(
     """
     select_devices(spec.devices, machine.infos, machine.absent)  # before slow steps
     workload = load_workload(spec.workload, step)
-    stored = open_inputs(workload, spec, opener)
+    stored = opener.open(workload, spec)
     shapes = shapes_of(stored)
     if earlier is None or earlier.shapes != shapes:
         earlier = declare(spec, workload, shapes, step)
     return bind(spec, earlier, stored, machine, opener), earlier
 
 
-# ---- on the loop: against what other jobs have at that moment
-
-
-def refusal(checked: CheckedJob, pending: PendingOutputs) -> ErrorRecord | None:
-    """Return why a new job can't be queued; None if it can. On the loop's thread."""
-    try:
-        _check_checkpoint(checked, pending)
-    except (TryAgain, UsageError) as error:
-        return to_record(error)
-    return None
-
-
-def _check_checkpoint(checked: CheckedJob, pending: PendingOutputs) -> None:
-    """Check that no job that may run meanwhile writes the same checkpoint."""
-    spec = checked.spec
-    if not checked.checkpoint:
-        return
-    earlier = {dependency.job for dependency in spec.after}
-    others = pending.with_checkpoint(checked.checkpoint).difference(earlier)
-    if others:
-        raise UsageError(
-            f"{spec.checkpoint}: job {min(others)} writes its checkpoints there; give another"
-            " name, or run this job after that one"
-        )
+# ---- the segments of requests
 
 
 def hold_segments(arena: Arena, spec: JobSpec) -> list[int]:
@@ -339,7 +284,7 @@ def hold_segments(arena: Arena, spec: JobSpec) -> list[int]:
     segments: list[int] = []
     try:
         for ref in arena_refs(spec):
-            _check(arena, ref)
+            _check_ref(arena, ref)
             arena.retain(ref.segment)
             segments.append(ref.segment)
     except Exception:
@@ -366,7 +311,7 @@ def release_segments(arena: Arena, segments: Iterable[int]) -> None:
         arena.release(segment)
 
 
-def _check(arena: Arena, ref: ArenaRef) -> None:
+def _check_ref(arena: Arena, ref: ArenaRef) -> None:
     if not arena.holds(ref.segment):
         raise DataError(f"segment {ref.segment} is not in the arena; it may have been released")
     try:

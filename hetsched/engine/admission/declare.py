@@ -8,82 +8,49 @@ and on text that can be encoded.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from dataclasses import replace
+from typing import Any, TypeVar, get_args
 
 import msgspec
 import numpy as np
 
+from hetsched.engine.admission.resolved_job import CONTROL, Declaration, IterativeDeclaration
 from hetsched.engine.threads import Step
 from hetsched.errors import DataError, HetschedError, UsageError
-from hetsched.iterations.home import Part, stages_of, state_shape
-from hetsched.iterations.partials import partials_shape
+from hetsched.iterations.home import Part, stages_of
 from hetsched.iterations.saved_state import saved_shapes
-from hetsched.job import ArenaRef, FileOut, FileRef, JobSpec
+from hetsched.job import JobSpec
 from hetsched.memory import MemoryDemand
 from hetsched.plug_in_errors import plug_in_error
-from hetsched.transport.control import control_words
-from hetsched.units import NUMBER_LIMIT, format_bytes
+from hetsched.units import NUMBER_LIMIT
 from hetsched.workload import (
     ArraySpec,
     BaseWorkload,
     Iterative,
     Reduction,
-    Stage,
     StateArray,
     Variant,
     find,
     locate,
 )
+from hetsched.workload.composites import Shapes
 from hetsched.workload.conversion import decode_params
 from hetsched.workload.protocol import Role
 from hetsched.workload.sources import note_sources
 
-BYTES_PER_DECLARATION = 1024
-"""Estimate for a declaration besides its parameters, which are as long as the key."""
 MAX_SHOWN = 100
 """Characters of a value in an error message."""
+MAX_ITERATIONS = 2_000_000_000
+"""Devices count iterations in 32 bits."""
 
-Shapes = Mapping[str, tuple[tuple[int, ...], str]]
-"""Input name -> (shape, dtype name)."""
-
-
-@dataclass(frozen=True, eq=False)
-class Declaration:
-    """A workload and its parameters, load and arrays for inputs of these shapes.
-
-    Attributes
-    ----------
-    reference : str
-        module:qualname of the workload, for device processes.
-    source : str
-        Stamp of its module as it was loaded.
-    encoded_params : bytes
-        `params` as JSON.
-    speed_key : str
-        What the parameters say about a unit's speed, for the keys of models.
-    iterative : IterativeDeclaration or None
-        None: the load is computed in one pass.
-    """
-
-    workload: BaseWorkload
-    reference: str
-    source: str
-    shapes: Shapes
-    params: Any
-    encoded_params: bytes
-    load: int
-    speed_key: str
-    specs: tuple[ArraySpec, ...]
-    iterative: IterativeDeclaration | None = None
+Layout = TypeVar("Layout", ArraySpec, StateArray, Reduction)
 
 
 def load_workload(name: str, step: Step) -> BaseWorkload:
-    """Return the workload `name`; the first time its module is imported. Raises UsageError."""
+    """Return the workload `name`; the first time its module is imported."""
     step.enter(f"loading the workload {name:.100}")
     workload = find(name)
     note_sources(name)
@@ -99,9 +66,7 @@ def declare(spec: JobSpec, workload: BaseWorkload, shapes: Shapes, step: Step) -
         params = workload.infer(spec.params, shapes)
     encoded = _encoded_params(workload, params)
     with plug_in(name, "load"):
-        load = whole_number(f"{name}: load()", workload.load(params))
-    if load < 1:
-        raise UsageError(f"{name}: a load of {load} units; it must be at least 1")
+        load = _count(name, "load()", workload.load(params))
     with plug_in(name, "arrays"):
         arrays = tuple(_array(name, array) for array in workload.arrays(params))
     with plug_in(name, "speed_key"):
@@ -162,7 +127,7 @@ def plug_in(workload: str, method: str) -> Iterator[None]:
 
 
 def whole_number(what: str, value: Any) -> int:
-    """Return `value` as an int that messages and the journal can hold. Raises DataError."""
+    """Return `value` as an int that messages and the journal can hold."""
     try:
         if isinstance(value, bool | np.bool_):
             raise TypeError
@@ -175,7 +140,6 @@ def whole_number(what: str, value: Any) -> int:
 
 
 def _text(what: str, value: Any) -> str:
-    """Return `value`, which is text that can be encoded. Raises DataError."""
     if not isinstance(value, str):
         raise _wrong(what, value, "text")
     try:
@@ -194,7 +158,7 @@ def _wrong(what: str, value: Any, expected: str) -> DataError:
 
 
 def _encoded_params(workload: BaseWorkload, params: Any) -> bytes:
-    """Return parameters as device processes get them. Raises UsageError, DataError."""
+    """Return parameters as device processes get them."""
     if not isinstance(params, workload.Params):
         raise _wrong(f"{workload.name}: infer()", params, f"a {workload.Params.__name__}")
     for name in params.__struct_fields__:
@@ -214,20 +178,38 @@ def _encoded_params(workload: BaseWorkload, params: Any) -> bytes:
 
 
 def _array(workload: str, array: Any) -> ArraySpec:
-    """Return one array with plain numbers and names. Raises DataError."""
-    if not isinstance(array, ArraySpec):
-        raise _wrong(f"{workload}: arrays()", array, "an ArraySpec")
-    name = _text(f"{workload}: the name of an array", array.name)
-    if array.role not in get_args(Role):
-        raise _wrong(f"{workload}: the role of {name}", array.role, " or ".join(get_args(Role)))
-    shape = tuple(whole_number(f"{workload}: unit_shape of {name}", n) for n in array.unit_shape)
+    spec = _layout(f"{workload}: arrays()", array, ArraySpec)
+    if spec.role not in get_args(Role):
+        raise _wrong(
+            f"{workload}: the role of {spec.name}", spec.role, " or ".join(get_args(Role))
+        )
+    return spec
+
+
+def _state(workload: str, array: Any) -> StateArray:
+    state = _layout(f"{workload}: state()", array, StateArray)
+    return replace(state, halo=whole_number(f"{workload}: halo of {state.name}", array.halo))
+
+
+def _layout(what: str, value: Any, kind: type[Layout]) -> Layout:
+    """Return a declared array or reduction with plain numbers and text."""
+    if not isinstance(value, kind):
+        raise _wrong(what, value, f"of class {kind.__name__}")
+    noun = "a reduction" if kind is Reduction else "an array"
+    name = _text(f"{what}: the name of {noun}", value.name)
+    axes = "shape" if kind is Reduction else "unit_shape"
+    shape = tuple(whole_number(f"{what}: {axes} of {name}", n) for n in getattr(value, axes))
     if min(shape, default=1) < 0:
-        raise _wrong(f"{workload}: unit_shape of {name}", shape, "at least 0 in each axis")
-    return ArraySpec(name, array.role, shape, _dtype(f"{workload}: dtype of {name}", array.dtype))
+        raise _wrong(f"{what}: {axes} of {name}", shape, "at least 0 in each axis")
+    changes: dict[str, Any] = {
+        axes: shape,
+        "dtype": _dtype(f"{what}: dtype of {name}", value.dtype),
+    }
+    return replace(value, **changes)
 
 
 def _dtype(what: str, dtype: Any) -> str:
-    """Return the name of a dtype of numbers. Raises DataError."""
+    """Return the name of a dtype of numbers."""
     try:
         found = np.dtype(dtype)
     except Exception:
@@ -237,100 +219,7 @@ def _dtype(what: str, dtype: Any) -> str:
     return dtype if isinstance(dtype, str) else found.name
 
 
-def has_files(spec: JobSpec) -> bool:
-    """Return whether an input or output of `spec` is a file, or it names a checkpoint."""
-    refs = (*spec.inputs.values(), *spec.outputs.values())
-    has_checkpoint = bool(spec.checkpoint or spec.resume)
-    return has_checkpoint or any(isinstance(ref, FileRef | FileOut) for ref in refs)
-
-
-def declaration_key(spec: JobSpec) -> bytes:
-    """Return all that determines the declaration of a job without files."""
-    arrays = [
-        (name, ref.shape, ref.dtype)
-        for name, ref in spec.inputs.items()
-        if isinstance(ref, ArenaRef)
-    ]
-    return msgspec.msgpack.encode((spec.workload, spec.params, arrays))
-
-
-def declaration_bytes(key: bytes) -> int:
-    """Estimate the bytes of a declaration with its key."""
-    return 2 * len(key) + BYTES_PER_DECLARATION
-
-
 # ---- iterations
-
-CONTROL = "control"
-"""The name of the array in which devices wait for each other."""
-MAX_ITERATIONS = 2_000_000_000
-"""Devices count iterations in 32 bits."""
-
-
-@dataclass(frozen=True)
-class WorkArray:
-    """An array that the engine allocates and only devices see."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
-
-
-@dataclass(frozen=True)
-class IterativeDeclaration:
-    """State, reductions and limits of an iterative workload with certain parameters.
-
-    Attributes
-    ----------
-    granule : int, rows
-        Never divided between devices.
-    must_converge : bool
-        A job that ends by `max_iterations` has failed.
-    saved : mapping
-        Name -> shape and dtype of what devices save now and then, if one has its own memory.
-    results : mapping
-        Output -> the state array whose rows after the last iteration it is. That is the one with
-        number `max_iterations`.
-    """
-
-    state: tuple[StateArray, ...]
-    reductions: tuple[Reduction, ...]
-    granule: int
-    max_iterations: int
-    must_converge: bool
-    saved: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
-    results: Mapping[str, StateArray] = field(default_factory=dict)
-
-    def work_arrays(self, load: int, slots: int) -> Iterator[WorkArray]:
-        """Yield the arrays besides inputs and outputs, of a job of `slots` devices."""
-        yield from self.needed_arrays(load, slots)
-        yield from self.saved_arrays()
-
-    def needed_arrays(self, load: int, slots: int) -> Iterator[WorkArray]:
-        """Yield those without which the job can't run."""
-        for array in self.state:
-            yield WorkArray(array.name, state_shape(array, load), array.dtype)
-        for reduction in self.reductions:
-            shape = partials_shape(reduction, slots)
-            yield WorkArray(f"partials/{reduction.name}", shape, reduction.dtype)
-        yield WorkArray(CONTROL, (control_words(slots),), "int32")
-
-    def saved_arrays(self) -> Iterator[WorkArray]:
-        """Yield those for rows that devices save; without them, rows never stay in a GPU."""
-        for name, (shape, dtype) in self.saved.items():
-            yield WorkArray(f"saved/{name}", shape, dtype)
-
-
-def not_saving_note(nbytes: int) -> str:
-    """Return why GPUs copy their rows to the host after each iteration; `nbytes`: of the state."""
-    return (
-        f"GPUs store their rows after each iteration: no room in shared memory for"
-        f" {format_bytes(nbytes)} to save them in (arena.limit in the config)"
-    )
 
 
 def declare_iterative(workload: BaseWorkload, params: Any) -> IterativeDeclaration | None:
@@ -338,25 +227,37 @@ def declare_iterative(workload: BaseWorkload, params: Any) -> IterativeDeclarati
     if not isinstance(workload, Iterative):
         return None
     name = workload.name
-    declaration = IterativeDeclaration(
-        tuple(_state(name, array) for array in workload.state(params)),
-        tuple(_reduction(name, reduction) for reduction in workload.reductions(params)),
-        whole_number(f"{name}: granule()", workload.granule(params)),
-        whole_number(f"{name}: max_iterations()", workload.max_iterations(params)),
+    state = tuple(_state(name, array) for array in workload.state(params))
+    reductions = workload.reductions(params)
+    iterations = _count(name, "max_iterations()", workload.max_iterations(params))
+    if iterations > MAX_ITERATIONS:
+        raise UsageError(
+            f"{name}: {iterations} iterations; the maximum is {MAX_ITERATIONS} (continue a longer"
+            " run with --resume)"
+        )
+    _check_names(workload, params, state)
+    return IterativeDeclaration(
+        state,
+        tuple(_layout(f"{name}: reductions()", each, Reduction) for each in reductions),
+        _count(name, "granule()", workload.granule(params)),
+        iterations,
         bool(workload.must_converge(params)),
+        saved_shapes(workload, params),
+        _results(workload, params, state),
     )
-    if declaration.granule < 1 or declaration.max_iterations < 1:
-        raise UsageError(
-            f"{workload.name}: granules of {declaration.granule} rows and"
-            f" {declaration.max_iterations} iterations; both must be at least 1"
-        )
-    if declaration.max_iterations > MAX_ITERATIONS:
-        raise UsageError(
-            f"{workload.name}: {declaration.max_iterations} iterations; the maximum is"
-            f" {MAX_ITERATIONS} (continue a longer run with --resume)"
-        )
+
+
+def _count(workload: str, method: str, value: Any) -> int:
+    number = whole_number(f"{workload}: {method}", value)
+    if number < 1:
+        raise UsageError(f"{workload}: {method} is {number}; it must be at least 1")
+    return number
+
+
+def _check_names(workload: Iterative, params: Any, state: Sequence[StateArray]) -> None:
+    """Check that neither arrays nor the parts of reductions take each other's place."""
     arrays = workload.arrays(params)
-    names = [*(array.name for array in arrays), *(array.name for array in declaration.state)]
+    names = [*(array.name for array in arrays), *(array.name for array in state)]
     if len({*names, CONTROL}) <= len(names):
         raise UsageError(f"{workload.name}: two arrays have the same name ({', '.join(names)})")
     if any(array.role == "inout" for array in arrays):
@@ -365,65 +266,35 @@ def declare_iterative(workload: BaseWorkload, params: Any) -> IterativeDeclarati
             " be repeated; declare an input and an output"
         )
     for part in Part:
-        _check_reductions(workload, stages_of(workload, params, part))
-    results = _results(workload, params, declaration.state)
-    return replace(declaration, saved=saved_shapes(workload, params), results=results)
+        # A device may still combine the parts of a stage when the next one begins.
+        names = [name for stage in stages_of(workload, params, part) for name in stage.reductions]
+        if twice := _repeated(names):
+            raise UsageError(f"{workload.name}: reduction {twice!r} belongs to two stages")
 
 
 def _results(
     workload: Iterative, params: Any, state: Sequence[StateArray]
 ) -> Mapping[str, StateArray]:
-    """Return the outputs that are in the memory of state arrays. Raises UsageError."""
+    """Return the outputs that are in the memory of state arrays."""
     outputs = {array.name: array for array in workload.arrays(params) if array.role == "out"}
-    for array in state:
+    results = [array for array in state if array.result]
+    for array in results:
         output = outputs.get(array.result)
         layout = (array.unit_shape, array.dtype)
-        if array.result and (output is None or (output.unit_shape, output.dtype) != layout):
+        if output is None or (output.unit_shape, output.dtype) != layout:
             raise UsageError(
                 f"{workload.name}: {array.name!r} can't be the result {array.result!r}: there is"
                 " no output of this name with its unit_shape and dtype"
             )
-    results = [array.result for array in state if array.result]
-    twice = sorted({name for name in results if results.count(name) > 1})
-    if twice:
-        names = ", ".join(repr(array.name) for array in state if array.result == twice[0])
+    if twice := _repeated([array.result for array in results]):
+        names = ", ".join(repr(array.name) for array in results if array.result == twice)
         raise UsageError(
-            f"{workload.name}: state arrays {names} all have the result {twice[0]!r}; give it to"
+            f"{workload.name}: state arrays {names} all have the result {twice!r}; give it to"
             " one of them"
         )
     is_fixed = workload.has_fixed_length(params)
-    return {array.result: array for array in state if array.result and is_fixed}
+    return {array.result: array for array in results if is_fixed}
 
 
-def _check_reductions(workload: BaseWorkload, stages: Sequence[Stage]) -> None:
-    """Check that each reduction belongs to one stage: another one would replace its parts.
-
-    A device may still combine those when the next one begins.
-    """
-    names = [name for stage in stages for name in stage.reductions]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UsageError(f"{workload.name}: reduction {twice[0]!r} belongs to two stages")
-
-
-def _state(workload: str, array: Any) -> StateArray:
-    if not isinstance(array, StateArray):
-        raise _wrong(f"{workload}: state()", array, "a StateArray")
-    name = _text(f"{workload}: the name of a state array", array.name)
-    return replace(
-        array,
-        unit_shape=tuple(whole_number(f"{workload}: {name}", n) for n in array.unit_shape),
-        dtype=_dtype(f"{workload}: dtype of {name}", array.dtype),
-        halo=whole_number(f"{workload}: halo of {name}", array.halo),
-    )
-
-
-def _reduction(workload: str, reduction: Any) -> Reduction:
-    if not isinstance(reduction, Reduction):
-        raise _wrong(f"{workload}: reductions()", reduction, "a Reduction")
-    name = _text(f"{workload}: the name of a reduction", reduction.name)
-    return replace(
-        reduction,
-        shape=tuple(whole_number(f"{workload}: {name}", n) for n in reduction.shape),
-        dtype=_dtype(f"{workload}: dtype of {name}", reduction.dtype),
-    )
+def _repeated(names: Sequence[str]) -> str:
+    return min((name for name in names if names.count(name) > 1), default="")

@@ -7,7 +7,7 @@ are then.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,10 +15,10 @@ import numpy as np
 
 from hetsched.engine.admission.resolved_job import ResolvedJob, file_key
 from hetsched.engine.threads import Step
-from hetsched.errors import InputMissing, UsageError
+from hetsched.errors import DataError, InputMissing, UsageError
 from hetsched.iterations.saved_state import saved_bytes
-from hetsched.job import FileOut, JobSpec
-from hetsched.sparse.parts import part_name
+from hetsched.job import ArenaRef, FileOut, FileRef, InputRef, JobSpec
+from hetsched.sparse.parts import PARTS, part_name
 from hetsched.store.checkpoint import (
     InputIdentity,
     Problem,
@@ -30,15 +30,23 @@ from hetsched.store.checkpoint import (
     read_record,
 )
 from hetsched.store.input_files import open_npy, open_regular
-from hetsched.store.matrix_file import read_matrix, read_matrix_header
+from hetsched.store.matrix_file import is_matrix_file, read_matrix, read_matrix_header
 from hetsched.store.output_files import OutputClaim
 from hetsched.transport.device_messages import StoredArray
-from hetsched.workload import Iterative, SparseMatrix
+from hetsched.workload import BaseWorkload, Iterative, SparseMatrix
+from hetsched.workload.composites import Shapes
 
 PROMISED_KEY = -1 << 31
 """The key of a file that doesn't exist yet: no descriptor has it."""
 LOADED_KEY = -1 << 30
 """The key of an array that is read from a file as a whole, when its job is opened."""
+
+
+def has_files(spec: JobSpec) -> bool:
+    """Return whether an input or output of `spec` is a file, or it names a checkpoint."""
+    refs = (*spec.inputs.values(), *spec.outputs.values())
+    has_checkpoint = bool(spec.checkpoint or spec.resume)
+    return has_checkpoint or any(isinstance(ref, FileRef | FileOut) for ref in refs)
 
 
 @dataclass(frozen=True)
@@ -87,8 +95,11 @@ class PendingOutputs:
         return {job for job, checkpoint in self._checkpoints.items() if checkpoint == path}
 
 
+# ---- inputs
+
+
 class InputOpener:
-    """Opens files. `close` unless a job takes over `files`.
+    """Opens the inputs of one job. `close` it unless the job takes over `files`.
 
     Parameters
     ----------
@@ -104,10 +115,8 @@ class InputOpener:
     ----------
     files : set of int
         Open descriptors.
-    nbytes : int
-        Of the files opened so far.
-    paths : list of str
-        Of the inputs opened so far; links resolved.
+    nbytes, paths : int, list of str
+        Of the files opened so far; links resolved.
     loaded : dict
         Array name -> what has been read of files that aren't .npy.
     """
@@ -129,46 +138,66 @@ class InputOpener:
         self.paths: list[str] = []
         self.loaded: dict[str, np.ndarray] = {}
 
-    def open(self, name: str, path: str) -> StoredArray:
-        """Open the input `name`."""
+    def open(self, workload: BaseWorkload, spec: JobSpec) -> dict[str, StoredArray]:
+        """Open the inputs of `spec` and return them by array name, without generated ones."""
+        opened: dict[str, StoredArray] = {}
+        for name, reference in _named(workload, spec.inputs).items():
+            matrix = next((each for each in workload.composites if each.name == name), None)
+            if isinstance(reference, ArenaRef):
+                if matrix is not None:
+                    raise DataError(
+                        f"input {name} is a sparse matrix, not one array: give a SciPy sparse"
+                        f" array, such as scipy.sparse.csr_array({name})"
+                    )
+                opened[name] = _in_arena(name, reference)
+            elif isinstance(reference, FileRef):
+                is_matrix = matrix is not None or (
+                    isinstance(workload, Iterative) and is_matrix_file(reference.path)
+                )
+                open_file = self._open_matrix if is_matrix else self._open_npy
+                opened |= {array.array: array for array in open_file(name, reference.path, matrix)}
+        for composite in workload.composites:
+            composite.check(shapes_of(opened))
+        return opened
+
+    def _open_npy(
+        self, name: str, path: str, matrix: SparseMatrix | None = None
+    ) -> list[StoredArray]:
         promised = self._enter(path)
         if promised is not None and promised.job in self._after:
-            return _promised_array(name, promised)
+            claim = promised.claim
+            return [
+                StoredArray(array=name, key=PROMISED_KEY, shape=claim.shape, dtype=claim.dtype)
+            ]
         with _hint_at(promised):
             fd, header = open_npy(path)
-        self.files.add(fd)
-        self.nbytes += os.fstat(fd).st_size
-        return StoredArray(
-            array=name,
-            key=file_key(fd),
-            shape=header.shape,
-            dtype=header.dtype,
-            offset=header.offset,
-            order=header.order,
-        )
+        self._take(fd)
+        return [
+            StoredArray(
+                array=name,
+                key=file_key(fd),
+                shape=header.shape,
+                dtype=header.dtype,
+                offset=header.offset,
+                order=header.order,
+            )
+        ]
 
-    def open_matrix(self, name: str, path: str, matrix: SparseMatrix | None) -> list[StoredArray]:
-        """Open the input `name`, a Matrix Market or .npz file, and read it if files are `read`.
-
-        `matrix`: what it must hold; None: one dense array.
-        """
-        expected = "a Matrix Market or .npz file"
-        promised = self._enter(path)
-        with _hint_at(promised):
-            fd = open_regular(path, expected)
-        self.files.add(fd)
-        self.nbytes += os.fstat(fd).st_size
+    def _open_matrix(self, name: str, path: str, matrix: SparseMatrix | None) -> list[StoredArray]:
+        """Open a Matrix Market or .npz file. `matrix`: what it must hold; None: a dense array."""
+        with _hint_at(self._enter(path)):
+            fd = open_regular(path, "a Matrix Market or .npz file")
+        self._take(fd)
         header = read_matrix_header(path, fd)
         shapes = header.dense_shape(path) if matrix is None else header.sparse_shapes(path)
+        names = {part: name if matrix is None else part_name(name, part) for part in shapes}
         if self._max_read is not None:
             self._step.enter(f"reading {path}")
             parts = read_matrix(path, fd, header, shapes, self._max_read)
             shapes = {part: (array.shape, array.dtype.name) for part, array in parts.items()}
-            self.loaded |= {_array_name(name, part, matrix): a for part, a in parts.items()}
+            self.loaded |= {names[part]: array for part, array in parts.items()}
         return [
-            StoredArray(
-                array=_array_name(name, part, matrix), key=LOADED_KEY, shape=shape, dtype=dtype
-            )
+            StoredArray(array=names[part], key=LOADED_KEY, shape=shape, dtype=dtype)
             for part, (shape, dtype) in shapes.items()
         ]
 
@@ -177,12 +206,57 @@ class InputOpener:
         while self.files:
             os.close(self.files.pop())
 
+    def _take(self, fd: int) -> None:
+        self.files.add(fd)
+        self.nbytes += os.fstat(fd).st_size
+
     def _enter(self, path: str) -> PromisedOutput | None:
         """Note that `path` is opened; return the output of another job that it will be."""
         self._step.enter(f"opening {path}")
         resolved = os.path.realpath(path)
         self.paths.append(resolved)
         return None if self._pending is None else self._pending.promise(resolved)
+
+
+def shapes_of(stored: Mapping[str, StoredArray]) -> Shapes:
+    """Return the shapes of inputs, and NumPy's names of their dtypes, for plug-ins."""
+    return {name: (array.shape, np.dtype(array.dtype).name) for name, array in stored.items()}
+
+
+def _in_arena(name: str, ref: ArenaRef) -> StoredArray:
+    return StoredArray(
+        array=name, key=ref.segment, shape=ref.shape, dtype=ref.dtype, offset=ref.offset
+    )
+
+
+def _named(workload: BaseWorkload, inputs: Mapping[str, InputRef]) -> Mapping[str, InputRef]:
+    """Return inputs of the workload by name; "" is the only one that it needs."""
+    if "" in inputs:
+        if len(inputs) > 1:
+            raise UsageError(f"{workload.name}: give every input its name, NAME=FILE")
+        if workload.only_input is None:
+            names = ", ".join(workload.input_names)
+            raise UsageError(f"{workload.name} has the inputs {names}: name them, NAME=FILE")
+        return {workload.only_input: inputs[""]}
+    for name in inputs:
+        if name not in (*workload.inputs, *workload.input_names):
+            raise _unknown_input(workload, name)
+    for composite in workload.composites:
+        for part in composite.arrays:
+            if part in inputs and composite.name in inputs:
+                raise UsageError(f"input {part} is part of {composite.name}: give one of the two")
+    return inputs
+
+
+def _unknown_input(workload: BaseWorkload, name: str) -> Exception:
+    owner, _, part = name.rpartition(".")
+    if part in PARTS and owner in workload.inputs:
+        return DataError(
+            f"{workload.name} takes {owner} as a dense array, not as a sparse matrix: give"
+            f" {owner}.toarray()"
+        )
+    names = ", ".join(workload.input_names)
+    return UsageError(f"{workload.name} has no input {name!r}; it has {names}")
 
 
 @contextmanager
@@ -197,15 +271,6 @@ def _hint_at(promised: PromisedOutput | None) -> Iterator[None]:
         raise InputMissing(
             f"{error}; job {job} will write it: submit this job with --after {job}"
         ) from None
-
-
-def _array_name(name: str, part: str, matrix: SparseMatrix | None) -> str:
-    return name if matrix is None else part_name(matrix.name, part)
-
-
-def _promised_array(name: str, promised: PromisedOutput) -> StoredArray:
-    claim = promised.claim
-    return StoredArray(array=name, key=PROMISED_KEY, shape=claim.shape, dtype=claim.dtype)
 
 
 # ---- checkpoints

@@ -1,4 +1,4 @@
-"""A validated job request, bound to arrays and devices, with its files open."""
+"""What a job's workload declares, and the job itself: bound to arrays and devices, files open."""
 
 from __future__ import annotations
 
@@ -6,42 +6,127 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from hetsched.engine.admission.declare import IterativeDeclaration
 from hetsched.engine.threads import Step
+from hetsched.iterations.home import state_shape
+from hetsched.iterations.partials import partials_shape
 from hetsched.job import ArenaRef
 from hetsched.store.finished_parts import Ranges
 from hetsched.store.output_files import OutputFile
 from hetsched.store.publication import PreparedOutput, discard_prepared, publish_each
+from hetsched.transport.control import control_words
 from hetsched.transport.device_messages import StoredArray
-from hetsched.workload import ArraySpec, BaseWorkload
+from hetsched.units import format_bytes
+from hetsched.workload import ArraySpec, BaseWorkload, Reduction, StateArray
+from hetsched.workload.composites import Shapes
 
+CONTROL = "control"
+"""The name of the array in which devices wait for each other."""
 _MAX_DESCRIPTORS = 1 << 31
 """A descriptor's number is a C int."""
 
 
-@dataclass
-class ResolvedJob:
-    """A job that can run. `close` releases its files.
+@dataclass(frozen=True)
+class WorkArray:
+    """An array that the engine allocates and only devices see."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class IterativeDeclaration:
+    """State, reductions and limits of an iterative workload with certain parameters.
+
+    Attributes
+    ----------
+    granule : int, rows
+        Never divided between devices.
+    must_converge : bool
+        A job that ends by `max_iterations` has failed.
+    saved : mapping
+        Name -> shape and dtype of what devices save now and then, if one has its own memory.
+    results : mapping
+        Output -> the state array whose rows after the last iteration it is. That is the one with
+        number `max_iterations`.
+    """
+
+    state: tuple[StateArray, ...]
+    reductions: tuple[Reduction, ...]
+    granule: int
+    max_iterations: int
+    must_converge: bool
+    saved: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    results: Mapping[str, StateArray] = field(default_factory=dict)
+
+    def work_arrays(self, load: int, slots: int) -> Iterator[WorkArray]:
+        """Yield the arrays besides inputs and outputs, of a job of `slots` devices."""
+        yield from self.needed_arrays(load, slots)
+        yield from self.saved_arrays()
+
+    def needed_arrays(self, load: int, slots: int) -> Iterator[WorkArray]:
+        """Yield those without which the job can't run."""
+        for array in self.state:
+            yield WorkArray(array.name, state_shape(array, load), array.dtype)
+        for reduction in self.reductions:
+            shape = partials_shape(reduction, slots)
+            yield WorkArray(f"partials/{reduction.name}", shape, reduction.dtype)
+        yield WorkArray(CONTROL, (control_words(slots),), "int32")
+
+    def saved_arrays(self) -> Iterator[WorkArray]:
+        """Yield those for rows that devices save; without them, rows never stay in a GPU."""
+        for name, (shape, dtype) in self.saved.items():
+            yield WorkArray(f"saved/{name}", shape, dtype)
+
+
+@dataclass(eq=False)
+class Declaration:
+    """A workload, and what it says of a job with these parameters and shapes of inputs.
 
     Attributes
     ----------
     reference : str
         module:qualname of the workload, for device processes.
-    load : int, units
+    specs : sequence of ArraySpec
+        All its arrays.
+    speed_key : str
+        What the parameters say about a unit's speed, for the keys of models.
     encoded_params : bytes
         `params` as JSON.
     source : str
         Stamp of the workload's module as it was loaded.
-    speed_key : str
-        What the parameters say about a unit's speed, for the keys of models.
-    specs : sequence of ArraySpec
-        All arrays of the workload.
+    iterative : IterativeDeclaration or None
+        None: the load is computed in one pass.
+    """
+
+    workload: BaseWorkload
+    reference: str
+    params: Any
+    load: int
+    specs: Sequence[ArraySpec]
+    speed_key: str = ""
+    encoded_params: bytes = b""
+    source: str = ""
+    shapes: Shapes = field(default_factory=dict)
+    iterative: IterativeDeclaration | None = None
+
+
+@dataclass(eq=False)
+class ResolvedJob(Declaration):
+    """A job that can run. `close` releases its files.
+
+    Attributes
+    ----------
     devices : tuple of str
         Devices that the job may use.
     inputs : mapping
@@ -64,21 +149,17 @@ class ResolvedJob:
         An input's dtype or order differs from the kernels'.
     in_files : bool
         An array is stored in a file; still true after `close`.
-    iterative : IterativeDeclaration or None
-        None: the load is computed in one pass.
+    parts_identity : str
+        Of the job and its inputs, for what is finished in its output files; "": not kept.
+    finished : ranges
+        Units that an earlier daemon has completed.
+    keeps_parts : bool
+        `close` leaves unfinished outputs for the next daemon.
     owner : hashable
         Of whom the memory of its arrays may have earlier data.
     """
 
-    workload: BaseWorkload
-    reference: str
-    params: Any
-    load: int
-    specs: Sequence[ArraySpec]
-    devices: tuple[str, ...]
-    speed_key: str = ""
-    encoded_params: bytes = b""
-    source: str = ""
+    devices: tuple[str, ...] = ()
     inputs: dict[str, StoredArray] = field(default_factory=dict)
     generate: list[ArraySpec] = field(default_factory=list)
     into: dict[str, ArenaRef | None] = field(default_factory=dict)
@@ -92,7 +173,6 @@ class ResolvedJob:
     parts_identity: str = ""
     finished: Ranges = ()
     keeps_parts: bool = False
-    iterative: IterativeDeclaration | None = None
     owner: Hashable = None
 
     @property
@@ -205,3 +285,11 @@ def kernel_layout(
 def format_shape(shape: Sequence[int]) -> str:
     """Return "256x512", or "()" for a scalar."""
     return "x".join(map(str, shape)) or "()"
+
+
+def not_saving_note(nbytes: int) -> str:
+    """Return why GPUs copy their rows to the host after each iteration; `nbytes`: of the state."""
+    return (
+        f"GPUs store their rows after each iteration: no room in shared memory for"
+        f" {format_bytes(nbytes)} to save them in (arena.limit in the config)"
+    )

@@ -35,7 +35,7 @@ def preview(spec: JobSpec, config: Config) -> Explanation:
     arena_limit = resolve_size(config.arena.limit, machine_memory(), "arena.limit")
     with contextlib.ExitStack() as stack:
         limits = MachineLimits(infos, machine.absent, arena_limit)
-        job = resolve(spec, limits, with_outputs=False)
+        job = resolve(spec, limits)
         stack.callback(job.close)
         store = ModelStore(paths.models_path(), copy=True)
         stack.callback(store.close)

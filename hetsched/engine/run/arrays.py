@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 
 from hetsched.devices.file_array import FileArray
-from hetsched.engine.admission.declare import CONTROL, WorkArray, not_saving_note
 from hetsched.engine.admission.resolved_job import (
+    CONTROL,
     ResolvedJob,
+    WorkArray,
     array_bytes,
     fd_of_key,
     file_key,
     is_plain,
     kernel_layout,
+    not_saving_note,
 )
 from hetsched.engine.context import EngineContext
 from hetsched.engine.processes.fleet import Fleet

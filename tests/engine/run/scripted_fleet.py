@@ -128,7 +128,12 @@ class Story:
         params = AffineParams(UNITS * len(names))
         arrays = Affine().arrays(params)
         job = ResolvedJob(
-            Affine(), "device_toys:Affine", params, params.units, arrays, tuple(names)
+            Affine(),
+            "device_toys:Affine",
+            params,
+            params.units,
+            arrays,
+            devices=tuple(names),
         )
         job.into = {"y": None}
         spec = JobSpec(workload="device_toys:Affine", params={})

@@ -11,7 +11,7 @@ import pytest
 from diffusing_workload import Diffusion, DiffusionParams
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.admission.bind import MachineLimits
+from hetsched.engine.admission.bind import MachineLimits, create_outputs
 from hetsched.engine.admission.check import resolve
 from hetsched.engine.admission.declare import declare, declare_iterative
 from hetsched.engine.admission.resolved_job import ResolvedJob
@@ -41,6 +41,7 @@ def spec(**fields: Any) -> JobSpec:
 
 def allocated(arena: Arena, **fields: Any) -> IterativeArrays:
     job = resolve(spec(**fields), MachineLimits(CORES, {}, arena.limit))
+    create_outputs(job, spec(**fields))
     arrays = IterativeArrays(job, arena)
     arrays.allocate()
     return arrays
@@ -153,10 +154,9 @@ def test_values_beyond_the_kernels_dtype_become_infinite_without_a_warning(arena
 
 def heat(arena: Arena, steps: int, **fields: Any) -> IterativeArrays:
     params = {"grid": "5x4", "steps": steps, "dtype": "float64"}
-    job = resolve(
-        JobSpec(workload="heat", params=params, inputs={"initial": Generated()}, **fields),
-        MachineLimits(CORES, {}, arena.limit),
-    )
+    spec = JobSpec(workload="heat", params=params, inputs={"initial": Generated()}, **fields)
+    job = resolve(spec, MachineLimits(CORES, {}, arena.limit))
+    create_outputs(job, spec)
     arrays = IterativeArrays(job, arena)
     arrays.allocate()
     return arrays
@@ -313,7 +313,7 @@ class TwoStages(Diffusion):
         (Odd(), r"two arrays have the same name \(x, y, totals, u, u, means\)"),
         (InOut(), "an iterative workload has no inout arrays"),
         (TwoStages(), "diffusion: reduction 'total' belongs to two stages"),
-        (NoIterations(), "granules of 1 rows and 0 iterations; both must be at least 1"),
+        (NoIterations(), r"max_iterations\(\) is 0; it must be at least 1"),
     ],
 )
 def test_impossible_declarations_are_refused(workload: Diffusion, message: str) -> None:
