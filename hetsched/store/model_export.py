@@ -22,95 +22,14 @@ import msgspec
 
 from hetsched import __version__
 from hetsched.errors import CantCreate, ConfigError, DataError, TryAgain
-from hetsched.models import Knot
-from hetsched.models.evidence.co_runners import CoRunners
-from hetsched.models.evidence.confidence import knot_of
-from hetsched.models.evidence.history import History
-from hetsched.models.evidence.races import NO_RACES, Race, RaceRecord
-from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.paths import private_folder
-from hetsched.store import model_tables
-from hetsched.store.database import DAMAGE, transaction
-from hetsched.store.model_tables import (
-    Count,
-    ModelKey,
-    Observation,
-    RaceKey,
-    StoredRace,
-)
+from hetsched.store import database, model_records
+from hetsched.store.database import DAMAGE, DatabaseFormat, transaction
+from hetsched.store.model_records import ModelKey, StoredModel, StoredRaces
 
 KIND = "hetsched.models.export"
 VERSION = 1
 SCHEMA = f"{KIND}/{VERSION}"
-
-
-class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model: its key and its observations, oldest first."""
-
-    workload: str
-    speed_key: str
-    variant: str
-    version: str
-    device: str
-    storage: str
-    co_runners: CoRunners = "all"
-    runs: Count
-    observations: tuple[Observation, ...]
-
-    @classmethod
-    def of(cls, key: ModelKey, runs: int, observations: Iterable[Observation]) -> StoredModel:
-        return cls(**msgspec.structs.asdict(key), runs=runs, observations=tuple(observations))
-
-    @property
-    def key(self) -> ModelKey:
-        return ModelKey(*(getattr(self, name) for name in ModelKey.__struct_fields__))
-
-    def history(self) -> History:
-        """Return the history made of these observations."""
-        samples = [
-            Sample(seen.curve, seen.units, seen.seconds, seen.contended, seen.chunks)
-            for seen in self.observations
-        ]
-        return History(self.runs, samples)
-
-    def knots(self, curve: CurveName) -> list[Knot]:
-        """Return the evidence for one curve, by units."""
-        repeats: dict[int, list[Observation]] = {}
-        for observation in self.observations:
-            if observation.curve == curve:
-                repeats.setdefault(observation.units, []).append(observation)
-        return [
-            knot_of(float(units), [seen.seconds for seen in runs], [seen.chunks for seen in runs])
-            for units, runs in sorted(repeats.items())
-        ]
-
-
-class StoredRaces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The races of one job on one kind of core, oldest first. `device`: without the name."""
-
-    workload: str
-    speed_key: str
-    device: str
-    storage: str
-    races: tuple[StoredRace, ...]
-
-    @classmethod
-    def of(cls, key: RaceKey, races: Iterable[StoredRace]) -> StoredRaces:
-        return cls(**msgspec.structs.asdict(key), races=tuple(races))
-
-    @property
-    def key(self) -> RaceKey:
-        return RaceKey(*(getattr(self, name) for name in RaceKey.__struct_fields__))
-
-    def record(self) -> RaceRecord:
-        """Return what the planner knows by these races."""
-        record = NO_RACES
-        for race in self.races:
-            if race.paces:
-                record = record.with_race(Race(race.number, race.units, race.paces))
-            else:
-                record = record.with_change(race.number)
-        return record
 
 
 class Export(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -213,12 +132,12 @@ def collect(path: Path) -> Export:
     """Return all models in the file at `path`; none if there is no file, and none is created."""
     if not path.exists():
         return Export(hetsched=__version__, models=())
-    with _connection(path, model_tables.open_models_for_reading) as connection:
-        models = tuple(StoredModel.of(*model) for model in model_tables.read_all(connection))
-        races = _races(connection)
-    return Export(
-        hetsched=__version__, models=models, races=tuple(races[key] for key in sorted(races))
-    )
+    with _connection(path, database.open_for_reading) as connection:
+        return Export(
+            hetsched=__version__,
+            models=tuple(model_records.read_all(connection, StoredModel)),
+            races=tuple(model_records.read_all(connection, StoredRaces)),
+        )
 
 
 @dataclass(frozen=True)
@@ -233,50 +152,41 @@ class ImportCounts:
 def restore(path: Path, export: Export) -> ImportCounts:
     """Add an export to the file at `path`, created if needed, completely or not at all."""
     private_folder(path.parent, "state folder")
-    with _connection(path, model_tables.open_models) as connection, transaction(connection):
-        stored = {model[0]: StoredModel.of(*model) for model in model_tables.read_all(connection)}
-        new = [model for model in export.models if model.key not in stored]
-        shared = [(stored[model.key], model) for model in export.models if model.key in stored]
-        merges = [(before, merged(before, model)) for before, model in shared]
-        extended = [after for before, after in merges if after is not before]
-        for model in (*new, *extended):
-            model_tables.write_model(connection, model.key, model.runs, model.observations)
-        _add_races(connection, export)
-        model_tables.count_rewrite(connection)
-    return ImportCounts(len(new), len(extended), len(shared) - len(extended))
+    new = extended = 0
+    with _connection(path, database.open_database) as connection, transaction(connection):
+        for model in export.models:
+            before = model_records.read(connection, model.key, StoredModel)
+            after = model if before is None else merged(before, model)
+            if after is not before:
+                kept = StoredModel.of(after.key, after.runs, after.observations)
+                model_records.write(connection, kept)
+            new += before is None
+            extended += before is not None and after is not before
+        for races in export.races:
+            stored = model_records.read(connection, races.key, StoredRaces)
+            union = races if stored is None else merged_races(stored, races)
+            if union is not stored:
+                model_records.write(connection, StoredRaces.of(union.key, union.races))
+    return ImportCounts(new, extended, len(export.models) - new - extended)
 
 
 def forget(path: Path, is_chosen: Callable[[ModelKey], bool]) -> list[ModelKey]:
     """Delete the models whose keys are chosen, and return these keys."""
     if not path.exists():
         return []
-    with _connection(path, model_tables.open_models) as connection, transaction(connection):
-        chosen = [key for key in model_tables.read_keys(connection) if is_chosen(key)]
-        model_tables.delete_models(connection, chosen)
+    with _connection(path, database.open_database) as connection, transaction(connection):
+        chosen = [key for key in model_records.read_keys(connection, ModelKey) if is_chosen(key)]
+        model_records.delete_models(connection, chosen)
     return sorted(chosen)
-
-
-def _races(connection: apsw.Connection) -> dict[RaceKey, StoredRaces]:
-    rows = model_tables.read_all_races(connection)
-    return {key: StoredRaces.of(key, rows[key]) for key in rows}
-
-
-def _add_races(connection: apsw.Connection, export: Export) -> None:
-    stored = _races(connection)
-    for races in export.races:
-        before = stored.get(races.key)
-        after = races if before is None else merged_races(before, races)
-        if after is not before:
-            model_tables.write_races(connection, after.key, after.races)
 
 
 @contextlib.contextmanager
 def _connection(
-    path: Path, connect: Callable[[Path], apsw.Connection]
+    path: Path, connect: Callable[[Path, DatabaseFormat], apsw.Connection]
 ) -> Iterator[apsw.Connection]:
     """Open a connection and close it; translate SQLite's errors into ours."""
     try:
-        with contextlib.closing(connect(path)) as connection:
+        with contextlib.closing(connect(path, model_records.FORMAT)) as connection:
             yield connection
     except (apsw.BusyError, apsw.LockedError):
         raise TryAgain(f"{path}: another process is writing to it; try again") from None

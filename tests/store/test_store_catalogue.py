@@ -14,13 +14,12 @@ from hetsched.store import database
 from hetsched.store.model_export import (
     Export,
     ImportCounts,
-    StoredModel,
     collect,
     forget,
     restore,
 )
+from hetsched.store.model_records import Observation, StoredModel
 from hetsched.store.model_store import ModelKey, ModelStore
-from hetsched.store.model_tables import Observation
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
 OTHER = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu1 Some Processor", "memory")

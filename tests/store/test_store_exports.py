@@ -6,8 +6,8 @@ import pytest
 
 from hetsched.errors import ConfigError, DataError
 from hetsched.models import DeviceModel
-from hetsched.store.model_export import SCHEMA, Export, StoredModel, decode, encode, merged
-from hetsched.store.model_tables import ModelKey, Observation
+from hetsched.store.model_export import SCHEMA, Export, decode, encode, merged
+from hetsched.store.model_records import ModelKey, Observation, StoredModel
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
 OTHER = ModelKey("fft", "512x512 complex64", "ducc0", "0.42", "cpu0 Some Processor", "memory")

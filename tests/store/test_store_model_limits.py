@@ -5,10 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from pathlib import Path
 
-import pytest
-
 from hetsched.models.evidence.samples import Sample
-from hetsched.store import model_tables
 from hetsched.store.model_store import ModelKey, ModelStore
 
 MIB = 1 << 20
@@ -74,16 +71,3 @@ def test_what_python_holds_is_about_what_was_counted(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert held < 1.5 * MIB
     store.close()
-
-
-@pytest.mark.parametrize("fraction", [0.0, 0.5])
-def test_at_least_one_model_is_deleted(tmp_path: Path, fraction: float) -> None:
-    store = ModelStore(tmp_path / "models.db")
-    for number in range(4):
-        learn(store, number)
-    store.close()
-    connection = model_tables.open_models(tmp_path / "models.db")
-    model_tables.delete_oldest(connection, fraction)
-    left = sorted(found.speed_key for found in model_tables.read_keys(connection))
-    assert left == ["size 1", "size 2", "size 3"][-3 if fraction == 0.0 else -2 :]
-    connection.close()

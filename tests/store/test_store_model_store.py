@@ -18,8 +18,8 @@ from hetsched.models.evidence.history import History
 from hetsched.models.evidence.observations import WINDOW
 from hetsched.models.evidence.run_medians import run_medians, split_runs
 from hetsched.models.evidence.samples import Sample
-from hetsched.store import database, model_tables
-from hetsched.store.model_export import forget
+from hetsched.store import database, model_records
+from hetsched.store.model_export import collect, forget
 from hetsched.store.model_store import ModelKey, ModelStore
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
@@ -43,8 +43,10 @@ def model_of(store: ModelStore, key: ModelKey = KEY) -> DeviceModel:
     return model
 
 
-def rows(path: Path, sql: str) -> int:
-    return int(apsw.Connection(str(path)).execute(sql).get)
+def stored(path: Path, curve: str) -> int:
+    """How many observations of a curve the file has."""
+    (model,) = collect(path).models
+    return sum(seen.curve == curve for seen in model.observations)
 
 
 def test_a_key_without_observations_has_no_model(store: ModelStore) -> None:
@@ -189,8 +191,8 @@ def test_old_observations_are_dropped_from_the_file(tmp_path: Path) -> None:
     for run in range(MAX_SIZES + 20):
         store.observe(KEY, [Sample("compute", 8, 1.0)] * 20 + [total(run + 1, 1.0 + run)], 1.0)
 
-    assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'compute'") == WINDOW
-    assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'total'") == MAX_SIZES
+    assert stored(path, "compute") == WINDOW
+    assert stored(path, "total") == MAX_SIZES
     assert len(model_of(store).total.points) == MAX_SIZES  # type: ignore[attr-defined]
 
 
@@ -247,7 +249,7 @@ def test_any_thread_may_use_it_one_at_a_time(tmp_path: Path) -> None:
         assert worker.submit(model_of, store).result().time(10) == 5.0
     store.close()
 
-    assert rows(tmp_path / "models.db", "SELECT runs FROM model") == 1
+    assert ModelStore(tmp_path / "models.db").runs(KEY) == 1
 
 
 @pytest.mark.parametrize("change", [2.0, 0.5])
@@ -263,7 +265,7 @@ def test_a_change_of_speed_scales_older_observations_in_the_file_too(
     assert model_of(store).total.points.tolist() == expected  # type: ignore[attr-defined]
     store.close()
     assert model_of(ModelStore(path)).total.points.tolist() == expected  # type: ignore[attr-defined]
-    assert rows(path, "SELECT count(*) FROM observation WHERE curve = 'total'") == 5
+    assert stored(path, "total") == 5
 
 
 def test_a_device_s_change_of_speed_applies_to_its_other_models_and_in_the_file(
@@ -357,7 +359,7 @@ def test_a_change_of_speed_survives_a_file_that_could_not_be_written(
         raise apsw.FullError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(model_tables, "last_observation_id", full)  # before the commit
+        patch.setattr(model_records, "last_id", full)  # before the commit
         for _ in range(5):
             store.observe(KEY, [total(10, 2.0)], 1.0)
     believed = model_of(store).time(10)

@@ -37,7 +37,8 @@ def full(store: ModelStore, path: Path) -> None:
     assert store._file.connection is not None
     store._file.connection.execute("PRAGMA max_page_count = 1")
     # Pages that are there stay; what is added needs a new one.
-    store.observe(KEY, [Sample("compute", 1 + i, 1.0) for i in range(2000)], 1.0)
+    others = [ModelKey("fft", str(i), "v", "1", "cpu0", "memory") for i in range(40)]
+    store.observe_many([(key, [Sample("total", 1, 1.0)]) for key in others], 1.0)
 
 
 def read_only(store: ModelStore, path: Path) -> None:
@@ -70,20 +71,19 @@ def test_a_fault_mid_run_costs_one_warning_and_no_job(
 
     assert time_of(store, 10) == 5.0
     assert time_of(store, 20) == 6.0
-    assert store.keys() == [KEY]
+    assert KEY in store.keys()  # noqa: SIM118
     store.close()
     assert len(warnings(caplog)) == 1
     assert "stay in memory" in warnings(caplog)[0]
 
 
 DAMAGE = (
-    "UPDATE observation SET curve = 'totel'",
-    "UPDATE observation SET curve = CAST(x'ff' AS TEXT)",
-    "UPDATE observation SET seconds = 1e200",
-    "UPDATE model SET co_runners = 'nome'",
-    "UPDATE race SET paces = '{\"a\": [1.0'",
-    "UPDATE race SET paces = '{\"a\": [-1.0]}'",
-    "UPDATE race SET number = -1",
+    "UPDATE record SET value = replace(value, 'total', 'totel')",
+    "UPDATE record SET value = CAST(x'ff' AS TEXT)",
+    "UPDATE record SET value = replace(value, '5.0', '1e200')",
+    "UPDATE record SET key = replace(key, 'all', 'nome') WHERE kind = 'model'",
+    "UPDATE record SET value = '{\"a\": [1.0' WHERE kind = 'races'",
+    "UPDATE record SET value = replace(value, '1.0', '-1.0') WHERE kind = 'races'",
 )
 
 
@@ -195,7 +195,7 @@ def test_a_file_migrated_mid_run_by_a_newer_version_is_left_alone(
 
     assert time_of(store, 10) == 5.0
     assert len(warnings(caplog)) == 1
-    rows = apsw.Connection(str(file(tmp_path))).execute("SELECT count(*) FROM observation")
+    rows = apsw.Connection(str(file(tmp_path))).execute("SELECT count(*) FROM record")
     assert rows.get == 0
 
 

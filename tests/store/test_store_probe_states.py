@@ -1,16 +1,16 @@
 """Which devices had no share is kept in models.db, shared by all processes."""
 
-import sqlite3
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.models.evidence.samples import Sample
-from hetsched.store import model_tables
+from hetsched.store import model_records
 from hetsched.store.model_export import forget
+from hetsched.store.model_records import ProbeKey
 from hetsched.store.model_store import ModelKey, ModelStore
-from hetsched.store.model_tables import ProbeKey
 
 KEY = ProbeKey("fft", "64x64", "cpu1 Some Processor", "memory", 32)
 STATE = ProbeState(idle_runs=3, probes=2, repeats=1, ratio=0.25)
@@ -23,67 +23,68 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_state_outlives_its_process(path: Path) -> None:
     store = ModelStore(path)
-    store.probe_states.put(KEY, STATE)
+    store.set_probe_state(KEY, STATE)
     store.close()
 
-    assert ModelStore(path).probe_states.get(KEY) == STATE
-    assert ModelStore(path, copy=True).probe_states.get(KEY) == STATE
+    assert ModelStore(path).probe_state(KEY) == STATE
+    assert ModelStore(path, copy=True).probe_state(KEY) == STATE
 
 
 def test_other_loads_have_states_of_their_own(path: Path) -> None:
     store = ModelStore(path)
-    store.probe_states.put(KEY, STATE)
+    store.set_probe_state(KEY, STATE)
 
-    assert store.probe_states.get(KEY._replace(load=33)) is None
+    assert store.probe_state(msgspec.structs.replace(KEY, load=33)) is None
 
 
 def test_a_device_that_has_a_share_again_has_no_state(path: Path) -> None:
     store = ModelStore(path)
-    store.probe_states.put(KEY, STATE)
+    store.set_probe_state(KEY, STATE)
     store.flush()
-    store.probe_states.put(KEY, None)
+    store.set_probe_state(KEY, None)
     store.close()
 
-    assert ModelStore(path).probe_states.get(KEY) is None
+    assert ModelStore(path).probe_state(KEY) is None
 
 
 def test_another_process_sees_what_was_written(path: Path) -> None:
     first, second = ModelStore(path), ModelStore(path)
-    assert second.probe_states.get(KEY) is None
-    first.probe_states.put(KEY, STATE)
+    assert second.probe_state(KEY) is None
+    first.set_probe_state(KEY, STATE)
     first.flush()
 
     second.load_many([])
 
-    assert second.probe_states.get(KEY) == STATE
+    assert second.probe_state(KEY) == STATE
 
 
 def test_without_a_file_they_are_kept_in_memory() -> None:
     store = ModelStore(None)
-    store.probe_states.put(KEY, STATE)
+    store.set_probe_state(KEY, STATE)
     store.flush()
 
-    assert store.probe_states.get(KEY) == STATE
+    assert store.probe_state(KEY) == STATE
 
 
 def test_forgotten_models_take_their_states_along(path: Path) -> None:
     model = ModelKey(KEY.workload, KEY.speed_key, "numpy", "2", KEY.device, KEY.storage, "all")
     store = ModelStore(path)
     store.observe(model, [Sample("total", 4, 1.0)], 0.0)
-    store.probe_states.put(KEY, STATE)
+    store.set_probe_state(KEY, STATE)
     store.close()
 
     forget(path, lambda key: key == model)
 
-    assert ModelStore(path).probe_states.get(KEY) is None
+    assert ModelStore(path).probe_state(KEY) is None
 
 
 def test_the_file_keeps_the_latest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_tables, "MAX_PROBE_STATES", 2)
+    monkeypatch.setattr(model_records, "MAX_PROBE_STATES", 2)
     store = ModelStore(path)
     for load in (1, 2, 3):
-        store.probe_states.put(KEY._replace(load=load), STATE)
+        store.set_probe_state(msgspec.structs.replace(KEY, load=load), STATE)
         store.flush()
 
-    loads = sqlite3.connect(path).execute("SELECT load FROM probe ORDER BY load").fetchall()
-    assert loads == [(2,), (3,)]
+    store = ModelStore(path)
+    kept = [store.probe_state(msgspec.structs.replace(KEY, load=load)) for load in (1, 2, 3)]
+    assert kept == [None, STATE, STATE]

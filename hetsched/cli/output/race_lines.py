@@ -12,7 +12,7 @@ from hetsched.cli.output.model_labels import work_label
 from hetsched.units import counted
 
 if TYPE_CHECKING:
-    from hetsched.store.model_export import StoredRaces
+    from hetsched.store.model_records import StoredRaces
 
 
 class RivalRecord(msgspec.Struct, frozen=True):

@@ -39,8 +39,8 @@ from hetsched.planner.races.evidence import race_of, variant_samples, with_fresh
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.planner.tails import seconds_of_planned_share
 from hetsched.planner.variants import pooled_models
+from hetsched.store.model_records import RaceKey
 from hetsched.store.model_store import ModelKey
-from hetsched.store.model_tables import RaceKey
 
 log = logging.getLogger(__name__)
 
@@ -239,7 +239,7 @@ def _record_probes(job: ResolvedJob, plan: JobPlan, state: PlanningState, kind: 
         device = candidate.info.name
         if device in ordinary or device in probe_states:
             key = probe_key(job, candidate.info)
-            state.store.probe_states.put(key, probe_states.get(device))
+            state.store.set_probe_state(key, probe_states.get(device))
 
 
 def _record_change(key: ModelKey, change: SpeedChange, state: PlanningState) -> None:

@@ -18,8 +18,8 @@ from hetsched.models.evidence.co_runners import CO_RUNNERS, CoRunners
 from hetsched.models.evidence.races import NO_RACES, RaceRecord
 from hetsched.planner.device_sets.neighbours import co_runners_of
 from hetsched.planner.records import Candidate, JobPlan
+from hetsched.store.model_records import ProbeKey, RaceKey
 from hetsched.store.model_store import ModelKey
-from hetsched.store.model_tables import ProbeKey, RaceKey
 from hetsched.workload import Variant
 
 
@@ -172,7 +172,7 @@ def _candidate(
         run_counts={name: sum(counts[name] for counts in runs_beside.values()) for name in names},
         is_staged=job.storage != "memory",
         models_beside=models_beside,
-        probe_state=state.store.probe_states.get(probe_key(job, info)),
+        probe_state=state.store.probe_state(probe_key(job, info)),
         races=_races(job, info, variants, state),
         runs_beside=runs_beside,
     )

@@ -19,7 +19,7 @@ from hetsched.errors import UsageError
 from hetsched.units import counted
 
 if TYPE_CHECKING:
-    from hetsched.store.model_tables import ModelKey
+    from hetsched.store.model_records import ModelKey
 
 SCHEMA = "hetsched.models.forget/1"
 

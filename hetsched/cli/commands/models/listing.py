@@ -17,7 +17,7 @@ from hetsched.cli.output.terminal import clean, columns, number, out, out_json
 from hetsched.cli.request_flags import Json
 
 if TYPE_CHECKING:
-    from hetsched.store.model_export import StoredModel
+    from hetsched.store.model_records import StoredModel
 
 SCHEMA = "hetsched.models/2"
 HEADER = (

@@ -9,7 +9,7 @@ import msgspec
 if TYPE_CHECKING:
     from hetsched.models import Knot
     from hetsched.models.evidence.co_runners import CoRunners
-    from hetsched.store.model_tables import ModelKey
+    from hetsched.store.model_records import ModelKey
 
 
 class KeyFields(msgspec.Struct, frozen=True, kw_only=True):

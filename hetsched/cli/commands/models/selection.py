@@ -13,7 +13,7 @@ from hetsched.cli.output.model_labels import short_device
 from hetsched.errors import UsageError
 
 if TYPE_CHECKING:
-    from hetsched.store.model_export import StoredModel
+    from hetsched.store.model_records import StoredModel
 
 Device = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only this device or group: cpu0, cpu.")

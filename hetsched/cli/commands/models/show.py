@@ -24,7 +24,7 @@ from hetsched.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from hetsched.models.evidence.samples import CurveName
-    from hetsched.store.model_export import StoredModel, StoredRaces
+    from hetsched.store.model_records import StoredModel, StoredRaces
 
 SCHEMA = "hetsched.models.show/2"
 CURVES: tuple[CurveName, ...] = ("total", "compute", "h2d", "d2h")

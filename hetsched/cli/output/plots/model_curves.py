@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hetsched.models import Knot
     from hetsched.models.evidence.samples import CurveName
-    from hetsched.store.model_export import StoredModel
+    from hetsched.store.model_records import StoredModel
 
 MAX_SETS = 6
 """Largest number of parameter sets in one picture; more panels are unreadable."""

@@ -16,7 +16,7 @@ from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 
 if TYPE_CHECKING:
     from hetsched.models.evidence.samples import CurveName
-    from hetsched.store.model_export import StoredModel
+    from hetsched.store.model_records import StoredModel
 
 CURVE_TITLES: dict[CurveName, str] = {
     "total": "whole shares (total)",
