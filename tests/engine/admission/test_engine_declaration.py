@@ -47,38 +47,6 @@ def bench() -> Iterator[Bench]:
     bench.loop.close()
 
 
-def test_the_first_job_of_a_kind_is_checked_in_a_thread(bench: Bench) -> None:
-    bench.check(SPEC)
-    assert bench.answers == []
-    bench.wait()
-    assert isinstance(bench.answers[0], CheckedJob)
-
-
-def test_a_job_like_an_earlier_one_is_checked_at_once(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench.check(SPEC)
-    bench.wait()
-    monkeypatch.setattr("hetsched.engine.admission.declare.find", None)
-    bench.check(SPEC)
-
-    first, second = bench.answers
-    assert isinstance(first, CheckedJob)
-    assert isinstance(second, CheckedJob)
-    assert second.declaration is first.declaration
-    assert second.job is not first.job
-
-
-def test_a_refused_request_is_not_remembered(bench: Bench) -> None:
-    wrong = JobSpec(workload="fft", params={"batch": "nonsense"})
-    for _ in range(2):
-        bench.check(wrong)
-        bench.wait()
-
-    assert len(bench.admission._declarations) == 0
-    assert [type(answer).__name__ for answer in bench.answers] == ["UsageError"] * 2
-
-
 def test_checks_in_progress_can_be_abandoned(bench: Bench) -> None:
     bench.check(SPEC)
     bench.admission.abandon_checks(TryAgain("stopping"))

@@ -20,13 +20,6 @@ def record(number: int, *, copies: bool = False) -> ChunkTimes:
     )
 
 
-def test_a_few_chunks_are_kept_as_they_are() -> None:
-    records: list[Record] = []
-    for number in range(MAX_RECORDS):
-        add_record(records, 7, record(number))
-    assert records == [(7, record(number)) for number in range(MAX_RECORDS)]
-
-
 def test_units_times_and_counts_of_very_many_stay_exact() -> None:
     records: list[Record] = []
     for number in range(10 * MAX_RECORDS + 1):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.engine.run.epochs import Epoch, IterationState, bounds_of, first_iteration, shares_of
+from hetsched.engine.run.epochs import IterationState, bounds_of, shares_of
 from hetsched.partition.iterations import IterationBalance
 
 DEVICES = ("cpu0", "cpu1", "gpu0")
@@ -14,18 +13,6 @@ DEVICES = ("cpu0", "cpu1", "gpu0")
 
 def test_shares_follow_what_is_wanted() -> None:
     assert shares_of({"cpu0": 3, "cpu1": 7}, ["cpu0", "cpu1"], 10, 1) == {"cpu0": 3, "cpu1": 7}
-
-
-def test_without_wishes_shares_are_even() -> None:
-    assert shares_of({}, ["cpu0", "cpu1"], 10, 1) == {"cpu0": 5, "cpu1": 5}
-
-
-def test_shares_are_granules_but_for_the_last() -> None:
-    assert shares_of({}, ["cpu0", "cpu1"], 10, 4) == {"cpu0": 8, "cpu1": 2}
-
-
-def test_each_device_gets_a_granule() -> None:
-    assert shares_of({"cpu0": 100}, ["cpu0", "cpu1"], 100, 1) == {"cpu0": 99, "cpu1": 1}
 
 
 def test_of_too_many_devices_those_with_the_fewest_rows_are_left_out() -> None:
@@ -59,25 +46,6 @@ def test_a_split_between_granules_is_kept(granule: int, wanted: list[int], rest:
     assert shares_of(rows, list(rows), sum(rows.values()), granule) == rows
 
 
-@pytest.mark.parametrize(
-    ("finished", "ended", "following"),
-    [(-1, None, (0, None)), (0, None, (1, None)), (7, None, (8, None)), (7, 7, (8, 7))],
-)
-def test_an_epoch_begins_after_the_last_complete_iteration(
-    finished: int, ended: int | None, following: tuple[int, int | None]
-) -> None:
-    assert first_iteration(finished, ended) == following
-
-
-def test_an_epoch_is_one_message_for_each_device() -> None:
-    epoch = Epoch(2, ("cpu0", "gpu0"), (0, 2), (0, 6, 10), 5, 9, (1, 2), is_paced=True)
-    order = epoch.order(41, 1)
-    assert (order.attempt, order.rank, order.slots) == (41, 1, (0, 2))
-    assert (order.bounds, order.first, order.last, order.previous) == ((0, 6, 10), 5, 9, (1, 2))
-    assert order.paced
-    assert epoch.rows == {"cpu0": 6, "gpu0": 4}
-
-
 def state() -> IterationState:
     balance = IterationBalance(12, 3, "none", names=DEVICES)
     return IterationState(DEVICES, 12, 1, 9, balance)
@@ -102,13 +70,6 @@ def test_partial_results_are_those_of_the_epoch_that_completed_the_last_iteratio
 
     iterations.settle(finished=5, ended=None)
     assert iterations.next_epoch(set(DEVICES), is_paced=False).previous == (0,)
-
-
-def test_a_device_that_returns_gets_its_share_again() -> None:
-    iterations = state()
-    for usable, bounds in [({"cpu1"}, (0, 12)), (set(DEVICES), (0, 4, 8, 12))]:
-        assert iterations.next_epoch(usable, is_paced=False).bounds == bounds
-        iterations.settle(finished=-1, ended=None)
 
 
 def test_finish_stages_that_were_cut_short_are_all_that_is_repeated() -> None:

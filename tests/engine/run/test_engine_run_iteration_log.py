@@ -12,11 +12,8 @@ from hetsched.engine.run.epochs import (
     EpochProgress,
     IterationLog,
     IterationRate,
-    PhaseSums,
     RowEvidence,
-    with_waits,
 )
-from hetsched.job import IterationSeconds
 from hetsched.transport.device_messages import IterationsDone, IterationTimes
 
 FAST, SLOW = IterationTimes(1.0, 0.5, 2.0, 0.25), IterationTimes(3.0)
@@ -57,41 +54,11 @@ def test_records_of_several_iterations_are_complete_where_those_of_all_devices_e
     assert complete[1].times["b"].compute == pytest.approx((6 * 0.001 + 2 * 1.0) / 8)
 
 
-def test_what_ends_later_elsewhere_waits() -> None:
-    log = IterationLog(("a", "b"))
-    log.add("a", report(1000, FAST, FAST, counts=(8, 8)))
-    assert [each.count for each in log.add("b", report(1000, FAST, FAST, counts=(8, 4)))] == [8]
-
-    (last,) = log.add("b", report(1012, SLOW, counts=(4,)))
-
-    assert (last.iteration, last.times["b"].compute) == (1015, 2.0)
-
-
-def test_sums_count_all_iterations_of_a_record() -> None:
-    sums = PhaseSums()
-    sums.add(CompleteIteration(9, {"a": 1}, {"a": FAST}, 0.0, count=4))
-    assert sums.of("a").compute == 4.0
-
-
 def test_iterations_that_a_lost_device_never_reported_are_dropped() -> None:
     log = IterationLog(("a", "b"))
     log.add("a", report(5, FAST))
     log.discard()
     assert log.add("b", report(5, SLOW)) == []
-
-
-def test_modelled_times_show_the_wait_for_the_slowest_device() -> None:
-    times = with_waits({"a": FAST, "b": SLOW})
-    assert (times["a"].wait, times["b"].wait) == (1.25, 0.0)
-
-
-def test_phases_are_summed_by_device() -> None:
-    sums = PhaseSums()
-    for iteration in (1, 2):
-        sums.add(CompleteIteration(iteration, {"a": iteration}, {"a": FAST}, 0.0))
-    assert sums.of("a") == IterationSeconds(2.0, 1.0, 4.0, 0.5)
-    assert sums.rows == {"a": 2}
-    assert sums.of("b") == IterationSeconds()
 
 
 def test_the_rate_is_known_from_the_second_report_on() -> None:
@@ -131,11 +98,3 @@ def test_the_device_behind_the_others_is_the_one_they_wait_for() -> None:
     progress.look({"a": 3, "b": 2}, 20.0)
     assert progress.laggards({"a", "b"}) == ["b"]
     assert progress.laggards({"a"}) == ["a"], "one that has stopped isn't behind"
-
-
-@pytest.mark.parametrize(("later", "since"), [({"a": 3}, 20.0), ({"a": 4}, 30.0)])
-def test_progress_is_another_arrival(later: dict[str, int], since: float) -> None:
-    progress = EpochProgress(10.0)
-    progress.look({"a": 3}, 20.0)
-    progress.look(later, 30.0)
-    assert progress.since == since

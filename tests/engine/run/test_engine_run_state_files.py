@@ -12,7 +12,6 @@ from hetsched.engine.run.saves import PARTIALS, SAVED, StateFiles
 from hetsched.errors import CantCreate, DataError
 from hetsched.iterations.home import state_shape
 from hetsched.iterations.partials import partials_shape
-from hetsched.iterations.saved_state import SavedState
 
 WORKLOAD, PARAMS = Diffusion(), DiffusionParams()
 SLOTS = 2
@@ -40,15 +39,6 @@ def test_values_are_combined_in_the_order_of_rows() -> None:
     np.testing.assert_allclose(values["total"], partials["total"][1, :2].sum(axis=0))
     assert values["change"] == partials["change"][1, :2].max()
     assert values["rounds"] == partials["rounds"][1, SLOTS], "only the start computes it"
-
-
-def test_values_that_are_combined_already_come_from_the_last_slot() -> None:
-    made = files()
-
-    values = made.home(3, ()).values
-
-    for name, value in values.items():
-        np.testing.assert_array_equal(value, made.arrays[PARTIALS + name][1, SLOTS])
 
 
 @pytest.mark.parametrize("iteration", [4, 7])
@@ -89,19 +79,3 @@ def test_another_problem_is_neither_read_nor_overwritten(tmp_path: Path) -> None
         other.restore(path)
     with pytest.raises(CantCreate, match="input x has other values; it is not replaced"):
         other.write(path, other.home(3, (0, 1)), 0.5)
-
-
-def test_generated_inputs_are_known_by_their_seed(tmp_path: Path) -> None:
-    path, one = str(tmp_path / "job.ckpt"), files()
-    one.seeds = {"x": 3}
-    one.write(path, SavedState(3, *_copies(one)), 0.5)
-    other = files()
-    other.seeds = {"x": 4}
-
-    with pytest.raises(DataError, match="input x has other values"):
-        other.restore(path)
-
-
-def _copies(made: StateFiles) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    saved = made.home(3, (0, 1))
-    return dict(saved.arrays), dict(saved.values)
