@@ -146,6 +146,16 @@ def test_a_kernel_that_crashes_everywhere_fails_with_the_reason() -> None:
         assert works(client)
 
 
+def test_plug_ins_that_hang_everywhere_cost_other_jobs_no_device() -> None:
+    with serving(IMPATIENT) as daemon, daemon.client() as client:
+        for plug_in in (TOY, FAULTY):
+            with refused(1):
+                client.submit(plug_in, units=40, fault="hang").result(60)
+        job = client.submit("matrix_update", rows=64, cols=64, inner=64, verify=True)
+        job.result(60)
+        assert daemon.call("devices", "--json").json["absent"] == {}
+
+
 def test_a_dying_process_says_so_in_the_report(client: hetsched.Client, tmp_path: Path) -> None:
     marker = str(tmp_path / "died")
     job = client.submit("toys:Toy", units=40, fault="kill", marker=marker)

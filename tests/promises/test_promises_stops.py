@@ -103,6 +103,14 @@ def test_a_runtime_folder_open_to_others_is_refused(tmp_path: Path) -> None:
     assert (ended.code, f"chmod 700 {tmp_path / 'run'}" in ended.error) == (78, True)
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o720])
+def test_a_state_folder_that_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state").chmod(mode)
+    ended = Place(tmp_path).call("serve")
+    assert (ended.code, f"chmod go-w {tmp_path / 'state'}" in ended.error) == (78, True)
+
+
 def test_a_state_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.environment["HETSCHED_STATE_DIR"] = "/proc/none"
