@@ -133,7 +133,7 @@ class Control:
 
     def overview(self, waiting: int = 50) -> DaemonOverview:
         """Return running jobs, the first `waiting` ones that wait, and what devices do."""
-        return self._ask(messages.Overview(waiting), messages.Overviewed).overview
+        return self._ask(messages.Overview(waiting), DaemonOverview)
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """Return the daemon's devices, and missing devices with the reason."""
@@ -235,7 +235,7 @@ class Control:
 
     def cancel(self, job: int) -> None:
         """Cancel job number `job`; a running one stops after its current chunks."""
-        self._ask(messages.Cancel(job), messages.Acknowledged)
+        self._ask(messages.Cancel(job), messages.JobNumbers)
 
     def cancel_all(self) -> tuple[int, ...]:
         """Cancel all jobs that haven't ended, everyone's; return their numbers."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import time
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
@@ -26,7 +25,6 @@ from hetsched.transport.messages import (
     Answer,
     DaemonOverview,
     History,
-    JobBrief,
     JobLine,
     JobList,
     Refused,
@@ -37,8 +35,8 @@ from hetsched.transport.messages import (
 
 PAGE = 500
 """Jobs in one answer: more would hold up the loop for milliseconds."""
-MAX_LINE = MAX_FRAME // 2
-"""Bytes of one job in a list; parameters that don't fit are omitted."""
+MAX_LINES, MAX_LINE = MAX_FRAME * 3 // 4, MAX_FRAME // 2
+"""Bytes of the jobs in a list that is shortened, and of one; longer parameters are omitted."""
 MAX_OVERVIEW = 200
 """Jobs in an overview: more than any screen shows."""
 STAGES: tuple[Stage, ...] = ("queued", "running", "done", "failed", "cancelled")
@@ -163,7 +161,11 @@ def _escaped(value: Any) -> Any:
 
 def _shorter(answer: Answer) -> Iterator[Answer]:
     if isinstance(answer, JobList):
-        yield _that_fits(answer)
+        newest = _that_fit(reversed(answer.jobs))
+        has_earlier = answer.has_earlier or len(newest) < len(answer.jobs)
+        yield JobList(tuple(reversed(newest)), has_earlier)
+    elif isinstance(answer, DaemonOverview):
+        yield replace(answer, jobs=tuple(_that_fit(answer.jobs)))
     elif isinstance(answer, State) and isinstance(answer.state, Done | Failed):
         report = answer.state.report
         devices = tuple(replace(device, chunks=()) for device in report.devices)
@@ -173,64 +175,33 @@ def _shorter(answer: Answer) -> Iterator[Answer]:
         yield State(replace(answer.state, report=report))
 
 
-def _that_fits(whole: JobList) -> JobList:
-    """Return the newest jobs of a list that fit one message."""
-    free_bytes = MAX_FRAME - 1024
+def _that_fit(lines: Iterable[JobLine]) -> list[JobLine]:
+    """Return the first lines that fit one message; parameters that are too long are omitted."""
+    free_bytes = MAX_LINES
     kept: list[JobLine] = []
-    for line in reversed(whole.jobs):
+    for line in lines:
         size = len(_payload(line))
         if size > MAX_LINE:
             line = replace(line, params={}, shapes={})  # noqa: PLW2901
             size = len(_payload(line))
         free_bytes -= size
         if free_bytes < 0:
-            return JobList(tuple(reversed(kept)), has_earlier=True)
+            break
         kept.append(line)
-    return JobList(tuple(reversed(kept)), whole.has_earlier)
+    return kept
 
 
-def overview(table: JobTable, queue: JobQueue, most_waiting: int) -> DaemonOverview:
-    """Return the jobs that run, or run next. O(unfinished jobs)."""
-    unfinished = [job for job in table.unfinished.values() if job.is_accepted]
-    running = [job for job in unfinished if isinstance(job.state, Running)]
-    waiting = [job for job in unfinished if not isinstance(job.state, Running)]
+def unfinished(table: JobTable) -> tuple[list[Job], list[Job]]:
+    """Return the jobs that run, and those that wait. O(unfinished jobs)."""
+    jobs = [job for job in table.unfinished.values() if job.is_accepted]
+    running = [job for job in jobs if isinstance(job.state, Running)]
+    return running, [job for job in jobs if not isinstance(job.state, Running)]
+
+
+def next_jobs(running: list[Job], waiting: list[Job], most_waiting: int) -> list[JobLine]:
+    """Return the jobs that run, then those that wait in about the order in which they will run."""
     count = max(0, min(most_waiting, MAX_OVERVIEW))
-    first = heapq.nsmallest(count, waiting, key=_turn)
-    return DaemonOverview(
-        pid=0,
-        version="",
-        uptime_seconds=0.0,
-        now=time.time(),
-        jobs=tuple(_briefs([*running[:MAX_OVERVIEW], *first])),
-        running=len(running),
-        waiting=len(waiting),
+    first = heapq.nsmallest(
+        count, waiting, key=lambda job: (not job.is_ready, -job.priority, job.number)
     )
-
-
-def _turn(job: Job) -> tuple[bool, int, int]:
-    """Return a key that sorts waiting jobs by about the order in which they will run."""
-    return not job.is_ready, -job.priority, job.number
-
-
-def _briefs(jobs: Iterable[Job]) -> Iterator[JobBrief]:
-    """Yield the jobs that fit one message; parameters that are too long are omitted."""
-    free_bytes = MAX_LINE
-    for job in jobs:
-        one = JobBrief(
-            job=job.number,
-            workload=job.spec.workload,
-            params=job.spec.params,
-            label=job.spec.label,
-            priority=job.priority,
-            state=job.state,
-            submitted_at=job.submitted_at,
-            started_at=job.started_at,
-        )
-        size = len(_payload(one))
-        if size > MAX_LINE // 8:
-            one = replace(one, params={})
-            size = len(_payload(one))
-        free_bytes -= size
-        if free_bytes < 0:
-            return
-        yield one
+    return [_line(job, job.number, job.state) for job in [*running[:MAX_OVERVIEW], *first]]

@@ -68,9 +68,10 @@ class Asker:
     def reply(self, answer: say.Answer, droppable: bool = False) -> None:
         self.send(self.identity, say.Reply(self.number, answer), droppable)
 
-    def refuse(self, error: BaseException | ErrorRecord) -> None:
-        record = error if isinstance(error, ErrorRecord) else to_record(error)
-        self.reply(say.Refused(record))
+    def refuse(self, error: BaseException) -> None:
+        if not isinstance(error, HetschedError):
+            log.error("unexpected error in a request", exc_info=error)
+        self.reply(say.Refused(to_record(error)))
 
 
 class Requests:
@@ -127,8 +128,6 @@ class Requests:
             else:
                 BY_TYPE[type(request)](self, asker, request)
         except Exception as error:  # the client needs an answer even to our own bugs
-            if not isinstance(error, HetschedError):
-                log.exception("unexpected error in a request")
             asker.refuse(error)
 
     def ping(self, asker: Asker, request: say.Ping) -> None:
@@ -176,8 +175,6 @@ class Requests:
             else:
                 self._submit_new(asker, request, nbytes)
         except Exception as problem:
-            if not isinstance(problem, HetschedError):
-                log.exception("unexpected error in a submission")
             asker.refuse(problem)
 
     def _submit_new(self, asker: Asker, request: say.Submit, nbytes: int) -> Job:
@@ -224,7 +221,7 @@ class Requests:
     def _confirm(self, job: Job, asker: Asker, follow: bool, error: ErrorRecord | None) -> None:
         """Tell a client the job's number; then its states, if the client wants to `follow`."""
         if error is not None:
-            asker.refuse(error)
+            asker.reply(say.Refused(error))
             return
         asker.reply(say.Accepted(job.number, job.durability))
         if follow and asker.session.id in self.sessions:
@@ -297,14 +294,13 @@ class Requests:
 
         self._engine.explain(job, explained)
 
-    def cancel(self, asker: Asker, request: say.Cancel) -> None:
-        self._engine.cancel(self._table.job(request.job))
-        asker.reply(say.Acknowledged())
-
-    def cancel_all(self, asker: Asker, request: say.CancelAll) -> None:
-        """Cancel the newest jobs first, so that none starts because another was cancelled."""
-        jobs = [job for job in self._table.unfinished.values() if job.is_accepted]
-        jobs.sort(key=lambda job: job.number)
+    def cancel(self, asker: Asker, request: say.Cancel | say.CancelAll) -> None:
+        """Cancel one job, or all: the newest first, so that none starts because of another."""
+        if isinstance(request, say.Cancel):
+            jobs = [self._table.job(request.job)]
+        else:
+            jobs = [job for job in self._table.unfinished.values() if job.is_accepted]
+            jobs.sort(key=lambda job: job.number)
         answer = say.JobNumbers(tuple(job.number for job in jobs))
 
         def cancel_some() -> None:
@@ -351,7 +347,7 @@ class Requests:
             f"job {job.number} was changed, but that can't be written to the journal at present,"
             " see the daemon's log; it is written as soon as possible"
         )
-        asker.refuse(ErrorRecord(error.code, text))
+        asker.reply(say.Refused(ErrorRecord(error.code, text)))
 
     def clean(self, asker: Asker, request: say.Clean) -> None:
         """Forget ended jobs, and release their results."""
@@ -412,15 +408,18 @@ class Requests:
         self._journal.query(lists.history_filter(request), on_rows)
 
     def overview(self, asker: Asker, request: say.Overview) -> None:
+        running, waiting = lists.unfinished(self._table)
+        lines = lists.next_jobs(running, waiting, request.waiting)
         devices, absent = self._engine.devices()
-        jobs = lists.overview(self._table, self._engine.queue, request.waiting)
-        now = time.monotonic()
-        overview = replace(
-            jobs,
+        overview = say.DaemonOverview(
             pid=self._daemon.pid,
             version=self._daemon.version,
-            uptime_seconds=now - self._daemon.started,
+            uptime_seconds=time.monotonic() - self._daemon.started,
+            now=time.time(),
             is_draining=self._life.is_draining,
+            jobs=tuple(lines),
+            running=len(running),
+            waiting=len(waiting),
             ended=self.metrics.ended,
             devices=devices,
             absent=absent,
@@ -429,7 +428,7 @@ class Requests:
             arena_used=self._arena.used,
             arena_limit=self._arena.limit,
         )
-        asker.reply(say.Overviewed(overview))
+        asker.reply(overview)
 
     def metric_text(self, asker: Asker, request: say.Metrics) -> None:
         asker.reply(say.MetricText(self.metrics.text()))
@@ -458,7 +457,7 @@ BY_TYPE: dict[type, Callable[[Requests, Asker, Any], None]] = {
     say.Events: Requests.events,
     say.Explain: Requests.explain,
     say.Cancel: Requests.cancel,
-    say.CancelAll: Requests.cancel_all,
+    say.CancelAll: Requests.cancel,
     say.Hold: Requests.change_queue,
     say.Release: Requests.change_queue,
     say.Prioritize: Requests.change_queue,

@@ -13,13 +13,12 @@ action, which works even if this process is stuck; the device processes end with
 from __future__ import annotations
 
 import contextlib
-import enum
 import logging
 import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 
 from hetsched.errors import ConfigError
@@ -179,15 +178,6 @@ def _check_path(sock: socket.socket, path: str) -> None:
         )
 
 
-class StopStage(enum.Enum):
-    """How far the stop has come."""
-
-    SERVING = "serving"
-    DRAINING = "draining"
-    KILLING = "killing"
-    STOPPED = "stopped"
-
-
 class StopLadder:
     """Escalates from stage to stage, on signals and on deadlines. Lives on the loop's thread.
 
@@ -207,13 +197,12 @@ class StopLadder:
         manager: ServiceManager,
         drain: Callable[[Callback], None],
         kill: Callback,
-        drain_seconds: float = 60.0,
+        drain_seconds: float,
     ) -> None:
-        self._drain_seconds = drain_seconds
-        self.stage = StopStage.SERVING
-        self._loop = loop
-        self._manager = manager
+        self._loop, self._manager = loop, manager
         self._drain, self._kill = drain, kill
+        self._drain_seconds = drain_seconds
+        self._is_draining = self._is_killing = False
 
     def listen(self) -> None:
         """Handle signals from now on. Only on the main thread."""
@@ -224,74 +213,56 @@ class StopLadder:
 
     def start(self) -> None:
         """Begin to stop, unless that has begun."""
-        if self.stage is not StopStage.SERVING:
+        if self._is_draining:
             return
-        self.stage = StopStage.DRAINING
+        self._is_draining = True
         log.info("stopping: no new jobs, running jobs stop after their current chunks")
         self._manager.notify("STOPPING=1", "STATUS=stopping: running jobs end their chunks")
-        self._loop.call_later(self._drain_seconds, self._on_drain_deadline)
-        self._drain(self._stop)
+        reason = f"chunks still run after {self._drain_seconds:g} s"
+        self._loop.call_later(self._drain_seconds, self._kill_devices, reason)
+        self._drain(self._loop.stop)
 
     def escalate(self) -> None:
         """Begin to stop; if that has begun, stop without waiting for chunks."""
-        if self.stage is StopStage.SERVING:
-            self.start()
-        elif self.stage is StopStage.DRAINING:
+        if self._is_draining:
             self._kill_devices("a second signal")
-
-    def _on_drain_deadline(self) -> None:
-        if self.stage is StopStage.DRAINING:
-            self._kill_devices(f"chunks still run after {self._drain_seconds:g} s")
+        else:
+            self.start()
 
     def _kill_devices(self, reason: str) -> None:
-        self.stage = StopStage.KILLING
+        if self._is_killing:
+            return
+        self._is_killing = True
         log.warning("stopping now, killing the device processes: %s", reason)
         self._manager.notify("STATUS=stopping: device processes are killed")
-        self._loop.call_later(KILL_SECONDS, self._on_kill_deadline)
+        self._loop.call_later(KILL_SECONDS, self._give_up)
         self._kill()
 
-    def _on_kill_deadline(self) -> None:
-        if self.stage is StopStage.KILLING:
-            log.error("stopping: jobs haven't ended %g s after their devices", KILL_SECONDS)
-            self._stop()
-
-    def _stop(self) -> None:
-        self.stage = StopStage.STOPPED
+    def _give_up(self) -> None:
+        log.error("stopping: jobs haven't ended %g s after their devices", KILL_SECONDS)
         self._loop.stop()
 
 
 class ExitGuard:
     """Ends this process if a step of the stop takes too long; the log names the step.
 
-    Parameters
-    ----------
-    last_act : callable
-        Called before the exit, from another thread; its exceptions are ignored.
+    `last_act` is called before the exit, from another thread; its exceptions are ignored.
     """
 
-    def __init__(
-        self, last_act: Callback = lambda: None, exit_now: Callable[[int], object] = os._exit
-    ) -> None:
+    def __init__(self, last_act: Callback) -> None:
         self._last_act = last_act
-        self._exit_now = exit_now
-
-    @contextlib.contextmanager
-    def step(self, name: str, seconds: float = STEP_SECONDS) -> Iterator[None]:
-        """Allow the block `seconds`."""
-        timer = threading.Timer(seconds, self._expire, (name, seconds))
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
 
     def guarded(self, name: str, function: Callback, seconds: float = STEP_SECONDS) -> Callback:
         """Return `function` as a step."""
 
         def run() -> None:
-            with self.step(name, seconds):
+            timer = threading.Timer(seconds, self._expire, (name, seconds))
+            timer.daemon = True
+            timer.start()
+            try:
                 function()
+            finally:
+                timer.cancel()
 
         return run
 
@@ -302,4 +273,4 @@ class ExitGuard:
         for handler in logging.getLogger("hetsched").handlers:
             with contextlib.suppress(Exception):
                 handler.flush()
-        self._exit_now(EXIT_STUCK)
+        os._exit(EXIT_STUCK)

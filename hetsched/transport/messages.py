@@ -135,11 +135,13 @@ class Follow(msgspec.Struct, frozen=True, tag="follow"):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    """Answered by JobNumbers, as CancelAll: of all jobs that haven't ended."""
+
     job: int
 
 
 class CancelAll(msgspec.Struct, frozen=True, tag="cancel-all"):
-    """Cancel all jobs that haven't ended. Answered by JobNumbers."""
+    pass
 
 
 class Hold(msgspec.Struct, frozen=True, tag="hold"):
@@ -180,7 +182,7 @@ class Metrics(msgspec.Struct, frozen=True, tag="metrics"):
 
 
 class Overview(msgspec.Struct, frozen=True, tag="overview"):
-    """Running jobs, at most `waiting` waiting ones, devices. Answered by Overviewed."""
+    """Running jobs, at most `waiting` waiting ones, devices. Answered by DaemonOverview."""
 
     waiting: int = 50
 
@@ -293,7 +295,7 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     job: int
     workload: str
-    params: dict[str, Any]
+    params: dict[str, Any] = {}
     shapes: dict[str, str] = {}
     state: JobState
     submitted_at: float
@@ -404,32 +406,19 @@ class DeviceActivity(msgspec.Struct, frozen=True, kw_only=True):
     is_iterative: bool = False
 
 
-class JobBrief(msgspec.Struct, frozen=True, kw_only=True):
-    """One unfinished job. Times in seconds since the epoch."""
-
-    job: int
-    workload: str
-    params: dict[str, Any] = {}
-    label: str = ""
-    priority: int = 0
-    state: JobState
-    submitted_at: float
-    started_at: float | None = None
-
-
-class DaemonOverview(msgspec.Struct, frozen=True, kw_only=True):
+class DaemonOverview(msgspec.Struct, frozen=True, kw_only=True, tag="overview"):
     """Running jobs, the first waiting ones, and devices.
 
     Attributes
     ----------
     now : float, seconds since the epoch
         By the daemon's clock.
-    jobs : tuple of JobBrief
+    jobs : tuple of JobLine
         Running ones first, then waiting ones in about the order in which they will run.
     running, waiting, ended : int
         How many there are in all; ended ones since the daemon's start.
     absent, restricted : dict
-        Device or kind -> why it takes no jobs; device -> why it takes none of some kinds.
+        As in DeviceList.
     arena_used, arena_limit : int, bytes
     """
 
@@ -438,7 +427,7 @@ class DaemonOverview(msgspec.Struct, frozen=True, kw_only=True):
     uptime_seconds: float
     now: float
     is_draining: bool = False
-    jobs: tuple[JobBrief, ...] = ()
+    jobs: tuple[JobLine, ...] = ()
     running: int = 0
     waiting: int = 0
     ended: int = 0
@@ -448,14 +437,6 @@ class DaemonOverview(msgspec.Struct, frozen=True, kw_only=True):
     activities: tuple[DeviceActivity, ...] = ()
     arena_used: int = 0
     arena_limit: int = 0
-
-
-class Overviewed(msgspec.Struct, frozen=True, tag="overviewed"):
-    overview: DaemonOverview
-
-
-class Acknowledged(msgspec.Struct, frozen=True, tag="ok"):
-    pass
 
 
 Answer = (
@@ -470,8 +451,7 @@ Answer = (
     | DeviceList
     | Explained
     | MetricText
-    | Overviewed
-    | Acknowledged
+    | DaemonOverview
     | Refused
 )
 

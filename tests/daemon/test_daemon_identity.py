@@ -83,7 +83,7 @@ def test_an_address_of_another_form_identifies_no_peer(address: str) -> None:
 
 def test_a_token_is_worth_nothing_in_another_process(harness: Harness, raw: RawClient) -> None:
     envelope = Envelope(raw.token, 3, Ping())
-    answer = ask_in_another_process(harness, envelope, os.getuid(), with_session=True)
+    answer = ask_in_another_process(harness, envelope, os.getuid(), True, patience_ms=10_000)
     assert isinstance(answer, Refused) and answer.error.code == 77
     raw.ask(3, Ping())
     assert isinstance(raw.reply().answer, Pong)
@@ -132,16 +132,19 @@ def test_zap_admits_only_what_it_understands(frames: list[bytes], status: bytes)
 def test_without_a_zap_handler_nobody_is_served(harness: Harness) -> None:
     harness.ask(harness.router.zap.close)
     envelope = Envelope("any", 3, Ping())
-    assert ask_in_another_process(harness, envelope, os.getuid(), with_session=True) is None
+    assert ask_in_another_process(harness, envelope, os.getuid(), True, patience_ms=500) is None
 
 
 def ask_in_another_process(
-    harness: Harness, envelope: Envelope, uid: int, *, with_session: bool = False
+    harness: Harness,
+    envelope: Envelope,
+    uid: int,
+    with_session: bool = False,
+    patience_ms: int = 500,
 ) -> object:
     """The answer to a request from a process of `uid`; None if it gets none in time."""
-    patience = 10_000 if with_session else 500
     endpoint = str(harness.folder / "control.sock")
-    words = [endpoint, str(uid), encode(envelope).hex(), str(patience)]
+    words = [endpoint, str(uid), encode(envelope).hex(), str(patience_ms)]
     session = str(harness.folder / "session.sock") if with_session else ""
     words += [session, encode(Hello(PROTOCOL, "test", 1)).hex()]
     done = subprocess.run(

@@ -19,7 +19,7 @@ from hetsched.job import DeviceProgress, JobState, Queued, Running
 from hetsched.transport.messages import (
     DaemonOverview,
     DeviceActivity,
-    JobBrief,
+    JobLine,
 )
 
 CPU0 = DeviceInfo(name="cpu0", kind="cpu", identity="c")
@@ -29,9 +29,9 @@ TEAM = DeviceInfo(name="team0", kind="team", identity="c", members=("cpu0", "cpu
 PARAMS = {"batch": "64x512x512", "dtype": "complex64"}
 
 
-def brief(state: JobState, **changes: object) -> JobBrief:
+def brief(state: JobState, **changes: object) -> JobLine:
     fields: dict[str, object] = {"params": PARAMS, "submitted_at": 1000.0} | changes
-    return JobBrief(job=state.job, workload="fft", state=state, **fields)  # type: ignore[arg-type]
+    return JobLine(job=state.job, workload="fft", state=state, **fields)  # type: ignore[arg-type]
 
 
 RUNNING = Running(

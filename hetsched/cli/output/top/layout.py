@@ -12,7 +12,7 @@ from hetsched.cli.output.top.device_rows import HEADER, LEFT_COLUMNS, device_row
 from hetsched.cli.output.top.model import TopMode, TopState
 from hetsched.job import Queued, Running
 from hetsched.text import clean, columns
-from hetsched.transport.messages import DaemonOverview, JobBrief
+from hetsched.transport.messages import DaemonOverview, JobLine
 from hetsched.units import counted, format_bytes, format_seconds
 
 KEYS = "h hold  r release  c cancel  e explain  ? help  q quit"
@@ -132,7 +132,7 @@ def _jobs(state: TopState, overview: DaemonOverview, height: int) -> list[Screen
     return lines
 
 
-def _job_cells(job: JobBrief, now: float) -> tuple[str, ...]:
+def _job_cells(job: JobLine, now: float) -> tuple[str, ...]:
     since = job.submitted_at if job.started_at is None else job.started_at
     seconds = format_seconds(max(0.0, now - since))
     name = f"{job.workload} ({job.label})" if job.label else job.workload
@@ -146,7 +146,7 @@ def _job_cells(job: JobBrief, now: float) -> tuple[str, ...]:
     )
 
 
-def _stage(job: JobBrief) -> str:
+def _stage(job: JobLine) -> str:
     state = job.state
     if isinstance(state, Queued) and state.reason not in ("", "priority", "resources"):
         return state.reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
-from hetsched.transport.messages import DaemonOverview, JobBrief
+from hetsched.transport.messages import DaemonOverview, JobLine
 
 PAGE = 10
 """Lines by which Page Up and Page Down move. Arbitrary."""
@@ -71,7 +71,7 @@ class TopState:
     scroll: int = 0
 
     @property
-    def jobs(self) -> tuple[JobBrief, ...]:
+    def jobs(self) -> tuple[JobLine, ...]:
         return () if self.overview is None else self.overview.jobs
 
     @property
