@@ -1,10 +1,7 @@
 """Shared memory: sealed memfds, reference-counted, kept warm for the next job.
 
-The first touch of fresh memory takes 0.3 to 2.5 s per GiB, so free segments are reused rather than
-returned to the system. Segments are sealed against shrinking and growing (F_SEAL_SHRINK,
-F_SEAL_GROW): no process that maps one can get SIGBUS because another truncated it.
-
-An Arena belongs to one thread.
+The first touch of fresh memory takes 0.3 to 2.5 s per GiB, so free segments are reused. Their size
+is sealed: no process that maps one can get SIGBUS because another truncated it.
 """
 
 from __future__ import annotations
@@ -17,24 +14,22 @@ import mmap
 import os
 import sys
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 
 import numpy as np
 
 from hetsched.errors import DataError, InternalError, TryAgain
 from hetsched.transport.arrays import array_view
-from hetsched.transport.pages import SIZE_SEALS, map_segment
+from hetsched.transport.pages import SIZE_SEALS, map_segment, seals_of
 from hetsched.units import format_bytes
 
 SIZE_GRANULARITY = 64 << 10
-"""Bytes that sizes are multiples of, so that small segments are interchangeable. Arbitrary."""
+"""Bytes that sizes are multiples of, so that small segments are interchangeable."""
 MAX_OVERSIZE = 1.25
-"""Largest ratio of a reused segment's size to the requested size. Arbitrary."""
+"""Largest ratio of a reused segment's size to the requested size."""
 MAX_WARM_FRACTION = 0.5
-"""Largest fraction of the limit that free segments may take. Arbitrary."""
+"""Largest fraction of the limit that free segments may take."""
 MAX_WARM_SEGMENTS = 64
-"""Largest number of free segments; each takes a descriptor in every process that maps it.
-Arbitrary."""
+"""Largest number of free segments; each takes a descriptor in every process that maps it."""
 
 LARGE_BYTES = 64 << 20
 """Segments from this size on are freed by another thread: it takes up to a second per GiB."""
@@ -55,31 +50,23 @@ def _close(fd: int, nbytes: int) -> None:
 
 
 class Segment:
-    """One sealed memfd, mapped when its first array is made.
-
-    Attributes
-    ----------
-    id : int
-        Unique within an arena, also over time.
-    fd : int
-    nbytes : int, bytes
-        At least the requested size.
-    owner : hashable
-        Whose data it has.
-    uses : int
-        How often it was allocated.
-    """
+    """One sealed memfd, mapped when its first array is made. Its id is never used again."""
 
     def __init__(self, segment_id: int, fd: int, nbytes: int) -> None:
         self.id = segment_id
         self.fd = fd
         self.nbytes = nbytes
         self.owner: Hashable = None
+        """Whose data it has."""
         self.uses = 0
+        """How often it was allocated."""
+        self.references = 0
+        self.file: tuple[int, int] | None = None
+        """Device and inode, if it was adopted from an earlier arena."""
         self._mapping: mmap.mmap | None = None
 
     def mapping(self) -> mmap.mmap:
-        """Return the mapping. Raises TryAgain if the system refuses it."""
+        """Map the segment, once. Raises TryAgain if the system refuses it."""
         if self._mapping is None:
             try:
                 self._mapping = map_segment(self.fd, self.nbytes)
@@ -115,46 +102,30 @@ class Segment:
         self.release_fd()
 
 
-@dataclass
-class _Lease:
-    """A segment in use, with its number of references."""
-
-    segment: Segment
-    references: int
-
-
 class Arena:
-    """Owns all segments: allocates them, counts references, keeps free ones warm.
+    """Owns all segments: allocates them, counts references, keeps free ones warm. On one thread.
 
-    Parameters
-    ----------
-    limit : int, bytes
-        Of all segments together, including free ones.
-    first_id : int
-        Of the segments; another one for each daemon, so that a client can't mistake a segment for
-        that of an earlier daemon.
+    `limit`: bytes of all segments, including free ones. `first_id`: another one for each daemon,
+    so that a client can't mistake a segment for that of an earlier daemon.
     """
 
     def __init__(self, limit: int, first_id: int = 1) -> None:
         self.limit = limit
         self.max_descriptor = sys.maxsize
         """Descriptors from this one on are left to connections and device processes."""
-        self._leases: dict[int, _Lease] = {}
+        self._in_use: dict[int, Segment] = {}
         self._free: list[Segment] = []  # least recently used first
         self._adopted: dict[tuple[int, int], Segment] = {}
-        self._adopted_files: dict[int, tuple[int, int]] = {}
         self._next_id = first_id
         self._discard_callbacks: list[Callable[[int], None]] = []
         self._pressure_callbacks: list[Callable[[int], None]] = []
 
     @property
     def used(self) -> int:
-        """Bytes of the segments that have references."""
-        return sum(lease.segment.nbytes for lease in self._leases.values())
+        return sum(segment.nbytes for segment in self._in_use.values())
 
     @property
     def warm(self) -> int:
-        """Bytes of the free segments."""
         return sum(segment.nbytes for segment in self._free)
 
     def on_discard(self, callback: Callable[[int], None]) -> None:
@@ -168,14 +139,8 @@ class Arena:
     def allocate(self, nbytes: int, owner: Hashable = None, *, zero: bool = False) -> Segment:
         """Return a segment of at least `nbytes` with one reference; its contents are undefined.
 
-        They may be those of an earlier segment of `owner`, but of nobody else; or `zero`.
-
-        Raises
-        ------
-        DataError
-            More than the limit.
-        TryAgain
-            Too much is in use at present.
+        They may be those of an earlier segment of `owner`, but of nobody else; or `zero`. Raises
+        DataError beyond the limit, TryAgain if too much is in use at present.
         """
         size = max(SIZE_GRANULARITY, -(-nbytes // SIZE_GRANULARITY) * SIZE_GRANULARITY)
         if nbytes < 0 or size > self.limit:
@@ -184,26 +149,20 @@ class Arena:
                 f" {format_bytes(self.limit)} in all (arena.limit in the config);"
                 " use files for the input and the output"
             )
-        warm = None if zero else self._take_warm(size, owner)
-        segment = warm or self._create(size)
+        segment = None if zero else self._take_warm(size, owner)
+        if segment is None:
+            self._make_room(size)
+            segment = self._new_segment(self._create(size), size)
         segment.owner = owner
         segment.uses += 1
-        self._leases[segment.id] = _Lease(segment, 1)
-        return segment
+        return self._begin_use(segment)
 
-    def adopt(self, fd: int, segment_id: int | None = None) -> Segment:
+    def adopt(self, fd: int) -> Segment:
         """Take over a segment of an earlier arena, with one reference; `fd` is closed on error.
 
-        It gets a new id, or keeps `segment_id`, which it had there. Adopting the same memory again
-        gives the same segment, with one more reference. It is never recycled, since clients that
-        this arena doesn't know may still have arrays there.
-
-        Raises
-        ------
-        DataError
-            Not a memfd of hetsched, sealed against any change of its size; the id is taken.
-        TryAgain
-            Too much is in use at present.
+        Adopting the same memory again gives the same segment, with one more reference. It is never
+        recycled, since clients that this arena doesn't know may still have arrays there. Raises
+        DataError for anything but a sealed memfd, TryAgain as `allocate`.
         """
         try:
             file = _check_sealed(fd)
@@ -212,36 +171,30 @@ class Arena:
                 os.close(fd)
                 self.retain(segment.id)
                 return segment
-            if segment_id in self._leases:
-                raise DataError(f"segment {segment_id} exists already")
             size = os.fstat(fd).st_size
             self._make_room(size)
         except BaseException:
             os.close(fd)
             raise
-        segment = self._new_segment(fd, size, segment_id)
-        self._adopted[file] = segment
-        self._adopted_files[segment.id] = file
-        self._leases[segment.id] = _Lease(segment, 1)
-        return segment
+        segment = self._adopted[file] = self._new_segment(fd, size)
+        segment.file = file
+        return self._begin_use(segment)
 
     def retain(self, segment_id: int) -> None:
-        """Add a reference. Raises InternalError for a segment without any."""
-        self._lease(segment_id).references += 1
+        self.segment(segment_id).references += 1
 
     def release(self, segment_id: int) -> None:
-        """Drop a reference; the segment becomes free with the last one."""
-        lease = self._lease(segment_id)
-        lease.references -= 1
-        if lease.references == 0:
-            del self._leases[segment_id]
-            file = self._adopted_files.pop(segment_id, None)
-            if file is not None:
-                del self._adopted[file]
-                self._discard(lease.segment)
-                return
-            self._free.append(lease.segment)
-            self._trim(int(self.limit * MAX_WARM_FRACTION))
+        segment = self.segment(segment_id)
+        segment.references -= 1
+        if segment.references > 0:
+            return
+        del self._in_use[segment_id]
+        if segment.file is not None:
+            del self._adopted[segment.file]
+            self._discard(segment)
+        else:
+            self._free.append(segment)
+            self.trim(int(self.limit * MAX_WARM_FRACTION))
 
     def take_back(self, segment_id: int, uses: int) -> bool:
         """Add a reference to a free segment; return whether it is free since so many `uses`."""
@@ -253,35 +206,32 @@ class Arena:
         return False
 
     def segment(self, segment_id: int) -> Segment:
-        """Return a segment in use. Raises InternalError."""
-        return self._lease(segment_id).segment
+        segment = self._in_use.get(segment_id)
+        if segment is None:
+            raise InternalError(f"segment {segment_id} is not in use")
+        return segment
 
     def holds(self, segment_id: int) -> bool:
-        """Return whether the segment is in use."""
-        return segment_id in self._leases
+        return segment_id in self._in_use
 
     def owns(self, segment: Segment) -> bool:
         """Return whether `segment` is in use and of this arena: two arenas may use the same id."""
-        lease = self._leases.get(segment.id)
-        return lease is not None and lease.segment is segment
+        return self._in_use.get(segment.id) is segment
 
-    def trim(self) -> None:
-        """Free all segments that aren't in use."""
-        self._trim(0)
+    def trim(self, max_bytes: int = 0) -> None:
+        """Discard the least recently used free segments beyond the limits; by default all."""
+        warm = self.warm
+        while warm > max_bytes or len(self._free) > MAX_WARM_SEGMENTS:
+            segment = self._free.pop(0)
+            warm -= segment.nbytes
+            self._discard(segment)
 
     def close(self) -> None:
-        """Close all segments, including those in use."""
-        for lease in self._leases.values():
-            lease.segment.close()
-        self._leases.clear()
+        for segment in self._in_use.values():
+            segment.close()
+        self._in_use.clear()
         self._discard_callbacks.clear()
-        self._trim(0)
-
-    def _lease(self, segment_id: int) -> _Lease:
-        lease = self._leases.get(segment_id)
-        if lease is None:
-            raise InternalError(f"segment {segment_id} is not in use")
-        return lease
+        self.trim()
 
     def _take_warm(self, size: int, owner: Hashable) -> Segment | None:
         """Take the smallest free segment that fits; of equal ones the last used (warm cache)."""
@@ -293,27 +243,20 @@ class Arena:
         self._free.remove(best)
         return best
 
-    def _create(self, size: int) -> Segment:
-        self._make_room(size)
-        try:
-            fd = self._memfd(size)
-        except OSError as error:
-            if error.errno not in NO_DESCRIPTORS:
-                raise TryAgain(
-                    f"{format_bytes(size)} of shared memory: {error.strerror}"
-                ) from None
-            self._request_results(1)
-            self.trim()
-            fd = self._last_memfd(size)
-        return self._new_segment(fd, size)
-
-    def _last_memfd(self, size: int) -> int:
+    def _create(self, size: int) -> int:
+        """Return a new memfd; results and free segments make room for a missing descriptor."""
         try:
             return self._memfd(size)
         except OSError as error:
-            raise TryAgain(
-                f"{format_bytes(size)} of shared memory: {error.strerror} (RLIMIT_NOFILE);"
-                " release arrays and results, or raise the limit"
+            if error.errno not in NO_DESCRIPTORS:
+                raise _system_refuses(size, error) from None
+        self._request_results(1)
+        self.trim()
+        try:
+            return self._memfd(size)
+        except OSError as error:
+            raise _system_refuses(
+                size, error, " (RLIMIT_NOFILE); release arrays and results, or raise the limit"
             ) from None
 
     def _memfd(self, size: int) -> int:
@@ -328,17 +271,20 @@ class Arena:
             raise
         return fd
 
-    def _new_segment(self, fd: int, size: int, segment_id: int | None = None) -> Segment:
-        if segment_id is None:
-            segment_id = self._next_id
-        self._next_id = max(self._next_id, segment_id + 1)
-        return Segment(segment_id, fd, size)
+    def _new_segment(self, fd: int, size: int) -> Segment:
+        self._next_id += 1
+        return Segment(self._next_id - 1, fd, size)
+
+    def _begin_use(self, segment: Segment) -> Segment:
+        segment.references = 1
+        self._in_use[segment.id] = segment
+        return segment
 
     def _make_room(self, size: int) -> None:
         missing = self.used + size - self.limit
         if missing > 0:
             self._request_results(missing)
-        self._trim(max(0, self.limit - self.used - size))
+        self.trim(max(0, self.limit - self.used - size))
         if self.used + size > self.limit:
             raise TryAgain(
                 f"{format_bytes(size)} of shared memory: {format_bytes(self.used)} of"
@@ -349,27 +295,19 @@ class Arena:
         for callback in self._pressure_callbacks:
             callback(nbytes)
 
-    def _trim(self, max_bytes: int, max_segments: int = MAX_WARM_SEGMENTS) -> None:
-        """Discard the least recently used free segments beyond these limits."""
-        warm = self.warm
-        while warm > max_bytes or len(self._free) > max_segments:
-            segment = self._free.pop(0)
-            warm -= segment.nbytes
-            self._discard(segment)
-
     def _discard(self, segment: Segment) -> None:
         for callback in self._discard_callbacks:
             callback(segment.id)
         segment.close()
 
 
+def _system_refuses(size: int, error: OSError, hint: str = "") -> TryAgain:
+    return TryAgain(f"{format_bytes(size)} of shared memory: {error.strerror}{hint}")
+
+
 def _check_sealed(fd: int) -> tuple[int, int]:
-    """Return device and inode of a sealed memfd. Raises DataError if `fd` isn't one."""
-    try:
-        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-    except OSError:  # not a memfd
-        seals = 0
+    """Return device and inode of a sealed memfd."""
     status = os.fstat(fd)
-    if seals != _SEALS or status.st_size == 0 or status.st_size % SIZE_GRANULARITY:
+    if seals_of(fd) != _SEALS or status.st_size == 0 or status.st_size % SIZE_GRANULARITY:
         raise DataError("the memory passed isn't a sealed segment of hetsched")
     return status.st_dev, status.st_ino

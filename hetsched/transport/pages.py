@@ -25,43 +25,25 @@ from hetsched.errors import ProtocolError
 SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 BLOCK_BYTES = 64 << 20
 """Bytes put in place by one call: at most 0.2 s on slow machines. A multiple of huge pages."""
-MADV_POPULATE_READ = 22
-"""From linux/mman.h, since 5.14; the `mmap` module lacks it. For shared memory it allocates, too:
-a later write faults no more."""
 HUGE_BYTES = 2 << 20
 """A huge page, of x86-64 and of aarch64 with pages of 4 KiB."""
-MADV_COLLAPSE = 25
-"""From linux/mman.h, since 6.1; the `mmap` module lacks it."""
-MAP_FIXED_NOREPLACE = 0x100000
-"""From linux/mman.h, since 4.17."""
-PROT_NONE = 0
+# From linux/mman.h, since 5.14, 6.1 and 4.17; the `mmap` module lacks them. Of shared memory
+# MADV_POPULATE_READ allocates the pages, too: a later write faults no more.
+MADV_POPULATE_READ, MADV_COLLAPSE, MAP_FIXED_NOREPLACE, PROT_NONE = 22, 25, 0x100000, 0
 TOUCHED_STRIDE = 9
 """Plus the small pages of a huge one, 512, this is a prime number: successive huge pages are on
 different nodes, however many there are."""
 PIECE_BYTES = 8 << 20
 """Bytes of one attempt; the next one follows only if this wasn't slow."""
-SLOW_SECONDS = 0.1
+SLOW_SECONDS, SLOW_WALL_SECONDS = 0.1, 1.0
 """Processor time of a slow attempt, several times what small pages would take: the kernel moves
-others' pages to make room. By the wall clock, each of some attempts for a segment takes as long on
-a busy machine, and the rest of it would have small pages for good."""
-SLOW_WALL_SECONDS = 1.0
-"""The same by the wall clock: the kernel may also wait for the disk."""
+others' pages to make room. By the wall clock more, since the machine may be busy."""
 PAUSE_SECONDS = 60.0
 """After such an attempt or a failed one, none is made for this time."""
 
 
 def map_segment(fd: int, nbytes: int) -> mmap.mmap:
-    """Map all of a segment, with its pages in place.
-
-    The descriptor may come from another process, so its seals are checked: without them that
-    process could end this one with SIGBUS, by truncating the file.
-
-    Raises
-    ------
-    ProtocolError
-        Not a sealed memfd of at least `nbytes`.
-    OSError
-    """
+    """Map all of a segment, with its pages in place. Raises as `map_unpopulated`."""
     mapping = map_unpopulated(fd, nbytes)
     for _ in populate(mapping):
         pass
@@ -71,9 +53,17 @@ def map_segment(fd: int, nbytes: int) -> mmap.mmap:
 def map_unpopulated(fd: int, nbytes: int) -> mmap.mmap:
     """Map all of a segment, ready for huge pages.
 
-    Raises as `map_segment`.
+    The descriptor may come from another process, so its seals are checked: without them that
+    process could end this one with SIGBUS, by truncating the file.
+
+    Raises ProtocolError unless it is a sealed memfd of at least `nbytes`; OSError.
     """
-    check_segment(fd, nbytes)
+    is_sealed, size = seals_of(fd) & SIZE_SEALS == SIZE_SEALS, os.fstat(fd).st_size
+    if not is_sealed or not 0 < nbytes <= size:
+        raise ProtocolError(
+            f"a segment of {nbytes} bytes: received a file of {size} bytes"
+            f" {'with' if is_sealed else 'without'} a sealed size"
+        )
     mapping = map_aligned(fd, nbytes)
     with contextlib.suppress(OSError):  # a kernel without huge pages
         mapping.madvise(mmap.MADV_HUGEPAGE)
@@ -99,18 +89,11 @@ def populate(mapping: mmap.mmap) -> Iterator[int]:
         yield end
 
 
-def check_segment(fd: int, nbytes: int) -> None:
-    """Raise ProtocolError unless `fd` is a memfd of at least `nbytes` whose size is sealed."""
+def seals_of(fd: int) -> int:
     try:
-        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+        return fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:  # not a memfd
-        seals = 0
-    size = os.fstat(fd).st_size
-    if seals & SIZE_SEALS != SIZE_SEALS or not 0 < nbytes <= size:
-        raise ProtocolError(
-            f"a segment of {nbytes} bytes: received a file of {size} bytes"
-            f" {'with' if seals & SIZE_SEALS == SIZE_SEALS else 'without'} a sealed size"
-        )
+        return 0
 
 
 def map_aligned(fd: int, nbytes: int) -> mmap.mmap:
@@ -118,8 +101,6 @@ def map_aligned(fd: int, nbytes: int) -> mmap.mmap:
 
     The `mmap` module takes no address. The kernel goes from high to low ones, so what the first
     attempt has too much is reserved for a moment at its end, which shifts the second.
-
-    Raises OSError.
     """
     mapping = mmap.mmap(fd, nbytes, mmap.MAP_SHARED)
     if nbytes < HUGE_BYTES:
@@ -141,10 +122,7 @@ class HugePages:
         self._next_attempt = 0.0
 
     def collapse(self, mapping: mmap.mmap, start: int, end: int) -> None:
-        """Make huge pages of the bytes from `start` to `end`, as far as they fill whole ones.
-
-        The mapping must be aligned. The rest keeps the pages that it has.
-        """
+        """Make huge pages of the bytes from `start` to `end`, as far as they fill whole ones."""
         first = -(-start // HUGE_BYTES) * HUGE_BYTES
         last = end // HUGE_BYTES * HUGE_BYTES
         if first >= last or mapping_address(mapping) % HUGE_BYTES:
@@ -165,10 +143,7 @@ _huge_pages = HugePages()
 def seconds_of_one_page() -> float:
     """Return how long it takes to make a huge page, of memory that is freed again.
 
-    Raises
-    ------
-    OSError
-        ENOMEM, EAGAIN: no contiguous memory. Others: this system makes none.
+    Raises OSError: ENOMEM, EAGAIN if no memory is contiguous, others if this system makes none.
     """
     fd = os.memfd_create("hetsched-trial", os.MFD_CLOEXEC)
     try:
@@ -208,21 +183,14 @@ def _reserved(address: int, nbytes: int) -> Iterator[None]:
     """Keep a range of addresses free of mappings; without success do nothing."""
     libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p
+    start, size = ctypes.c_void_p(address), ctypes.c_size_t(nbytes)
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED_NOREPLACE
-    got = libc.mmap(
-        ctypes.c_void_p(address),
-        ctypes.c_size_t(nbytes),
-        ctypes.c_int(PROT_NONE),
-        ctypes.c_int(flags),
-        ctypes.c_int(-1),
-        ctypes.c_long(0),
-    )
-    failed = ctypes.c_void_p(-1).value
+    got = libc.mmap(start, size, PROT_NONE, flags, -1, ctypes.c_long(0))
     try:
         yield
     finally:
-        if got != failed:
-            libc.munmap(ctypes.c_void_p(got), ctypes.c_size_t(nbytes))
+        if got != ctypes.c_void_p(-1).value:
+            libc.munmap(ctypes.c_void_p(got), size)
 
 
 def mapping_address(mapping: mmap.mmap) -> int:
