@@ -26,15 +26,10 @@ _EXPECTED = (errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR)
 
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 _syscall.restype = ctypes.c_long
-_syscall.argtypes = [
-    ctypes.c_long,
-    ctypes.c_void_p,
-    ctypes.c_int,
-    ctypes.c_uint32,
-    ctypes.c_void_p,
-    ctypes.c_void_p,
-    ctypes.c_uint32,
-]
+_pointer = ctypes.c_void_p
+_syscall.argtypes = (
+    ctypes.c_long, _pointer, ctypes.c_int, ctypes.c_uint32, _pointer, _pointer, ctypes.c_uint32
+)  # fmt: skip
 _number = _FUTEX.get(platform.machine(), -1)
 
 
@@ -49,25 +44,22 @@ def wait(address: int, value: int, seconds: float) -> bool:
     """
     whole = int(seconds)
     timeout = _Timespec(whole, int((seconds - whole) * 1e9))
-    result = _syscall(
-        _number, address, _WAIT, value & 0xFFFFFFFF, ctypes.addressof(timeout), None, 0
-    )
-    if result < 0:
-        number = ctypes.get_errno()
-        _check(number)
-        return number != errno.ETIMEDOUT
-    return True
+    return _futex(address, _WAIT, value & 0xFFFFFFFF, ctypes.addressof(timeout)) != errno.ETIMEDOUT
 
 
 def wake(address: int) -> None:
     """Wake all that wait for the word at `address`. Raises OSError."""
-    if _syscall(_number, address, _WAKE, _EVERYONE, None, None, 0) < 0:
-        _check(ctypes.get_errno())
+    _futex(address, _WAKE, _EVERYONE, None)
 
 
-def _check(number: int) -> None:
+def _futex(address: int, operation: int, value: int, timeout: int | None) -> int:
+    """Return 0 or the number of an expected error."""
+    if _syscall(_number, address, operation, value, timeout, None, 0) >= 0:
+        return 0
+    number = ctypes.get_errno()
     if number not in _EXPECTED:
         raise OSError(number, os.strerror(number))
+    return number
 
 
 @functools.cache
