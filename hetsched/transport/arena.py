@@ -201,7 +201,7 @@ class Arena:
         for segment in self._free:
             if (segment.id, segment.uses) == (segment_id, uses):
                 self._free.remove(segment)
-                self._leases[segment_id] = _Lease(segment, 1)
+                self._begin_use(segment)
                 return True
         return False
 
