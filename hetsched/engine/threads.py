@@ -34,8 +34,6 @@ FILE_THREADS = 4
 """Threads of a pool for files."""
 MAX_HANGING = 16
 """Threads given up that haven't returned; with more, tasks are refused at once."""
-PLANNER_SECONDS = 60.0
-"""Deadline of each function of the planner, unless configured."""
 MAX_HANGING_PLANNERS = 4
 
 
@@ -353,7 +351,7 @@ async def answer_of(begin: Callable[[OnDone], object]) -> Any:
     return await future
 
 
-def planner_thread(loop: Loop, deadline: float = PLANNER_SECONDS) -> Pool:
+def planner_thread(loop: Loop, deadline: float) -> Pool:
     """Return the planner: one thread that runs functions in order."""
     return Pool(loop, 1, deadline, max_hanging=MAX_HANGING_PLANNERS, is_planner=True)
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.planning.device_run import DeviceRun
-from hetsched.engine.planning.planning_state import PlanningState
-from hetsched.engine.planning.plans import LEARNT_ONE_BY_ONE
+from hetsched.engine.planning.planning_state import LEARNT_ONE_BY_ONE, PlanningState
 from hetsched.engine.planning.run_planner import LearningTask, RunPlanner
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan

@@ -12,7 +12,7 @@ from toy_loop import ToyLoop
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.planning.device_run import DeviceRun, FinishedRun
 from hetsched.engine.planning.learning import learn
-from hetsched.engine.planning.plans import job_kind
+from hetsched.engine.planning.planning_state import job_kind
 from hetsched.engine.planning.run_planner import predicted_cold
 from hetsched.memory import MemoryDemand
 from hetsched.models.cold_ratios import ColdRatios

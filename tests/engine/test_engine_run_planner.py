@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from planned_jobs import INFO, Jobs, familiar_jobs
 
-from hetsched.engine.planning.plans import LEARNT_ONE_BY_ONE, SAMPLED, job_kind
+from hetsched.engine.planning.planning_state import LEARNT_ONE_BY_ONE, SAMPLED, job_kind
 
 
 def test_only_the_first_job_of_its_kind_waits_for_its_plan() -> None:

@@ -11,8 +11,7 @@ from hetsched.devices.registry import throttle_reasons
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.device_run import DeviceRun, FinishedRun, makespan, run_start
 from hetsched.engine.planning.next_plan import model_key, probe_key, race_key, race_label
-from hetsched.engine.planning.planning_state import PlanningState
-from hetsched.engine.planning.plans import JobKind
+from hetsched.engine.planning.planning_state import JobKind, PlanningState
 from hetsched.engine.run.epochs import RowEvidence
 from hetsched.models.call_cost import call_samples
 from hetsched.models.evidence.change_detector import SpeedChange
@@ -68,7 +67,7 @@ def learn(
         raced = learn_races(job, run.runs, state, now)
     changes = state.store.observe_many(_observations(run, keys), now, flush=False)
     _fit_equal_cores(run.runs, keys, state)
-    state.memory_limits.raise_after_success(run.runs)
+    state.raise_memory_limits(run.runs)
     if kind is not None and not run.is_contended:
         _rebalance(job, run, state, kind)
         _record_probes(job, run.plan, state, kind)

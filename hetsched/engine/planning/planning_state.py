@@ -2,41 +2,195 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hetsched.bounded_cache import BoundedCache
 from hetsched.device import DeviceInfo, kernel_chunk
+from hetsched.engine.admission.declare import declared_variants
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.failures import Failures
-from hetsched.engine.planning.plans import Plans
-from hetsched.engine.planning.variants import Variants
+from hetsched.engine.failures import Failures, VariantKey
 from hetsched.planner.plan_cache import PlanCache
-from hetsched.planner.records import Assignment
+from hetsched.planner.rebalancing.plan_comparison import prediction_error
+from hetsched.planner.rebalancing.rebalancer import Rebalancer
+from hetsched.planner.records import Assignment, JobPlan
 from hetsched.store.model_store import ModelStore
+from hetsched.workload import Variant
+
+LEARNT_ONE_BY_ONE = 8
+"""Runs of a kind of job after which its models are good enough to sample."""
+SAMPLED = 16
+"""One of so many further runs is learnt from: 1.3 ms of processor time, 0.1 ms a run."""
+MAX_ERROR = 0.25
+"""Relative error of a predicted time that is news if the next run shows it, too. Noise between
+runs of the same speed is smaller on most machines."""
+MAX_KINDS = 256
+"""Kinds of job that are known; the one that wasn't used for longest is forgotten first."""
+MAX_BYTES = 32 << 20
+"""Of all their plans, estimated."""
+
+JobKind = tuple[str, bytes, str, tuple[str, ...], int | None]
+"""Workload, params, storage, devices, memory limit."""
+
+
+def job_kind(job: ResolvedJob, devices: Iterable[str], memory_limit: int | None) -> JobKind:
+    """Return the kind of `job` when it runs on `devices`."""
+    return job.reference, job.encoded_params, job.storage, tuple(devices), memory_limit
+
+
+@dataclass
+class _Known:
+    """What is known of one kind of job. `unlearnt`: runs since the last that was learnt from."""
+
+    rebalancer: Rebalancer | None = None
+    plan: JobPlan | None = None
+    runs: int = 0
+    unlearnt: int = 0
+    was_off: bool = False
+
+    def is_news(self, plan: JobPlan, seconds: float) -> bool:
+        """Count a run of `plan` that took `seconds`; return whether to learn from it."""
+        is_trial = plan.is_exploring or plan.has_probes or plan.tries_sizes
+        is_off = prediction_error(plan, seconds) > MAX_ERROR
+        is_new = self.runs < LEARNT_ONE_BY_ONE or is_trial or (is_off and self.was_off)
+        self.runs += 1
+        self.unlearnt += 1
+        if is_new or self.unlearnt >= SAMPLED:
+            self.unlearnt, self.was_off = 0, False
+            if is_trial or is_off:
+                self.plan = None  # the next job waits for a better one
+            return True
+        self.was_off = is_off
+        return False
+
+
+class Plans:
+    """The plans of all kinds of job. Thread-safe: the planner's thread makes them."""
+
+    def __init__(self, plan_cache: PlanCache) -> None:
+        self._plan_cache = plan_cache
+        self._kinds: BoundedCache[JobKind, _Known] = BoundedCache(
+            max_entries=MAX_KINDS, max_bytes=MAX_BYTES
+        )
+        self._lock = threading.Lock()
+        self.generation = 0
+        """How often all plans were dropped."""
+
+    def rebalancer(self, kind: JobKind, load: int) -> Rebalancer:
+        """Return the rebalancer of this kind of job, creating it if necessary."""
+        with self._lock:
+            known = self._kinds.get_or_compute(kind, _Known)
+            if known.rebalancer is None:
+                known.rebalancer = Rebalancer(load, kind[3], self._plan_cache)
+                self._kinds.put(kind, known, len(kind[1]))
+            return known.rebalancer
+
+    def runs(self, kind: JobKind) -> int:
+        """Count the runs of this kind so far."""
+        known = self._kinds.peek(kind)
+        return 0 if known is None else known.runs
+
+    def get(self, kind: JobKind) -> JobPlan | None:
+        """Return the plan that the next job of this kind follows; None: one must be made."""
+        with self._lock:
+            known = self._kinds.get(kind)
+            return None if known is None else known.plan
+
+    def put(self, kind: JobKind, plan: JobPlan, generation: int) -> None:
+        """Keep `plan` for the next jobs of this kind.
+
+        `generation`: when planning began. If plans were dropped since then, the plan may use
+        what has failed meanwhile.
+        """
+        with self._lock:
+            known = self._kinds.peek(kind)
+            if known is not None and generation == self.generation:
+                known.plan = plan
+                # The rebalancer keeps the last plan, too.
+                self._kinds.put(kind, known, 2 * plan.nbytes + len(kind[1]))
+
+    def on_run(self, kind: JobKind, plan: JobPlan, seconds: float) -> bool:
+        """Count a run of `plan` that took `seconds`; return whether to learn from it."""
+        with self._lock:
+            known = self._kinds.get(kind)
+            return known is None or known.is_news(plan, seconds)
+
+    def clear(self) -> None:
+        """Drop all plans, when their assumptions no longer hold; runs stay counted."""
+        with self._lock:
+            for kind, known in list(self._kinds.items()):
+                known.plan = known.rebalancer = None
+                self._kinds.put(kind, known, len(kind[1]))
+            self.generation += 1
+
+
+class Variants:
+    """Variants by workload. Installed ones are detected once, because that takes milliseconds.
+
+    Parameters
+    ----------
+    clock : callable
+        Returns monotonic seconds.
+    """
+
+    def __init__(self, failures: Failures, clock: Callable[[], float] = time.monotonic) -> None:
+        self._failures = failures
+        self._clock = clock
+        self._installed: dict[tuple[str, str], Sequence[Variant]] = {}
+        """(workload reference, kind of variant) -> variants."""
+
+    def usable(self, job: ResolvedJob, info: DeviceInfo) -> list[Variant]:
+        """Return the variants that `info` can run, the likely fastest first."""
+        return [
+            variant
+            for variant in self._find_installed(job, info.variant_kind)
+            if (variant.threaded or not info.members)
+            and not self._reason_against(job, info, variant.name)
+        ]
+
+    def reasons(self, job: ResolvedJob, info: DeviceInfo) -> list[str]:
+        """Return why variants aren't used for `job` on `info` at present."""
+        installed = self._find_installed(job, info.variant_kind)
+        return [r for v in installed if (r := self._reason_against(job, info, v.name))]
+
+    def exclude(self, job: ResolvedJob, info: DeviceInfo, variant: str, reason: str) -> None:
+        """Exclude a variant that couldn't be prepared on `info` from all devices like it."""
+        key = _variant_key(job, info, variant)
+        self._failures.fail_variant(key, _digest(job), reason, self._clock())
+
+    def succeed(self, job: ResolvedJob, info: DeviceInfo, variant: str) -> None:
+        """Record that a variant was prepared on `info`: it isn't broken for all jobs."""
+        if not self._failures.is_empty:
+            self._failures.succeed(_variant_key(job, info, variant), _digest(job))
+
+    def _reason_against(self, job: ResolvedJob, info: DeviceInfo, variant: str) -> str:
+        if self._failures.is_empty:
+            return ""
+        key = _variant_key(job, info, variant)
+        return self._failures.reason_against_variant(key, _digest(job), self._clock())
+
+    def _find_installed(self, job: ResolvedJob, kind: str) -> Sequence[Variant]:
+        key = (job.reference, kind)
+        if key not in self._installed:
+            self._installed[key] = declared_variants(job.workload, kind)
+        return self._installed[key]
+
+
+def _variant_key(job: ResolvedJob, info: DeviceInfo, variant: str) -> VariantKey:
+    """Return the key shared by devices on which a variant fails alike."""
+    kind = f"{info.variant_kind} team" if info.members else info.variant_kind
+    return kind, job.reference, variant
+
+
+def _digest(job: ResolvedJob) -> str:
+    return hashlib.blake2b(job.encoded_params, digest_size=16).hexdigest()
+
 
 MAX_KERNELS = 8
 """Kernels remembered per device: fewer than the 16 that a device caches, so none is evicted."""
-
-
-class MemoryLimits:
-    """Memory limits, bytes, of devices that had less memory than they reported."""
-
-    def __init__(self) -> None:
-        self._limits: dict[str, int] = {}
-
-    def get(self, device: str) -> int | None:
-        """Return the limit of `device`; None: its reported memory."""
-        return self._limits.get(device)
-
-    def lower(self, device: str, failed_bytes: int) -> None:
-        """Halve the limit of `device`, which couldn't reserve `failed_bytes`."""
-        self._limits[device] = max(1, failed_bytes // 2)
-
-    def raise_after_success(self, devices: Iterable[str]) -> None:
-        """Double the limits of these devices: memory may be free again."""
-        for device in devices:
-            if device in self._limits:
-                self._limits[device] *= 2
 
 
 class WarmKernels:
@@ -94,6 +248,8 @@ class PlanningState:
     ----------
     plan_cache : PlanCache
         The engine's. Only for the planner's thread.
+    memory_limits : dict
+        Bytes, of devices that had less memory than they reported.
     speed_changes : dict
         Device -> change of its speed, for the notes of the next job.
     machine : callable
@@ -104,7 +260,7 @@ class PlanningState:
     failures: Failures = field(default_factory=Failures)
     variants: Variants = field(init=False)
     kernels: WarmKernels = field(default_factory=WarmKernels)
-    memory_limits: MemoryLimits = field(default_factory=MemoryLimits)
+    memory_limits: dict[str, int] = field(default_factory=dict)
     plan_cache: PlanCache = field(default_factory=PlanCache)
     plans: Plans = field(init=False)
     speed_changes: dict[str, str] = field(default_factory=dict)
@@ -135,9 +291,14 @@ class PlanningState:
         self.plans.clear()
 
     def record_out_of_memory(self, device: str, failed_bytes: int) -> None:
-        """Lower the limit of `device`, which couldn't reserve `failed_bytes`."""
-        self.memory_limits.lower(device, failed_bytes)
+        """Halve the limit of `device`, which couldn't reserve `failed_bytes`."""
+        self.memory_limits[device] = max(1, failed_bytes // 2)
         self.plans.clear()
+
+    def raise_memory_limits(self, devices: Iterable[str]) -> None:
+        """Double the limits of these devices after a success: memory may be free again."""
+        for device in self.memory_limits.keys() & devices:
+            self.memory_limits[device] *= 2
 
     def record_speed_change(self, device: str, change: str) -> None:
         """Record a change of speed of `device`, so that shares are computed again."""

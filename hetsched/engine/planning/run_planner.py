@@ -15,7 +15,7 @@ from hetsched.engine.planning.device_run import DeviceRun, FinishedRun, makespan
 from hetsched.engine.planning.first_plan import first_plan
 from hetsched.engine.planning.learning import learn, learn_rows
 from hetsched.engine.planning.next_plan import next_plan
-from hetsched.engine.planning.plans import job_kind
+from hetsched.engine.planning.planning_state import job_kind
 from hetsched.engine.run.running_job import RunningJob
 from hetsched.planner.device_sets.teams import START_SECONDS
 from hetsched.planner.races.prediction import predicted_race

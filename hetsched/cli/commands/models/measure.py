@@ -87,7 +87,7 @@ def measure(
     settings, _ = load(config)
     from hetsched.cli.commands.models import measurement_report
     from hetsched.cli.commands.models.measurement_run import MeasurementRun
-    from hetsched.engine.planning.measure import MeasurementSchedule
+    from hetsched.cli.commands.models.measurement_schedule import MeasurementSchedule
     from hetsched.local import Local
 
     interrupts.reraise()

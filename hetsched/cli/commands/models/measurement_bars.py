@@ -15,7 +15,10 @@ from hetsched.cli.output.terminal import clean
 from hetsched.job import JobState, Running
 
 if TYPE_CHECKING:
-    from hetsched.engine.planning.measure import MeasurementCase, MeasurementSchedule
+    from hetsched.cli.commands.models.measurement_schedule import (
+        MeasurementCase,
+        MeasurementSchedule,
+    )
 
 
 class MeasurementBars:

@@ -11,7 +11,10 @@ from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 from hetsched.units import counted
 
 if TYPE_CHECKING:
-    from hetsched.engine.planning.measure import MeasurementCase, MeasurementSchedule
+    from hetsched.cli.commands.models.measurement_schedule import (
+        MeasurementCase,
+        MeasurementSchedule,
+    )
 
 
 class MeasurementView(Protocol):

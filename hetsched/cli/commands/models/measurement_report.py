@@ -13,7 +13,7 @@ from hetsched.units import counted
 
 if TYPE_CHECKING:
     from hetsched.cli.commands.models.measurement_run import MeasurementRun
-    from hetsched.engine.planning.measure import MeasuredSize, MeasurementSchedule
+    from hetsched.cli.commands.models.measurement_schedule import MeasuredSize, MeasurementSchedule
 
 SCHEMA = "hetsched.models.measure/1"
 HEADER = ("device", "variant", "units", "seconds", "units/s", "within", "times")

@@ -17,8 +17,11 @@ from hetsched.units import counted
 from hetsched.workload import BaseWorkload
 
 if TYPE_CHECKING:
+    from hetsched.cli.commands.models.measurement_schedule import (
+        MeasurementCase,
+        MeasurementSchedule,
+    )
     from hetsched.client.job import Job
-    from hetsched.engine.planning.measure import MeasurementCase, MeasurementSchedule
     from hetsched.local import Local
 
 

@@ -1,0 +1,117 @@
+"""Measurements: which job is next, and when a size is accurate."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from hetsched.cli.commands.models.measurement_schedule import (
+    MeasurementCase,
+    MeasurementSchedule,
+)
+from hetsched.errors import UsageError
+from hetsched.job import DeviceReport, JobReport
+
+
+def device(name: str, units: int, seconds: float, copies: float = 0.0) -> DeviceReport:
+    return DeviceReport(
+        device=name,
+        kind="cpu",
+        variant="v",
+        share=units,
+        seconds=seconds + 2 * copies,
+        chunks=(units,),
+        copy_in_seconds=copies,
+        compute_seconds=seconds,
+        copy_out_seconds=copies,
+    )
+
+
+def report(*devices: DeviceReport) -> JobReport:
+    return JobReport(job=1, state="done", workload="w", load=1, devices=devices)
+
+
+def run(measuring: MeasurementSchedule, noise: float = 0.0) -> list[MeasurementCase]:
+    """Measure until there is enough, a second a unit; the cases in their order."""
+    draw, ran = random.Random(7), []
+    while (case := measuring.ask()) is not None:
+        ran.append(case)
+        reports = [
+            device(name, case.units, case.units * math.exp(draw.gauss(0, noise)))
+            for name in case.variants
+        ]
+        measuring.tell(case, report(*reports))
+    return ran
+
+
+def test_sizes_take_turns_until_each_is_accurate() -> None:
+    ran = run(MeasurementSchedule([4, 8], {"cpu0": ["v"]}, until=0.025))
+
+    assert [case.units for case in ran] == [4, 8, 4, 8, 4, 8]
+    assert all(case.load == case.units for case in ran)
+
+
+def test_every_variant_is_measured_and_all_devices_go_on_meanwhile() -> None:
+    ran = run(MeasurementSchedule([4], {"cpu0": ["a", "b"], "emu0": ["a"]}, until=0.025))
+
+    assert {tuple(case.variants.items()) for case in ran} == {
+        (("cpu0", "a"), ("emu0", "a")),
+        (("cpu0", "b"), ("emu0", "a")),
+    }
+    assert all(case.load == 8 for case in ran)
+
+
+def test_a_team_is_measured_apart_from_its_cores() -> None:
+    variants = {"cpu0": ["a", "b"], "cpu1": ["a", "b"], "team0": ["b"]}
+
+    ran = run(MeasurementSchedule([4], variants, until=0.025, separate=["team0"]))
+
+    assert {tuple(case.variants.items()) for case in ran} == {
+        (("cpu0", "a"), ("cpu1", "a")),
+        (("cpu0", "b"), ("cpu1", "b")),
+        (("team0", "b"),),
+    }
+
+
+@pytest.mark.parametrize(("noise", "least"), [(0.0, 3), (0.02, 3), (0.2, 4)])
+def test_more_noise_takes_more_repeats_within_the_most(noise: float, least: int) -> None:
+    measuring = MeasurementSchedule([4], {"cpu0": ["v"]}, until=0.025, max_repeats=12)
+
+    repeats = len(run(measuring, noise))
+
+    (found,) = measuring.measured()
+    assert least <= repeats
+    assert found.half_width <= 0.025 or repeats == 12
+
+
+def test_what_cannot_be_run_is_dropped() -> None:
+    measuring = MeasurementSchedule([4, 8], {"cpu0": ["a", "b"]}, until=0.025)
+    while (case := measuring.ask()) is not None:
+        if case.variants["cpu0"] == "a":
+            measuring.drop(case)
+        else:
+            measuring.tell(case, report(device("cpu0", case.units, 1.0)))
+
+    assert {one.variant for one in measuring.measured()} == {"b"}
+    assert [progress.repeats for progress in measuring.progress()] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "variants", "until", "max_repeats"),
+    [
+        ([], {"cpu0": ["v"]}, 0.1, 3),
+        ([4, 0], {"cpu0": ["v"]}, 0.1, 3),
+        ([4], {}, 0.1, 3),
+        ([4], {"cpu0": []}, 0.1, 3),
+        ([4], {"cpu0": ["v"]}, 0.0, 3),
+        ([4], {"cpu0": ["v"]}, math.nan, 3),
+        ([4], {"cpu0": ["v"]}, 0.1, 0),
+    ],
+)
+def test_nothing_to_measure_is_refused(
+    sizes: list[int], variants: dict[str, list[str]], until: float, max_repeats: int
+) -> None:
+    with pytest.raises(UsageError):
+        MeasurementSchedule(sizes, variants, until, max_repeats)
