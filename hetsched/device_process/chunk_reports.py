@@ -41,11 +41,12 @@ class ChunkReports:
 
         `has_tail`: the device goes on by itself, whatever is in its queue.
         """
+        start, end = times.start, times.end
         if not self._done:
-            self._since = times.start
+            self._since = start
         self._done.append(DoneChunk(chunk.id, chunk.first, chunk.count, times))
         is_low = not has_tail and 2 * queued <= self._level
-        next_end = times.end + (times.end - times.start)  # if the next one takes as long
+        next_end = end + (end - start)  # if the next one takes as long
         is_due = times.cold or next_end - self._since >= MAX_REPORT_SECONDS
         if not self._gathers or is_low or is_due:
             self._level = queued

@@ -79,36 +79,34 @@ class DeviceLoop:
         on_ready()
         try:
             while True:
-                if self._channel.poll(self._patience()):
+                job = next((job for job in self._jobs if job.is_busy), None)
+                if self._channel.poll(self._patience(job)):
                     commands, fds = self._channel.receive()
                     for command in commands:
                         if isinstance(command, Stop):
                             return True
                         self._handle(command, fds)
                     close_all(fds)  # of no command
+                elif job is None:
+                    self._check_memory()
                 else:
-                    self._work()
+                    self._jobs.remove(job)
+                    self._jobs.append(job)
+                    self._step(job)
         except ChannelClosed:
             return False
 
-    def _patience(self) -> float | None:
-        """Return for how long a command may be waited for before there is something to do."""
-        busy = [job for job in self._jobs if job.is_busy]
-        if busy:
-            is_early = self._info.clock == "virtual" and all(job.expects_more for job in busy)
+    def _patience(self, job: PreparedJob | None) -> float | None:
+        """Return for how long a command may be waited for before `job`, which is busy, goes on."""
+        if job is not None:
+            is_early = self._info.clock == "virtual" and job.expects_more
             return VIRTUAL_CLOCK_WAIT if is_early else 0.0
         if self._jobs:
             self._upkeep.on_busy()
             return None
         return self._upkeep.seconds_to_check(time.monotonic())
 
-    def _work(self) -> None:
-        """Advance the job whose turn it is; look after the memory if there is none."""
-        for position, job in enumerate(self._jobs):
-            if job.is_busy:
-                self._jobs.append(self._jobs.pop(position))
-                self._step(job)
-                return
+    def _check_memory(self) -> None:
         try:
             if self._upkeep.check(time.monotonic()):
                 self._report_memory(released=True)
@@ -141,32 +139,21 @@ class DeviceLoop:
     # ---- commands
 
     def _handle(self, command: Command, fds: list[int]) -> None:
-        """Handle a command; an error of its job must not end the loop.
-
-        Except where the job can't be stopped: the engine would wait forever for the fence.
-        """
-        match command:
-            case Attach():
-                self._attach(command, fds)
-            case Detach():
-                self._attachments.detach(command.keys)
-                self._upkeep.forget_host_memory()
-            case Release() | Fence():
-                try:
-                    self._release(command)
-                except ChannelClosed:
-                    raise
-                except BaseException as error:
-                    self._report_failure(command.attempt, _unusable(error))
-            case Stop():
-                pass  # `run` has seen it
-            case _:
-                try:
-                    self._order(command)
-                except ChannelClosed:
-                    raise
-                except BaseException as error:
-                    self._report_failure(command.attempt, error)
+        """Handle a command; an error of its job must not end the loop."""
+        if isinstance(command, Attach):
+            self._attach(command, fds)
+        elif isinstance(command, Detach):
+            self._attachments.detach(command.keys)
+            self._upkeep.forget_host_memory()
+        elif not isinstance(command, Stop):  # `run` has seen that
+            try:
+                self._order(command)
+            except ChannelClosed:
+                raise
+            except BaseException as error:
+                if isinstance(command, Release | Fence):
+                    error = _unusable(error)  # else the engine would wait forever for the fence
+                self._report_failure(command.attempt, error)
 
     def _attach(self, command: Attach, fds: list[int]) -> None:
         if not fds:
@@ -177,13 +164,15 @@ class DeviceLoop:
         else:
             self._attachments.attach(command, fd)
 
-    def _order(self, command: Prepare | Work) -> None:
+    def _order(self, command: Prepare | Work | Release | Fence) -> None:
         if isinstance(command, Prepare):
             self._upkeep.on_busy()
             self._jobs.insert(0, self._new_job(command))
             return
-        job = self._find(command.attempt)
-        if job is not None:
+        job = next((job for job in self._jobs if job.attempt == command.attempt), None)
+        if isinstance(command, Release | Fence):
+            self._release(command, job)
+        elif job is not None:
             job.order(command)
         elif not isinstance(command, Run):  # whose job may have failed here, as was reported
             raise InternalError(f"{self._info.name} isn't prepared for attempt {command.attempt}")
@@ -211,17 +200,13 @@ class DeviceLoop:
             self._beside = self._device.beside()
         return self._beside
 
-    def _release(self, command: Release | Fence) -> None:
-        job = self._find(command.attempt)
+    def _release(self, command: Release | Fence, job: PreparedJob | None) -> None:
         if job is not None:
             self._drop(job)
         if isinstance(command, Fence):
             self._channel.send(Fenced(command.attempt))
         if self._upkeep.is_needed and not self._jobs:
             self._report_memory()
-
-    def _find(self, attempt: int) -> PreparedJob | None:
-        return next((job for job in self._jobs if job.attempt == attempt), None)
 
     def _drop(self, job: PreparedJob) -> None:
         self._jobs.remove(job)

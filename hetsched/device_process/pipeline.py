@@ -15,6 +15,9 @@ from hetsched.device import Chunk, ChunkTimes, Slot
 from hetsched.devices.base import Device, DeviceFault
 from hetsched.plans.slot_allocation import SlotAllocator
 
+ONLY_SLOT = Slot(0, 0)
+"""Of a device in the host's memory."""
+
 
 class ChunkFailed(Exception):
     """`chunk` failed, with the reason as ``__cause__``; no chunk is in flight."""
@@ -29,7 +32,8 @@ class Pipeline:
 
     Parameters
     ----------
-    slots : SlotAllocator
+    slots : SlotAllocator or None
+        None: the device works in the host's memory.
     depth : int
         Maximum number of chunks in flight: 1 for a synchronous device; with overlap one more than
         the slots, but at most the window.
@@ -40,7 +44,7 @@ class Pipeline:
     def __init__(
         self,
         device: Device,
-        slots: SlotAllocator,
+        slots: SlotAllocator | None,
         depth: int,
         on_done: Callable[[Chunk, ChunkTimes], None],
     ) -> None:
@@ -108,6 +112,8 @@ class Pipeline:
         self._in_flight.append(chunk)
 
     def _free_slot(self, chunk: Chunk) -> Slot:
+        if self._slots is None:
+            return ONLY_SLOT
         try:
             slot, needs_idle = self._slots.allocate(chunk.count, chunk.barrier)
         except BaseException as error:

@@ -135,7 +135,9 @@ class PreparedJob:
     @property
     def is_busy(self) -> bool:
         """Whether it has chunks, may take some, or has tasks."""
-        return self._has_chunks or self._is_tail_open or bool(self._tasks)
+        if self._tasks or (self._pipeline is not None and self._pipeline.busy):
+            return True
+        return self._tail is not None and self._tail.is_open
 
     @property
     def expects_more(self) -> bool:
@@ -160,8 +162,8 @@ class PreparedJob:
         """
         if self._pipeline is not None and self._pipeline.busy:
             self._pipeline.step()
-        elif self._is_tail_open:
-            self._take_chunk()
+        elif self._tail is not None and self._tail.is_open:
+            self._take_chunk(self._tail)
         else:
             self._step_task()
 
@@ -176,14 +178,6 @@ class PreparedJob:
         if self._pipeline is not None:
             self._pipeline.drain()
         self.device.prepare(None)
-
-    @property
-    def _has_chunks(self) -> bool:
-        return self._pipeline is not None and self._pipeline.busy
-
-    @property
-    def _is_tail_open(self) -> bool:
-        return self._tail is not None and self._tail.is_open
 
     def _step_task(self) -> None:
         try:
@@ -249,15 +243,16 @@ class PreparedJob:
     def _make_pipeline(self, job: DeviceJob) -> Pipeline:
         """Return a pipeline; without slots for an iterative job, which has no chunks."""
         command, info = self._command, self._info
-        has_slots = info.link and not isinstance(job.workload, Iterative)
-        slots = SlotAllocator(
-            lambda units: slot_bytes(job.demand, units),
-            command.memory if has_slots else 0,
-            job.slots,
-            command.ring,
-            job.chunk,
-            command.sizes,
-        )
+        slots = None
+        if info.link and not isinstance(job.workload, Iterative):
+            slots = SlotAllocator(
+                lambda units: slot_bytes(job.demand, units),
+                command.memory,
+                job.slots,
+                command.ring,
+                job.chunk,
+                command.sizes,
+            )
         depth = min(job.slots + 1, command.window) if info.link else 1
         return Pipeline(self.device, slots, depth, self._on_done)
 
@@ -278,13 +273,13 @@ class PreparedJob:
                 assert self._run is not None, "the engine iterates iterative jobs only"
                 self._tasks.append(EpochRunner(self._run, work, self._send).steps())
 
-    def _take_chunk(self) -> None:
+    def _take_chunk(self, tail: DeviceTail) -> None:
         """Start the next chunk of the tail.
 
         Only when it can start, so that no chunk waits here while another core is idle.
         """
-        assert self._tail is not None and self._pipeline is not None, "the caller has checked it"
-        chunk = self._tail.take()
+        assert self._pipeline is not None, "a Run has opened the tail"
+        chunk = tail.take()
         if chunk is None:
             self._reports.flush(has_left=True)
         else:
@@ -298,10 +293,11 @@ class PreparedJob:
         is_taken = chunk.id == TAIL_CHUNK_ID
         if is_taken:
             times = msgspec.structs.replace(times, taken=True)
-        pending = self._pipeline.pending
-        self._reports.finish(chunk, times, pending, has_tail=self._is_tail_open)
+        tail = self._tail
+        has_tail = tail is not None and tail.is_open
+        self._reports.finish(chunk, times, self._pipeline.pending, has_tail=has_tail)
         # At once: another job may come before the next chunk would be taken.
-        if is_taken and self._tail is not None and self._tail.leave_if_empty():
+        if is_taken and tail is not None and tail.leave_if_empty():
             self._reports.flush(has_left=True)
 
     def _filling(self, command: Fill) -> Iterator[None]:

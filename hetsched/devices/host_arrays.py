@@ -34,7 +34,9 @@ class ArenaArray:
         self._is_whole = spec.is_whole
 
     def direct(self, first: int, count: int) -> np.ndarray | None:
-        return self._part(first, count) if self._is_plain else None
+        if not self._is_plain:
+            return None
+        return self._stored if self._is_whole else self._stored[first : first + count]
 
     def read(self, first: int, count: int, into: np.ndarray) -> None:
         np.copyto(into, self._part(first, count), casting="same_kind")

@@ -61,7 +61,8 @@ class SocketChannel:
         except OSError as error:
             raise ChannelClosed from error
         finally:
-            close_all(own)
+            if own:
+                close_all(own)
 
     def poll(self, seconds: float | None) -> bool:
         return bool(self._poll.poll(None if seconds is None else seconds * 1e3))
@@ -74,7 +75,8 @@ class SocketChannel:
             raise
         except OSError as error:
             raise ChannelClosed from error
-        payload = unpack(payload, fds)
+        if payload == MARKER:
+            payload = unpack(fds)
         if not payload:
             close_all(fds)
             raise ChannelClosed
@@ -147,18 +149,8 @@ def in_memfd(payload: bytes) -> int:
     return fd
 
 
-def unpack(payload: bytes, fds: list[int]) -> bytes:
-    """Return the message that was received as `payload` with `fds`, which stay the caller's.
-
-    The memfd of a large one, the last of them, is closed and removed.
-
-    Raises
-    ------
-    ProtocolError
-        A marker without its memfd, or a memfd that is too large.
-    """
-    if payload != MARKER:
-        return payload
+def unpack(fds: list[int]) -> bytes:
+    """Return a large message, from the last of `fds`: it is closed and removed. ProtocolError."""
     if not fds:
         raise ProtocolError("a large message without its descriptor")
     fd = fds.pop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 
 from hetsched.errors import DataError
 from hetsched.workload.registry import locate
@@ -20,9 +21,7 @@ def note_sources(reference: str) -> str:
     Returns the stamp of its module, for `check_sources` in other processes; "": it has no file.
     """
     module = locate(reference).partition(":")[0]
-    for path in _own_files(module):
-        if path not in _loaded and (stamp := _stamp(path)):
-            _loaded[path] = stamp
+    _loaded.update(_stamps(path for path in _own_files(module) if path not in _loaded))
     return _loaded.get(getattr(sys.modules.get(module), "__file__", None) or "", "")
 
 
@@ -37,10 +36,10 @@ def check_sources(reference: str, expected: str) -> None:
         They have changed: what is loaded would compute something else than the user expects.
     """
     module = locate(reference).partition(":")[0]
-    own = note_sources(reference)
-    for path in _own_files(module):
-        if (stamp := _stamp(path)) and stamp != _loaded.get(path, stamp):
+    for path, stamp in _stamps(_own_files(module)).items():
+        if stamp != _loaded.setdefault(path, stamp):
             raise _changed(path)
+    own = _loaded.get(getattr(sys.modules.get(module), "__file__", None) or "", "")
     if expected and own and own != expected:
         raise _changed(str(sys.modules[module].__file__))
 
@@ -70,10 +69,13 @@ def _own_files(module: str) -> list[str]:
     return _files[module][1]
 
 
-def _stamp(path: str) -> str:
-    """Return what changes whenever a file is edited; "" if it can't be read."""
-    try:
-        status = os.stat(path)  # noqa: PTH116 - on the way of every job
-    except OSError:
-        return ""
-    return f"{status.st_mtime_ns}:{status.st_size}:{status.st_ino}"
+def _stamps(paths: Iterable[str]) -> dict[str, str]:
+    """Return what changes whenever a file is edited, of those that can be read."""
+    stamps = {}
+    for path in paths:
+        try:
+            status = os.stat(path)  # noqa: PTH116 - on the way of every job
+        except OSError:
+            continue
+        stamps[path] = f"{status.st_mtime_ns}:{status.st_size}:{status.st_ino}"
+    return stamps

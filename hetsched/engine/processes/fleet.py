@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import functools
 import logging
 import os
 import time
@@ -411,7 +412,9 @@ class Fleet:
         hello = self._deadlines.start
         reason = f"its device wasn't open after {format_seconds(hello)} (deadlines.start)"
         host.expect(self._loop.call_later(hello, lambda: self._kill(host, process, reason)))
-        self._loop.add_reader(process.fileno(), lambda: self._read_events(host, process))
+        self._loop.add_reader(
+            process.fileno(), functools.partial(self._read_events, host, process)
+        )
         self._loop.add_reader(process.stderr, lambda: self._read_stderr(process))
         self._loop.add_reader(process.pidfd, lambda: self._on_death(host, process))
 
@@ -475,10 +478,15 @@ class Fleet:
         if not process.read_stderr():
             self._loop.remove_reader(process.stderr)
 
-    def _read_events(self, host: Host, process: DeviceProcess) -> None:
-        """Handle messages; an error in doing so costs the process, or its job would wait."""
+    def _read_events(self, host: Host, process: DeviceProcess) -> bool:
+        """Handle messages; return whether there were any.
+
+        An error in doing so costs the process, or its job would wait.
+        """
+        events: list[Event] = []
         try:
-            for event in process.receive():
+            events = process.receive()
+            for event in events:
                 self._on_event(host, event)
         except Exception as error:
             log.exception("%s: a message can't be handled", host.name)
@@ -486,6 +494,7 @@ class Fleet:
             self._kill(host, process, f"a message can't be handled: {error}")
         if process.ended:
             self._loop.remove_reader(process.fileno())
+        return bool(events) and not process.ended
 
     def _on_event(self, host: Host, event: Event) -> None:
         if isinstance(event, Hello):
@@ -557,8 +566,8 @@ class Fleet:
             host.on_end()
             self._loop.call_later(RESTART_SECONDS, lambda: self._spawn(host))
             return
-        while not process.ended:
-            self._read_events(host, process)
+        while self._read_events(host, process):  # a child process may hold the socket open
+            pass
         self._unwatch(process)
         exit_reason = process.exit_reason()
         reason = host.kill_reason or exit_reason

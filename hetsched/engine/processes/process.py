@@ -144,7 +144,8 @@ class DeviceProcess:
             except OSError:  # it has died, as pidfd reports
                 self._drop_queued()
                 return
-            close_all(fds)
+            if fds:
+                close_all(fds)
             self._queued.popleft()
             self._queued_bytes -= nbytes
 
@@ -168,7 +169,6 @@ class DeviceProcess:
             try:
                 event, fds = self._channel.receive()
             except BlockingIOError:
-                self.ended = self._has_ended(0.0)  # a child process may hold the socket open
                 break
             except ChannelClosed:
                 self.ended = True
