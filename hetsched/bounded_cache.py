@@ -70,7 +70,10 @@ class BoundedCache(Generic[Key, Value]):
         self._entries[key] = value, nbytes
         self.nbytes += nbytes
         dropped = []
-        while len(self) > 1 and (len(self) > self._max_entries or self.nbytes > self._max_bytes):
+        entries = self._entries
+        while len(entries) > 1 and (
+            len(entries) > self._max_entries or self.nbytes > self._max_bytes
+        ):
             _, (oldest, size) = self._entries.popitem(last=False)
             self.nbytes -= size
             dropped.append(oldest)

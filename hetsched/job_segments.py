@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from hetsched.job import ArenaOut, ArenaRef, JobSpec
 
 
-def arena_refs(spec: JobSpec) -> Iterator[ArenaRef]:
-    """Yield the inputs and the caller's own outputs that are in shared memory."""
-    for ref in spec.inputs.values():
-        if isinstance(ref, ArenaRef):
-            yield ref
+def arena_refs(spec: JobSpec) -> list[ArenaRef]:
+    """Return the inputs and the caller's own outputs that are in shared memory."""
+    refs = [ref for ref in spec.inputs.values() if isinstance(ref, ArenaRef)]
     for target in spec.outputs.values():
         if isinstance(target, ArenaOut) and target.into is not None:
-            yield target.into
+            refs.append(target.into)
+    return refs
 
 
 def is_durable(spec: JobSpec) -> bool:
     """Return whether the job can run without its client: no array of it is in shared memory."""
-    return next(arena_refs(spec), None) is None
+    return not arena_refs(spec)
 
 
 def with_segments(spec: JobSpec, segments: Mapping[int, int]) -> JobSpec:

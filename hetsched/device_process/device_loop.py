@@ -79,7 +79,7 @@ class DeviceLoop:
         on_ready()
         try:
             while True:
-                job = next((job for job in self._jobs if job.is_busy), None)
+                job = self._busy_job()
                 if self._channel.poll(self._patience(job)):
                     commands, fds = self._channel.receive()
                     for command in commands:
@@ -95,6 +95,12 @@ class DeviceLoop:
                     self._step(job)
         except ChannelClosed:
             return False
+
+    def _busy_job(self) -> PreparedJob | None:
+        for job in self._jobs:
+            if job.is_busy:
+                return job
+        return None
 
     def _patience(self, job: PreparedJob | None) -> float | None:
         """Return for how long a command may be waited for before `job`, which is busy, goes on."""
@@ -169,7 +175,7 @@ class DeviceLoop:
             self._upkeep.on_busy()
             self._jobs.insert(0, self._new_job(command))
             return
-        job = next((job for job in self._jobs if job.attempt == command.attempt), None)
+        job = self._find(command.attempt)
         if isinstance(command, Release | Fence):
             self._release(command, job)
         elif job is not None:
@@ -207,6 +213,12 @@ class DeviceLoop:
             self._channel.send(Fenced(command.attempt))
         if self._upkeep.is_needed and not self._jobs:
             self._report_memory()
+
+    def _find(self, attempt: int) -> PreparedJob | None:
+        for job in self._jobs:
+            if job.attempt == attempt:
+                return job
+        return None
 
     def _drop(self, job: PreparedJob) -> None:
         self._jobs.remove(job)

@@ -83,11 +83,11 @@ def total_units(chunks: Sequence[Chunk]) -> int:
     """Return the units of `chunks`; O(1) for those that are made on demand."""
     if isinstance(chunks, EvenChunks):
         return chunks.units
-    return sum(chunk.count for chunk in chunks)
+    return sum([chunk.count for chunk in chunks])
 
 
 def largest_id(chunks: Sequence[Chunk]) -> int:
     """Return the largest id among `chunks`, -1 without any; O(1) as `total_units`."""
     if isinstance(chunks, EvenChunks):
         return chunks[-1].id if chunks else -1
-    return max((chunk.id for chunk in chunks), default=-1)
+    return max([chunk.id for chunk in chunks], default=-1)

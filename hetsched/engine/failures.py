@@ -255,7 +255,7 @@ class JobFailures:
 
     def remaining(self, devices: Iterable[str]) -> tuple[str, ...]:
         """Return those of `devices` that the job may use."""
-        return tuple(device for device in devices if device not in self.excluded)
+        return tuple([device for device in devices if device not in self.excluded])
 
     def excludes_all(self, devices: Iterable[str]) -> bool:
         """Return whether none of `devices` can work for the job again."""

@@ -74,5 +74,7 @@ class SparseMatrix:
 
 def input_names(arrays: Sequence[str], composites: Sequence[SparseMatrix]) -> tuple[str, ...]:
     """Return the inputs as users name them: a composite one in place of its arrays."""
+    if not composites:
+        return tuple(arrays)
     owners = {array: composite.name for composite in composites for array in composite.arrays}
     return tuple(dict.fromkeys(owners.get(array, array) for array in arrays))

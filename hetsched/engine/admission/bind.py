@@ -168,7 +168,7 @@ def select_devices(
         Unusable device or kind -> reason.
     """
     if not requested:
-        return tuple(info.name for info in infos)
+        return tuple([info.name for info in infos])
     selected: set[str] = set()
     for word in requested:
         members = {info.name for info in infos if _matches(word, info)}

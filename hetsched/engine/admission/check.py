@@ -82,7 +82,7 @@ class CheckedJob:
     @property
     def needs_files(self) -> bool:
         """Whether files must be opened before the job runs."""
-        return has_files(self.spec)
+        return self.job.in_files
 
 
 class Admission:

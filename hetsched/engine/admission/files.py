@@ -44,9 +44,10 @@ LOADED_KEY = -1 << 30
 
 def has_files(spec: JobSpec) -> bool:
     """Return whether an input or output of `spec` is a file, or it names a checkpoint."""
-    refs = (*spec.inputs.values(), *spec.outputs.values())
-    has_checkpoint = bool(spec.checkpoint or spec.resume)
-    return has_checkpoint or any(isinstance(ref, FileRef | FileOut) for ref in refs)
+    for ref in (*spec.inputs.values(), *spec.outputs.values()):
+        if isinstance(ref, FileRef | FileOut):
+            return True
+    return bool(spec.checkpoint or spec.resume)
 
 
 @dataclass(frozen=True)

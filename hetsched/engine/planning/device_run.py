@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -44,7 +45,7 @@ class DeviceRun:
     @property
     def share(self) -> int:
         """Units that it computed."""
-        return sum(units for units, _ in self.chunks)
+        return sum([units for units, _ in self.chunks])
 
     @property
     def is_merged(self) -> bool:
@@ -82,13 +83,14 @@ def makespan(runs: Mapping[str, DeviceRun]) -> float:
 
     Virtual clocks all start at 0; with them it is the longest time of a device.
     """
-    busy = [run for run in runs.values() if run.chunks]
-    if not busy:
-        return 0.0
-    if any(run.info.clock == "virtual" for run in busy):
-        return max(run.seconds for run in busy)
-    starts, ends = zip(*(run.span for run in busy), strict=True)
-    return float(max(ends) - min(starts))
+    longest, first, last, is_virtual = 0.0, math.inf, -math.inf, False
+    for run in runs.values():
+        if run.chunks:
+            start, end = run.span
+            longest = max(longest, end - start)
+            first, last = min(first, start), max(last, end)
+            is_virtual = is_virtual or run.info.clock == "virtual"
+    return longest if is_virtual else max(0.0, last - first)
 
 
 def spread(runs: Mapping[str, DeviceRun]) -> float:

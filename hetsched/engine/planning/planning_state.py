@@ -192,6 +192,9 @@ def _digest(job: ResolvedJob) -> str:
 MAX_KERNELS = 8
 """Kernels remembered per device: fewer than the 16 that a device caches, so none is evicted."""
 
+_KernelKey = tuple[str, bytes, str, int]
+"""Workload, params, variant, largest chunk."""
+
 
 class WarmKernels:
     """Kernels cached in device processes, the most recent last: preparing these is quick.
@@ -200,7 +203,7 @@ class WarmKernels:
     """
 
     def __init__(self) -> None:
-        self._kernels: dict[str, list[str]] = {}
+        self._kernels: dict[str, list[_KernelKey]] = {}
         self._libraries: dict[str, set[tuple[str, str]]] = {}
 
     def is_first_run(self, job: ResolvedJob, assignment: Assignment) -> bool:
@@ -306,12 +309,9 @@ class PlanningState:
         self.plans.clear()
 
 
-def _kernel_keys(job: ResolvedJob, assignment: Assignment) -> list[str]:
-    """Return the inputs of each kernel as a key; some libraries plan for the largest chunk."""
+def _kernel_keys(job: ResolvedJob, assignment: Assignment) -> list[_KernelKey]:
+    """Return the inputs of each kernel; some libraries plan for the largest chunk."""
     candidate, chunk = assignment.candidate, assignment.max_chunk
     if candidate is not None and not candidate.info.link:
         chunk = kernel_chunk(chunk)
-    return [
-        f"{job.reference} {job.encoded_params!r} {variant} {chunk}"
-        for variant in assignment.variants
-    ]
+    return [(job.reference, job.encoded_params, variant, chunk) for variant in assignment.variants]

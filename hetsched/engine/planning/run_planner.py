@@ -39,10 +39,14 @@ class JobPlanning:
         if self._running.iterations is not None:
             return await self._first_plan(infos)
         fleet = self._context.fleet
-        ahead = fleet.starting_ahead()
-        infos = [info for info in infos if info.name not in ahead] or infos
-        planner = self._run_planner = self._planner_of(infos)
+        unstarted = fleet.unstarted()
+        if unstarted:
+            ahead = fleet.starting_ahead()
+            infos = [info for info in infos if info.name not in ahead] or infos
+        planner = self._run_planner = self._planner_of(infos, unstarted)
         plan = await planner.plan()
+        if not unstarted:
+            return plan
         unstarted = fleet.unstarted().intersection(_working(plan))
         started = [info for info in infos if info.name not in unstarted]
         if not unstarted or not started or self._running.job.measure:
@@ -56,7 +60,7 @@ class JobPlanning:
 
         Unless `plan`, which uses them, is faster even if this job waits for their start.
         """
-        planner = self._planner_of(started)
+        planner = self._planner_of(started, self._context.fleet.unstarted())
         try:
             alternative = await planner.plan()
         except Exception:
@@ -67,8 +71,9 @@ class JobPlanning:
         self._run_planner = planner
         return alternative
 
-    def _planner_of(self, infos: Sequence[DeviceInfo]) -> RunPlanner:
-        return RunPlanner(self._running.job, infos, self._memory_limit, self._context)
+    def _planner_of(self, infos: Sequence[DeviceInfo], unstarted: Collection[str]) -> RunPlanner:
+        job, limit = self._running.job, self._memory_limit
+        return RunPlanner(job, infos, limit, self._context, unstarted)
 
     async def _first_plan(self, infos: Sequence[DeviceInfo]) -> JobPlan:
         """Return the plan of an attempt at iterations; the first one also has the balance."""
@@ -110,6 +115,8 @@ class RunPlanner:
     infos : sequence of DeviceInfo
     memory_limit : int or None, bytes
         Of each device's own memory.
+    unstarted : collection of str
+        Devices whose process isn't running yet.
     """
 
     def __init__(
@@ -118,15 +125,15 @@ class RunPlanner:
         infos: Sequence[DeviceInfo],
         memory_limit: int | None,
         context: EngineContext,
+        unstarted: Collection[str] = (),
     ) -> None:
         self._job = job
         self._infos = infos
         self._memory_limit = memory_limit
-        self._unstarted = context.fleet.unstarted()
-        self._cold_devices = {info.name for info in infos if may_be_cold(info)}
+        self._unstarted = unstarted
         self._planner_thread = context.planner_thread
         self._state = context.planning
-        self.kind = job_kind(job, (info.name for info in infos), memory_limit)
+        self.kind = job_kind(job, [info.name for info in infos], memory_limit)
 
     async def plan(self) -> JobPlan:
         """Return the plan: at once if the kind of job has one."""
@@ -185,7 +192,8 @@ class RunPlanner:
             [
                 assigned.device
                 for assigned in plan.assignments
-                if assigned.device in self._cold_devices
+                if assigned.candidate is not None
+                and may_be_cold(assigned.candidate.info)
                 and kernels.is_first_run(self._job, assigned)
             ],
         )

@@ -194,7 +194,7 @@ class Fleet:
     @property
     def infos(self) -> tuple[DeviceInfo, ...]:
         """All devices that are or may become ready, in order."""
-        return tuple(host.info for host in self._hosts.values() if not host.absence)
+        return tuple([host.info for host in self._hosts.values() if not host.absence])
 
     @property
     def absent(self) -> Mapping[str, str]:
@@ -224,12 +224,16 @@ class Fleet:
 
     def starting(self, devices: Iterable[str]) -> frozenset[str]:
         """Return those of `devices` that aren't ready yet, or not again."""
-        return frozenset(name for name in devices if self._hosts[name].is_starting)
+        return frozenset([name for name in devices if self._hosts[name].is_starting])
 
     def usable(self, devices: Iterable[str]) -> list[DeviceInfo]:
         """Return those of `devices` that are ready, or will be once started."""
-        usable = (self.ready() | self.unstarted()).intersection(devices)
-        return [info for info in self.infos if info.name in usable]
+        names = set(devices)
+        return [
+            host.info
+            for host in self._hosts.values()
+            if host.name in names and (host.is_ready or (host.on_demand and not host.absence))
+        ]
 
     def pids(self) -> Mapping[str, int]:
         """Return device -> process id, for running processes. Safe from any thread."""

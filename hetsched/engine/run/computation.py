@@ -28,7 +28,7 @@ from hetsched.job import DeviceProgress
 from hetsched.planner.records import Assignment
 from hetsched.plans.shared_tail import TAIL_CHUNK_ID
 from hetsched.store.finished_parts import Ranges, without
-from hetsched.transport.device_messages import ChunksDone
+from hetsched.transport.device_messages import ChunksDone, DoneChunk
 
 MAX_RECORDS = 1024
 """Records per device, some hundred bytes each."""
@@ -151,7 +151,8 @@ class Computation:
         self.has_lost_device = False  # A device was lost, so the times aren't those of the plan
         self._on_finished = on_finished
         self._times = times
-        self._times.update((device, []) for device in assignments)
+        for device in assignments:
+            self._times[device] = []
         self.ranges = ComputedRanges()  # Which units each device computed
         self._sent: dict[int, Chunk] = {}
         self._paces = {device: assignment.pace for device, assignment in assignments.items()}
@@ -168,15 +169,17 @@ class Computation:
 
     def chunks_done(self, device: str, done: ChunksDone, now: float) -> list[Command]:
         """Record a device's report; what it took from the tail counts only if the tail does."""
-        own = [chunk for chunk in done.chunks if chunk.chunk != TAIL_CHUNK_ID]
-        taken = [chunk for chunk in done.chunks if chunk.chunk == TAIL_CHUNK_ID]
-        for chunk in own:
-            self._record_sent(device, chunk.chunk, chunk.times)
-        finished = [ChunkFinished(device, chunk.chunk) for chunk in own]
+        finished: list[Event] = []
+        taken: list[DoneChunk] = []
+        events: list[Event] = []
+        for chunk in done.chunks:
+            if chunk.chunk == TAIL_CHUNK_ID:
+                taken.append(chunk)
+                events.append(TailChunkFinished(device, chunk.first, chunk.count))
+            else:
+                self._record_sent(device, chunk.chunk, chunk.times)
+                finished.append(ChunkFinished(device, chunk.chunk))
         commands = self._handle_together(finished, now) if finished else []
-        events: list[Event] = [
-            TailChunkFinished(device, chunk.first, chunk.count) for chunk in taken
-        ]
         if done.has_left:
             events.append(TailLeft(device))
         if not events:
@@ -249,7 +252,8 @@ class Computation:
         commands = self._dispatcher.handle_together(events, now)
         for command in commands:
             if isinstance(command, Send):
-                self._sent.update((chunk.id, chunk) for chunk in command.chunks)
+                for chunk in command.chunks:
+                    self._sent[chunk.id] = chunk
         return commands
 
 

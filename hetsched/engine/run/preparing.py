@@ -25,7 +25,6 @@ async def prepare(attempt: Attempt, *, kernels_cached: bool) -> None:
     fills = fill_messages(attempt)
     if kernels_cached and not fills and running.iterations is None:
         attempt.step = "preparing"
-        running.report_progress(attempt)
         _prepare_all(attempt, answer=False)
         return
     await _prepare_and_wait(attempt, "preparing")

@@ -277,7 +277,7 @@ class JobRunner:
                 continue
             wait_for_restarts = False
             attempt = Attempt(running, attempt_id, plan, infos)
-            if running.latest is None:
+            if running.latest is None and starting:
                 self._note_restarting(starting)
             running.latest = attempt
             try:

@@ -243,25 +243,31 @@ def end_state(error: ErrorRecord | None) -> str:
 
 
 def device_report(name: str, run: DeviceRun) -> DeviceReport:
-    times = [chunk for _, chunk in run.chunks]
+    copy_in = compute = copy_out = 0.0
+    for _, times in run.chunks:
+        copy_in += _length(times.copy_in)
+        compute += _length(times.compute)
+        copy_out += _length(times.copy_out)
     return DeviceReport(
         device=name,
         kind=run.info.kind,
         variant=_variants(run),
         share=run.share,
         seconds=run.seconds,
-        chunks=tuple(units for units, _ in run.chunks),
+        chunks=tuple([units for units, _ in run.chunks]),
         predicted_seconds=run.assignment.predicted_seconds,
-        copy_in_seconds=sum(_length(chunk.copy_in) for chunk in times),
-        compute_seconds=sum(_length(chunk.compute) for chunk in times),
-        copy_out_seconds=sum(_length(chunk.copy_out) for chunk in times),
-        late=sum(chunk.late for chunk in times),
+        copy_in_seconds=copy_in,
+        compute_seconds=compute,
+        copy_out_seconds=copy_out,
+        late=sum([times.late for _, times in run.chunks]),
     )
 
 
 def _variants(run: DeviceRun) -> str:
     """Return the variant that computed the chunks; in a race all of them, "a, b"."""
     variants = run.assignment.variants
+    if len(variants) == 1:
+        return variants[0]
     kernels = sorted({times.kernel for _, times in run.chunks}) or [0]
     return ", ".join(variants[kernel] for kernel in kernels)
 
