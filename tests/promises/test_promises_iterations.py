@@ -62,6 +62,12 @@ def test_a_job_that_does_not_converge_fails_with_its_last_result(engine: Any) ->
     np.testing.assert_allclose(error.result.y, diffused(X, 5))
 
 
+def test_what_no_stage_writes_is_zero(engine: Any) -> None:
+    assert right(submit(engine))
+    y = submit(engine, unwritten=True).result(60).y
+    assert (y == 0).all(), "data of an earlier job"
+
+
 def test_progress_has_iteration_and_rows(engine: Any, tmp_path: Path) -> None:
     job = submit(engine, slow_until=str(tmp_path / "go"))
     state = iterates(job)

@@ -73,6 +73,12 @@ def test_copies_are_measured_and_explained(client: hetsched.Client) -> None:
     assert "emu0" in text
 
 
+def test_what_a_kernel_does_not_write_in_device_memory_is_zero(client: hetsched.Client) -> None:
+    assert (client.submit("toys:Toy", np.ones((40, 4)), units=40).result(60) == 3).all()
+    y = client.submit("toys:Toy", np.ones((40, 4)), units=40, unwritten=40).result(60)
+    assert (y == 0).all(), "data of an earlier job"
+
+
 def test_a_small_job_runs_beside_a_large_one_and_both_are_right() -> None:
     with serving(SIDE) as daemon, daemon.client() as client:
         x = np.random.default_rng(1).standard_normal((1, 32, 32)).astype("complex64")

@@ -224,6 +224,8 @@ class DiffusionParams(msgspec.Struct, frozen=True):
 
     `die_at`: an iteration at which the process of the first rows kills itself, if it is the one
     that makes the file `marker`; 0: none.
+
+    `unwritten`: the last stage writes no result.
     """
 
     rows: int = 24
@@ -233,6 +235,7 @@ class DiffusionParams(msgspec.Struct, frozen=True):
     slow_until: str = ""
     die_at: int = 0
     marker: str = ""
+    unwritten: bool = False
 
 
 class Diffusion(Iterative):
@@ -313,7 +316,8 @@ def make_diffusion(p: Any, load: int, context: KernelContext) -> Mapping[str, St
         partials["steps"][...] = step
 
     def result(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
-        outputs["y"][...] = inputs["u"][1:-1]
+        if not p.unwritten:
+            outputs["y"][...] = inputs["u"][1:-1]
 
     return {"copy": copy, "smooth": smooth, "result": result}
 
