@@ -17,14 +17,11 @@ from hetsched.dispatch.commands import Command, Send
 from hetsched.dispatch.dispatcher import Dispatcher
 from hetsched.dispatch.events import (
     ChunkFinished,
-    DeviceJoined,
     DeviceLost,
     Event,
-    Started,
     TailChunkFinished,
     TailLeft,
 )
-from hetsched.job import DeviceProgress
 from hetsched.planner.records import Assignment
 from hetsched.plans.shared_tail import TAIL_CHUNK_ID
 from hetsched.store.finished_parts import Ranges, without
@@ -97,7 +94,6 @@ class ComputedRanges:
         self._ranges: dict[str, list[tuple[int, int]]] = {}
 
     def add(self, device: str, first: int, count: int) -> None:
-        """Record a finished chunk."""
         ranges = self._ranges.setdefault(device, [])
         if ranges and ranges[-1][1] == first:
             ranges[-1] = (ranges[-1][0], first + count)
@@ -156,16 +152,13 @@ class Computation:
         self.ranges = ComputedRanges()  # Which units each device computed
         self._sent: dict[int, Chunk] = {}
         self._paces = {device: assignment.pace for device, assignment in assignments.items()}
-        self._dispatcher = Dispatcher(
+        self.dispatcher = Dispatcher(
             {device: assignment.chunks for device, assignment in assignments.items()},
             {device: assignment.window for device, assignment in assignments.items()},
             {device: assignment.max_chunk for device, assignment in assignments.items()},
             self._paces if stealing else None,
             {d: assignment.tail for d, assignment in assignments.items() if assignment.tail},
         )
-
-    def start(self, now: float) -> list[Command]:
-        return self.handle(Started(), now)
 
     def chunks_done(self, device: str, done: ChunksDone, now: float) -> list[Command]:
         """Record a device's report; what it took from the tail counts only if the tail does."""
@@ -177,25 +170,21 @@ class Computation:
                 taken.append(chunk)
                 events.append(TailChunkFinished(device, chunk.first, chunk.count))
             else:
-                self._record_sent(device, chunk.chunk, chunk.times)
+                sent = self._sent.pop(chunk.chunk, None)
+                if sent is not None:  # else it has been reported before
+                    self._record(device, sent.first, sent.count, chunk.times)
                 finished.append(ChunkFinished(device, chunk.chunk))
-        commands = self._handle_together(finished, now) if finished else []
+        commands = self.handle(finished, now) if finished else []
         if done.has_left:
             events.append(TailLeft(device))
         if not events:
             return commands
-        units_before = self._dispatcher.done_units(device)
-        commands += self._handle_together(events, now)
-        if self._dispatcher.done_units(device) > units_before:  # else they run again
+        units_before = self.dispatcher.done_units(device)
+        commands += self.handle(events, now)
+        if self.dispatcher.done_units(device) > units_before:  # else they run again
             for chunk in taken:
                 self._record(device, chunk.first, chunk.count, chunk.times)
         return commands
-
-    def _record_sent(self, device: str, number: int, times: ChunkTimes) -> None:
-        """Record a chunk that was sent, unless it has been reported before."""
-        chunk = self._sent.pop(number, None)
-        if chunk is not None:
-            self._record(device, chunk.first, chunk.count, times)
 
     def _record(self, device: str, first: int, count: int, times: ChunkTimes) -> None:
         self.ranges.add(device, first, count)
@@ -204,14 +193,11 @@ class Computation:
 
     def device_lost(self, device: str, now: float) -> list[Command]:
         self.has_lost_device = True
-        return self.handle(DeviceLost(device), now)
-
-    def device_joined(self, device: str, now: float) -> list[Command]:
-        return self.handle(DeviceJoined(device), now)
+        return self.handle([DeviceLost(device)], now)
 
     def running_chunks(self) -> list[RunningChunk]:
         """Return the oldest unfinished chunk of each device that has been sent any."""
-        slowest = max(self._dispatcher.measured_paces(), default=None)
+        slowest = max(self.dispatcher.measured_paces(), default=None)
         return [
             RunningChunk(
                 device,
@@ -220,36 +206,24 @@ class Computation:
                 self._predicted_seconds(device, chunk.count),
                 None if slowest is None else slowest * chunk.count,
             )
-            for device, chunk, since in self._dispatcher.oldest_sent()
+            for device, chunk, since in self.dispatcher.oldest_sent()
         ]
 
     def running_kernel(self, device: str) -> int | None:
         """Return the kernel of the chunk that `device` computes at present; None: no chunk."""
-        for name, chunk, _ in self._dispatcher.oldest_sent():
+        for name, chunk, _ in self.dispatcher.oldest_sent():
             if name == device:
                 return chunk.kernel
         return None
 
     def _predicted_seconds(self, device: str, units: int) -> float | None:
-        planned, measured = self._paces[device], self._dispatcher.measured_pace(device)
+        planned, measured = self._paces[device], self.dispatcher.measured_pace(device)
         paces = [pace for pace in (planned, measured) if pace is not None]
         return units * max(paces) if paces else None
 
-    @property
-    def dispatcher(self) -> Dispatcher:
-        """For questions about its state only."""
-        return self._dispatcher
-
-    def progress(self) -> tuple[DeviceProgress, ...]:
-        """Return units done and total units, per device."""
-        return self._dispatcher.progress()
-
-    def handle(self, event: Event, now: float) -> list[Command]:
-        """Pass `event` to the dispatcher, and record the chunks to send."""
-        return self._handle_together((event,), now)
-
-    def _handle_together(self, events: Sequence[Event], now: float) -> list[Command]:
-        commands = self._dispatcher.handle_together(events, now)
+    def handle(self, events: Sequence[Event], now: float) -> list[Command]:
+        """Pass events to the dispatcher, and record the chunks to send."""
+        commands = self.dispatcher.handle_together(events, now)
         for command in commands:
             if isinstance(command, Send):
                 for chunk in command.chunks:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from hetsched.dispatch.commands import Command, Send
+from hetsched.dispatch.events import DeviceJoined, Started
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.deadlines import Deadlines
@@ -57,7 +58,7 @@ class _Pass:
         attempt, computation = self._attempt, self._computation
         attempt.begin_step("computing", self._waits, self._deadlines.chunk)
         self._running.report_progress(attempt, force=True)
-        self._send(computation.start(time.monotonic()))
+        self._send(computation.handle([Started()], time.monotonic()))
         while not self._is_done:
             event = await attempt.event()
             now = time.monotonic()
@@ -96,7 +97,7 @@ class _Pass:
     def _on_prepared(self, device: str, now: float) -> None:
         """Give chunks to a device that restarted; others have them already."""
         if self._joining.pop(device, None) is not None:
-            self._send(self._computation.device_joined(device, now))
+            self._send(self._computation.handle([DeviceJoined(device)], now))
 
     def _on_loss(self, device: str, reason: str, now: float) -> None:
         """Run unfinished chunks elsewhere; start over if all assigned devices are abandoned."""
@@ -162,18 +163,13 @@ def outlook(attempt: Attempt, now: float) -> Outlook | None:
     if attempt.is_stopping:
         return None
     if attempt.computation is None:
-        return _planned_outlook(attempt)
+        seconds = attempt.plan.predicted_seconds  # before the first chunk
+        return None if seconds is None else Outlook(seconds, attempt.assignments.keys())
     dispatcher = attempt.computation.dispatcher
     remaining = dispatcher.remaining_seconds(now)
     if remaining is None:
         return None
     return Outlook(remaining, dispatcher.busy_devices())
-
-
-def _planned_outlook(attempt: Attempt) -> Outlook | None:
-    """Return the outlook before the first chunk."""
-    seconds = attempt.plan.predicted_seconds
-    return None if seconds is None else Outlook(seconds, attempt.assignments.keys())
 
 
 class FinishedParts:

@@ -40,10 +40,7 @@ class CompleteIteration:
     @property
     def seconds(self) -> float:
         """Of one iteration from its start to its end: the longest time of a device."""
-        return max(
-            (times.total for times in self.times.values()),
-            default=0.0,
-        )
+        return max((times.total for times in self.times.values()), default=0.0)
 
 
 @dataclass(frozen=True)
@@ -281,7 +278,6 @@ class Epoch:
         return dict(zip(self.devices, counts, strict=True))
 
     def order(self, attempt: int, rank: int) -> Iterate:
-        """Return the message for device `rank`."""
         return Iterate(
             attempt=attempt,
             epoch=self.number,
@@ -342,21 +338,6 @@ def _apportioned(granules: int, weights: Sequence[float]) -> list[int]:
     while sum(parts) > granules:
         parts[parts.index(max(parts))] -= 1
     return parts
-
-
-def first_iteration(finished: int, ended: int | None) -> tuple[int, int | None]:
-    """Return the first iteration of the next epoch, and the last one if the job has ended there.
-
-    Parameters
-    ----------
-    finished : int
-        The last iteration that is complete on all devices; -1: the start isn't.
-    ended : int or None
-        The iteration after which the finish stages have begun; None: they haven't.
-    """
-    if ended is not None:
-        return ended + 1, ended
-    return finished + 1, None
 
 
 class EpochProgress:
@@ -443,7 +424,9 @@ class IterationState:
         `usable` isn't empty.
         """
         rows = self._shares(usable)
-        first, last = first_iteration(self.finished, self.ended)
+        first, last = self.finished + 1, self.max_iterations
+        if self.ended is not None:  # only the finish stages are left
+            first, last = self.ended + 1, self.ended
         self.epochs += 1
         self.proposed = None
         self.epoch = Epoch(
@@ -452,7 +435,7 @@ class IterationState:
             tuple(self.devices.index(device) for device in rows),
             bounds_of(tuple(rows.values())),
             first,
-            self.max_iterations if last is None else last,
+            last,
             self.previous if first else (),
             is_paced,
             self.restores,

@@ -29,7 +29,7 @@ from hetsched.engine.run.attempt import (
 from hetsched.engine.run.compute import compute, outlook
 from hetsched.engine.run.iterate import iterate, settle_stopped
 from hetsched.engine.run.preparing import prepare, verify
-from hetsched.engine.run.running_job import RunningJob, job_report, minimal_report
+from hetsched.engine.run.running_job import RunningJob, job_report
 from hetsched.engine.small_jobs import Outlook
 from hetsched.errors import (
     Cancelled,
@@ -40,7 +40,7 @@ from hetsched.errors import (
     Unavailable,
     to_record,
 )
-from hetsched.job import Done, Failed, JobReport, JobSpec, JobState
+from hetsched.job import Done, Failed, JobReport, JobSpec, JobState, outcome
 from hetsched.planner.job_planner import JobPlan
 from hetsched.transport import device_messages
 from hetsched.units import counted
@@ -130,8 +130,7 @@ class JobRunner:
         return (
             iterations is not None
             and saves is not None
-            and saves.schedule is not None
-            and saves.is_ready
+            and saves.can_save
             and not iterations.is_warming_up
             and attempt.step == "computing"
             and not attempt.is_stopping
@@ -430,7 +429,13 @@ class JobRunner:
             report = job_report(running, runs, error=error)
         except Exception:
             log.exception("job %d: no full report", self.number)
-            report = minimal_report(self.number, self._job, error)
+            report = JobReport(
+                job=self.number,
+                state=outcome(error),
+                workload=self._job.workload.name,
+                load=self._job.load,
+                error=error,
+            )
         return Failed(self.number, report, error, results)
 
     def _try(self, step: Callable[..., Any], *arguments: Any) -> Any:

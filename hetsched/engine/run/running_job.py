@@ -19,7 +19,7 @@ from hetsched.engine.planning.device_run import DeviceRun, makespan, spread
 from hetsched.engine.run.arrays import IterativeArrays, JobArrays, job_arrays
 from hetsched.engine.run.epochs import IterationState
 from hetsched.engine.run.saves import Saves
-from hetsched.errors import Cancelled, ErrorRecord
+from hetsched.errors import ErrorRecord
 from hetsched.job import (
     DeviceProgress,
     DeviceReport,
@@ -29,6 +29,7 @@ from hetsched.job import (
     JobSpec,
     JobState,
     Running,
+    outcome,
 )
 from hetsched.planner.job_planner import JobPlan
 from hetsched.units import counted, format_seconds
@@ -153,7 +154,7 @@ class RunningJob:
             self.on_state(self._iterating(self.iterations, attempt.stage, text))
             return
         computation = attempt.computation
-        devices = computation.progress() if computation is not None else ()
+        devices = computation.dispatcher.progress() if computation is not None else ()
         predicted = attempt.plan.predicted_seconds
         self.on_state(Running(self.number, attempt.stage, devices, predicted, text))
 
@@ -205,7 +206,7 @@ def job_report(
     verified = attempt.verified if attempt is not None else None
     report = JobReport(
         job=running.number,
-        state=end_state(error),
+        state=outcome(error),
         workload=job.workload.name,
         load=job.load,
         seconds=makespan(runs) if is_done else None,
@@ -222,24 +223,6 @@ def job_report(
     if running.iterations is None:
         return report
     return _with_iterations(report, running.iterations, attempt)
-
-
-def minimal_report(number: int, job: ResolvedJob, error: ErrorRecord) -> JobReport:
-    """Return the report of a job that never ran, or without a full report because of an error."""
-    return JobReport(
-        job=number,
-        state=end_state(error),
-        workload=job.workload.name,
-        load=job.load,
-        error=error,
-    )
-
-
-def end_state(error: ErrorRecord | None) -> str:
-    """Return the state of an ended job: "done", "cancelled" or "failed"."""
-    if error is None:
-        return "done"
-    return "cancelled" if error.code == Cancelled.code else "failed"
 
 
 def device_report(name: str, run: DeviceRun) -> DeviceReport:

@@ -54,39 +54,11 @@ SAVED = "saved/"
 NO_CHECKPOINT = "no checkpoint after iteration"
 
 
-class SaveSchedule:
-    """When to write checkpoints: one after the other, a time apart. Pure.
+class Saves:
+    """The checkpoints of one job, one after the other. On the loop's thread.
 
     From save to save it takes `every` seconds, or, on a slow disk, twice as long as the writing.
     """
-
-    def __init__(self, every: float) -> None:
-        self._every = every
-        self._due = math.inf
-        self._saved_at = 0.0
-        # The iteration of the last save, or of the checkpoint that was continued; -1: none
-        self.saved = -1
-
-    def begin(self, now: float) -> None:
-        """Begin to count: an attempt has begun to iterate."""
-        self._due = now + self._every
-
-    def is_due(self, now: float) -> bool:
-        return now >= self._due
-
-    def on_saved(self, iteration: int, now: float) -> None:
-        """Record a save; the next one isn't due before it has been written."""
-        self.saved = iteration
-        self._saved_at = now
-        self._due = math.inf
-
-    def on_written(self, now: float) -> None:
-        """Record that the file is complete, or that it can't be written."""
-        self._due = max(self._saved_at + self._every, 2 * now - self._saved_at)
-
-
-class Saves:
-    """The checkpoints of one job. On the loop's thread."""
 
     def __init__(
         self,
@@ -101,9 +73,11 @@ class Saves:
         self._context = context
         self._iterations = iterations
         self._replace_note = replace_note
-        self.schedule: SaveSchedule | None = None
-        if spec.checkpoint:
-            self.schedule = SaveSchedule(CHECKPOINT_SECONDS if spec.every is None else spec.every)
+        self._every = CHECKPOINT_SECONDS if spec.every is None else spec.every
+        self._due = math.inf
+        self._saved_at = 0.0
+        # The iteration of the last save, or of the checkpoint that was continued; -1: none
+        self._saved = -1
         self.is_restored = False
         self.is_writing = False  # A thread reads what devices have saved, which must stay as it is
         # The iteration of the last complete file of this job; -1: none
@@ -134,39 +108,39 @@ class Saves:
         self.is_restored = True
         iterations.begun_at = time.monotonic()
         iterations.continue_after(iteration, residual)
-        if self.schedule is not None:
-            self.schedule.saved = iteration
+        self._saved = iteration
         text = f"continued after iteration {iteration}, from {path}"
         self._replace_note("continued after", text)
 
     @property
-    def is_ready(self) -> bool:
-        """Whether the state in memory is the job's: it isn't to be restored any more."""
-        return not self._spec.resume or self.is_restored or self._iterations.finished >= 0
+    def can_save(self) -> bool:
+        """Whether the job has checkpoints, and its state isn't to be restored any more."""
+        is_ready = not self._spec.resume or self.is_restored or self._iterations.finished >= 0
+        return bool(self._spec.checkpoint) and is_ready
 
     @property
     def has_checkpoint(self) -> bool:
         """Whether the file is a checkpoint of this job, from which another start may continue."""
         continues_own = self.is_restored and self._spec.resume == self._spec.checkpoint
-        return self.written_iteration >= 0 or (self.schedule is not None and continues_own)
+        return self.written_iteration >= 0 or continues_own
 
     # ---- saving while devices iterate
 
     def begin(self, now: float) -> None:
         """Begin to count the time to the first checkpoint of an attempt."""
-        if self.schedule is not None and not self.is_writing:
-            self.schedule.begin(now)
+        if not self.is_writing:
+            self._due = now + self._every
 
     def look(self, now: float) -> None:
         """Ask the devices of an epoch to save if it is time; write what they have saved."""
-        if self.schedule is None or self.is_writing:
+        if not self._spec.checkpoint or self.is_writing:
             return
         kept = self._arrays.control.kept()
         if kept is not None:
             if self._iterations.reported >= kept:
                 self._write_kept(kept, now)
             return
-        is_due = self.schedule.is_due(now) and not self._iterations.is_warming_up
+        is_due = now >= self._due and not self._iterations.is_warming_up
         if is_due and not self._is_requested:
             self._is_requested = True
             self._arrays.control.request_save()
@@ -175,17 +149,15 @@ class Saves:
         """Write what the devices of an epoch, which has ended, have saved last."""
         self._is_requested = False
         kept = self._arrays.control.kept()
-        if self.schedule is not None and kept is not None and not self.is_writing:
+        if self._spec.checkpoint and kept is not None and not self.is_writing:
             self._write_kept(kept, now)
 
     def _write_kept(self, iteration: int, now: float) -> None:
-        assert self.schedule is not None
         self._is_requested = False
-        if iteration <= max(0, self.schedule.saved):  # this one is written, or work was lost
+        if iteration <= max(0, self._saved):  # this one is written, or work was lost
             self._arrays.control.release_save()
-            self.schedule.begin(now)
+            self.begin(now)
             return
-        self.schedule.on_saved(iteration, now)
         residual = self._iterations.residual_after(iteration)
         self._start_writing(iteration, residual, lambda state: state.saved(iteration))
 
@@ -195,19 +167,16 @@ class Saves:
         """Write the state after the last iteration, unless it has been; no device computes."""
         if self._written is not None:
             await asyncio.shield(self._written)
-        iterations, schedule = self._iterations, self.schedule
-        assert schedule is not None, "others stop at once"
-        finished = iterations.finished
-        if self.is_writing or iterations.ended is not None or finished <= max(0, schedule.saved):
+        iterations = self._iterations
+        finished, slots, restores = iterations.finished, iterations.previous, iterations.restores
+        if self.is_writing or iterations.ended is not None or finished <= max(0, self._saved):
             return
-        slots = iterations.previous
-        schedule.on_saved(finished, time.monotonic())
-        if iterations.restores:  # rows of it are where the next epoch would take them from
-            self._start_writing(finished, iterations.residual, lambda state: state.saved(finished))
-        else:
-            self._start_writing(
-                finished, iterations.residual, lambda state: state.home(finished, slots)
-            )
+
+        def state(files: StateFiles) -> SavedState:
+            # Restored rows are where the next epoch would take them from.
+            return files.saved(finished) if restores else files.home(finished, slots)
+
+        self._start_writing(finished, iterations.residual, state)
         if self._written is not None:
             await asyncio.shield(self._written)
 
@@ -216,6 +185,8 @@ class Saves:
     def _start_writing(
         self, iteration: int, residual: float, state_of: Callable[[StateFiles], SavedState]
     ) -> None:
+        self._saved, self._saved_at = iteration, time.monotonic()
+        self._due = math.inf  # not before this one has been written
         path = self._spec.checkpoint
         written = self._written = self._context.loop.create_future()
         on_done = functools.partial(self._on_written, iteration, written)
@@ -248,8 +219,7 @@ class Saves:
         nbytes: int,
         error: BaseException | None,
     ) -> None:
-        assert self.schedule is not None
-        self.schedule.on_written(time.monotonic())
+        self._due = max(self._saved_at + self._every, 2 * time.monotonic() - self._saved_at)
         if error is None:
             self.written_iteration = iteration
             seconds = self._iterations.sums.max_save_seconds
