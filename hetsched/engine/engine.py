@@ -207,7 +207,6 @@ class Engine:
         self._scheduler.recover(jobs)
 
     def cancel(self, job: Job) -> None:
-        """Stop a job between chunks. No effect if it has ended."""
         self._scheduler.cancel(job)
 
     def advance(self) -> None:
@@ -265,7 +264,6 @@ class Engine:
         self._scheduler.on_switched()
 
     def activities(self) -> tuple[DeviceActivity, ...]:
-        """Return what the devices do for running jobs."""
         return tuple(
             activity
             for runner in self._scheduler.runners.values()
@@ -273,7 +271,6 @@ class Engine:
         )
 
     def pids(self) -> dict[str, int]:
-        """Return device name -> process id."""
         return dict(self._fleet.pids())
 
     def kill(self) -> None:

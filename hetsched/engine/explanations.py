@@ -56,7 +56,6 @@ class JobSnapshot:
 
     @classmethod
     def of(cls, number: int, job: ResolvedJob, plan: JobPlan, times: TimesByDevice) -> JobSnapshot:
-        """Return the record of `job`, without its arrays."""
         return cls(
             number, job.workload.name, job.load, job.params, plan, times, notes=tuple(job.notes)
         )
@@ -69,7 +68,6 @@ class JobSnapshot:
         return self.plan.nbytes + RECORD_BYTES * records + params + spans
 
     def ended(self, state: JobState) -> JobSnapshot:
-        """Return this record with the outcome of the job."""
         assert isinstance(state, Done | Failed)
         error = state.error.message if isinstance(state, Failed) else None
         return replace(self, state=state.report.state, error=error)
@@ -196,7 +194,6 @@ def job_activity(job: JobSnapshot) -> tuple[DeviceActivity, ...]:
 
 
 def _iterative_activity(job: JobSnapshot, history: IterationHistory) -> tuple[DeviceActivity, ...]:
-    """Return what each device did in the last iterations."""
     if not history.spans:
         return ()
     span = history.spans[-1]

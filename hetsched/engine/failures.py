@@ -48,7 +48,6 @@ Subject = str | VariantKey
 
 
 def bar_seconds(times: int) -> float:
-    """Return how long a subject is barred that has been so `times` times before."""
     return min(MAX_BAR_SECONDS, FIRST_BAR_SECONDS * 2.0 ** min(times, 64))
 
 

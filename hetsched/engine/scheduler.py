@@ -97,7 +97,6 @@ class Scheduler:
     # ---- from the engine
 
     def submit(self, job: Job, checked: CheckedJob) -> None:
-        """Queue a new job."""
         self.note_checked(job, checked)
         changes = self.queue.submit(job, time.time())
         self._life.accept(job)
@@ -160,11 +159,8 @@ class Scheduler:
     # ---- events of devices
 
     def on_message(self, device: str, message: AttemptEvent) -> None:
-        """Pass a message of `device` to the job that it is about; drop it if that has ended."""
         for runner in list(self.runners.values()):
-            if runner.attempt_id == message.attempt:
-                runner.on_message(device, message)
-                return
+            runner.on_message(device, message)
 
     def on_lost(self, device: str, reason: str) -> None:
         """Report a death to all jobs.
@@ -185,7 +181,6 @@ class Scheduler:
             runner.on_joined(device)
 
     def on_switched(self) -> None:
-        """Tell all jobs that the user has disabled devices, or enabled them."""
         for runner in list(self.runners.values()):
             runner.on_switched()
 
@@ -338,7 +333,6 @@ class Scheduler:
             self._begin(job)
 
     def _on_slow_opening(self, opening: _Opening) -> None:
-        """Let others start while a job's files are still being opened."""
         if self._openings.get(opening.job.number) is opening:
             opening.is_slow = True
             self._small.plans.pop(opening.job.number, None)
@@ -449,17 +443,17 @@ class Scheduler:
 
     def _conclude(self, job: Job, state: Done | Failed, snapshot: JobSnapshot | None) -> None:
         """Release what refers to a job, and report its end. No exception may block the next."""
-        steps: list[Callable[[], object]] = [
-            lambda: self._small.remove(job),
-            lambda: self._admission.pending.remove(job.number),
-            lambda: release_segments(self._context.arena, job.held_segments),
-            lambda: self._life.end(job, state),
+        steps: list[tuple[Callable[..., object], tuple[object, ...]]] = [
+            (self._small.remove, (job,)),
+            (self._admission.pending.remove, (job.number,)),
+            (release_segments, (self._context.arena, job.held_segments)),
+            (self._life.end, (job, state)),
         ]
         if snapshot is not None:
-            steps.append(lambda: self._archive.add(snapshot.ended(state)))
-        for step in steps:
+            steps.append((lambda: self._archive.add(snapshot.ended(state)), ()))
+        for step, arguments in steps:
             try:
-                step()
+                step(*arguments)
             except Exception:
                 log.exception("job %d: unexpected error while reporting its end", job.number)
 

@@ -91,7 +91,6 @@ class SmallJobs:
         self.plans: dict[int, JobPlan] = {}
 
     def add(self, job: Job) -> None:
-        """Note a new job, which waits."""
         self._order.add(job)
 
     def remove(self, job: Job) -> None:
@@ -158,7 +157,6 @@ class SmallJobs:
         return cores.difference(plan.assignments[0].device for plan in self.plans.values())
 
     def _request(self, key: PlanKey, job: Job, bound: ResolvedJob, core: str) -> None:
-        """Have the planner's thread plan a job for `core`."""
         if key in self._requested:
             return
         self._requested.add(key)
@@ -243,7 +241,6 @@ class ArrayOrder:
 
 
 def _places(job: Job) -> tuple[frozenset[Place], frozenset[Place]]:
-    """Return what a job reads, and what it writes."""
     spec, checked = job.spec, job.checked
     reads: set[Place] = {ref.segment for ref in spec.inputs.values() if isinstance(ref, ArenaRef)}
     writes: set[Place] = {

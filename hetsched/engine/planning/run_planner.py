@@ -45,13 +45,13 @@ class JobPlanning:
             infos = [info for info in infos if info.name not in ahead] or infos
         planner = self._run_planner = self._planner_of(infos, unstarted)
         plan = await planner.plan()
-        if not unstarted:
+        if not unstarted or self._running.job.measure:
             return plan
         unstarted = fleet.unstarted().intersection(_working(plan))
         started = [info for info in infos if info.name not in unstarted]
-        if not unstarted or not started or self._running.job.measure:
-            return plan
-        return await self._plan_without(unstarted, started, plan)
+        if unstarted and started:
+            return await self._plan_without(unstarted, started, plan)
+        return plan
 
     async def _plan_without(
         self, unstarted: Collection[str], started: Sequence[DeviceInfo], plan: JobPlan
@@ -215,7 +215,6 @@ def repays_start(plan: JobPlan, alternative: JobPlan) -> bool:
 
 
 def _working(plan: JobPlan) -> list[str]:
-    """Return the devices that have chunks."""
     return [assigned.device for assigned in plan.assignments if assigned.chunks]
 
 

@@ -103,7 +103,6 @@ class JobArrays:
                 fleet.attach(device, stored.key, segment.fd, segment.nbytes, "segment")
 
     def prepare_message(self, attempt_id: int, assignment: Assignment, answer: bool) -> Prepare:
-        """Return the message that prepares a device."""
         return Prepare(
             attempt=attempt_id,
             workload=self.job.reference,

@@ -232,14 +232,12 @@ class Attempt:
             self._waits = no_waits  # which may refer to this attempt
 
     def _release(self) -> None:
-        """Let the devices drop what belongs to the attempt."""
         for device in self.assignments:
             self._fleet.send(device, device_messages.Release(self.id))
 
     # ---- commands
 
     def prepare_device(self, device: str, *, answer: bool = True) -> None:
-        """Attach the job's arrays and prepare the kernel."""
         arrays, assignment = self.running.arrays, self._to_prepare(device)
         arrays.attach(self._fleet, device)
         self._fleet.send(device, arrays.prepare_message(self.id, assignment, answer))
@@ -426,12 +424,10 @@ class Attempt:
     # ---- failures
 
     def _remove(self, device: str) -> None:
-        """Record that the process of `device` has ended."""
         self.live.discard(device)
         self.prepared.discard(device)
 
     def _on_loss(self, event: Lost) -> None:
-        """Record the loss of an assigned device."""
         running, failures, device = self.running, self.running.failures, event.device
         variant = self._running_variant(device)
         was_working = device in self._waits(time.monotonic())

@@ -37,8 +37,6 @@ async def compute(attempt: Attempt) -> None:
 
 
 class _Pass:
-    """One pass of an attempt over the load."""
-
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._running = attempt.running

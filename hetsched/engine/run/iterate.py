@@ -84,8 +84,6 @@ def _control(running: RunningJob) -> IterationControl:
 
 
 class _Iterations:
-    """The iterations of one attempt."""
-
     def __init__(self, attempt: Attempt) -> None:
         running = attempt.running
         assert running.iterations is not None and running.saves is not None
@@ -186,7 +184,6 @@ class _Iterations:
             attempt.prepare_device(device)
 
     def _on_loss(self, device: str, reason: str) -> None:
-        """Go on with the others after the last complete iteration."""
         attempt = self._attempt
         if not attempt.live and self._running.failures.excludes_all(attempt.assignments):
             raise StartOver(reason)
@@ -197,7 +194,6 @@ class _Iterations:
             self._control.abort()
 
     async def _stop(self, error: BaseException) -> None:
-        """End the job, once its state is saved."""
         await self._saves.save_last()
         iteration = self._saves.written_iteration
         if self._state.restores:

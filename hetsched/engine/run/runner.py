@@ -137,8 +137,9 @@ class JobRunner:
         )
 
     def on_message(self, device: str, message: device_messages.AttemptEvent) -> None:
+        """Take a message, if it is about the present attempt."""
         attempt = self._attempt
-        if attempt is not None and message.attempt == attempt.id:  # not about an earlier one
+        if attempt is not None and message.attempt == attempt.id:
             attempt.post(Message(device, message))
 
     def on_lost(self, device: str, reason: str, *, counts: bool = True) -> None:
@@ -165,12 +166,6 @@ class JobRunner:
         """Return whether the present attempt has chunks for `device`."""
         latest = self.running.latest
         return latest is not None and device in latest.assignments
-
-    @property
-    def attempt_id(self) -> int | None:
-        """The `job` of messages to and from devices; None before the first plan."""
-        latest = self.running.latest
-        return None if latest is None else latest.id
 
     @property
     def has_excluded_devices(self) -> bool:

@@ -118,7 +118,6 @@ class RunningJob:
     # ---- reports
 
     def note(self, text: str) -> None:
-        """Add a note for the report."""
         self._notes.append(text)
         if len(self._notes) > MAX_NOTES:
             del self._notes[MAX_NOTES // 2]
@@ -178,7 +177,6 @@ class RunningJob:
         )
 
     def snapshot(self) -> JobSnapshot:
-        """Return the job's present state for an explanation."""
         attempt = self.latest
         plan = attempt.plan if attempt else JobPlan((), None, ())
         snapshot = JobSnapshot.of(self.number, self.job, plan, attempt.times if attempt else {})
@@ -227,10 +225,12 @@ def job_report(
 
 def device_report(name: str, run: DeviceRun) -> DeviceReport:
     copy_in = compute = copy_out = 0.0
-    for _, times in run.chunks:
-        copy_in += _length(times.copy_in)
-        compute += _length(times.compute)
-        copy_out += _length(times.copy_out)
+    late = 0
+    for _, chunk in run.chunks:
+        compute += chunk.compute[1] - chunk.compute[0]
+        copy_in += chunk.copy_in[1] - chunk.copy_in[0] if chunk.copy_in else 0.0
+        copy_out += chunk.copy_out[1] - chunk.copy_out[0] if chunk.copy_out else 0.0
+        late += chunk.late
     return DeviceReport(
         device=name,
         kind=run.info.kind,
@@ -242,7 +242,7 @@ def device_report(name: str, run: DeviceRun) -> DeviceReport:
         copy_in_seconds=copy_in,
         compute_seconds=compute,
         copy_out_seconds=copy_out,
-        late=sum([times.late for _, times in run.chunks]),
+        late=late,
     )
 
 
@@ -253,10 +253,6 @@ def _variants(run: DeviceRun) -> str:
         return variants[0]
     kernels = sorted({times.kernel for _, times in run.chunks}) or [0]
     return ", ".join(variants[kernel] for kernel in kernels)
-
-
-def _length(phase: tuple[float, float] | None) -> float:
-    return phase[1] - phase[0] if phase else 0.0
 
 
 def with_notes(state: Done | Failed, notes: Iterable[str]) -> Done | Failed:

@@ -239,7 +239,6 @@ class Saves:
 
     @property
     def _deadline(self) -> float:
-        """Seconds that reading or writing a checkpoint may take."""
         return self._context.files.deadline + self._arrays.nbytes / MIN_RATE
 
     def _files(self) -> StateFiles:

@@ -230,7 +230,8 @@ class Story:
     @property
     def attempt(self) -> int:
         """The present attempt, or the last one."""
-        self._attempt = self.runner.attempt_id or self._attempt
+        latest = self.runner.running.latest
+        self._attempt = latest.id if latest is not None else self._attempt
         return self._attempt
 
     def commands(self, kind: type[T]) -> list[tuple[str, T]]:
