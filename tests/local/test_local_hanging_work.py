@@ -24,9 +24,7 @@ from hetsched.store.input_files import open_npy
 
 PATIENT = parse(VIRTUAL, "test")
 IMPATIENT = parse(VIRTUAL + '\n[deadlines]\ndisk = "0.5s"\n', "test")
-TIGHT = parse(VIRTUAL + '\n[arena]\nlimit = "4MiB"\n', "test")
 INFER, VARIANTS = "hanging_workload:HangingInfer", "hanging_workload:HangingVariants"
-WAITING_JOBS = 400
 
 
 @pytest.fixture(autouse=True)
@@ -85,23 +83,6 @@ def test_a_planner_that_hangs_fails_its_job_only() -> None:
         assert works(local)
 
 
-def test_a_file_that_hangs_is_refused_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    np.save(tmp_path / "x.npy", np.ones((4, 8, 8), "complex64"))
-
-    def open_dead(path: str) -> Any:
-        hanging_workload.hang()
-        return open_npy(path)
-
-    with hetsched.Local(IMPATIENT, learn=False) as local:
-        assert works(local)
-        monkeypatch.setattr(files, "open_npy", open_dead)
-        with pytest.raises(TryAgain, match=r"opening .*x.npy hasn't returned for 0.5 s"):
-            local.submit("fft", tmp_path / "x.npy")
-        assert works(local)
-
-
 def test_a_job_whose_file_hangs_at_its_turn_fails_and_the_next_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,28 +95,6 @@ def test_a_job_whose_file_hangs_at_its_turn_fails_and_the_next_runs(
         with pytest.raises(TryAgain, match=r"opening .*x.npy hasn't returned"):
             job.result(60)
         assert works(local)
-
-
-def test_other_jobs_run_while_a_file_hangs_and_its_job_after_it_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    np.save(tmp_path / "x.npy", np.ones((4, 8, 8), "complex64"))
-
-    def open_slow(path: str) -> Any:
-        hanging_workload.hang()
-        return open_npy(path)
-
-    with hetsched.Local(PATIENT, learn=False) as local:
-        monkeypatch.setattr(scheduler, "SLOW_OPENING_SECONDS", 0.01)
-        slow = local.submit("fft", tmp_path / "x.npy", hold=True)
-        monkeypatch.setattr(files, "open_npy", open_slow)
-        local.release(slow.id)
-        assert hanging_workload.BEGUN.wait(60)
-        for _ in range(3):
-            assert works(local)
-        assert not slow.done()
-        hanging_workload.RELEASED.set()
-        assert slow.result(60).shape == (4, 8, 8)
 
 
 def test_a_job_that_is_open_waits_for_the_one_that_overtook_it(
@@ -163,21 +122,6 @@ def test_a_job_that_is_open_waits_for_the_one_that_overtook_it(
         assert [job.result(60).shape for job in overtaking] == [(64, 32, 32)] * 5
 
 
-def test_a_job_whose_file_hangs_can_be_cancelled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    np.save(tmp_path / "x.npy", np.ones((4, 8, 8), "complex64"))
-    with hetsched.Local(PATIENT, learn=False) as local:
-        job = local.submit("fft", tmp_path / "x.npy", hold=True)
-        monkeypatch.setattr(files, "open_npy", lambda path: hanging_workload.hang())
-        local.release(job.id)
-        assert hanging_workload.BEGUN.wait(60)
-        job.cancel()
-        assert works(local)
-        assert job.cancelled()
-        hanging_workload.RELEASED.set()
-
-
 def test_submissions_in_progress_are_answered_when_the_engine_stops() -> None:
     local = hetsched.Local(PATIENT, learn=False)
     slow = in_background(lambda: local.submit(INFER))
@@ -187,19 +131,3 @@ def test_submissions_in_progress_are_answered_when_the_engine_stops() -> None:
         slow.result(60)
     hanging_workload.RELEASED.set()
     closing.result(60)
-
-
-def test_many_jobs_that_are_refused_their_memory_at_their_turn_stop_nothing() -> None:
-    with hetsched.Local(TIGHT, learn=False) as local:
-        first = local.submit("fft", batch="1x8x8", hold=True)
-        waiting = [
-            local.submit("fft", batch="4096x8x8", dtype="complex64", after=f"{first.id}:any")
-            for _ in range(WAITING_JOBS)
-        ]
-        taken = local.empty(((4 << 20) - (128 << 10),), "uint8")
-        local.release(first.id)
-        for job in waiting:
-            with pytest.raises(TryAgain, match="of shared memory"):
-                job.result(60)
-        del taken
-        assert works(local)

@@ -23,8 +23,8 @@ from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run import compute, preparing, runner
 from hetsched.engine.run.arrays import JobArrays
 from hetsched.engine.run.attempt import Attempt
-from hetsched.errors import ErrorRecord, InternalError, JobFailed, TryAgain
-from hetsched.job import FileOut, JobSpec, JobState
+from hetsched.errors import ErrorRecord, InternalError, TryAgain
+from hetsched.job import FileOut, JobSpec
 
 QUEUE = 2000
 MACHINE = f"""
@@ -127,18 +127,6 @@ def test_an_exception_in_a_stage_fails_its_job_and_the_next_one_is_done(
     assert used_bytes(local) == before
 
 
-def test_an_exception_when_processes_have_started_fails_the_job_that_waits_for_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Raising(monkeypatch, Fleet, "usable")
-    with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
-        job, after = submit(local, tmp_path), submit(local, tmp_path, "after.npy")
-
-        with pytest.raises(InternalError, match="usable divides by zero"):
-            job.result(60)
-        after.result(60)
-
-
 @pytest.mark.parametrize("step", AT_THE_END)
 def test_an_exception_once_the_result_is_there_is_logged_only(
     step: str,
@@ -166,38 +154,6 @@ def flush(local: hetsched.Local) -> None:
     done.result(60)
 
 
-def test_a_job_whose_failure_cannot_be_reported_in_full_fails_with_a_short_report(
-    local: hetsched.Local,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    Raising(monkeypatch, Dispatcher, "handle_together")
-    Raising(monkeypatch, runner, "job_report")
-
-    job, after = submit(local, tmp_path), submit(local, tmp_path, "after.npy")
-
-    with pytest.raises(InternalError, match="handle_together divides by zero"):
-        job.result(60)
-    after.result(60)
-    assert "job_report divides by zero" in caplog.text
-    assert "handle_together divides by zero" in caplog.text
-
-
-def test_a_callback_that_raises_changes_nothing(
-    local: hetsched.Local, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def raising(state: JobState) -> None:
-        raise ZeroDivisionError("in a callback")
-
-    job = submit(local, tmp_path)
-    job.follow(raising)
-
-    job.result(60)
-    submit(local, tmp_path, "after.npy").result(60)
-    assert "in a callback" in caplog.text
-
-
 def many_after_one(local: hetsched.Local) -> list[Job]:
     """The first one is on hold."""
     first = local.submit("fft", batch="1x8x8", hold=True)
@@ -222,26 +178,3 @@ def test_jobs_that_end_at_once_are_followed_by_the_next_without_recursion(
 
     code = 75 if isinstance(error, TryAgain) else 70
     assert {getattr(error, "code", None) for error in errors} == {code}
-
-
-def test_an_engine_drains_however_many_jobs_end_at_once() -> None:
-    with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
-        jobs = many_after_one(local)
-
-    assert all(isinstance(job.exception(60), TryAgain) for job in jobs)
-
-
-def test_a_failed_job_names_its_stage_in_the_log(
-    local: hetsched.Local,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    Raising(monkeypatch, JobArrays, "attach")
-    job = submit(local, tmp_path)
-
-    with pytest.raises(InternalError):
-        job.result(60)
-
-    assert f"job {job.id}: ZeroDivisionError: attach divides by zero" in caplog.messages
-    assert not isinstance(job.exception(), JobFailed)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -19,9 +19,7 @@ from gated_workload import Gate
 from hetsched.client.job import Job
 from hetsched.config import parse
 from hetsched.engine import small_jobs
-from hetsched.engine.failures import JobFailures
 from hetsched.engine.run import running_job
-from hetsched.engine.run.runner import JobRunner
 from hetsched.errors import JobFailed
 from hetsched.job import JobState, Queued, Running
 from hetsched.local import Local
@@ -37,10 +35,6 @@ CORES = """
 [[device]]
 kind = "cpu"
 team = false
-"""
-SWITCHED_OFF = """
-[queue]
-small_jobs = false
 """
 PATIENT = """
 [deadlines]
@@ -188,17 +182,6 @@ def test_a_job_that_is_not_small_waits_for_its_turn(bench: Bench) -> None:
     assert not any(note.startswith("ran beside") for note in second.report.notes)
 
 
-def test_small_jobs_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for bench in make_bench(tmp_path, monkeypatch, EMULATED + SWITCHED_OFF):
-        bench.pass_first_chunk()
-        small, _ = bench.submit_small()
-        bench.open()
-
-        small.result(60)
-        assert small.report is not None
-        assert not any(note.startswith("ran beside") for note in small.report.notes)
-
-
 def test_a_small_job_that_raises_leaves_the_large_one_alone(bench: Bench) -> None:
     (bench.folder / "failures").write_text("x")
     bench.pass_first_chunk()
@@ -225,28 +208,6 @@ def test_cancelling_the_small_job_leaves_the_large_one_alone(bench: Bench) -> No
     bench.check_main()
 
 
-def test_a_cancelled_small_job_doesn_t_run_again_when_its_core_has_failed_too_often(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(JobRunner, "has_excluded_devices", True)
-    journal = bench.folder / "journal"
-    journal.touch()
-    bench.pass_first_chunk()
-    with contextlib.closing(Gate(bench.folder / "small")) as gate:
-        small, _ = bench.small_beside(gate=str(gate.path), journal=str(journal), name="small")
-
-        small.cancel()
-        bench.local.devices()  # answered by the loop after that
-    bench.open()
-
-    with pytest.raises(CancelledError):
-        small.result(60)
-    begun = journal.read_text()  # chunks that were sent before
-    bench.check_main()
-    bench.submit_small()[0].result(60)  # in its turn, after the cancelled one
-    assert journal.read_text() == begun
-
-
 def test_cancelling_the_large_job_leaves_the_small_one_alone(bench: Bench) -> None:
     bench.pass_first_chunk()
     small, x = bench.small_beside()
@@ -270,38 +231,3 @@ def test_both_jobs_survive_the_death_of_their_device_process(bench: Bench) -> No
 
     np.testing.assert_allclose(small.result(60), 2 * x + 1)
     bench.check_main()
-
-
-def test_a_running_small_job_can_be_explained(bench: Bench) -> None:
-    bench.pass_first_chunk()
-    small, _ = bench.small_beside()
-
-    explanation = small.explain()
-    bench.open()
-
-    assert any("beside" in note for note in explanation.notes)
-    assert small.explain().job == small.id
-    bench.check_main()
-
-
-def test_a_small_job_whose_core_fails_too_often_waits_for_all_devices(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench.pass_first_chunk()
-    checked = threading.Event()
-
-    def reasons_against(self: JobFailures, devices: Iterable[str]) -> dict[str, str]:
-        checked.set()
-        return dict.fromkeys(devices, "takes no jobs of this kind")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(JobFailures, "reasons_against", reasons_against)
-        small, x = bench.submit_small()
-        assert checked.wait(60)
-        bench.local.devices()  # answered by the loop after the small job was put back
-    bench.open()
-
-    np.testing.assert_allclose(small.result(60), 2 * x + 1)
-    bench.check_main()
-    assert small.report is not None
-    assert not any(note.startswith("ran beside") for note in small.report.notes)

@@ -1,4 +1,4 @@
-"""Jobs with several outputs, and several jobs that write the same file."""
+"""Files of queued jobs, read as they are at their turn; several outputs of one job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from virtual_machine import VIRTUAL
 
 import hetsched
 from hetsched.config import parse
-from hetsched.errors import InputMissing, UsageError
+from hetsched.errors import CantCreate, InputMissing, UsageError
 
 MACHINE = parse(VIRTUAL, "test")
 
@@ -25,8 +25,42 @@ def local() -> Iterator[hetsched.Local]:
         yield local
 
 
-def release(local: hetsched.Local, number: int) -> None:
-    local.release(number)
+def save(path: Path, value: float, units: int = 4) -> np.ndarray:
+    array = np.full((units, 8, 8), value, "complex64")
+    np.save(path, array)
+    return array
+
+
+def test_a_job_reads_a_file_that_an_earlier_one_is_still_to_write(
+    local: hetsched.Local, tmp_path: Path
+) -> None:
+    source = save(tmp_path / "a.npy", 3)
+    first = local.submit("fft", tmp_path / "a.npy", out=tmp_path / "y.npy", hold=True)
+    with pytest.raises(InputMissing, match=f"submit this job with --after {first.id}"):
+        local.submit("fft", tmp_path / "y.npy")
+    second = local.submit("fft", tmp_path / "y.npy", after=first.id)
+    local.release(first.id)
+
+    assert np.allclose(second.result(60), np.fft.fft2(np.fft.fft2(source)))
+
+
+def test_a_file_is_read_when_its_job_starts(local: hetsched.Local, tmp_path: Path) -> None:
+    save(tmp_path / "x.npy", 1)
+    job = local.submit("fft", tmp_path / "x.npy", hold=True)
+    source = save(tmp_path / "x.npy", 2, units=6)
+    local.release(job.id)
+
+    assert np.allclose(job.result(60), np.fft.fft2(source))
+
+
+def test_an_output_created_meanwhile_fails_the_job(local: hetsched.Local, tmp_path: Path) -> None:
+    save(tmp_path / "x.npy", 1)
+    job = local.submit("fft", tmp_path / "x.npy", out=tmp_path / "y.npy", hold=True)
+    save(tmp_path / "y.npy", 2)
+    local.release(job.id)
+
+    with pytest.raises(CantCreate, match="exists"):
+        job.result(60)
 
 
 def test_each_output_goes_to_its_file(local: hetsched.Local, tmp_path: Path) -> None:
@@ -70,7 +104,7 @@ def test_a_job_ends_though_another_one_with_its_file_was_cancelled(
     with pytest.raises(InputMissing, match=f"--after {kept.id}"):
         local.submit("fft", out["y"])
 
-    release(local, kept.id)
+    local.release(kept.id)
 
     kept.result(60)
     assert out["y"].exists()
