@@ -94,7 +94,7 @@ def history(table: JobTable, request: History, rows: list[JournaledJob]) -> JobL
     lines = []
     for row in reversed(rows[: request.limit]):
         job = table.jobs.get(row.number)
-        if job is not None and not job.is_shortened:
+        if job is not None:
             lines.append(_line(job, job.number, brief(job.state)))
         else:
             state = ended_state(row) or Queued(row.number, 0)

@@ -201,7 +201,7 @@ class Requests:
     def _submit_again(self, asker: Asker, request: say.Submit, job: Job) -> None:
         """Answer for a known job: its client sends the request again."""
         name = request.spec.id or job.key
-        if not job.is_shortened and not is_same_request(request.spec, job.spec):
+        if not is_same_request(request.spec, job.spec):
             raise DataError(
                 f"id {name}: job {job.number} has this id, but it is another request; choose"
                 " another id"
@@ -243,10 +243,6 @@ class Requests:
         job = self._table.job(request.job)
         if job.end is None:
             raise UsageError(f"job {job.number} hasn't ended; only an ended job can be run again")
-        if job.is_shortened:
-            raise InputMissing(
-                f"job {job.number}: its parameters were dropped to save memory; submit it again"
-            )
         if any(ref.segment not in asker.session.held for ref in arena_refs(job.spec)):
             raise InputMissing(
                 f"job {job.number} used arrays of a program, which aren't kept; submit it again"

@@ -30,9 +30,6 @@ Owner = tuple[int, int]
 
 OnConfirmed = Callable[[ErrorRecord | None], None]
 
-LARGE_BYTES = 16 << 10
-"""Requests beyond this lose their parameters first when ended jobs take too much memory."""
-
 
 @dataclass(eq=False, slots=True)
 class Job:
@@ -74,8 +71,6 @@ class Job:
         `keep_until`, or until others need the memory, but then not before `fetch_deadline`.
     awaited_by : set
         Followers that haven't fetched the results yet.
-    is_shortened : bool
-        It has ended, and its parameters were dropped to save memory.
     turn : float
         When its turn came first, monotonic seconds; 0: it hasn't.
     checked, bound : Any
@@ -121,7 +116,6 @@ class Job:
     awaited_by: set[int] = field(default_factory=set)
     fetch_deadline: float = 0.0
     keep_until: float = 0.0
-    is_shortened: bool = False
 
     turn: float = 0.0
     checked: Any = None

@@ -10,7 +10,6 @@ they are held or run after jobs that haven't ended.
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator
@@ -24,10 +23,6 @@ PERMANENT_CODES = {2, 65, 66, 76, 77, 78, 130}
 """Errors that another attempt would only repeat: the request, the data, permissions; cancelled."""
 MAX_OUTCOMES = 10_000
 """Ended jobs whose outcome is remembered for `--after`, about 100 bytes each."""
-SPARE_DEADLINES = 1000
-"""Deadlines of ended jobs that may be kept, so that most jobs end without a search."""
-MIN_REMOVED = 1000
-"""Started jobs at the front of the line before it is copied without them."""
 
 Change = tuple[Job, HetschedError | None]
 """A waiting job that now waits for something else (None); one that has left the queue, because it
@@ -37,14 +32,15 @@ _Key = tuple[int, tuple[int, int], int]
 
 
 class JobQueue:
-    """All unfinished jobs of one engine. Costs are O(log n) comparisons, unless stated."""
+    """All unfinished jobs of one engine."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, Job] = {}
         self._running: dict[int, Job] = {}
-        self._ready = _ReadyLine()
+        # Sorted; moving 10,000 of them for an insertion takes a microsecond.
+        self._ready: list[_Key] = []
         self._dependents: dict[int, set[int]] = {}
-        self._deadlines: list[tuple[float, int]] = []
+        self._deadlines: dict[int, float] = {}
         self._outcomes: BoundedCache[int, Outcome] = BoundedCache(max_entries=MAX_OUTCOMES)
         self._largest_number = 0
         self._requeues = 0
@@ -65,7 +61,7 @@ class JobQueue:
         return job.number in self._waiting
 
     def waiting(self) -> list[Job]:
-        """Return all waiting jobs by number. O(n log n)."""
+        """Return all waiting jobs by number."""
         return [job for _, job in sorted(self._waiting.items())]
 
     def unfinished(self, number: int) -> Job | None:
@@ -78,16 +74,15 @@ class JobQueue:
 
         Don't change the queue meanwhile.
         """
-        return (self._waiting[number] for number in self._ready)
+        return (self._waiting[number] for *_, number in self._ready)
 
     def first(self) -> Job | None:
         """Return the job that is first in line, None if none may start."""
-        number = self._ready.first()
-        return None if number is None else self._waiting[number]
+        return next(self.ready(), None)
 
     def position(self, job: Job, reason: str = "") -> Queued:
         """Return where a waiting job stands, and what it waits for unless a `reason` is given."""
-        before = self._ready.index(_key(job))
+        before = bisect_left(self._ready, _key(job))
         if not reason:
             reason = "priority" if before else "resources"
             if job.is_held:
@@ -122,7 +117,7 @@ class JobQueue:
         self._largest_number = max(self._largest_number, job.number)
         self._waiting[job.number] = job
         if job.spec.deadline is not None:
-            self._add_deadline(job.spec.deadline, job.number)
+            self._deadlines[job.number] = job.spec.deadline
         for earlier in list(job.after):
             outcome = self._outcomes.peek(earlier)
             if self.unfinished(earlier) is not None:
@@ -152,7 +147,7 @@ class JobQueue:
             raise _not_waiting(job, "given another priority")
         if priority == job.priority:
             return False
-        self._ready.discard(_key(job))
+        self._leave_line(job)
         job.priority = priority
         self._update_order(job)
         return True
@@ -160,7 +155,7 @@ class JobQueue:
     def start(self, job: Job) -> None:
         """Note that a waiting job runs now."""
         del self._waiting[job.number]
-        self._ready.discard(_key(job))
+        self._leave_line(job)
         self._running[job.number] = job
 
     def requeue(self, job: Job, code: int) -> bool:
@@ -191,7 +186,7 @@ class JobQueue:
         Those that fail have left the queue with their own dependents, in the order returned.
         """
         if self._waiting.pop(job.number, None) is not None:
-            self._ready.discard(_key(job))
+            self._leave_line(job)
         else:
             del self._running[job.number]
         return self._conclude(job, outcome)
@@ -200,15 +195,15 @@ class JobQueue:
 
     def next_deadline(self) -> float | None:
         """Return when `expire` should be called next, seconds since the epoch."""
-        while self._deadlines and self.unfinished(self._deadlines[0][1]) is None:
-            heapq.heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
+        for number in [each for each in self._deadlines if self.unfinished(each) is None]:
+            del self._deadlines[number]
+        return min(self._deadlines.values(), default=None)
 
     def expire(self, now: float) -> list[Change]:
         """Fail the waiting jobs, and have the running ones stopped, whose deadline has passed."""
         changes: list[Change] = []
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, number = heapq.heappop(self._deadlines)
+        for number in [each for each, due in self._deadlines.items() if due <= now]:
+            del self._deadlines[number]
             if (job := self._waiting.get(number)) is not None:
                 changes += self._fail(job, _too_late(job, "while it was waiting"))
             elif (job := self._running.get(number)) is not None:
@@ -220,23 +215,19 @@ class JobQueue:
 
     def _update_order(self, job: Job) -> None:
         """Put a waiting job into the line if it is ready, else take it out."""
-        self._ready.discard(_key(job))
+        self._leave_line(job)
         if job.is_ready:
-            self._ready.add(_key(job))
+            insort(self._ready, _key(job))
 
-    def _add_deadline(self, deadline: float, number: int) -> None:
-        """Note a deadline; drop those of ended jobs when they are the most."""
-        heapq.heappush(self._deadlines, (deadline, number))
-        if len(self._deadlines) > 2 * len(self) + SPARE_DEADLINES:
-            self._deadlines = [
-                entry for entry in self._deadlines if self.unfinished(entry[1]) is not None
-            ]
-            heapq.heapify(self._deadlines)
+    def _leave_line(self, job: Job) -> None:
+        index = bisect_left(self._ready, _key(job))
+        if self._ready[index : index + 1] == [_key(job)]:
+            del self._ready[index]
 
     def _fail(self, job: Job, error: JobFailed) -> list[Change]:
         """Fail a waiting job and those that can't run without it."""
         del self._waiting[job.number]
-        self._ready.discard(_key(job))
+        self._leave_line(job)
         return [(job, error), *self._conclude(job, "failed")]
 
     def _conclude(self, ended: Job, outcome: Outcome) -> list[Change]:
@@ -263,44 +254,6 @@ class JobQueue:
                 remaining.append((later, "failed"))
                 changes.append((later, _never(later, job.number, outcome)))
         return changes
-
-
-class _ReadyLine:
-    """A sorted list of keys. Jobs leave at the front and join at the end mostly, both in O(1)."""
-
-    def __init__(self) -> None:
-        self._keys: list[_Key] = []
-        self._start = 0
-        """Keys before this index have left."""
-
-    def __len__(self) -> int:
-        return len(self._keys) - self._start
-
-    def __iter__(self) -> Iterator[int]:
-        return (self._keys[i][2] for i in range(self._start, len(self._keys)))
-
-    def first(self) -> int | None:
-        return self._keys[self._start][2] if self else None
-
-    def index(self, key: _Key) -> int:
-        """Return how many jobs are before a job with this key, in line or not. O(log n)."""
-        return bisect_left(self._keys, key, self._start) - self._start
-
-    def add(self, key: _Key) -> None:
-        insort(self._keys, key, self._start)
-
-    def discard(self, key: _Key) -> None:
-        """Remove a job, if it is in line."""
-        index = bisect_left(self._keys, key, self._start)
-        if index == len(self._keys) or self._keys[index] != key:
-            return
-        if index > self._start:
-            del self._keys[index]
-            return
-        self._start += 1
-        if self._start > MIN_REMOVED and 2 * self._start > len(self._keys):
-            del self._keys[: self._start]
-            self._start = 0
 
 
 def _key(job: Job) -> _Key:

@@ -6,11 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from hetsched.errors import InputMissing, TryAgain
-from hetsched.job import Done, Failed
-from hetsched.jobs.job import LARGE_BYTES, Job, Owner
+from hetsched.jobs.job import Job, Owner
 from hetsched.store.job_numbers import JobNumbers
 from hetsched.units import format_bytes
 
@@ -136,13 +133,15 @@ class JobTable:
         return self.add_ended(job)
 
     def add_ended(self, job: Job) -> list[Job]:
-        """Add a job that has ended; return those to forget, the oldest."""
+        """Add a job that has ended; return those to forget, the oldest.
+
+        Never one whose client may still fetch its results: the requests of unfinished jobs take
+        less room than those of ended ones.
+        """
         self.jobs[job.number] = self._ended[job.number] = job
         if job.key:
             self._keys[job.key] = job
         self._ended_bytes += job.nbytes + ENDED_BYTES
-        if self._ended_bytes > self.limits.ended_jobs:
-            self._shorten()
         forgotten: list[Job] = []
         while len(self._ended) > 1 and (
             len(self._ended) > MAX_ENDED_JOBS or self._ended_bytes > self.limits.ended_jobs
@@ -167,26 +166,6 @@ class JobTable:
         self._counts[job.owner] -= 1
         if not self._counts[job.owner]:
             del self._counts[job.owner]
-
-    def _shorten(self) -> None:
-        """Drop the parameters and chunk lists of the largest ended jobs until all fit."""
-        large = [job for job in self._ended.values() if job.nbytes > LARGE_BYTES]
-        for job in sorted(large, key=lambda job: -job.nbytes):
-            if self._ended_bytes <= self.limits.ended_jobs:
-                return
-            shorten(job)
-            self._ended_bytes -= job.nbytes
-            job.nbytes = 0
-
-
-def shorten(job: Job) -> None:
-    """Drop what may be long of an ended job."""
-    job.is_shortened = True
-    job.spec = replace(job.spec, params={}, measure={})
-    if isinstance(job.state, Done | Failed):
-        report = job.state.report
-        devices = tuple(replace(device, chunks=()) for device in report.devices)
-        job.state = replace(job.state, report=replace(report, params={}, devices=devices))
 
 
 class KeptResults:
