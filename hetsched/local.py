@@ -31,7 +31,7 @@ from hetsched.jobs.followers import Follower, Followers
 from hetsched.jobs.job import Job as JobRecord
 from hetsched.jobs.table import JobTable, Limits
 from hetsched.machine_limits import machine_memory, resolve_size
-from hetsched.store.job_numbers import JobNumbers
+from hetsched.store.job_numbers import NumberBlocks
 from hetsched.transport.arena import Arena, Segment
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import Prioritize
@@ -75,7 +75,7 @@ class Local(JobSubmitter):
         self._segments = _LocalSegments(self._arena, self._call, self._loop)
         # Every state is delivered, and views of results hold references of their own.
         self._table = JobTable(
-            Limits(results_for=0.0, fetch_for=0.0), JobNumbers(1, NUMBER_LIMIT - 1)
+            Limits(results_for=0.0, fetch_for=0.0), NumberBlocks(1, NUMBER_LIMIT - 1)
         )
         self._followers = Followers(self._loop, interval=0.0)
         life = Durability(self._table, self._followers, self._arena, self._loop)

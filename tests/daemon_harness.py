@@ -44,7 +44,7 @@ from hetsched.jobs.followers import Followers
 from hetsched.jobs.job import Job
 from hetsched.jobs.queue import JobQueue
 from hetsched.jobs.table import JobTable, Limits
-from hetsched.store.job_numbers import JobNumbers
+from hetsched.store.job_numbers import NumberBlocks
 from hetsched.store.journal import Journal
 from hetsched.transport import messages
 from hetsched.transport.arena import Arena
@@ -210,7 +210,7 @@ def daemon(
         loop, arena = Loop(), Arena(size, first_segment)
         stack.callback(loop.close)
         stack.callback(arena.close)
-        table = JobTable(limits or Limits(), JobNumbers(1, NUMBER_LIMIT - 1))
+        table = JobTable(limits or Limits(), NumberBlocks(1, NUMBER_LIMIT - 1))
         life = Durability(table, Followers(loop), arena, loop)
         engine = FakeEngine(arena, life)
         endpoint = folder / "control.sock"

@@ -139,17 +139,17 @@ class Durability:
             return
         if isinstance(state, Running) and job.started_at is None:
             job.started_at = time.time()
-        self._count_attempt(job, state)
+        self._count_start(job, state)
         self.followers.change(job, state)
 
-    def _count_attempt(self, job: Job, state: JobState) -> None:
+    def _count_start(self, job: Job, state: JobState) -> None:
         """Count the starts of a durable job at once: one that ends each daemon must fail."""
         if not self.is_written(job):
             return
         if isinstance(state, Running) and not isinstance(job.state, Running):
-            job.attempts += 1
+            job.starts += 1
         elif isinstance(state, Queued) and isinstance(job.state, Running):
-            job.attempts -= 1  # this attempt has ended in order; there will be another one
+            job.starts -= 1  # this one has ended in order; there will be another one
         else:
             return
         self._write((_start(job),), urgent=True)
@@ -188,7 +188,7 @@ class Durability:
             self._release_all(state)
         elif self._continues_later(job, state):
             if isinstance(job.state, Running):
-                job.attempts -= 1
+                job.starts -= 1
                 self._write((_start(job),))
         elif self.is_written(job):
             job.ending = state
@@ -335,7 +335,7 @@ def _acceptance(job: Job) -> JobAccepted:
 
 
 def _start(job: Job) -> JobStarted:
-    return JobStarted(job.number, job.attempts, time.time(), job.failures)
+    return JobStarted(job.number, job.starts, time.time(), job.failures)
 
 
 def _whole(job: Job, state: Done | Failed) -> WholeJob:

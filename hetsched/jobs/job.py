@@ -51,7 +51,7 @@ class Job:
     place : tuple
         Its age: of two waiting jobs of equal priority, the smaller runs first. Its number, or for
         further attempts the largest number so far and a count.
-    attempts : int
+    starts : int
         Starts without an end, by all daemons, since one that got further than those before.
     failures, failure_notes : int, list of str
         Attempts that used one of its retries each, and why those of this daemon failed.
@@ -98,7 +98,7 @@ class Job:
     after: dict[int, set[Condition]] = field(init=False)
     place: tuple[int, int] = field(init=False)
     retries: int = field(init=False)
-    attempts: int = 0
+    starts: int = 0
     failures: int = 0
     failure_notes: list[str] = field(default_factory=list)
     checkpoint: str = ""

@@ -38,7 +38,7 @@ from hetsched.transport.codec import encode
 
 log = logging.getLogger(__name__)
 
-MAX_ATTEMPTS = 3
+MAX_STARTS = 3
 """Times that a job may be running when the daemon ends without stopping in order."""
 
 
@@ -103,10 +103,10 @@ def _known_end(
     if job.number in publish_errors:
         error = publish_errors[job.number]
         return _published(job) if error is None else unstarted(job, error)
-    if job.attempts < MAX_ATTEMPTS:
+    if job.starts < MAX_STARTS:
         return None
     text = (
-        f"job {job.number} was running each of the {journaled.attempts} times that the daemon"
+        f"job {job.number} was running each of the {journaled.starts} times that the daemon"
         " ended unexpectedly; it isn't started again (see the daemon's log)"
     )
     return unstarted(job, ErrorRecord(JobFailed.code, text))
@@ -138,7 +138,7 @@ def _job(journaled: JournaledJob) -> Job:
         submitted_at=journaled.submitted_at,
         nbytes=len(encode(journaled.spec)),
         started_at=journaled.started_at,
-        attempts=journaled.attempts,
+        starts=journaled.starts,
         failures=journaled.failures,
         is_confirmed=True,
     )
@@ -160,7 +160,7 @@ def _open_job(journaled: JournaledJob, saved: SavedWork | None) -> Job:
     if saved is not None:
         job.checkpoint = saved.checkpoint
         if saved.is_progress:  # the last start hasn't failed, so earlier ones were bad luck
-            job.attempts = 0
+            job.starts = 0
     return job
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hetsched.errors import InputMissing, TryAgain
 from hetsched.jobs.job import Job, Owner
-from hetsched.store.job_numbers import JobNumbers
+from hetsched.store.job_numbers import NumberBlocks
 from hetsched.units import format_bytes
 
 MAX_ENDED_JOBS = 1000
@@ -73,7 +73,7 @@ class JobTable:
         Number -> job that hasn't ended, perhaps not accepted yet.
     """
 
-    def __init__(self, limits: Limits, numbers: JobNumbers) -> None:
+    def __init__(self, limits: Limits, numbers: NumberBlocks) -> None:
         self.limits = limits
         self.numbers = numbers
         self.jobs: dict[int, Job] = {}
@@ -133,11 +133,7 @@ class JobTable:
         return self.add_ended(job)
 
     def add_ended(self, job: Job) -> list[Job]:
-        """Add a job that has ended; return those to forget, the oldest.
-
-        Never one whose client may still fetch its results: the requests of unfinished jobs take
-        less room than those of ended ones.
-        """
+        """Add a job that has ended; return those to forget, the oldest."""
         self.jobs[job.number] = self._ended[job.number] = job
         if job.key:
             self._keys[job.key] = job

@@ -19,7 +19,7 @@ BLOCK = 1000
 """Numbers per reservation; at 5000 jobs/s one every 0.2 s."""
 
 
-class JobNumbers:
+class NumberBlocks:
     """Gives out numbers from `next_number` up to `reserved`. On the loop's thread only.
 
     `reserve`: called with the number up to which more are needed, once half of a block is used;

@@ -33,7 +33,7 @@ from pathlib import Path
 from hetsched.config import JournalConfig
 from hetsched.errors import HetschedError, InternalError, IOFailure, TryAgain
 from hetsched.paths import private_folder
-from hetsched.store.job_numbers import BLOCK, JobNumbers
+from hetsched.store.job_numbers import BLOCK, NumberBlocks
 from hetsched.store.journal_file import JournalFile, forget_refused
 from hetsched.store.journal_records import (
     HistoryBounds,
@@ -100,7 +100,7 @@ class Journal:
 
     Attributes
     ----------
-    numbers : JobNumbers
+    numbers : NumberBlocks
         Gives numbers to new jobs.
     dropped : int
         Ended volatile jobs that history lacks, since nothing could be written for too long.
@@ -128,7 +128,7 @@ class Journal:
         self._is_closing = False
         self._failure: HetschedError | None = None
         self.statistics = JournalStatistics()
-        self.numbers = JobNumbers(
+        self.numbers = NumberBlocks(
             file.next_number,
             file.next_number - 1 + BLOCK,
             lambda upto: self.write((NumbersReserved(upto),), urgent=True),

@@ -42,11 +42,11 @@ class JobAccepted(msgspec.Struct, frozen=True):
 
 
 class JobStarted(msgspec.Struct, frozen=True):
-    """`attempt`: how often the job has been started, this time included; `failures`: how many of
+    """`starts`: how often the job has been started, this time included; `failures`: how many of
     its retries are used."""
 
     number: int
-    attempt: int
+    starts: int
     at: float = 0.0
     failures: int = 0
 
@@ -119,7 +119,7 @@ class JournaledJob(msgspec.Struct, frozen=True, kw_only=True):
     stage: Stage = "queued"
     priority: int = 0
     held: bool = False
-    attempts: int = 0
+    starts: int = 0
     failures: int = 0
     started_at: float | None = None
     outputs: tuple[PreparedOutput, ...] = ()
@@ -319,7 +319,7 @@ def _job_row(
         spec,
         _NONE,
         ROW_BYTES + len(spec) + len(state or b""),
-        0 if started is None else started.attempt,
+        0 if started is None else started.starts,
         0 if started is None else started.failures,
         None if started is None else started.at,
         None if ended is None else ended.at,
@@ -342,7 +342,7 @@ _ROWS: dict[type, Callable[[Any], list[Row]]] = {
     JobAccepted: lambda record: [_job_row(record)],
     WholeJob: lambda record: [_job_row(record.accepted, record.started, record.ended)],
     JobChanged: _changed,
-    JobStarted: lambda record: [(record.number, record.attempt, record.at, record.failures)],
+    JobStarted: lambda record: [(record.number, record.starts, record.at, record.failures)],
     JobPublishing: lambda record: [(record.number, _encode(record.outputs))],
     JobEnded: _ended,
     JobsForgotten: lambda record: [(number,) for number in record.numbers],
@@ -365,7 +365,7 @@ def _job(row: Sequence[Any]) -> JournaledJob:
         stage=row[5],
         priority=row[6],
         held=bool(row[7]),
-        attempts=row[8],
+        starts=row[8],
         failures=row[9],
         started_at=row[10],
         outputs=_decode_outputs(row[11]),

@@ -84,8 +84,8 @@ def test_each_record_changes_its_job(path: Path) -> None:
     assert [jobs[number].stage for number in sorted(jobs)] == [
         *("queued", "running", "publishing", "queued", "done", "cancelled")
     ]
-    assert (jobs[2].attempts, jobs[2].started_at) == (1, 9.0)
-    assert (jobs[3].attempts, jobs[3].outputs) == (2, (OUTPUT,))
+    assert (jobs[2].starts, jobs[2].started_at) == (1, 9.0)
+    assert (jobs[3].starts, jobs[3].outputs) == (2, (OUTPUT,))
     assert (jobs[4].priority, jobs[4].held) == (7, True)
     assert (jobs[5].state, jobs[5].ended_at) == (done(5).state, START + 5)
 
@@ -101,9 +101,7 @@ def test_what_is_not_urgent_is_written_when_the_journal_is_closed(path: Path) ->
 
     contents = contents_of(path)
     assert [job.number for job in contents.open_jobs] == [1]
-    assert [(job.number, job.stage, job.attempts) for job in contents.ended_jobs] == [
-        (2, "done", 1)
-    ]
+    assert [(job.number, job.stage, job.starts) for job in contents.ended_jobs] == [(2, "done", 1)]
 
 
 def test_numbers_continue_after_an_orderly_stop(path: Path) -> None:
@@ -244,7 +242,7 @@ def test_a_volatile_job_is_written_once_when_it_has_ended(path: Path) -> None:
 
     contents = contents_of(path)
     assert [job.number for job in contents.ended_jobs] == list(range(1, MAX_WHOLE_JOBS + 2))
-    assert (contents.ended_jobs[0].stage, contents.ended_jobs[0].attempts) == ("done", 1)
+    assert (contents.ended_jobs[0].stage, contents.ended_jobs[0].starts) == ("done", 1)
 
 
 def test_more_numbers_are_reserved_before_they_run_out(path: Path) -> None:
