@@ -145,17 +145,6 @@ def test_a_shape_that_is_none_is_refused(client: Client, shape: Any, words: str)
     assert words in str(caught.value)
 
 
-def test_a_shape_that_no_machine_can_hold_is_refused(client: Client) -> None:
-    for shape in (2**62, (2**40, 2**40)):
-        with pytest.raises(DataError, match="more than any machine has"):
-            client.empty(shape)
-
-
-def test_a_dtype_that_cannot_be_read_is_refused(client: Client) -> None:
-    with pytest.raises(DataError, match=r"dtype 'f4,\('"):
-        client.empty(3, "f4,(")
-
-
 def test_a_shape_may_be_numpys(client: Client) -> None:
     for shape in (np.int64(4), [np.int32(4)], np.array([4])):
         assert client.empty(shape).shape == (4,)  # type: ignore[arg-type]
@@ -195,15 +184,3 @@ def test_a_deadline_may_be_a_datetime(harness: Harness, client: Client) -> None:
     client.submit("wait", deadline=deadline).cancel()
 
     assert harness.engine.specs[-1].deadline == deadline.timestamp()
-
-
-OPTIONS = (
-    *("priority", "label", "id", "after", "retries", "timeout", "deadline", "hold"),
-    *("balance", "warm_up", "checkpoint", "every", "resume"),
-)
-
-
-@pytest.mark.parametrize("name", OPTIONS)
-def test_each_option_of_a_submission_is_checked(client: Client, name: str) -> None:
-    with pytest.raises(UsageError, match=name):
-        client.submit("wait", np.ones(3), **{name: object()})

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from hetsched.client.client import Client
 from hetsched.client.job import IterativeResult, Job
-from hetsched.errors import ErrorRecord, InputMissing, JobFailed, TryAgain, UsageError
+from hetsched.errors import ErrorRecord, JobFailed, TryAgain, UsageError
 from hetsched.explain import Explanation
 from hetsched.explain.iterations import IterationHistory, IterationSpan
 from hetsched.job import ArenaRef, Done, Failed, JobReport, Queued, Running
@@ -76,15 +76,6 @@ def test_options_reach_the_daemon(harness: Harness, client: Client, tmp_path: Pa
     assert (spec.balance, spec.warm_up, spec.every) == ("none", "dfpa", 60.0)
     assert spec.checkpoint == str(tmp_path / "c")
     assert spec.resume == str(Path("r").absolute())
-
-
-@pytest.mark.parametrize(("value", "name"), [(True, "dfpa"), (False, ""), ("dfpa", "dfpa")])
-def test_a_warm_up_may_be_switched_on(
-    harness: Harness, client: Client, value: Any, name: str
-) -> None:
-    client.submit("wait", warm_up=value)
-
-    assert harness.engine.specs[0].warm_up == name
 
 
 @pytest.mark.parametrize(
@@ -158,11 +149,6 @@ def test_the_history_is_asked_for_once() -> None:
     assert asked == [1]
 
 
-def test_a_history_that_is_gone_is_an_error() -> None:
-    with pytest.raises(InputMissing, match="job 1: the records of its iterations are gone"):
-        _ = IterativeResult({"x": 1}, REPORT, lambda: explanation(None)).history
-
-
 def closing(asked: list[int]) -> Job:
     """A job whose explanation can be had once."""
     history = IterationHistory(devices=("cpu0",), spans=(span(1), span(2)))
@@ -202,14 +188,6 @@ def test_the_history_of_what_was_reached_outlives_the_connection(ask: str) -> No
 
     assert len(error.result.residuals) == 2
     assert asked == [1]
-
-
-def test_a_history_that_cannot_be_had_costs_no_result() -> None:
-    asked = [0]
-    job = closing(asked)
-    job.advance(Done(1, REPORT))
-
-    assert job.result().iterations == 3
 
 
 def test_a_result_does_not_wait_for_a_history_that_takes_long() -> None:
@@ -253,17 +231,6 @@ def test_a_progress_callback_that_raises_is_called_once(caplog: pytest.LogCaptur
 def not_converged(**outputs: str) -> Failed:
     report = replace(REPORT, state="failed", converged=False, outputs=outputs)
     return Failed(1, report, ErrorRecord(1, "no convergence"), {"x": ArenaRef(1, (3,), "float64")})
-
-
-def test_a_job_without_convergence_fails_with_what_it_reached() -> None:
-    job = make()
-    job.advance(not_converged())
-
-    with pytest.raises(JobFailed, match="no convergence") as caught:
-        job.result()
-
-    assert caught.value.result.x.tolist() == [0, 1, 2]
-    assert not caught.value.result.converged
 
 
 def test_a_result_that_cannot_be_fetched_hides_no_error(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import gc
 import threading
 import weakref
-from concurrent.futures import CancelledError, wait
 from typing import Any
 
 import pytest
@@ -13,9 +12,9 @@ from daemon_harness import Harness
 from hetsched.client.client import Client
 from hetsched.client.job import Job
 from hetsched.device import ChunkTimeline, Timeline
-from hetsched.errors import DataError, ErrorRecord, TryAgain, WaitTimeout
+from hetsched.errors import DataError, ErrorRecord, TryAgain
 from hetsched.explain import DeviceExplanation, Explanation
-from hetsched.job import Done, Failed, JobReport, JobState, Queued, Running
+from hetsched.job import Done, Failed, JobReport
 
 
 def report(state: str) -> JobReport:
@@ -47,30 +46,6 @@ def make(fetch: Any = lambda done: "result") -> tuple[Job, list[int]]:
     return Job(1, cancel=cancelled.append, fetch=fetch, explain=explanation), cancelled
 
 
-def test_the_result_is_what_fetch_makes_of_done() -> None:
-    job, _ = make(lambda done: done.job + 41)
-    job.advance(DONE)
-    assert (job.result(), job.done(), job.report) == (42, True, DONE.report)
-
-
-def test_a_failed_job_raises_its_error() -> None:
-    job, _ = make()
-    job.advance(failed(65))
-    with pytest.raises(DataError, match="because"):
-        job.result()
-    assert job.report is not None
-
-
-def test_a_cancelled_job_raises_cancelled_error() -> None:
-    job, asked = make()
-    job.advance(Running(1, "computing"))
-    assert job.cancel() and asked == [1] and not job.done()
-    job.advance(failed(130))
-    assert job.cancelled()
-    with pytest.raises(CancelledError):
-        job.result()
-
-
 def test_cancelling_an_ended_job_is_refused() -> None:
     job, asked = make()
     job.advance(DONE)
@@ -85,14 +60,6 @@ def test_cancelling_without_anybody_to_ask_is_refused() -> None:
     assert not Job(1, cancel=unreachable, fetch=str, explain=explanation).cancel()
 
 
-def test_waiting_too_short_says_that_the_job_goes_on() -> None:
-    job, _ = make()
-    with pytest.raises(WaitTimeout, match="job 1 hasn't ended after 0 s; it continues"):
-        job.result(0)
-    with pytest.raises(TimeoutError):
-        job.exception(0)
-
-
 def test_a_result_that_cannot_be_fetched_is_the_jobs_error() -> None:
     def fetch(done: Done) -> None:
         raise DataError("lost")
@@ -102,49 +69,12 @@ def test_a_result_that_cannot_be_fetched_is_the_jobs_error() -> None:
     assert isinstance(job.exception(), DataError)
 
 
-def test_a_follower_hears_the_present_state_and_each_new_one() -> None:
-    job, _ = make()
-    heard: list[JobState] = []
-    job.advance(Queued(1, 2))
-    job.follow(heard.append)
-    job.advance(Running(1, "computing"))
-    job.advance(DONE)
-    assert heard == [Queued(1, 2), Running(1, "computing"), DONE]
-    assert job.progress() == DONE
-
-
-def test_a_follower_that_fails_does_not_keep_the_job_from_ending(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    job, _ = make()
-    job.follow(lambda state: 1 / 0)  # type: ignore[arg-type, return-value]
-    job.advance(DONE)
-    assert job.result() == "result"
-    assert "ZeroDivisionError" in caplog.text
-
-
 def test_nothing_happens_after_the_end() -> None:
     job, _ = make()
     job.advance(DONE)
     job.advance(failed(1))
     job.lost(TryAgain("gone"))
     assert job.result() == "result"
-
-
-def test_running_follows_the_state() -> None:
-    job, _ = make()
-    assert not job.running()
-    job.advance(Running(1, "computing"))
-    assert job.running()
-
-
-def test_it_is_a_future_to_those_who_wait_for_futures() -> None:
-    job, _ = make()
-    called: list[Any] = []
-    job.add_done_callback(called.append)
-    threading.Timer(0.0, lambda: job.advance(DONE)).start()
-    assert wait([job], timeout=60).done == {job}
-    assert called == [job]
 
 
 def test_asyncio_can_await_it() -> None:

@@ -69,23 +69,6 @@ def test_a_job_continues_on_the_next_daemon_with_its_array(
         assert job.result(60).tolist() == [0.0, 2.0, 4.0]
 
 
-def test_a_jobs_segments_are_free_once_it_has_ended_on_the_next_daemon(
-    daemons: Daemons, tmp_path: Path
-) -> None:
-    daemons.start()
-    with Client(tmp_path, timeout=60) as client:
-        job = client.submit("wait", np.arange(3.0))
-        daemons.stop()
-        harness = daemons.start()
-        arrived(harness)
-        finish(harness)
-        job.result(60)
-        del job
-        gc.collect()
-        client.ping()
-        assert harness.until(lambda: harness.arena.used == 0)
-
-
 def test_an_array_of_the_last_daemon_is_used_in_place_by_the_next(
     daemons: Daemons, tmp_path: Path
 ) -> None:
@@ -156,15 +139,6 @@ def test_jobs_of_a_chain_get_new_numbers_from_a_daemon_that_knows_none_of_them(
         client.ping()
         assert (before, first.id, second.id) == ((2, 3), 1, 2)
         assert harness.engine.specs[1].after == (Dependency(1),)
-
-
-def test_requests_wait_for_the_next_daemon(daemons: Daemons, tmp_path: Path) -> None:
-    daemons.start()
-    with Client(tmp_path, timeout=60) as client:
-        daemons.stop()
-        daemons.start()
-        assert client.ping().version
-        assert client.empty(3).shape == (3,)
 
 
 def test_a_job_of_another_client_that_the_next_daemon_does_not_know_is_lost(

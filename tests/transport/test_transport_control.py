@@ -13,7 +13,6 @@ from hetsched.transport.control import (
     EpochDecision,
     IterationControl,
     control_words,
-    slots_of,
 )
 
 SLOTS = 3
@@ -98,14 +97,6 @@ def test_a_decision_holds_for_its_iteration_only(control: IterationControl) -> N
     assert control.bounds(number, 3) == (0, 5, 5, 1 << 40)
 
 
-def test_a_new_proposal_leaves_the_adopted_one_alone(control: IterationControl) -> None:
-    first = control.propose((0, 1, 2, 3))
-    second = control.propose((0, 3, 6, 9))
-
-    assert control.bounds(first, 3) == (0, 1, 2, 3)
-    assert control.bounds(second, 3) == (0, 3, 6, 9)
-
-
 def test_an_iteration_is_finished_when_all_devices_have_finished_it(
     control: IterationControl,
 ) -> None:
@@ -159,10 +150,6 @@ def test_a_new_epoch_starts_from_its_first_iteration(control: IterationControl) 
 
     control.begin(8)
     assert (control.finished(range(SLOTS)), control.ended(range(SLOTS))) == (7, None)
-
-
-def test_the_number_of_slots_follows_from_the_size_of_the_memory() -> None:
-    assert [slots_of(control_words(slots)) for slots in range(1, 40)] == list(range(1, 40))
 
 
 def test_an_epoch_ends_before_its_arrivals_overflow(control: IterationControl) -> None:

@@ -107,17 +107,6 @@ def test_huge_pages_are_interleaved_as_small_ones_would_be(nodes: int) -> None:
     assert {*pages.values()} == {count // nodes}
 
 
-@pytest.mark.parametrize("nbytes", [1, mmap.PAGESIZE, HUGE_BYTES - 1, HUGE_BYTES, SIZE])
-def test_a_mapping_of_any_size_shows_the_whole_segment(arena: Arena, nbytes: int) -> None:
-    fresh = arena.allocate(nbytes)
-    written = np.arange(fresh.nbytes // 8, dtype=np.int64)
-    fresh.array(written.shape, "int64")[:] = written
-
-    with map_segment(fresh.fd, fresh.nbytes) as mapping:
-        assert len(mapping) == fresh.nbytes
-        assert mapping[:] == written.tobytes()
-
-
 def test_contents_survive_the_change_of_pages(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,20 +140,6 @@ def test_a_mapping_that_cannot_be_aligned_has_small_pages(
     monkeypatch.setattr(pages, "HUGE_BYTES", 1 << 50)  # larger than the segment
     with map_segment(fresh.fd, fresh.nbytes) as mapping:
         assert len(mapping) == fresh.nbytes
-
-
-@only_on_request
-def test_after_a_slow_attempt_there_is_none_for_some_time(
-    arena: Arena, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pages, "SLOW_SECONDS", -1.0)
-    monkeypatch.setattr(pages, "PIECE_BYTES", HUGE_BYTES)
-    first, second = arena.allocate(SIZE), arena.allocate(SIZE)
-
-    with map_segment(first.fd, first.nbytes) as mapping:
-        assert huge_bytes(mapping) in (0, HUGE_BYTES)
-    with map_segment(second.fd, second.nbytes) as mapping:
-        assert huge_bytes(mapping) == 0
 
 
 @pytest.mark.parametrize(
