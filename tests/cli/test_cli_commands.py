@@ -40,18 +40,6 @@ def test_run_shows_a_table(call: Call) -> None:
     assert ended.err.splitlines()[:2] == ["submitted 1", "running 1"]
 
 
-def test_models_show_what_runs_taught(call: Call) -> None:
-    before = call("models").out
-    call("run", "fft", "--batch", "8x16x16", "--config", "cpu-only")
-
-    after = json.loads(call("models", "fft", "--json").out)
-
-    assert before.startswith("no models")
-    assert {model["workload"] for model in after["models"]} == {"fft"}
-    assert "16x16 complex64" in call("models").out
-    assert call("models", "matrix_update").out.startswith("no models of 'matrix_update'")
-
-
 def test_devices_need_no_daemon_and_say_what_is_absent(call: Call) -> None:
     record = json.loads(call("devices", "--json").out)
 

@@ -58,10 +58,6 @@ def test_metrics_as_json(call: Call, served: Harness) -> None:
     assert {"name", "kind", "help", "samples"} == set(record["metrics"][0])
 
 
-def test_without_a_daemon_the_code_is_69(call: Call) -> None:
-    assert call("metrics").code == 69
-
-
 @pytest.mark.parametrize(
     ("address", "parsed"),
     [

@@ -12,7 +12,6 @@ import pytest
 
 import hetsched
 from hetsched.config import parse
-from hetsched.errors import DataError
 
 UNITS, SIDE = 60, 64
 PLANE = SIDE * SIDE * 8
@@ -47,12 +46,3 @@ def test_room_for_5_units_is_filled_by_chunks_of_2_and_3(engines: int) -> None:
     middle = chunks[6:-6]
     assert {a + b for a, b in itertools.pairwise(middle)} == {5}
     assert set(middle) == {2, 3}
-
-
-def test_a_unit_that_does_not_fit_is_said_with_what_it_needs() -> None:
-    config = parse(TEXT.format(memory=2 * PLANE - 1, engines=2), "odd")
-    with hetsched.Local(config, learn=False) as local:
-        job = local.submit("fft", np.zeros((4, SIDE, SIDE), np.complex64))
-        with pytest.raises(DataError, match="one unit needs 64 KiB") as caught:
-            job.result(timeout=60)
-    assert caught.value.code == 65

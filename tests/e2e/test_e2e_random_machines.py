@@ -14,7 +14,9 @@ SHAPE = (150, 64, 64)
 UNIT_BYTES = 64 * 64 * 8
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.stress) for seed in range(3, 20))]
+)
 def test_the_split_is_found_by_the_fourth_run_and_predicted(seed: int) -> None:
     runs = embedded(draw(seed, "virtual", UNIT_BYTES), SHAPE)
 
