@@ -11,25 +11,36 @@ from typing import Any
 import msgspec
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
-from hetsched.device_process import filling, verification
+from hetsched.device_process import fill_and_check
 from hetsched.device_process.arrays import Attachments, HostArrays
-from hetsched.device_process.chunk_reports import ChunkReports
 from hetsched.device_process.epochs import EpochRunner
-from hetsched.device_process.failures import error_record
 from hetsched.device_process.iterative_run import IterativeRun, prepare_run
-from hetsched.device_process.pipeline import Pipeline
+from hetsched.device_process.pipeline import ChunkReports, Pipeline
 from hetsched.device_process.tails import DeviceTail, TailCounter
-from hetsched.devices.base import Device, DeviceJob
-from hetsched.errors import InternalError
+from hetsched.devices.base import Device, DeviceFault, DeviceJob, DeviceOutOfMemory
+from hetsched.errors import (
+    CantCreate,
+    ErrorRecord,
+    HetschedError,
+    InternalError,
+    IOFailure,
+    JobFailed,
+    UsageError,
+    text_of,
+    to_record,
+)
 from hetsched.memory import MemoryDemand
 from hetsched.paths import cache_dir
 from hetsched.plans.shared_tail import TAIL_CHUNK_ID
 from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
+from hetsched.plug_in_errors import plug_in_error
 from hetsched.transport.device_messages import (
     Check,
     Checked,
+    CommandFailed,
     DeviceNote,
     Event,
+    FailureCause,
     Fill,
     Filled,
     Iterate,
@@ -46,6 +57,51 @@ MAX_KERNELS = 1000
 """Kernels whose first chunk is remembered."""
 
 Work = Run | Fill | Iterate | Check
+
+
+MAX_MESSAGE_CHARACTERS = 2000
+"""Maximum length of an error's text: a message must fit into the socket."""
+
+
+def command_failed(
+    attempt: int,
+    error: BaseException,
+    chunk: int | None = None,
+    *,
+    has_link: bool = False,
+) -> CommandFailed:
+    """Return the event that reports `error`."""
+    return CommandFailed(attempt, failure_cause(error, has_link), error_record(error), chunk)
+
+
+def error_record(error: BaseException) -> ErrorRecord:
+    """Return `error` as a record of bounded length."""
+    record = to_record(as_hetsched_error(error))
+    message, frames = record.message, record.frames
+    return ErrorRecord(
+        record.code, message[:MAX_MESSAGE_CHARACTERS], frames[-MAX_MESSAGE_CHARACTERS:]
+    )
+
+
+def failure_cause(error: BaseException, has_link: bool) -> FailureCause:
+    """Return the class of `error`; see `FailureCause`.
+
+    A MemoryError of a kernel that runs in host memory is the kernel's: a smaller plan won't help.
+    """
+    if isinstance(error, DeviceFault):
+        return "fault"
+    if isinstance(error, DeviceOutOfMemory) or (isinstance(error, MemoryError) and has_link):
+        return "memory"
+    if isinstance(error, IOFailure | CantCreate):
+        return "io"
+    return "variant" if isinstance(error, UsageError) else "kernel"
+
+
+def as_hetsched_error(error: BaseException) -> HetschedError:
+    """Return `error` as one of ours: an error of a kernel is the job's failure, not our bug."""
+    if isinstance(error, DeviceOutOfMemory | DeviceFault):
+        return JobFailed(text_of(error))
+    return plug_in_error("the kernel", error)
 
 
 class StepFailed(Exception):
@@ -304,23 +360,23 @@ class PreparedJob:
         inputs, outputs = self._arrays
         first, count = command.first, command.count
         if command.poison:
-            yield from filling.poison(outputs[command.array], first, count)
+            yield from fill_and_check.poison(outputs[command.array], first, count)
         else:
             workload, params = self._described.workload, self._described.params
             array = inputs[command.array]
-            yield from filling.generate(workload, params, array, first, count, command.seed)
+            yield from fill_and_check.generate(workload, params, array, first, count, command.seed)
         self._send(Filled(self.attempt))
 
     def _checking(self, command: Check) -> Iterator[None]:
         workload, params = self._described.workload, self._described.params
         first, count, seed = command.first, command.count, command.seed
         if isinstance(workload, Iterative):
-            result = yield from verification.verify_rows(
+            result = yield from fill_and_check.verify_rows(
                 workload, params, self._arrays, first, count, seed
             )
         else:
             assert isinstance(workload, Workload), "there are no other kinds"
-            result = yield from verification.verify_units(
+            result = yield from fill_and_check.verify_units(
                 workload, params, self._arrays, first, count, command.samples, seed
             )
         self._send(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hetsched.device_process.epoch_reports import (
+from hetsched.device_process.epochs import (
     DETAILED_ITERATIONS,
     MAX_RECORDS,
     IterationReports,

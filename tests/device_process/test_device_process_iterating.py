@@ -16,7 +16,7 @@ from iterating_bench import JOB, THREE_CORES, Gate, IteratingBench, Opener
 
 from hetsched.config import DeviceConfig
 from hetsched.config.cost import Cost
-from hetsched.device_process import filling
+from hetsched.device_process import fill_and_check
 from hetsched.devices.emulated.device import open_device
 from hetsched.iterations.serial import SerialResult, run
 from hetsched.transport.device_messages import (
@@ -341,7 +341,7 @@ def test_devices_on_a_virtual_clock_report_modelled_times(make_bench: MakeBench)
 def test_a_right_result_is_verified_in_blocks_of_rows(
     make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filling, "BLOCK_BYTES", 5 * 64)
+    monkeypatch.setattr(fill_and_check, "BLOCK_BYTES", 5 * 64)
     bench = make_bench()
     bench.prepare([0])
     bench.iterate({0: 24})

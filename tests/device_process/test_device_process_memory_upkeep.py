@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from hetsched.device_process.memory_upkeep import CHECK_SECONDS, MemoryUpkeep
+from hetsched.device_process.device_loop import CHECK_SECONDS, MemoryUpkeep
 from hetsched.devices.base import Device, MemoryKeeper
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.device_process.save_schedule import SaveSchedule
+from hetsched.device_process.epochs import SaveSchedule
 
 
 def saves(schedule: SaveSchedule, last: int, save_seconds: float) -> list[int]:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from device_bench import Bench, affine_bench
 
-from hetsched.device_process import filling, verification
+from hetsched.device_process import fill_and_check
 from hetsched.devices.base import HostArray
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filling, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(fill_and_check, "BLOCK_BYTES", 200)
 
 
 @pytest.fixture(params=["arena", "file"])
@@ -26,16 +26,16 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     return made
 
 
-def verified(bench: Bench, first: int = 0, count: int = 20) -> verification.RangeVerification:
+def verified(bench: Bench, first: int = 0, count: int = 20) -> fill_and_check.RangeVerification:
     arrays = bench.inputs, bench.outputs
-    steps = verification.verify_units(
+    steps = fill_and_check.verify_units(
         bench.workload, bench.params, arrays, first, count, (0, 7, 19), 3
     )
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            result: verification.RangeVerification = end.value
+            result: fill_and_check.RangeVerification = end.value
             return result
 
 
@@ -53,7 +53,7 @@ def corrupt(array: HostArray, unit: int, value: float) -> None:
 
 def test_a_right_result_passes(bench: Bench) -> None:
     assert (
-        verified(bench) == verification.RangeVerification(0.0, 0, 0.0, 0.0)
+        verified(bench) == fill_and_check.RangeVerification(0.0, 0, 0.0, 0.0)
         or verified(bench).worst < 1
     )
 
@@ -78,17 +78,17 @@ def test_generated_units_do_not_depend_on_how_they_are_cut(bench: Bench) -> None
     whole, parts = np.empty((20, 4)), np.empty((20, 4))
     array = bench.inputs["x"]
 
-    finish(filling.generate(bench.workload, bench.params, array, 0, 20, 5))
+    finish(fill_and_check.generate(bench.workload, bench.params, array, 0, 20, 5))
     array.read(0, 20, whole)
     for first in (10, 0):
-        finish(filling.generate(bench.workload, bench.params, array, first, 10, 5))
+        finish(fill_and_check.generate(bench.workload, bench.params, array, first, 10, 5))
     array.read(0, 20, parts)
 
     np.testing.assert_array_equal(whole, parts)
 
 
 def test_poison_is_not_a_number(bench: Bench) -> None:
-    finish(filling.poison(bench.outputs["y"], 5, 10))
+    finish(fill_and_check.poison(bench.outputs["y"], 5, 10))
 
     result = bench.result("y")
     assert np.isnan(result[5:15]).all()
@@ -98,7 +98,7 @@ def test_poison_is_not_a_number(bench: Bench) -> None:
 def test_a_huge_mean_does_not_hide_an_error() -> None:
     reference = np.array([1e6, 1.0, -1.0, 1.0])
 
-    by_largest, by_rest = verification.unit_errors(reference + np.eye(4)[1] / 2, reference)
+    by_largest, by_rest = fill_and_check.unit_errors(reference + np.eye(4)[1] / 2, reference)
 
     assert by_largest == 5e-7
     assert by_rest == 0.5
@@ -108,7 +108,7 @@ def test_rounding_beside_a_single_large_value_is_no_error() -> None:
     reference = np.array([1e6, 0, 0, 0])
     rounded = np.array([1e6, 0.1, 0, 0], "float32")
 
-    _, by_rest = verification.unit_errors(rounded, reference, floor=8 / 1e-4)
+    _, by_rest = fill_and_check.unit_errors(rounded, reference, floor=8 / 1e-4)
 
     assert 0 < by_rest < 1e-4
 
@@ -116,21 +116,24 @@ def test_rounding_beside_a_single_large_value_is_no_error() -> None:
 def test_nothing_but_zeros_must_come_out_as_zeros() -> None:
     zeros = np.zeros(4)
 
-    assert verification.unit_errors(zeros, zeros) == (0, 0)
-    assert verification.unit_errors(zeros + 1e-30, zeros) == (math.inf, math.inf)
+    assert fill_and_check.unit_errors(zeros, zeros) == (0, 0)
+    assert fill_and_check.unit_errors(zeros + 1e-30, zeros) == (math.inf, math.inf)
 
 
 def test_what_comes_from_a_unit_that_is_not_finite_must_not_be_finite() -> None:
-    assert verification.unit_errors(np.array([1.0, math.nan]), np.ones(2), finite=False) == (0, 0)
-    assert verification.unit_errors(np.ones(2), np.ones(2), finite=False) == (math.inf, math.inf)
+    assert fill_and_check.unit_errors(np.array([1.0, math.nan]), np.ones(2), finite=False) == (
+        0,
+        0,
+    )
+    assert fill_and_check.unit_errors(np.ones(2), np.ones(2), finite=False) == (math.inf, math.inf)
 
 
 def test_a_value_of_cancelling_terms_counts_relative_to_them() -> None:
     reference = np.array([1e-6, 2e-6, 1e-6])
     values = reference + 1e-6 * np.eye(3)[1]
 
-    _, unscaled = verification.unit_errors(values, reference)
-    _, scaled = verification.unit_errors(values, reference, scale=np.array([1.0, 10.0, 1.0]))
+    _, unscaled = fill_and_check.unit_errors(values, reference)
+    _, scaled = fill_and_check.unit_errors(values, reference, scale=np.array([1.0, 10.0, 1.0]))
 
     assert unscaled > 0.5
     assert scaled == pytest.approx(1e-7)
