@@ -56,38 +56,12 @@ def test_reading_creates_no_file(path: Path) -> None:
     assert not path.parent.exists()
 
 
-def test_learnt_models_are_collected(path: Path) -> None:
-    learn(path, OTHER, 20, 7.0)
-    learn(path, KEY, 10, 5.0, at=3.0)
-
-    models = collect(path).models
-
-    assert [model.key for model in models] == [KEY, OTHER]
-    assert models[0].observations == (Observation("total", 10, 5.0, 3.0, False, 1),)
-
-
-def test_a_read_only_file_can_be_read(path: Path) -> None:
-    learn(path, KEY, 10, 5.0)
-    path.chmod(0o400)
-
-    assert medians(path) == {"cpu0": [(10, 5.0)]}
-
-
 def test_an_export_is_merged_with_the_stored_models(path: Path) -> None:
     learn(path, KEY, 10, 5.0)
 
     assert restore(path, export(KEY, OTHER)) == ImportCounts(new=1, extended=1, unchanged=0)
     assert medians(path) == {"cpu0": [(1, 1.0), (10, 5.0)], "cpu1": [(1, 1.0)]}
     assert restore(path, collect(path)) == ImportCounts(new=0, extended=0, unchanged=2)
-
-
-def test_an_export_can_be_imported_into_a_new_file(path: Path) -> None:
-    assert restore(path, export(KEY)) == ImportCounts(new=1, extended=0, unchanged=0)
-
-    store = ModelStore(path)
-    model = store.load(KEY)
-    assert model is not None
-    assert (model.time(1), store.runs(KEY)) == (1.0, 1)
 
 
 def test_open_stores_see_an_import(path: Path) -> None:
@@ -100,14 +74,6 @@ def test_open_stores_see_an_import(path: Path) -> None:
     model = store.load(OTHER)
     assert model is not None
     assert model.time(1) == 1.0
-
-
-def test_chosen_models_are_forgotten(path: Path) -> None:
-    restore(path, export(KEY, OTHER))
-
-    assert forget(path, lambda key: key.device.startswith("cpu1")) == [OTHER]
-    assert forget(path, lambda key: key.device.startswith("cpu1")) == []
-    assert list(medians(path)) == ["cpu0"]
 
 
 def foreign(path: Path) -> None:
@@ -202,57 +168,3 @@ def test_a_full_disk_is_an_error_of_imports_but_not_of_learning(path: Path) -> N
     assert seconds == 400.0
     assert "cpu0" in medians(path)
     assert len(collect(path).models) == 1
-
-
-PATIENT_MS = 60_000
-"""For a lock on a busy machine."""
-
-
-def _learn_much(path: Path, count: int) -> None:
-    database.BUSY_MS = PATIENT_MS
-    store = ModelStore(path)
-    for run in range(count):
-        store.observe(KEY, [Sample("total", 1 + run % 3, 1.0)], float(run))
-    store.close()
-
-
-def _import_much(path: Path, first: int, count: int) -> None:
-    database.BUSY_MS = PATIENT_MS
-    for number in range(first, first + count):
-        restore(path, export(a_key(number)))
-
-
-def test_concurrent_runs_and_imports_lose_nothing(path: Path) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    path.parent.mkdir()
-    workers = [spawn.Process(target=_learn_much, args=(path, 25)) for _ in range(2)]
-    workers += [spawn.Process(target=_import_much, args=(path, 100, 15))]
-
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-
-    assert [worker.exitcode for worker in workers] == [0, 0, 0]
-    models = {model.key: model.runs for model in collect(path).models}
-    assert models.pop(KEY) == 50
-    assert len(models) == 15
-
-
-def test_a_run_with_many_chunks_of_a_size_outweighs_one_with_few_in_every_process(
-    path: Path,
-) -> None:
-    for chunks, seconds in ((1, 2.0), (20, 2.1)):
-        store = ModelStore(path)
-        compute = [Sample("compute", 8, seconds)] * chunks
-        store.observe(KEY, [*compute, Sample("total", 8 * chunks, 9.0)], 1.0)
-        store.close()
-
-    reopened = ModelStore(path)
-    model = reopened.load(KEY)
-    reopened.close()
-    (stored,) = collect(path).models
-
-    assert model is not None
-    assert model.compute.time(8) == 2.1
-    assert [(knot.seconds, knot.count) for knot in stored.knots("compute")] == [(2.1, 2)]

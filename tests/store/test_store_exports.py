@@ -4,13 +4,11 @@ import json
 
 import pytest
 
-from hetsched.errors import ConfigError, DataError
-from hetsched.models import DeviceModel
+from hetsched.errors import DataError
 from hetsched.store.model_export import SCHEMA, Export, decode, encode, merged
 from hetsched.store.model_records import ModelKey, Observation, StoredModel
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
-OTHER = ModelKey("fft", "512x512 complex64", "ducc0", "0.42", "cpu0 Some Processor", "memory")
 
 
 def learnt(
@@ -30,33 +28,6 @@ def broken(**changes: object) -> bytes:
     record = json.loads(encode(export(learnt((1, 2.0, 3.0)))))
     record["models"][0].update(changes)
     return json.dumps(record).encode()
-
-
-def test_an_export_round_trips() -> None:
-    sent = export(learnt((10, 5.0, 1.0), (20, 9.0, 2.0), runs=7), learnt((1, 0.1, 1.0), key=OTHER))
-
-    result = decode(encode(sent), "x")
-
-    assert result == sent
-    assert encode(sent).count(b"\n") == 1
-    assert [entry.key for entry in result.models] == [KEY, OTHER]
-
-
-def test_the_model_of_an_export_follows_from_its_observations() -> None:
-    model = learnt((10, 5.0, 1.0), (20, 9.0, 2.0)).history().model()
-
-    assert isinstance(model, DeviceModel)
-    assert (model.time(10), model.time(20)) == (5.0, 9.0)
-
-
-def test_each_size_has_a_confidence_interval() -> None:
-    result = learnt((10, 5.0, 1.0), (20, 9.0, 2.0), (20, 9.0, 3.0)).knots("total")
-
-    assert [(entry.units, entry.count, entry.low) for entry in result] == [
-        (10, 1, 0.0),
-        (20, 2, 9.0),
-    ]
-    assert learnt((10, 5.0, 1.0)).knots("h2d") == []
 
 
 @pytest.mark.parametrize(
@@ -91,11 +62,6 @@ def test_anything_but_an_export_is_refused_in_one_line(raw: bytes, reason: str) 
         decode(raw, "some file")
 
     assert "\n" not in str(caught.value)
-
-
-def test_an_export_of_a_newer_version_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"newer hetsched .format 9, this one reads up to 1"):
-        decode(b'{"schema": "hetsched.models.export/9", "more": 1}', "x")
 
 
 def test_merging_orders_by_time_and_counts_common_observations_once() -> None:

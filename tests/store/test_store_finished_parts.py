@@ -77,14 +77,6 @@ def test_a_file_that_is_not_as_noted_is_not_used(tmp_path: Path, harm: str) -> N
     output.discard()
 
 
-def test_a_discarded_output_leaves_no_record(tmp_path: Path) -> None:
-    crashed(tmp_path / "y.npy")
-
-    opened(tmp_path / "y.npy").discard()
-
-    assert os.listdir(tmp_path) == []
-
-
 def test_what_a_job_has_left_is_removed_and_nothing_of_others(tmp_path: Path) -> None:
     crashed(tmp_path / "y.npy")
     (tmp_path / ".hetsched-journal-12-y.part").touch()

@@ -6,17 +6,15 @@ import os
 import re
 import socket
 import tempfile
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from descriptors import open_descriptors
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, HetschedError, InputMissing
-from hetsched.store.input_files import npy_prefix, open_npy
+from hetsched.store.input_files import open_npy
 
 
 def raw(path: Path, header: str, data: bytes = b"", version: bytes = b"\x01\x00") -> str:
@@ -37,32 +35,6 @@ def refused(path: str) -> HetschedError:
     assert "\n" not in str(caught.value)
     assert path in str(caught.value)
     return caught.value
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("dtype", ["<c8", ">c16", ">f4", "<i2", "|u1", "|b1", "<f2"])
-def test_headers_written_by_numpy_are_read(tmp_path: Path, dtype: str, order: str) -> None:
-    array = np.asarray(np.arange(24).reshape(2, 3, 4), dtype=dtype, order=order)
-    np.save(tmp_path / "x.npy", array)
-
-    fd, header = open_npy(str(tmp_path / "x.npy"))
-    data = os.pread(fd, header.nbytes, header.offset)
-    os.close(fd)
-
-    array_read = np.frombuffer(data, header.dtype).reshape(header.shape, order=header.order)
-    assert header.order == order
-    np.testing.assert_array_equal(array_read, array)
-
-
-@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
-def test_all_three_versions_are_read(tmp_path: Path, version: tuple[int, int]) -> None:
-    with open(tmp_path / "x.npy", "wb") as file:
-        np.lib.format.write_array(file, np.zeros((4, 5)), version=version)
-
-    fd, header = open_npy(str(tmp_path / "x.npy"))
-    os.close(fd)
-
-    assert (header.shape, header.dtype, header.nbytes) == ((4, 5), "<f8", 160)
 
 
 @pytest.mark.parametrize("shape", ["()", "(3,)", "(3, 2, )"])
@@ -162,38 +134,3 @@ def test_a_nonexistent_file_is_missing(tmp_path: Path) -> None:
 
     assert [type(error) for error in errors] == [InputMissing] * 6
     assert "nowhere" in str(errors[2])
-
-
-@pytest.mark.root
-def test_a_file_of_another_user_is_missing(nobody: AbstractContextManager[Path]) -> None:
-    with nobody as folder:
-        os.seteuid(0)
-        np.save(folder / "x.npy", np.zeros(3))
-        (folder / "x.npy").chmod(0o600)
-        os.seteuid(65534)
-        error = refused(str(folder / "x.npy"))
-
-    assert isinstance(error, InputMissing)
-    assert "permission denied" in str(error)
-
-
-def test_nothing_stays_open_when_a_file_is_refused(tmp_path: Path) -> None:
-    path = raw(tmp_path / "x.npy", says(shape="(9, 9)"))
-    before = open_descriptors()
-
-    refused(path)
-
-    assert open_descriptors() <= before
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (1000000, 1, 7)])
-def test_the_prefix_is_what_numpy_writes(shape: tuple[int, ...]) -> None:
-    prefix = npy_prefix(shape, "complex64")
-
-    assert len(prefix) % 64 == 0
-    assert prefix[8:10] == (len(prefix) - 10).to_bytes(2, "little")
-    assert eval(prefix[10:].decode()) == {
-        "descr": "<c8",
-        "fortran_order": False,
-        "shape": shape,
-    }

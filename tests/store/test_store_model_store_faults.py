@@ -185,40 +185,6 @@ def test_a_newer_file_is_left_alone_and_stops_no_job(
     assert "newer hetsched (version 9, this one reads up to 1)" in warning
 
 
-def test_a_file_migrated_mid_run_by_a_newer_version_is_left_alone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = ModelStore(file(tmp_path))
-    newer(file(tmp_path))
-
-    learn(store, 10, 5.0)
-
-    assert time_of(store, 10) == 5.0
-    assert len(warnings(caplog)) == 1
-    rows = apsw.Connection(str(file(tmp_path))).execute("SELECT count(*) FROM record")
-    assert rows.get == 0
-
-
-def test_a_folder_instead_of_the_file_is_refused_at_once(tmp_path: Path) -> None:
-    file(tmp_path).mkdir()
-
-    with pytest.raises(ConfigError, match=r"models\.db"):
-        ModelStore(file(tmp_path))
-
-
-def test_a_state_folder_that_cannot_be_created_is_refused_at_once(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("a file")
-
-    with pytest.raises(ConfigError, match="state folder"):
-        ModelStore(tmp_path / "state" / "models.db")
-
-
-def test_the_state_folder_is_private(tmp_path: Path) -> None:
-    ModelStore(tmp_path / "state" / "models.db")
-
-    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
-
-
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o1777])
 def test_a_state_folder_that_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> None:
     (tmp_path / "state").mkdir()
@@ -241,13 +207,3 @@ def test_a_state_folder_of_another_user_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="belongs to uid 65534, not to this user"):
         ModelStore(tmp_path / "state" / "models.db")
-
-
-def test_after_closing_learning_goes_on_in_memory(tmp_path: Path) -> None:
-    store = ModelStore(file(tmp_path))
-    learn(store, 10, 5.0)
-    store.close()
-
-    learn(store, 20, 6.0)
-
-    assert (time_of(store, 10), time_of(store, 20)) == (5.0, 6.0)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from descriptors import open_descriptors
 
 from hetsched.errors import CantCreate, DataError
 from hetsched.store.input_files import open_npy
@@ -38,24 +36,6 @@ def test_an_output_is_not_seen_until_it_is_published(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), np.arange(6).reshape(2, 3))
 
 
-def test_a_discarded_output_leaves_nothing(tmp_path: Path) -> None:
-    before = open_descriptors()
-    output = create_output(str(tmp_path / "y.npy"), (2, 3), "complex64")
-
-    output.discard()
-    output.discard()
-    output.publish()
-
-    assert os.listdir(tmp_path) == []
-    assert open_descriptors() <= before
-
-
-def test_a_hidden_file_is_removed_when_discarded(tmp_path: Path) -> None:
-    create_output(str(tmp_path / "y.npy"), (2, 3), "complex64").discard()
-
-    assert os.listdir(tmp_path) == []
-
-
 def test_without_hard_links_the_hidden_file_is_renamed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,39 +46,6 @@ def test_without_hard_links_the_hidden_file_is_renamed(
 
     create_output(str(tmp_path / "y.npy"), (2, 3), "complex64").publish()
 
-    assert os.listdir(tmp_path) == ["y.npy"]
-
-
-def test_an_existing_output_stays_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "y.npy").write_text("mine")
-
-    error = create(tmp_path / "y.npy")
-
-    assert "--force" in str(error)
-    assert (tmp_path / "y.npy").read_text() == "mine"
-    assert os.listdir(tmp_path) == ["y.npy"]
-
-
-def test_force_replaces_a_file_and_keeps_its_mode(tmp_path: Path) -> None:
-    (tmp_path / "y.npy").write_text("old")
-    (tmp_path / "y.npy").chmod(0o640)
-
-    output = create_output(str(tmp_path / "y.npy"), (2, 3), "complex64", True)
-    output.publish(sync=False)
-
-    assert np.load(tmp_path / "y.npy").shape == (2, 3)
-    assert (tmp_path / "y.npy").stat().st_mode & 0o777 == 0o640
-    assert os.listdir(tmp_path) == ["y.npy"]
-
-
-def test_a_file_created_meanwhile_is_not_replaced(tmp_path: Path) -> None:
-    output = create_output(str(tmp_path / "y.npy"), (2, 3), "complex64")
-    (tmp_path / "y.npy").write_text("theirs")
-
-    with pytest.raises(CantCreate, match="meanwhile"):
-        output.publish()
-
-    assert (tmp_path / "y.npy").read_text() == "theirs"
     assert os.listdir(tmp_path) == ["y.npy"]
 
 
@@ -145,14 +92,6 @@ def test_impossible_paths_are_refused(tmp_path: Path) -> None:
     assert codes == [CantCreate.code] * 5
 
 
-@pytest.mark.parametrize("planes", [10**9, 10**12, 10**30])
-def test_lack_of_room_is_an_error_at_once(tmp_path: Path, planes: int) -> None:
-    error = create(tmp_path / "y.npy", (planes, 512, 512))
-
-    assert "no room" in str(error)
-    assert os.listdir(tmp_path) == []
-
-
 def test_a_file_over_the_size_limit_is_refused_without_a_signal(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
@@ -163,16 +102,6 @@ def test_a_file_over_the_size_limit_is_refused_without_a_signal(tmp_path: Path) 
 
     assert "File too large" in str(error)
     assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.root
-def test_a_read_only_folder_is_refused(nobody: AbstractContextManager[Path]) -> None:
-    with nobody as folder:
-        error = create(folder / "y.npy")
-        remaining = os.listdir(folder)
-
-    assert "Permission denied" in str(error)
-    assert remaining == []
 
 
 def test_save_writes_any_layout(tmp_path: Path) -> None:

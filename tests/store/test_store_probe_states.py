@@ -30,13 +30,6 @@ def test_a_state_outlives_its_process(path: Path) -> None:
     assert ModelStore(path, copy=True).probe_state(KEY) == STATE
 
 
-def test_other_loads_have_states_of_their_own(path: Path) -> None:
-    store = ModelStore(path)
-    store.set_probe_state(KEY, STATE)
-
-    assert store.probe_state(msgspec.structs.replace(KEY, load=33)) is None
-
-
 def test_a_device_that_has_a_share_again_has_no_state(path: Path) -> None:
     store = ModelStore(path)
     store.set_probe_state(KEY, STATE)
@@ -56,14 +49,6 @@ def test_another_process_sees_what_was_written(path: Path) -> None:
     second.load_many([])
 
     assert second.probe_state(KEY) == STATE
-
-
-def test_without_a_file_they_are_kept_in_memory() -> None:
-    store = ModelStore(None)
-    store.set_probe_state(KEY, STATE)
-    store.flush()
-
-    assert store.probe_state(KEY) == STATE
 
 
 def test_forgotten_models_take_their_states_along(path: Path) -> None:

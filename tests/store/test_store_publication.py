@@ -6,20 +6,15 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-from descriptors import open_descriptors
 
 from hetsched.errors import CantCreate
 from hetsched.store.output_files import (
     OutputFile,
     create_output,
-    hidden_path,
-    remove_unfinished,
 )
 from hetsched.store.publication import (
     PreparedOutput,
-    discard_prepared,
     publish_each,
     publish_prepared,
 )
@@ -35,16 +30,6 @@ def written(tmp_path: Path, force: bool = False) -> OutputFile:
     output = create_output(str(tmp_path / "y.npy"), RESULT.shape, "complex64", force, token=TOKEN)
     os.pwrite(output.fd, RESULT.tobytes(), output.offset)
     return output
-
-
-def test_a_prepared_output_has_only_a_hidden_name(tmp_path: Path) -> None:
-    descriptors = open_descriptors()
-
-    output = prepared(tmp_path)
-
-    assert os.listdir(tmp_path) == [os.path.basename(hidden_path(str(tmp_path / "y"), TOKEN))]
-    assert open_descriptors() <= descriptors
-    np.testing.assert_array_equal(np.load(os.fsdecode(output.temporary)), RESULT)
 
 
 def test_publishing_again_changes_nothing(tmp_path: Path) -> None:
@@ -89,26 +74,6 @@ def test_a_target_created_meanwhile_is_kept_and_the_result_removed(tmp_path: Pat
 
     assert (tmp_path / "y.npy").read_text() == "theirs"
     assert os.listdir(tmp_path) == ["y.npy"]
-
-
-def test_with_force_the_target_is_replaced_and_its_mode_kept(tmp_path: Path) -> None:
-    (tmp_path / "y.npy").write_text("old")
-    (tmp_path / "y.npy").chmod(0o640)
-
-    assert publish_prepared(prepared(tmp_path, force=True))
-
-    assert published_inode(tmp_path)
-    assert (tmp_path / "y.npy").stat().st_mode & 0o777 == 0o640
-    assert os.listdir(tmp_path) == ["y.npy"]
-
-
-def test_a_prepared_output_can_be_discarded(tmp_path: Path) -> None:
-    output = prepared(tmp_path)
-
-    discard_prepared(output)
-    discard_prepared(output)
-
-    assert os.listdir(tmp_path) == []
 
 
 def test_a_folder_in_the_target_s_place_is_an_error_each_time(tmp_path: Path) -> None:
@@ -167,35 +132,6 @@ def test_an_old_file_is_replaced_only_by_one_that_is_on_disk(
     assert steps == ["fsync file", "replace file"]
 
 
-def test_a_lost_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
-    folder = tmp_path / "there"
-    folder.mkdir()
-    output = prepared(folder)
-    folder.rename(tmp_path / "elsewhere")
-
-    with pytest.raises(CantCreate, match=f"no folder {folder}"):
-        publish_prepared(output)
-
-
-def test_a_leftover_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    prepared(tmp_path)
-    other = hidden_path(str(tmp_path / "y.npy"), "another-job")
-    Path(other).touch()
-
-    assert remove_unfinished(str(tmp_path / "y.npy"), TOKEN)
-
-    assert not remove_unfinished(str(tmp_path / "y.npy"), TOKEN)
-    assert os.listdir(tmp_path) == [os.path.basename(other)]
-
-
-def test_a_leftover_of_an_earlier_attempt_is_replaced(tmp_path: Path) -> None:
-    prepared(tmp_path)
-
-    assert publish_prepared(prepared(tmp_path))
-
-    assert os.listdir(tmp_path) == ["y.npy"]
-
-
 def test_the_error_of_a_later_output_says_what_is_written_already(tmp_path: Path) -> None:
     outputs = [create_output(str(tmp_path / f"{name}.npy"), (1,), "uint8") for name in "abc"]
     (tmp_path / "b.npy").write_text("of another process")
@@ -206,13 +142,3 @@ def test_the_error_of_a_later_output_says_what_is_written_already(tmp_path: Path
     outputs[2].discard()
     assert str(raised.value).endswith(f"; already written: {tmp_path / 'a.npy'}")
     assert sorted(os.listdir(tmp_path)) == ["a.npy", "b.npy"]
-
-
-def test_the_error_of_the_first_output_is_as_it_was(tmp_path: Path) -> None:
-    output = create_output(str(tmp_path / "a.npy"), (1,), "uint8")
-    (tmp_path / "a.npy").write_text("of another process")
-
-    with pytest.raises(CantCreate) as raised:
-        publish_each([(output.path, output.publish)])
-
-    assert "already written" not in str(raised.value)

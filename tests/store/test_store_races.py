@@ -8,7 +8,7 @@ import pytest
 from hetsched.errors import DataError
 from hetsched.models.evidence.races import MAX_RACES, Race
 from hetsched.models.evidence.samples import Sample
-from hetsched.store.model_export import collect, decode, encode, forget, restore
+from hetsched.store.model_export import collect, decode, encode, restore
 from hetsched.store.model_store import ModelKey, ModelStore
 
 KEY = ModelKey("fft", "512", "mkl", "1", "cpu0 Some Processor", "memory")
@@ -36,14 +36,6 @@ def test_races_outlive_the_process(tmp_path: Path) -> None:
     assert record.changed_at == 0
 
 
-def test_a_change_of_speed_is_kept(tmp_path: Path) -> None:
-    first = ModelStore(tmp_path / "models.db")
-    add(first, race(1), Race(2, 0.0, {}))
-    first.close()
-
-    assert ModelStore(tmp_path / "models.db").races(KEY.race_key).changed_at == 2
-
-
 def test_a_race_of_another_process_is_seen(tmp_path: Path) -> None:
     reader, writer = (ModelStore(tmp_path / "models.db") for _ in "01")
     assert reader.races(KEY.race_key).races == ()
@@ -64,16 +56,6 @@ def test_the_file_keeps_a_few_races_of_each_key(tmp_path: Path) -> None:
     assert [found.number for found in races] == list(range(4, MAX_RACES + 4))
 
 
-def test_forgotten_models_have_no_races(tmp_path: Path) -> None:
-    store = ModelStore(tmp_path / "models.db")
-    add(store, race(1))
-    store.close()
-
-    forget(tmp_path / "models.db", lambda key: key == KEY)
-
-    assert ModelStore(tmp_path / "models.db").races(KEY.race_key).races == ()
-
-
 def test_an_import_brings_the_races_of_an_export_once(tmp_path: Path) -> None:
     first, second = tmp_path / "first" / "models.db", tmp_path / "second" / "models.db"
     for path, races, at in ((first, (race(1), Race(2, 0.0, {})), 5.0), (second, (race(7),), 1.0)):
@@ -90,19 +72,6 @@ def test_an_import_brings_the_races_of_an_export_once(tmp_path: Path) -> None:
     record = ModelStore(second).races(KEY.race_key)
     assert (record.races, record.changed_at) == ((race(7), race(1)), 2)
     assert [len(stored.races) for stored in collect(second).races] == [3]
-
-
-def test_an_export_without_races_leaves_those_of_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "models.db"
-    store = ModelStore(path)
-    add(store, race(1))
-    store.close()
-    record = json.loads(encode(collect(path)))
-    del record["races"]
-
-    restore(path, decode(json.dumps(record).encode(), "x"))
-
-    assert ModelStore(path).races(KEY.race_key).races == (race(1),)
 
 
 @pytest.mark.parametrize("pace", [0, -1.0, "x"])

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
 
-from hetsched.config import JournalConfig, parse
-from hetsched.errors import ConfigError, TryAgain
+from hetsched.errors import ConfigError
 from hetsched.job import DeviceReport, Done, JobReport, JobSpec
 from hetsched.store import database, journal_records
-from hetsched.store.journal import MAX_WHOLE_JOBS, history_bounds
 from hetsched.store.journal_records import (
-    HistoryBounds,
     HistoryFilter,
     JobAccepted,
     JobChanged,
@@ -22,7 +18,6 @@ from hetsched.store.journal_records import (
     JobStarted,
     JournaledJob,
     NumbersReserved,
-    WholeJob,
 )
 from hetsched.store.publication import PreparedOutput
 from tests.store.journal.journal_jobs import (
@@ -35,7 +30,6 @@ from tests.store.journal.journal_jobs import (
     done,
     failed,
     open_journal,
-    spec,
     write_and_wait,
 )
 
@@ -45,26 +39,6 @@ OUTPUT = PreparedOutput(b"/tmp/.a\xff.part", b"/tmp/a.npy", True, 1, 2, 3)
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "state" / "journal.db"
-
-
-def test_an_empty_journal_starts_with_job_1(path: Path) -> None:
-    contents = contents_of(path)
-
-    assert (contents.next_number, contents.open_jobs, contents.ended_jobs) == (1, (), ())
-    assert contents.reserved >= 1
-
-
-def test_an_accepted_job_is_there_after_a_restart(path: Path) -> None:
-    calls = CallQueue()
-    journal = open_journal(path, calls)
-    record = JobAccepted(3, spec(), "mine", 11.5, True)
-
-    assert write_and_wait(journal, calls, [record]) is None
-    journal.close(PATIENCE)
-
-    (job,) = contents_of(path).open_jobs
-    assert (job.number, job.spec, job.client_id, job.submitted_at) == (3, spec(), "mine", 11.5)
-    assert (job.durable, job.stage, job.state) == (True, "queued", None)
 
 
 def test_each_record_changes_its_job(path: Path) -> None:
@@ -90,29 +64,6 @@ def test_each_record_changes_its_job(path: Path) -> None:
     assert (jobs[5].state, jobs[5].ended_at) == (done(5).state, START + 5)
 
 
-def test_what_is_not_urgent_is_written_when_the_journal_is_closed(path: Path) -> None:
-    journal = open_journal(path)
-    journal.write([accepted(1, durable=False)])
-    journal.write([accepted(2, durable=False)])
-    journal.write([JobStarted(2, 1)])
-    journal.write([done(2)])
-
-    assert journal.close(PATIENCE)
-
-    contents = contents_of(path)
-    assert [job.number for job in contents.open_jobs] == [1]
-    assert [(job.number, job.stage, job.starts) for job in contents.ended_jobs] == [(2, "done", 1)]
-
-
-def test_numbers_continue_after_an_orderly_stop(path: Path) -> None:
-    journal = open_journal(path)
-    for _ in range(12):
-        journal.numbers.take()
-    journal.close(PATIENCE)
-
-    assert contents_of(path).next_number == 13
-
-
 def test_numbers_that_may_have_been_given_are_skipped_after_a_crash(path: Path) -> None:
     calls = CallQueue()
     journal = open_journal(path, calls)
@@ -122,50 +73,6 @@ def test_numbers_that_may_have_been_given_are_skipped_after_a_crash(path: Path) 
     journal.close(PATIENCE)
 
     assert contents_of(crashed).next_number == reserved + 101
-
-
-def test_callbacks_run_on_the_thread_of_the_loop(path: Path) -> None:
-    calls = CallQueue()
-    journal = open_journal(path, calls)
-    threads: list[threading.Thread] = []
-
-    journal.write([accepted(1)], lambda _: threads.append(threading.current_thread()), urgent=True)
-    calls.run_until(lambda: bool(threads))
-
-    assert threads == [threading.current_thread()]
-    journal.close(PATIENCE)
-
-
-def test_a_query_sees_what_was_written_before(path: Path) -> None:
-    calls = CallQueue()
-    journal = open_journal(path, calls)
-    answers: list[list[JournaledJob] | None] = []
-    journal.write([accepted(1, durable=False)])
-    journal.write([done(1)])
-    journal.write([accepted(2)])
-
-    journal.query(HistoryFilter(), lambda jobs, _: answers.append(jobs))
-    journal.query(HistoryFilter(stages=("done",)), lambda jobs, _: answers.append(jobs))
-    journal.query(HistoryFilter(before=2, limit=5), lambda jobs, _: answers.append(jobs))
-    journal.query(HistoryFilter(workload="other"), lambda jobs, _: answers.append(jobs))
-    calls.run_until(lambda: len(answers) == 4)
-    journal.close(PATIENCE)
-
-    assert [[job.number for job in jobs or ()] for jobs in answers] == [[2, 1], [1], [1], []]
-
-
-def test_after_close_writes_are_refused(path: Path) -> None:
-    calls = CallQueue()
-    journal = open_journal(path, calls)
-    journal.close(PATIENCE)
-    outcomes: list[BaseException | None] = []
-
-    journal.write([accepted(1)], outcomes.append, urgent=True)
-    before = list(outcomes)
-    calls.run_until(lambda: bool(outcomes))
-
-    assert before == []
-    assert [type(outcome) for outcome in outcomes] == [TryAgain]
 
 
 def test_a_second_daemon_is_refused(path: Path) -> None:
@@ -219,32 +126,6 @@ def test_only_the_owner_can_read_the_journal(path: Path) -> None:
     journal.close(PATIENCE)
 
 
-def test_an_id_leads_to_its_job_however_old_it_is(path: Path) -> None:
-    calls = CallQueue()
-    journal = open_journal(path, calls)
-    write_and_wait(journal, calls, [accepted(1, client_id="mine"), done(1)])
-    found: list[list[JournaledJob] | None] = []
-
-    wanted = HistoryFilter(client_id="mine", limit=1)
-    journal.query(wanted, lambda jobs, error: found.append(jobs))
-    calls.run_until(lambda: bool(found))
-    journal.close(PATIENCE)
-
-    assert [job.number for job in found[0] or ()] == [1]
-
-
-def test_a_volatile_job_is_written_once_when_it_has_ended(path: Path) -> None:
-    journal = open_journal(path)
-    for number in range(1, MAX_WHOLE_JOBS + 2):
-        start = JobStarted(number, 1, START + number)
-        journal.write([WholeJob(accepted(number, durable=False), start, done(number))])
-    assert journal.close(PATIENCE)
-
-    contents = contents_of(path)
-    assert [job.number for job in contents.ended_jobs] == list(range(1, MAX_WHOLE_JOBS + 2))
-    assert (contents.ended_jobs[0].stage, contents.ended_jobs[0].starts) == ("done", 1)
-
-
 def test_more_numbers_are_reserved_before_they_run_out(path: Path) -> None:
     calls = CallQueue()
     journal = open_journal(path, calls)
@@ -268,18 +149,3 @@ def test_a_large_final_state_is_stored_without_its_chunks() -> None:
     report = JobReport(job=1, state="done", workload="fft", load=1, devices=(device,))
 
     assert len(journal_records.encode_state(Done(1, report))) < journal_records.MAX_STATE_BYTES
-
-
-def test_the_configuration_bounds_history() -> None:
-    bounds = history_bounds(JournalConfig(keep="2h", keep_jobs=7, limit="1MiB"))
-
-    assert bounds == HistoryBounds(jobs=7, seconds=7200.0, nbytes=1 << 20)
-    assert history_bounds(JournalConfig()) == HistoryBounds()
-
-
-@pytest.mark.parametrize("line", ['keep = "soon"', "keep_jobs = -1", 'limit = "much"'])
-def test_a_wrong_bound_is_an_error_that_names_its_key(line: str) -> None:
-    with pytest.raises(ConfigError, match=f"journal.{line.split(maxsplit=1)[0]}") as caught:
-        parse(f"[journal]\n{line}", "test.toml")
-
-    assert caught.value.code == 78

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from hetsched.errors import IOFailure
-from hetsched.job import JobSpec
 from hetsched.store.journal_file import JournalFile
-from hetsched.store.journal_records import HistoryBounds, JobAccepted, Write
+from hetsched.store.journal_records import HistoryBounds, Write
 from robustness.disk.memory_disk import MemoryDisk
 from robustness.disk.memory_vfs import io_error, mounted
 from tests.store.journal.journal_jobs import START, accepted, done
@@ -83,24 +82,3 @@ def test_checkpoints_that_fail_are_rare_and_the_wal_stays_bounded(
     file = JournalFile(Path("/journal.db"), HistoryBounds(), START, vfs)
     assert len(file.load(0).open_jobs) == number
     file.close(number)
-
-
-def test_the_file_shrinks_after_a_large_queue_has_gone(disk: MemoryDisk, vfs: str) -> None:
-    file = JournalFile(Path("/journal.db"), HistoryBounds(jobs=1), START, vfs)
-    path = "/data/" + "x" * 20_000
-    large = JobSpec(workload="fft", params={"path": path})
-    for number in range(1, 1001):
-        record = JobAccepted(number, large, "", START, True)
-        file.commit([Write((record,))])
-        file.maintain(START)
-    largest = len(disk.files["/journal.db"].content)
-    for number in range(1, 1001):
-        file.commit([Write((done(number),))])
-        file.maintain(START)
-    for number in range(1001, 1001 + 20 * 256):
-        file.commit([Write((accepted(number),)), Write((done(number),))])
-        file.maintain(START)
-    file.close(None)
-
-    assert largest > 20e6
-    assert len(disk.files["/journal.db"].content) < 8e6

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import resource
-import signal
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from small_disk import mounted_disk
 
-from hetsched.daemon.metrics import journal_metrics
 from hetsched.errors import CantCreate, InternalError, IOFailure
 from hetsched.job import JobSpec
 from hetsched.store import journal as journal_module
@@ -30,9 +23,7 @@ from tests.store.journal.journal_jobs import (
     START,
     CallQueue,
     accepted,
-    contents_of,
     done,
-    open_journal,
     write_and_wait,
 )
 
@@ -193,138 +184,3 @@ def test_those_who_wait_for_a_hung_disk_are_answered_and_their_jobs_deleted(
     assert write_and_wait(journal, calls, [accepted(4)]) is None
     assert journal.close(PATIENCE)
     assert sorted(numbers_in(vfs)) == [1, 4]
-
-
-def test_a_daemon_may_stop_during_a_commit(disk: MemoryDisk, vfs: str, calls: CallQueue) -> None:
-    """It then waits for all writes with one that has no records."""
-    journal = open_in_memory(vfs, calls)
-    disk.fault = hang = HungDisk()
-    outcomes: list[BaseException | None] = []
-    journal.write([accepted(1)], outcomes.append, urgent=True)
-    assert hang.hung.wait(PATIENCE)
-
-    journal.write((), outcomes.append, urgent=True)
-    hang.released.set()
-    calls.run_until(lambda: len(outcomes) == 2)
-
-    assert outcomes == [None, None]
-    assert journal.close(PATIENCE)
-
-
-def test_while_the_disk_hangs_new_jobs_are_refused_at_once(
-    disk: MemoryDisk, vfs: str, calls: CallQueue
-) -> None:
-    path = Path("/journal.db")
-    journal = Journal.open(path, calls.call_soon_threadsafe, vfs=vfs, deadline=0.0)
-    disk.fault = hang = HungDisk()
-    journal.write([accepted(1)], urgent=True)
-    assert hang.hung.wait(PATIENCE)
-    outcomes: list[BaseException | None] = []
-
-    journal.write([accepted(2)], outcomes.append, urgent=True)
-    calls.run_until(lambda: bool(outcomes))
-
-    assert [type(outcome) for outcome in outcomes] == [IOFailure]
-    assert isinstance(journal.failure, IOFailure)
-    hang.released.set()
-    assert journal.close(PATIENCE)
-
-
-def test_a_callback_that_raises_does_not_stop_the_others(vfs: str, calls: CallQueue) -> None:
-    journal = open_in_memory(vfs, calls)
-    outcomes: list[BaseException | None] = []
-
-    def broken(outcome: BaseException | None) -> None:
-        raise RuntimeError("a bug")
-
-    journal.write([accepted(1)], broken, urgent=True)
-    journal.write([accepted(2)], outcomes.append, urgent=True)
-    calls.run_until(lambda: bool(outcomes))
-
-    assert outcomes == [None]
-    assert journal.close(PATIENCE)
-
-
-def _fill_up(path: Path) -> int:
-    """In a process with a limit on the size of files: write until that fails, then again."""
-    calls = CallQueue()
-    journal = open_journal(path, calls)
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    limit = 1 << 18
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-    number, outcome = 0, None
-    while outcome is None:
-        number += 1
-        outcome = write_and_wait(journal, calls, [accepted(number)])
-    assert isinstance(outcome, CantCreate), outcome
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    assert write_and_wait(journal, calls, [accepted(number + 1)]) is None
-    journal.close(PATIENCE)
-    return number
-
-
-def test_a_limit_on_the_size_of_files_counts_as_a_full_disk(tmp_path: Path) -> None:
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            (tmp_path / "refused").write_text(str(_fill_up(tmp_path / "journal.db")))
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-
-    refused = int((tmp_path / "refused").read_text())
-    numbers = [job.number for job in contents_of(tmp_path / "journal.db").open_jobs]
-    assert numbers == [number for number in range(1, refused + 2) if number != refused]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    with mounted_disk(tmp_path / "small", 2) as folder:
-        yield folder
-
-
-@pytest.mark.root
-def test_on_a_full_disk_jobs_are_refused_and_readable_until_there_is_room(
-    small_disk: Path, calls: CallQueue
-) -> None:
-    journal = open_journal(small_disk / "journal.db", calls)
-    assert write_and_wait(journal, calls, [accepted(1)]) is None
-    with contextlib.suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as filler:
-        while True:
-            filler.write(bytes(4096))
-
-    number, outcome = 1, None
-    while outcome is None:
-        number += 1
-        outcome = write_and_wait(journal, calls, [accepted(number)])
-    answers: list[list[JournaledJob] | None] = []
-    journal.query(HistoryFilter(numbers=(1, number)), lambda jobs, _: answers.append(jobs))
-    calls.run_until(lambda: bool(answers))
-    (small_disk / "filler").unlink()
-
-    assert isinstance(outcome, CantCreate)
-    assert [job.number for job in answers[0] or ()] == [1]
-    assert write_and_wait(journal, calls, [accepted(number + 1)]) is None
-    assert journal.close(PATIENCE)
-    stored = [job.number for job in contents_of(small_disk / "journal.db").open_jobs]
-    assert stored == [*range(1, number), number + 1]
-
-
-def test_commits_and_failures_are_counted(disk: MemoryDisk, vfs: str, calls: CallQueue) -> None:
-    journal = open_in_memory(vfs, calls)
-
-    write_and_wait(journal, calls, [accepted(1)])
-    disk.fault = io_error
-    write_and_wait(journal, calls, [accepted(2)])
-    statistics = journal.statistics
-
-    assert (statistics.commits, statistics.failures) == (1, 1)
-    assert 0 < statistics.longest <= statistics.seconds
-    names = [metric.name for metric in journal_metrics(journal)]
-    assert "hetsched_journal_last_commit_timestamp_seconds" in names
-    disk.fault = lambda kind: None
-    journal.close(PATIENCE)

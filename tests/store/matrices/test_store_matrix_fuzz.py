@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 import numpy as np
-import pytest
 import scipy.io
 import scipy.sparse
 from hypothesis import HealthCheck, example, given, settings
@@ -73,12 +72,3 @@ def test_changed_bytes_and_cut_files(
 @given(text=st.text(st.characters(codec="latin-1"), max_size=60))
 def test_any_text_after_the_first_line(tmp_path: Path, text: str) -> None:
     check(tmp_path / "m", COORDINATES + text.encode("latin-1"))
-
-
-@pytest.mark.parametrize("kind", sorted(SAMPLES))
-def test_the_samples_themselves_are_fine(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "m").write_bytes(SAMPLES[kind])
-    fd = os.open(tmp_path / "m", os.O_RDONLY)
-
-    assert read_matrix_header("m", fd).shape in ((6, 6), (7,))
-    os.close(fd)

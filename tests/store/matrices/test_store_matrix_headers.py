@@ -46,26 +46,6 @@ def test_a_symmetric_matrix_is_counted_as_expanded(tmp_path: Path, symmetry: Any
     assert header(tmp_path / "a.mtx") == MatrixHeader((6, 6), "float64", 16)
 
 
-@pytest.mark.parametrize("format", ["csr", "csc", "bsr", "coo"])
-def test_sparse_matrices_of_scipy_are_known_without_their_data(
-    tmp_path: Path, format: Any
-) -> None:
-    scipy.sparse.save_npz(tmp_path / "a.npz", tridiagonal().asformat(format))
-
-    found = header(tmp_path / "a.npz")
-
-    assert (found.shape, found.dtype) == ((6, 6), "float64")
-    assert found.sparse_shapes("a.npz")["indptr"] == ((7,), "int32")
-
-
-def test_dense_arrays_are_known_too(tmp_path: Path) -> None:
-    np.savez_compressed(tmp_path / "b.npz", np.arange(5, dtype=">i4"))
-    scipy.io.mmwrite(tmp_path / "b.mtx", np.ones((5, 1)))
-
-    assert header(tmp_path / "b.npz") == MatrixHeader((5,), "int32")
-    assert header(tmp_path / "b.mtx") == MatrixHeader((5,), "float64")
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -127,15 +107,6 @@ def test_broken_archives_give_one_clear_line(
         header(tmp_path / "a.npz")
 
     assert "\n" not in str(caught.value)
-
-
-def test_a_truncated_archive_is_a_data_error(tmp_path: Path) -> None:
-    scipy.sparse.save_npz(tmp_path / "a.npz", tridiagonal())
-    whole = (tmp_path / "a.npz").read_bytes()
-    (tmp_path / "a.npz").write_bytes(whole[: len(whole) // 2])
-
-    with pytest.raises(DataError, match=r"broken .npz file"):
-        header(tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize(
