@@ -50,7 +50,7 @@ class Client(JobSubmitter, Control):
         self._segments = SharedMemory(self._connection.session)
 
     def _start(self, prepared: PreparedJob, follow: Listener | None) -> Job:
-        return self._submit(prepared.spec, prepared.result, follow, prepared.renew)
+        return self._new_job(prepared.spec, prepared.result, follow, prepared.renew)
 
     def _fetch(self, done: Done) -> Any:
         return PreparedJob(JobSpec(workload="", params={}), self._segments).result(done)

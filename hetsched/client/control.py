@@ -271,33 +271,29 @@ class Control:
 
     def job(self, job: int) -> Job:
         """Return the Future of any client's job number `job`."""
-        return self._new_job(messages.Follow(job))
+        return self._new_job(job)
 
     def follow(self, job: int, callback: Listener) -> Job:
         """As `job`; `callback` gets the present state and each new one, on another thread."""
-        return self._new_job(messages.Follow(job), follow=callback)
+        return self._new_job(job, follow=callback)
 
     def start(self, spec: JobSpec, follow: Listener | None = None) -> Job:
         """Submit `spec` as it is. Raises the daemon's error if it is refused."""
-        return self._submit(checked(JobSpec, **asdict(spec)), follow=follow)
-
-    def _submit(
-        self,
-        spec: JobSpec,
-        fetch: Callable[[Done], Any] | None = None,
-        follow: Listener | None = None,
-        renew: Renew | None = None,
-    ) -> Job:
-        request = messages.Submit(spec, key=next(self._keys))
-        return self._new_job(request, fetch, follow, renew)
+        return self._new_job(checked(JobSpec, **asdict(spec)), follow=follow)
 
     def _new_job(
         self,
-        request: messages.Request,
+        wanted: JobSpec | int,
         fetch: Callable[[Done], Any] | None = None,
         follow: Listener | None = None,
         renew: Renew | None = None,
     ) -> Job:
+        """Submit a job, or follow the one with a number."""
+        request: messages.Request
+        if isinstance(wanted, int):
+            request = messages.Follow(wanted)
+        else:
+            request = messages.Submit(wanted, key=next(self._keys))
         make_job = functools.partial(  # of methods: a job keeps the client alive
             Job,
             cancel=self._cancel_soon,

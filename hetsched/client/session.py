@@ -10,6 +10,7 @@ import os
 import select
 import socket
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from hetsched.errors import (
 from hetsched.transport import messages
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.messages import PROTOCOL, Refused, SegmentFd, SessionAnswer, Welcome
-from hetsched.transport.process_owner import ProcessOwner, close_after_fork
+from hetsched.transport.process_owner import ProcessOwner
 from hetsched.transport.sockets import (
     NOW,
     close_all,
@@ -71,13 +72,17 @@ class Session:
             self._socket.close()
             raise
         self._timeout = timeout
-        close_after_fork(self)
+        _sessions.add(self)
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def lost_error(self) -> HetschedError:
         """Return the error to raise once the daemon has closed its end."""
+        if not hasattr(self, "welcome"):
+            return Unavailable(
+                f"the daemon at {self._path} closed the connection; is it stopping?"
+            )
         return TryAgain(
             f"the daemon (pid {self.welcome.pid}, {self._path.parent}) has stopped;"
             " start it: hetsched serve"
@@ -105,9 +110,7 @@ class Session:
         """Handle the daemon's notifications; set `is_lost` at the end of file."""
         with self._lock:
             while not self.is_lost and self._readable(0):
-                answer, _ = self._receive()
-                if answer is not None:
-                    self._is_notification(answer)
+                self._receive()
 
     def add_array(self, segment: int) -> Callable[[], None]:
         """Return the function that drops an array's reference to a segment, once it is freed."""
@@ -130,7 +133,6 @@ class Session:
         self._flush()
 
     def close_in_child(self) -> None:
-        """Close this child's copy of the socket, so that only the parent's end is the end."""
         self._socket.close()
 
     def close(self) -> None:
@@ -188,14 +190,9 @@ class Session:
                     f"the daemon ({self._path.parent}) hasn't answered for {self._timeout:g} s"
                 )
             answer, fds = self._receive()
-            if answer is not None and not self._is_notification(answer):
+            if answer is not None:
                 return answer, fds
-        raise self._end_error()
-
-    def _end_error(self) -> HetschedError:
-        if hasattr(self, "welcome"):
-            return self.lost_error()
-        return Unavailable(f"the daemon at {self._path} closed the connection; is it stopping?")
+        raise self.lost_error()
 
     def _readable(self, seconds: float) -> bool:
         poll = select.poll()
@@ -203,6 +200,7 @@ class Session:
         return bool(poll.poll(seconds * 1000))
 
     def _receive(self) -> tuple[SessionAnswer | None, list[int]]:
+        """Return an answer; None for a notification and at the end of file."""
         try:
             payload, fds = receive_message(self._socket, MAX_ANSWER)
         except OSError:
@@ -210,13 +208,24 @@ class Session:
         if not payload:
             self.is_lost = True
             return None, fds
-        return _decode(payload), fds
-
-    def _is_notification(self, answer: SessionAnswer) -> bool:
+        answer = _decode(payload)
         if isinstance(answer, messages.Discarded):
             self.on_discard(answer.segment)
-            return True
-        return False
+            return None, fds
+        return answer, fds
+
+
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    """Close a forked child's copies of the sockets: their end tells the daemon that a client has
+    ended. Its arrays are its parent's references, which it must not drop."""
+    for session in list(_sessions):
+        session.close_in_child()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 def _check_descriptors(connection: socket.socket) -> None:
