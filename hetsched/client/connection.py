@@ -38,21 +38,8 @@ from hetsched.errors import (
     from_record,
 )
 from hetsched.job import JobSpec, JobState, ended
+from hetsched.transport import messages
 from hetsched.transport.codec import Decoder, encode
-from hetsched.transport.messages import (
-    MAX_FRAME,
-    Accepted,
-    Answer,
-    Envelope,
-    Events,
-    JobEvent,
-    Ping,
-    Refused,
-    Reply,
-    Request,
-    State,
-    Submit,
-)
 from hetsched.transport.process_owner import ProcessOwner
 from hetsched.units import format_bytes, format_seconds
 
@@ -76,7 +63,7 @@ OnEvent = Callable[[int, JobState], None]
 Renew = Callable[[JobSpec], tuple[JobSpec, bool]]
 """Passes a job's arrays to the next daemon; returns the spec for it, and whether none is lost."""
 
-_decode: Decoder[Reply] = Decoder(Reply)
+_decode: Decoder[messages.Reply] = Decoder(messages.Reply)
 
 
 class Renumbering:
@@ -100,13 +87,13 @@ class OpenRequest:
     This one has a single answer. `answer`: its Future, with the daemon's error if it refuses.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: messages.Request) -> None:
         self.request = request
         self.answer: Future[Any] = Future()
 
-    def on_answer(self, answer: Answer) -> bool:
+    def on_answer(self, answer: messages.Answer) -> bool:
         """Handle an answer; return True if it was the last."""
-        if isinstance(answer, Refused):
+        if isinstance(answer, messages.Refused):
             self.answer.set_exception(from_record(answer.error))
         else:
             self.answer.set_result(answer)
@@ -130,7 +117,7 @@ class JobRequest(OpenRequest):
 
     def __init__(
         self,
-        request: Request,
+        request: messages.Request,
         make_job: Callable[[int, str], Job],
         follow: Listener | None = None,
         renew: Renew | None = None,
@@ -141,21 +128,21 @@ class JobRequest(OpenRequest):
         self._job: Job | None = None
         self._numbers = Renumbering()
 
-    def on_answer(self, answer: Answer) -> bool:
+    def on_answer(self, answer: messages.Answer) -> bool:
         match answer:
-            case Accepted():
+            case messages.Accepted():
                 self._accept(answer.job, answer.durability)
                 return False
-            case State(state=state):
+            case messages.State(state=state):
                 job = self._job or self._accept(state.job)
                 job.advance(state)
                 return ended(state)
-            case Refused(error=record) if self._is_input_lost:
+            case messages.Refused(error=record) if self._is_input_lost:
                 error: HetschedError = TryAgain(
                     "input lost: the daemon was started again, and the job's shared memory"
                     f" couldn't be passed to it ({from_record(record)}); submit the job again"
                 )
-            case Refused(error=record):
+            case messages.Refused(error=record):
                 error = from_record(record)
             case _:
                 error = ProtocolError(f"unexpected answer {type(answer).__name__}")
@@ -177,7 +164,7 @@ class JobRequest(OpenRequest):
 
         Jobs that run after it wait for that number.
         """
-        if not isinstance(self.request, Submit):
+        if not isinstance(self.request, messages.Submit):
             return True
         spec = self.request.spec
         if any(dependency.job in numbers.pending for dependency in spec.after):
@@ -228,7 +215,7 @@ class EventFollower(OpenRequest):
 
     def __init__(self, on_event: OnEvent, jobs: Sequence[int]) -> None:
         numbers = tuple(dict.fromkeys(jobs))
-        super().__init__(Events(numbers))
+        super().__init__(messages.Events(numbers))
         self.lost = 0
         self.done: Future[None] = self.answer
         self._on_event = on_event
@@ -236,11 +223,11 @@ class EventFollower(OpenRequest):
         self._is_endless = not numbers
         self._sequence = 0
 
-    def on_answer(self, answer: Answer) -> bool:
+    def on_answer(self, answer: messages.Answer) -> bool:
         match answer:
-            case JobEvent(sequence=sequence, state=state):
+            case messages.JobEvent(sequence=sequence, state=state):
                 self._advance(sequence, state)
-            case Refused(error=error):
+            case messages.Refused(error=error):
                 self.done.set_exception(from_record(error))
             case _:
                 self.on_lost(ProtocolError(f"unexpected answer {type(answer).__name__}"))
@@ -252,7 +239,7 @@ class EventFollower(OpenRequest):
             return False
         self._sequence = 0
         self._pending = set(map(numbers.present, self._pending))
-        self.request = Events(tuple(sorted(self._pending)))
+        self.request = messages.Events(tuple(sorted(self._pending)))
         return True
 
     def _advance(self, sequence: int, state: JobState) -> None:
@@ -284,7 +271,7 @@ class Link:
             self.session.close()
             raise TryAgain(f"can't connect to the daemon ({path.parent}): {error}") from None
 
-    def encode(self, number: int, request: Request) -> bytes:
+    def encode(self, number: int, request: messages.Request) -> bytes:
         """Encode a request for this daemon.
 
         Raises UsageError for one that can't be sent: one that is too long would end the
@@ -292,13 +279,13 @@ class Link:
         """
         name = type(request).__name__.lower()
         try:
-            payload = encode(Envelope(self.session.welcome.token, number, request))
+            payload = encode(messages.Envelope(self.session.welcome.token, number, request))
         except (OverflowError, UnicodeEncodeError) as error:
             raise UsageError(f"{name}: {error}") from None
-        if len(payload) > MAX_FRAME:
+        if len(payload) > messages.MAX_FRAME:
             raise UsageError(
-                f"{name}: the request has {len(payload)} bytes, the limit is {MAX_FRAME}"
-                f" ({format_bytes(MAX_FRAME)}); pass large data as arrays"
+                f"{name}: the request has {len(payload)} bytes, the limit is {messages.MAX_FRAME}"
+                f" ({format_bytes(messages.MAX_FRAME)}); pass large data as arrays"
             )
         return payload
 
@@ -357,14 +344,14 @@ class Connection:
 
     # ---- for other threads
 
-    def ask(self, request: Request, seconds: float | None = None) -> Answer:
+    def ask(self, request: messages.Request, seconds: float | None = None) -> messages.Answer:
         """Send `request` and return its answer, or raise the daemon's error.
 
         `seconds`: for the answer of the present daemon; default: also wait for the next one.
         """
         if seconds is not None and self._live_session() is None:
             raise TryAgain("the daemon has stopped")
-        answer: Answer = self.wait(OpenRequest(request), seconds)
+        answer: messages.Answer = self.wait(OpenRequest(request), seconds)
         return answer
 
     def wait(self, request: OpenRequest, seconds: float | None = None) -> Any:
@@ -407,7 +394,7 @@ class Connection:
         self._owner.check()
         session = self._live_session()
         if session is None and threading.current_thread() is not self._thread:
-            self.ask(Ping())  # which the next daemon answers
+            self.ask(messages.Ping())  # which the next daemon answers
             session = self._live_session()
         if session is None:
             raise self._lost_error or TryAgain("the daemon has stopped")
@@ -503,21 +490,25 @@ class Connection:
                 return
             self._reply(link, reply)
 
-    def _reply(self, link: Link, reply: Reply) -> None:
+    def _reply(self, link: Link, reply: messages.Reply) -> None:
         request = self._open.get(reply.number)
         if request is None or self._is_void(link, reply.answer):
             return
         if request.on_answer(reply.answer):
             self._open.pop(reply.number, None)
 
-    def _is_void(self, link: Link, answer: Answer) -> bool:
+    def _is_void(self, link: Link, answer: messages.Answer) -> bool:
         """Return whether the end of the daemon makes an answer void, so that the next one decides.
 
         The results of a job that is done are gone with the daemon. A refused token means that
         ZeroMQ has taken a request to the next daemon: the token is valid only in its session.
         """
-        is_result = isinstance(answer, State) and bool(getattr(answer.state, "results", None))
-        is_refused = isinstance(answer, Refused) and answer.error.code == NotPermitted.code
+        is_result = isinstance(answer, messages.State) and bool(
+            getattr(answer.state, "results", None)
+        )
+        is_refused = (
+            isinstance(answer, messages.Refused) and answer.error.code == NotPermitted.code
+        )
         if not (is_result or is_refused):
             return False
         if not link.session.is_lost:

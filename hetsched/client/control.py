@@ -30,14 +30,6 @@ from hetsched.errors import ProtocolError, UsageError
 from hetsched.explain import Explanation
 from hetsched.job import Done, JobSpec, JobState, checked
 from hetsched.transport import messages
-from hetsched.transport.messages import (
-    Changed,
-    DaemonOverview,
-    DeviceList,
-    Draining,
-    JobLine,
-    Pong,
-)
 from hetsched.units import parse_time, quoted
 
 T = TypeVar("T")
@@ -111,11 +103,13 @@ class Control:
 
     # ---- the daemon and its devices
 
-    def ping(self) -> Pong:
+    def ping(self) -> messages.Pong:
         """Return the daemon's pid, version and uptime."""
-        return self._ask(messages.Ping(), Pong)
+        return self._ask(messages.Ping(), messages.Pong)
 
-    def drain(self, *, stop: bool = False, now: bool = False, undo: bool = False) -> Draining:
+    def drain(
+        self, *, stop: bool = False, now: bool = False, undo: bool = False
+    ) -> messages.Draining:
         """Let the daemon accept no new jobs, or with `undo` accept them again.
 
         Parameters
@@ -125,31 +119,31 @@ class Control:
         now : bool
             End it now; running jobs stop after their current chunks.
         """
-        return self._ask(messages.Drain(stop, now, undo), Draining)
+        return self._ask(messages.Drain(stop, now, undo), messages.Draining)
 
     def metrics(self) -> str:
         """Return counters and gauges of the daemon, its jobs and devices, as Prometheus text."""
         return self._ask(messages.Metrics(), messages.MetricText).text
 
-    def overview(self, waiting: int = 50) -> DaemonOverview:
+    def overview(self, waiting: int = 50) -> messages.DaemonOverview:
         """Return running jobs, the first `waiting` ones that wait, and what devices do."""
-        return self._ask(messages.Overview(waiting), DaemonOverview)
+        return self._ask(messages.Overview(waiting), messages.DaemonOverview)
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """Return the daemon's devices, and missing devices with the reason."""
         listed = self.device_list()
         return listed.devices, listed.absent
 
-    def device_list(self, *, probe: bool = False) -> DeviceList:
+    def device_list(self, *, probe: bool = False) -> messages.DeviceList:
         """Return the daemon's devices, with the reasons why some take no jobs.
 
         `probe`: first look for missing devices, and give those that failed another chance.
         """
-        return self._ask(messages.Devices(probe), DeviceList)
+        return self._ask(messages.Devices(probe), messages.DeviceList)
 
     def switch_devices(
         self, enable: str | Sequence[str] = (), disable: str | Sequence[str] = ()
-    ) -> DeviceList:
+    ) -> messages.DeviceList:
         """Let the daemon's devices take jobs, or none, until it stops; return all devices.
 
         Running iterative jobs follow at once: a disabled device gives its rows to the others, and
@@ -158,13 +152,13 @@ class Control:
         """
         names = [tuple(n.split(",")) if isinstance(n, str) else n for n in (enable, disable)]
         request = checked(messages.Devices, enable=names[0], disable=names[1])
-        return self._ask(request, DeviceList)
+        return self._ask(request, messages.DeviceList)
 
     # ---- jobs
 
     def status(
         self, states: Sequence[str] = (), limit: int | None = None, jobs: Sequence[int] = ()
-    ) -> tuple[JobLine, ...]:
+    ) -> tuple[messages.JobLine, ...]:
         """Return all jobs that the daemon remembers, oldest first.
 
         Parameters
@@ -180,7 +174,7 @@ class Control:
 
     def history(
         self, states: Sequence[str] = (), since: float | None = None, limit: int = 100
-    ) -> tuple[JobLine, ...]:
+    ) -> tuple[messages.JobLine, ...]:
         """Return the newest `limit` jobs of the past, oldest first.
 
         Parameters
@@ -196,9 +190,9 @@ class Control:
 
     def _pages(
         self, request: messages.Status | messages.History, limit: int | None
-    ) -> tuple[JobLine, ...]:
+    ) -> tuple[messages.JobLine, ...]:
         """Return the newest `limit` jobs of a list that the daemon sends in pages."""
-        lines: list[JobLine] = []
+        lines: list[messages.JobLine] = []
         while limit is None or len(lines) < limit:
             if limit is not None and isinstance(request, messages.History):
                 request = replace(request, limit=min(limit - len(lines), HISTORY_PAGE))
@@ -221,17 +215,19 @@ class Control:
         """As `explain`, but raise TryAgain if the present daemon doesn't answer soon."""
         return self._ask(messages.Explain(job), messages.Explained, EXPLAIN_SECONDS).explanation
 
-    def hold(self, job: int) -> Changed:
+    def hold(self, job: int) -> messages.Changed:
         """Keep waiting job number `job` from starting until `release`."""
-        return self._ask(messages.Hold(job), Changed)
+        return self._ask(messages.Hold(job), messages.Changed)
 
-    def release(self, job: int) -> Changed:
+    def release(self, job: int) -> messages.Changed:
         """Let held job number `job` start when its turn comes."""
-        return self._ask(messages.Release(job), Changed)
+        return self._ask(messages.Release(job), messages.Changed)
 
-    def prioritize(self, job: int, priority: int) -> Changed:
+    def prioritize(self, job: int, priority: int) -> messages.Changed:
         """Give waiting job number `job` another priority, -20 to 19; larger ones run first."""
-        return self._ask(checked(messages.Prioritize, job=job, priority=priority), Changed)
+        return self._ask(
+            checked(messages.Prioritize, job=job, priority=priority), messages.Changed
+        )
 
     def cancel(self, job: int) -> None:
         """Cancel job number `job`; a running one stops after its current chunks."""
