@@ -19,6 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hetsched.errors import HetschedError, JobFailed, TryAgain, from_record, to_record
@@ -58,27 +59,19 @@ class Step:
         self.is_interruptible = is_interruptible
 
 
+@dataclass(eq=False)
 class Task:
     """A function to run, what it is doing, and whom to answer."""
 
-    def __init__(
-        self,
-        function: Callable[[Step], Any],
-        on_done: OnDone,
-        discard: Callable[[Any], None],
-        release: Callable[[], None],
-        deadline: float,
-        step: Step,
-    ) -> None:
-        self.function = function
-        self.on_done = on_done
-        self.discard = discard
-        self.release = release
-        self.deadline = deadline
-        self.step = step
-        self.timer: Timer | None = None
-        self.has_begun = False
-        self.is_answered = False
+    function: Callable[[Step], Any]
+    on_done: OnDone
+    discard: Callable[[Any], None]
+    release: Callable[[], None]
+    deadline: float
+    step: Step
+    timer: Timer | None = None
+    has_begun: bool = False
+    is_answered: bool = False
 
 
 class _Worker:

@@ -51,7 +51,7 @@ def test_ilics_runs_stand_beside_the_paper(call: Call) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("clarke", "--rows", "8000"), SMALL, ("nec", "--nodes", "4"), ("ilic", "--noise", "0.01")],
+    [("clarke", "--rows", "8000"), SMALL, ("nec", "--nodes", "4")],
     ids=lambda w: w[0],
 )
 def test_json_is_one_object_with_a_name_for_each_cell(call: Call, words: tuple[str, ...]) -> None:
