@@ -26,6 +26,7 @@ from hetsched.errors import (
     IOFailure,
     JobFailed,
     UsageError,
+    encodable,
     text_of,
     to_record,
 )
@@ -55,6 +56,8 @@ from hetsched.workload.sources import check_sources, note_sources
 
 MAX_KERNELS = 1000
 """Kernels whose first chunk is remembered."""
+MAX_SAID = 300
+"""Characters of what a plug-in says; more is cut off. Arbitrary."""
 
 Work = Run | Fill | Iterate | Check
 
@@ -288,10 +291,14 @@ class PreparedJob:
             slots=command.slots if info.link else 1,
             threads=info.threads,
             cache=_cache_folder(),
-            say=lambda text: self._send(DeviceNote(self.attempt, text)),
+            say=self._say,
             rivals=command.rivals,
             reject=self._reject,
         )
+
+    def _say(self, text: object) -> None:
+        """Report what a plug-in says: anything, of any length."""
+        self._send(DeviceNote(self.attempt, encodable(str(text)[:MAX_SAID])))
 
     def _reject(self, variant: str, error: Exception) -> None:
         self._send(VariantFailed(self.attempt, variant, error_record(error)))

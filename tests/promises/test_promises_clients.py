@@ -216,6 +216,30 @@ def test_without_a_daemon_a_client_says_where_it_looked(tmp_path: Path) -> None:
         hetsched.Client(tmp_path)
 
 
+STRANGER = """
+import os, socket, sys
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as session:
+    session.bind(sys.argv[1])
+    os.setuid(65534)
+    session.listen()
+    print("listening", flush=True)
+    print(session.accept()[0].recv(100))
+"""
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_a_client_sends_nothing_to_the_daemon_of_another_user(tmp_path: Path) -> None:
+    path = tmp_path / "session.sock"
+    with subprocess.Popen(
+        [sys.executable, "-c", STRANGER, str(path)], stdout=subprocess.PIPE, text=True
+    ) as stranger:
+        assert stranger.stdout is not None and stranger.stdout.readline() == "listening\n"
+        with refused(77, "it belongs to user 65534"):
+            hetsched.Client(tmp_path)
+        assert stranger.stdout.read() == "b''\n"
+
+
 def test_shared_memory_in_use_is_75_and_free_again_later(small: Daemon) -> None:
     with small.client() as client:
         arrays = [client.empty(1 << 23, "float64") for _ in range(3)]

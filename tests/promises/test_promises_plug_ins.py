@@ -51,6 +51,13 @@ def test_a_load_of_numpys_is_a_number(engine: Any) -> None:
     assert (engine.submit("wrong_plug_ins:NumPyLoad", X, units=4).result(60) == 3).all()
 
 
+def test_whatever_a_plug_in_says_is_a_short_line(engine: Any) -> None:
+    job = engine.submit("toys:Toy", X, units=4, fault="chatter")
+    assert (job.result(60) == 3).all()
+    notes = [note for note in job.report.notes if note.startswith(("no end", "\\ud800"))]
+    assert len(notes) == 2 and all(len(note) < 400 for note in notes), notes
+
+
 def test_the_error_of_a_kernel_says_where(engine: Any) -> None:
     job = engine.submit(KERNEL_FAILS, X, units=4)
 

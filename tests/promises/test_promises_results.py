@@ -129,6 +129,7 @@ def test_a_wrong_result_fails_verification(engine: Any) -> None:
         ("recursion", "recursion"),
         ("unprintable", "Unprintable"),
         ("rebind", "can't replace the array 'y'"),
+        ("update", "no attribute 'update'"),
     ],
 )
 def test_an_error_of_a_kernel_fails_its_own_job(engine: Any, fault: str, message: str) -> None:

@@ -40,7 +40,8 @@ class ToyParams(msgspec.Struct, frozen=True):
     `gate`: a file that each chunk waits to lock, after it has made `gate`.PID; or "".
 
     `log`: a file that gets `name` when a chunk begins; or "". `failures`: a file with a byte for
-    each attempt that is to fail; or "". `fault`: a key of FAULTS, "spoil", "rebind" or "tune".
+    each attempt that is to fail; or "". `fault`: a key of FAULTS, or "spoil",
+    "rebind", "update", "tune" or "chatter".
     It happens in one `step` of a job ("prepare", "fill", "compute" or "check"), and if there is a
     `marker`, a file that it makes first, only once, unless it `recurs`.
     """
@@ -113,6 +114,12 @@ class Slow(Toy):
 
 def make_toy(p: Any, chunk: int, context: KernelContext) -> Kernel:
     misbehave(p, "prepare")
+    if p.fault == "chatter":
+        context.say("no end " * 1_000_000)
+        time.sleep(0.05)
+        context.say("\ud800")
+        time.sleep(0.05)
+        context.say(None)  # type: ignore[arg-type]
     if p.fault == "tune":
         context.say("tuning the toy ...")
         time.sleep(0.05)
@@ -134,6 +141,8 @@ def make_toy(p: Any, chunk: int, context: KernelContext) -> Kernel:
             outputs["y"][-1, -1] += 1
         if p.fault == "rebind":
             outputs["y"] = outputs["y"] * 2
+        if p.fault == "update":
+            outputs.update(y=outputs["y"] * 2)  # type: ignore[attr-defined]
         misbehave(p, "compute")
 
     return kernel
