@@ -344,18 +344,13 @@ class Connection:
 
     # ---- for other threads
 
-    def ask(self, request: messages.Request, seconds: float | None = None) -> messages.Answer:
-        """Send `request` and return its answer, or raise the daemon's error.
+    def wait(self, request: OpenRequest, seconds: float | None = None) -> Any:
+        """Send a request and return its `answer`, or raise the daemon's error.
 
         `seconds`: for the answer of the present daemon; default: also wait for the next one.
         """
         if seconds is not None and self._live_session() is None:
             raise TryAgain("the daemon has stopped")
-        answer: messages.Answer = self.wait(OpenRequest(request), seconds)
-        return answer
-
-    def wait(self, request: OpenRequest, seconds: float | None = None) -> Any:
-        """Send a request and return its `answer`. Raises TryAgain if it takes too long."""
         if threading.current_thread() is self._thread:
             raise UsageError(f"{type(request.request).__name__.lower()} {FROM_CALLBACK}")
         self.send(request)
@@ -394,7 +389,7 @@ class Connection:
         self._owner.check()
         session = self._live_session()
         if session is None and threading.current_thread() is not self._thread:
-            self.ask(messages.Ping())  # which the next daemon answers
+            self.wait(OpenRequest(messages.Ping()))  # which the next daemon answers
             session = self._live_session()
         if session is None:
             raise self._lost_error or TryAgain("the daemon has stopped")
@@ -488,14 +483,11 @@ class Connection:
             except ProtocolError as error:
                 self._end(error)
                 return
-            self._reply(link, reply)
-
-    def _reply(self, link: Link, reply: messages.Reply) -> None:
-        request = self._open.get(reply.number)
-        if request is None or self._is_void(link, reply.answer):
-            return
-        if request.on_answer(reply.answer):
-            self._open.pop(reply.number, None)
+            request = self._open.get(reply.number)
+            if request is None or self._is_void(link, reply.answer):
+                continue
+            if request.on_answer(reply.answer):
+                self._open.pop(reply.number, None)
 
     def _is_void(self, link: Link, answer: messages.Answer) -> bool:
         """Return whether the end of the daemon makes an answer void, so that the next one decides.

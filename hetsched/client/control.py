@@ -8,7 +8,6 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -55,10 +54,8 @@ class Control:
 
     Parameters
     ----------
-    endpoint : path or None
-        The daemon's runtime folder; None: the user's own.
-    timeout : float, seconds
-        For each answer of the daemon, not for jobs.
+    endpoint : path of the daemon's runtime folder; None: the user's own
+    timeout : float, seconds, for each answer of the daemon, not for jobs
     reconnect : float, seconds; or None
         How long to look for the next daemon when this one stops; jobs continue there. 0: their
         Futures fail at once. None: HETSCHED_RECONNECT, e.g. "10s", else 60 seconds.
@@ -89,12 +86,7 @@ class Control:
     def __enter__(self: Self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -112,12 +104,8 @@ class Control:
     ) -> messages.Draining:
         """Let the daemon accept no new jobs, or with `undo` accept them again.
 
-        Parameters
-        ----------
-        stop : bool
-            End the daemon as soon as no job runs or could start.
-        now : bool
-            End it now; running jobs stop after their current chunks.
+        `stop`: end it as soon as no job runs or could start. `now`: end it now; running jobs stop
+        after their current chunks.
         """
         return self._ask(messages.Drain(stop, now, undo), messages.Draining)
 
@@ -146,8 +134,7 @@ class Control:
     ) -> messages.DeviceList:
         """Let the daemon's devices take jobs, or none, until it stops; return all devices.
 
-        Running iterative jobs follow at once: a disabled device gives its rows to the others, and
-        an enabled one gets its share. Other jobs use the devices that they have begun with.
+        Running iterative jobs follow at once; others use the devices that they have begun with.
         Raises UsageError for an unknown device; nothing has changed then.
         """
         names = [tuple(n.split(",")) if isinstance(n, str) else n for n in (enable, disable)]
@@ -159,30 +146,19 @@ class Control:
     def status(
         self, states: Sequence[str] = (), limit: int | None = None, jobs: Sequence[int] = ()
     ) -> tuple[messages.JobLine, ...]:
-        """Return all jobs that the daemon remembers, oldest first.
+        """Return the jobs that the daemon remembers, oldest first; with `limit` the newest ones.
 
-        Parameters
-        ----------
-        states : sequence of str
-            Only jobs in these: "queued", "held", "running", "done", "failed", "cancelled".
-        limit : int or None
-            Only the newest ones.
-        jobs : sequence of int
-            Only these, if there are any. Raises InputMissing if one isn't known.
+        `states`: of "queued", "held", "running", "done", "failed", "cancelled"; default: all.
+        `jobs`: only these numbers, if there are any.
         """
         return self._pages(messages.Status(_states(states), jobs=tuple(jobs)), limit)
 
     def history(
         self, states: Sequence[str] = (), since: float | None = None, limit: int = 100
     ) -> tuple[messages.JobLine, ...]:
-        """Return the newest `limit` jobs of the past, oldest first.
+        """Return the newest `limit` jobs of the past, oldest first; `states` as for `status`.
 
-        Parameters
-        ----------
-        states : sequence of str
-            As for `status`.
-        since : float or None, seconds since the epoch
-            Only jobs submitted then or later.
+        `since`: only jobs submitted then, in seconds since the epoch, or later.
         """
         if not isinstance(limit, int) or limit < 1:
             raise UsageError(f"limit: {quoted(limit)} should be an integer from 1 to 2**63-1")
@@ -238,28 +214,24 @@ class Control:
         return self._ask(messages.CancelAll(), messages.JobNumbers).jobs
 
     def retry(self, job: int, *, force: bool = False) -> int:
-        """Submit ended job number `job` again and return the new job's number.
+        """Submit ended job number `job` again, without its id and dependencies; return the number.
 
-        The new job has neither the id of the old one nor its dependencies. `force`: it replaces
-        output files that exist, as the old one's does. Raises InputMissing if what it needs is
-        gone, such as arrays of another client.
+        `force`: it replaces output files that exist. Raises InputMissing if what it needs is gone,
+        such as arrays of another client.
         """
         return self._ask(messages.Retry(job, next(self._keys), force), messages.Accepted).job
 
     def clean(self, states: Sequence[str] = (), older: float = 0.0) -> tuple[int, ...]:
-        """Forget jobs that ended `older` seconds ago or earlier; return their numbers.
-
-        Their results in memory are released.
-        """
+        """Forget jobs that ended `older` seconds ago or earlier, and their results in memory."""
         request = checked(messages.Clean, states=_states(states), older=older)
         return self._ask(request, messages.JobNumbers).jobs
 
     def events(self, callback: OnEvent, jobs: Sequence[int] = ()) -> EventFollower:
         """Call ``callback(sequence, state)`` for each state of `jobs`, or of all.
 
-        On the thread that serves this client. Its present states come first if `jobs` are given,
-        and the follower is done when all have ended. What the callback is too slow for is dropped
-        by the daemon, counted in `EventFollower.lost`, and slows nothing else.
+        On the thread that serves this client. Present states come first if `jobs` are given, and
+        the follower is done when all have ended. The daemon drops what the callback is too slow
+        for.
         """
         follower = EventFollower(callback, jobs)
         self._connection.send(follower)
@@ -309,7 +281,7 @@ class Control:
         return {**done.results, **{n: Path(path) for n, path in done.report.outputs.items()}}
 
     def _ask(self, request: messages.Request, kind: type[T], seconds: float | None = None) -> T:
-        answer = self._connection.ask(request, seconds)
+        answer = self._connection.wait(OpenRequest(request), seconds)
         if not isinstance(answer, kind):
             raise ProtocolError(
                 f"the daemon answered {type(answer).__name__}, not {kind.__name__}"

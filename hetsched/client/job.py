@@ -46,11 +46,8 @@ class Job(Future[Any]):
 
     Attributes
     ----------
-    id : int
-        The job's number.
-    durability : str
-        "durable" if the job survives the daemon, "volatile" if not; "" if that isn't known, since
-        another client submitted it.
+    id : int, the job's number
+    durability : "durable" if it survives the daemon, "volatile" if not, "" if that isn't known
     """
 
     # `cancel` and `explain` take the job's number. `fetch` makes the result of the Done state,
@@ -97,14 +94,11 @@ class Job(Future[Any]):
         return self._request_explanation(self.id)
 
     def timeline(self) -> dict[str, Timeline]:
-        """Return device -> measured start and end of each phase of its chunks.
+        """Return device -> start and end of its chunks' phases, in seconds from the first start.
 
-        Seconds from the start of the job's first chunk. Raises as `explain`.
+        Raises as `explain`.
         """
-        devices = self.explain().devices
-        return {
-            device.device: device.timeline for device in devices if device.timeline is not None
-        }
+        return {each.device: each.timeline for each in self.explain().devices if each.timeline}
 
     def follow(self, listener: Listener) -> None:
         """Call `listener(state)` with the present state, then each new one, on another thread."""
@@ -159,8 +153,6 @@ class Job(Future[Any]):
         concurrent.futures.CancelledError
         WaitTimeout
             After `timeout` seconds; the job continues.
-        HetschedError
-            UsageError in a forked child, which gets no results.
         """
         self._check_process()
         try:
@@ -262,14 +254,10 @@ class IterativeResult(Mapping[str, Any]):
     Attributes
     ----------
     iterations : int
-    residual : float or None
-        After the last iteration; None: the workload has no such number.
-    converged : bool or None
-        False: the job ended by its limit of iterations. None: nothing was to converge.
-    moves : int
-        How often rows moved between devices.
-    seconds : float
-        Of all iterations.
+    residual : float, after the last iteration; None: the workload has no such number
+    converged : bool, False by the limit of iterations; None: nothing was to converge
+    moves : int, how often rows moved between devices
+    seconds : float, of all iterations
     report : JobReport
     """
 
@@ -294,8 +282,7 @@ class IterativeResult(Mapping[str, Any]):
     def history(self) -> IterationHistory:
         """Return times, rows and residuals of all iterations; those of long runs in spans.
 
-        `Job.result` asks the engine for it; in a callback, the first access. Raises as
-        `Job.explain`.
+        In a callback, the first access asks the engine for it. Raises as `Job.explain`.
         """
         if self._history is None:
             self._history = self._explain().iterations

@@ -74,24 +74,18 @@ class JobSubmitter(ABC):
 
     Parameters of `submit` that concern the queue
     ---------------------------------------------
-    priority : int, -20 to 19
-        Larger ones run first, as in Slurm (unlike nice).
-    label : str
-        For people, shown by `hetsched status`.
-    id : str
-        Your own name for this job: submitting it again finds the job instead of adding one.
+    priority : int, -20 to 19; larger ones run first, as in Slurm (unlike nice)
+    label : str, for people, shown by `hetsched status`
+    id : str, your own name for this job: submitting it again finds the job instead of adding one
     after : job, number, "12:any", "12:fail", or a sequence of them
         Run after these jobs have succeeded (or ended in any way; or failed). If that can no
         longer happen, this job fails.
     retries : int, 0 to 100
         Run a failed job again this often, unless it was cancelled or its request or data were
         wrong.
-    timeout : float, seconds, or str ("10m")
-        An attempt that runs longer fails.
-    deadline : datetime or float, seconds since the epoch
-        A job that hasn't ended by then fails.
-    hold : bool
-        Wait until the job is released.
+    timeout : float, seconds, or str ("10m"); an attempt that runs longer fails
+    deadline : datetime or float, seconds since the epoch; a job that hasn't ended by then fails
+    hold : bool, wait until the job is released
 
     Parameters of `submit` that concern iterative jobs
     --------------------------------------------------
@@ -99,12 +93,9 @@ class JobSubmitter(ABC):
         How rows are shared out while the job runs; "none": the first split stays.
     warm_up : "dfpa", True for that, or None
         Measure all devices in short benchmarks before the first iteration.
-    checkpoint : path or None
-        Save the state to this file now and then.
-    every : float, seconds, or str ("30s"); default 30
-        Between two checkpoints.
-    resume : path or None
-        Continue from this checkpoint.
+    checkpoint : path or None, of a file to which the state is saved now and then
+    every : float, seconds, or str ("30s") between two checkpoints; default 30
+    resume : path or None, of the checkpoint to continue from
     """
 
     _segments: SharedArrays
@@ -115,15 +106,7 @@ class JobSubmitter(ABC):
     def empty(self, shape: int | Sequence[int], dtype: Any = "complex64") -> np.ndarray:
         """Allocate a shared array, which jobs read and write without a copy. Contents undefined.
 
-        Parameters
-        ----------
-        shape : int or sequence of int
-        dtype : anything that numpy.dtype accepts
-
-        Raises
-        ------
-        DataError, TryAgain
-            It exceeds the limit; too much shared memory is in use at present.
+        Raises DataError beyond the limit, TryAgain if too much shared memory is in use at present.
         """
         return self._segments.empty(_extents(shape), _numeric(dtype))
 
@@ -173,10 +156,7 @@ class JobSubmitter(ABC):
         follow : callable, gets every state of the job, on the thread that serves this client
         **params : the workload's own parameters; those implied by the inputs are optional
 
-        Raises
-        ------
-        HetschedError
-            UsageError for a wrong type or range or in a job's callback; DataError, ...
+        Raises HetschedError: UsageError for a wrong type or range or in a job's callback, ...
         """
         options = _given(
             devices=devices, memory_limit=memory_limit, verify=verify, seed=seed,
