@@ -1,7 +1,4 @@
-"""The embedded engine: the interface of `Client` without a daemon.
-
-The engine runs on its own thread; every call that uses it is posted to that thread.
-"""
+"""The embedded engine: the interface of `Client` without a daemon. It runs on its own thread."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ from hetsched.units import NUMBER_LIMIT, quoted
 T = TypeVar("T")
 
 ABANDON_SECONDS = 1.0
-"""Time for an abandoned engine to clean up, for example unfinished files. Arbitrary."""
+"""Time for an abandoned engine to clean up, for example unfinished files."""
 
 CLOSED = "this hetsched.Local is closed; create another one"
 
@@ -112,12 +109,7 @@ class Local(JobSubmitter):
         self.close()
 
     def run(self, spec: JobSpec) -> Job:
-        """Submit a job whose arrays are files or generated.
-
-        Raises
-        ------
-        UsageError, DataError, InputMissing, Unavailable, CantCreate, TryAgain
-        """
+        """Submit a job whose arrays are files or generated."""
         valid = checked(JobSpec, **asdict(spec))
         return self._start(PreparedJob(valid, self._segments), None)
 
@@ -142,7 +134,7 @@ class Local(JobSubmitter):
     def hold(self, job: int) -> bool:
         """Keep waiting job number `job` from starting; return whether that changed anything.
 
-        Raises, as `release` and `prioritize`, UsageError if it runs or has ended.
+        As `release` and `prioritize` only while it waits (UsageError).
         """
         return self._change(job, lambda record: self._engine.queue.hold(record, True))
 
@@ -168,13 +160,7 @@ class Local(JobSubmitter):
         return self._call(run)
 
     def switch_devices(self, enable: Sequence[str] = (), disable: Sequence[str] = ()) -> None:
-        """Let jobs use devices, or not; also a running job, if it is iterative.
-
-        Raises
-        ------
-        UsageError
-            There is no such device.
-        """
+        """Let jobs use devices, or not; also a running job, if it is iterative."""
         self._call(lambda: self._engine.switch_devices(enable, disable))
 
     def explain(self, job: int) -> Explanation:
@@ -188,16 +174,17 @@ class Local(JobSubmitter):
             It hasn't started.
         """
         self._refuse_in_callback("explain")
-        answer: Future[Explanation] = Future()
 
-        def on_explained(explanation: Explanation | None, error: BaseException | None) -> None:
-            if explanation is None:
-                answer.set_exception(error or TryAgain(CLOSED))
-            else:
-                answer.set_result(explanation)
+        def work(answer: Future[Explanation]) -> None:
+            def on_explained(found: Explanation | None, error: BaseException | None) -> None:
+                if found is None:
+                    answer.set_exception(error or TryAgain(CLOSED))
+                else:
+                    answer.set_result(found)
 
-        self._post(lambda: self._engine.explain(self._table.job(job), on_explained), answer)
-        return answer.result()
+            self._engine.explain(self._table.job(job), on_explained)
+
+        return self._ask(work)
 
     def close(self) -> None:
         """Cancel all jobs and end the device processes. The caller's arrays stay valid."""
@@ -216,12 +203,9 @@ class Local(JobSubmitter):
             self._clean_up()
 
     def _begin_closing(self) -> bool:
-        """Refuse new calls and end the engine's thread; return False if already closing.
-
-        A forked child leaves the parent's engine alone.
-        """
+        """Refuse new calls and end the engine's thread; return False if already closing."""
         if self._owner.is_forked:
-            return False
+            return False  # the engine is the parent's
         with self._lock:
             was_open, self._open = self._open, False
             if was_open:
@@ -237,14 +221,8 @@ class Local(JobSubmitter):
         self._loop.close()
 
     def _start(self, prepared: PreparedJob, follow: Listener | None) -> Job:
-        """Submit `prepared`. Refused in a job's callback: its thread would have to reply."""
         self._refuse_in_callback("submit")
-        accepted: Future[Job] = Future()
-        self._post(functools.partial(self._submit, prepared, accepted, follow), accepted)
-        try:
-            return accepted.result()
-        finally:
-            del accepted  # its error refers to this frame, which must not keep arrays alive
+        return self._ask(lambda accepted: self._submit(prepared, accepted, follow))
 
     def _submit(
         self, prepared: PreparedJob, accepted: Future[Job], follow: Listener | None
@@ -274,42 +252,48 @@ class Local(JobSubmitter):
         """Run `function` on the engine's thread and return its result."""
         if threading.current_thread() is self._thread:
             return function()
+
+        def work(answer: Future[T]) -> None:
+            answer.set_result(function())
+
+        return self._ask(work)
+
+    def _ask(self, work: Callable[[Future[T]], None]) -> T:
+        """Run `work` on the engine's thread, and wait for the answer that it gives then or later.
+
+        Raises TryAgain if `close` comes first.
+        """
         answer: Future[T] = Future()
-        self._post(lambda: answer.set_result(function()), answer)
-        return answer.result()
+        answer.add_done_callback(self._pending.discard)
+        self._post(functools.partial(_run, work, answer), answer)
+        try:
+            return answer.result()
+        finally:
+            del answer  # its error refers to this frame, which must not keep arrays alive
 
     def _post(self, work: Callable[[], None], answer: Future[Any] | None = None) -> None:
-        """Run `work` on the engine's thread, without waiting for it.
-
-        `answer` gets its exception, if it raises one, or TryAgain if `close` comes first.
-
-        Raises
-        ------
-        UsageError
-            This Local is closed, or this is a forked child.
-        """
+        """Run `work` on the engine's thread. Raises UsageError if that has ended, or in a fork."""
         self._owner.check()
-
-        def run() -> None:
-            try:
-                work()
-            except BaseException as error:
-                if answer is None or answer.done():
-                    raise
-                answer.set_exception(error)
-
         with self._lock:
             if not self._open:
                 raise UsageError(CLOSED)
             if answer is not None:
                 self._pending.add(answer)
-                answer.add_done_callback(self._pending.discard)
-            self._loop.call_soon_threadsafe(run)
+            self._loop.call_soon_threadsafe(work)
 
     def _refuse_in_callback(self, method: str) -> None:
         """Raise UsageError on the engine's thread, which can't wait for itself."""
         if threading.current_thread() is self._thread:
             raise UsageError(f"{method} {FROM_CALLBACK}")
+
+
+def _run(work: Callable[[Future[T]], None], answer: Future[T]) -> None:
+    try:
+        work(answer)
+    except BaseException as error:
+        if answer.done():
+            raise
+        answer.set_exception(error)
 
 
 class _LocalSegments:

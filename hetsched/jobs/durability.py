@@ -40,20 +40,7 @@ log = logging.getLogger(__name__)
 class Durability:
     """The steps of a job that others hear of. On the loop's thread only.
 
-    Parameters
-    ----------
-    journal : Journal or None
-        None: nothing outlives this process.
-
-    Attributes
-    ----------
-    cancel : callable
-        The engine's: stops a job whose acceptance can't be written.
-    on_ended, on_refused, on_expired : callable
-        Called with each job whose end was reported; with the exit code of each refusal; after
-        results have expired.
-    is_draining : bool
-        The process stops: jobs that stop with it continue in the next one.
+    Without a journal nothing outlives this process.
     """
 
     def __init__(
@@ -66,11 +53,12 @@ class Durability:
     ) -> None:
         self.table, self.followers = table, followers
         self._arena, self._loop, self._journal = arena, loop, journal
+        # The engine's: stops a job whose acceptance can't be written
         self.cancel: Callable[[Job], None] = lambda job: None
         self.on_ended: Callable[[Job], None] = lambda job: None
-        self.on_refused: Callable[[int], None] = lambda code: None
-        self.on_expired: Callable[[], None] = lambda: None
-        self.is_draining = False
+        self.on_refused: Callable[[int], None] = lambda code: None  # With the exit code
+        self.on_expired: Callable[[], None] = lambda: None  # Results of some jobs
+        self.is_draining = False  # Jobs that stop with this process continue in the next one
         self._is_expiry_set = False
 
     def is_written(self, job: Job) -> bool:

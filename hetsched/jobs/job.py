@@ -36,58 +36,16 @@ class Job:
     """One job, from its submission until it is forgotten. On the loop's thread only.
 
     Times are seconds since the epoch, by the wall clock at that moment; `fetch_deadline`,
-    `keep_until` and `reported_at` are monotonic.
-
-    Attributes
-    ----------
-    client : int
-        The session that submitted it, last; 0: none that still exists.
-    key : str
-        Under which it can be submitted again; "" if it has none.
-    nbytes : int
-        Length of the encoded request.
-    after : dict
-        Job that hasn't ended yet -> the outcomes it must have.
-    place : tuple
-        Its age: of two waiting jobs of equal priority, the smaller runs first. Its number, or for
-        further attempts the largest number so far and a count.
-    starts : int
-        Starts without an end, by all daemons, since one that got further than those before.
-    failures, failure_notes : int, list of str
-        Attempts that used one of its retries each, and why those of this daemon failed.
-    checkpoint : str
-        The file from which a later attempt continues; "": none.
-    confirmations : list
-        Called once: with None when its clients may know that it is accepted (a durable job is on
-        disk), or with the reason why it is refused.
-    is_refused : bool
-        The journal couldn't be written: the job ends as if it had never been.
-    prepared : tuple or None
-        Output files that are complete and wait for the confirmation, and what continues then.
-    ending : Done, Failed or None
-        Its end, before the journal has that.
-    kept_results : dict
-        Result segment to which the job holds a reference -> bytes. They are kept until
-        `keep_until`, or until others need the memory, but then not before `fetch_deadline`.
-    awaited_by : set
-        Followers that haven't fetched the results yet.
-    turn : float
-        When its turn came first, monotonic seconds; 0: it hasn't.
-    checked, bound : Any
-        What the engine knows of it: a CheckedJob, and a ResolvedJob once its files are open.
-    stop : Exception or None
-        End the job with it, once its files have been opened.
-    runs_alone : bool
-        It may not run beside another job: it was tried.
+    `keep_until`, `reported_at` and `turn` are monotonic.
     """
 
     number: int
     spec: JobSpec
-    client: int = 0
+    client: int = 0  # The session that submitted it, last; 0: none that still exists
     owner: Owner = (0, 0)
-    key: str = ""
+    key: str = ""  # Under which it can be submitted again
     submitted_at: float = 0.0
-    nbytes: int = 0
+    nbytes: int = 0  # Of the encoded request
     state: JobState = field(init=False)
     started_at: float | None = None
     ended_at: float | None = None
@@ -95,33 +53,41 @@ class Job:
 
     priority: int = field(init=False)
     is_held: bool = field(init=False)
+    # Job that hasn't ended yet -> the outcomes it must have
     after: dict[int, set[Condition]] = field(init=False)
+    # Its age: of two waiting jobs of equal priority, the smaller runs first. Its number, or for
+    # further attempts the largest number so far and a count.
     place: tuple[int, int] = field(init=False)
     retries: int = field(init=False)
-    starts: int = 0
-    failures: int = 0
+    starts: int = 0  # Without an end, by all daemons, since one that got further on disk
+    failures: int = 0  # Attempts that used a retry, and why those of this daemon failed:
     failure_notes: list[str] = field(default_factory=list)
-    checkpoint: str = ""
+    checkpoint: str = ""  # The file from which a later attempt continues
 
+    # Called once: with None when its clients may know that it is accepted (a durable job is on
+    # disk), or with the reason why it is refused.
     confirmations: list[OnConfirmed] = field(default_factory=list)
     is_accepted: bool = False
     is_confirmed: bool = False
-    is_refused: bool = False
+    is_refused: bool = False  # The journal couldn't be written: it ends as if it had never been
+    # Complete output files that wait for the confirmation, and what continues then
     prepared: tuple[tuple[PreparedOutput, ...], OnContinue] | None = None
-    ending: Done | Failed | None = None
+    ending: Done | Failed | None = None  # Its end, before the journal has that
 
     followers: list[Follower] = field(default_factory=list)
     reported_at: float = 0.0
+    # Result segment to which the job holds a reference -> bytes, until `keep_until`, or until
+    # others need the memory, but then not before `fetch_deadline`
     kept_results: dict[int, int] = field(default_factory=dict)
-    awaited_by: set[int] = field(default_factory=set)
+    awaited_by: set[int] = field(default_factory=set)  # Followers that haven't fetched them yet
     fetch_deadline: float = 0.0
     keep_until: float = 0.0
 
-    turn: float = 0.0
-    checked: Any = None
+    turn: float = 0.0  # When its turn came first; 0: it hasn't
+    checked: Any = None  # The engine's CheckedJob, and its ResolvedJob once its files are open:
     bound: Any = None
-    stop: Exception | None = None
-    runs_alone: bool = False
+    stop: Exception | None = None  # End the job with it, once its files have been opened
+    runs_alone: bool = False  # It was tried beside another job
     held_segments: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -44,18 +44,10 @@ MAX_STARTS = 3
 
 @dataclass(frozen=True)
 class SavedWork:
-    """What an open job has left on disk.
+    """What an open job has left on disk."""
 
-    Attributes
-    ----------
-    checkpoint : str
-        From which it continues; "": none.
-    is_progress : bool
-        Written since the job was last started: that start got further than those before.
-    """
-
-    checkpoint: str
-    is_progress: bool
+    checkpoint: str  # From which it continues; "": none
+    is_progress: bool  # Since the job was last started: that start got further than others
 
 
 def recover(
@@ -64,19 +56,10 @@ def recover(
     publish_errors: Mapping[int, ErrorRecord | None],
     saved: Mapping[int, SavedWork],
 ) -> tuple[list[Job], list[Job]]:
-    """Take over all jobs of the journal.
+    """Take over all jobs of the journal; return those to run, by number, and the ended ones.
 
-    Parameters
-    ----------
-    publish_errors : mapping
-        Number of each job that was publishing -> None if its files have their names now, else why
-        not.
-    saved : mapping
-        Number of each open job that can continue where it was on disk -> what is there.
-
-    Returns
-    -------
-    The jobs that the engine has to run, by number; those that have ended.
+    `publish_errors`: number of each job that was publishing -> None if its files have their names
+    now, else why not. `saved`: number of each open job -> what it has on disk.
     """
     ended, opened = [], []
     for journaled in contents.ended_jobs:
@@ -200,9 +183,7 @@ def finish_publications(
 ) -> Mapping[int, ErrorRecord | None]:
     """Name the prepared files of the jobs that were publishing.
 
-    Returns
-    -------
-    Number of each of these jobs -> None if its files have their names, else why not.
+    Returns number of each of these -> None if its files have their names, else why not.
     """
     publishing = [job for job in jobs if job.stage == "publishing"]
     if not publishing:

@@ -22,39 +22,17 @@ others can still submit something."""
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on what is kept, and for how long.
-
-    Attributes
-    ----------
-    results : int, bytes
-        Results kept for later requests.
-    results_for : float, seconds
-        How long each is kept.
-    fetch_for : float, seconds
-        How long it is kept at least for clients that follow the job.
-    warm_for : float, seconds
-        How long free memory is kept while there are neither clients nor jobs.
-    ended_jobs : int, bytes
-        Of the requests of all ended jobs that are remembered.
-    unread : int, bytes
-        Of replies to one client that doesn't read.
-    jobs_per_client : int or None
-        Unfinished jobs of one client: a user's session of processes.
-    parameters : int, bytes
-        Of the requests of all unfinished jobs, which are mostly their parameters.
-    followed_jobs : int
-        Jobs that one connection follows.
-    """
+    """Limits on what is kept, and for how long. Bytes, seconds."""
 
     results: int = 1 << 30
     results_for: float = 600.0
-    fetch_for: float = 5.0
-    warm_for: float = 60.0
-    ended_jobs: int = 32 << 20
-    unread: int = 8 << 20
-    jobs_per_client: int | None = None
-    parameters: int = 16 << 20
-    followed_jobs: int = 1000
+    fetch_for: float = 5.0  # At least, for clients that follow the job
+    warm_for: float = 60.0  # Free memory, while there are neither clients nor jobs
+    ended_jobs: int = 32 << 20  # Requests of all ended jobs that are remembered
+    unread: int = 8 << 20  # Replies to one client that doesn't read
+    jobs_per_client: int | None = None  # Unfinished ones, of a user's session of processes
+    parameters: int = 16 << 20  # Requests of all unfinished jobs
+    followed_jobs: int = 1000  # By one connection
 
 
 def share_of(total: int) -> int:
@@ -63,21 +41,13 @@ def share_of(total: int) -> int:
 
 
 class JobTable:
-    """Jobs by number and by key. On the loop's thread only.
-
-    Attributes
-    ----------
-    jobs : dict
-        Number -> every remembered job; new ones once they are accepted.
-    unfinished : dict
-        Number -> job that hasn't ended, perhaps not accepted yet.
-    """
+    """Jobs by number and by key. On the loop's thread only."""
 
     def __init__(self, limits: Limits, numbers: NumberBlocks) -> None:
         self.limits = limits
         self.numbers = numbers
-        self.jobs: dict[int, Job] = {}
-        self.unfinished: dict[int, Job] = {}
+        self.jobs: dict[int, Job] = {}  # All remembered ones; new ones once they are accepted
+        self.unfinished: dict[int, Job] = {}  # Perhaps not accepted yet
         self.results = KeptResults()
         self._keys: dict[str, Job] = {}
         self._counts: Counter[Owner] = Counter()

@@ -37,19 +37,11 @@ TEAM_GROUP = "team"
 
 @dataclass(frozen=True)
 class MachineLimits:
-    """What a job may use of this machine.
-
-    Attributes
-    ----------
-    absent : mapping
-        Unusable device or kind -> reason.
-    arena_limit : int, bytes
-        Of all shared memory.
-    """
+    """What a job may use of this machine."""
 
     infos: Sequence[DeviceInfo]
-    absent: Mapping[str, str]
-    arena_limit: int
+    absent: Mapping[str, str]  # Unusable device or kind -> why
+    arena_limit: int  # Bytes of all shared memory
 
 
 def bind(
@@ -156,17 +148,7 @@ def _bind_input(job: ResolvedJob, array: ArraySpec, stored: StoredArray | None) 
 def select_devices(
     requested: Sequence[str], infos: Sequence[DeviceInfo], absent: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the devices selected by the `requested` names and groups.
-
-    Parameters
-    ----------
-    requested : sequence of str
-        Empty: all devices.
-    infos : sequence of DeviceInfo
-        The devices of this machine.
-    absent : mapping
-        Unusable device or kind -> reason.
-    """
+    """Return the devices selected by the `requested` names and groups; without any: all."""
     if not requested:
         return tuple([info.name for info in infos])
     selected: set[str] = set()

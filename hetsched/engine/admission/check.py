@@ -57,25 +57,13 @@ MIN_ALLOCATION_RATE = 50e6
 
 @dataclass(frozen=True, eq=False)
 class CheckedJob:
-    """A request that could run when it was submitted.
-
-    Attributes
-    ----------
-    job : ResolvedJob
-        As bound at submission; its files are closed.
-    claims : tuple of OutputClaim
-        The output files.
-    input_paths, input_bytes : tuple of str, int
-        The input files; links resolved.
-    checkpoint : str
-        The file of its checkpoints, links resolved; "": none.
-    """
+    """A request that could run when it was submitted."""
 
     spec: JobSpec
     declaration: Declaration
-    job: ResolvedJob
+    job: ResolvedJob  # As bound then; its files are closed
     claims: tuple[OutputClaim, ...] = ()
-    input_paths: tuple[str, ...] = ()
+    input_paths: tuple[str, ...] = ()  # Links resolved, as in `checkpoint`
     input_bytes: int = 0
     checkpoint: str = ""
 
@@ -86,18 +74,7 @@ class CheckedJob:
 
 
 class Admission:
-    """Checks and opens the jobs of one engine. On the loop's thread only.
-
-    Parameters
-    ----------
-    machine : callable
-        Returns the present limits.
-
-    Attributes
-    ----------
-    pending : PendingOutputs
-        Of all unfinished jobs; kept up to date by the scheduler.
-    """
+    """Checks and opens the jobs of one engine. On the loop's thread only."""
 
     def __init__(self, files: Pool, machine: Callable[[], MachineLimits]) -> None:
         self._files = files
@@ -106,7 +83,7 @@ class Admission:
             max_bytes=MAX_DECLARATION_BYTES
         )
         self._checks: list[Task] = []
-        self.pending = PendingOutputs()
+        self.pending = PendingOutputs()  # Of all unfinished jobs, by the scheduler
 
     def check(self, spec: JobSpec, on_checked: OnChecked, is_readmitted: bool = False) -> None:
         """Check `spec`, then ``on_checked(checked, error)``, possibly at once.
@@ -229,10 +206,7 @@ def check(
 def open_job(
     checked: CheckedJob, machine: MachineLimits, step: Step, token: str = ""
 ) -> ResolvedJob:
-    """Open the inputs as they are now, and create the outputs with all their space.
-
-    `token`: see `store/output_files.py`.
-    """
+    """Open the inputs as they are now, and create the outputs with all their space."""
     opener = InputOpener(step, max_read=machine.arena_limit)
     job: ResolvedJob | None = None
     try:

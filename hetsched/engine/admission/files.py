@@ -102,24 +102,9 @@ class PendingOutputs:
 class InputOpener:
     """Opens the inputs of one job. `close` it unless the job takes over `files`.
 
-    Parameters
-    ----------
-    pending : PendingOutputs
-        Of other jobs, at submission.
-    after : collection of int
-        Jobs that end before this one starts: what they will write may be an input.
-    max_read : int or None, bytes
-        Of what files that aren't .npy may hold; they are read whole. None: only their headers are
-        read, so the number of entries of a sparse matrix is an estimate.
-
-    Attributes
-    ----------
-    files : set of int
-        Open descriptors.
-    nbytes, paths : int, list of str
-        Of the files opened so far; links resolved.
-    loaded : dict
-        Array name -> what has been read of files that aren't .npy.
+    `after`: jobs that end before this one starts: what they will write may be an input.
+    `max_read`: bytes that files other than .npy may hold, which are read whole; None: only their
+    headers are read, so the number of entries of a sparse matrix is an estimate.
     """
 
     def __init__(
@@ -283,12 +268,8 @@ def check_checkpoints(
     """Check that the job can continue from its checkpoint, and write others.
 
     The values of its inputs are compared when it runs. So are their shapes if they aren't known
-    yet, and everything if an earlier job may write the checkpoint.
-
-    Parameters
-    ----------
-    is_readmitted : bool
-        An earlier daemon has accepted the job: it runs even if no checkpoint can be written now.
+    yet, and everything if an earlier job may write the checkpoint. `is_readmitted`: an earlier
+    daemon has accepted the job: it runs even if no checkpoint can be written now.
     """
     if not spec.checkpoint and not spec.resume:
         return

@@ -46,27 +46,16 @@ class WorkArray:
 
 @dataclass(frozen=True)
 class IterativeDeclaration:
-    """State, reductions and limits of an iterative workload with certain parameters.
-
-    Attributes
-    ----------
-    granule : int, rows
-        Never divided between devices.
-    must_converge : bool
-        A job that ends by `max_iterations` has failed.
-    saved : mapping
-        Name -> shape and dtype of what devices save now and then, if one has its own memory.
-    results : mapping
-        Output -> the state array whose rows after the last iteration it is. That is the one with
-        number `max_iterations`.
-    """
+    """State, reductions and limits of an iterative workload with certain parameters."""
 
     state: tuple[StateArray, ...]
     reductions: tuple[Reduction, ...]
-    granule: int
+    granule: int  # Rows that are never divided between devices
     max_iterations: int
-    must_converge: bool
+    must_converge: bool  # A job that ends by `max_iterations` has failed
+    # Name -> shape and dtype of what devices save now and then, if one has its own memory
     saved: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    # Output -> the state array whose rows after iteration `max_iterations` it is
     results: Mapping[str, StateArray] = field(default_factory=dict)
 
     def work_arrays(self, load: int, slots: int) -> Iterator[WorkArray]:
@@ -91,89 +80,41 @@ class IterativeDeclaration:
 
 @dataclass(eq=False)
 class Declaration:
-    """A workload, and what it says of a job with these parameters and shapes of inputs.
-
-    Attributes
-    ----------
-    reference : str
-        module:qualname of the workload, for device processes.
-    specs : sequence of ArraySpec
-        All its arrays.
-    speed_key : str
-        What the parameters say about a unit's speed, for the keys of models.
-    encoded_params : bytes
-        `params` as JSON.
-    source : str
-        Stamp of the workload's module as it was loaded.
-    iterative : IterativeDeclaration or None
-        None: the load is computed in one pass.
-    """
+    """A workload, and what it says of a job with these parameters and shapes of inputs."""
 
     workload: BaseWorkload
-    reference: str
+    reference: str  # module:qualname of the workload, for device processes
     params: Any
     load: int
-    specs: Sequence[ArraySpec]
-    speed_key: str = ""
-    encoded_params: bytes = b""
-    source: str = ""
+    specs: Sequence[ArraySpec]  # All its arrays
+    speed_key: str = ""  # What the parameters say about a unit's speed, for the keys of models
+    encoded_params: bytes = b""  # As JSON
+    source: str = ""  # Stamp of the workload's module as it was loaded
     shapes: Shapes = field(default_factory=dict)
-    iterative: IterativeDeclaration | None = None
+    iterative: IterativeDeclaration | None = None  # None: it is computed in one pass
 
 
 @dataclass(eq=False)
 class ResolvedJob(Declaration):
-    """A job that can run. `close` releases its files.
+    """A job that can run. `close` releases its files."""
 
-    Attributes
-    ----------
-    devices : tuple of str
-        Devices that the job may use.
-    inputs : mapping
-        Array name -> StoredArray; its `key` is the segment's id, or the `file_key` of a file.
-    generate : list of ArraySpec
-        Inputs that the device processes generate.
-    into : mapping
-        Output name -> the caller's arena array for it; None: a new segment.
-    outputs : mapping
-        Output name -> its file.
-    files : set of int
-        The fds of input files.
-    loaded : mapping
-        Input name -> what was read of a file that isn't .npy; its `key` is `LOADED_KEY`.
-    notes : list of str
-        For the job's report.
-    measure : mapping
-        `JobSpec.measure`.
-    converted : bool
-        An input's dtype or order differs from the kernels'.
-    in_files : bool
-        An array is stored in a file; still true after `close`.
-    parts_identity : str
-        Of the job and its inputs, for what is finished in its output files; "": not kept.
-    finished : ranges
-        Units that an earlier daemon has completed.
-    keeps_parts : bool
-        `close` leaves unfinished outputs for the next daemon.
-    owner : hashable
-        Of whom the memory of its arrays may have earlier data.
-    """
-
-    devices: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()  # That it may use
+    # The `key` of an input is a segment's id, the `file_key` of a file, or LOADED_KEY
     inputs: dict[str, StoredArray] = field(default_factory=dict)
     generate: list[ArraySpec] = field(default_factory=list)
-    into: dict[str, ArenaRef | None] = field(default_factory=dict)
+    into: dict[str, ArenaRef | None] = field(default_factory=dict)  # None: a new segment
     outputs: dict[str, OutputFile] = field(default_factory=dict)
-    files: set[int] = field(default_factory=set)
-    loaded: dict[str, np.ndarray] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    files: set[int] = field(default_factory=set)  # Descriptors of inputs
+    loaded: dict[str, np.ndarray] = field(default_factory=dict)  # From files that aren't .npy
+    notes: list[str] = field(default_factory=list)  # For the report
     measure: dict[str, str] = field(default_factory=dict)
-    converted: bool = False
-    in_files: bool = False
+    converted: bool = False  # An input's dtype or order differs from the kernels'
+    in_files: bool = False  # An array is stored in a file; still true after `close`
+    # Identifies the job and its inputs beside finished parts of its outputs; "": these aren't kept
     parts_identity: str = ""
-    finished: Ranges = ()
-    keeps_parts: bool = False
-    owner: Hashable = None
+    finished: Ranges = ()  # Units that an earlier daemon has completed
+    keeps_parts: bool = False  # `close` leaves unfinished outputs for the next daemon
+    owner: Hashable = None  # Of whom the memory of its arrays may have earlier data
 
     @property
     def kind(self) -> str:
