@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from typing import Any
 
 import pytest
@@ -82,20 +80,3 @@ def test_only_the_last_jobs_are_kept() -> None:
     assert isinstance(error, InputMissing)
     assert f"only the last {explanations.MAX_JOBS} jobs can be explained" in str(error)
     assert archive.explainer(3, None, is_waiting=False)().job == 3
-
-
-def test_nothing_of_the_job_but_figures_is_held() -> None:
-    class Array:
-        pass
-
-    array = Array()
-    job: Any = type("Job", (), {})()
-    job.workload, job.load, job.params, job.notes = type("W", (), {"name": "toy"}), 4, {}, []
-    job.inputs = {"x": array}
-    archive = ExplanationArchive(lambda device: INFO, PlanCache())
-    archive.add(JobSnapshot.of(1, job, PLAN, {}).ended(done(1)))
-    reference = weakref.ref(array)
-    del job, array
-    gc.collect()
-
-    assert reference() is None

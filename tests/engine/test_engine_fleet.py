@@ -123,29 +123,6 @@ def make_bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Make
         bench.close()
 
 
-def test_a_device_is_settled_before_another_one_has_said_hello(make_bench: MakeBench) -> None:
-    bench = make_bench("cpu0", "deaf0")
-    one = bench.loop.create_task(bench.fleet.settled(["cpu0"]))
-    both = bench.loop.create_task(bench.fleet.settled(["cpu0", "deaf0"]))
-
-    bench.wait_for(one.done)
-
-    assert not both.done()
-    both.cancel()
-    bench.fleet.kill()
-
-
-def test_a_killed_process_is_reported_alone_and_comes_back(make_bench: MakeBench) -> None:
-    bench = make_bench("cpu0", "cpu1")
-    bench.wait_until_ready("cpu0", "cpu1")
-    bench.seen.clear()
-
-    os.kill(bench.fleet.pids()["cpu0"], signal.SIGKILL)
-    bench.wait_for(lambda: ("cpu0", "ready") in bench.seen)
-
-    assert bench.seen == [("cpu0", "ended by SIGKILL"), ("cpu0", "ready")]
-
-
 def test_processes_come_back_without_their_template(make_bench: MakeBench) -> None:
     bench = make_bench("cpu0", "cpu1")
     bench.wait_until_ready("cpu0", "cpu1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 import msgspec
 import pytest
@@ -15,7 +14,6 @@ from hetsched.engine.planning.learning import learn
 from hetsched.engine.planning.planning_state import job_kind
 from hetsched.engine.planning.run_planner import predicted_cold
 from hetsched.memory import MemoryDemand
-from hetsched.models.cold_ratios import ColdRatios
 
 INFO = DeviceInfo(name="cpu0", kind="cpu", identity="some processor")
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
@@ -88,15 +86,6 @@ def test_a_run_beside_which_small_jobs_ran_is_not_taken_for_a_slower_one() -> No
     assert loop.plan().predicted_seconds == pytest.approx(1.0)
 
 
-def test_a_first_run_beside_another_job_counts_until_there_is_a_better_one() -> None:
-    loop = Loop()
-    loop.run(1.5, is_contended=True)
-
-    assert loop.plan().predicted_seconds == pytest.approx(1.5)
-    loop.run(1.0)
-    assert loop.plan().predicted_seconds == pytest.approx(1.0)
-
-
 def test_the_late_start_of_a_fresh_process_is_predicted() -> None:
     infos = [msgspec.structs.replace(INFO, name=name) for name in ("cpu0", "cpu1")]
     loop = ToyLoop(100, infos)
@@ -117,25 +106,3 @@ def test_the_late_start_of_a_fresh_process_is_predicted() -> None:
 
     assert warm.predicted_seconds == pytest.approx(1.0)
     assert predicted_cold(warm, ["cpu0", "cpu1"]).predicted_seconds == pytest.approx(1.5)
-
-
-def test_a_core_that_is_fresh_and_faster_does_not_hide_a_slower_one() -> None:
-    infos = [msgspec.structs.replace(INFO, name=name) for name in ("cpu0", "cpu1")]
-    loop = ToyLoop(100, infos)
-    for _ in range(4):
-        plan = loop.plan()
-        runs = {
-            a.device: DeviceRun(a, loop.info(a.device), ((50, ChunkTimes(compute=(0.0, 1.0))),))
-            for a in plan.assignments
-        }
-        learn(loop.job, FinishedRun(plan, runs), loop.state, job_kind(loop.job, [*runs], None))
-    plan = loop.plan()
-    fast = plan.assignments[0]
-    assert fast.model is not None
-    faster = replace(fast, model=replace(fast.model, cold=ColdRatios(((fast.plan.share, 0.8),))))
-    plan = replace(plan, assignments=(faster, *plan.assignments[1:]))
-
-    predicted = predicted_cold(plan, ["cpu0", "cpu1"])
-
-    assert [a.predicted_seconds for a in predicted.assignments] == pytest.approx([0.8, 1.0])
-    assert predicted.predicted_seconds == pytest.approx(1.0)

@@ -7,7 +7,6 @@ import os
 import select
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from hetsched.device import DeviceInfo
 from hetsched.devices.process_spec import ProcessSpec
 from hetsched.engine.processes.process import DeviceProcess
 from hetsched.engine.processes.template import Template, TemplateLost
-from hetsched.transport.device_messages import Detach, Hello
+from hetsched.transport.device_messages import Detach
 
 Start = Callable[[], Talk]
 
@@ -36,17 +35,6 @@ def start(
             stack.callback(template.close)
             assert template.on_readable()
         yield lambda: Talk(CPU, template=template)
-
-
-def test_a_process_that_was_stopped_leaves_nothing_behind(start: Start) -> None:
-    fds, threads = open_descriptors(), threading.active_count()
-
-    talk = start()
-    talk.close()
-
-    assert open_descriptors() <= fds
-    assert threading.active_count() <= threads
-    assert not Path(f"/proc/{talk.process.pid}").exists()
 
 
 def test_a_process_that_was_killed_leaves_nothing_behind(start: Start) -> None:
@@ -127,10 +115,3 @@ def test_device_processes_die_with_their_engine() -> None:
         dead, _, _ = select.select([pidfd], [], [], TIMEOUT)
         os.close(pidfd)
         assert dead
-
-
-def test_a_forked_process_says_hello_for_its_device(start: Start) -> None:
-    talk = start()
-
-    assert isinstance(talk.hello, Hello) and talk.hello.info.name == "cpu0"
-    talk.close()

@@ -11,9 +11,7 @@ from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.planning.device_run import DeviceRun
-from hetsched.memory import MemoryDemand
 
-DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
 DIFFERENT, EQUAL = (1e4, 2e4, 3.5e4, 7e4), (3e4,) * 4
 """Units a second of four cores."""
 SLOWER = (1.0, 1.15, 1.4)

@@ -25,7 +25,6 @@ MACHINE = MachineLimits([DeviceInfo(name="cpu0", kind="cpu", identity="c")], {},
 def checked(
     checkpoint: Path | str,
     inputs: Mapping[str, FileRef] | None = None,
-    is_readmitted: bool = False,
     after: Collection[int] = (),
 ) -> CheckedJob:
     spec = JobSpec(
@@ -35,7 +34,7 @@ def checked(
         checkpoint=str(checkpoint),
         after=tuple(Dependency(job) for job in after),
     )
-    return check(spec, MACHINE, PendingOutputs(), Step(), is_readmitted)
+    return check(spec, MACHINE, PendingOutputs(), Step())
 
 
 @pytest.fixture
@@ -56,13 +55,6 @@ def test_a_folder_that_is_missing_is_refused(matrix: dict[str, FileRef]) -> None
             checked("/nowhere/job", **fields)
 
 
-def test_a_disk_without_room_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = "hetsched.engine.admission.files"
-    monkeypatch.setattr(f"{module}.saved_bytes", lambda workload, params: 1 << 62)
-    with pytest.raises(CantCreate, match="no room for"):
-        checked(tmp_path / "job")
-
-
 def test_another_file_is_not_replaced_by_a_job_that_reads_its_matrix_later(
     tmp_path: Path, matrix: dict[str, FileRef]
 ) -> None:
@@ -70,7 +62,3 @@ def test_another_file_is_not_replaced_by_a_job_that_reads_its_matrix_later(
     (tmp_path / "job").write_bytes(b"mine")
     with pytest.raises(CantCreate, match="it is not replaced"):
         checked(tmp_path / "job", matrix)
-
-
-def test_a_job_that_an_earlier_daemon_accepted_runs_without_checkpoints() -> None:
-    assert checked("/nowhere/job", is_readmitted=True).checkpoint == "/nowhere/job"

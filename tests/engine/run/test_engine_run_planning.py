@@ -115,23 +115,3 @@ def test_a_job_for_the_team_alone_waits_for_it(
 
     assert device(planned(monkeypatch, Planners(team0=SHORT), fleet, TEAM)) == "team0"
     assert fleet.started == []
-
-
-def test_a_team_to_be_measured_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    planners = Planners(cpu0=SHORT, team0=SHORT / 2)
-
-    event = planned(monkeypatch, planners, TeamFleet(), measure={"team0": "fft"})
-
-    assert device(event) == "team0"
-
-
-def test_without_another_way_the_job_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = TeamFleet()
-
-    assert device(planned(monkeypatch, Planners(team0=SHORT), fleet)) == "team0"
-    assert fleet.started == []
-
-
-def test_a_failure_to_plan_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Unavailable):
-        planned(monkeypatch, Planners(), TeamFleet())
