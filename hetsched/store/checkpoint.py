@@ -52,16 +52,8 @@ class InputIdentity(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job computes. A checkpoint fits a job with the same problem.
-
-    Attributes
-    ----------
-    state_version : int
-        `Iterative.state_version`.
-    params : mapping
-        All parameters, except those that a resumed job may change (`Iterative.limits`).
-    inputs : mapping
-        Name -> identity.
+    """What a job computes. A checkpoint fits a job with the same problem. `params`: all but those
+    that a resumed job may change (`Iterative.limits`).
     """
 
     workload: str
@@ -72,18 +64,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The member record.json.
-
-    Attributes
-    ----------
-    iteration : int
-        The last complete one.
-    residual : float or None
-        After it; None: there is none.
-    written : str
-        UTC, ISO 8601.
-    arrays, values : mapping
-        Name -> shape and dtype of the members "state/NAME" and "values/NAME".
+    """The member record.json: `residual` after the last complete `iteration`; `written` is UTC,
+    ISO 8601; `arrays` and `values` describe the members "state/NAME" and "values/NAME".
     """
 
     schema: str = SCHEMA
@@ -124,7 +106,6 @@ def iso_date(now: float) -> str:
 def problem_of(
     workload: Iterative, params: Any, inputs: Mapping[str, InputIdentity]
 ) -> tuple[Problem, dict[str, Any]]:
-    """Return the problem, and the parameters that a resumed job may change."""
     every = msgspec.to_builtins(params)
     limits = {name: every.pop(name) for name in workload.limits if name in every}
     problem = Problem(
@@ -138,7 +119,6 @@ def problem_of(
 
 
 def encode(record: CheckpointRecord) -> bytes:
-    """Return the record as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
 
 
@@ -156,7 +136,6 @@ def decode(path: str, raw: bytes) -> CheckpointRecord:
 
 
 def check_problem(path: str, record: CheckpointRecord, job: Problem) -> None:
-    """Check that a checkpoint belongs to the problem of `job`."""
     difference = _difference(record.problem, job)
     if difference:
         raise DataError(f"{path}: checkpoint of another problem: {difference}")
@@ -243,15 +222,7 @@ def save_checkpoint(
     residual: float | None = None,
     now: float,
 ) -> None:
-    """Write a checkpoint, in place of the previous one.
-
-    Parameters
-    ----------
-    path : str
-        Absolute. What is there must be a checkpoint (`check_target`).
-    now : float
-        Seconds since the epoch.
-    """
+    """Write a checkpoint, in place of the previous one at `path`, which is absolute."""
     arrays = _members(saved)
     _check_no_nan(f"iteration {saved.iteration}", arrays)
     record = encode(
@@ -299,7 +270,6 @@ def verify_checkpoint(path: str) -> CheckpointRecord:
 def load_checkpoint(
     path: str, workload: Iterative, params: Any, problem: Problem
 ) -> tuple[CheckpointRecord, SavedState]:
-    """Read a checkpoint of `problem`."""
     with _opened(path) as archive:
         record = _record(path, archive)
         check_problem(path, record, problem)
@@ -442,19 +412,21 @@ def _array(
     path: str, archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], dtype: str
 ) -> np.ndarray:
     """Return a member, which must be as its record says: nothing larger is read."""
-    nbytes = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+    flat = np.empty(math.prod(shape), dtype)
+    raw, end = flat.view(np.uint8), 0
     with (
         _damage(path, name),
-        _member(path, archive, f"{name}.npy", nbytes + MAX_HEADER) as member,
+        _member(path, archive, f"{name}.npy", flat.nbytes + MAX_HEADER) as member,
     ):
-        found, _, found_dtype = parse_header(f"{path}: {name}", member)
-        if found != shape or found_dtype != np.dtype(dtype):
+        found, is_fortran, found_dtype = parse_header(f"{path}: {name}", member)
+        if found != shape or found_dtype != flat.dtype:
             raise DataError(f"{path}: {name} is {found} {found_dtype}, not as its record says")
-    with _damage(path, name), _member(path, archive, f"{name}.npy", nbytes + MAX_HEADER) as member:
-        array: np.ndarray = np.lib.format.read_array(member, allow_pickle=False)
-        if member.read(1):  # also compares the CRC
-            raise zipfile.BadZipFile("longer than expected")
-    return array
+        while block := member.read(BLOCK):  # the end compares the CRC
+            raw[end : end + len(block)] = np.frombuffer(block, np.uint8)
+            end += len(block)
+        if end != flat.nbytes:
+            raise zipfile.BadZipFile(f"{end} instead of {flat.nbytes} bytes")
+    return flat.reshape(shape, order="F" if is_fortran else "C")
 
 
 def _member(
@@ -471,7 +443,6 @@ def _member(
 
 @contextmanager
 def _damage(path: str, what: str) -> Iterator[None]:
-    """Translate the errors of a damaged file to DataError."""
     try:
         yield
     except HetschedError:

@@ -53,22 +53,9 @@ class RefusedFile(ConfigError):
 
 @dataclass(frozen=True)
 class DatabaseFormat:
-    """The format of a database file.
-
-    Attributes
-    ----------
-    application_id : int
-        SQLite's application_id, which marks a file as ours.
-    version : int
-        SQLite's user_version; >= 1.
-    schema : str
-        SQL that creates the tables.
-    pragmas : str
-        SQL that a connection which writes runs before anything else but `first_pragmas`.
-    first_pragmas : str
-        SQL that it runs before the file is read.
-    creation_pragmas : str
-        SQL that it runs on an empty file, before `pragmas`.
+    """What a database file holds. `application_id` and `version` are SQLite's; `schema` creates
+    the tables. The pragmas are run by a connection that writes: `first_pragmas` before the file is
+    read, `creation_pragmas` on an empty file, then `pragmas`.
     """
 
     application_id: int
@@ -134,7 +121,6 @@ def open_copy(path: Path | None, file_format: DatabaseFormat) -> apsw.Connection
 
 @contextlib.contextmanager
 def _opened(name: str, flags: int, vfs: str | None = None) -> Iterator[apsw.Connection]:
-    """Open a connection, and close it again if the body fails."""
     try:
         connection = apsw.Connection(name, flags, vfs)
         try:
@@ -209,11 +195,18 @@ def data_version(connection: apsw.Connection) -> int:
 
 
 def file_id(path: Path) -> int:
-    """Return the inode of the file at `path`, or of a link there; 0: there is none."""
     try:
         return path.lstat().st_ino
     except OSError:
         return 0
+
+
+def unreadable_name(path: Path) -> Path:
+    """Return a name for what is at `path` and can't be read, which nothing has yet."""
+    number = 1
+    while any(os.path.lexists(f"{path}.unreadable-{number}{suffix}") for suffix in SUFFIXES):
+        number += 1
+    return Path(f"{path}.unreadable-{number}")
 
 
 def set_aside(path: Path) -> Path | None:
@@ -221,10 +214,7 @@ def set_aside(path: Path) -> Path | None:
 
     Returns the new name; None if there is nothing. Raises OSError.
     """
-    number = 1
-    while any(os.path.lexists(f"{path}.unreadable-{number}{suffix}") for suffix in SUFFIXES):
-        number += 1
-    aside = Path(f"{path}.unreadable-{number}")
+    aside = unreadable_name(path)
     moved = None
     # The logs first: a database without its log is read as it was before, and mustn't be.
     for suffix in reversed(SUFFIXES):
@@ -238,19 +228,9 @@ def set_aside(path: Path) -> Path | None:
 class TolerantDatabase:
     """A connection that may fail, at any time or from the start: jobs run without it.
 
-    One warning is logged until the file works again. A file that can't be read when it is opened
-    is set aside.
-
-    Parameters
-    ----------
-    path : Path or None
-        The file, if it may be set aside.
-    name : str
-        The file, for warnings.
-    connect : callable
-        Makes the connection. Its ConfigError (not RefusedFile) is raised.
-    first_read : callable
-        Called with the new connection; if it fails, the file counts as unusable.
+    One warning is logged until the file works again. A file (`path`; None: it may not be) that
+    can't be read when it is opened is set aside: if `connect` or `first_read` fails. A ConfigError
+    of `connect` that isn't RefusedFile is raised.
     """
 
     def __init__(
@@ -318,13 +298,11 @@ class TolerantDatabase:
         return True
 
     def close(self) -> None:
-        """Close the file; later reads and writes do nothing."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None
 
     def _warn(self, error: Exception) -> None:
-        """Log one warning until the file works again."""
         if not self._has_warned and isinstance(error, RefusedFile):
             _log.warning("%s; new measurements stay in memory", error)
         elif not self._has_warned:

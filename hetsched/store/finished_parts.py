@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from hetsched.errors import IOFailure
-from hetsched.store.publication import fsync, parts_path, unlink
+from hetsched.store.publication import parts_path, replace_file, unlink
 
 Ranges = tuple[tuple[int, int], ...]
 """Units [first, end), ascending, apart from each other."""
@@ -51,7 +51,7 @@ def mark_finished(hidden: Iterable[tuple[str, int]], identity: str, ranges: Rang
     for path, fd in files:
         status = os.fstat(fd)
         record = PartsRecord(identity, status.st_ino, status.st_size, ranges)
-        _replace(parts_path(path), msgspec.msgpack.encode(record))
+        replace_file(parts_path(path), msgspec.msgpack.encode(record))
         if not os.path.lexists(path):  # it was published or discarded meanwhile
             unlink(parts_path(path))
 
@@ -100,7 +100,6 @@ def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def common(ranges: Sequence[Ranges]) -> Ranges:
-    """Return the units that are in all of `ranges`."""
     result = ranges[0] if ranges else ()
     for other in ranges[1:]:
         result = merged(
@@ -110,7 +109,6 @@ def common(ranges: Sequence[Ranges]) -> Ranges:
 
 
 def without(first: int, end: int, finished: Ranges) -> list[tuple[int, int]]:
-    """Return what remains of [first, end)."""
     remaining = []
     for begin, stop in finished:
         if stop <= first or begin >= end:
@@ -119,20 +117,3 @@ def without(first: int, end: int, finished: Ranges) -> list[tuple[int, int]]:
             remaining.append((first, begin))
         first = stop
     return [*remaining, (first, end)] if first < end else remaining
-
-
-def _replace(path: str, raw: bytes) -> None:
-    temporary = f"{path}.new"
-    unlink(temporary)
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(temporary, flags, 0o600)
-        try:
-            os.write(fd, raw)
-            fsync(path, fd)
-        finally:
-            os.close(fd)
-        Path(temporary).replace(path)
-    except OSError as error:
-        unlink(temporary)
-        raise IOFailure(f"{path}: {error.strerror}") from None

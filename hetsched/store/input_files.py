@@ -30,18 +30,8 @@ NUMERIC = "biufc"
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """The array in a ``.npy`` file.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    dtype : str
-        NumPy's dtype string, byte order included ("<c8").
-    order : "C" or "F"
-    offset : int, bytes
-        Start of the data.
-    nbytes : int, bytes
-        Size of the data alone.
+    """The array in a ``.npy`` file. `dtype` is NumPy's string, byte order included ("<c8"); the
+    data start at `offset`, and have `nbytes`.
     """
 
     shape: tuple[int, ...]
@@ -113,7 +103,6 @@ def _check_magic(path: str, start: bytes, size: int) -> None:
 
 
 def npy_prefix(shape: tuple[int, ...], dtype: str) -> bytes:
-    """Return the bytes before the data of a C-ordered ``.npy`` file, version 1.0."""
     file = io.BytesIO()
     descr = npy.dtype_to_descr(np.dtype(dtype))
     header = {"descr": descr, "fortran_order": False, "shape": tuple(map(int, shape))}
@@ -136,7 +125,6 @@ def open_npy(path: str) -> tuple[int, NpyHeader]:
 
 
 def read_whole(path: str, max_bytes: int) -> bytes:
-    """Read the file or pipe `path`."""
     fd = open_regular(path, "a file to read", allow_pipe=True)
     with open(fd, "rb") as file:
         try:
@@ -149,7 +137,6 @@ def read_whole(path: str, max_bytes: int) -> bytes:
 
 
 def file_kind(mode: int) -> str:
-    """Name the kind of a file that isn't a regular one, with its article."""
     for is_kind, name in (
         (stat.S_ISDIR, "a directory"),
         (stat.S_ISFIFO, "a FIFO"),

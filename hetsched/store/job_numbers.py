@@ -7,13 +7,11 @@ block.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
-from hetsched.store.publication import fsync
+from hetsched.store.publication import fsync, open_folder, replace_file
 
 BLOCK = 1000
 """Numbers per reservation; at 5000 jobs/s one every 0.2 s."""
@@ -36,7 +34,6 @@ class NumberBlocks:
 
     @property
     def last(self) -> int:
-        """The last number that was given out."""
         return self._next - 1
 
     @property
@@ -45,7 +42,6 @@ class NumberBlocks:
         return self._next > self._reserved
 
     def take(self) -> int:
-        """Return a new number, unless they are used up."""
         assert not self.is_used_up, "no number is reserved"
         self._next += 1
         is_low = self._reserved - self._next < BLOCK // 2
@@ -60,13 +56,11 @@ class NumberBlocks:
             self._next -= 1
 
     def on_reserved(self, upto: int) -> None:
-        """Take note that numbers up to this one are reserved on disk."""
         self._is_reserving = False
         self._reserved = max(self._reserved, upto)
 
 
 def record_path(journal: Path) -> Path:
-    """Return the path of the second record, beside the journal."""
     return journal.with_name(f"{journal.name}.numbers")
 
 
@@ -83,19 +77,7 @@ def read_record(journal: Path) -> int | None:
 
 def write_record(journal: Path, number: int) -> None:
     """Replace the record, and wait until it is on disk. Raises OSError, IOFailure."""
-    path = record_path(journal)
-    temporary = path.with_name(f".{path.name}.new")
-    with contextlib.suppress(FileNotFoundError):
-        temporary.unlink()
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, f"{number}\n".encode())
-        fsync(str(temporary), fd)
-    finally:
-        os.close(fd)
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fsync(str(path.parent), folder)
-    finally:
-        os.close(folder)
+    path = str(record_path(journal))
+    replace_file(path, f"{number}\n".encode())
+    with open_folder(path) as folder:
+        fsync(path, folder)

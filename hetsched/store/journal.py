@@ -2,20 +2,6 @@
 
 While a commit waits for the disk, the next one's records gather. The loop's thread never waits:
 `write` appends to a list, and what became of a write is reported on the loop's thread.
-
-What its users call::
-
-    journal = Journal.open(path, loop.call_soon_threadsafe, bounds, deadline=30.0)
-    contents = journal.load()               # open jobs, the last that ended, the token
-    number = journal.numbers.take()         # never given before, unless numbers.is_used_up
-    journal.write((JobAccepted(...),), on_done, urgent=True)    # a durable job
-    journal.write((JobStarted(...),))       # kept and retried until it is written
-    journal.write((JobPublishing(...),), on_done, urgent=True)
-    journal.write((JobEnded(...),), on_done, urgent=True)
-    journal.write((WholeJob(...),))         # a volatile job, once, when it has ended
-    journal.query(HistoryFilter(client_id="mine", limit=1), on_done)
-    journal.expire(time.monotonic())        # now and then: answers those who wait for a hung disk
-    journal.close(seconds)
 """
 
 from __future__ import annotations
@@ -94,16 +80,9 @@ def history_bounds(config: JournalConfig) -> HistoryBounds:
 
 
 class Journal:
-    """An open journal. `open` it, `load` it, then write.
-
-    All methods must be called on one thread, the loop's, where callbacks are called, too.
-
-    Attributes
-    ----------
-    numbers : NumberBlocks
-        Gives numbers to new jobs.
-    dropped : int
-        Ended volatile jobs that history lacks, since nothing could be written for too long.
+    """An open journal. `open` it, `load` it, then write, on one thread, the loop's, where
+    callbacks are called, too. `dropped` counts ended volatile jobs that history lacks, since
+    nothing could be written for too long.
     """
 
     def __init__(
@@ -163,14 +142,10 @@ class Journal:
     ) -> None:
         """Write `records`, all or none of them, with the next commit.
 
-        Parameters
-        ----------
-        on_done : callable
-            Called with None once they are on disk, or with the error: CantCreate (no room, or not
-            writable), IOFailure. Without it they are kept after an error, and written as soon as
-            that is possible.
-        urgent : bool
-            Commit at once rather than within 50 ms, or 2 s for a volatile job.
+        `on_done` is called with None once they are on disk, or with the error: CantCreate (no
+        room, or not writable), IOFailure. Without it they are kept after an error, and written as
+        soon as that is possible. `urgent`: commit at once rather than within 50 ms, or 2 s for a
+        volatile job.
         """
         write = Write(records, on_done)
         now = time.monotonic()
@@ -244,7 +219,6 @@ class Journal:
         )
 
     def _drop_oldest(self) -> None:
-        """Bound the volatile jobs that wait while nothing can be written."""
         if self._whole_jobs > MAX_UNWRITTEN_WHOLE_JOBS:
             oldest = next(i for i, write in enumerate(self._writes) if _is_history(write))
             del self._writes[oldest]
@@ -282,7 +256,6 @@ class Journal:
         return is_last
 
     def _next_work(self) -> tuple[list[Write], list[tuple[HistoryFilter, OnRows]], bool]:
-        """Wait until a commit is due, a query has arrived, or the journal is to be closed."""
         with self._lock:
             while not self._queries and not self._is_closing:
                 seconds = self._due - time.monotonic()
@@ -344,7 +317,6 @@ class Journal:
         self._call_soon(functools.partial(on_done, rows, failure))
 
     def _note_failure(self, failure: HetschedError | None) -> None:
-        """Log when writing starts and ceases to fail."""
         if failure is not None and self._failure is None:
             log.error("%s", failure)
         elif failure is None and self._failure is not None:

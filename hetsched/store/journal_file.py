@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,6 +42,7 @@ from hetsched.store.journal_records import (
     WholeJob,
     Write,
 )
+from hetsched.store.publication import fsync, open_folder
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,6 @@ class JournalFile:
         self._checkpoint_due = checkpoint_pages
         """Pages in the WAL from which the next checkpoint is run."""
         self._ended = 0
-        self._is_recording = vfs is None
         try:
             if vfs is None:
                 self.next_number = self._open_whole(now)
@@ -100,19 +99,16 @@ class JournalFile:
 
     @property
     def connection(self) -> apsw.Connection:
-        """The present connection."""
         assert self._connection is not None
         return self._connection
 
     def load(self, ended: int) -> JournalContents:
-        """Read all open jobs and the last `ended` ended ones. Raises ConfigError."""
         try:
             return journal_records.load_contents(self._readable(), self.next_number, ended)
         except apsw.Error as error:
             raise open_error(self._path, error) from None
 
     def query(self, wanted: HistoryFilter) -> list[JournaledJob]:
-        """Return the jobs that match, newest first. Raises CantCreate, IOFailure."""
         try:
             return journal_records.query_jobs(self._readable(), wanted)
         except (apsw.Error, ConfigError) as error:
@@ -122,10 +118,7 @@ class JournalFile:
     def commit(self, writes: Sequence[Write]) -> list[HetschedError | None]:
         """Write everything in one transaction, and wait until it is on disk.
 
-        Returns
-        -------
-        list
-            For each write None, or why it can't be encoded; then nothing of it was written.
+        Returns for each write None, or why it can't be encoded; then nothing of it was written.
         """
         prepared = [_prepare(write, self._path) for write in writes]
         try:
@@ -177,7 +170,6 @@ class JournalFile:
     # ---- opening
 
     def _open_whole(self, now: float) -> int:
-        """Open the file, or a new one in its place if it can't be read."""
         recorded = self._read_record()
         wal = Path(f"{self._path}-wal")
         log_before = wal.read_bytes() if wal.is_file() else b""
@@ -225,7 +217,6 @@ class JournalFile:
         return int(last) + 1
 
     def _check(self, connection: apsw.Connection) -> None:
-        """Check a file that wasn't closed in order."""
         log.info("%s: the last daemon didn't close it; checking it", self._path)
         result = connection.execute("PRAGMA quick_check(1)").get
         if result != "ok":
@@ -237,7 +228,7 @@ class JournalFile:
         """Log what must have been in the file and isn't; keep a log that can't be read."""
         frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
         if has_lost_commits(log_before, frames if last else 0):
-            aside = _free_name(self._path)
+            aside = Path(f"{database.unreadable_name(self._path)}-wal")
             aside.write_bytes(log_before)
             log.error(
                 "%s: a part of its log can't be read; that is now %s. Jobs may be missing, and"
@@ -252,7 +243,6 @@ class JournalFile:
             )
 
     def _read_record(self) -> int | None:
-        """Read the second record of the highest number; set it aside if that is impossible."""
         try:
             return read_record(self._path)
         except (ValueError, OSError) as error:
@@ -262,7 +252,7 @@ class JournalFile:
 
     def _record(self, number: int) -> None:
         """Write the second record. A failure is logged: the journal has the number too."""
-        if not self._is_recording:
+        if self._vfs is not None:
             return
         try:
             write_record(self._path, number)
@@ -366,7 +356,6 @@ def _prepare(write: Write, path: Path) -> Prepared:
 
 
 def write_error(path: Path, error: Exception, system_errno: int = 0) -> HetschedError:
-    """Return the error to report for a failed write; `system_errno`: of the failed call, or 0."""
     if isinstance(error, HetschedError):
         return error
     if isinstance(error, apsw.FullError) or (
@@ -383,7 +372,6 @@ def write_error(path: Path, error: Exception, system_errno: int = 0) -> Hetsched
 
 
 def open_error(path: Path, error: Exception) -> ConfigError:
-    """Return the error that stops a daemon which can't use its journal."""
     if isinstance(error, ConfigError):
         return error
     if isinstance(error, apsw.BusyError):
@@ -398,13 +386,6 @@ def open_error(path: Path, error: Exception) -> ConfigError:
     return ConfigError(f"{path}: can't be opened ({error}); check the disk")
 
 
-def _free_name(path: Path) -> Path:
-    number = 1
-    while Path(f"{path}.unreadable-{number}-wal").exists():
-        number += 1
-    return Path(f"{path}.unreadable-{number}-wal")
-
-
 def _check_mode(connection: apsw.Connection) -> None:
     """Raise if the connection isn't in WAL mode: the pragma fails without an error."""
     mode = connection.execute("PRAGMA journal_mode").get
@@ -414,13 +395,9 @@ def _check_mode(connection: apsw.Connection) -> None:
 
 def _sync_folders(path: Path) -> None:
     """Wait until the entry of a new file, and of a new folder around it, are on disk."""
-    for folder in (path.parent, path.parent.parent):
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            with contextlib.suppress(OSError):  # some file systems can't sync a folder
-                os.fsync(fd)
-        finally:
-            os.close(fd)
+    for new in (path, path.parent):
+        with open_folder(str(new)) as folder, contextlib.suppress(OSError, IOFailure):
+            fsync(str(new), folder)
 
 
 _CHUNK = 1 << 16

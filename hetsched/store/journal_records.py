@@ -130,20 +130,9 @@ class JournaledJob(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class JournalContents:
-    """What a daemon needs at its start.
-
-    Attributes
-    ----------
-    next_number : int
-        Never given to a job before.
-    reserved : int
-        Numbers up to this one are reserved; at least `next_number`.
-    open_jobs : tuple
-        All jobs that haven't ended, by number.
-    ended_jobs : tuple
-        The last ones that ended, by number.
-    token : str
-        Distinguishes this journal's hidden output files from others'.
+    """What a daemon needs at its start: `next_number` was never given to a job, and numbers up to
+    `reserved` are reserved; the jobs are in the order of their numbers. The token distinguishes
+    this journal's hidden output files from others'.
     """
 
     next_number: int
@@ -276,7 +265,6 @@ def encode_rows(record: Record) -> list[Row]:
 
 
 def execute(connection: apsw.Connection, rows: Iterable[tuple[type, list[Row]]]) -> None:
-    """Write the rows of records (type, bindings), in their order."""
     for kind, group in itertools.groupby(rows, key=lambda item: item[0]):
         connection.executemany(_SQL[kind], [row for _, bindings in group for row in bindings])
 
@@ -295,7 +283,6 @@ def encode_state(state: Done | Failed) -> bytes:
 
 
 def ended_stage(state: Done | Failed) -> Stage:
-    """Return the stage that a final state stands for."""
     if isinstance(state, Done):
         return "done"
     return "cancelled" if state.error.code == Cancelled.code else "failed"
@@ -384,7 +371,6 @@ def _jobs(rows: Iterable[Sequence[Any]]) -> Iterator[JournaledJob]:
 
 
 def load_contents(connection: apsw.Connection, next_number: int, ended: int) -> JournalContents:
-    """Read all open jobs and the last `ended` ended ones."""
     open_jobs = connection.execute(
         f"SELECT {_COLUMNS} FROM job WHERE ended_at IS NULL ORDER BY number"
     )
@@ -432,14 +418,12 @@ def query_jobs(connection: apsw.Connection, wanted: HistoryFilter) -> list[Journ
 
 
 def ended_size(connection: apsw.Connection) -> tuple[int, int]:
-    """Return how many ended jobs there are, and their bytes."""
     sql = "SELECT count(*), coalesce(sum(nbytes), 0) FROM job WHERE ended_at IS NOT NULL"
     count, nbytes = connection.execute(sql).get
     return count, nbytes
 
 
 def trim_ended(connection: apsw.Connection, bounds: HistoryBounds, now: float) -> None:
-    """Delete the ended jobs beyond the bounds, oldest first."""
     sql = """DELETE FROM job WHERE number IN (SELECT number FROM
         (SELECT number, ended_at, row_number() OVER newest AS position,
             sum(nbytes) OVER newest AS total

@@ -53,17 +53,10 @@ Shapes = dict[str, tuple[tuple[int, ...], str]]
 
 @dataclass(frozen=True)
 class MatrixHeader:
-    """A matrix in a file.
+    """A matrix in a file; `dtype`: NumPy's name of what it is read as.
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Of the matrix, or of the dense array.
-    dtype : str
-        NumPy's name of what it is read as.
-    entries : int or None
-        Of a sparse matrix, once all that the file implies is stored: an estimate for symmetric
-        ones, exact if their diagonal is full. None: a dense array.
+    `entries`: of a sparse matrix, once all that the file implies is stored: an estimate for
+    symmetric ones, exact if their diagonal is full. None: a dense array.
     """
 
     shape: tuple[int, ...]
@@ -87,14 +80,12 @@ class MatrixHeader:
         }
 
     def dense_shape(self, path: str) -> Shapes:
-        """Return the shape of the dense array. Raises DataError if it is sparse."""
         if self.entries is not None:
             raise DataError(f"{path}: holds a sparse matrix; a dense array is needed")
         return {"": (self.shape, self.dtype)}
 
 
 def is_matrix_file(path: str) -> bool:
-    """Return whether the file begins like one of those that are read here."""
     try:
         fd = open_regular(path, "a file")
     except HetschedError:
@@ -180,7 +171,6 @@ class _Member:
 
 
 def _npz_header(path: str, file: IO[bytes]) -> MatrixHeader:
-    """Return what the archive holds: a sparse matrix of SciPy, or one array."""
     with broken_archive(path), zipfile.ZipFile(file) as archive:
         members = _members(path, archive)
         if "format" in members:
@@ -201,7 +191,6 @@ def _npz_header(path: str, file: IO[bytes]) -> MatrixHeader:
 
 @contextmanager
 def broken_archive(path: str) -> Iterator[None]:
-    """Translate what a broken archive raises to a DataError."""
     try:
         yield
     except (
@@ -290,15 +279,7 @@ ALIGNMENT = 64
 def read_matrix(
     path: str, fd: int, header: MatrixHeader, shapes: Shapes, max_bytes: int
 ) -> dict[str, np.ndarray]:
-    """Read the file behind `fd`; return its arrays by part.
-
-    Parameters
-    ----------
-    shapes : mapping
-        Of `header.sparse_shapes` or `header.dense_shape`: what is wanted.
-    max_bytes : int
-        Of these arrays.
-    """
+    """Return the arrays of the file behind `fd` by part: those of `shapes`."""
     nbytes = sum(int(np.prod(s, dtype=object)) * np.dtype(d).itemsize for s, d in shapes.values())
     if nbytes > max_bytes:
         raise DataError(
@@ -316,7 +297,6 @@ def read_matrix(
 
 
 def reading_seconds(size: int) -> float:
-    """Return how long reading a file of `size` bytes may take."""
     return START_SECONDS + size / MIN_READ_RATE
 
 

@@ -55,7 +55,6 @@ def _arrays(fd: int, is_wanted_sparse: bool) -> Iterable[np.ndarray]:
 
 
 def _read(fd: int) -> Any:
-    """Return what SciPy makes of the file: a sparse matrix or an array."""
     if os.pread(fd, len(MARKET_MAGIC), 0) == MARKET_MAGIC:
         try:
             return scipy.io.mmread(f"/proc/self/fd/{fd}")

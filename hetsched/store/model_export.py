@@ -33,21 +33,17 @@ SCHEMA = f"{KIND}/{VERSION}"
 
 
 class Export(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole export."""
-
     schema: str = SCHEMA
     hetsched: str
     models: tuple[StoredModel, ...]
     races: tuple[StoredRaces, ...] = ()
 
     def races_of(self, models: Iterable[StoredModel]) -> tuple[StoredRaces, ...]:
-        """Return the races in which the variants of these models took part."""
         keys = {model.key.race_key for model in models}
         return tuple(races for races in self.races if races.key in keys)
 
 
 def describe_key(key: ModelKey) -> str:
-    """Describe a key, for messages."""
     beside = f"{key.co_runners} of its neighbours busy"
     return f"{key.workload} ({key.variant} {key.version}) on {key.device}, {key.storage}, {beside}"
 
@@ -81,8 +77,6 @@ MAX_QUOTED = 60
 
 
 class _ExportHeader(msgspec.Struct):
-    """The field that identifies an export of any version."""
-
     schema: str = ""
 
 
@@ -91,7 +85,6 @@ _decode_export = msgspec.json.Decoder(Export).decode
 
 
 def encode(export: Export) -> bytes:
-    """Return `export` as one line of JSON."""
     return msgspec.json.encode(export) + b"\n"
 
 
@@ -112,7 +105,6 @@ def decode(raw: bytes, source: str) -> Export:
 
 
 def _check_version(raw: bytes, source: str) -> None:
-    """Raise ConfigError if the format's version is newer than this one's."""
     try:
         schema = _decode_header(raw).schema
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -142,8 +134,6 @@ def collect(path: Path) -> Export:
 
 @dataclass(frozen=True)
 class ImportCounts:
-    """How many models an import added, extended, and left as they were."""
-
     new: int
     extended: int
     unchanged: int
@@ -171,7 +161,6 @@ def restore(path: Path, export: Export) -> ImportCounts:
 
 
 def forget(path: Path, is_chosen: Callable[[ModelKey], bool]) -> list[ModelKey]:
-    """Delete the models whose keys are chosen, and return these keys."""
     if not path.exists():
         return []
     with _connection(path, database.open_database) as connection, transaction(connection):
@@ -184,7 +173,6 @@ def forget(path: Path, is_chosen: Callable[[ModelKey], bool]) -> list[ModelKey]:
 def _connection(
     path: Path, connect: Callable[[Path, DatabaseFormat], apsw.Connection]
 ) -> Iterator[apsw.Connection]:
-    """Open a connection and close it; translate SQLite's errors into ours."""
     try:
         with contextlib.closing(connect(path, model_records.FORMAT)) as connection:
             yield connection

@@ -65,7 +65,6 @@ class ModelKey(msgspec.Struct, frozen=True, order=True):
 
     @property
     def race_key(self) -> RaceKey:
-        """The key of the races that the variant took part in."""
         _, _, identity = self.device.partition(" ")
         return RaceKey(self.workload, self.speed_key, identity, self.storage)
 
@@ -113,12 +112,10 @@ class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return _key_of(self, ModelKey)
 
     def with_run(self, samples: Iterable[Sample], at: float) -> StoredModel:
-        """Return the model with one more run."""
         added = observations_of(samples, at)
         return StoredModel.of(self.key, self.runs + 1, (*self.observations, *added))
 
     def history(self) -> History:
-        """Return the history made of these observations."""
         samples = [
             Sample(seen.curve, seen.units, seen.seconds, seen.contended, seen.chunks)
             for seen in self.observations
@@ -183,7 +180,6 @@ class StoredRaces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return _key_of(self, RaceKey)
 
     def record(self) -> RaceRecord:
-        """Return what the planner knows by these races."""
         record = NO_RACES
         for race in self.races:
             record = with_race(record, Race(race.number, race.units, race.paces))
@@ -195,8 +191,6 @@ def with_race(record: RaceRecord, race: Race) -> RaceRecord:
 
 
 class StoredProbe(msgspec.Struct, frozen=True, kw_only=True):
-    """A device without a share."""
-
     workload: str
     speed_key: str
     device: str
@@ -255,7 +249,6 @@ _WRITE = "INSERT OR REPLACE INTO record(kind, key, value) VALUES (?, ?, ?)"
 
 
 def read(connection: apsw.Connection, key: Key, kind: type[_StoredType]) -> _StoredType | None:
-    """Return the record of `key`, or None."""
     sql = "SELECT value FROM record WHERE kind = ? AND key = ?"
     text = connection.execute(sql, (_KINDS[kind], _json(key))).get
     return None if text is None else msgspec.json.decode(text, type=kind)
@@ -269,7 +262,6 @@ def read_keys(connection: apsw.Connection, kind: type[_KeyType]) -> list[_KeyTyp
 
 
 def read_all(connection: apsw.Connection, kind: type[_StoredType]) -> list[_StoredType]:
-    """Return all records of one kind, by key."""
     rows = connection.execute("SELECT value FROM record WHERE kind = ?", (_KINDS[kind],))
     records = [msgspec.json.decode(text, type=kind) for (text,) in rows]
     return sorted(records, key=lambda record: record.key)
@@ -287,7 +279,6 @@ def read_changes(connection: apsw.Connection, after: int) -> tuple[int, list[Key
 
 
 def last_id(connection: apsw.Connection) -> int:
-    """Return the id of the record written last; 0 if there is none."""
     return int(connection.execute("SELECT coalesce(max(id), 0) FROM record").get)
 
 
@@ -301,7 +292,6 @@ def read_again(
 
 
 def write(connection: apsw.Connection, record: Stored) -> None:
-    """Add the record, or replace that of the same key."""
     row = (_KINDS[type(record)], _json(record.key), _json(record))
     connection.execute(_WRITE, row)
 

@@ -57,15 +57,9 @@ MAX_PROBE_KEYS = 10_000
 class ModelStore:
     """The models of this machine. Used by one thread at a time, any thread.
 
-    Parameters
-    ----------
-    path : Path or None
-        None: in memory only.
-    copy : bool
-        Copy the file into memory and don't change it.
-    max_bytes : int, bytes
-        Of the histories in memory; the file may have twice that. Those used least recently are
-        dropped from memory, those observed least recently from the file.
+    `path`: None: in memory only. `copy`: copy the file into memory and don't change it.
+    `max_bytes`: of the histories in memory; the file may have twice that. Those used least
+    recently are dropped from memory, those observed least recently from the file.
     """
 
     def __init__(
@@ -98,11 +92,8 @@ class ModelStore:
     def load(self, key: ModelKey, link: bool | None = None) -> DeviceModel | None:
         """Return the model of `key`, or None. A returned model never changes.
 
-        Parameters
-        ----------
-        link : bool, optional
-            Whether the device has a link, so that its chunks' phases are Affine. By default,
-            whether copies were observed.
+        `link`: whether the device has a link, so that its chunks' phases are Affine; by default,
+        whether copies were observed.
         """
         return self.load_many([key], link)[0]
 
@@ -116,11 +107,9 @@ class ModelStore:
         return models
 
     def runs(self, key: ModelKey) -> int:
-        """Return how many runs of `key` were ever observed."""
         return self._history(key).runs
 
     def keys(self) -> list[ModelKey]:
-        """Return the keys of all models, sorted."""
         keys = {key for key, history in self._histories.items() if history.runs}
         keys.update(self._file.read(lambda db: model_records.read_keys(db, ModelKey)) or ())
         return sorted(keys)
@@ -132,14 +121,9 @@ class ModelStore:
     def observe_many(
         self, runs: Iterable[tuple[ModelKey, Sequence[Sample]]], at: float, *, flush: bool = True
     ) -> dict[ModelKey, SpeedChange]:
-        """As `observe`, for all devices of a run, in one transaction: a single wait for the disk.
-
-        Without `flush` the data is written at the next `flush` or `close`.
-
-        Returns
-        -------
-        dict of ModelKey to Change
-            The keys for which this run confirmed a change of speed.
+        """As `observe`, for all devices of a run, in one transaction. Without `flush` the data is
+        written at the next `flush` or `close`. Returns the changes of speed that this run
+        confirmed.
         """
         observed = {key: self._add(key, samples, at) for key, samples in runs}
         changes: dict[ModelKey, SpeedChange] = {}
@@ -173,7 +157,6 @@ class ModelStore:
         changes: Mapping[CurveName, float],
         observed: Container[ModelKey],
     ) -> None:
-        """Apply a device's change of speed to its other variants and sizes."""
         device = changed.workload, changed.device, changed.storage
         for key in self.keys():
             if (key.workload, key.device, key.storage) == device and key not in observed:
@@ -188,7 +171,6 @@ class ModelStore:
         return history
 
     def _trim(self) -> None:
-        """Drop histories beyond the limit, except those whose last runs aren't written yet."""
         pinned = {key for key, _, _ in self._new_runs}
         self._histories.trim(
             self._max_bytes, lambda key, history: key in pinned or history.rewritten
@@ -197,7 +179,6 @@ class ModelStore:
     # ---- races, and devices without a share
 
     def races(self, key: RaceKey) -> RaceRecord:
-        """Return the races of variants of `key`."""
         record = self._races.get(key)
         if record is None:
             stored = self._file.read(lambda db: model_records.read(db, key, StoredRaces))
@@ -231,7 +212,6 @@ class ModelStore:
     # ---- the file
 
     def flush(self) -> None:
-        """Write what isn't in the file yet."""
         if self._file.connection is not None and not self._write_news():
             return
         self._new_runs.clear()

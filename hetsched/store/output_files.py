@@ -55,16 +55,9 @@ class OutputFile:
     """An unfinished file: its space is allocated, and its data must be written to `fd`.
 
     End it with `publish`, `prepare` or `discard`. All close `fd`; `publish` and `discard` may be
-    called again without effect.
-
-    Attributes
-    ----------
-    path : str
-        The target, absolute, links resolved.
-    mode : int or None
-        Permissions, of the file that is replaced; None: by the umask.
-    finished : ranges
-        Units that an earlier daemon has completed in it.
+    called again without effect. `path` is the target, absolute, links resolved; `mode` that of the
+    file that is replaced, or None; `finished` the units that an earlier daemon has completed in
+    it.
     """
 
     fd: int
@@ -121,7 +114,6 @@ class OutputFile:
         self.fd = -1
 
     def leave(self) -> None:
-        """Close the file as it is, for the next daemon."""
         if self.fd >= 0:
             os.close(self.fd)
         self.fd = -1
@@ -145,20 +137,9 @@ def create_output(
 ) -> OutputFile:
     """Create an unfinished ``.npy`` file with its header written and all its space allocated.
 
-    Parameters
-    ----------
-    dtype : str
-        Anything that `numpy.dtype` takes.
-    force : bool
-        Replace a file that exists.
-    inputs : collection of (st_dev, st_ino)
-        Files that must not be the output.
-    token : str
-        Determines the hidden name. A file with the name of a given token is a leftover, and
-        replaced.
-    identity : str
-        Of the job and its inputs: a leftover of the same, in which units are known to be complete,
-        is opened again instead (`finished_parts.py`).
+    `inputs` (st_dev, st_ino) must not be the output. `token` determines the hidden name: a file of
+    that name is a leftover, and replaced. But one with the same `identity` (of the job and its
+    inputs), in which units are known to be complete, is opened again (`finished_parts.py`).
     """
     prefix = npy_prefix(shape, dtype)
     nbytes = len(prefix) + math.prod(shape) * np.dtype(dtype).itemsize
@@ -218,7 +199,6 @@ def check_output(
 
 
 def save_array(path: str, array: np.ndarray, force: bool = False) -> None:
-    """Write `array` to the ``.npy`` file `path`. Raises CantCreate, IOFailure."""
     values = np.ascontiguousarray(array)
     output = create_output(path, array.shape, values.dtype.str, force)
     write_at(output, values.reshape(-1).view(np.uint8).data, output.offset)
@@ -226,7 +206,6 @@ def save_array(path: str, array: np.ndarray, force: bool = False) -> None:
 
 
 def write_whole(path: str, raw: bytes, force: bool = False) -> None:
-    """Write a file with exactly these bytes. Raises CantCreate, IOFailure."""
     output = create_file(path, len(raw), force)
     write_at(output, raw, 0)
     output.publish()
@@ -352,7 +331,6 @@ def allocate(path: str, fd: int, nbytes: int) -> None:
 
 
 def check_room(path: str, fd: int, nbytes: int) -> None:
-    """Raise CantCreate if the file system of `fd` has no room for `nbytes`."""
     if nbytes > _free_bytes(fd):
         raise _no_room(path, fd, nbytes, errno.ENOSPC)
 

@@ -40,19 +40,10 @@ class PreparedOutput(msgspec.Struct, frozen=True):
 def publish_prepared(output: PreparedOutput) -> bool:
     """Name a prepared file, and wait until its name is on disk. May be repeated.
 
-    Returns
-    -------
-    bool
-        Whether the target is this file now. False: the hidden name was gone, so the file was
-        published before and has been removed since (or, with `force`, replaced).
-
-    Raises
-    ------
-    CantCreate
-        Another process has created the target (without `force`), or the folder is unusable. The
-        hidden file is removed, and the next call raises the same.
-    IOFailure
-        The folder can't be written to disk. The hidden file is kept: call it again.
+    Returns whether the target is this file now. If not, the hidden name was gone: the file was
+    published before and has been removed since (or, with `force`, replaced). After CantCreate
+    (another process has created the target, or the folder is unusable) the hidden file is gone,
+    and the next call raises the same; after IOFailure it is kept: call again.
     """
     target = os.fsdecode(output.target)
     with creation_errors(target), open_folder(target) as folder:
@@ -76,11 +67,6 @@ def publish_each(outputs: Iterable[tuple[str, Callable[[], object]]]) -> None:
 
     Several files can't get their names at once. So the error of a later one tells which ones have
     theirs already.
-
-    Raises
-    ------
-    HetschedError
-        As raised by a function.
     """
     written: list[str] = []
     for path, publish in outputs:
@@ -94,7 +80,6 @@ def publish_each(outputs: Iterable[tuple[str, Callable[[], object]]]) -> None:
 
 
 def discard_prepared(output: PreparedOutput) -> None:
-    """Remove the hidden file of an output, unless it has been published."""
     unlink(output.temporary)
     unlink(parts_path(os.fsdecode(output.temporary)))
 
@@ -132,7 +117,6 @@ def _name(output: PreparedOutput) -> None:
 
 
 def _is_taken(output: PreparedOutput) -> bool:
-    """Whether the target is something that this output wouldn't have replaced."""
     try:
         mode = os.lstat(output.target).st_mode
     except OSError:
@@ -150,7 +134,6 @@ def _is_same(path: bytes, output: PreparedOutput) -> bool:
 
 
 def unlink(path: bytes | str) -> bool:
-    """Remove a file; return whether there was one."""
     with contextlib.suppress(OSError):
         Path(os.fsdecode(path)).unlink()
         return True
@@ -168,7 +151,6 @@ def fsync(path: str, fd: int) -> None:
 
 @contextlib.contextmanager
 def open_folder(path: str) -> Iterator[int]:
-    """Open the folder that `path` is in."""
     fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield fd
@@ -178,7 +160,6 @@ def open_folder(path: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def creation_errors(path: str) -> Iterator[None]:
-    """Translate the operating system's errors into CantCreate, with the reason."""
     folder = Path(path).absolute().parent
     try:
         yield
@@ -195,3 +176,21 @@ def creation_errors(path: str) -> Iterator[None]:
             raise TryAgain(f"{path}: {error.strerror}; try again, or raise `ulimit -n`") from None
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise CantCreate(f"{path}: can't be created in {folder} ({reason})") from None
+
+
+def replace_file(path: str, raw: bytes) -> None:
+    """Replace a small file, once the new one's data are on disk. Raises IOFailure."""
+    temporary = f"{path}.new"
+    unlink(temporary)
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(temporary, flags, 0o600)
+        try:
+            os.write(fd, raw)
+            fsync(path, fd)
+        finally:
+            os.close(fd)
+        Path(temporary).replace(path)
+    except OSError as error:
+        unlink(temporary)
+        raise IOFailure(f"{path}: {error.strerror}") from None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from hetsched.errors import ErrorRecord
 from hetsched.job import Done, Failed, FileRef, JobReport, JobSpec
-from hetsched.store.job_numbers import JobNumbers
+from hetsched.store.job_numbers import NumberBlocks
 from hetsched.store.journal_records import (
     ENDED_STAGES,
     HistoryBounds,
@@ -35,7 +35,7 @@ OUTPUT = PreparedOutput(b"/data/.hidden.part", b"/data/out.npy", False, 7, 8, 9)
 @dataclass(frozen=True)
 class ModelJob:
     stage: Stage = "queued"
-    attempts: int = 0
+    starts: int = 0
     priority: int = 0
     ended_at: float = 0.0
 
@@ -57,14 +57,14 @@ class JournalModel:
     def missing_from(self, contents: JournalContents) -> int:
         """Count the jobs that aren't in `contents` as they should be, or shouldn't be there."""
         stored = {
-            job.number: (job.stage, job.attempts, job.priority)
+            job.number: (job.stage, job.starts, job.priority)
             for job in (*contents.open_jobs, *contents.ended_jobs)
         }
         ended = sorted((job.ended_at, number) for number, job in self.jobs.items() if job.ended_at)
         last = [number for _, number in ended[-CHECKED_ENDED:]]
         wrong = sum(
             stored.get(number)
-            != (self.jobs[number].stage, self.jobs[number].attempts, self.jobs[number].priority)
+            != (self.jobs[number].stage, self.jobs[number].starts, self.jobs[number].priority)
             for number in [*self.open_jobs(), *last]
         )
         return wrong + len(set(stored) - set(self.jobs))
@@ -74,15 +74,15 @@ def model_of(contents: JournalContents) -> JournalModel:
     jobs = (*contents.open_jobs, *contents.ended_jobs)
     return JournalModel(
         {
-            job.number: ModelJob(job.stage, job.attempts, job.priority, job.ended_at or 0.0)
+            job.number: ModelJob(job.stage, job.starts, job.priority, job.ended_at or 0.0)
             for job in jobs
         }
     )
 
 
-def reserving(contents: JournalContents, reservations: list[Record]) -> JobNumbers:
+def reserving(contents: JournalContents, reservations: list[Record]) -> NumberBlocks:
     """Return the numbers of a journal; what must be written for more is added to a list."""
-    return JobNumbers(
+    return NumberBlocks(
         contents.next_number,
         contents.reserved,
         lambda upto: reservations.append(NumbersReserved(upto)),
@@ -90,7 +90,7 @@ def reserving(contents: JournalContents, reservations: list[Record]) -> JobNumbe
 
 
 def random_records(
-    rng: random.Random, model: JournalModel, numbers: JobNumbers, now: float
+    rng: random.Random, model: JournalModel, numbers: NumberBlocks, now: float
 ) -> list[Record]:
     """Return records that a daemon might write together."""
     records: list[Record] = []
@@ -151,7 +151,7 @@ def _apply(jobs: dict[int, ModelJob], record: Record) -> None:
         if job is None:
             return
         if isinstance(record, JobStarted):
-            job = replace(job, stage="running", attempts=record.attempt)
+            job = replace(job, stage="running", starts=record.starts)
         elif isinstance(record, JobPublishing):
             job = replace(job, stage="publishing")
         elif isinstance(record, JobEnded):
