@@ -17,6 +17,7 @@ import numpy as np
 import zmq
 
 from hetsched import __version__
+from hetsched.client.control import Control
 from hetsched.daemon.metrics import machine_gauges
 from hetsched.daemon.requests import Requests
 from hetsched.daemon.router import Router
@@ -190,6 +191,10 @@ class Harness:
         answer: Future[T] = Future()
         self.loop.call_soon_threadsafe(lambda: answer.set_result(function()))
         return answer.result(60)
+
+    def serves(self) -> bool:
+        with Control(self.folder) as client:
+            return client.ping().pid == os.getpid()
 
     def until(self, condition: Callable[[], bool]) -> bool:
         """Whether it comes to `condition` within a minute; looked at in each round of the loop."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 from daemon_harness import Harness, RawClient
 
-from hetsched.client.control import Control
 from hetsched.daemon.router import ZAP_DOMAIN, decide_zap
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.messages import (
@@ -25,9 +23,7 @@ from hetsched.transport.messages import (
 )
 from hetsched.transport.sockets import (
     NOBODY,
-    Peer,
     address_peer,
-    socket_peer,
 )
 
 OTHER_UID = 65533
@@ -62,16 +58,6 @@ print("answered" if sock.recv(100) else "closed")
 """
 
 
-def test_the_kernel_says_who_is_at_the_other_end() -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, theirs:
-        assert socket_peer(ours) == Peer(os.getuid(), os.getpid())
-
-
-def test_zeromqs_address_of_a_peer_is_parsed() -> None:
-    assert address_peer("localhost:1000:100:4711") == Peer(1000, 4711)
-
-
 @pytest.mark.parametrize(
     "address",
     ["", "127.0.0.1", "127.0.0.1:5555", "localhost:0:0", "localhost:0:0:1:2", "localhost:-1:0:1",
@@ -99,7 +85,7 @@ def test_another_user_gets_no_reply_even_with_a_token(harness: Harness, raw: Raw
     open_to_all(harness.folder)
     envelope = Envelope(raw.token, 3, Ping())
     assert ask_in_another_process(harness, envelope, OTHER_UID) is None
-    assert still_serves(harness)
+    assert harness.serves()
 
 
 @needs_root
@@ -109,7 +95,7 @@ def test_another_users_session_is_closed_unread(harness: Harness) -> None:
     words = [sys.executable, "-c", SESSION, path, str(OTHER_UID)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.strip() in ("closed", "") and "answered" not in done.stdout
-    assert still_serves(harness)
+    assert harness.serves()
 
 
 @pytest.mark.parametrize(
@@ -172,8 +158,3 @@ def open_to_all(folder: Path) -> None:
             break
     for name in ("control.sock", "session.sock"):
         (folder / name).chmod(0o777)
-
-
-def still_serves(harness: Harness) -> bool:
-    with Control(harness.folder) as client:
-        return client.ping().pid == os.getpid()

@@ -8,7 +8,7 @@ import daemon_harness
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from hetsched.daemon.metrics import Metrics, gauge
+from hetsched.daemon.metrics import Metrics
 from hetsched.errors import Cancelled, ErrorRecord
 from hetsched.job import DeviceReport, Done, Failed, JobReport
 
@@ -51,14 +51,4 @@ def test_jobs_count_by_their_end_and_exit_code() -> None:
     assert found["job_prediction_error_ratio_bucket", "0.1"] == 1
     assert found["device_units_total", "cpu0"] == 21
     assert found["device_phase_seconds_total", "cpu0", "compute"] == 1.5
-
-
-def test_the_state_is_read_when_it_is_asked_for() -> None:
-    metrics, ages = Metrics(), iter((1.0, 2.0))
-    metrics.states.append(lambda: [gauge("age", "Seconds.", next(ages))])
-
-    assert values(metrics)["age",] == 1.0
-    found = values(metrics)
-    assert found["age",] == 2.0
-    assert found["process_resident_memory_bytes",] > 1 << 20
     assert 0 < found["process_open_fds",] < found["process_max_fds",]

@@ -22,12 +22,6 @@ CONFIG = """
 kind = "cpu"
 count = 1
 """
-SLOW = """
-[[device]]
-kind = "emulated"
-clock = "real"
-compute = { unit = "20s" }
-"""
 WAIT = 60.0
 
 

@@ -70,13 +70,6 @@ def test_descriptors_of_another_process_are_left_alone(variables: dict[str, str]
     assert ServiceManager.from_environment(variables).descriptors == ()
 
 
-def test_descriptors_that_are_not_open_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "FIRST_DESCRIPTOR", 900_000)
-    assert (
-        ServiceManager.from_environment({"LISTEN_PID": PID, "LISTEN_FDS": "2"}).descriptors == ()
-    )
-
-
 def test_a_socket_at_another_path_is_refused(tmp_path: Path) -> None:
     fd = listening(tmp_path / "elsewhere", socket.SOCK_SEQPACKET).detach()
     with pytest.raises(ConfigError, match=r"listens at .*elsewhere.*, clients use .*/session"):

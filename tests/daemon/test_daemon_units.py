@@ -94,26 +94,6 @@ def filtered(units: list[str], command: list[str]) -> list[str]:
 
 
 @needs_systemd
-def test_jobs_run_with_the_system_calls_that_the_service_allows(
-    tmp_path: Path, units: list[str]
-) -> None:
-    command = [sys.executable, "-m", "hetsched.cli.main", "run", "fft", "--batch", "4x32x32"]
-    command += ["--verify", "--output", str(tmp_path / "out.npy")]
-
-    result = subprocess.run(
-        filtered(units, command),
-        check=False,
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
-
-    assert result.returncode == 0, result.stderr
-    assert "verified: all units correct" in result.stdout
-
-
-@needs_systemd
 def test_a_daemon_runs_with_the_system_calls_that_the_service_allows(
     tmp_path: Path, units: list[str]
 ) -> None:
@@ -162,12 +142,3 @@ def expanded(names: list[str]) -> set[str]:
         members = [line.strip() for line in lines]
         calls |= expanded([member for member in members if member and member[0] != "#"])
     return calls
-
-
-def test_every_key_of_a_unit_stands_in_a_section() -> None:
-    for name in unit_files.UNITS:
-        text = (Path(__file__).parents[2] / "systemd" / name).read_text()
-        lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-
-        assert lines[0] == "[Unit]"
-        assert all("=" in line or line.startswith("[") for line in lines)
