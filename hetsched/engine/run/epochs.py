@@ -255,41 +255,18 @@ def _median(device: str, rows: int, seconds: Sequence[_Seconds]) -> RowMedian:
 
 @dataclass(frozen=True)
 class Epoch:
-    """Devices that compute iterations together, in the order of their rows."""
+    """Devices that compute iterations together, and the message for the first of them.
 
-    number: int
-    # Each has rows, so that the order of partial results never depends on a split that the engine
-    # doesn't know yet
-    devices: tuple[str, ...]
-    slots: tuple[int, ...]  # Of each device: its index among the job's devices
-    # Device r begins with the rows from bounds[r] up to bounds[r + 1]
-    bounds: tuple[int, ...]
-    # `first`, `last`: iterations; 0 is the start. `first` > `last`: only the finish stages.
-    first: int
-    last: int
-    # Slots with partial results of iteration `first` - 1, in the order of their rows
-    previous: tuple[int, ...] = ()
-    is_paced: bool = False  # Each iteration waits until the engine allows it
-    restores: bool = False  # It begins with what was saved of iteration `first` - 1
+    Each has rows, so that the order of partial results never depends on a split that the engine
+    doesn't know yet.
+    """
 
-    @property
-    def rows(self) -> dict[str, int]:
-        counts = (stop - first for first, stop in pairwise(self.bounds))
-        return dict(zip(self.devices, counts, strict=True))
+    devices: tuple[str, ...]  # In the order of their rows
+    order: Iterate
 
-    def order(self, attempt: int, rank: int) -> Iterate:
-        return Iterate(
-            attempt=attempt,
-            epoch=self.number,
-            rank=rank,
-            slots=self.slots,
-            bounds=self.bounds,
-            first=self.first,
-            last=self.last,
-            previous=self.previous,
-            restores=self.restores,
-            paced=self.is_paced,
-        )
+    def orders(self) -> Iterator[tuple[str, Iterate]]:
+        for rank, device in enumerate(self.devices):
+            yield device, msgspec.structs.replace(self.order, rank=rank)
 
 
 def bounds_of(rows: Sequence[int]) -> tuple[int, ...]:
@@ -418,7 +395,7 @@ class IterationState:
 
     # ---- epochs
 
-    def next_epoch(self, usable: Collection[str], *, is_paced: bool) -> Epoch:
+    def next_epoch(self, attempt: int, usable: Collection[str], *, is_paced: bool) -> Epoch:
         """Return the next epoch, of those of `usable` that have rows; none is running.
 
         `usable` isn't empty.
@@ -429,17 +406,19 @@ class IterationState:
             first, last = self.ended + 1, self.ended
         self.epochs += 1
         self.proposed = None
-        self.epoch = Epoch(
-            self.epochs,
-            tuple(rows),
-            tuple(self.devices.index(device) for device in rows),
-            bounds_of(tuple(rows.values())),
-            first,
-            last,
-            self.previous if first else (),
-            is_paced,
-            self.restores,
+        order = Iterate(
+            attempt=attempt,
+            epoch=self.epochs,
+            rank=0,
+            slots=tuple(self.devices.index(device) for device in rows),
+            bounds=bounds_of(tuple(rows.values())),
+            first=first,
+            last=last,
+            previous=self.previous if first else (),
+            restores=self.restores,
+            paced=is_paced,
         )
+        self.epoch = Epoch(tuple(rows), order)
         return self.epoch
 
     def complete(self, now: float) -> None:
@@ -453,15 +432,15 @@ class IterationState:
         `is_paused`: all of them after the same iteration; otherwise some may have begun the next
         one.
         """
-        epoch, self.epoch = self.epoch, None
-        assert epoch is not None, "settled twice"
+        assert self.epoch is not None, "settled twice"
+        order, self.epoch = self.epoch.order, None
         self.restores = False
         self.ended = ended if ended is not None else self.ended
-        if finished < epoch.first:
+        if finished < order.first:
             return
         is_round = self.is_warming_up and finished == 1 and self.ended is None and is_paused
-        if epoch.first == 0 or not is_round:
-            self.previous = epoch.slots
+        if order.first == 0 or not is_round:
+            self.previous = order.slots
         # The input of a round is in the other buffer, unless that of iteration 2 has been begun.
         self.finished = 0 if is_round else finished
 
@@ -521,7 +500,7 @@ class IterationState:
         self._residuals.append((complete.iteration, complete.residual))
         self.sums.add(complete)
         self.rate.add(complete.iteration, now)
-        if self.epoch is not None and self.epoch.is_paced:
+        if self.epoch is not None and self.epoch.order.paced:
             self.seconds += complete.count * complete.seconds
         self.evidence.add(complete)
         self.history.add(

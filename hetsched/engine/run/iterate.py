@@ -67,8 +67,8 @@ def _settle(running: RunningJob, epoch: Epoch, *, is_paused: bool = False) -> bo
     """Look how far the devices of an epoch got; return whether a lost one had what came last."""
     iterations, control = running.iterations, _control(running)
     assert iterations is not None
-    finished, ended = control.finished(epoch.slots), control.ended(epoch.slots)
-    saved = control.saved(epoch.slots)
+    slots = epoch.order.slots
+    finished, ended, saved = control.finished(slots), control.ended(slots), control.saved(slots)
     iterations.settle(finished, ended, is_paused=is_paused)
     if saved is None:
         return False
@@ -226,16 +226,17 @@ class _Iterations:
     def _start_epoch(self, devices: Sequence[str]) -> None:
         state, attempt = self._state, self._attempt
         is_paced = any(attempt.infos[device].clock == "virtual" for device in devices)
-        epoch = self._epoch = state.next_epoch(devices, is_paced=is_paced)
+        epoch = self._epoch = state.next_epoch(attempt.id, devices, is_paced=is_paced)
         self._log = IterationLog(epoch.devices, derives_waits=is_paced)
         self._computing, self._stops = set(epoch.devices), set()
         self._progress = EpochProgress(time.monotonic())
         keeps_save = self._saves.is_writing
-        self._control.begin(epoch.first, restores=epoch.restores, keeps_save=keeps_save)
+        first, restores = epoch.order.first, epoch.order.restores
+        self._control.begin(first, restores=restores, keeps_save=keeps_save)
         if is_paced:
-            self._control.allow(max(epoch.first, 1))
-        for rank, device in enumerate(epoch.devices):
-            self._running.context.fleet.send(device, epoch.order(attempt.id, rank))
+            self._control.allow(max(first, 1))
+        for device, order in epoch.orders():
+            self._running.context.fleet.send(device, order)
         if state.is_warming_up:
             self._control.pause()
 
@@ -247,7 +248,7 @@ class _Iterations:
         for each in complete:
             self._state.add(each, now)
         self._balance(complete, self._epoch)
-        if self._epoch.is_paced:
+        if self._epoch.order.paced:
             self._control.allow(complete[-1].iteration + 1)
         self._running.report_progress(self._attempt)
 
@@ -278,7 +279,7 @@ class _Iterations:
         return any(rows[device] for device in outside)
 
     def _on_stopped(self, device: str, stopped: IterationsStopped) -> None:
-        if self._epoch is not None and stopped.epoch == self._epoch.number:
+        if self._epoch is not None and stopped.epoch == self._epoch.order.epoch:
             self._computing.discard(device)
             self._stops.add(stopped.reason)
 
@@ -321,7 +322,7 @@ class _Iterations:
         }
         if self._epoch is None:
             return waits
-        arrivals = map(self._control.arrivals, self._epoch.slots)
+        arrivals = map(self._control.arrivals, self._epoch.order.slots)
         self._progress.look(dict(zip(self._epoch.devices, arrivals, strict=True)), now)
         behind = self._progress.laggards(self._computing)
         since, seconds, reason = self._iteration_wait()
