@@ -6,7 +6,7 @@ A kept job holds references only, and none to its arrays.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -55,9 +55,24 @@ class JobSnapshot:
     """Of an iterative job."""
 
     @classmethod
-    def of(cls, number: int, job: ResolvedJob, plan: JobPlan, times: TimesByDevice) -> JobSnapshot:
+    def of(
+        cls,
+        number: int,
+        job: ResolvedJob,
+        plan: JobPlan,
+        times: TimesByDevice,
+        notes: Iterable[str] = (),
+        history: IterationHistory | None = None,
+    ) -> JobSnapshot:
         return cls(
-            number, job.workload.name, job.load, job.params, plan, times, notes=tuple(job.notes)
+            number,
+            job.workload.name,
+            job.load,
+            job.params,
+            plan,
+            times,
+            notes=(*job.notes, *notes),
+            history=history,
         )
 
     def nbytes(self) -> int:

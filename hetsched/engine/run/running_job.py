@@ -177,12 +177,10 @@ class RunningJob:
         )
 
     def snapshot(self) -> JobSnapshot:
-        attempt = self.latest
-        plan = attempt.plan if attempt else JobPlan((), None, ())
-        snapshot = JobSnapshot.of(self.number, self.job, plan, attempt.times if attempt else {})
-        if self.iterations is not None:
-            snapshot = replace(snapshot, history=self.iterations.history.history())
-        return replace(snapshot, notes=(*snapshot.notes, *self.notes))
+        plan = self.latest.plan if self.latest else JobPlan((), None)
+        times = self.latest.times if self.latest else {}
+        history = self.iterations.history.history() if self.iterations else None
+        return JobSnapshot.of(self.number, self.job, plan, times, self.notes, history)
 
 
 # ---- the report
