@@ -1,4 +1,4 @@
-"""Which devices and variants aren't used after failures: for a kind of job, and for one job. Pure.
+"""Which devices and variants aren't used after failures: for a kind of job, and for one job.
 
 One table and one rule: a subject that has failed too often for one kind of job is barred from that
 kind, and one that has failed in several kinds is barred from all. It is tried again after 1, 2, 4,

@@ -71,6 +71,13 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
+class Rejoined:
+    """`device` was lost, and has prepared its kernel again."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
 class Switched:
     """The user has disabled devices, or enabled them; `disabled`: all that aren't to be used."""
 
@@ -84,7 +91,7 @@ class StopRequested:
     error: BaseException
 
 
-Event = Message | Lost | Joined | Switched | StopRequested
+Event = Message | Lost | Joined | Rejoined | Switched | StopRequested
 
 
 class StartOver(Exception):
@@ -172,6 +179,7 @@ class Attempt:
         self.assignments = remaining_assignments(plan.assignments, running.job.finished)
         self.live: set[str] = set()  # Assigned devices with a running process
         self.prepared: set[str] = set()  # Live devices with a prepared kernel
+        self.joining: dict[str, float] = {}  # Restarted device -> when it was asked to prepare
         # Device -> (units, times) of its finished chunks
         self.times: dict[str, list[tuple[int, ChunkTimes]]] = {}
         # Variants that don't work on a device; another one computes their chunks
@@ -242,6 +250,19 @@ class Attempt:
         arrays.attach(self._fleet, device)
         self._fleet.send(device, arrays.prepare_message(self.id, assignment, answer))
 
+    def prepare_again(self, device: str) -> None:
+        """Prepare a device whose process has started anew, if the job may still use it."""
+        is_excluded = device in self.running.failures.excluded
+        if device in self.assignments and device not in self.live and not is_excluded:
+            self.live.add(device)
+            self.joining[device] = time.monotonic()
+            self.prepare_device(device)
+
+    def joining_waits(self) -> dict[str, DeviceWait]:
+        seconds = self._deadlines.step
+        reason = f"preparing kernels takes longer than {format_seconds(seconds)} (deadlines.step)"
+        return {d: DeviceWait(since, seconds, reason) for d, since in self.joining.items()}
+
     def _to_prepare(self, device: str) -> Assignment:
         """Return the assignment of `device` with "" for variants that have failed.
 
@@ -287,7 +308,8 @@ class Attempt:
     async def event(self) -> Event:
         """Return the next event; meanwhile, kill devices that are overdue.
 
-        Raises StartOver, or the job's error, if a device reports an error that ends the attempt.
+        Raises StartOver, or the job's error, if a device reports an error that ends the attempt,
+        or none is left.
         """
         event = await self._next_event()
         match event:
@@ -297,7 +319,11 @@ class Attempt:
                 self._on_variant_failed(device, failed)
             case Message(device, Prepared()):
                 self.prepared.add(device)
-            case Message(_, DeviceNote(text=text)):
+                if self.joining.pop(device, None) is not None:
+                    return Rejoined(device)
+            case Message(device, DeviceNote(text=text)):
+                if device in self.joining:
+                    self.joining[device] = time.monotonic()
                 self.running.report_progress(self, text, force=True)
             case Lost():
                 self._on_loss(event)
@@ -426,6 +452,7 @@ class Attempt:
     def _remove(self, device: str) -> None:
         self.live.discard(device)
         self.prepared.discard(device)
+        self.joining.pop(device, None)
 
     def _on_loss(self, event: Lost) -> None:
         running, failures, device = self.running, self.running.failures, event.device
@@ -441,6 +468,8 @@ class Attempt:
             failures.record_death(device, self._finished(device), event.reason)
             self._leave_race(device, variant, event.reason)
         failures.overdue.discard(device)
+        if not self.live and failures.excludes_all(self.assignments):
+            raise StartOver(event.reason)
 
     def _finished(self, device: str) -> int:
         """Return how many chunks, or iterations, `device` has finished."""

@@ -13,12 +13,12 @@ from hetsched.dispatch.events import DeviceJoined, Started
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.deadlines import Deadlines
-from hetsched.engine.run.attempt import Attempt, DeviceWait, Joined, Lost, Message, StartOver
+from hetsched.engine.run.attempt import Attempt, DeviceWait, Joined, Lost, Message, Rejoined
 from hetsched.engine.run.computation import Computation, RunningChunk
 from hetsched.engine.small_jobs import Outlook
 from hetsched.engine.threads import Step
 from hetsched.store.finished_parts import mark_finished, merged
-from hetsched.transport.device_messages import ChunksDone, DeviceNote, Prepared, Run
+from hetsched.transport.device_messages import ChunksDone, Run
 from hetsched.units import format_seconds
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,6 @@ class _Pass:
             stealing=self._running.steals(infos),
             on_finished=self._parts.add,
         )
-        self._joining: dict[str, float] = {}  # Restarted device -> when it was asked to prepare
         self._is_done = False
 
     async def run(self) -> None:
@@ -64,14 +63,12 @@ class _Pass:
                 case Message(device, ChunksDone() as done):
                     attempt.prepared.add(device)  # if no answer to Prepare is due
                     self._send(computation.chunks_done(device, done, now))
-                case Message(device, Prepared()):
-                    self._on_prepared(device, now)
-                case Message(device, DeviceNote()) if device in self._joining:
-                    self._joining[device] = now
                 case Joined(device):
-                    self._prepare_again(device, now)
-                case Lost(device, reason):
-                    self._on_loss(device, reason, now)
+                    attempt.prepare_again(device)
+                case Rejoined(device):
+                    self._send(computation.handle([DeviceJoined(device)], now))
+                case Lost(device):
+                    self._send(computation.device_lost(device, now))
             if not self._is_done:
                 self._running.report_progress(attempt)
         await self._parts.close()
@@ -84,34 +81,8 @@ class _Pass:
             else:
                 self._is_done = True
 
-    def _prepare_again(self, device: str, now: float) -> None:
-        """Prepare a device whose process has started anew; it computes once it has answered."""
-        attempt = self._attempt
-        if device in attempt.assignments and device not in self._running.failures.excluded:
-            attempt.live.add(device)
-            self._joining[device] = now
-            attempt.prepare_device(device)
-
-    def _on_prepared(self, device: str, now: float) -> None:
-        """Give chunks to a device that restarted; others have them already."""
-        if self._joining.pop(device, None) is not None:
-            self._send(self._computation.handle([DeviceJoined(device)], now))
-
-    def _on_loss(self, device: str, reason: str, now: float) -> None:
-        """Run unfinished chunks elsewhere; start over if all assigned devices are abandoned."""
-        attempt = self._attempt
-        if not attempt.live and self._running.failures.excludes_all(attempt.assignments):
-            raise StartOver(reason)
-        self._joining.pop(device, None)
-        self._send(self._computation.device_lost(device, now))
-
     def _waits(self, now: float) -> Mapping[str, DeviceWait]:
-        seconds = self._deadlines.step
-        limit = f"{format_seconds(seconds)} (deadlines.step)"
-        reason = f"preparing kernels takes longer than {limit}"
-        waits = {
-            device: DeviceWait(since, seconds, reason) for device, since in self._joining.items()
-        }
+        waits = self._attempt.joining_waits()
         slowdown = JOBS_PER_CORE if self._running.shares_cores else 1
         for chunk in self._computation.running_chunks():
             seconds, key = chunk_seconds(chunk, self._deadlines, slowdown)

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 
+from hetsched.engine.run.arrays import IterativeArrays
 from hetsched.engine.run.attempt import (
     Attempt,
     DeviceWait,
@@ -18,6 +19,7 @@ from hetsched.engine.run.attempt import (
     Joined,
     Lost,
     Message,
+    Rejoined,
     StartOver,
     StopRequested,
     Switched,
@@ -35,10 +37,8 @@ from hetsched.engine.run.saves import Saves
 from hetsched.errors import Cancelled
 from hetsched.transport.control import IterationControl
 from hetsched.transport.device_messages import (
-    DeviceNote,
     IterationsDone,
     IterationsStopped,
-    Prepared,
 )
 from hetsched.units import format_seconds
 
@@ -79,8 +79,8 @@ def _settle(running: RunningJob, epoch: Epoch, *, is_paused: bool = False) -> bo
 
 
 def _control(running: RunningJob) -> IterationControl:
-    control: IterationControl = running.arrays.control  # type: ignore[attr-defined]
-    return control
+    assert isinstance(running.arrays, IterativeArrays)
+    return running.arrays.control
 
 
 class _Iterations:
@@ -93,7 +93,6 @@ class _Iterations:
         self._saves: Saves = running.saves
         self._control = _control(running)
         self._deadlines = running.context.deadlines
-        self._joining: dict[str, float] = {}  # Restarted device -> when it was asked to prepare
         self._replan_reason = ""
         self._epoch: Epoch | None = None
         self._computing: set[str] = set()  # Devices of the epoch that haven't stopped
@@ -133,9 +132,10 @@ class _Iterations:
                 raise StartOver(self._replan_reason)
             usable = running.failures.remaining(attempt.live & attempt.prepared)
             usable = tuple(device for device in usable if device not in running.disabled)
-            if usable and not self._joining:
+            if usable and not attempt.joining:
                 return usable
-            if not usable and not self._joining and not running.disabled.isdisjoint(attempt.live):
+            is_disabled = not running.disabled.isdisjoint(attempt.live)
+            if not usable and not attempt.joining and is_disabled:
                 text = "all devices that could go on are disabled"
                 running.report_progress(attempt, text, force=True)
             self._on_event(await attempt.event())
@@ -143,12 +143,8 @@ class _Iterations:
     def _on_event(self, event: Event) -> None:
         """Take in what isn't about iterations; the present epoch pauses if others may compute."""
         match event:
-            case Message(device, Prepared()):
-                self._joining.pop(device, None)
-                if not self._joining:
-                    self._pause()
-            case Message(device, DeviceNote()) if device in self._joining:
-                self._joining[device] = time.monotonic()
+            case Rejoined() if not self._attempt.joining:
+                self._pause()
             case Joined(device):
                 self._on_joined(device)
             case Switched(disabled):
@@ -163,8 +159,10 @@ class _Iterations:
                 self._running.stop_begun_at = time.monotonic()
                 self._attempt.begin_step("computing", self._waits, self._deadlines.last_iteration)
                 self._pause()
-            case Lost(device, reason):
-                self._on_loss(device, reason)
+            case Lost(device) if self._epoch is not None and device in self._computing:
+                self._computing.discard(device)
+                self._stops.add("aborted")
+                self._control.abort()  # to go on with the others after the last complete iteration
 
     def _pause(self) -> None:
         if self._epoch is not None:
@@ -173,25 +171,11 @@ class _Iterations:
     def _on_joined(self, device: str) -> None:
         """Prepare a device whose process has started again; plan again with one that is new."""
         attempt, running = self._attempt, self._running
-        if device not in running.job.devices or device in running.failures.excluded:
-            return
-        if device not in attempt.infos:
+        if device in attempt.infos:
+            attempt.prepare_again(device)
+        elif device in running.failures.remaining(running.job.devices):
             self._replan_reason = self._replan_reason or f"{device} is available now"
             self._pause()
-        elif device in attempt.assignments and device not in attempt.live:
-            attempt.live.add(device)
-            self._joining[device] = time.monotonic()
-            attempt.prepare_device(device)
-
-    def _on_loss(self, device: str, reason: str) -> None:
-        attempt = self._attempt
-        if not attempt.live and self._running.failures.excludes_all(attempt.assignments):
-            raise StartOver(reason)
-        self._joining.pop(device, None)
-        if self._epoch is not None and device in self._computing:
-            self._computing.discard(device)
-            self._stops.add("aborted")
-            self._control.abort()
 
     async def _stop(self, error: BaseException) -> None:
         await self._saves.save_last()
@@ -313,13 +297,7 @@ class _Iterations:
 
         The others wait for those that are behind, which alone are killed.
         """
-        deadlines = self._deadlines
-        limit = f"{format_seconds(deadlines.step)} (deadlines.step)"
-        reason = f"preparing kernels takes longer than {limit}"
-        waits = {
-            device: DeviceWait(since, deadlines.step, reason)
-            for device, since in self._joining.items()
-        }
+        waits = self._attempt.joining_waits()
         if self._epoch is None:
             return waits
         arrivals = map(self._control.arrivals, self._epoch.order.slots)
