@@ -197,7 +197,7 @@ class Arena:
             self.trim(int(self.limit * MAX_WARM_FRACTION))
 
     def take_back(self, segment_id: int, uses: int) -> bool:
-        """Add a reference to a free segment; return whether it is free since so many `uses`."""
+        """Add a reference to a segment, if it has been free since so many `uses`."""
         for segment in self._free:
             if (segment.id, segment.uses) == (segment_id, uses):
                 self._free.remove(segment)

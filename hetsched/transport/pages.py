@@ -34,7 +34,7 @@ TOUCHED_STRIDE = 9
 """Plus the small pages of a huge one, 512, this is a prime number: successive huge pages are on
 different nodes, however many there are."""
 PIECE_BYTES = 8 << 20
-"""Bytes of one attempt; the next one follows only if this wasn't slow."""
+"""Of one attempt; the next one follows only if this wasn't slow."""
 SLOW_SECONDS, SLOW_WALL_SECONDS = 0.1, 1.0
 """Processor time of a slow attempt, several times what small pages would take: the kernel moves
 others' pages to make room. By the wall clock more, since the machine may be busy."""
@@ -73,8 +73,7 @@ def map_unpopulated(fd: int, nbytes: int) -> mmap.mmap:
 def populate(mapping: mmap.mmap) -> Iterator[int]:
     """Put the pages in place, one block for each value: the bytes in place so far.
 
-    They are huge ones where possible. Where memory is short, pages are left to be allocated at
-    their first use.
+    Where memory is short, pages are left to be allocated at their first use.
     """
     size = len(mapping)
     for start in range(0, size, BLOCK_BYTES):
@@ -171,16 +170,15 @@ def _collapse_piece(mapping: mmap.mmap, start: int, end: int) -> bool:
 def touched_byte(number: int) -> int:
     """Return the byte by which huge page `number` of a segment is put in place.
 
-    The kernel takes the huge page from the NUMA node of the pages that are there, whatever the
-    policy of the memory. Where small pages are interleaved, the first ones of all huge pages would
-    be on one node.
+    The kernel takes a huge page from the NUMA node of the small pages that are there. Where these
+    are interleaved, the first ones of all huge pages would be on one node.
     """
     return number * HUGE_BYTES + number * TOUCHED_STRIDE * mmap.PAGESIZE % HUGE_BYTES
 
 
 @contextlib.contextmanager
 def _reserved(address: int, nbytes: int) -> Iterator[None]:
-    """Keep a range of addresses free of mappings; without success do nothing."""
+    """Keep a range of addresses free of mappings, if the kernel can."""
     libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p
     start, size = ctypes.c_void_p(address), ctypes.c_size_t(nbytes)
@@ -194,6 +192,4 @@ def _reserved(address: int, nbytes: int) -> Iterator[None]:
 
 
 def mapping_address(mapping: mmap.mmap) -> int:
-    """Return the address of a writable mapping's first byte; it may be closed then."""
-    first = ctypes.c_char.from_buffer(mapping)
-    return ctypes.addressof(first)  # `first` ends here, or the mapping couldn't be closed
+    return ctypes.addressof(ctypes.c_char.from_buffer(mapping))
