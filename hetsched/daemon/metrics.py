@@ -6,6 +6,7 @@ Bounded: labels are devices, phases, states, reasons and exit codes, never what 
 from __future__ import annotations
 
 from collections import Counter as Count
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import prometheus_client
@@ -63,13 +64,10 @@ class Metrics:
         self._spread = self._histogram(
             "job_spread_ratio", "Relative difference of the devices' times.", RATIOS
         )
-        self._phases = self.counter(
-            "device_phase_seconds",
-            "Time that devices spent copying in (h2d), computing and copying out (d2h).",
-            "device",
-            "phase",
-        )
-        self._units = self.counter("device_units", "Units that devices have computed.", "device")
+        self._phases: defaultdict[tuple[str, ...], float] = defaultdict(float)
+        """(device, phase) -> seconds"""
+        self._units: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        """(device,) -> units"""
         self._late = self.counter(
             "device_late_phases",
             "Phases of emulated devices that took longer than modelled.",
@@ -81,6 +79,14 @@ class Metrics:
         return prometheus_client.generate_latest(self._registry).decode()
 
     def collect(self) -> Iterator[Metric]:
+        yield _counters(
+            "device_phase_seconds",
+            "Time that devices spent copying in (h2d), computing and copying out (d2h).",
+            self._phases,
+            "device",
+            "phase",
+        )
+        yield _counters("device_units", "Units that devices have computed.", self._units, "device")
         for state in self.states:
             yield from state()
 
@@ -115,10 +121,10 @@ class Metrics:
             self._spread.observe(report.spread)
         for device in report.devices:
             name = device.device
-            self._phases.labels(name, "h2d").inc(device.copy_in_seconds)
-            self._phases.labels(name, "compute").inc(device.compute_seconds)
-            self._phases.labels(name, "d2h").inc(device.copy_out_seconds)
-            self._units.labels(name).inc(device.share)
+            self._phases[name, "h2d"] += device.copy_in_seconds
+            self._phases[name, "compute"] += device.compute_seconds
+            self._phases[name, "d2h"] += device.copy_out_seconds
+            self._units[(name,)] += device.share
             if device.late:
                 self._late.labels(name).inc(device.late)
 
@@ -132,6 +138,16 @@ def gauge(name: str, help: str, value: float) -> Metric:
 
 def _counter(name: str, help: str, value: float) -> Metric:
     return CounterMetricFamily(f"hetsched_{name}", help, value)
+
+
+def _counters(
+    name: str, help: str, values: Mapping[tuple[str, ...], float], *labels: str
+) -> Metric:
+    """Return counters, from label values to value."""
+    family = CounterMetricFamily(f"hetsched_{name}", help, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
 
 
 def _gauges(name: str, help: str, values: Mapping[tuple[str, ...], float], *labels: str) -> Metric:

@@ -6,7 +6,7 @@ import hashlib
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -34,6 +34,9 @@ from hetsched.workload.composites import input_names
 TEAM_GROUP = "team"
 """The group of all teams; the group "cpu" has both teams and single cores."""
 
+OutputTargets = Mapping[str, FileOut | ArenaOut]
+"""Output -> where its result goes."""
+
 
 @dataclass(frozen=True)
 class MachineLimits:
@@ -54,7 +57,7 @@ def bind(
     """Bind devices and inputs. Doesn't block, nor call code of plug-ins."""
     _check_kind(spec, declaration)
     job = ResolvedJob(
-        **{each.name: getattr(declaration, each.name) for each in fields(Declaration)},
+        **vars(declaration),
         devices=select_devices(spec.devices, machine.infos, machine.absent),
         files=opener.files,
         loaded=opener.loaded,
@@ -70,16 +73,17 @@ def bind(
     for array in job.specs:
         if array.is_input:
             _bind_input(job, array, stored.get(array.name))
+    targets = output_targets(job, spec)
     if job.iterative is not None and not spec.checkpoint:
-        _drop_needless_saves(job, spec, infos, machine.arena_limit)
+        _drop_needless_saves(job, targets, infos, machine.arena_limit)
     if job.inputs and job.generate:
         generated = [array.name for array in job.generate]
         names = ", ".join(input_names(generated, job.workload.composites))
         job.notes.append(f"input {names}: not given, so generated")
     for array in job.specs:
         if array.is_output:
-            _bind_output(job, array, output_target(job, spec, array.name))
-    _check_shared_memory(job, spec, machine.arena_limit)
+            _bind_output(job, array, targets[array.name])
+    _check_shared_memory(job, targets, machine.arena_limit)
     return job
 
 
@@ -100,7 +104,7 @@ def _check_kind(spec: JobSpec, declaration: Declaration) -> None:
 
 
 def _drop_needless_saves(
-    job: ResolvedJob, spec: JobSpec, infos: Sequence[DeviceInfo], limit: int
+    job: ResolvedJob, targets: OutputTargets, infos: Sequence[DeviceInfo], limit: int
 ) -> None:
     """Save nothing, unless a device keeps rows in memory of its own and there may be room.
 
@@ -108,7 +112,7 @@ def _drop_needless_saves(
     """
     assert job.iterative is not None
     has_memory = any(info.link and not info.is_modelled for info in infos)
-    fits = has_memory and _shared_bytes(job, spec) <= limit
+    fits = has_memory and _shared_bytes(job, targets) <= limit
     if has_memory and not fits:
         nbytes = sum(array.nbytes for array in job.iterative.saved_arrays())
         job.notes.append(not_saving_note(nbytes))
@@ -229,13 +233,16 @@ def create_outputs(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
 
 
 def _output_files(job: ResolvedJob, spec: JobSpec) -> list[tuple[ArraySpec, FileOut]]:
-    outputs = [array for array in job.specs if array.is_output]
-    targets = [(array, output_target(job, spec, array.name)) for array in outputs]
-    return [(array, target) for array, target in targets if isinstance(target, FileOut)]
+    targets = output_targets(job, spec)
+    return [
+        (array, target)
+        for array in job.specs
+        if array.is_output and isinstance(target := targets[array.name], FileOut)
+    ]
 
 
-def output_target(job: Declaration, spec: JobSpec, name: str) -> FileOut | ArenaOut:
-    """Return the target of output `name` in `spec`."""
+def output_targets(job: Declaration, spec: JobSpec) -> OutputTargets:
+    """Return the target of each output of the job, in order."""
     outputs = [array.name for array in job.specs if array.is_output]
     for requested in spec.outputs:
         if requested and requested not in outputs:
@@ -249,8 +256,8 @@ def output_target(job: Declaration, spec: JobSpec, name: str) -> FileOut | Arena
         if len(needed) > 1 or len(spec.outputs) > 1:
             names = ", ".join(outputs)
             raise UsageError(f"{job.workload.name} has the outputs {names}: name them")
-        return unnamed if name in needed else ArenaOut()
-    return spec.outputs.get(name, unnamed)
+        return {name: unnamed if name in needed else ArenaOut() for name in outputs}
+    return {name: spec.outputs.get(name, unnamed) for name in outputs}
 
 
 def _bind_output(job: ResolvedJob, array: ArraySpec, target: FileOut | ArenaOut) -> None:
@@ -302,9 +309,9 @@ def _parts_identity(job: ResolvedJob, spec: JobSpec) -> str:
 # ---- shared memory
 
 
-def _check_shared_memory(job: ResolvedJob, spec: JobSpec, limit: int) -> None:
+def _check_shared_memory(job: ResolvedJob, targets: OutputTargets, limit: int) -> None:
     """Check that generated inputs and results in memory fit into `limit` bytes."""
-    needed = _shared_bytes(job, spec)
+    needed = _shared_bytes(job, targets)
     if needed <= limit:
         return
     if job.iterative is not None:
@@ -321,13 +328,12 @@ def _check_shared_memory(job: ResolvedJob, spec: JobSpec, limit: int) -> None:
     )
 
 
-def _shared_bytes(job: ResolvedJob, spec: JobSpec) -> int:
+def _shared_bytes(job: ResolvedJob, targets: OutputTargets) -> int:
     """Return the bytes of the segments that the job allocates.
 
     An iterative job keeps everything in memory, so also what it reads from files or writes there.
     """
     outputs = [array for array in job.specs if array.is_output]
-    targets = {array.name: output_target(job, spec, array.name) for array in outputs}
     if job.iterative is None:
         results = [a for a in outputs if not isinstance(targets[a.name], FileOut)]
         return sum(array_bytes(array, job.load) for array in [*job.generate, *results])

@@ -10,7 +10,7 @@ import scipy.io
 import scipy.sparse
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.admission.bind import MachineLimits, output_target
+from hetsched.engine.admission.bind import MachineLimits, output_targets
 from hetsched.engine.admission.check import check, open_job, resolve
 from hetsched.engine.admission.files import LOADED_KEY, PendingOutputs
 from hetsched.engine.threads import Step
@@ -42,10 +42,10 @@ def test_an_output_file_without_a_name_is_the_only_one_that_is_needed() -> None:
     to_file = JobSpec(workload="heat", params={}, outputs={"": file})
     to_array = JobSpec(workload="heat", params={}, outputs={"": ArenaOut()})
 
-    assert output_target(job, to_file, "final") == file
-    assert output_target(job, to_file, "steps") == ArenaOut()
+    assert output_targets(job, to_file)["final"] == file
+    assert output_targets(job, to_file)["steps"] == ArenaOut()
     with pytest.raises(UsageError, match="heat has the outputs final, steps: name them"):
-        output_target(job, to_array, "final")
+        output_targets(job, to_array)
 
 
 def test_an_input_without_a_name_is_the_only_one_that_is_needed() -> None:
