@@ -47,51 +47,37 @@ RunKeys = Mapping[str, Mapping[str, ModelKey]]
 """Device -> variant -> model key, of one run."""
 
 
-def learn(
-    job: ResolvedJob,
-    run: FinishedRun,
-    state: PlanningState,
-    kind: JobKind | None,
-) -> None:
+def learn(job: ResolvedJob, run: FinishedRun, state: PlanningState, kind: JobKind) -> None:
     """Update models and rebalancer after a run of `job`. The store is not flushed to disk.
 
-    Parameters
-    ----------
-    kind : JobKind or None
-        Of the job on the devices usable at the time; None: it ran beside another job.
+    `kind`: of the job on the devices usable at the time.
     """
     now = time.time()
     keys = _model_keys(job, run.runs, state)
-    raced: set[RaceKey] = set()
-    if not run.is_contended:
-        raced = learn_races(job, run.runs, state, now)
+    raced = set() if run.is_contended else _learn_races(job, run.runs, state, now)
     changes = state.store.observe_many(_observations(run, keys), now, flush=False)
     _fit_equal_cores(run.runs, keys, state)
     state.raise_memory_limits(run.runs)
-    if kind is not None and not run.is_contended:
+    if not run.is_contended:
         _rebalance(job, run, state, kind)
         _record_probes(job, run.plan, state, kind)
     for key, change in changes.items():
-        _record_change(key, change, state)
-        note_change(key, state, now, raced)
+        _record_change(key, change, state, now, raced)
 
 
 def _observations(run: FinishedRun, keys: RunKeys) -> list[tuple[ModelKey, Sequence[Sample]]]:
-    overhead = _host_overhead(run.runs)
+    overheads = _host_overhead(run.runs)
     working = [each for each in run.runs.values() if each.chunks and not each.assignment.is_probe]
     ends = [(each.info, each.span[1]) for each in working]
-    return [
-        (by_variant[variant], _judged(samples, run.runs[device], is_contended=run.is_contended))
-        for device, by_variant in keys.items()
-        for until in (co_runners_end(run.runs[device].info, ends),)
-        for variant, samples in _with_cold(
-            run,
-            device,
-            _samples(run.runs[device], overhead.get(device, 0.0), until),
-            overhead.get(device, 0.0),
-        ).items()
-        if variant in by_variant
-    ]
+    observations: list[tuple[ModelKey, Sequence[Sample]]] = []
+    for device, by_variant in keys.items():
+        of_device, overhead = run.runs[device], overheads.get(device, 0.0)
+        warm = _samples(of_device, overhead, co_runners_end(of_device.info, ends))
+        for variant, samples in _with_cold(run, device, warm, overhead).items():
+            if variant in by_variant:
+                judged = _judged(samples, of_device, is_contended=run.is_contended)
+                observations.append((by_variant[variant], judged))
+    return observations
 
 
 def _with_cold(
@@ -241,11 +227,21 @@ def _record_probes(job: ResolvedJob, plan: JobPlan, state: PlanningState, kind: 
             state.store.set_probe_state(key, probe_states.get(device))
 
 
-def _record_change(key: ModelKey, change: SpeedChange, state: PlanningState) -> None:
+def _record_change(
+    key: ModelKey, change: SpeedChange, state: PlanningState, at: float, raced: Collection[RaceKey]
+) -> None:
+    """Plan again, and let the best variant race again; `at`: seconds since the epoch.
+
+    It is confirmed some runs after it: the latest race counts if it is in `raced`, those just run.
+    """
     device = key.device.split()[0]
     text = f"{device}: {key.workload} by {key.variant} {change}"
     log.info("%s", text)
     state.record_speed_change(device, text)
+    races = state.store.races(key.race_key).races
+    if races:
+        number = races[-1].number + (key.race_key not in raced)
+        state.store.add_race(key.race_key, Race(number, 0.0, {}), at)
 
 
 # ---- iterations
@@ -286,16 +282,10 @@ def learn_rows(
 # ---- races of variants
 
 
-def learn_races(
-    job: ResolvedJob,
-    runs: Mapping[str, DeviceRun],
-    state: PlanningState,
-    at: float,
+def _learn_races(
+    job: ResolvedJob, runs: Mapping[str, DeviceRun], state: PlanningState, at: float
 ) -> set[RaceKey]:
-    """Record the races of a run, one for each kind of core, and return their keys.
-
-    `at`: seconds since the epoch.
-    """
+    """Record the races of a run, one for each kind of core, and return their keys."""
     raced: set[RaceKey] = set()
     groups: dict[str, list[DeviceRun]] = {}
     for run in runs.values():
@@ -322,16 +312,3 @@ def _race(group: list[DeviceRun]) -> Race | None:
         [run.assignment for run in group],
         {run.assignment.device: run.chunks for run in group},
     )
-
-
-def note_change(
-    key: ModelKey, state: PlanningState, at: float, raced: Collection[RaceKey] = ()
-) -> None:
-    """Record a change of speed, so that the best variant races again; `at` as above.
-
-    It is confirmed some runs after it: the latest race counts if it is in `raced`, those just run.
-    """
-    races = state.store.races(key.race_key).races
-    if races:
-        number = races[-1].number + (key.race_key not in raced)
-        state.store.add_race(key.race_key, Race(number, 0.0, {}), at)

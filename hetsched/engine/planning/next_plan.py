@@ -48,7 +48,12 @@ def next_plan(
         Devices whose process isn't running yet.
     """
     if job.measure:
-        return _measuring_plan(job, infos, state, memory_limit)
+        return equal_plan(
+            job.load,
+            [(info, device_demand(job, info, state, memory_limit)) for info in infos],
+            job.measure,
+            lambda info: [variant.name for variant in state.variants.usable(job, info)],
+        )
     kind = job_kind(job, (info.name for info in infos), memory_limit)
     rebalancer = state.plans.rebalancer(kind, job.load)
     if rebalancer.needs_candidates:
@@ -63,20 +68,6 @@ def next_plan(
     if not any(changes):
         return plan
     return dataclasses.replace(plan, reasons=(*plan.reasons, *filter(None, changes)))
-
-
-def _measuring_plan(
-    job: ResolvedJob,
-    infos: Sequence[DeviceInfo],
-    state: PlanningState,
-    memory_limit: int | None,
-) -> JobPlan:
-    return equal_plan(
-        job.load,
-        [(info, device_demand(job, info, state, memory_limit)) for info in infos],
-        job.measure,
-        lambda info: [variant.name for variant in state.variants.usable(job, info)],
-    )
 
 
 def equal_plan(

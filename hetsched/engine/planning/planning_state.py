@@ -128,17 +128,10 @@ class Plans:
 
 
 class Variants:
-    """Variants by workload. Installed ones are detected once, because that takes milliseconds.
+    """Variants by workload. Installed ones are detected once, because that takes milliseconds."""
 
-    Parameters
-    ----------
-    clock : callable
-        Returns monotonic seconds.
-    """
-
-    def __init__(self, failures: Failures, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, failures: Failures) -> None:
         self._failures = failures
-        self._clock = clock
         self._installed: dict[tuple[str, str], Sequence[Variant]] = {}
         """(workload reference, kind of variant) -> variants."""
 
@@ -159,7 +152,7 @@ class Variants:
     def exclude(self, job: ResolvedJob, info: DeviceInfo, variant: str, reason: str) -> None:
         """Exclude a variant that couldn't be prepared on `info` from all devices like it."""
         key = _variant_key(job, info, variant)
-        self._failures.fail_variant(key, _digest(job), reason, self._clock())
+        self._failures.fail_variant(key, _digest(job), reason, time.monotonic())
 
     def succeed(self, job: ResolvedJob, info: DeviceInfo, variant: str) -> None:
         """Record that a variant was prepared on `info`: it isn't broken for all jobs."""
@@ -170,7 +163,7 @@ class Variants:
         if self._failures.is_empty:
             return ""
         key = _variant_key(job, info, variant)
-        return self._failures.reason_against_variant(key, _digest(job), self._clock())
+        return self._failures.reason_against_variant(key, _digest(job), time.monotonic())
 
     def _find_installed(self, job: ResolvedJob, kind: str) -> Sequence[Variant]:
         key = (job.reference, kind)
