@@ -2,13 +2,87 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
-from planned_jobs import INFO, Jobs, familiar_jobs
+from toy_loop import ToyLoop
 
+from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.engine.planning.planning_state import LEARNT_ONE_BY_ONE, SAMPLED, job_kind
+from hetsched.engine.planning.run_planner import LearningTask, RunPlanner
+from hetsched.memory import MemoryDemand
+from hetsched.planner.job_planner import JobPlan
+
+INFO = DeviceInfo(name="cpu0", kind="cpu", identity="some processor")
+
+
+class InlineThread:
+    """A planner's thread that does what it is asked for at once, and counts it."""
+
+    def __init__(self) -> None:
+        self.submitted = 0
+
+    async def call(self, function: Any) -> Any:
+        self.submitted += 1
+        return function(None)
+
+
+class Jobs(ToyLoop):
+    """Jobs of one kind on one core, planned and learnt from as in the engine."""
+
+    task: LearningTask | None
+
+    def __init__(self) -> None:
+        super().__init__(100, [INFO])
+        self.thread = InlineThread()
+        self.context: Any = SimpleNamespace(
+            fleet=SimpleNamespace(unstarted=set), planner_thread=self.thread, planning=self.state
+        )
+
+    def run(
+        self,
+        seconds: float = 1.0,
+        *,
+        learn: bool = True,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> JobPlan:
+        planner = RunPlanner(self.job, [INFO], None, self.context)
+        plan = asyncio.run(planner.plan())
+        (assignment,) = plan.assignments
+        runs = {"cpu0": DeviceRun(assignment, INFO, ((100, ChunkTimes(compute=(0.0, seconds))),))}
+        meanwhile()
+        self.task = planner.learning_task(plan, runs)
+        if learn and self.task is not None:
+            self.task()
+        return plan
+
+    def exclude_while_planning(self) -> None:
+        """Let the only variant fail in another job while the next plan is made."""
+        workload = self.job.workload
+        demand = workload.demand
+
+        def excluding_demand(params: Any, kind: str) -> MemoryDemand:
+            workload.demand = demand
+            self.state.exclude_variant(self.job, INFO, "numpy", "it has crashed")
+            return demand(params, kind)
+
+        workload.demand = excluding_demand
+
+    def learnt_runs(self) -> int:
+        return sum(self.state.store.runs(key) for key in self.state.store.keys())  # noqa: SIM118 - no mapping
+
+
+def familiar_jobs(seconds: float = 1.0) -> Jobs:
+    jobs = Jobs()
+    for _ in range(LEARNT_ONE_BY_ONE):
+        jobs.run(seconds)
+    return jobs
 
 
 def test_only_the_first_job_of_its_kind_waits_for_its_plan() -> None:
