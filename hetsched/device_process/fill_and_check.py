@@ -17,7 +17,7 @@ from hetsched.device_process.arrays import HostArrays
 from hetsched.devices.base import HostArray
 from hetsched.devices.host_arrays import resident_values
 from hetsched.devices.slot_layout import unit_bytes
-from hetsched.errors import InternalError
+from hetsched.errors import DataError, InternalError
 from hetsched.workload import BaseWorkload, Iterative, Rows, Workload
 
 ROUNDINGS = 8.0
@@ -108,8 +108,11 @@ def verify_units(
     for start, size in block_ranges(first, count, [*split.values(), *outputs.values()]):
         block_inputs = {**_read(split, start, size), **residents}
         block_outputs = _read(outputs, start, size)
-        residuals = workload.residual(params, block_inputs, block_outputs, seed)
-        residuals = np.where(np.isnan(residuals), np.inf, residuals)
+        residuals = _errors(
+            f"{workload.name}: residual()",
+            workload.residual(params, block_inputs, block_outputs, seed),
+            size,
+        )
         if residuals.size and residuals.max() > worst:
             worst, unit = float(residuals.max()), start + int(residuals.argmax())
         yield
@@ -144,12 +147,25 @@ def verify_rows(
     worst, row = 0.0, first
     for start, size in block_ranges(first, count, rows):
         block = Rows(start, start + size, load)
-        errors = np.asarray(workload.errors(params, inputs, outputs, block, seed))
-        errors = np.where(np.isnan(errors), np.inf, errors)
+        errors = _errors(
+            f"{workload.name}: errors()",
+            workload.errors(params, inputs, outputs, block, seed),
+            size,
+        )
         if errors.size and errors.max() > worst:
             worst, row = float(errors.max()), start + int(errors.argmax())
         yield
     return RangeVerification(worst, row, worst, 0.0)
+
+
+def _errors(what: str, returned: Any, count: int) -> np.ndarray:
+    """Return the errors of `count` units from a plug-in, infinite for NaN. Raises DataError."""
+    errors = np.asarray(returned)
+    if errors.shape != (count,) or errors.dtype.kind not in "fiu":
+        raise DataError(
+            f"{what} is an array of {errors.dtype} {errors.shape}, not of {count} real numbers"
+        )
+    return np.where(np.isnan(errors), np.inf, errors)
 
 
 def _whole(array: HostArray) -> np.ndarray:
@@ -167,6 +183,8 @@ def _sample_errors(
     reference = workload.reference(params, inputs, 0)
     scale = workload.scale(params, inputs, 0) or {}
     tolerance = workload.tolerance(params)
+    if not 0 < tolerance < math.inf:
+        raise DataError(f"{workload.name}: tolerance() is {tolerance}, not a number above 0")
     finite = all(np.isfinite(array).all() for array in inputs.values())
     errors = [
         unit_errors(

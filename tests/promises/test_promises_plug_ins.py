@@ -30,6 +30,7 @@ X = np.ones((4, 4))
         ("DemandIsUnprintable", 65, "demand() is an object of class Unprintable"),
         ("KeyIsNoText", 65, "speed_key() is an object of class Unprintable, not text"),
         ("KeyIsSurrogate", 65, "ud800', not text that UTF-8 can encode"),
+        ("KeyIsHuge", 65, "speed_key() has 10000000 characters"),
         ("KeyExits", 1, "speed_key failed: SystemExit: 3"),
         ("ArrayIsSurrogate", 65, "name of an array is"),
         ("ParamsAreSurrogate", 65, "can't be sent to a device process"),
@@ -45,6 +46,18 @@ def test_what_a_plug_in_must_not_return_or_raise_fails_its_job(
 
     assert "bug in hetsched" not in str(found.value)
     assert (engine.submit("toys:Toy", X, units=4).result(60) == 3).all()
+
+
+@pytest.mark.parametrize(
+    ("plug_in", "words"),
+    [
+        ("ResidualIsShort", r"residual() is an array of float64 (1,), not of 4 real numbers"),
+        ("ToleranceIsNan", "tolerance() is nan"),
+    ],
+)
+def test_a_check_that_checks_nothing_fails_its_job(engine: Any, plug_in: str, words: str) -> None:
+    with refused(65, words):
+        engine.submit(f"wrong_plug_ins:{plug_in}", X, units=4, verify=True).result(60)
 
 
 def test_a_load_of_numpys_is_a_number(engine: Any) -> None:

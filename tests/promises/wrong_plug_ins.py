@@ -70,6 +70,21 @@ class KeyIsSurrogate(Toy):
         return SURROGATE
 
 
+class KeyIsHuge(Toy):
+    def speed_key(self, p: Any) -> str:
+        return "k" * 10_000_000
+
+
+class ResidualIsShort(Toy):
+    def residual(self, *_: Any) -> np.ndarray:
+        return np.zeros(1)
+
+
+class ToleranceIsNan(Toy):
+    def tolerance(self, p: Any) -> float:
+        return math.nan
+
+
 class KeyExits(Toy):
     def speed_key(self, p: Any) -> str:
         raise SystemExit(3)

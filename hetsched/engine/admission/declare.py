@@ -43,6 +43,8 @@ from hetsched.workload.sources import note_sources
 
 MAX_SHOWN = 100
 """Characters of a value in an error message."""
+MAX_TEXT = 10_000
+"""Characters of a name or key that a plug-in chooses: lists and models keep it. Arbitrary."""
 MAX_ITERATIONS = 2_000_000_000
 """Devices count iterations in 32 bits."""
 
@@ -146,6 +148,8 @@ def _text(what: str, value: Any) -> str:
         value.encode()
     except UnicodeEncodeError:
         raise _wrong(what, value, "text that UTF-8 can encode") from None
+    if len(value) > MAX_TEXT:
+        raise DataError(f"{what} has {len(value)} characters; the maximum is {MAX_TEXT}")
     return value
 
 
