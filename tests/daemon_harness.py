@@ -80,6 +80,8 @@ class FakeEngine:
         if job.spec.workload == "refuse":
             self.life.refuse(job, to_record(DataError("no")))
             return
+        if job.spec.workload == "queue":
+            job.is_durable = False  # `life` has no journal for its changes
         self.specs.append(job.spec)
         for ref in _inputs(job.spec):
             self.arena.retain(ref.segment)

@@ -325,7 +325,7 @@ class Requests:
             asker.reply(say.Changed(False, job.state))
             return
         job.state = queue.position(job)
-        if self._life.is_written(job):
+        if job.is_durable:
             self._life.rewrite(job, functools.partial(self._on_change_written, asker, job))
         else:
             asker.reply(say.Changed(True, job.state))

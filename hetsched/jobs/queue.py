@@ -128,7 +128,7 @@ class JobQueue:
                 return self._fail(job, _never(job, earlier, outcome))
         if job.spec.deadline is not None and job.spec.deadline <= now:
             return self._fail(job, _too_late(job, "before it could start"))
-        self._update_order(job)
+        self._enter_line(job)
         return []
 
     def hold(self, job: Job, is_held: bool) -> bool:
@@ -138,7 +138,10 @@ class JobQueue:
         if job.is_held == is_held:
             return False
         job.is_held = is_held
-        self._update_order(job)
+        if is_held:
+            self._leave_line(job)
+        else:
+            self._enter_line(job)
         return True
 
     def prioritize(self, job: Job, priority: int) -> bool:
@@ -149,7 +152,7 @@ class JobQueue:
             return False
         self._leave_line(job)
         job.priority = priority
-        self._update_order(job)
+        self._enter_line(job)
         return True
 
     def start(self, job: Job) -> None:
@@ -171,14 +174,14 @@ class JobQueue:
         self._requeues += 1
         job.place = (self._largest_number, self._requeues)
         self._waiting[job.number] = job
-        self._update_order(job)
+        self._enter_line(job)
         return True
 
     def put_back(self, job: Job) -> None:
         """Let a running job wait at its old place: it never really started."""
         del self._running[job.number]
         self._waiting[job.number] = job
-        self._update_order(job)
+        self._enter_line(job)
 
     def end(self, job: Job, outcome: Outcome) -> list[Change]:
         """Remove a job that has ended; the jobs that run after it become ready, or fail.
@@ -213,9 +216,8 @@ class JobQueue:
 
     # ---- inner steps
 
-    def _update_order(self, job: Job) -> None:
-        """Put a waiting job into the line if it is ready, else take it out."""
-        self._leave_line(job)
+    def _enter_line(self, job: Job) -> None:
+        """Put a waiting job into the line if it is ready."""
         if job.is_ready:
             insort(self._ready, _key(job))
 
@@ -247,7 +249,7 @@ class JobQueue:
                 if later is None:
                     continue  # it has failed in this loop because of another job
                 if _settle(later, job.number, outcome):
-                    self._update_order(later)
+                    self._enter_line(later)
                     changes.append((later, None))
                     continue
                 del self._waiting[number]
