@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
+from msgspec.structs import asdict
 
 from hetsched.cli.connect import control
 from hetsched.cli.integer_parser import integers
@@ -96,8 +98,9 @@ def chosen_states(texts: Sequence[str] | None) -> tuple[str, ...]:
 
 def entry(job: JobLine) -> dict[str, object]:
     """Return a job as it is printed with --json."""
+    fields = asdict(job)  # to_builtins would leave out defaults, as messages do
     return {
-        **job_lines.builtins(job),
+        **{name: msgspec.to_builtins(value) for name, value in fields.items()},
         "state": job_lines.word(job.state),
         "reason": reason(job),
         "detail": job_lines.detail(job.state),
