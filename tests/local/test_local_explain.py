@@ -1,4 +1,4 @@
-"""Jobs of the embedded engine explained, on devices whose clocks are computed."""
+"""Jobs explained and predicted, on devices whose clocks are computed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import hetsched
 from hetsched.config import parse
 
 MACHINE = parse(VIRTUAL, "test")
+LITTLE = 48 << 10
+SLOW_START = VIRTUAL.replace('compute = { gap = "40us"', 'compute = { gap = "400us"')
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +64,26 @@ def test_timelines_begin_with_the_job(jobs: list[Any]) -> None:
         first = line.chunks[0]
         assert (first.copy_in or first.compute)[0] == 0.0
         assert line.makespan == pytest.approx(device.seconds)
+
+
+def errors(local: hetsched.Local, runs: int, limit: int | None) -> list[float]:
+    """Relative errors of prediction, run by run."""
+    relative_errors = []
+    for _ in range(runs):
+        job = local.submit("fft", batch="256x32x32", memory_limit=limit)
+        job.result()
+        report = job.report
+        assert report is not None and report.seconds and report.predicted_seconds
+        relative_errors.append(report.seconds / report.predicted_seconds - 1)
+    return relative_errors
+
+
+def test_a_limit_of_memory_does_not_spoil_predictions_with_it_or_without() -> None:
+    with hetsched.Local(parse(SLOW_START, "test"), learn=False) as local:
+        local.submit("fft", batch="256x32x32").result()
+        errors(local, 4, None)
+        limited = errors(local, 4, LITTLE)
+        free = errors(local, 2, None)
+
+    assert limited == pytest.approx([0.0] * 4, abs=0.02)
+    assert free == pytest.approx([0.0] * 2, abs=0.02)

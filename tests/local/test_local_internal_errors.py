@@ -22,7 +22,6 @@ from hetsched.engine.planning.run_planner import RunPlanner
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run import compute, preparing, runner
 from hetsched.engine.run.arrays import JobArrays
-from hetsched.engine.run.attempt import Attempt
 from hetsched.errors import ErrorRecord, InternalError, TryAgain
 from hetsched.job import FileOut, JobSpec
 
@@ -55,13 +54,6 @@ STAGES: dict[str, tuple[Any, str]] = {
     "report": (runner, "job_report"),
 }
 """Stage -> a function that it calls: a class or module, and the name there."""
-AT_THE_END = {
-    "prepare to learn": (RunPlanner, "learning_task"),
-    "learn": (run_planner, "learn"),
-    "hand over": (Attempt, "_release"),
-    "release": (JobArrays, "close"),
-    "close files": (ResolvedJob, "close"),
-}
 
 
 class Raising:
@@ -125,25 +117,6 @@ def test_an_exception_in_a_stage_fails_its_job_and_the_next_one_is_done(
     assert f"ZeroDivisionError: {name} divides by zero" in caplog.text
     assert not (tmp_path / "y.npy").exists()
     assert used_bytes(local) == before
-
-
-@pytest.mark.parametrize("step", AT_THE_END)
-def test_an_exception_once_the_result_is_there_is_logged_only(
-    step: str,
-    local: hetsched.Local,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    owner, name = AT_THE_END[step]
-    Raising(monkeypatch, owner, name)
-
-    new_kind = "9x8x8"  # a well known one is rarely learnt from
-    submit(local, tmp_path, batch=new_kind).result(60)
-    submit(local, tmp_path, "after.npy", new_kind).result(60)
-
-    flush(local)
-    assert f"{name} divides by zero" in caplog.text
 
 
 def flush(local: hetsched.Local) -> None:
