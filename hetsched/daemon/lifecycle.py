@@ -63,18 +63,9 @@ ENGINE_SECONDS = 5.0
 def serve(config: Config, on_ready: Callable[[], None] = lambda: None, source: str = "") -> None:
     """Run the daemon until SIGTERM or SIGINT. Call on the main thread.
 
-    Parameters
-    ----------
-    config : Config
-    on_ready : callable
-        Called once, when clients can connect.
-    source : str
-        Origin of the configuration, for the log.
-
-    Raises
-    ------
-    ConfigError
-        The runtime path is too long or unusable, another daemon runs, or config.arena is invalid.
+    `on_ready` is called once, when clients can connect; `source` is where the configuration comes
+    from, for the log. Raises ConfigError if the runtime path is too long or unusable, another
+    daemon runs, or config.arena is invalid.
     """
     folder = paths.private_folder(paths.runtime_dir(), "runtime folder")
     for path in (paths.endpoint_path(), paths.session_path()):
@@ -102,12 +93,7 @@ def check_private(folder: Path) -> None:
 
 
 def limits(config: Config, memory: int) -> tuple[int, Limits]:
-    """Return the arena's limit in bytes, and the limits on jobs, for a machine's memory in bytes.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Return the limits of the arena and on jobs, for a machine with `memory` bytes."""
     arena = config.arena
     total = resolve_size(arena.limit, memory, "arena.limit")
     results = resolve_size(arena.results, memory, "arena.results")

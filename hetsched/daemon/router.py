@@ -57,13 +57,7 @@ _MORE_FOLLOWS = int(zmq.NOBLOCK | zmq.SNDMORE)  # each operation on flags takes 
 
 
 class ZapHandler:
-    """Answers libzmq's questions for one context. Bind it before the sockets that it protects.
-
-    Parameters
-    ----------
-    admits : callable
-        admits(peer): whether its connection may be used.
-    """
+    """Answers libzmq's questions for one context. Bind it before the sockets that it protects."""
 
     def __init__(
         self,
@@ -117,10 +111,7 @@ class _Unsent:
 class Router:
     """A ROUTER socket that never blocks, with a backlog of replies that is bounded in bytes.
 
-    Parameters
-    ----------
-    max_unsent : int, bytes
-        Of unsent replies to one client; beyond, it is disconnected.
+    A client with more than `max_unsent` bytes of unsent replies is disconnected.
     """
 
     def __init__(

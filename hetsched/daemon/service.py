@@ -64,14 +64,9 @@ class ListeningSockets:
 class ServiceManager:
     """The service manager that started this process, if one did.
 
-    Attributes
-    ----------
-    notify_address : str
-        Of its notification socket; "": none.
-    watchdog : float or None, seconds
-        It restarts the daemon unless it gets a sign of life within this time.
-    descriptors : tuple of int
-        Passed sockets, owned by this process.
+    `notify_address`: of its notification socket, "" if it has none; `watchdog`: it restarts the
+    daemon unless it gets a sign of life within so many seconds; `descriptors`: passed sockets,
+    owned by this process.
     """
 
     notify_address: str = ""
@@ -181,14 +176,9 @@ def _check_path(sock: socket.socket, path: str) -> None:
 class StopLadder:
     """Escalates from stage to stage, on signals and on deadlines. Lives on the loop's thread.
 
-    Parameters
-    ----------
-    drain : callable
-        drain(on_drained): accept no more jobs, stop running ones between chunks, then call back.
-    kill : callable
-        Kill the device processes, for good.
-    drain_seconds : float, seconds
-        Time for running jobs to reach a chunk boundary. Less than TimeoutStopSec of the unit.
+    ``drain(on_drained)`` accepts no more jobs, stops running ones between chunks, then calls back;
+    `kill` ends the device processes. `drain_seconds`: for running jobs to reach the end of a
+    chunk, less than TimeoutStopSec of the unit.
     """
 
     def __init__(

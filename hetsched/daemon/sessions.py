@@ -112,16 +112,8 @@ class LimitedLog:
 class ClientSession:
     """One client's connection.
 
-    Attributes
-    ----------
-    owner : tuple
-        Whom its jobs and memory count for.
-    held : dict
-        Segment -> the client's references to it.
-    mapped : set
-        Segments whose fd the client has received.
-    identity : bytes
-        Of its ZeroMQ socket, once it has sent a request.
+    `owner`: whom its jobs and memory count for; `identity`: of its ZeroMQ socket, once it has sent
+    a request; `held`: segment -> the client's references to it; `mapped`: those whose fd it has.
     """
 
     id: int

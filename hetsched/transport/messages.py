@@ -346,12 +346,8 @@ class Changed(msgspec.Struct, frozen=True, tag="changed"):
 class DeviceList(msgspec.Struct, frozen=True, tag="devices"):
     """The daemon's devices.
 
-    Attributes
-    ----------
-    absent : dict
-        Kind or name of a device that is missing or takes no job at present -> the reason.
-    restricted : dict
-        Device that takes no jobs of some kinds at present -> the reason.
+    `absent`: kind or name of a device that is missing or takes no job at present -> the reason;
+    `restricted`: device that takes no jobs of some kinds at present -> the reason.
     """
 
     devices: tuple[DeviceInfo, ...]
@@ -375,19 +371,11 @@ class MetricText(msgspec.Struct, frozen=True, tag="metrics"):
 class DeviceActivity(msgspec.Struct, frozen=True, kw_only=True):
     """What one device does for one job.
 
-    Attributes
-    ----------
-    share, done : int, units
-        As planned; finished, which exceeds the share if chunks of others were stolen.
-    predicted_speed, speed : float or None, units per second
-        By the plan; over the last chunks. None: unknown.
-    h2d_busy, compute_busy, d2h_busy : float, 0 to 1
-        Fraction of the time of the last chunks in which it copied in, computed, copied out.
-    h2d_rate, d2h_rate : float or None, bytes per second
-        While copying; None without a link.
-    is_iterative : bool
-        `share` are its present rows, speeds in rows per second, fractions those of the last
-        iterations.
+    `done` units exceed the planned `share` if chunks of others were stolen. Speeds are in units
+    per second, `speed` over the last chunks, None if unknown; the `_busy` ones are fractions of
+    the time of those chunks, rates in bytes per second while copying, None without a link.
+    `is_iterative`: `share` are its present rows, speeds in rows per second, fractions those of the
+    last iterations.
     """
 
     device: str
@@ -407,19 +395,10 @@ class DeviceActivity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DaemonOverview(msgspec.Struct, frozen=True, kw_only=True, tag="overview"):
-    """Running jobs, the first waiting ones, and devices.
+    """Running jobs, then the first waiting ones in about their order, and devices.
 
-    Attributes
-    ----------
-    now : float, seconds since the epoch
-        By the daemon's clock.
-    jobs : tuple of JobLine
-        Running ones first, then waiting ones in about the order in which they will run.
-    running, waiting, ended : int
-        How many there are in all; ended ones since the daemon's start.
-    absent, restricted : dict
-        As in DeviceList.
-    arena_used, arena_limit : int, bytes
+    `now`: seconds since the epoch by the daemon's clock; `running`, `waiting`, `ended`: how many
+    there are in all, ended ones since its start; `absent`, `restricted`: as in DeviceList.
     """
 
     pid: int
