@@ -12,7 +12,7 @@ from diffusing_workload import Diffusion, DiffusionParams
 from iterating_bench import CORE, IteratingBench
 
 from hetsched.device import DeviceInfo
-from hetsched.device_process import save_schedule
+from hetsched.device_process import epochs
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.cuda.fake.runtime import FakeRuntime
@@ -44,7 +44,7 @@ def make_bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[MakeB
             fits: int = 24, seed: int = 0, saves: bool = False, **settings: Any
         ) -> IteratingBench:
             limit = limit_of(fits)
-            monkeypatch.setattr(save_schedule, "MAX_REPEATED", 0.4)  # of few iterations
+            monkeypatch.setattr(epochs, "MAX_REPEATED", 0.4)  # of few iterations
             monkeypatch.setattr(CudaDevice, "usable_memory", lambda device: limit)
 
             def open_gpu(info: DeviceInfo) -> CudaDevice:

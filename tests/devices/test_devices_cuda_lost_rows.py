@@ -14,7 +14,7 @@ from hetsched_workloads.pcg import Pcg
 from iterating_bench import CORE, IteratingBench
 
 from hetsched.device import DeviceInfo
-from hetsched.device_process import save_schedule
+from hetsched.device_process import epochs
 from hetsched.device_process.iterative_run import IterativeRun
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.cuda.device import CudaDevice
@@ -42,8 +42,8 @@ def shares(request: pytest.FixtureRequest) -> dict[int, int]:
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[IteratingBench]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(save_schedule, "MAX_REPEATED", 0.2)
-    monkeypatch.setattr(save_schedule, "MAX_TIME", 1e-9)  # as rarely as it may be
+    monkeypatch.setattr(epochs, "MAX_REPEATED", 0.2)
+    monkeypatch.setattr(epochs, "MAX_TIME", 1e-9)  # as rarely as it may be
     devices = [(CORE, CpuDevice), (GPU, lambda info: CudaDevice(info, FakeRuntime(seed=3)))]
     params = DiffusionParams(iterations=ITERATIONS)
     with contextlib.closing(IteratingBench(params, X, devices, saves=True)) as bench:
@@ -170,8 +170,8 @@ def test_another_gpu_goes_back_too(
     moment: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(save_schedule, "MAX_REPEATED", 10.0)  # in a job of unknown length
-    monkeypatch.setattr(save_schedule, "MAX_TIME", 1e-9)
+    monkeypatch.setattr(epochs, "MAX_REPEATED", 10.0)  # in a job of unknown length
+    monkeypatch.setattr(epochs, "MAX_TIME", 1e-9)
     workload = Pcg()
     params = workload.infer({"grid": "5x6x7", "block": 20}, {})
     inputs = {spec.name: np.empty(spec.shape(210), spec.dtype) for spec in workload.arrays(params)}

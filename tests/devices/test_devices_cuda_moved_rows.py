@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from iterating_bench import CORE, IteratingBench
 
 from hetsched.device import DeviceInfo
-from hetsched.device_process import save_schedule
+from hetsched.device_process import epochs
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.cuda.fake.runtime import FakeRuntime
@@ -69,7 +69,7 @@ def test_results_are_the_same_wherever_rows_move(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(save_schedule, "MAX_REPEATED", 0.3 if is_deferring else 0.0)
+    monkeypatch.setattr(epochs, "MAX_REPEATED", 0.3 if is_deferring else 0.0)
     with make_bench(FakeRuntime(seed=2), 3 * len(moves), border) as bench:
         bench.iterate(dict(enumerate(shares(moves[0]))), paced=True)
         for number, move in enumerate(moves):
@@ -88,7 +88,7 @@ def test_results_are_the_same_wherever_rows_move(
 
 def test_only_rows_that_move_are_copied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(save_schedule, "MAX_REPEATED", 1e3)  # saved once, after the start
+    monkeypatch.setattr(epochs, "MAX_REPEATED", 1e3)  # saved once, after the start
     runtime, copied = CountingRuntime(seed=2), {}
     with make_bench(runtime, 8) as bench:
         bench.iterate(dict(enumerate(shares((8, 40)))), paced=True)
@@ -132,8 +132,8 @@ def test_the_time_of_saving_is_reported_with_the_next_iteration(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(save_schedule, "MAX_REPEATED", 1e3)  # saved once, after the start
-    monkeypatch.setattr(save_schedule, "MAX_TIME", 1e-9)
+    monkeypatch.setattr(epochs, "MAX_REPEATED", 1e3)  # saved once, after the start
+    monkeypatch.setattr(epochs, "MAX_TIME", 1e-9)
     with make_bench(FakeRuntime(seed=2), 3) as bench:
         bench.iterate(dict(enumerate(shares((8, 40)))))
         bench.stopped(3)
