@@ -35,7 +35,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
         Virtual times are computed.
     members : tuple of str
         For a core team: the devices whose cores it uses, one thread each. They idle while it runs.
-    process : str
+    tail_group : str
         Cores with the same name here may share a job's tail. "": none.
     physical_core : int or None
         Of a core: equal for the hardware threads of one physical core. None: unknown.
@@ -52,7 +52,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     cores: tuple[int, ...] = ()
     clock: str = "wall"
     members: tuple[str, ...] = ()
-    process: str = ""
+    tail_group: str = ""
     physical_core: int | None = None
     numa_node: int | None = None
     details: dict[str, str] = {}

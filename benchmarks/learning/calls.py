@@ -80,7 +80,7 @@ def machine(case: Case) -> CostlyCalls:
     demand = MemoryDemand(input_bytes=UNIT_BYTES, work_bytes=0, output_bytes=UNIT_BYTES)
     devices = tuple(
         SimulatedDevice(
-            DeviceInfo(name=f"cpu{number}", kind="cpu", identity="core", process="cpu"),
+            DeviceInfo(name=f"cpu{number}", kind="cpu", identity="core", tail_group="cpu"),
             DeviceModel(curve, curve),
             demand,
         )

@@ -75,7 +75,7 @@ def cores(count: int, variation: float, *, has_tail: bool = True) -> VaryingCore
     process = "cpu0" if has_tail else ""
     devices = tuple(
         SimulatedDevice(
-            DeviceInfo(name=f"cpu{number}", kind="cpu", identity="core", process=process),
+            DeviceInfo(name=f"cpu{number}", kind="cpu", identity="core", tail_group=process),
             DeviceModel(curve, curve),
             demand,
         )

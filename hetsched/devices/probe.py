@@ -46,7 +46,7 @@ def _configured(process: ProcessSpec, config: Config, warm_for: float) -> Proces
     """Return `process` with the settings of all: without stealing, no shared tails."""
     device = process.device
     if not config.stealing:
-        device = msgspec.structs.replace(device, process="")
+        device = msgspec.structs.replace(device, tail_group="")
     return msgspec.structs.replace(process, warm_for=warm_for, device=device)
 
 

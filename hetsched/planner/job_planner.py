@@ -283,12 +283,12 @@ def _pooling_core(participant: _Participant, share: int) -> CoreShare | None:
     """
     info, choice, curve = participant.candidate.info, participant.choice, participant.curve
     is_tried = choice.is_exploring or bool(choice.rivals)
-    if not info.process or is_tried or choice.model is None or curve is None:
+    if not info.tail_group or is_tried or choice.model is None or curve is None:
         return None
     seconds, call = float(curve.time(share)), call_seconds(choice.model, share)
     return CoreShare(
         name=info.name,
-        process=info.process,
+        group=info.tail_group,
         units=share,
         seconds=seconds,
         variation=choice.model.variation,

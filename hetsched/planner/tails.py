@@ -44,8 +44,8 @@ class CoreShare:
 
     Attributes
     ----------
-    name, process : str
-        The device and its process; only cores of the same process share a tail.
+    name, group : str
+        The device and its group of cores that share a tail.
     units : int
         The share, at least 1.
     seconds : float
@@ -59,7 +59,7 @@ class CoreShare:
     """
 
     name: str
-    process: str
+    group: str
     units: int
     seconds: float
     variation: float
@@ -88,9 +88,9 @@ def pooled_fraction(variation: float) -> float:
 
 
 def plan_tails(shares: Sequence[CoreShare], first: int) -> Mapping[str, PooledShare]:
-    """Return what each core leaves to the tail of its process; cores without a tail are omitted.
+    """Return what each core leaves to the tail of its group; cores without a tail are omitted.
 
-    Each core keeps at least one unit. The most variable core of a process decides: it must be
+    Each core keeps at least one unit. The most variable core of a group decides: it must be
     able to give up its part, and a larger tail costs the others little.
 
     Parameters
@@ -101,13 +101,13 @@ def plan_tails(shares: Sequence[CoreShare], first: int) -> Mapping[str, PooledSh
         The unit behind all shares' own parts if nothing is pooled: the end of the load. Tails lie
         there, one after the other.
     """
-    processes: dict[str, list[CoreShare]] = {}
+    groups: dict[str, list[CoreShare]] = {}
     longest = max((share.seconds for share in shares), default=0.0)
     for share in shares:
         if share.seconds >= MIN_TIME_RATIO * longest:
-            processes.setdefault(share.process, []).append(share)
+            groups.setdefault(share.group, []).append(share)
     pooled: dict[str, PooledShare] = {}
-    for cores in processes.values():
+    for cores in groups.values():
         units = _pooled_units(cores)
         total = sum(units.values())
         first -= total

@@ -38,7 +38,7 @@ def model(call_units: float, *, variation: float = 0.0, is_settled: bool = True)
 def plan(load: int, learnt: DeviceModel | None, cores: int = 1) -> JobPlan:
     candidates = [
         Candidate(
-            DeviceInfo(name=f"cpu{number}", kind="cpu", identity="core", process="cpu"),
+            DeviceInfo(name=f"cpu{number}", kind="cpu", identity="core", tail_group="cpu"),
             MemoryDemand(input_bytes=32 << 10, work_bytes=0, output_bytes=32 << 10),
             {"blas": learnt},
             {"blas": 3},

@@ -23,7 +23,7 @@ def hosted(
     candidate = core(index, seconds)
     model = candidate.models["fft"]
     varying = None if model is None else replace(model, variation=variation)
-    info = msgspec.structs.replace(candidate.info, process=process)
+    info = msgspec.structs.replace(candidate.info, tail_group=process)
     return replace(candidate, info=info, models={"fft": varying})
 
 

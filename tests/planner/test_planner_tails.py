@@ -19,7 +19,7 @@ def varying(index: int, seconds: float, variation: float, process: str = "cpu0")
     assert model is not None
     return replace(
         plain,
-        info=msgspec.structs.replace(plain.info, process=process),
+        info=msgspec.structs.replace(plain.info, tail_group=process),
         models={"fft": replace(model, variation=variation)},
     )
 

@@ -20,7 +20,7 @@ def planned(load: int, paces: Sequence[float], variation: float) -> JobPlan:
     candidates = []
     for number, pace in enumerate(paces):
         curve = PiecewiseLinear([(100, 100 * pace)] * 5)
-        info = DeviceInfo(name=f"cpu{number}", kind="cpu", identity="x", process="cpu0")
+        info = DeviceInfo(name=f"cpu{number}", kind="cpu", identity="x", tail_group="cpu0")
         model = DeviceModel(curve, curve, variation=variation)
         demand = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
         candidates.append(Candidate(info, demand, {"v": model}, {"v": 9}))

@@ -64,7 +64,7 @@ def _cores(index: int, config: DeviceConfig, pool: CorePool) -> tuple[DeviceInfo
             kind="cpu",
             identity=_identity(identity, thread, pool),
             cores=(thread.cpu,) if pool.is_pinned else (),
-            process=f"{prefix}0",
+            tail_group=f"{prefix}0",
             physical_core=thread.physical_core if pool.is_pinned else None,
             numa_node=thread.numa_node if pool.is_pinned else None,
         )

@@ -522,8 +522,8 @@ class Fleet:
         host.on_demand = False
         host.failed_starts = 0
         host.info = hello.info
-        if host.info.process:
-            host.process.attach(0, self._tail(host.info.process), TAIL_BYTES, "tail")
+        if host.info.tail_group:
+            host.process.attach(0, self._tail(host.info.tail_group), TAIL_BYTES, "tail")
             self._flush_soon(host)
         log.info("device ready: %s", host.name)
         self._listener.on_ready(host.name)

@@ -21,16 +21,16 @@ Arbitrary."""
 
 
 def sent_at_once(assignments: Sequence[Assignment]) -> tuple[Assignment, ...]:
-    """Return a job's assignments, to be sent at once if all are short ones of a process's cores.
+    """Return a job's assignments, to be sent at once if all are short ones of one group of cores.
 
     Not if variants race: if one ends the process, the last report shows which.
     """
     infos = [each.candidate.info for each in assignments if each.candidate is not None]
-    is_one_process = len({info.process for info in infos if info.is_plain_core}) == 1
+    is_one_group = len({info.tail_group for info in infos if info.is_plain_core}) == 1
     can_wait = (
-        is_one_process
+        is_one_group
         and len(infos) == len(assignments)
-        and all(info.is_plain_core and info.process for info in infos)
+        and all(info.is_plain_core and info.tail_group for info in infos)
         and all(map(_is_short, assignments))
     )
     if not can_wait:
