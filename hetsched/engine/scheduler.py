@@ -364,9 +364,9 @@ class Scheduler:
         self.runners[job.number] = runner
         if plan is None:
             self._main = runner
-            runner.running.side_jobs = len(self.runners) - 1
+            runner.running.small_jobs_beside = len(self.runners) - 1
         elif self._main is not None:
-            self._main.running.side_jobs += 1
+            self._main.running.small_jobs_beside += 1
             runner.running.note(
                 f"ran beside job {self._main.number}, on {plan.assignments[0].device}"
             )

@@ -102,7 +102,7 @@ class JobPlanning:
         if runs is None:
             return None
         if self._run_planner is not None:
-            is_contended = running.side_jobs > 0
+            is_contended = running.small_jobs_beside > 0
             return self._run_planner.learning_task(attempt.plan, runs, is_contended=is_contended)
         return None  # a run beside another one adds nothing to measurements
 

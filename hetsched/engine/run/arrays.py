@@ -425,23 +425,16 @@ async def publish(
     copies: ArrayCopies | None,
     on_prepared: OnPrepared | None,
 ) -> None:
-    """Give all output files their names.
+    """Give all output files their names. Raises whatever keeps the journal from noting them.
 
-    Parameters
-    ----------
-    copies : ArrayCopies or None
-        Results in memory that must be written to the files first, if any.
-    on_prepared : callable or None
-        None: there is no journal.
+    With a journal in three steps: the files are completed under hidden names, the journal notes
+    them, then they get their names (`store/publication.py`); without one they get them at once.
 
-    Raises
-    ------
-    CantCreate, IOFailure, TryAgain
-        Also whatever keeps the journal from noting the files.
+    `copies`: results in memory that must be written to the files first. `on_prepared`: None if
+    there is no journal.
     """
-    seconds, text = context.deadlines.step, _text(job)
-
-    disk = context.disk
+    disk, seconds = context.disk, context.deadlines.step
+    text = f"publishing {', '.join(out.path for out in job.outputs.values())}"
     if copies is not None:
         await disk.call(copies.run, deadline=seconds + copies.seconds)
     if on_prepared is None:
@@ -454,10 +447,6 @@ async def publish(
         disk.submit(functools.partial(_discard, outputs))
         raise
     await disk.call(functools.partial(_name, outputs, text), deadline=seconds)
-
-
-def _text(job: ResolvedJob) -> str:
-    return f"publishing {', '.join(out.path for out in job.outputs.values())}"
 
 
 def _entering(text: str, function: Callable[[], Any]) -> Callable[[Step], Any]:

@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -60,7 +60,7 @@ class Lost:
 
     device: str
     reason: str
-    counts: bool = True  # Whether this job may be the cause; not if a side job may be
+    counts: bool = True  # Whether this job may be the cause; not if a small one may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +121,13 @@ def no_waits(now: float) -> Mapping[str, DeviceWait]:
 
 
 class PendingAnswers:
-    """Counts of pending answers by device.
+    """How many answers are awaited from each device, and since when.
 
-    Parameters
-    ----------
-    devices : iterable of str
-        One entry per answer expected.
-    since : float, seconds
-        When the answers were requested.
+    `devices`: one entry per answer.
     """
 
     def __init__(self, devices: Iterable[str], since: float) -> None:
-        self._counts: dict[str, int] = {}
-        for device in devices:
-            self._counts[device] = self._counts.get(device, 0) + 1
+        self._counts = Counter(list(devices))  # of a mapping it would be the values
         self._since = dict.fromkeys(self._counts, since)
 
     def __bool__(self) -> bool:
@@ -142,11 +135,7 @@ class PendingAnswers:
 
     def answered(self, device: str, now: float) -> None:
         self._since[device] = now
-        count = self._counts.get(device, 0)
-        if count > 1:
-            self._counts[device] = count - 1
-        else:
-            self._counts.pop(device, None)
+        self._counts -= Counter([device])  # which drops what is no longer awaited
 
     def progressed(self, device: str, now: float) -> None:
         self._since[device] = now
@@ -155,10 +144,9 @@ class PendingAnswers:
         """Count the time of all waits from `now` on."""
         self._since = dict.fromkeys(self._counts, now)
 
-    def drop(self, devices: Iterable[str]) -> None:
-        """Expect no further answers from `devices`."""
-        for device in devices:
-            self._counts.pop(device, None)
+    def drop(self, device: str) -> None:
+        """Expect no further answers from `device`."""
+        del self._counts[device]  # if there are any, as it is a Counter
 
     def waits(self, seconds: float, reason: str) -> dict[str, DeviceWait]:
         return {d: DeviceWait(self._since[d], seconds, reason) for d in self._counts}
@@ -426,7 +414,7 @@ class Attempt:
                 self._fleet.send(device, device_messages.Fence(self.id))
             except Exception:
                 log.exception("job %d: %s can't be fenced", self.running.number, device)
-                self._fences.drop([device])
+                self._fences.drop(device)
         self.begin_step(self.step, self._fence_waits, seconds)
         while self._fences:
             match await self._next_event():
@@ -434,7 +422,7 @@ class Attempt:
                     self._fences.answered(device, time.monotonic())
                 case Lost(device):
                     self._remove(device)
-                    self._fences.drop([device])
+                    self._fences.drop(device)
 
     def _fence_waits(self, now: float) -> Mapping[str, DeviceWait]:
         seconds = self._fence_seconds

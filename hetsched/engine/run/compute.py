@@ -28,7 +28,7 @@ MARK_SECONDS = 5.0
 MAX_PENDING = 4096
 """Chunks that are merged into ranges at once."""
 JOBS_PER_CORE = 2
-"""A core computes for a main job and a side job at once, each half of the time."""
+"""A core computes for a main job and a small one at once, each half of the time."""
 
 
 async def compute(attempt: Attempt) -> None:

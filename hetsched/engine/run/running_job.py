@@ -84,7 +84,7 @@ class RunningJob:
         # Inputs have been generated and outputs poisoned; a later attempt skips this
         self.inputs_filled = False
         # Small jobs that ran beside this one, so its times aren't those of a job that runs alone
-        self.side_jobs = 0
+        self.small_jobs_beside = 0
         # Devices that the user doesn't want to be used at present
         self.disabled: frozenset[str] = frozenset()
         # The job ends with it once its state is saved; `stop_begun_at`: when that was requested
@@ -108,7 +108,7 @@ class RunningJob:
     @property
     def shares_cores(self) -> bool:
         """Whether a core may compute for another job at the same time."""
-        return self._is_small or self.side_jobs > 0
+        return self._is_small or self.small_jobs_beside > 0
 
     def steals(self, infos: Sequence[DeviceInfo]) -> bool:
         """Return whether to steal: only between devices on the wall clock, not on virtual ones."""
@@ -138,8 +138,8 @@ class RunningJob:
             for text, seconds in self._slow_steps.items()
             if seconds >= MIN_STEP_SECONDS
         ]
-        if self.side_jobs:
-            notes.append(f"{counted(self.side_jobs, 'small job')} ran beside it")
+        if self.small_jobs_beside:
+            notes.append(f"{counted(self.small_jobs_beside, 'small job')} ran beside it")
         return tuple(notes)
 
     def report_progress(self, attempt: Attempt, text: str = "", *, force: bool = False) -> None:
