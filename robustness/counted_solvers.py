@@ -23,7 +23,7 @@ from hetsched_workloads.kmeans import KMeans
 from hetsched_workloads.lbm import Lbm
 from hetsched_workloads.pcg import Pcg
 
-from hetsched.device_process import save_schedule
+from hetsched.device_process import epochs
 from hetsched.workload import (
     Arrays,
     Iterative,
@@ -107,7 +107,7 @@ def _counting(workload: Iterative, make: Make) -> Make:
     def counting(p: Any, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
         kernels, counter = dict(make(p, load, context)), Counter()
         if RARE_SAVES in os.environ:
-            save_schedule.MAX_TIME = 1e-9
+            epochs.MAX_TIME = 1e-9
         name = workload.iteration(p)[0].name
         kernel = kernels[name]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -77,15 +78,22 @@ def _round(
     """Let `fault` happen during a job, followed by another one."""
     in_kernel = fault in KERNEL_FAULTS
     job = _submit(client, choices, fault=fault if in_kernel else "", marker=str(marker))
+    victim = None
     if not in_kernel:
         time.sleep(choices.random() * 0.02)
-        os.kill(choices.choice(device_processes(served.pid)).pid, SIGNALS[fault])
+        victim = choices.choice(device_processes(served.pid)).pid
+        os.kill(victim, SIGNALS[fault])
         marker.touch()
     ended = list[float]()
     following = _submit(client, choices)
     following.add_done_callback(lambda _: ended.append(time.time()))
     _check(job, counts, fault)
     _check(following, counts, fault)
+    if (
+        victim is not None
+    ):  # a stopped process that no job has needed must not hold up the next round
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGCONT)
     if ended and marker.exists():
         counts.next_seconds.setdefault(fault, []).append(ended[0] - marker.stat().st_mtime)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from diffusing_workload import Diffusion, DiffusionParams, make
 
-from hetsched.device_process import save_schedule
+from hetsched.device_process import epochs
 from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values, Variant
 
 
@@ -39,7 +39,7 @@ def make_deadly(p: DeadlyParams, load: int, context: KernelContext) -> Mapping[s
     kernels = dict(make(p, load, context))
     smooth = kernels["smooth"]
     if p.victim:
-        save_schedule.MAX_TIME = 1e-9
+        epochs.MAX_TIME = 1e-9
     count = 0
 
     def deadly(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
