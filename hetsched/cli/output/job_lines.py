@@ -94,9 +94,9 @@ def _value(value: object) -> str:
 
 
 def builtins(record: msgspec.Struct) -> dict[str, object]:
-    """Convert a record to plain dicts and lists, for JSON."""
-    fields: dict[str, object] = msgspec.to_builtins(record)
-    return fields
+    """Convert a record to plain dicts and lists, for JSON: its tag, and fields by default, too."""
+    fields = msgspec.structs.asdict(record)
+    return {**msgspec.to_builtins(fields), **msgspec.to_builtins(record)}
 
 
 def _progress(state: Running) -> str:
