@@ -8,6 +8,7 @@ listener that kills, disables or enables a device runs on the engine's thread in
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import signal
 import tempfile
@@ -27,7 +28,7 @@ from benchmarks.results import Bar, Result
 from hetsched.client.job import Job
 from hetsched.config import parse
 from hetsched.engine.run import running_job
-from hetsched.engine.run.saves import SaveSchedule
+from hetsched.engine.run.saves import Saves
 from hetsched.errors import HetschedError
 from hetsched.job import BALANCE_METHODS, JobState, Running
 from robustness.scale import Scale
@@ -131,12 +132,13 @@ def machine() -> Iterator[hetsched.Local]:
     with ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, NUMBA_DISABLE_JIT="1"))
         stack.enter_context(mock.patch.object(running_job, "PROGRESS_SECONDS", 0.0))
-        stack.enter_context(mock.patch.object(SaveSchedule, "is_due", _is_first))
+        stack.enter_context(mock.patch.object(Saves, "begin", _begin_at_once))
         yield stack.enter_context(hetsched.Local(parse(DEVICES, "matrix"), learn=False))
 
 
-def _is_first(schedule: SaveSchedule, now: float) -> bool:
-    return schedule.saved < 0
+def _begin_at_once(saves: Saves, now: float) -> None:
+    if not saves.is_writing:
+        saves._due = now if saves._saved < 0 else math.inf
 
 
 def failures(local: hetsched.Local, combination: Combination) -> list[str]:
