@@ -7,12 +7,12 @@ listener that kills, disables or enables a device runs on the engine's thread in
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import math
 import os
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -155,9 +155,8 @@ def _submit(
     local: hetsched.Local, combination: Combination, names: Sequence[str], **options: Any
 ) -> Job:
     """Submit the job once the devices are back that an earlier job has lost."""
-    are_ready, fleet = threading.Event(), local._engine._fleet
-    local._call(lambda: fleet.when_settled(names, are_ready.set, with_restarts=True))
-    are_ready.wait(END_SECONDS)
+    settled = local._engine._fleet.settled(names, with_restarts=True)
+    asyncio.run_coroutine_threadsafe(settled, local._loop).result(END_SECONDS)
     case = ALL_CASES[combination.solver]
     return local.submit(
         case.workload.name,
