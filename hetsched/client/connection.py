@@ -26,7 +26,7 @@ import zmq
 from msgspec.structs import replace
 
 from hetsched.client.job import FROM_CALLBACK, Job, Listener
-from hetsched.client.session import Session
+from hetsched.client.session import Session, SessionLost
 from hetsched.errors import (
     HetschedError,
     InternalError,
@@ -392,7 +392,7 @@ class Connection:
             self.wait(OpenRequest(messages.Ping()))  # which the next daemon answers
             session = self._live_session()
         if session is None:
-            raise self._lost_error or TryAgain("the daemon has stopped")
+            raise self._lost_error or SessionLost("the daemon has stopped")
         return session
 
     def close(self) -> None:
@@ -486,7 +486,11 @@ class Connection:
             request = self._open.get(reply.number)
             if request is None or self._is_void(link, reply.answer):
                 continue
-            if request.on_answer(reply.answer):
+            try:
+                is_last = request.on_answer(reply.answer)
+            except SessionLost:  # it stopped before its results were mapped
+                continue
+            if is_last:
                 self._open.pop(reply.number, None)
 
     def _is_void(self, link: Link, answer: messages.Answer) -> bool:

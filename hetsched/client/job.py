@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from hetsched.client.session import SessionLost
 from hetsched.device import Timeline
 from hetsched.errors import (
     Cancelled,
@@ -177,19 +178,17 @@ class Job(Future[Any]):
         return error
 
     def advance(self, state: JobState) -> None:
+        """Take the next state. Raises SessionLost if its results have gone with the daemon."""
         if ended(self._last_state):
             return
+        outcome = self._outcome(state) if isinstance(state, Done | Failed) else None
         with self._delivery_lock:
             self._last_state = state
             for listener in self._listeners:
                 _notify(listener, state)
         if isinstance(state, Done | Failed):
-            fetch, self._fetch = self._fetch, None
-            assert fetch is not None
-            if isinstance(state, Done):
-                self._succeed(state, fetch)
-            else:
-                self._fail(state, fetch)
+            self._fetch = None
+            self._conclude(outcome)
 
     def renumber(self, ident: int, durability: str) -> None:
         """Note that the next daemon has accepted the job."""
@@ -209,33 +208,43 @@ class Job(Future[Any]):
         if self._owner.is_forked and not self.done():
             self._owner.check()
 
-    def _succeed(self, state: Done, fetch: Callable[[Done], Any]) -> None:
+    def _outcome(self, state: Done | Failed) -> Any:
+        """Return the result, or the exception to raise instead."""
+        if isinstance(state, Failed):
+            return self._failure(state)
         if state.lost:
-            self.set_exception(InputMissing(state.lost))
-            return
+            return InputMissing(state.lost)
         try:
-            value = self._value(state, fetch)
+            return self._value(state)
+        except SessionLost:
+            raise
         except Exception as error:
-            self.set_exception(error)
-        else:
-            self.set_result(value)
+            return error
 
-    def _fail(self, state: Failed, fetch: Callable[[Done], Any]) -> None:
-        if state.error.code == Cancelled.code:
-            super().cancel()
-            self.set_running_or_notify_cancel()
-            return
+    def _failure(self, state: Failed) -> HetschedError:
         error = from_record(state.error)
         is_kept = bool(state.results or state.report.outputs)
         if isinstance(error, JobFailed) and state.report.converged is False and is_kept:
             try:
-                error.result = self._value(Done(state.job, state.report, state.results), fetch)
+                error.result = self._value(Done(state.job, state.report, state.results))
+            except SessionLost:
+                raise
             except Exception:
                 log.exception("the last result of job %d is lost", self.id)
-        self.set_exception(error)
+        return error
 
-    def _value(self, state: Done, fetch: Callable[[Done], Any]) -> Any:
-        value = fetch(state)
+    def _conclude(self, outcome: Any) -> None:
+        if isinstance(outcome, Cancelled):
+            super().cancel()
+            self.set_running_or_notify_cancel()
+        elif isinstance(outcome, Exception):
+            self.set_exception(outcome)
+        else:
+            self.set_result(outcome)
+
+    def _value(self, state: Done) -> Any:
+        assert self._fetch is not None
+        value = self._fetch(state)
         if state.report.iterations is None:
             return value
         # Not a method: the job refers to its result, and arrays should be freed at once.

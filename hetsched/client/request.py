@@ -187,10 +187,10 @@ class PreparedJob:
         Always a dict if the job has iterations. Raises DataError if the caller's array has another
         shape or can't hold the dtype, InputMissing if the result is no longer kept.
         """
-        self.inputs.clear()  # before the caller submits the next job, which may use their memory
         values: dict[str, Any] = {
             name: self._array(name, ref) for name, ref in done.results.items()
         }
+        self.inputs.clear()  # before the caller submits the next job, which may use their memory
         values |= {name: Path(path) for name, path in done.report.outputs.items()}
         is_alone = len(values) == 1 and done.report.iterations is None
         return next(iter(values.values())) if is_alone else values

@@ -46,6 +46,10 @@ MAX_ANSWER = 64 << 10
 _decode: Decoder[SessionAnswer] = Decoder(SessionAnswer)
 
 
+class SessionLost(TryAgain):
+    """The daemon has ended; the next one decides what becomes of open requests."""
+
+
 class Session:
     """One connection to the daemon's session socket. Any thread may call any method.
 
@@ -83,7 +87,7 @@ class Session:
             return Unavailable(
                 f"the daemon at {self._path} closed the connection; is it stopping?"
             )
-        return TryAgain(
+        return SessionLost(
             f"the daemon (pid {self.welcome.pid}, {self._path.parent}) has stopped;"
             " start it: hetsched serve"
         )
