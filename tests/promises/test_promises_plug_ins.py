@@ -51,7 +51,7 @@ def test_what_a_plug_in_must_not_return_or_raise_fails_its_job(
 @pytest.mark.parametrize(
     ("plug_in", "words"),
     [
-        ("ResidualIsShort", r"residual() is an array of float64 (1,), not of 4 real numbers"),
+        ("ResidualIsShort", r"residual() is an array of float64 (1,), not of"),
         ("ToleranceIsNan", "tolerance() is nan"),
     ],
 )
