@@ -97,7 +97,8 @@ def test_a_job_that_starts_over_with_fewer_devices_is_explained(
     explanations: list[tuple[Explanation | None, BaseException | None]] = []
 
     def on_state(state: JobState) -> None:
-        if isinstance(state, Running) and state.stage == "preparing":
+        at_start = isinstance(state, Running) and not any(each.done for each in state.devices)
+        if at_start and state.stage == "computing":
             local._engine.explain(
                 local._table.job(state.job), lambda *answer: explanations.append(answer)
             )
