@@ -88,16 +88,9 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     chunks: Units = 1
 
 
-class StoredModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StoredModel(ModelKey, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model: its key and its observations, oldest first."""
 
-    workload: str
-    speed_key: str
-    variant: str
-    version: str
-    device: str
-    storage: str
-    co_runners: CoRunners = "all"
     runs: Count
     observations: tuple[Observation, ...]
 
@@ -162,13 +155,9 @@ class StoredRace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     at: Moment
 
 
-class StoredRaces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StoredRaces(RaceKey, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The races of one job on one kind of core, oldest first. `device`: without the name."""
 
-    workload: str
-    speed_key: str
-    device: str
-    storage: str
     races: tuple[StoredRace, ...]
 
     @classmethod
@@ -190,12 +179,7 @@ def with_race(record: RaceRecord, race: Race) -> RaceRecord:
     return record.with_race(race) if race.paces else record.with_change(race.number)
 
 
-class StoredProbe(msgspec.Struct, frozen=True, kw_only=True):
-    workload: str
-    speed_key: str
-    device: str
-    storage: str
-    load: int
+class StoredProbe(ProbeKey, frozen=True, kw_only=True):
     idle_runs: Count
     probes: Count
     repeats: Count
