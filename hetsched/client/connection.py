@@ -488,24 +488,18 @@ class Connection:
                 continue
             try:
                 is_last = request.on_answer(reply.answer)
-            except SessionLost:  # it stopped before its results were mapped
+            except SessionLost:  # the results of a job are gone with the daemon
                 continue
             if is_last:
                 self._open.pop(reply.number, None)
 
     def _is_void(self, link: Link, answer: messages.Answer) -> bool:
-        """Return whether the end of the daemon makes an answer void, so that the next one decides.
+        """Return whether an answer is void, so that the next daemon decides.
 
-        The results of a job that is done are gone with the daemon. A refused token means that
-        ZeroMQ has taken a request to the next daemon: the token is valid only in its session.
+        A refused token means that ZeroMQ has taken a request to the next daemon: the token is
+        valid only in its session.
         """
-        is_result = isinstance(answer, messages.State) and bool(
-            getattr(answer.state, "results", None)
-        )
-        is_refused = (
-            isinstance(answer, messages.Refused) and answer.error.code == NotPermitted.code
-        )
-        if not (is_result or is_refused):
+        if not isinstance(answer, messages.Refused) or answer.error.code != NotPermitted.code:
             return False
         if not link.session.is_lost:
             link.session.receive_pending()
