@@ -155,8 +155,10 @@ class Journal:
             return
         with self._lock:
             self._writes.append(write)
-            self._whole_jobs += _is_history(write)
-            due = now if urgent or self._whole_jobs >= MAX_WHOLE_JOBS else now + _patience(write)
+            is_history = _is_history(write)
+            self._whole_jobs += is_history
+            patience = HISTORY_SECONDS if is_history else GATHER_SECONDS
+            due = now if urgent or self._whole_jobs >= MAX_WHOLE_JOBS else now + patience
             self._drop_oldest()
             if due < self._due:
                 self._due = due
@@ -336,7 +338,3 @@ class Journal:
 
 def _is_history(write: Write) -> bool:
     return write.on_done is None and any(isinstance(r, WholeJob) for r in write.records)
-
-
-def _patience(write: Write) -> float:
-    return HISTORY_SECONDS if _is_history(write) else GATHER_SECONDS
