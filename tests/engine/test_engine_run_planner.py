@@ -15,7 +15,7 @@ from toy_loop import ToyLoop
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.engine.planning.planning_state import LEARNT_ONE_BY_ONE, SAMPLED, job_kind
-from hetsched.engine.planning.run_planner import LearningTask, RunPlanner
+from hetsched.engine.planning.run_planner import JobPlanning, LearningTask
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
 
@@ -42,7 +42,10 @@ class Jobs(ToyLoop):
         super().__init__(100, [INFO])
         self.thread = InlineThread()
         self.context: Any = SimpleNamespace(
-            fleet=SimpleNamespace(unstarted=set), planner_thread=self.thread, planning=self.state
+            fleet=SimpleNamespace(unstarted=set),
+            planner_thread=self.thread,
+            planning=self.state,
+            memory_limit=None,
         )
 
     def run(
@@ -52,12 +55,20 @@ class Jobs(ToyLoop):
         learn: bool = True,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> JobPlan:
-        planner = RunPlanner(self.job, [INFO], None, self.context)
-        plan = asyncio.run(planner.plan())
+        running: Any = SimpleNamespace(
+            job=self.job,
+            spec=SimpleNamespace(memory_limit=None),
+            context=self.context,
+            iterations=None,
+            small_jobs_beside=0,
+        )
+        planning = JobPlanning(running)
+        plan = asyncio.run(planning.plan([INFO]))
         (assignment,) = plan.assignments
         runs = {"cpu0": DeviceRun(assignment, INFO, ((100, ChunkTimes(compute=(0.0, seconds))),))}
         meanwhile()
-        self.task = planner.learning_task(plan, runs)
+        running.latest = SimpleNamespace(plan=plan)
+        self.task = planning.learning_task(runs)
         if learn and self.task is not None:
             self.task()
         return plan

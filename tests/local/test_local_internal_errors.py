@@ -18,7 +18,7 @@ from hetsched.dispatch.dispatcher import Dispatcher
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning import run_planner
 from hetsched.engine.planning.planning_state import WarmKernels
-from hetsched.engine.planning.run_planner import RunPlanner
+from hetsched.engine.planning.run_planner import JobPlanning
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run import compute, preparing, runner
 from hetsched.engine.run.arrays import JobArrays
@@ -41,7 +41,7 @@ d2h = {{ unit = "20us" }}
 STAGES: dict[str, tuple[Any, str]] = {
     "allocate": (JobArrays, "allocate"),
     "plan, in the planner's thread": (run_planner, "next_plan"),
-    "plan, before that": (RunPlanner, "__init__"),
+    "plan, before that": (JobPlanning, "plan"),
     "list of devices": (Fleet, "usable"),
     "warm kernels": (WarmKernels, "contains_all"),
     "attach": (JobArrays, "attach"),

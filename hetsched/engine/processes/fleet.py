@@ -218,10 +218,6 @@ class Fleet:
         """Return the devices whose on-demand process hasn't been needed so far."""
         return {host.name for host in self._hosts.values() if host.on_demand}
 
-    def starting_ahead(self) -> set[str]:
-        """Return the unstarted devices whose process is starting, though no job waits for it."""
-        return {name for name in self.unstarted() if self._hosts[name].process is not None}
-
     def starting(self, devices: Iterable[str]) -> frozenset[str]:
         """Return those of `devices` that aren't ready yet, or not again."""
         return frozenset([name for name in devices if self._hosts[name].is_starting])
@@ -250,17 +246,12 @@ class Fleet:
         hosts = [host for name in devices if (host := self._hosts[name]).on_demand]
         if not hosts:
             return
-        self.start_ahead(host.name for host in hosts)
         for host in hosts:
+            if not host.absence:
+                self._spawn(host)
             host.on_demand = False
         while not all(host.has_started_or_failed for host in hosts):
             await self._next_change()
-
-    def start_ahead(self, devices: Iterable[str]) -> None:
-        """Start the processes of `devices`, which count as unstarted until they are ready."""
-        for host in [self._hosts[name] for name in devices]:
-            if host.on_demand and not host.absence:
-                self._spawn(host)
 
     async def settled(self, devices: Iterable[str], *, with_restarts: bool = False) -> None:
         """Wait until it is certain which of `devices` are usable.
