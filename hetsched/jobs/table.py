@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -103,17 +104,26 @@ class JobTable:
         return self.add_ended(job)
 
     def add_ended(self, job: Job) -> list[Job]:
-        """Add a job that has ended; return those to forget, the oldest."""
+        """Add a job that has ended; return those to forget, the oldest.
+
+        One whose results are still being fetched is remembered until then.
+        """
         self.jobs[job.number] = self._ended[job.number] = job
         if job.key:
             self._keys[job.key] = job
         self._ended_bytes += job.nbytes + ENDED_BYTES
         forgotten: list[Job] = []
-        while len(self._ended) > 1 and (
-            len(self._ended) > MAX_ENDED_JOBS or self._ended_bytes > self.limits.ended_jobs
-        ):
-            forgotten.append(next(iter(self._ended.values())))
-            self.forget(forgotten[-1])
+        now = time.monotonic()
+        count, nbytes = len(self._ended), self._ended_bytes
+        for old in self._ended.values():
+            if count <= MAX_ENDED_JOBS and nbytes <= self.limits.ended_jobs:
+                break
+            if old is not job and not (old.kept_results and now < old.fetch_deadline):
+                forgotten.append(old)
+                count -= 1
+                nbytes -= old.nbytes + ENDED_BYTES
+        for old in forgotten:
+            self.forget(old)
         return forgotten
 
     def forget(self, job: Job) -> None:

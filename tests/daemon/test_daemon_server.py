@@ -154,6 +154,14 @@ def test_a_result_without_followers_is_released_in_time(tmp_path: Path) -> None:
         assert harness.until(lambda: harness.arena.used == 0)
 
 
+def test_an_ended_job_is_remembered_until_its_result_is_fetched(tmp_path: Path) -> None:
+    limits = Limits(fetch_for=60.0, ended_jobs=1)  # bytes: of one job
+    with daemon_harness.daemon(tmp_path, limits) as harness, Client(harness.folder) as client:
+        jobs = [client.submit("wait", np.full(3, float(n))) for n in range(3)]
+        harness.ask(lambda: [harness.engine.finish(job.id) for job in jobs])
+        assert [job.result(60)[0] for job in jobs] == [0.0, 2.0, 4.0]
+
+
 def test_an_answer_that_would_be_too_long_is_shortened_or_refused() -> None:
     params = {"table": "x" * MAX_FRAME}
     report = JobReport(job=1, state="done", workload="w", load=1, params=params)
