@@ -5,6 +5,7 @@ Decoding returns a record of the expected type or raises ProtocolError, whatever
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -17,12 +18,8 @@ T = TypeVar("T")
 MAX_REASON = 300
 """Characters of a decoding error that are repeated: it may quote the message. Arbitrary."""
 
-_encoder = msgspec.msgpack.Encoder()
-
-
-def encode(message: Any) -> bytes:
-    """Return `message` (a Struct or plain data) as msgpack."""
-    return _encoder.encode(message)
+encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
+"""Returns a Struct or plain data as msgpack."""
 
 
 class Decoder(Generic[T]):
