@@ -32,7 +32,6 @@ from hetsched.transport.messages import (
     Changed,
     Hold,
     Prioritize,
-    Release,
     Request,
     Show,
     State,
@@ -164,7 +163,7 @@ class DaemonMachine(RuleBasedStateMachine):
     @rule(index=anything)
     def release(self, index: int) -> None:
         job = self.job(index)
-        if isinstance(self.ask(Release(job.number)), Changed):
+        if isinstance(self.ask(Hold(job.number, False)), Changed):
             job.is_held = False
 
     @precondition(lambda self: self.jobs)
@@ -199,7 +198,7 @@ class DaemonMachine(RuleBasedStateMachine):
             try:
                 for job in self.jobs:
                     if job.is_held and job.end is None:
-                        self.ask(Release(job.number))
+                        self.ask(Hold(job.number, False))
                         job.is_held = False
                 for job in self.jobs:
                     self.await_end(job)

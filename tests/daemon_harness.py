@@ -16,12 +16,10 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import zmq
 
-from hetsched import __version__
 from hetsched.client.control import Control
-from hetsched.daemon.metrics import machine_gauges
 from hetsched.daemon.requests import Requests
 from hetsched.daemon.router import Router
-from hetsched.daemon.sessions import DaemonInfo, Sessions
+from hetsched.daemon.sessions import Sessions
 from hetsched.device import DeviceInfo
 from hetsched.errors import (
     DataError,
@@ -221,16 +219,12 @@ def daemon(
         life = Durability(table, Followers(loop), arena, loop)
         engine = FakeEngine(arena, life)
         endpoint = folder / "control.sock"
-        info = DaemonInfo(os.getpid(), __version__, str(endpoint), uid=os.getuid())
-        sessions = Sessions(info, life, arena, loop)
+        sessions = Sessions(endpoint, life, arena, loop)
         state = stack.enter_context(tempfile.TemporaryDirectory(prefix="hs-"))
         journal = Journal.open(Path(state) / "journal.db", loop.call_soon_threadsafe)
         stack.callback(journal.close, UNTIL_SECONDS)
         requests = Requests(sessions, life, cast(Any, engine), arena, loop, journal)
         router = Router(requests, loop, context, table.limits.unread)
-        requests.metrics.states.append(
-            lambda: machine_gauges(*engine.devices(), arena, loop.longest_callback)
-        )
         stack.callback(sessions.end_all)
         stack.callback(context.term)
         stack.callback(sessions.close)

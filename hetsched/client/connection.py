@@ -225,7 +225,7 @@ class EventFollower(OpenRequest):
 
     def on_answer(self, answer: messages.Answer) -> bool:
         match answer:
-            case messages.JobEvent(sequence=sequence, state=state):
+            case messages.State(state=state, sequence=sequence):
                 self._advance(sequence, state)
             case messages.Refused(error=error):
                 self.done.set_exception(from_record(error))

@@ -197,7 +197,7 @@ class Control:
 
     def release(self, job: int) -> messages.Changed:
         """Let held job number `job` start when its turn comes."""
-        return self._ask(messages.Release(job), messages.Changed)
+        return self._ask(messages.Hold(job, False), messages.Changed)
 
     def prioritize(self, job: int, priority: int) -> messages.Changed:
         """Give waiting job number `job` another priority, -20 to 19; larger ones run first."""
@@ -211,7 +211,7 @@ class Control:
 
     def cancel_all(self) -> tuple[int, ...]:
         """Cancel all jobs that haven't ended, everyone's; return their numbers."""
-        return self._ask(messages.CancelAll(), messages.JobNumbers).jobs
+        return self._ask(messages.Cancel(), messages.JobNumbers).jobs
 
     def retry(self, job: int, *, force: bool = False) -> int:
         """Submit ended job number `job` again, without its id and dependencies; return the number.

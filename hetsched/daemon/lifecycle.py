@@ -14,13 +14,12 @@ from pathlib import Path
 
 import zmq
 
-from hetsched import __version__, paths
+from hetsched import paths
 from hetsched.config import Config
-from hetsched.daemon.metrics import journal_metrics, machine_gauges
 from hetsched.daemon.requests import Requests
 from hetsched.daemon.router import Router
 from hetsched.daemon.service import ExitGuard, ServiceManager, StopLadder
-from hetsched.daemon.sessions import DaemonInfo, Sessions
+from hetsched.daemon.sessions import Sessions
 from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.engine import CLOSE_SECONDS, Engine
 from hetsched.errors import ConfigError, HetschedError
@@ -140,7 +139,7 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         )
         guard = ExitGuard(engine.kill)
         stack.callback(guard.guarded("the engine", engine.close, engine_seconds(config)))
-        sessions = Sessions(_info(), life, arena, loop)
+        sessions = Sessions(paths.endpoint_path(), life, arena, loop)
         requests = Requests(sessions, life, engine, arena, loop, journal)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         router = Router(requests, loop, context, job_limits.unread)
@@ -159,10 +158,6 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         ladder = _stop_ladder(config, loop, manager, life, engine, journal)
         ladder.listen()
         requests.stop = ladder.start
-        requests.metrics.states += [
-            lambda: machine_gauges(*engine.devices(), arena, loop.longest_callback),
-            lambda: journal_metrics(journal),
-        ]
         manager.send_signs_of_life(loop)
         gc.freeze()  # modules and restored jobs live long: collecting them would block the loop
         folder = paths.endpoint_path().parent
@@ -228,8 +223,3 @@ def _seconds(text: str, where: str) -> float:
         return parse_time(text)
     except HetschedError as error:
         raise ConfigError(f"{where}: {error}") from None
-
-
-def _info() -> DaemonInfo:
-    endpoint = str(paths.endpoint_path())
-    return DaemonInfo(os.getpid(), __version__, endpoint, time.monotonic(), os.getuid())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Any
 
@@ -35,8 +35,6 @@ from hetsched.transport.messages import (
 
 PAGE = 500
 """Jobs in one answer: more would hold up the loop for milliseconds."""
-MAX_LINES, MAX_LINE = MAX_FRAME * 3 // 4, MAX_FRAME // 2
-"""Bytes of the jobs in a list that is shortened, and of one; longer parameters are omitted."""
 MAX_OVERVIEW = 200
 """Jobs in an overview: more than any screen shows."""
 STAGES: tuple[Stage, ...] = ("queued", "running", "done", "failed", "cancelled")
@@ -94,12 +92,25 @@ def history(table: JobTable, request: History, rows: list[JournaledJob]) -> JobL
     lines = []
     for row in reversed(rows[: request.limit]):
         job = table.jobs.get(row.number)
-        if job is not None:
-            lines.append(_line(job, job.number, brief(job.state)))
-        else:
-            state = ended_state(row) or Queued(row.number, 0)
-            lines.append(_line(row, row.number, brief(state)))
+        state = job.state if job is not None else ended_state(row) or Queued(row.number, 0)
+        lines.append(_line(job or row, row.number, brief(state)))
     return JobList(tuple(lines), has_earlier=len(rows) > request.limit)
+
+
+def overview(table: JobTable, most_waiting: int) -> tuple[list[JobLine], int, int]:
+    """Return jobs that run, then those that wait in about the order in which they will run.
+
+    And how many there are of both. O(unfinished jobs).
+    """
+    jobs = [job for job in table.unfinished.values() if job.is_accepted]
+    running = [job for job in jobs if isinstance(job.state, Running)]
+    first = heapq.nsmallest(
+        max(0, min(most_waiting, MAX_OVERVIEW)),
+        (job for job in jobs if not isinstance(job.state, Running)),
+        key=lambda job: (not job.is_ready, -job.priority, job.number),
+    )
+    lines = [_line(job, job.number, job.state) for job in [*running[:MAX_OVERVIEW], *first]]
+    return lines, len(running), len(jobs) - len(running)
 
 
 def _line(job: Job | JournaledJob, number: int, state: JobState) -> JobLine:
@@ -129,23 +140,14 @@ def encode_bounded(reply: Reply) -> bytes:
     A list loses its oldest jobs, which are on its next page. The report of a job loses its lists
     of chunks, then its devices, parameters and notes. Other answers become an error.
     """
-    payload = _payload(reply)
-    if len(payload) <= MAX_FRAME:
-        return payload
-    for answer in _shorter(reply.answer):
-        shorter = _payload(replace(reply, answer=answer))
-        if len(shorter) <= MAX_FRAME:
-            return shorter
-    error = DataError(f"the answer has {len(payload)} bytes, the limit is {MAX_FRAME}")
-    return encode(Reply(reply.number, Refused(to_record(error))))
-
-
-def _payload(message: Any) -> bytes:
-    """Encode a message; a text that UTF-8 can't encode must not cost all clients their lists."""
-    try:
-        return encode(message)
-    except UnicodeEncodeError:
-        return encode(_escaped(msgspec.to_builtins(message)))
+    while True:
+        try:
+            payload = encode(reply)
+        except UnicodeEncodeError:  # one such text must not cost all clients their lists
+            payload = encode(_escaped(msgspec.to_builtins(reply)))
+        if len(payload) <= MAX_FRAME:
+            return payload
+        reply = Reply(reply.number, _shorter(reply.answer, len(payload)))
 
 
 def _escaped(value: Any) -> Any:
@@ -159,49 +161,23 @@ def _escaped(value: Any) -> Any:
     return value
 
 
-def _shorter(answer: Answer) -> Iterator[Answer]:
-    if isinstance(answer, JobList):
-        newest = _that_fit(reversed(answer.jobs))
-        has_earlier = answer.has_earlier or len(newest) < len(answer.jobs)
-        yield JobList(tuple(reversed(newest)), has_earlier)
-    elif isinstance(answer, DaemonOverview):
-        yield replace(answer, jobs=tuple(_that_fit(answer.jobs)))
-    elif isinstance(answer, State) and isinstance(answer.state, Done | Failed):
+def _shorter(answer: Answer, nbytes: int) -> Answer:
+    """Return what is said instead of an answer that has too many bytes."""
+    if isinstance(answer, JobList) and len(answer.jobs) > 1:
+        return JobList(answer.jobs[len(answer.jobs) // 2 :], has_earlier=True)
+    if isinstance(answer, JobList | DaemonOverview) and answer.jobs:
+        bare = tuple(replace(line, params={}, shapes={}) for line in answer.jobs)
+        is_bare = bare == answer.jobs
+        return replace(answer, jobs=bare[: len(bare) // 2] if is_bare else bare)
+    if isinstance(answer, State) and isinstance(answer.state, Done | Failed):
         report = answer.state.report
-        devices = tuple(replace(device, chunks=()) for device in report.devices)
-        yield State(replace(answer.state, report=replace(report, devices=devices)))
+        if any(device.chunks for device in report.devices):
+            devices = tuple(replace(device, chunks=()) for device in report.devices)
+            report = replace(report, devices=devices)
+            return replace(answer, state=replace(answer.state, report=report))
         note = "left out here: devices, parameters and notes, which are too long for a message"
-        report = replace(report, devices=(), params={}, notes=(note,))
-        yield State(replace(answer.state, report=report))
-
-
-def _that_fit(lines: Iterable[JobLine]) -> list[JobLine]:
-    """Return the first lines that fit one message; parameters that are too long are omitted."""
-    free_bytes = MAX_LINES
-    kept: list[JobLine] = []
-    for line in lines:
-        size = len(_payload(line))
-        if size > MAX_LINE:
-            line = replace(line, params={}, shapes={})  # noqa: PLW2901
-            size = len(_payload(line))
-        free_bytes -= size
-        if free_bytes < 0:
-            break
-        kept.append(line)
-    return kept
-
-
-def unfinished(table: JobTable) -> tuple[list[Job], list[Job]]:
-    """Return the jobs that run, and those that wait. O(unfinished jobs)."""
-    jobs = [job for job in table.unfinished.values() if job.is_accepted]
-    running = [job for job in jobs if isinstance(job.state, Running)]
-    return running, [job for job in jobs if not isinstance(job.state, Running)]
-
-
-def next_jobs(running: list[Job], waiting: list[Job], most_waiting: int) -> list[JobLine]:
-    """Return the jobs that run, then those that wait in about the order in which they will run."""
-    count = max(0, min(most_waiting, MAX_OVERVIEW))
-    first = heapq.nsmallest(
-        count, waiting, key=lambda job: (not job.is_ready, -job.priority, job.number)
-    )
-    return [_line(job, job.number, job.state) for job in [*running[:MAX_OVERVIEW], *first]]
+        if report.notes != (note,):
+            report = replace(report, devices=(), params={}, notes=(note,))
+            return replace(answer, state=replace(answer.state, report=report))
+    error = DataError(f"the answer has {nbytes} bytes, the limit is {MAX_FRAME}")
+    return Refused(to_record(error))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec import structs
 
+from hetsched import __version__
 from hetsched.daemon import lists
-from hetsched.daemon.metrics import Metrics, job_gauges
+from hetsched.daemon.metrics import Metrics, present_state
 from hetsched.daemon.sessions import ClientSession, Sessions
 from hetsched.engine.engine import Engine
 from hetsched.errors import (
@@ -58,11 +60,12 @@ Send = Callable[[bytes, say.Reply, bool], None]
 
 @dataclass(frozen=True)
 class Asker:
-    """The source of a request: its session, where replies go, the client's number for it."""
+    """The source of a request of `nbytes`: its session, where replies go, the client's number."""
 
     session: ClientSession
     identity: bytes
     number: int
+    nbytes: int
     send: Send
 
     def reply(self, answer: say.Answer, droppable: bool = False) -> None:
@@ -94,11 +97,13 @@ class Requests:
         loop: Loop,
         journal: Journal,
     ) -> None:
-        self.sessions, self._daemon, self._journal = sessions, sessions.daemon, journal
+        self.sessions, self._journal = sessions, journal
         self._life, self._table, self._followers = life, life.table, life.followers
         self._engine, self._arena, self._loop = engine, arena, loop
-        self.metrics = Metrics()
-        self.metrics.states.append(lambda: job_gauges(life, len(sessions)))
+        self._started = time.monotonic()
+        self.metrics = Metrics(
+            lambda: present_state(life, len(sessions), engine, arena, journal, loop)
+        )
         self.stop: Callable[[], None] = lambda: None
         self.is_closed = False
         self._stops_when_idle = False
@@ -107,9 +112,9 @@ class Requests:
     # ---- requests
 
     def on_request(
-        self, identity: bytes, peer: Peer, envelope: say.Envelope, send: Send, nbytes: int = 0
+        self, identity: bytes, peer: Peer, envelope: say.Envelope, nbytes: int, send: Send
     ) -> None:
-        """Handle a request of `nbytes`; it is answered at once or, for jobs, later.
+        """Handle a request of `nbytes`, which is answered at once or later.
 
         Its token must be that of a session of the same process.
         """
@@ -119,24 +124,20 @@ class Requests:
             send(identity, say.Reply(envelope.number, say.Refused(to_record(error))), False)
             return
         session.identity = identity
-        asker = Asker(session, identity, envelope.number, send)
+        asker = Asker(session, identity, envelope.number, nbytes, send)
         request = envelope.request
         try:
             self.sessions.check_permission(request, peer.uid)
-            if isinstance(request, say.Submit):
-                self.submit(asker, request, nbytes)
-            else:
-                BY_TYPE[type(request)](self, asker, request)
+            BY_TYPE[type(request)](self, asker, request)
         except Exception as error:  # the client needs an answer even to our own bugs
             asker.refuse(error)
 
     def ping(self, asker: Asker, request: say.Ping) -> None:
-        uptime = time.monotonic() - self._daemon.started
-        asker.reply(say.Pong(self._daemon.pid, self._daemon.version, uptime))
+        asker.reply(say.Pong(os.getpid(), __version__, time.monotonic() - self._started))
 
     # ---- submissions
 
-    def submit(self, asker: Asker, request: say.Submit, nbytes: int = 0) -> None:
+    def submit(self, asker: Asker, request: say.Submit) -> None:
         """Submit a job, or answer for the one with this id or key."""
         if self._life.is_draining:
             raise TryAgain(
@@ -145,23 +146,19 @@ class Requests:
         known = self._table.with_key(request.spec.id or request.key)
         if known is not None:
             self._submit_again(asker, request, known)
-        elif request.spec.id:
+        elif request.spec.id:  # which the journal may remember longer than the table
             wanted = HistoryFilter(client_id=request.spec.id, limit=1)
-            self._journal.query(
-                wanted, functools.partial(self._on_looked_up, asker, request, nbytes)
-            )
+            self._journal.query(wanted, functools.partial(self._on_looked_up, asker, request))
         else:
-            self._submit_new(asker, request, nbytes)
+            self._submit_new(asker, request)
 
     def _on_looked_up(
         self,
         asker: Asker,
         request: say.Submit,
-        nbytes: int,
         rows: list[JournaledJob] | None,
         error: BaseException | None,
     ) -> None:
-        """Go on with a submission whose id the journal may remember longer than the table."""
         try:
             if error is not None:
                 raise error
@@ -173,11 +170,11 @@ class Requests:
             if known is not None:
                 self._submit_again(asker, request, known)
             else:
-                self._submit_new(asker, request, nbytes)
+                self._submit_new(asker, request)
         except Exception as problem:
             asker.refuse(problem)
 
-    def _submit_new(self, asker: Asker, request: say.Submit, nbytes: int) -> Job:
+    def _submit_new(self, asker: Asker, request: say.Submit) -> None:
         spec, session = request.spec, asker.session
         if self.is_closed:
             raise TryAgain(
@@ -189,14 +186,18 @@ class Requests:
         if spec.deadline is not None and spec.deadline <= now:
             late = format_seconds(now - spec.deadline)
             raise UsageError(f"deadline: it passed {late} ago; give one in the future")
-        _check_segments(session, spec)
+        for ref in arena_refs(spec):
+            if ref.segment not in session.held:
+                raise DataError(
+                    f"segment {ref.segment} isn't this client's;"
+                    " arrays come from its own empty() or submit()"
+                )
         number = self._life.new_number()
         key = spec.id or request.key
-        job = Job(number, spec, session.id, session.owner, key, now, nbytes)
+        job = Job(number, spec, session.id, session.owner, key, now, asker.nbytes)
         job.confirmations.append(functools.partial(self._confirm, job, asker, request.follow))
         self._table.add(job)
         self._engine.submit(job)
-        return job
 
     def _submit_again(self, asker: Asker, request: say.Submit, job: Job) -> None:
         """Answer for a known job: its client sends the request again."""
@@ -206,13 +207,13 @@ class Requests:
                 f"id {name}: job {job.number} has this id, but it is another request; choose"
                 " another id"
             )
-        if job.client in self.sessions and job.caller_outputs() != caller_outputs(request.spec):
+        if job.client not in self.sessions:
+            job.client = asker.session.id
+        elif job.caller_outputs() != caller_outputs(request.spec):
             raise DataError(
                 f"id {name}: job {job.number} has this id, and its result goes to the array that"
                 " was passed as `out` then; choose another id, or omit `out`"
             )
-        if job.client not in self.sessions:
-            job.client = asker.session.id
         if job.is_confirmed:
             self._confirm(job, asker, request.follow, None)
         else:
@@ -249,7 +250,8 @@ class Requests:
                 " from there, or use files"
             )
         spec = _renewed(job, is_forced=request.force)
-        self.submit(asker, say.Submit(spec, follow=False, key=request.key), job.nbytes)
+        asker = replace(asker, nbytes=job.nbytes)
+        self.submit(asker, say.Submit(spec, follow=False, key=request.key))
 
     # ---- one job
 
@@ -275,7 +277,7 @@ class Requests:
         jobs = [self._table.job(number) for number in dict.fromkeys(request.jobs)]
 
         def deliver(sequence: int, state: JobState, droppable: bool) -> None:
-            asker.reply(say.JobEvent(sequence, state), droppable)
+            asker.reply(say.State(state, sequence), droppable)
 
         self._followers.watch(Watcher(asker.session.id, deliver), jobs)
 
@@ -290,9 +292,9 @@ class Requests:
 
         self._engine.explain(job, explained)
 
-    def cancel(self, asker: Asker, request: say.Cancel | say.CancelAll) -> None:
+    def cancel(self, asker: Asker, request: say.Cancel) -> None:
         """Cancel one job, or all: the newest first, so that none starts because of another."""
-        if isinstance(request, say.Cancel):
+        if request.job is not None:
             jobs = [self._table.job(request.job)]
         else:
             jobs = [job for job in self._table.unfinished.values() if job.is_accepted]
@@ -314,13 +316,13 @@ class Requests:
 
     # ---- the queue
 
-    def change_queue(self, asker: Asker, request: say.QueueChange) -> None:
+    def change_queue(self, asker: Asker, request: say.Hold | say.Prioritize) -> None:
         """Hold, release or prioritize a job. A change is answered once it is on disk."""
         job, queue = self._table.job(request.job), self._engine.queue
-        if isinstance(request, say.Prioritize):
-            is_changed = queue.prioritize(job, request.priority)
+        if isinstance(request, say.Hold):
+            is_changed = queue.hold(job, request.is_held)
         else:
-            is_changed = queue.hold(job, isinstance(request, say.Hold))
+            is_changed = queue.prioritize(job, request.priority)
         if not is_changed:
             asker.reply(say.Changed(False, job.state))
             return
@@ -330,7 +332,7 @@ class Requests:
         else:
             asker.reply(say.Changed(True, job.state))
         self._followers.report(job)
-        if isinstance(request, say.Release):
+        if isinstance(request, say.Hold) and not request.is_held:
             self._engine.advance()
         elif self._stops_when_idle:
             self._stop_if_idle()
@@ -404,18 +406,17 @@ class Requests:
         self._journal.query(lists.history_filter(request), on_rows)
 
     def overview(self, asker: Asker, request: say.Overview) -> None:
-        running, waiting = lists.unfinished(self._table)
-        lines = lists.next_jobs(running, waiting, request.waiting)
+        lines, running, waiting = lists.overview(self._table, request.waiting)
         devices, absent = self._engine.devices()
         overview = say.DaemonOverview(
-            pid=self._daemon.pid,
-            version=self._daemon.version,
-            uptime_seconds=time.monotonic() - self._daemon.started,
+            pid=os.getpid(),
+            version=__version__,
+            uptime_seconds=time.monotonic() - self._started,
             now=time.time(),
             is_draining=self._life.is_draining,
             jobs=tuple(lines),
-            running=len(running),
-            waiting=len(waiting),
+            running=running,
+            waiting=waiting,
             ended=self.metrics.ended,
             devices=devices,
             absent=absent,
@@ -447,15 +448,14 @@ class Requests:
 
 BY_TYPE: dict[type, Callable[[Requests, Asker, Any], None]] = {
     say.Ping: Requests.ping,
+    say.Submit: Requests.submit,
     say.Retry: Requests.retry,
     say.Show: Requests.show,
     say.Follow: Requests.follow,
     say.Events: Requests.events,
     say.Explain: Requests.explain,
     say.Cancel: Requests.cancel,
-    say.CancelAll: Requests.cancel,
     say.Hold: Requests.change_queue,
-    say.Release: Requests.change_queue,
     say.Prioritize: Requests.change_queue,
     say.Clean: Requests.clean,
     say.Drain: Requests.drain,
@@ -467,24 +467,16 @@ BY_TYPE: dict[type, Callable[[Requests, Asker, Any], None]] = {
 }
 
 
-def _check_segments(session: ClientSession, spec: JobSpec) -> None:
-    """Raise DataError if a segment of `spec` isn't the client's."""
-    for ref in arena_refs(spec):
-        if ref.segment not in session.held:
-            raise DataError(
-                f"segment {ref.segment} isn't this client's;"
-                " arrays come from its own empty() or submit()"
-            )
-
-
 def _renewed(job: Job, *, is_forced: bool) -> JobSpec:
     """Return the request of a job that is to run again."""
     deadline = job.spec.deadline
     outputs = {
-        name: replace(output, force=True) if is_forced and isinstance(output, FileOut) else output
+        name: structs.replace(output, force=True)
+        if is_forced and isinstance(output, FileOut)
+        else output
         for name, output in job.spec.outputs.items()
     }
-    return replace(
+    return structs.replace(
         job.spec,
         outputs=outputs,
         id="",

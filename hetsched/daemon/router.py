@@ -18,7 +18,6 @@ from pathlib import Path
 import zmq
 
 from hetsched.daemon.lists import encode_bounded
-from hetsched.daemon.metrics import gauge
 from hetsched.daemon.requests import Requests
 from hetsched.daemon.sessions import ROOT_UID, LimitedLog
 from hetsched.errors import ConfigError, ProtocolError, to_record
@@ -130,22 +129,7 @@ class Router:
         self._unsent: dict[bytes, _Unsent] = {}
         self._is_retrying = False
         self._bad_frames, self._bad_requests = LimitedLog(), LimitedLog()
-        count = requests.metrics.counter
-        self._rejected_frames = count(
-            "rejected_frames", "Messages of several frames, which were dropped."
-        )
-        self._rejected_requests = count(
-            "rejected_requests", "Frames that weren't requests, which were dropped."
-        )
-        self._dropped_events = count(
-            "dropped_events", "Events not sent to clients that didn't read."
-        )
-        self._disconnected_clients = count(
-            "disconnected_clients", "Clients disconnected because they didn't read."
-        )
-        requests.metrics.states.append(
-            lambda: [gauge("unread_replies_bytes", "Unsent replies.", self.unsent_bytes())]
-        )
+        self._metrics = requests.metrics
 
     def bind(self, path: Path, listening: int | None = None) -> None:
         """Listen at `path` (0600), or on the descriptor `listening`, already bound to it.
@@ -227,7 +211,7 @@ class Router:
             last = self._socket.recv(zmq.NOBLOCK, copy=False)
             count += 1
         if count > 1:
-            self._rejected_frames.inc()
+            self._metrics.rejected_frames.inc()
             self._bad_frames.warn(f"dropped a message of {count} frames")
             return None
         return identity, frame.bytes, _frame_peer(frame)
@@ -236,26 +220,24 @@ class Router:
         try:
             envelope = self._decode(frame)
         except ProtocolError as error:
-            self._rejected_requests.inc()
+            self._metrics.rejected_requests.inc()
             self._bad_requests.warn(f"dropped a request: {error}")
             # Number 0, which no request has, explains a mismatch of versions.
             self.send(identity, Reply(0, Refused(to_record(error))), droppable=True)
             return
-        self._requests.on_request(identity, peer, envelope, self.send, len(frame))
+        self._requests.on_request(identity, peer, envelope, len(frame), self.send)
 
     # ---- replies
 
     def send(self, identity: bytes, reply: Reply, droppable: bool = False) -> None:
         """Send now or, unless `droppable`, as soon as the client reads, if it still exists."""
         unsent = self._unsent.get(identity)
-        if unsent is not None and droppable:
-            self._dropped_events.inc()
-            return
-        payload = encode_bounded(reply)
-        if unsent is None and self._try_send(identity, payload):
-            return
+        if unsent is None or not droppable:
+            payload = encode_bounded(reply)
+            if unsent is None and self._try_send(identity, payload):
+                return
         if droppable:
-            self._dropped_events.inc()
+            self._metrics.dropped_events.inc()
             return
         if unsent is None:
             unsent = self._unsent[identity] = _Unsent()
@@ -304,9 +286,9 @@ class Router:
     def _give_up(self, identity: bytes) -> None:
         """Drop the replies to a client that doesn't read, and end its sessions."""
         count = len(self._unsent.pop(identity).payloads)
-        self._disconnected_clients.inc()
+        self._metrics.disconnected_clients.inc()
         log.warning("disconnected a client that doesn't read: dropped %d replies to it", count)
-        self._loop.call_soon(self._sessions.on_unread_replies, identity)
+        self._loop.call_soon(self._sessions.end_client, identity)
 
 
 def _frame_peer(frame: zmq.Frame) -> Peer:

@@ -21,10 +21,12 @@ import resource
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hetsched import __version__
 from hetsched.errors import (
     DataError,
     HetschedError,
@@ -42,7 +44,6 @@ from hetsched.transport.arena import Arena
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.loop import Loop
 from hetsched.transport.sockets import (
-    NOBODY,
     NOW,
     Peer,
     close_all,
@@ -68,27 +69,7 @@ LOG_INTERVAL = 10.0
 ROOT_UID = 0
 OWNER_ONLY = {say.Submit, say.Retry, say.Allocate, say.Map, say.Drop, say.Adopt}
 """Requests that root may not make."""
-
-
 _libc = ctypes.CDLL(None)
-
-
-def _trim_heap() -> None:
-    """Collect garbage and return free pages to the kernel; takes about 10 ms."""
-    gc.collect()
-    if (malloc_trim := getattr(_libc, "malloc_trim", None)) is not None:  # glibc
-        malloc_trim(0)
-
-
-@dataclass(frozen=True)
-class DaemonInfo:
-    """The daemon itself. `started`: monotonic seconds; `uid`: the user that it serves."""
-
-    pid: int
-    version: str
-    endpoint: str
-    started: float = 0.0
-    uid: int = NOBODY.uid
 
 
 class LimitedLog:
@@ -123,18 +104,8 @@ class ClientSession:
     token: str = field(default_factory=secrets.token_hex)
     identity: bytes = b""
     is_greeted: bool = False
-    held: dict[int, int] = field(default_factory=dict)
+    held: Counter[int] = field(default_factory=Counter)
     mapped: set[int] = field(default_factory=set)
-
-    def hold(self, segment: int) -> None:
-        self.held[segment] = self.held.get(segment, 0) + 1
-
-    def drop(self, segment: int) -> bool:
-        """Remove one reference; return whether there was one."""
-        count = self.held.pop(segment, 0)
-        if count > 1:
-            self.held[segment] = count - 1
-        return count > 0
 
 
 def owner_of(peer: Peer) -> Owner:
@@ -146,10 +117,13 @@ def owner_of(peer: Peer) -> Owner:
 
 
 class Sessions:
-    """All connected clients, by number. On the loop's thread only."""
+    """All connected clients, by number. On the loop's thread only.
 
-    def __init__(self, daemon: DaemonInfo, life: Durability, arena: Arena, loop: Loop) -> None:
-        self.daemon = daemon
+    `endpoint`: path of the ZeroMQ socket, for clients.
+    """
+
+    def __init__(self, endpoint: Path, life: Durability, arena: Arena, loop: Loop) -> None:
+        self._endpoint, self._uid = endpoint, os.getuid()
         self._life, self._table, self._followers = life, life.table, life.followers
         self._arena, self._loop = arena, loop
         self._sessions: dict[int, ClientSession] = {}
@@ -161,6 +135,8 @@ class Sessions:
         self._refusals = LimitedLog()
         self._decode: Decoder[say.SessionRequest] = Decoder(say.SessionRequest)
         life.on_expired = self.trim_if_idle
+        arena.on_discard(self._on_segment_discarded)
+        arena.on_pressure(self._on_memory_pressure)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -173,16 +149,16 @@ class Sessions:
 
     def admits(self, peer: Peer) -> bool:
         """Whether a process may connect at all."""
-        return peer.uid in (self.daemon.uid, ROOT_UID)
+        return peer.uid in (self._uid, ROOT_UID)
 
     def check_permission(self, request: object, uid: int) -> None:
         """Raise NotPermitted unless a process of `uid` may make the request."""
-        if uid == self.daemon.uid or (uid == ROOT_UID and type(request) not in OWNER_ONLY):
+        if uid == self._uid or (uid == ROOT_UID and type(request) not in OWNER_ONLY):
             return
         who = "root" if uid == ROOT_UID else "another user"
         raise NotPermitted(
             f"{type(request).__name__.lower()}: not permitted to {who} (uid {uid});"
-            f" this daemon serves uid {self.daemon.uid}"
+            f" this daemon serves uid {self._uid}"
         )
 
     # ---- connections
@@ -193,8 +169,6 @@ class Sessions:
         A passed socket stays in the file system: clients that connect after the end wait for the
         next daemon. Raises ConfigError if the socket can't be bound.
         """
-        self._arena.on_discard(self.on_segment_discarded)
-        self._arena.on_pressure(self.on_memory_pressure)
         self._own_path = path if passed is None else None
         self._listener = passed or listen(path)
         self._loop.add_reader(self._listener.fileno(), self._accept)
@@ -250,11 +224,16 @@ class Sessions:
         # Each session soon has a ZeroMQ connection, too; the lowest descriptors are taken first.
         if connection.fileno() + len(self) >= self._max_descriptor:
             self._refuse(connection)
-        elif not self.admits(peer):
+            return
+        if not self.admits(peer):
             log.warning("refused a session of uid %d (pid %d)", peer.uid, peer.pid)
             connection.close()
-        else:
-            self._begin(connection, peer)
+            return
+        session = ClientSession(self._next_session, connection, peer, owner_of(peer))
+        self._next_session += 1
+        self._sessions[session.id] = session
+        self._idle_times += 1
+        self._loop.add_reader(connection.fileno(), functools.partial(self._on_readable, session))
 
     def _resume(self) -> None:
         if self._listener is not None:
@@ -271,13 +250,6 @@ class Sessions:
         with connection, contextlib.suppress(OSError):
             send_message(connection, encode(say.Refused(to_record(error))), (), NOW)
 
-    def _begin(self, connection: socket.socket, peer: Peer) -> None:
-        session = ClientSession(self._next_session, connection, peer, owner_of(peer))
-        self._next_session += 1
-        self._sessions[session.id] = session
-        self._idle_times += 1
-        self._loop.add_reader(connection.fileno(), functools.partial(self._on_readable, session))
-
     def _on_readable(self, session: ClientSession) -> None:
         if session.id not in self._sessions:
             return
@@ -291,19 +263,16 @@ class Sessions:
         except BlockingIOError:
             return
         except ProtocolError as error:
-            self._on_invalid_message(session, error)
+            self._answer(session, say.Refused(to_record(error)))
+            self.end(session)
         except OSError:
             self.end(session)
         finally:
             close_all(fds)
 
     def _answer(
-        self, session: ClientSession, answer: say.SessionAnswer, segment: int | None = None
+        self, session: ClientSession, answer: say.SessionAnswer, fds: Sequence[int] = ()
     ) -> None:
-        """Send a message, with the fd of `segment` unless it is None."""
-        if session.id not in self._sessions:
-            return
-        fds = [] if segment is None else [self._arena.segment(segment).fd]
         try:
             send_message(session.connection, encode(answer), fds, NOW)
         except OSError:  # the client has ended, or sends without ever reading
@@ -321,15 +290,21 @@ class Sessions:
             self.check_permission(request, session.peer.uid)
             match request:
                 case say.Hello():
-                    self.hello(session, request)
+                    self._greet(session, request)
                 case say.Allocate(nbytes):
-                    self.allocate(session, nbytes)
+                    self._check_memory(session, nbytes)
+                    self._grant(session, self._arena.allocate(nbytes, session.owner).id)
                 case say.Adopt():
-                    self.adopt(session, fds)
+                    self._check_memory(session, 0)
+                    if not fds:
+                        raise DataError("adopt: the segment's descriptor is missing")
+                    segment = self._arena.adopt(fds.pop(0)).id
+                    session.mapped.add(segment)
+                    self._grant(session, segment)
                 case say.Map(segment):
-                    self.map(session, segment)
+                    self._map(session, segment)
                 case say.Drop(segment):
-                    self.drop(session, segment)
+                    self._drop(session, segment)
         except ProtocolError:
             raise
         except Exception as error:  # the client must not wait forever because of our bug
@@ -338,41 +313,21 @@ class Sessions:
             if not isinstance(request, say.Drop):  # which isn't answered
                 self._answer(session, say.Refused(to_record(error)))
 
-    def _on_invalid_message(self, session: ClientSession, error: ProtocolError) -> None:
-        """Refuse a message that can't be decoded, and close the session."""
-        self._answer(session, say.Refused(to_record(error)))
-        self.end(session)
-
-    def hello(self, session: ClientSession, request: say.Hello) -> None:
-        daemon = self.daemon
+    def _greet(self, session: ClientSession, request: say.Hello) -> None:
         if request.protocol != say.PROTOCOL:
             raise ProtocolError(
                 f"client {request.version} speaks protocol {request.protocol}, the daemon"
-                f" {daemon.version} (pid {daemon.pid}) speaks {say.PROTOCOL};"
+                f" {__version__} (pid {os.getpid()}) speaks {say.PROTOCOL};"
                 " install the same version for both"
             )
         session.is_greeted = True
-        welcome = say.Welcome(
-            say.PROTOCOL, daemon.version, session.token, daemon.endpoint, daemon.pid
-        )
+        endpoint = os.fspath(self._endpoint)
+        welcome = say.Welcome(say.PROTOCOL, __version__, session.token, endpoint, os.getpid())
         self._answer(session, welcome)
 
     # ---- shared memory
 
-    def allocate(self, session: ClientSession, nbytes: int) -> None:
-        self._check_memory(session, nbytes)
-        self._grant(session, self._arena.allocate(nbytes, session.owner).id)
-
-    def adopt(self, session: ClientSession, fds: list[int]) -> None:
-        """Take over a segment of an earlier daemon, which came with the request."""
-        self._check_memory(session, 0)
-        if not fds:
-            raise DataError("adopt: the segment's descriptor is missing")
-        segment = self._arena.adopt(fds.pop(0)).id
-        session.mapped.add(segment)
-        self._grant(session, segment)
-
-    def map(self, session: ClientSession, segment: int) -> None:
+    def _map(self, session: ClientSession, segment: int) -> None:
         """Give the client a reference to a kept result."""
         if segment not in session.held and not self._life.keeps_result(segment):
             raise InputMissing(
@@ -383,10 +338,13 @@ class Sessions:
         self._arena.retain(segment)
         self._grant(session, segment)
 
-    def drop(self, session: ClientSession, segment: int) -> None:
+    def _drop(self, session: ClientSession, segment: int) -> None:
         """Release the client's reference, and the job's too if nobody else awaits the result."""
-        if not session.drop(segment):
+        if segment not in session.held:
             return
+        session.held[segment] -= 1
+        if not session.held[segment]:
+            del session.held[segment]
         self._arena.release(segment)
         job = self._table.results.job_keeping(segment)
         if job is None or segment in session.held:
@@ -396,13 +354,14 @@ class Sessions:
             # The submitter has received its result, so the next job can use the warm memory.
             self._life.spare_result(job, segment)
 
-    def _grant(self, session: ClientSession, segment: int) -> None:
-        """Give the session a reference to `segment`; its fd is sent only once."""
-        is_new = segment not in session.mapped
-        session.mapped.add(segment)
-        session.hold(segment)
-        answer = say.SegmentFd(segment, self._arena.segment(segment).nbytes, is_new)
-        self._answer(session, answer, segment if is_new else None)
+    def _grant(self, session: ClientSession, number: int) -> None:
+        """Give the session a reference to a segment; its fd is sent only once."""
+        segment = self._arena.segment(number)
+        is_new = number not in session.mapped
+        session.mapped.add(number)
+        session.held[number] += 1
+        answer = say.SegmentFd(number, segment.nbytes, is_new)
+        self._answer(session, answer, [segment.fd] if is_new else [])
 
     def _check_memory(self, session: ClientSession, nbytes: int) -> None:
         """Raise TryAgain if the daemon stops, or the client would have too much shared memory."""
@@ -424,7 +383,7 @@ class Sessions:
                 " delete some arrays, or use files"
             )
 
-    def on_segment_discarded(self, segment: int) -> None:
+    def _on_segment_discarded(self, segment: int) -> None:
         """Ask the clients that map a segment to unmap it: the arena has freed it."""
         self._table.results.spare.pop(segment, None)
         for session in self:
@@ -432,13 +391,14 @@ class Sessions:
                 session.mapped.discard(segment)
                 self._answer(session, say.Discarded(segment))
 
-    def on_memory_pressure(self, nbytes: int) -> None:
+    def _on_memory_pressure(self, nbytes: int) -> None:
         """Release kept results to free `nbytes` of shared memory.
 
         Results that are in use stay: releasing them would free nothing.
         """
-        in_use = {segment for session in self._sessions.values() for segment in session.held}
-        in_use.update(self._unfinished_segments())
+        in_use = {segment for session in self for segment in session.held}
+        for unfinished in self._table.unfinished.values():
+            in_use.update(unfinished.segments())
         for job in self._life.evictable():
             if nbytes <= 0:
                 return
@@ -449,10 +409,6 @@ class Sessions:
                 nbytes -= freed
                 self._life.release_results(job)
 
-    def _unfinished_segments(self) -> Iterator[int]:
-        for job in self._table.unfinished.values():
-            yield from job.segments()
-
     def trim_if_idle(self) -> None:
         """Return free memory to the system, unless somebody needs it within `warm_for`."""
         if self._sessions or self._table.unfinished:
@@ -461,9 +417,12 @@ class Sessions:
         times = self._idle_times
 
         def trim() -> None:
-            if times == self._idle_times:
-                self._arena.trim()
-                _trim_heap()
+            if times != self._idle_times:
+                return
+            self._arena.trim()
+            gc.collect()
+            if (malloc_trim := getattr(_libc, "malloc_trim", None)) is not None:  # glibc
+                malloc_trim(0)
 
         self._loop.call_later(self._table.limits.warm_for, trim)
 
@@ -477,8 +436,8 @@ class Sessions:
                 return session
         return None
 
-    def on_unread_replies(self, identity: bytes) -> None:
-        """Close the sessions of a client that doesn't read: its replies were dropped."""
+    def end_client(self, identity: bytes) -> None:
+        """End the sessions of the client with this identity on the ZeroMQ socket."""
         for session in self:
             if identity == session.identity:
                 self.end(session)

@@ -135,23 +135,16 @@ class Follow(msgspec.Struct, frozen=True, tag="follow"):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    """Answered by JobNumbers, as CancelAll: of all jobs that haven't ended."""
+    """Cancel a job, or None: all that haven't ended. Answered by JobNumbers."""
 
-    job: int
-
-
-class CancelAll(msgspec.Struct, frozen=True, tag="cancel-all"):
-    pass
+    job: int | None = None
 
 
 class Hold(msgspec.Struct, frozen=True, tag="hold"):
-    """Keep a waiting job from starting. Answered by Changed, as Release and Prioritize."""
+    """Keep a waiting job from starting, or release it. Answered by Changed, as Prioritize."""
 
     job: int
-
-
-class Release(msgspec.Struct, frozen=True, tag="release"):
-    job: int
+    is_held: bool = True
 
 
 class Prioritize(msgspec.Struct, frozen=True, tag="prioritize"):
@@ -229,7 +222,7 @@ class Drain(msgspec.Struct, frozen=True, tag="drain"):
 
 
 class Events(msgspec.Struct, frozen=True, tag="events"):
-    """Send each state of `jobs`, or of all, as JobEvents; their present states first.
+    """Send each state of `jobs`, or of all, as numbered States; their present states first.
 
     There are no more answers when all `jobs` have ended.
     """
@@ -237,7 +230,6 @@ class Events(msgspec.Struct, frozen=True, tag="events"):
     jobs: tuple[int, ...] = ()
 
 
-QueueChange = Hold | Release | Prioritize
 Request = (
     Ping
     | Submit
@@ -245,9 +237,7 @@ Request = (
     | Show
     | Follow
     | Cancel
-    | CancelAll
     | Hold
-    | Release
     | Prioritize
     | Retry
     | History
@@ -284,7 +274,11 @@ class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
 
 
 class State(msgspec.Struct, frozen=True, tag="state"):
+    """`sequence`: 1, 2, ... in answers to Events; missing numbers were dropped, since the client
+    didn't read them in time."""
+
     state: JobState
+    sequence: int = 0
 
 
 class JobLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -326,14 +320,6 @@ class Draining(msgspec.Struct, frozen=True, tag="draining"):
 
     is_draining: bool
     unfinished: int
-
-
-class JobEvent(msgspec.Struct, frozen=True, tag="event"):
-    """A job's new state. `sequence`: 1, 2, ...; missing numbers were dropped, since the client
-    didn't read them in time."""
-
-    sequence: int
-    state: JobState
 
 
 class Changed(msgspec.Struct, frozen=True, tag="changed"):
@@ -426,7 +412,6 @@ Answer = (
     | JobNumbers
     | Changed
     | Draining
-    | JobEvent
     | DeviceList
     | Explained
     | MetricText
