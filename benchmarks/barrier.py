@@ -26,7 +26,7 @@ from benchmarks.results import Bar, Result
 from benchmarks.stats import Sample
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.device_process.iterative_run import SPIN_SECONDS
+from hetsched.device_process.epochs import SPIN_SECONDS
 from hetsched.devices.cpu import cores
 from hetsched.devices.process_spec import ProcessSpec
 from hetsched.engine.processes.process import DeviceProcess

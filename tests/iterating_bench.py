@@ -33,6 +33,7 @@ from hetsched.transport.device_messages import (
     Attach,
     Hello,
     Iterate,
+    IterationRecord,
     IterationsDone,
     IterationsStopped,
     Prepare,
@@ -268,14 +269,13 @@ class IteratingBench:
 
     def rows(self, slot: int) -> dict[int, int]:
         """Iteration -> rows that the device has reported."""
-        return {
-            report.first + index: rows
-            for report in self.reports[slot]
-            for index, rows in enumerate(report.rows)
-        }
+        return {record.last: record.rows for record in self.records(slot)}
 
     def residuals(self, slot: int) -> list[float]:
-        return [value for report in self.reports[slot] for value in report.residuals]
+        return [record.residual for record in self.records(slot)]
+
+    def records(self, slot: int) -> list[IterationRecord]:
+        return [record for report in self.reports[slot] for record in report.records]
 
     def close(self) -> None:
         self.control.abort()

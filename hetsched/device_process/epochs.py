@@ -1,54 +1,136 @@
-"""One epoch on one device: start, iterations, finish, in step with the other devices.
+"""An iterative job on one device: its arrays in shared memory, and its epochs.
 
-A generator, so that the device's thread can look for commands between two steps of at most about
-50 ms, and while the device waits for others.
+An epoch is a generator, so that the device's loop can look for commands between two steps of at
+most about 50 ms, and while the device waits for others.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
-from hetsched.device_process.iterative_run import EpochValues, IterativeRun
-from hetsched.devices.iterating import StageSeconds
-from hetsched.errors import DataError
-from hetsched.iterations.home import Part, stages_of
-from hetsched.transport.control import Aborted
+import numpy as np
+
+from hetsched.devices.base import Device, DeviceJob
+from hetsched.devices.iterating import IteratingDevice, IterativeJob, StageExecutor
+from hetsched.errors import DataError, InternalError, UsageError
+from hetsched.iterations.home import Home, Part, stages_of
+from hetsched.iterations.partials import combine, combined_slot, slot_of
+from hetsched.iterations.saved_state import restore_rows, save_rows
+from hetsched.transport.control import Aborted, IterationControl, slots_of
 from hetsched.transport.device_messages import (
     Iterate,
+    IterationRecord,
     IterationsDone,
     IterationsStopped,
     IterationTimes,
     StopReason,
 )
-from hetsched.workload import Rows, Stage
+from hetsched.workload import Iterative, Reduction, Rows, Stage, Values
 
+CONTROL = "control"
+PARTIALS = "partials/"
+"""Before the name of a reduction: the name of the array of its partial results."""
+SAVED = "saved/"
+"""Before the name of an array: the name of the copy to which devices go back together."""
+SPIN_SECONDS = 50e-6
+"""How long a core looks for the others before it sleeps: about what waking it up may take."""
 STEP_SECONDS = 0.05
 """After so long the device looks for commands."""
-
 
 MIN_REPORT_SECONDS, MAX_REPORT_SECONDS = 0.05, 0.25
 """Between two reports while iterations are shorter: each takes 0.2 ms of a core that computes."""
 REPORT_FRACTION = 0.05
 """Of the time of the epoch so far, between these limits."""
-MAX_RECORDS = 500
-"""In one message, which then fits into the socket."""
 DETAILED_ITERATIONS = 1000
-"""Of a job, that are reported one by one however short they are. Arbitrary."""
+"""Of a job, that have records of their own however short they are. Arbitrary."""
 RECORDS_PER_REPORT = 8
 """Later ones: each record takes 0.1 ms of the engine. A reading of the balance needs few."""
-SINGLE_RECORDS = 2
-"""Records begun at the beginning of a split: that of its first iteration, which is no measure of
-the others, and the one for them."""
+
+MAX_REPEATED = 0.02
+"""Part of the work that a loss may repeat, besides one iteration."""
+MAX_TIME = 0.02
+"""Part of the time that saving may take."""
+
+
+@dataclass(frozen=True, eq=False)
+class IterativeRun:
+    """What an epoch needs of a job that is prepared on a device.
+
+    Attributes
+    ----------
+    partials : mapping
+        Name of a reduction -> array of `partials_shape`.
+    arrays, saved : mapping
+        Name -> whole home array; name -> what is saved of it. Nothing is saved where no device
+        has its own memory.
+    """
+
+    workload: Iterative
+    params: Any
+    load: int
+    home: Home
+    executor: StageExecutor
+    reductions: Mapping[str, Reduction]
+    partials: Mapping[str, np.ndarray]
+    control: IterationControl
+    arrays: Mapping[str, np.ndarray]
+    saved: Mapping[str, np.ndarray]
+
+    def save(self, iteration: int, rows: Rows) -> None:
+        """Save the state of `rows` after `iteration`."""
+        save_rows(self.workload, self.params, self.arrays, self.saved, iteration, rows)
+
+    def restore(self, iteration: int, rows: Rows) -> None:
+        """Go back to the state of `rows` after `iteration`, which was saved."""
+        restore_rows(self.workload, self.params, self.arrays, self.saved, iteration, rows)
+
+
+def prepare_run(
+    device: Device, device_name: str, job: DeviceJob, arrays: Mapping[str, np.ndarray]
+) -> IterativeRun:
+    """Prepare the device for an iterative job; `arrays`: all, by their names in `Prepare`.
+
+    Raises
+    ------
+    UsageError
+        The device can't take part in iterative jobs, or lacks the variant.
+    DeviceOutOfMemory
+    """
+    workload, params = job.workload, job.params
+    assert isinstance(workload, Iterative)
+    if not isinstance(device, IteratingDevice):
+        raise UsageError(f"{device_name} can't compute iterative jobs such as {workload.name}")
+    reductions = {reduction.name: reduction for reduction in workload.reductions(params)}
+    missing = {CONTROL, *(PARTIALS + name for name in reductions)} - arrays.keys()
+    if missing:
+        raise InternalError(f"the job has no array {min(missing)!r}")
+    home = Home(workload, params, arrays)
+    executor = device.prepare_iterations(IterativeJob(job, home))
+    control, spin = arrays[CONTROL], SPIN_SECONDS if executor.has_own_core else 0.0
+    return IterativeRun(
+        workload,
+        params,
+        workload.load(params),
+        home,
+        executor,
+        reductions,
+        {name: arrays[PARTIALS + name] for name in reductions},
+        IterationControl(control, slots_of(control.size), spin),
+        arrays,
+        {name.removeprefix(SAVED): arrays[name] for name in arrays if name.startswith(SAVED)},
+    )
 
 
 class IterationReports:
     """The reports of one device in an epoch.
 
-    Iterations share a record if their numbers divided by the record's size, a power of two, are
-    equal. So records of different devices, whose sizes may differ for a while, often end together.
+    A record of several iterations ends before a multiple of a power of two. So records of
+    different devices, whose sizes may differ for a while, often end together.
     """
 
     def __init__(
@@ -60,82 +142,48 @@ class IterationReports:
         self._attempt = attempt
         self._send = send
         self._clock = clock
-        self._first = 0
-        self._last = 0
-        self._sums: list[IterationTimes] = []
-        self._counts: list[int] = []
-        self._residuals: list[float] = []
-        self._rows: list[int] = []
-        self._late = 0
+        self._records: list[IterationRecord] = []
+        self._is_open = False
+        """The next iteration belongs to the last record."""
+        self._is_first = True
+        """The next iteration is the first one of a split, and no measure of the others."""
         self._size = 1
-        self._singles = SINGLE_RECORDS
         self._began = self._since = clock()
 
-    def add(
-        self, iteration: int, times: IterationTimes, residual: float, rows: int, late: int
-    ) -> None:
+    def add(self, iteration: int, times: IterationTimes, residual: float, rows: int) -> None:
         """Add a finished iteration; send all if it is time."""
-        if not self._sums:
-            self._first = iteration
-        shares_record = iteration // self._size == (iteration - 1) // self._size
-        if shares_record and self._sums and not self._singles:
-            self._sums[-1] = self._sums[-1].plus(times)
-            self._counts[-1] += 1
-            self._residuals[-1] = residual
-        else:
-            self._sums.append(times)
-            self._counts.append(1)
-            self._residuals.append(residual)
-            self._rows.append(rows)
-            self._singles = max(0, self._singles - 1)
-        self._last = iteration
-        self._late += late
-        if self._clock() - self._since >= self._interval or len(self._sums) >= MAX_RECORDS:
+        count = 1
+        if self._is_open:
+            before = self._records.pop()
+            count, times = before.count + 1, before.times.plus(times)
+        self._records.append(IterationRecord(iteration, count, times, residual, rows))
+        self._is_open = not self._is_first and (iteration + 1) % self._size != 0
+        self._is_first = False
+        if self._clock() - self._since >= self._interval:
             self.flush()
 
     def begin_split(self) -> None:
-        """Begin a new record: the next iteration is the first one with other rows."""
-        self._singles = SINGLE_RECORDS
+        """Note that the next iteration is the first one with other rows."""
+        self._is_open, self._is_first = False, True
 
     def flush(self) -> None:
         """Send what hasn't been sent."""
         now, since = self._clock(), self._since
         self._since = now
-        if not self._sums:
+        if not self._records:
             return
-        report = IterationsDone(
-            self._attempt,
-            self._first,
-            tuple(map(IterationTimes.divided, self._sums, self._counts)),
-            tuple(self._residuals),
-            tuple(self._rows),
-            self._late,
-            tuple(self._counts),
-        )
-        if self._last >= DETAILED_ITERATIONS:
-            mean_seconds = (now - since) / sum(self._counts)
-            self._size = _record_size(self._interval / RECORDS_PER_REPORT, mean_seconds)
-        self._sums, self._counts, self._residuals, self._rows = [], [], [], []
-        self._late = 0
-        self._send(report)
+        records, self._records, self._is_open = tuple(self._records), [], False
+        if records[-1].last >= DETAILED_ITERATIONS:
+            mean_seconds = (now - since) / sum(record.count for record in records)
+            size = int(self._interval / RECORDS_PER_REPORT / max(mean_seconds, 1e-9))
+            self._size = 1 << max(0, size.bit_length() - 1)
+        self._send(IterationsDone(self._attempt, records))
 
     @property
     def _interval(self) -> float:
         """Seconds between two reports."""
         seconds = REPORT_FRACTION * (self._since - self._began)
         return min(MAX_REPORT_SECONDS, max(MIN_REPORT_SECONDS, seconds))
-
-
-def _record_size(seconds: float, iteration_seconds: float) -> int:
-    """Return the largest power of two iterations that take at most `seconds`; at least 1."""
-    iterations = int(seconds / max(iteration_seconds, 1e-9))
-    return 1 << max(0, iterations.bit_length() - 1)
-
-
-MAX_REPEATED = 0.02
-"""Part of the work that a loss may repeat, besides one iteration."""
-MAX_TIME = 0.02
-"""Part of the time that saving may take."""
 
 
 class SaveSchedule:
@@ -151,66 +199,105 @@ class SaveSchedule:
         self._total = total
         self._last: int | None = None
         self._save_seconds = 0.0
-        self._iteration_seconds = 0.0
-        self._iterations = 0
+        self._seconds, self._iterations = 0.0, 0
 
     def add(self, seconds: float) -> None:
         """Record an iteration, without what was saved after it."""
-        self._iteration_seconds += seconds
+        self._seconds += seconds
         self._iterations += 1
 
     def saved(self, iteration: int, seconds: float) -> None:
         """Record that `iteration` was saved in `seconds`."""
-        self._last = iteration
-        self._save_seconds = seconds
-
-    def interval(self, iteration: int) -> int:
-        """Return how many iterations may follow `iteration` until the next one is saved.
-
-        1: saving pays only every time or not at all, so rows shouldn't be held back.
-        """
-        work = iteration if self._total is None else max(iteration, self._total)
-        longest = 1 + int(MAX_REPEATED * work)
-        if self._last is None or not self._iterations or not self._iteration_seconds:
-            return longest
-        each = self._iteration_seconds / self._iterations
-        return max(2, min(longest, math.ceil(self._save_seconds / each / MAX_TIME)))
+        self._last, self._save_seconds = iteration, seconds
 
     def is_due(self, iteration: int) -> bool:
         """Return whether to save `iteration`, which has been computed."""
-        interval = self.interval(iteration)
+        work = iteration if self._total is None else max(iteration, self._total)
+        longest = 1 + int(MAX_REPEATED * work)
         if self._last is None:
-            return interval > 1
+            return longest > 1  # else rows would be saved each time or not at all
+        interval = longest
+        if self._seconds:
+            seconds = self._seconds / self._iterations
+            interval = max(2, min(longest, math.ceil(self._save_seconds / seconds / MAX_TIME)))
         return iteration - self._last >= interval
 
 
-class _Phases:
-    """Seconds of the present iteration."""
+class EpochValues:
+    """Values of one device, whose slot in partials is `slot`.
 
-    def __init__(self, transfer: float = 0.0, save: float = 0.0) -> None:
-        self.compute = self.wait = self.converge = 0.0
-        self.transfer, self.save = transfer, save
-        self.late = 0
+    Partials and values of the start alternate between both parities from round to round, as those
+    of iterations do: a device may still combine the values of one round while another one already
+    computes the next.
 
-    def add(self, seconds: StageSeconds) -> None:
-        self.compute += seconds.compute
-        self.transfer += seconds.transfer
-        self.late += seconds.late
+    Attributes
+    ----------
+    values : Values
+        For kernels.
+    slots : sequence of int
+        Slots with rows, in the order of their rows.
+    """
 
-    def times(self, *, is_virtual: bool) -> IterationTimes:
-        if is_virtual:
-            return IterationTimes(self.compute, self.transfer)
-        return IterationTimes(self.compute, self.transfer, self.wait, self.converge, self.save)
+    def __init__(self, run: IterativeRun, slot: int) -> None:
+        self.values = Values()
+        self.slots: Sequence[int] = ()
+        self._run = run
+        self._slot = slot
+        self._own: dict[tuple[str, int], Mapping[str, np.ndarray]] = {}
+
+    def partials(self, stage: Stage, parity: int) -> Mapping[str, np.ndarray]:
+        """Return the arrays that the stage's kernel fills."""
+        key = (stage.name, parity)
+        if key not in self._own:
+            arrays = {name: self._run.partials[name] for name in stage.reductions}
+            self._own[key] = slot_of(arrays, parity, self._slot)
+        return self._own[key]
+
+    def combine(self, stage: Stage, parity: int) -> None:
+        """Combine what all devices have computed in the stage."""
+        if not stage.reductions:
+            return
+        now = dict(self.values.now)
+        for name in stage.reductions:
+            now[name] = self._combined(name, parity, self.slots)
+        self.values = Values(now, self.values.before)
+
+    def begin_iteration(self) -> None:
+        """Make the present values those of the previous iteration."""
+        self.values = Values(self.values.now, self.values.now)
+
+    def save(self, names: Iterable[str]) -> None:
+        """Store present values, which the partials of later iterations will replace."""
+        for name in names:
+            array = self._run.partials[name]
+            array[:, combined_slot(array)] = self.values.now[name]
+
+    def restore(self, iteration: int, previous: Sequence[int]) -> None:
+        """Take the values after `iteration` from the partials of the slots `previous`.
+
+        (): from the combined values.
+        """
+        in_iteration = set(self.reductions_of(Part.ITERATION)) if iteration > 0 else set()
+        now = {}
+        for name in dict.fromkeys((*self.reductions_of(Part.START), *in_iteration)):
+            if name in in_iteration and previous:
+                now[name] = self._combined(name, iteration, previous)
+            else:
+                array = self._run.partials[name]
+                saved = array[iteration % 2, combined_slot(array)]
+                now[name] = np.array(saved, dtype=self._run.reductions[name].dtype)
+        self.values = Values(now, now)
+
+    def reductions_of(self, part: Part) -> Iterable[str]:
+        for stage in stages_of(self._run.workload, self._run.params, part):
+            yield from stage.reductions
+
+    def _combined(self, name: str, iteration: int, slots: Sequence[int]) -> np.ndarray:
+        return combine(self._run.reductions[name], self._run.partials[name], iteration, slots)
 
 
 class EpochRunner:
-    """The device's part of an epoch; see `Iterate`.
-
-    Parameters
-    ----------
-    send : callable
-        Sends reports to the engine.
-    """
+    """The device's part of an epoch; see `Iterate`. `send` sends reports to the engine."""
 
     def __init__(
         self,
@@ -232,7 +319,8 @@ class EpochRunner:
         is_fixed = run.workload.has_fixed_length(run.params)
         self._schedule = SaveSchedule(command.last if is_fixed else None)
         self._is_deferring = False
-        self._phases = _Phases()
+        self._times = IterationTimes()
+        """Of the present iteration."""
         self._move_seconds = self._save_seconds = 0.0
         """Since the last iteration; part of the next one."""
         self._is_converged = False
@@ -277,28 +365,27 @@ class EpochRunner:
             yield from self._start()
         else:
             self._values.restore(command.first - 1, command.previous)
-        reason: StopReason = "limit"
         for iteration in range(max(command.first, 1), command.last + 1):
+            proposal = 0
             if iteration > command.first:
-                decision = self._run.control.decision(iteration - 1)
+                decision = run.control.decision(iteration - 1)
                 if decision.pause:
                     return "paused"
                 if decision.save:
                     yield from self._save()
                 proposal = decision.proposal
-            else:
-                proposal = 0
             if command.paced:
-                yield from self._await_permission(iteration)
-                proposal = self._run.control.proposed
+                self._reports.flush()
+                while not run.control.wait_until_allowed(iteration):
+                    yield
+                proposal = run.control.proposed
             if proposal > self._proposal:
                 yield from self._follow(proposal)
             yield from self._iterate(iteration)
             if self._is_converged:
-                reason = "converged"
                 break
         yield from self._finish()
-        return reason
+        return "converged" if self._is_converged else "limit"
 
     # ---- parts of an epoch
 
@@ -311,14 +398,16 @@ class EpochRunner:
                 yield from self._compute(Part.START, stage, 0, number)
                 yield from self._meet()
                 self._combine(stage, number)
-        self._values.save_start()
+        # By all devices: they store the same, and the start is complete when any one has died.
+        self._values.save(self._values.reductions_of(Part.START))
         self._end_iteration(0)
         yield from self._meet()
         self._complete = 0
 
     def _iterate(self, iteration: int) -> Iterator[None]:
         """Compute an iteration and test convergence. Raises DataError."""
-        self._phases = phases = _Phases(self._move_seconds, self._save_seconds)
+        run = self._run
+        self._times = times = IterationTimes(transfer=self._move_seconds, save=self._save_seconds)
         self._move_seconds = self._save_seconds = 0.0
         self._values.begin_iteration()
         stages = self._stages[Part.ITERATION]
@@ -330,15 +419,15 @@ class EpochRunner:
             self._combine(stage, iteration)
         self._complete = iteration
         began = time.monotonic()
-        run = self._run
         residual = run.workload.residual(run.params, self._values.values)
         is_infinite = math.isinf(residual)
         if not is_infinite:
             self._is_converged = run.workload.converged(run.params, self._values.values)
-        phases.converge += time.monotonic() - began
-        self._schedule.add(phases.compute + phases.transfer + phases.wait + phases.converge)
-        times = phases.times(is_virtual=run.executor.is_virtual)
-        self._reports.add(iteration, times, residual, self._rows.count, phases.late)
+        times.converge += time.monotonic() - began
+        self._schedule.add(times.total - times.save)
+        if run.executor.is_virtual:
+            times = IterationTimes(times.compute, times.transfer)
+        self._reports.add(iteration, times, residual, self._rows.count)
         if is_infinite:
             raise DataError(f"iteration {iteration} diverges")
 
@@ -366,7 +455,7 @@ class EpochRunner:
         yield from self._meet()
         run.save(self._complete, self._rows)
         if self._command.rank == 0:
-            self._values.save()
+            self._values.save(self._values.values.now)
         run.control.save(self._slot, self._complete)
         yield from self._meet()
         if self._command.rank == 0:
@@ -383,11 +472,6 @@ class EpochRunner:
             for iteration in sorted({self._complete, self._finished}):
                 self._run.executor.write_back(iteration)
                 self._run.control.come_home(self._slot, iteration)
-
-    def _await_permission(self, iteration: int) -> Iterator[None]:
-        self._reports.flush()
-        while not self._run.control.wait_until_allowed(iteration):
-            yield
 
     # ---- the split
 
@@ -417,7 +501,8 @@ class EpochRunner:
             seconds = self._run.executor.compute(
                 part, stage, iteration, self._values.values, partials
             )
-            self._phases.add(seconds)
+            self._times.compute += seconds.compute
+            self._times.transfer += seconds.transfer
         if time.monotonic() - self._step_began >= STEP_SECONDS:
             yield from self._pass()
 
@@ -438,14 +523,14 @@ class EpochRunner:
         count = control.arrive(self._slot)
         while not control.wait_for(self._others, count):
             yield from self._pass()
-        self._phases.wait += time.monotonic() - began
+        self._times.wait += time.monotonic() - began
 
     def _combine(self, stage: Stage, parity: int) -> None:
         began = time.monotonic()
         self._values.combine(stage, parity)
-        self._phases.converge += time.monotonic() - began
+        self._times.converge += time.monotonic() - began
 
     def _pass(self) -> Iterator[None]:
-        """Let the device's thread look for commands."""
+        """Let the device's loop look for commands."""
         yield
         self._step_began = time.monotonic()

@@ -13,8 +13,7 @@ import msgspec
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process import fill_and_check
 from hetsched.device_process.arrays import Attachments, HostArrays
-from hetsched.device_process.epochs import EpochRunner
-from hetsched.device_process.iterative_run import IterativeRun, prepare_run
+from hetsched.device_process.epochs import EpochRunner, IterativeRun, prepare_run
 from hetsched.device_process.pipeline import ChunkReports, Pipeline
 from hetsched.device_process.tails import DeviceTail, TailCounter
 from hetsched.devices.base import Device, DeviceFault, DeviceJob, DeviceOutOfMemory

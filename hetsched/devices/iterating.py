@@ -17,11 +17,10 @@ from hetsched.workload import Iterative, Rows, Stage, Values
 
 
 class StageSeconds(NamedTuple):
-    """Seconds of one stage on the device's clock; `late`: 1 if the real work took longer."""
+    """Seconds of one stage on the device's clock."""
 
     compute: float
     transfer: float = 0.0
-    late: int = 0
 
 
 @dataclass(frozen=True)

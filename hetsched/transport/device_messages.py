@@ -81,15 +81,15 @@ class Iterate(msgspec.Struct, frozen=True, tag="iterate", kw_only=True):
     paced: bool = False
 
 
-class IterationTimes(msgspec.Struct, frozen=True, array_like=True):
-    """Seconds that a device spent in one iteration: the phases of NEC, section 6.1.
+class IterationTimes(msgspec.Struct, array_like=True):
+    """Seconds that a device spent in one iteration or several: the phases of NEC, section 6.1.
 
     compute: kernels; transfer: copies between host and device; wait: for other devices; converge:
     combining reductions and testing convergence; save: saving its rows before the iteration, with
     the other devices (`IterationControl.save`).
     """
 
-    compute: float
+    compute: float = 0.0
     transfer: float = 0.0
     wait: float = 0.0
     converge: float = 0.0
@@ -99,43 +99,37 @@ class IterationTimes(msgspec.Struct, frozen=True, array_like=True):
     def total(self) -> float:
         return self.compute + self.transfer + self.wait + self.converge + self.save
 
-    def plus(self, other: IterationTimes, factor: float = 1.0) -> IterationTimes:
-        """Return the sum with `factor` times `other`."""
+    def plus(self, other: IterationTimes) -> IterationTimes:
         return IterationTimes(
-            self.compute + factor * other.compute,
-            self.transfer + factor * other.transfer,
-            self.wait + factor * other.wait,
-            self.converge + factor * other.converge,
-            self.save + factor * other.save,
+            self.compute + other.compute,
+            self.transfer + other.transfer,
+            self.wait + other.wait,
+            self.converge + other.converge,
+            self.save + other.save,
         )
 
-    def divided(self, count: int) -> IterationTimes:
-        """Return the mean of `count` iterations whose sum this is."""
-        return IterationTimes(
-            self.compute / count,
-            self.transfer / count,
-            self.wait / count,
-            self.converge / count,
-            self.save / count,
-        )
+    def times(self, factor: float) -> IterationTimes:
+        return IterationTimes(*(factor * seconds for seconds in msgspec.structs.astuple(self)))
+
+
+class IterationRecord(msgspec.Struct, frozen=True, array_like=True):
+    """`count` iterations with the same rows, up to the `last`, and their times together.
+
+    `residual`: after the last one.
+    """
+
+    last: int
+    count: int
+    times: IterationTimes
+    residual: float
+    rows: int
 
 
 class IterationsDone(msgspec.Struct, frozen=True, tag="iterations-done"):
-    """The device has computed iterations `first`, `first` + 1, ..., in records of one or several.
-
-    `phases`: of each record, the mean of an iteration; `residuals`: after each. `late`: stages
-    whose real work took longer than the modelled time. The start isn't reported.
-    """
+    """The device has computed these iterations, in order. The start isn't reported."""
 
     attempt: int
-    first: int
-    phases: tuple[IterationTimes, ...]
-    residuals: tuple[float, ...]
-    rows: tuple[int, ...]
-    """The device's rows in each."""
-    late: int = 0
-    counts: tuple[int, ...] = ()
-    """Iterations of each record, all with one split; (): one each."""
+    records: tuple[IterationRecord, ...]
 
 
 StopReason = Literal["converged", "limit", "paused", "aborted"]

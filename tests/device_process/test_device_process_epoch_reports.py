@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from hetsched.device_process.epochs import (
-    DETAILED_ITERATIONS,
-    MAX_RECORDS,
-    IterationReports,
-)
+from hetsched.device_process.epochs import DETAILED_ITERATIONS, IterationReports
 from hetsched.transport.device_messages import IterationsDone, IterationTimes
 
 
@@ -24,7 +20,7 @@ class Bench:
             self.now += seconds
             self.iteration += 1
             times = IterationTimes(seconds, 0.5 * seconds, 0.25 * seconds, 0.125 * seconds)
-            self.reports.add(self.iteration, times, 1.0 / self.iteration, 7, 1)
+            self.reports.add(self.iteration, times, 1.0 / self.iteration, 7)
 
     def skip(self, iterations: int) -> None:
         """Begin an epoch after these iterations."""
@@ -32,40 +28,38 @@ class Bench:
         self.iterate(2, 1.0)  # the first ones are reported each
         self.sent.clear()
 
+    @property
+    def counts(self) -> list[int]:
+        return [record.count for done in self.sent for record in done.records]
+
 
 def test_the_first_iterations_are_records_of_their_own() -> None:
     bench = Bench()
     bench.iterate(DETAILED_ITERATIONS, 1e-4)
     bench.reports.flush()
-    assert sum(len(done.phases) for done in bench.sent) == DETAILED_ITERATIONS
-    assert max(len(done.phases) for done in bench.sent) <= MAX_RECORDS
+    assert bench.counts == [1] * DETAILED_ITERATIONS
 
 
 def test_short_ones_share_records_that_end_where_those_of_other_devices_may_end() -> None:
     bench = Bench()
     bench.skip(4095)
     bench.iterate(4000, 1e-4)
-    done = bench.sent[-1]
+    records = bench.sent[-1].records
 
-    size = max(done.counts)
+    size = max(record.count for record in records)
     assert size > 1 and size & (size - 1) == 0
-    last = done.first - 1
-    for count in done.counts[:-1]:
-        last += count
-        assert (last + 1) % size == 0
+    assert all((record.last + 1) % size == 0 for record in records[:-1])
 
 
-def test_a_record_has_the_mean_times_and_the_last_residual() -> None:
+def test_a_record_has_the_times_together_and_the_last_residual() -> None:
     bench = Bench()
     bench.skip(4095)
     bench.iterate(4000, 1e-4)
-    done = bench.sent[-1]
 
-    assert {round(times.compute, 9) for times in done.phases} == {1e-4}
-    assert {round(times.converge, 9) for times in done.phases} == {0.125e-4}
-    last = done.first - 1 + sum(done.counts)
-    assert (done.residuals[-1], done.rows[-1]) == (1.0 / last, 7)
-    assert done.late == sum(done.counts)
+    for record in bench.sent[-1].records:
+        assert round(record.times.compute / record.count, 9) == 1e-4
+        assert round(record.times.converge / record.count, 9) == 0.125e-4
+        assert (record.residual, record.rows) == (1.0 / record.last, 7)
 
 
 def test_no_record_is_of_two_splits_and_the_first_iteration_of_one_is_apart() -> None:
@@ -80,7 +74,7 @@ def test_no_record_is_of_two_splits_and_the_first_iteration_of_one_is_apart() ->
     bench.iterate(5, 1e-4)
     bench.reports.flush()
 
-    assert [done.counts for done in bench.sent] == [(3, 1, 4)]
+    assert bench.counts == [3, 1, 4]
 
 
 def test_reports_become_rarer_in_a_long_epoch() -> None:

@@ -332,7 +332,7 @@ def test_devices_on_a_virtual_clock_report_modelled_times(make_bench: MakeBench)
     bench.control.allow(2)
     bench.stopped(2)
 
-    core, gpu = ([phase for r in bench.reports[slot] for phase in r.phases] for slot in (0, 1))
+    core, gpu = ([record.times for record in bench.records(slot)] for slot in (0, 1))
     assert core == [IterationTimes(pytest.approx(4e-3))] * 2
     assert gpu == [IterationTimes(pytest.approx(4e-3), pytest.approx(4e-3 + 28e-6))] * 2
     np.testing.assert_array_equal(bench.arrays["y"], expected(bench, (4, 20)).outputs["y"])

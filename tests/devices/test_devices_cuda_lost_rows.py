@@ -15,7 +15,7 @@ from iterating_bench import CORE, IteratingBench
 
 from hetsched.device import DeviceInfo
 from hetsched.device_process import epochs
-from hetsched.device_process.iterative_run import IterativeRun
+from hetsched.device_process.epochs import IterativeRun
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.cuda.fake.runtime import FakeRuntime

@@ -139,5 +139,5 @@ def test_the_time_of_saving_is_reported_with_the_next_iteration(
         bench.stopped(3)
 
         for slot in range(3):
-            saves = [times.save for report in bench.reports[slot] for times in report.phases]
+            saves = [record.times.save for record in bench.records(slot)]
             assert [seconds > 0 for seconds in saves] == [True, False, False]

@@ -42,7 +42,7 @@ class _StageModel:
         self._rows: Rows | None = None
 
     def seconds(self, part: Part, stage: Stage, iteration: int, rows: Rows) -> StageSeconds:
-        """Return the seconds of a stage; `late` is 0."""
+        """Return the seconds of a stage."""
         stages = max(1, len(self._numbers))
         number = iteration * stages + self._numbers.get(stage.name, 0)
         compute = self._costs.seconds("compute", number, rows.count) / stages
@@ -119,4 +119,4 @@ class RealStageClock:
         if remaining > 0:
             time.sleep(remaining)
             return modelled
-        return StageSeconds(modelled.compute - remaining, modelled.transfer, late=1)
+        return StageSeconds(modelled.compute - remaining, modelled.transfer)

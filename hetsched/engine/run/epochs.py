@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -19,7 +19,12 @@ from hetsched.explain.iterations.recorder import DecidedMove, IterationRecorder
 from hetsched.explain.iterations.records import MoveKind
 from hetsched.job import IterationSeconds
 from hetsched.partition import iterations
-from hetsched.transport.device_messages import Iterate, IterationsDone, IterationTimes
+from hetsched.transport.device_messages import (
+    Iterate,
+    IterationRecord,
+    IterationsDone,
+    IterationTimes,
+)
 
 # ---- what devices report
 
@@ -43,17 +48,6 @@ class CompleteIteration:
         return max((times.total for times in self.times.values()), default=0.0)
 
 
-@dataclass(frozen=True)
-class _Record:
-    """One iteration of a device, or several: means, and what was so after the last one."""
-
-    last: int
-    count: int
-    times: IterationTimes
-    residual: float
-    rows: int
-
-
 class IterationLog:
     """The iterations of one epoch, from the reports of its devices.
 
@@ -63,46 +57,24 @@ class IterationLog:
     """
 
     def __init__(self, devices: Sequence[str], *, derives_waits: bool = False) -> None:
-        self._records: dict[str, deque[_Record]] = {device: deque() for device in devices}
+        self._records: dict[str, deque[IterationRecord]] = {device: deque() for device in devices}
         self._derives_waits = derives_waits
 
     def add(self, device: str, done: IterationsDone) -> list[CompleteIteration]:
         """Add a report; return the iterations that are complete now, in order."""
-        own, last = self._records[device], done.first - 1
-        counts = done.counts or (1,) * len(done.phases)
-        parts = zip(counts, done.phases, done.residuals, done.rows, strict=True)
-        for count, times, residual, rows in parts:
-            last += count
-            own.append(_Record(last, count, times, residual, rows))
-        complete = []
-        while (end := self._common_end()) is not None:
-            complete.append(self._take(end))
-        return complete
+        self._records[device].extend(done.records)
+        ends = [{record.last for record in records} for records in self._records.values()]
+        return [self._take(end) for end in sorted(set.intersection(*ends))]
 
     def discard(self) -> None:
         """Drop iterations that some device hasn't reported: it was lost."""
         for records in self._records.values():
             records.clear()
 
-    def _common_end(self) -> int | None:
-        """Return the first iteration with which records of all devices end; None: not yet."""
-        end = 0
-        ends = [(record.last for record in records) for records in self._records.values()]
-        current = [next(each, None) for each in ends]
-        while None not in current:
-            present = [each for each in current if each is not None]
-            end = max(present)
-            if min(present) == end:
-                return end
-            for i, each in enumerate(present):
-                if each < end:
-                    current[i] = next(ends[i], None)
-        return None
-
     def _take(self, end: int) -> CompleteIteration:
         """Remove the records up to `end` and return them as one."""
-        taken = {device: _take(records, end) for device, records in self._records.items()}
-        times = {device: record.times for device, record in taken.items()}
+        taken = {device: _merged(records, end) for device, records in self._records.items()}
+        times = {d: record.times.times(1 / record.count) for d, record in taken.items()}
         if self._derives_waits:
             times = with_waits(times)
         rows = {device: record.rows for device, record in taken.items()}
@@ -110,24 +82,14 @@ class IterationLog:
         return CompleteIteration(end, rows, times, first.residual, first.count)
 
 
-def _take(records: deque[_Record], end: int) -> _Record:
+def _merged(records: deque[IterationRecord], end: int) -> IterationRecord:
     """Remove the records up to `end` and return them as one."""
-    first = records.popleft()
-    if first.last == end:
-        return first
-    parts = [first]
-    while parts[-1].last < end:
-        parts.append(records.popleft())
-    count, last = sum(part.count for part in parts), parts[-1]
-    times = _weighted_sum(parts).divided(count)
-    return _Record(end, count, times, last.residual, last.rows)
-
-
-def _weighted_sum(records: Iterable[_Record]) -> IterationTimes:
-    total = IterationTimes(0.0)
-    for record in records:
-        total = total.plus(record.times, record.count)
-    return total
+    record = records.popleft()
+    while record.last < end:
+        later = records.popleft()
+        count, times = record.count + later.count, record.times.plus(later.times)
+        record = msgspec.structs.replace(later, count=count, times=times)
+    return record
 
 
 def with_waits(times: Mapping[str, IterationTimes]) -> dict[str, IterationTimes]:
@@ -150,12 +112,12 @@ class PhaseSums:
     def add(self, complete: CompleteIteration) -> None:
         count = complete.count
         for device, times in complete.times.items():
-            sums = self._sums.get(device, IterationTimes(0.0))
-            self._sums[device] = sums.plus(times, count)
+            sums = self._sums.get(device, IterationTimes())
+            self._sums[device] = sums.plus(times.times(count))
         self.rows = dict(complete.rows)
 
     def of(self, device: str) -> IterationSeconds:
-        sums = self._sums.get(device, IterationTimes(0.0))
+        sums = self._sums.get(device, IterationTimes())
         return IterationSeconds(**msgspec.structs.asdict(sums))
 
     @property

@@ -14,16 +14,19 @@ from hetsched.engine.run.epochs import (
     IterationRate,
     RowEvidence,
 )
-from hetsched.transport.device_messages import IterationsDone, IterationTimes
+from hetsched.transport.device_messages import IterationRecord, IterationsDone, IterationTimes
 
 FAST, SLOW = IterationTimes(1.0, 0.5, 2.0, 0.25), IterationTimes(3.0)
 
 
 def report(
-    first: int, *times: IterationTimes, rows: int = 4, counts: tuple[int, ...] = ()
+    first: int, *means: IterationTimes, rows: int = 4, counts: tuple[int, ...] = ()
 ) -> IterationsDone:
-    residuals = tuple(1.0 / (first + i) for i in range(len(times)))
-    return IterationsDone(1, first, times, residuals, (rows,) * len(times), 0, counts)
+    records, last = [], first - 1
+    for mean, count in zip(means, counts or (1,) * len(means), strict=True):
+        last += count
+        records.append(IterationRecord(last, count, mean.times(count), 1.0 / last, rows))
+    return IterationsDone(1, tuple(records))
 
 
 def complete(iteration: int, rows: int, seconds: float) -> CompleteIteration:
@@ -50,7 +53,7 @@ def test_records_of_several_iterations_are_complete_where_those_of_all_devices_e
 
     assert [(each.iteration, each.count) for each in complete] == [(1007, 8), (1015, 8)]
     assert complete[0].times["a"].wait == pytest.approx(0.003 * 4 / 8)
-    assert complete[0].times["b"] == times[0]
+    assert complete[0].times["b"].compute == pytest.approx(0.001)
     assert complete[1].times["b"].compute == pytest.approx((6 * 0.001 + 2 * 1.0) / 8)
 
 
