@@ -17,7 +17,7 @@ from benchmarks.results import Bar, Result
 from hetsched.errors import CantCreate, ConfigError, HetschedError, IOFailure
 from hetsched.store.journal_file import JournalFile, forget_refused
 from hetsched.store.journal_records import (
-    JobAccepted,
+    JournaledJob,
     NumbersReserved,
     OnWritten,
     Record,
@@ -144,13 +144,13 @@ class FaultyRun:
         self._is_over = True
 
     @staticmethod
-    def _on_done(outcome: BaseException | None) -> None:
+    def _on_done(outcome: HetschedError | None) -> None:
         """Only marks a write that someone waits for; the outcome is what `commit` returns."""
 
 
 def _write(record: Record, on_done: OnWritten) -> Write:
     """Someone waits for new jobs; the rest is kept until it is written."""
-    return Write((record,), on_done if isinstance(record, JobAccepted) else None)
+    return Write((record,), on_done if isinstance(record, JournaledJob) else None)
 
 
 def fail_everywhere(name: str, lasts: bool, seed: int, stride: int, tally: FaultTally) -> None:

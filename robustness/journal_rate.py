@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from benchmarks.results import Bar, Result
+from hetsched.errors import HetschedError
 from hetsched.job import ArenaRef, Done, FileRef, InputRef, JobReport, JobSpec
 from hetsched.store import database, journal_records
 from hetsched.store.journal import MAX_WHOLE_JOBS, Journal
 from hetsched.store.journal_records import (
     FORMAT,
     HistoryFilter,
-    JobAccepted,
-    JobEnded,
-    JobStarted,
+    JournaledJob,
     Record,
-    WholeJob,
 )
 from robustness.scale import Scale
 
@@ -47,23 +47,31 @@ class Calls:
 @contextmanager
 def journal_in(folder: Path) -> Iterator[tuple[Journal, Calls]]:
     calls = Calls()
-    journal = Journal.open(folder / "journal.db", calls.put)
+    journal = Journal(folder / "journal.db", calls.put)
     try:
         yield journal, calls
     finally:
         journal.close(60.0)
 
 
-def accepted(number: int, durable: bool = True) -> JobAccepted:
+def accepted(number: int, durable: bool = True) -> JournaledJob:
     ref: InputRef = FileRef("/data/in.npy") if durable else ArenaRef(1, (1, 64, 64), "complex64")
     params = {"batch": "1x64x64", "dtype": "complex64", "direction": "forward"}
     spec = JobSpec(workload="fft", params=params, inputs={"x": ref})
-    return JobAccepted(number, spec, f"client-{number}" if durable else "", time.time(), durable)
+    return JournaledJob(
+        number=number,
+        spec=spec,
+        client_id=f"client-{number}" if durable else "",
+        submitted_at=time.time(),
+        durable=durable,
+    )
 
 
-def ended(number: int) -> JobEnded:
+def whole(number: int) -> JournaledJob:
+    """Return a volatile job that has ended."""
     report = JobReport(job=number, state="done", workload="fft", load=1, seconds=0.1)
-    return JobEnded(number, Done(number, report), time.time())
+    job = accepted(number, durable=False)
+    return replace(job, state=Done(number, report), ended_at=time.time())
 
 
 def fsync_seconds(folder: Path) -> float:
@@ -85,7 +93,7 @@ def single_commit_seconds(folder: Path) -> float:
         for number in range(1, FSYNCS + 1):
             record = accepted(number)
             begin = time.perf_counter()
-            journal.write([record], _nothing, urgent=True)
+            journal.write([record], _nothing)
             calls.run_one()
             seconds.append(time.perf_counter() - begin)
     return statistics.median(seconds)
@@ -95,11 +103,12 @@ def bare_rate(folder: Path, jobs: Sequence[Record]) -> float:
     """Jobs per second: the same rows with SQLite alone, OUTSTANDING in each commit."""
     connection = database.open_database(folder / "bare.db", FORMAT)
     connection.execute("PRAGMA wal_autocheckpoint = 1000")
-    rows = [(type(job), journal_records.encode_rows(job)) for job in jobs]
+    rows = [journal_records.statement(job) for job in jobs]
     begin = time.perf_counter()
     for first in range(0, len(rows), OUTSTANDING):
         with database.transaction(connection):
-            journal_records.execute(connection, rows[first : first + OUTSTANDING])
+            for sql, values in rows[first : first + OUTSTANDING]:
+                connection.execute(sql, values)
     seconds = time.perf_counter() - begin
     connection.close()
     return len(jobs) / seconds
@@ -114,9 +123,9 @@ def journal_rate(folder: Path, jobs: Sequence[Record]) -> float:
         def submit() -> None:
             record = next(waiting, None)
             if record is not None:
-                journal.write([record], on_done, urgent=True)
+                journal.write([record], on_done)
 
-        def on_done(error: BaseException | None) -> None:
+        def on_done(error: HetschedError | None) -> None:
             nonlocal acknowledged
             assert error is None, error
             acknowledged += 1
@@ -135,9 +144,7 @@ def volatile_seconds(folder: Path, jobs: int) -> float:
     with journal_in(folder) as (journal, calls):
         seconds = []
         for number in range(1, jobs + 1):
-            record = WholeJob(
-                accepted(number, durable=False), JobStarted(number, 1), ended(number)
-            )
+            record = whole(number)
             begin = time.perf_counter()
             journal.write((record,))
             seconds.append(time.perf_counter() - begin)
@@ -150,7 +157,7 @@ def volatile_seconds(folder: Path, jobs: int) -> float:
 def restart_seconds(folder: Path, jobs: int) -> float:
     """Seconds to open and load a journal with many waiting jobs, after a crash."""
     with journal_in(folder) as (journal, calls):
-        journal.write([accepted(number) for number in range(1, jobs + 1)], _nothing, urgent=True)
+        journal.write([accepted(number) for number in range(1, jobs + 1)], _nothing)
         calls.run_one()
     begin = time.perf_counter()
     with journal_in(folder) as (journal, _):
@@ -158,11 +165,11 @@ def restart_seconds(folder: Path, jobs: int) -> float:
         return time.perf_counter() - begin
 
 
-def _nothing(error: BaseException | None) -> None:
+def _nothing(error: HetschedError | None) -> None:
     assert error is None, error
 
 
-def _nothing_read(rows: object, error: BaseException | None) -> None:
+def _nothing_read(rows: object, error: HetschedError | None) -> None:
     assert error is None, error
 
 

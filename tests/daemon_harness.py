@@ -221,7 +221,7 @@ def daemon(
         endpoint = folder / "control.sock"
         sessions = Sessions(endpoint, life, arena, loop)
         state = stack.enter_context(tempfile.TemporaryDirectory(prefix="hs-"))
-        journal = Journal.open(Path(state) / "journal.db", loop.call_soon_threadsafe)
+        journal = Journal(Path(state) / "journal.db", loop.call_soon_threadsafe)
         stack.callback(journal.close, UNTIL_SECONDS)
         requests = Requests(sessions, life, cast(Any, engine), arena, loop, journal)
         router = Router(requests, loop, context, table.limits.unread)

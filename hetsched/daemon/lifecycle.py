@@ -110,7 +110,7 @@ def limits(config: Config, memory: int) -> tuple[int, Limits]:
 
 def _flush(journal: Journal, on_flushed: Callable[[], None]) -> None:
     """Wait for all writes: clients hear of an end once it is on disk."""
-    journal.write((), lambda error: on_flushed(), urgent=True)
+    journal.write((), lambda error: on_flushed())
 
 
 def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) -> None:
@@ -203,7 +203,7 @@ def engine_seconds(config: Config) -> float:
 def _open_journal(config: Config, loop: Loop) -> Journal:
     """Open the journal; those who wait for a hung disk are answered after a deadline."""
     deadline = parse_time(config.deadlines.disk)
-    journal = Journal.open(
+    journal = Journal(
         paths.journal_path(),
         loop.call_soon_threadsafe,
         history_bounds(config.journal),

@@ -37,7 +37,7 @@ from hetsched.jobs.followers import Follower, Watcher
 from hetsched.jobs.job import Job, caller_outputs
 from hetsched.jobs.recovery import ended_job
 from hetsched.store.journal import Journal
-from hetsched.store.journal_records import HistoryFilter, JobsForgotten, JournaledJob
+from hetsched.store.journal_records import HistoryFilter, JobForgotten, JournaledJob
 from hetsched.transport import messages as say
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
@@ -156,8 +156,8 @@ class Requests:
         self,
         asker: Asker,
         request: say.Submit,
-        rows: list[JournaledJob] | None,
-        error: BaseException | None,
+        rows: list[JournaledJob],
+        error: HetschedError | None,
     ) -> None:
         try:
             if error is not None:
@@ -363,7 +363,7 @@ class Requests:
             self._life.release_results(job)
         numbers = tuple(job.number for job in jobs)
         if numbers:
-            self._journal.write((JobsForgotten(numbers),))
+            self._journal.write([JobForgotten(number) for number in numbers])
         asker.reply(say.JobNumbers(numbers))
 
     def drain(self, asker: Asker, request: say.Drain) -> None:
@@ -397,9 +397,9 @@ class Requests:
         asker.reply(lists.status(self._table, self._engine.queue, request))
 
     def history(self, asker: Asker, request: say.History) -> None:
-        def on_rows(rows: list[JournaledJob] | None, error: BaseException | None) -> None:
-            if rows is None:
-                asker.refuse(error or InternalError("no answer from the journal"))
+        def on_rows(rows: list[JournaledJob], error: HetschedError | None) -> None:
+            if error is not None:
+                asker.refuse(error)
             else:
                 asker.reply(lists.history(self._table, request, rows))
 

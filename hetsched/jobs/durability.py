@@ -13,19 +13,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from hetsched.errors import ErrorRecord, HetschedError, InternalError, TryAgain, to_record
+from hetsched.errors import ErrorRecord, HetschedError, TryAgain, to_record
 from hetsched.job import Done, Failed, JobState, Queued, Running
 from hetsched.jobs.followers import Followers
 from hetsched.jobs.job import Job, OnContinue, result_refs, unstarted
 from hetsched.jobs.table import JobTable
 from hetsched.store.journal_records import (
-    JobAccepted,
-    JobChanged,
-    JobEnded,
-    JobPublishing,
-    JobStarted,
-    Record,
-    WholeJob,
+    JobUpdate,
+    JournaledJob,
 )
 from hetsched.store.publication import PreparedOutput
 from hetsched.transport.arena import Arena
@@ -81,8 +76,7 @@ class Durability:
         if not self.is_written(job):
             self._confirm(job)
             return
-        record = _acceptance(job)
-        self._write((record,), functools.partial(self._on_acceptance_written, job))
+        self._write(_record(job), functools.partial(self._on_acceptance_written, job))
 
     def refuse(self, job: Job, error: ErrorRecord) -> None:
         """Note that the engine has refused a new job."""
@@ -140,18 +134,18 @@ class Durability:
             job.starts -= 1  # this one has ended in order; there will be another one
         else:
             return
-        self._write((_start(job),), urgent=True)
+        self._write(_start(job), urgent=True)
 
     def rewrite(self, job: Job, then: Callable[[HetschedError | None], None]) -> None:
         """Write a waiting job's priority and hold, then call back: with the error, if any."""
-        record = JobChanged(job.number, job.priority, job.is_held)
+        record = JobUpdate(number=job.number, priority=job.priority, held=job.is_held)
 
         def written(error: HetschedError | None) -> None:
             if error is not None:
-                self._write((record,))  # the journal keeps it until it can write it
+                self._write(record)  # the journal keeps it until it can write it
             then(error)
 
-        self._write((record,), written)
+        self._write(record, written)
 
     def publish(self, job: Job, outputs: tuple[PreparedOutput, ...], then: OnContinue) -> None:
         """Note the complete output files that a job is about to name; then let it continue."""
@@ -162,7 +156,8 @@ class Durability:
         elif not job.is_confirmed:
             job.prepared = outputs, then
         else:
-            self._write((JobPublishing(job.number, outputs),), then)
+            record = JobUpdate(number=job.number, stage="publishing", outputs=outputs)
+            self._write(record, then)
 
     # ---- the end
 
@@ -177,15 +172,15 @@ class Durability:
         elif self._continues_later(job, state):
             if isinstance(job.state, Running):
                 job.starts -= 1
-                self._write((_start(job),))
+                self._write(_start(job))
         elif self.is_written(job):
             job.ending = state
-            record = JobEnded(job.number, state, time.time())
-            self._write((record,), functools.partial(self._on_end_written, job, record))
+            record = JobUpdate(number=job.number, state=state, ended_at=time.time())
+            self._write(record, functools.partial(self._on_end_written, job, state, record))
         else:
             self._conclude(job, state)
             if self._journal is not None:
-                self._write((_whole(job, state),))
+                self._write(_record(job, state))
 
     def _continues_later(self, job: Job, state: Done | Failed) -> bool:
         """Return whether a job only stopped because the daemon stops: its client waits."""
@@ -196,14 +191,16 @@ class Durability:
             and state.error.code == TryAgain.code
         )
 
-    def _on_end_written(self, job: Job, record: JobEnded, error: HetschedError | None) -> None:
+    def _on_end_written(
+        self, job: Job, state: Done | Failed, record: JobUpdate, error: HetschedError | None
+    ) -> None:
         job.ending = None
         if job.is_refused:
-            self._release_all(record.state)
+            self._release_all(state)
             return
-        self._conclude(job, record.state)
+        self._conclude(job, state)
         if error is not None:  # clients must not wait for a full disk; the journal tries again
-            self._write((record,))
+            self._write(record)
 
     def _conclude(self, job: Job, state: Done | Failed) -> None:
         """Report the end of a job, and keep its results for a while."""
@@ -298,37 +295,36 @@ class Durability:
 
     def _write(
         self,
-        records: tuple[Record, ...],
+        record: JournaledJob | JobUpdate,
         then: Callable[[HetschedError | None], None] | None = None,
         urgent: bool = False,
     ) -> None:
-        """Write records. Without `then` the journal keeps them until it can write them."""
+        """Write a record. Without `then` the journal keeps it until it can write it."""
         assert self._journal is not None
-        if then is None:
-            self._journal.write(records, urgent=urgent)
-            return
-
-        def written(error: BaseException | None) -> None:
-            if error is not None and not isinstance(error, HetschedError):
-                error = InternalError(f"{type(error).__name__}: {error}")
-            then(error)
-
-        self._journal.write(records, written, urgent=True)
+        self._journal.write((record,), then, urgent)
 
 
-def _acceptance(job: Job) -> JobAccepted:
-    return JobAccepted(
-        job.number, job.spec, job.key, job.submitted_at, job.is_durable, held=job.spec.hold
+def _record(job: Job, end: Done | Failed | None = None) -> JournaledJob:
+    return JournaledJob(
+        number=job.number,
+        spec=job.spec,
+        client_id=job.key,
+        submitted_at=job.submitted_at,
+        durable=job.is_durable,
+        priority=job.priority,
+        held=job.is_held,
+        failures=job.failures,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+        state=end,
     )
 
 
-def _start(job: Job) -> JobStarted:
-    return JobStarted(job.number, job.starts, time.time(), job.failures)
-
-
-def _whole(job: Job, state: Done | Failed) -> WholeJob:
-    started = None
-    if job.started_at is not None:
-        started = JobStarted(job.number, 1, job.started_at, job.failures)
-    ended = JobEnded(job.number, state, job.ended_at or time.time())
-    return WholeJob(_acceptance(job), started, ended)
+def _start(job: Job) -> JobUpdate:
+    return JobUpdate(
+        number=job.number,
+        stage="running",
+        starts=job.starts,
+        failures=job.failures,
+        started_at=time.time(),
+    )

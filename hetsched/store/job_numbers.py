@@ -64,12 +64,12 @@ def record_path(journal: Path) -> Path:
     return journal.with_name(f"{journal.name}.numbers")
 
 
-def read_record(journal: Path) -> int | None:
-    """Return the highest number on record; None if there is none. Raises ValueError, OSError."""
+def read_record(journal: Path) -> int:
+    """Return the highest number on record; 0 if there is none. Raises ValueError, OSError."""
     try:
         text = record_path(journal).read_bytes()
     except FileNotFoundError:
-        return None
+        return 0
     if not re.fullmatch(rb"\d{1,19}\n", text):
         raise ValueError(f"not a number: {text[:32]!r}")
     return int(text)

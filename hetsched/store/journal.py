@@ -11,13 +11,12 @@ import logging
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hetsched.config import JournalConfig
-from hetsched.errors import HetschedError, InternalError, IOFailure, TryAgain
+from hetsched.errors import HetschedError, IOFailure, TryAgain
 from hetsched.paths import private_folder
 from hetsched.store.job_numbers import BLOCK, NumberBlocks
 from hetsched.store.journal_file import JournalFile, forget_refused
@@ -29,7 +28,6 @@ from hetsched.store.journal_records import (
     NumbersReserved,
     OnWritten,
     Record,
-    WholeJob,
     Write,
 )
 from hetsched.units import parse_size, parse_time
@@ -51,27 +49,22 @@ LOADED_ENDED_JOBS = 1000
 DEADLINE_SECONDS = 30.0
 
 CallSoon = Callable[[Callable[[], None]], object]
-OnRows = Callable[[list[JournaledJob] | None, BaseException | None], None]
+OnRows = Callable[[list[JournaledJob], HetschedError | None], None]
 
 
 @dataclass
 class JournalStatistics:
-    """Commits since the daemon's start. Times in seconds; `last_at`: since the epoch, or None."""
+    """Commits since the daemon's start. Times in seconds; `last_at`: since the epoch, or None.
+
+    `dropped`: ended volatile jobs that history lacks, since nothing could be written for too long.
+    """
 
     commits: int = 0
     failures: int = 0
     seconds: float = 0.0
     longest: float = 0.0
     last_at: float | None = None
-
-    def add(self, seconds: float, failed: bool, now: float) -> None:
-        if failed:
-            self.failures += 1
-            return
-        self.commits += 1
-        self.seconds += seconds
-        self.longest = max(self.longest, seconds)
-        self.last_at = now
+    dropped: int = 0
 
 
 def history_bounds(config: JournalConfig) -> HistoryBounds:
@@ -80,25 +73,34 @@ def history_bounds(config: JournalConfig) -> HistoryBounds:
 
 
 class Journal:
-    """An open journal. `open` it, `load` it, then write, on one thread, the loop's, where
-    callbacks are called, too. `dropped` counts ended volatile jobs that history lacks, since
-    nothing could be written for too long.
+    """An open journal. `load` it, then write, on one thread, the loop's, where callbacks are
+    called, too.
     """
 
     def __init__(
-        self, file: JournalFile, call_soon_threadsafe: CallSoon, path: Path, deadline: float
+        self,
+        path: Path,
+        call_soon_threadsafe: CallSoon,
+        bounds: HistoryBounds | None = None,
+        vfs: str | None = None,
+        deadline: float = DEADLINE_SECONDS,
     ) -> None:
-        self._file = file
+        """Open or create the journal at `path`; `deadline`: see `expire`.
+
+        A file that can't be read is renamed, and a new one begins.
+        """
+        if vfs is None:
+            private_folder(path.parent, "state folder")
+        self._file = JournalFile(path, bounds or HistoryBounds(), time.time(), vfs)
         self._call_soon = call_soon_threadsafe
         self._path = path
+        self._deadline = deadline
         self._lock = threading.Condition(threading.Lock())
         self._writes: list[Write] = []
         self._due = math.inf
-        self._queries: deque[tuple[HistoryFilter, OnRows]] = deque()
+        self._queries: list[tuple[HistoryFilter, OnRows]] = []
         self._whole_jobs = 0
         """Volatile jobs among `_writes`."""
-        self.dropped = 0
-        self._deadline = deadline
         self._committing: list[Write] = []
         self._busy_since = math.inf
         """When the present commit began."""
@@ -108,29 +110,11 @@ class Journal:
         self._failure: HetschedError | None = None
         self.statistics = JournalStatistics()
         self.numbers = NumberBlocks(
-            file.next_number,
-            file.next_number - 1 + BLOCK,
+            self._file.next_number,
+            self._file.next_number - 1 + BLOCK,
             lambda upto: self.write((NumbersReserved(upto),), urgent=True),
         )
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
-
-    @classmethod
-    def open(
-        cls,
-        path: Path,
-        call_soon_threadsafe: CallSoon,
-        bounds: HistoryBounds | None = None,
-        vfs: str | None = None,
-        deadline: float = DEADLINE_SECONDS,
-    ) -> Journal:
-        """Open or create the journal at `path`; `deadline`: see `expire`.
-
-        A file that can't be read is renamed, and a new one begins.
-        """
-        if vfs is None:
-            private_folder(path.parent, "state folder")
-        file = JournalFile(path, bounds or HistoryBounds(), time.time(), vfs)
-        return cls(file, call_soon_threadsafe, path, deadline)
 
     def load(self, ended: int = LOADED_ENDED_JOBS) -> JournalContents:
         """Read the jobs of earlier daemons; before the first write. Raises ConfigError."""
@@ -144,7 +128,7 @@ class Journal:
 
         `on_done` is called with None once they are on disk, or with the error: CantCreate (no
         room, or not writable), IOFailure. Without it they are kept after an error, and written as
-        soon as that is possible. `urgent`: commit at once rather than within 50 ms, or 2 s for a
+        soon as that is possible; unless that is `urgent` they may wait for 50 ms, or 2 s for a
         volatile job.
         """
         write = Write(records, on_done)
@@ -157,9 +141,12 @@ class Journal:
             self._writes.append(write)
             is_history = _is_history(write)
             self._whole_jobs += is_history
-            patience = HISTORY_SECONDS if is_history else GATHER_SECONDS
-            due = now if urgent or self._whole_jobs >= MAX_WHOLE_JOBS else now + patience
-            self._drop_oldest()
+            if urgent or on_done is not None or self._whole_jobs >= MAX_WHOLE_JOBS:
+                due = now
+            else:
+                due = now + (HISTORY_SECONDS if is_history else GATHER_SECONDS)
+            if self._whole_jobs > MAX_UNWRITTEN_WHOLE_JOBS:
+                self._drop_oldest()
             if due < self._due:
                 self._due = due
                 self._lock.notify()
@@ -178,22 +165,21 @@ class Journal:
         Call it regularly; `now` is monotonic seconds. They get IOFailure. New jobs among them are
         deleted if the commit succeeds after all.
         """
+        stall = self._stall(now)
+        if stall is None:
+            return
         with self._lock:
-            if now - self._busy_since < self._deadline:
-                return
             expired = [write for write in self._writes if write.on_done is not None]
             self._writes = [write for write in self._writes if write.on_done is None]
             if not self._has_expired:
                 self._has_expired = True
-                expired = [write for write in self._committing if write.on_done] + expired
-        error = self._stall_error()
-        self._report([(write, error) for write in expired])
+                expired = self._committing + expired
+        self._report([(write, stall) for write in expired])
 
     @property
     def failure(self) -> HetschedError | None:
         """Why nothing can be written at present; None if it can."""
-        is_stalled = time.monotonic() - self._busy_since >= self._deadline
-        return self._stall_error() if is_stalled else self._failure
+        return self._stall(time.monotonic()) or self._failure
 
     def close(self, deadline: float) -> bool:
         """Write what waits and close the file; return whether that was done in `deadline` s."""
@@ -210,22 +196,21 @@ class Journal:
         return True
 
     def _refusal(self, now: float) -> HetschedError | None:
-        if self._is_closing:
-            return TryAgain("the daemon is stopping")
-        return self._stall_error() if now - self._busy_since >= self._deadline else None
+        return TryAgain("the daemon is stopping") if self._is_closing else self._stall(now)
 
-    def _stall_error(self) -> IOFailure:
+    def _stall(self, now: float) -> HetschedError | None:
+        if now - self._busy_since < self._deadline:
+            return None
         return IOFailure(
             f"{self._path}: the disk hasn't responded for {self._deadline:g} s; check it, then"
             " submit the job again"
         )
 
     def _drop_oldest(self) -> None:
-        if self._whole_jobs > MAX_UNWRITTEN_WHOLE_JOBS:
-            oldest = next(i for i, write in enumerate(self._writes) if _is_history(write))
-            del self._writes[oldest]
-            self._whole_jobs -= 1
-            self.dropped += 1
+        oldest = next(i for i, write in enumerate(self._writes) if _is_history(write))
+        del self._writes[oldest]
+        self._whole_jobs -= 1
+        self.statistics.dropped += 1
 
     # ---- the thread
 
@@ -264,8 +249,7 @@ class Journal:
                 if seconds <= 0:
                     break
                 self._lock.wait(None if math.isinf(seconds) else seconds)
-            queries = list(self._queries)
-            self._queries.clear()
+            queries, self._queries = self._queries, []
             self._committing, self._writes = self._writes, []
             self._due, self._whole_jobs = math.inf, 0
             if self._committing:
@@ -275,15 +259,14 @@ class Journal:
     def _commit(self, writes: list[Write]) -> None:
         outcomes: Sequence[HetschedError | None]
         retry: list[Write] = []
+        failure = None
         try:
             outcomes = self._file.commit(writes)
-            failure = None
-        except Exception as error:
-            failure = error if isinstance(error, HetschedError) else InternalError(repr(error))
+        except HetschedError as error:
+            failure = error
             outcomes = [failure] * len(writes)
             retry = [write for write in writes if write.on_done is None]
-        self._note_failure(failure)
-        self.statistics.add(time.monotonic() - self._busy_since, failure is not None, time.time())
+        self._note_outcome(failure)
         with self._lock:
             self._busy_since = math.inf
             has_expired = self._has_expired
@@ -294,31 +277,34 @@ class Journal:
             if retry:
                 self._due = min(self._due, time.monotonic() + RETRY_SECONDS)
         if failure is None:
-            self._after_commit(writes, outcomes)
-        if not has_expired and any(write.on_done is not None for write in writes):
+            self._give_out_numbers(writes)
+        if not has_expired:
             results = list(zip(writes, outcomes, strict=True))
             self._call_soon(functools.partial(self._report, results))
 
-    def _after_commit(
-        self, writes: Sequence[Write], outcomes: Sequence[HetschedError | None]
-    ) -> None:
-        """Give out reserved numbers; log records that can't be written whatever the disk does."""
-        for write, outcome in zip(writes, outcomes, strict=True):
-            if outcome is not None and write.on_done is None:
-                log.error("%s: a record was not written: %s", self._path, outcome)
+    def _give_out_numbers(self, writes: Sequence[Write]) -> None:
+        for write in writes:
             for record in write.records:
                 if isinstance(record, NumbersReserved):
                     self._call_soon(functools.partial(self.numbers.on_reserved, record.upto))
 
     def _query(self, wanted: HistoryFilter, on_done: OnRows) -> None:
-        rows, failure = None, None
+        rows, failure = [], None
         try:
             rows = self._file.query(wanted)
-        except Exception as error:
+        except HetschedError as error:
             failure = error
         self._call_soon(functools.partial(on_done, rows, failure))
 
-    def _note_failure(self, failure: HetschedError | None) -> None:
+    def _note_outcome(self, failure: HetschedError | None) -> None:
+        if failure is None:
+            seconds = time.monotonic() - self._busy_since
+            self.statistics.commits += 1
+            self.statistics.seconds += seconds
+            self.statistics.longest = max(self.statistics.longest, seconds)
+            self.statistics.last_at = time.time()
+        else:
+            self.statistics.failures += 1
         if failure is not None and self._failure is None:
             log.error("%s", failure)
         elif failure is None and self._failure is not None:
@@ -337,4 +323,4 @@ class Journal:
 
 
 def _is_history(write: Write) -> bool:
-    return write.on_done is None and any(isinstance(r, WholeJob) for r in write.records)
+    return write.on_done is None and any(isinstance(r, JournaledJob) for r in write.records)

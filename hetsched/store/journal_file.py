@@ -16,7 +16,6 @@ numbers go on: the highest is on record beside the file (`job_numbers.py`).
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import struct
 from collections.abc import Sequence
@@ -32,14 +31,12 @@ from hetsched.store.journal_records import (
     FORMAT,
     HistoryBounds,
     HistoryFilter,
-    JobAccepted,
-    JobEnded,
-    JobsForgotten,
+    JobForgotten,
+    JobUpdate,
     JournalContents,
     JournaledJob,
     NumbersReserved,
-    Row,
-    WholeJob,
+    Statement,
     Write,
 )
 from hetsched.store.publication import fsync, open_folder
@@ -54,13 +51,10 @@ TRIM_EVERY = 256
 """Ended jobs between two checks of the bounds."""
 VACUUM_PAGES = 1024
 """Free pages from which the file is shortened."""
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_WRITABLE = (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError)
-DISK_ERRORS = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, *_NOT_WRITABLE)
-"""Errors of the file or the disk."""
 
-Prepared = list[tuple[type, list[Row]]] | HetschedError
-"""The rows of a write, or why its values can't be encoded."""
+Prepared = list[Statement] | HetschedError
+"""What writes the records of a write, or why their values can't be encoded."""
 
 
 class JournalFile:
@@ -78,7 +72,7 @@ class JournalFile:
         """Open or create the file. Raises ConfigError; the file is left as it is then.
 
         `vfs`, `file_format` and `checkpoint_pages` are for tests; with a `vfs` there is no second
-        record of numbers, and nothing is set aside.
+        record of numbers.
         """
         self._path, self._bounds, self._vfs = path, bounds, vfs
         self._format, self._checkpoint_pages = file_format, checkpoint_pages
@@ -89,18 +83,10 @@ class JournalFile:
         """Pages in the WAL from which the next checkpoint is run."""
         self._ended = 0
         try:
-            if vfs is None:
-                self.next_number = self._open_whole(now)
-            else:
-                self.next_number = self._begin(self._writable(), now, 0, b"")
+            self.next_number = self._open(now) + 1
         except (apsw.Error, ConfigError, OSError) as error:
             self._drop_connection()
             raise open_error(path, error) from None
-
-    @property
-    def connection(self) -> apsw.Connection:
-        assert self._connection is not None
-        return self._connection
 
     def load(self, ended: int) -> JournalContents:
         try:
@@ -111,9 +97,9 @@ class JournalFile:
     def query(self, wanted: HistoryFilter) -> list[JournaledJob]:
         try:
             return journal_records.query_jobs(self._readable(), wanted)
-        except (apsw.Error, ConfigError) as error:
+        except Exception as error:
             self._drop_connection()
-            raise write_error(self._path, error, self._errno()) from None
+            raise write_error(self._path, error) from None
 
     def commit(self, writes: Sequence[Write]) -> list[HetschedError | None]:
         """Write everything in one transaction, and wait until it is on disk.
@@ -122,16 +108,23 @@ class JournalFile:
         """
         prepared = [_prepare(write, self._path) for write in writes]
         try:
-            self._commit(prepared)
+            connection = self._writable()
+            if self._wal_pages >= MAX_WAL_PAGES:
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                self._wal_pages = 0
+            with database.transaction(connection):
+                for write in prepared:
+                    if not isinstance(write, HetschedError):
+                        for sql, values in write:
+                            connection.execute(sql, values)
         except Exception as error:
-            failure = write_error(self._path, error, self._errno())
             self._drop_connection()
-            raise failure from None
-        records = [record for write in writes for record in write.records]
-        self._ended += sum(isinstance(record, JobEnded | WholeJob) for record in records)
-        reserved = [record.upto for record in records if isinstance(record, NumbersReserved)]
-        if reserved:
-            self._record(max(reserved))
+            raise write_error(self._path, error) from None
+        for record in (record for write in writes for record in write.records):
+            if isinstance(record, NumbersReserved):
+                self._record(record.upto)
+            elif isinstance(record, JournaledJob | JobUpdate) and record.state is not None:
+                self._ended += 1
         return [write if isinstance(write, HetschedError) else None for write in prepared]
 
     def maintain(self, now: float) -> None:
@@ -147,7 +140,7 @@ class JournalFile:
                 self._checkpoint_due = self._checkpoint_pages
         except apsw.Error as error:
             self._checkpoint_due = 2 * self._wal_pages  # not after each commit on a full disk
-            log.warning("%s", write_error(self._path, error, self._errno()))
+            log.warning("%s", write_error(self._path, error))
             self._drop_connection()
 
     def close(self, last_number: int | None) -> None:
@@ -164,63 +157,61 @@ class JournalFile:
             connection.close()
             self._connection = None
         except apsw.Error as error:
-            log.warning("%s", write_error(self._path, error, self._errno()))
+            log.warning("%s", write_error(self._path, error))
             self._drop_connection()
 
     # ---- opening
 
-    def _open_whole(self, now: float) -> int:
+    def _open(self, now: float) -> int:
+        """Open and check the file, reserve numbers; return the last that may have been given."""
         recorded = self._read_record()
         wal = Path(f"{self._path}-wal")
         log_before = wal.read_bytes() if wal.is_file() else b""
         try:
             if self._path.is_symlink() and not self._path.exists():
                 raise apsw.NotADBError(f"a link to {self._path.readlink()}, which doesn't exist")
-            return self._begin(self._writable(), now, recorded or 0, log_before)
+            last = self._check(recorded, log_before)
+            self._begin(last, now)
         except UNREADABLE as error:
             self._drop_connection()
             aside = database.set_aside(self._path)
+            if aside is None:
+                raise
+            last = recorded
             log.error(
                 "%s: can't be read (%s); it is now %s, and a new journal begins with number %d:"
                 " the jobs that waited are not in it",
-                *(self._path, error, aside, (recorded or 0) + 1),
+                *(self._path, error, aside, last + 1),
             )
-            return self._begin(self._writable(), now, recorded or 0, b"", is_expected_new=True)
+            self._begin(last, now)
+        self._record(last + BLOCK)
+        return last
 
-    def _begin(
-        self,
-        connection: apsw.Connection,
-        now: float,
-        recorded: int,
-        log_before: bytes,
-        is_expected_new: bool = False,
-    ) -> int:
-        """Check the file, reserve numbers; return the first number that was never given.
+    def _check(self, recorded: int, log_before: bytes) -> int:
+        """Return the last number that may have been given, and log what is missing.
 
         `recorded`: by the second record; `log_before`: the WAL as it was found.
         """
-        reserved, closed_at = connection.execute(
-            "SELECT reserved, closed_at_number FROM journal"
+        connection = self._writable()
+        reserved, closed_at, newest = connection.execute(
+            """SELECT reserved, closed_at_number, (SELECT coalesce(max(number), 0) FROM job)
+            FROM journal"""
         ).get
         if closed_at is None:
-            self._check(connection)
-        newest = connection.execute("SELECT coalesce(max(number), 0) FROM job").get
-        last = max(newest, reserved if closed_at is None else closed_at)
-        if not is_expected_new:
-            self._report_losses(connection, last, recorded, log_before)
-        last = max(last, recorded)
+            log.info("%s: the last daemon didn't close it; checking it", self._path)
+            result = connection.execute("PRAGMA quick_check(1)").get
+            if result != "ok":
+                raise apsw.CorruptError(str(result).replace("\n", "; "))
+        last: int = max(newest, reserved if closed_at is None else closed_at)
+        self._report_losses(connection, last, recorded, log_before)
+        return max(last, recorded)
+
+    def _begin(self, last: int, now: float) -> None:
+        connection = self._writable()
         with database.transaction(connection):
             sql = "UPDATE journal SET reserved = ?, closed_at_number = NULL"
             connection.execute(sql, (last + BLOCK,))
             journal_records.trim_ended(connection, self._bounds, now)
-        self._record(last + BLOCK)
-        return int(last) + 1
-
-    def _check(self, connection: apsw.Connection) -> None:
-        log.info("%s: the last daemon didn't close it; checking it", self._path)
-        result = connection.execute("PRAGMA quick_check(1)").get
-        if result != "ok":
-            raise apsw.CorruptError(str(result).replace("\n", "; "))
 
     def _report_losses(
         self, connection: apsw.Connection, last: int, recorded: int, log_before: bytes
@@ -242,13 +233,13 @@ class JournalFile:
                 *(self._path, what, recorded),
             )
 
-    def _read_record(self) -> int | None:
+    def _read_record(self) -> int:
         try:
             return read_record(self._path)
         except (ValueError, OSError) as error:
             aside = database.set_aside(record_path(self._path))
             log.error("%s: can't be read (%s); now %s", record_path(self._path), error, aside)
-            return None
+            return 0
 
     def _record(self, number: int) -> None:
         """Write the second record. A failure is logged: the journal has the number too."""
@@ -299,25 +290,10 @@ class JournalFile:
 
     # ---- writing
 
-    def _commit(self, prepared: Sequence[Prepared]) -> None:
-        try:
-            connection = self._writable()
-        except ConfigError as error:
-            raise apsw.CantOpenError(str(error)) from None
-        if self._wal_pages >= MAX_WAL_PAGES:
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            self._wal_pages = 0
-        with database.transaction(connection):
-            for write in prepared:
-                if not isinstance(write, HetschedError):
-                    journal_records.execute(connection, write)
-
     def _trim(self, connection: apsw.Connection, now: float) -> None:
         self._ended = 0
-        count, nbytes = journal_records.ended_size(connection)
-        if count > self._bounds.jobs or nbytes > self._bounds.nbytes:
-            with database.transaction(connection):
-                journal_records.trim_ended(connection, self._bounds, now)
+        with database.transaction(connection):
+            journal_records.trim_ended(connection, self._bounds, now)
         free = connection.execute("PRAGMA freelist_count").get
         if free >= VACUUM_PAGES:
             connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
@@ -325,12 +301,6 @@ class JournalFile:
     def _on_wal(self, connection: apsw.Connection, name: str, pages: int) -> int:
         self._wal_pages = pages
         return apsw.SQLITE_OK
-
-    def _errno(self) -> int:
-        """Return the error number of the system call that failed last; 0 if not known."""
-        with contextlib.suppress(apsw.ConnectionClosedError):
-            return 0 if self._connection is None else int(self._connection.system_errno)
-        return 0
 
 
 def forget_refused(writes: Sequence[Write]) -> list[Write]:
@@ -343,30 +313,27 @@ def forget_refused(writes: Sequence[Write]) -> list[Write]:
         for write in writes
         if write.on_done is not None
         for record in write.records
-        if isinstance(record, JobAccepted)
+        if isinstance(record, JournaledJob)
     ]
-    return [Write((JobsForgotten(tuple(numbers)),))] if numbers else []
+    return [Write([JobForgotten(number) for number in numbers])] if numbers else []
 
 
 def _prepare(write: Write, path: Path) -> Prepared:
     try:
-        return [(type(record), journal_records.encode_rows(record)) for record in write.records]
+        return [journal_records.statement(record) for record in write.records]
     except Exception as error:  # a value that can't be encoded
+        log.error("%s: a record is not written: %s", path, error)
         return write_error(path, error)
 
 
-def write_error(path: Path, error: Exception, system_errno: int = 0) -> HetschedError:
-    if isinstance(error, HetschedError):
-        return error
-    if isinstance(error, apsw.FullError) or (
-        isinstance(error, apsw.IOError) and system_errno in NO_ROOM
-    ):
+def write_error(path: Path, error: Exception) -> HetschedError:
+    if isinstance(error, ConfigError):
+        return CantCreate(str(error))
+    if isinstance(error, apsw.FullError):
         return CantCreate(f"{path}: no room to record the job; make room, then submit it again")
     if isinstance(error, _NOT_WRITABLE):
         return CantCreate(f"{path}: can't be written ({error}); make it writable again")
-    if isinstance(error, apsw.BusyError):
-        return IOFailure(f"{path}: in use by another process")
-    if isinstance(error, DISK_ERRORS):
+    if isinstance(error, apsw.Error):
         return IOFailure(f"{path}: the job can't be recorded ({error}); check the disk")
     return InternalError(f"{path}: {type(error).__name__}: {error}")
 
@@ -379,11 +346,8 @@ def open_error(path: Path, error: Exception) -> ConfigError:
             f"{path}: in use by another daemon; stop it, or set HETSCHED_STATE_DIR to another"
             " folder"
         )
-    if isinstance(error, apsw.FullError):
-        return ConfigError(f"{path}: no room to open it; make room on its disk")
-    if isinstance(error, UNREADABLE):
-        return ConfigError(f"{path}: damaged ({error})")
-    return ConfigError(f"{path}: can't be opened ({error}); check the disk")
+    state = "damaged" if isinstance(error, UNREADABLE) else "can't be opened"
+    return ConfigError(f"{path}: {state} ({error}); check its disk")
 
 
 def _check_mode(connection: apsw.Connection) -> None:

@@ -6,7 +6,6 @@ and fills in defaults.
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,13 +14,57 @@ from typing import Any, Literal, NamedTuple
 import apsw
 import msgspec
 
-from hetsched.errors import Cancelled
-from hetsched.job import Done, Failed, JobSpec
+from hetsched.errors import HetschedError
+from hetsched.job import Done, Failed, JobSpec, outcome
 from hetsched.store.database import DatabaseFormat
 from hetsched.store.publication import PreparedOutput
 
 Stage = Literal["queued", "running", "publishing", "done", "failed", "cancelled"]
 ENDED_STAGES = ("done", "failed", "cancelled")
+
+
+class JournaledJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as the journal holds it. Written whole when a durable job is accepted, or when a
+    volatile one has ended. `state`: None until it has ended.
+    """
+
+    number: int
+    spec: JobSpec
+    client_id: str = ""
+    submitted_at: float
+    durable: bool
+    stage: Stage = "queued"
+    priority: int = 0
+    held: bool = False
+    starts: int = 0
+    """How often the job has been started."""
+    failures: int = 0
+    """How many of its retries are used."""
+    started_at: float | None = None
+    outputs: tuple[PreparedOutput, ...] = ()
+    """Those about to be named, in stage "publishing": they are complete and on disk, and the job
+    isn't run again."""
+    ended_at: float | None = None
+    state: Done | Failed | None = None
+
+
+class JobUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """What has changed of a job that hasn't ended; None: as before. As in `JournaledJob`."""
+
+    number: int
+    stage: Stage | None = None
+    priority: int | None = None
+    held: bool | None = None
+    starts: int | None = None
+    failures: int | None = None
+    started_at: float | None = None
+    outputs: tuple[PreparedOutput, ...] | None = None
+    ended_at: float | None = None
+    state: Done | Failed | None = None
+
+
+class JobForgotten(msgspec.Struct, frozen=True):
+    number: int
 
 
 class NumbersReserved(msgspec.Struct, frozen=True):
@@ -30,72 +73,9 @@ class NumbersReserved(msgspec.Struct, frozen=True):
     upto: int
 
 
-class JobAccepted(msgspec.Struct, frozen=True):
-    """A job is in the queue. `client_id`: chosen by the client; "" if it chose none."""
+Record = JournaledJob | JobUpdate | JobForgotten | NumbersReserved
 
-    number: int
-    spec: JobSpec
-    client_id: str
-    submitted_at: float
-    durable: bool
-    held: bool = False
-
-
-class JobStarted(msgspec.Struct, frozen=True):
-    """`starts`: how often the job has been started, this time included; `failures`: how many of
-    its retries are used."""
-
-    number: int
-    starts: int
-    at: float = 0.0
-    failures: int = 0
-
-
-class JobPublishing(msgspec.Struct, frozen=True):
-    """The results are on disk, and about to get their names: from now on the job isn't rerun."""
-
-    number: int
-    outputs: tuple[PreparedOutput, ...]
-
-
-class JobEnded(msgspec.Struct, frozen=True):
-    number: int
-    state: Done | Failed
-    at: float = 0.0
-
-
-class JobChanged(msgspec.Struct, frozen=True):
-    """A waiting job's priority or hold has been changed; None: as before."""
-
-    number: int
-    priority: int | None = None
-    held: bool | None = None
-
-
-class JobsForgotten(msgspec.Struct, frozen=True):
-    numbers: tuple[int, ...]
-
-
-class WholeJob(msgspec.Struct, frozen=True):
-    """A volatile job, which is written once, when it has ended."""
-
-    accepted: JobAccepted
-    started: JobStarted | None
-    ended: JobEnded
-
-
-Record = (
-    NumbersReserved
-    | JobAccepted
-    | JobStarted
-    | JobPublishing
-    | JobEnded
-    | JobChanged
-    | JobsForgotten
-    | WholeJob
-)
-
-OnWritten = Callable[[BaseException | None], None]
+OnWritten = Callable[[HetschedError | None], None]
 
 
 class Write(NamedTuple):
@@ -108,35 +88,14 @@ class Write(NamedTuple):
     on_done: OnWritten | None = None
 
 
-class JournaledJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as the journal holds it. `state`: None until it has ended."""
-
-    number: int
-    spec: JobSpec
-    client_id: str = ""
-    submitted_at: float
-    durable: bool
-    stage: Stage = "queued"
-    priority: int = 0
-    held: bool = False
-    starts: int = 0
-    failures: int = 0
-    started_at: float | None = None
-    outputs: tuple[PreparedOutput, ...] = ()
-    """Those about to be named, in stage "publishing"."""
-    ended_at: float | None = None
-    state: Done | Failed | None = None
-
-
 @dataclass(frozen=True)
 class JournalContents:
-    """What a daemon needs at its start: `next_number` was never given to a job, and numbers up to
-    `reserved` are reserved; the jobs are in the order of their numbers. The token distinguishes
-    this journal's hidden output files from others'.
+    """What a daemon needs at its start: `next_number` was never given to a job, and a block of
+    numbers from it is reserved; the jobs are in the order of their numbers. The token
+    distinguishes this journal's hidden output files from others'.
     """
 
     next_number: int
-    reserved: int
     open_jobs: tuple[JournaledJob, ...] = ()
     ended_jobs: tuple[JournaledJob, ...] = ()
     token: str = ""
@@ -147,12 +106,8 @@ class HistoryFilter:
     """Which jobs `Journal.query` returns, newest first; None: any."""
 
     stages: tuple[Stage, ...] = ()
-    workload: str | None = None
-    label: str | None = None
     client_id: str | None = None
-    numbers: tuple[int, ...] = ()
     since: float | None = None
-    until: float | None = None
     before: int | None = None
     """Only jobs with smaller numbers, for the next page."""
     limit: int = 100
@@ -173,15 +128,13 @@ _SCHEMA = """
 CREATE TABLE job(
     number INTEGER PRIMARY KEY CHECK(number > 0),
     client_id TEXT,
-    label TEXT NOT NULL,
-    workload TEXT NOT NULL,
     stage TEXT NOT NULL
         CHECK(stage IN ('queued', 'running', 'publishing', 'done', 'failed', 'cancelled')),
     durable INTEGER NOT NULL CHECK(durable IN (0, 1)),
     held INTEGER NOT NULL CHECK(held IN (0, 1)),
     priority INTEGER NOT NULL,
-    attempts INTEGER NOT NULL DEFAULT 0,
-    failures INTEGER NOT NULL DEFAULT 0,
+    starts INTEGER NOT NULL,
+    failures INTEGER NOT NULL,
     submitted_at REAL NOT NULL,
     started_at REAL,
     ended_at REAL,
@@ -232,41 +185,45 @@ ROW_BYTES = 200
 """What a row takes besides its blobs. An estimate."""
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_spec = msgspec.msgpack.Decoder(JobSpec).decode
-_decode_outputs = msgspec.msgpack.Decoder(tuple[PreparedOutput, ...]).decode
-_decode_state = msgspec.msgpack.Decoder(Done | Failed).decode
-_NONE = _encode(())
-
-Row = tuple[Any, ...]
-
-_INSERT = """INSERT INTO job(number, client_id, label, workload, stage, durable, held, priority,
-    submitted_at, spec, outputs, nbytes, attempts, failures, started_at, ended_at, state)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(number) DO NOTHING"""
-"""A record may be written again after a commit whose outcome was unknown."""
+_DECODERS: dict[str, Callable[[Any], Any]] = {
+    "spec": msgspec.msgpack.Decoder(JobSpec).decode,
+    "outputs": msgspec.msgpack.Decoder(tuple[PreparedOutput, ...]).decode,
+    "state": msgspec.msgpack.Decoder(Done | Failed).decode,
+    "durable": bool,
+    "held": bool,
+}
+_FIELDS = JournaledJob.__struct_fields__
+_COLUMNS = ", ".join(_FIELDS)
 _SQL: dict[type, str] = {
-    NumbersReserved: "UPDATE journal SET reserved = max(reserved, ?)",
-    JobAccepted: _INSERT,
-    WholeJob: _INSERT,
-    JobChanged: """UPDATE job SET priority = coalesce(?2, priority), held = coalesce(?3, held)
-        WHERE number = ?1 AND ended_at IS NULL""",
-    JobStarted: """UPDATE job SET stage = 'running', attempts = ?2, started_at = ?3, failures = ?4
-        WHERE number = ?1 AND ended_at IS NULL""",
-    JobPublishing: """UPDATE job SET stage = 'publishing', outputs = ?2
-        WHERE number = ?1 AND ended_at IS NULL""",
-    JobEnded: """UPDATE job SET stage = ?2, state = ?3, ended_at = ?4, outputs = ?5,
-        nbytes = nbytes + length(?3) WHERE number = ?1 AND ended_at IS NULL""",
-    JobsForgotten: "DELETE FROM job WHERE number = ?",
+    # A record may be written again after a commit whose outcome was unknown.
+    JournaledJob: f"""INSERT INTO job({_COLUMNS}, nbytes)
+        VALUES ({", ".join(f":{name}" for name in _FIELDS)},
+            {ROW_BYTES} + length(:spec) + coalesce(length(:state), 0))
+        ON CONFLICT(number) DO NOTHING""",
+    JobUpdate: f"""UPDATE job SET nbytes = nbytes + coalesce(length(:state), 0),
+        {", ".join(f"{n} = coalesce(:{n}, {n})" for n in JobUpdate.__struct_fields__[1:])}
+        WHERE number = :number AND ended_at IS NULL""",
+    JobForgotten: "DELETE FROM job WHERE number = :number",
+    NumbersReserved: "UPDATE journal SET reserved = max(reserved, :upto)",
 }
 
-
-def encode_rows(record: Record) -> list[Row]:
-    """Return the bindings of `record`. Raises what msgspec raises for values it can't encode."""
-    return _ROWS[type(record)](record)
+Statement = tuple[str, dict[str, Any]]
 
 
-def execute(connection: apsw.Connection, rows: Iterable[tuple[type, list[Row]]]) -> None:
-    for kind, group in itertools.groupby(rows, key=lambda item: item[0]):
-        connection.executemany(_SQL[kind], [row for _, bindings in group for row in bindings])
+def statement(record: Record) -> Statement:
+    """Return the SQL of `record`, and its values. Raises what msgspec raises if it can't encode
+    them.
+    """
+    row = msgspec.structs.asdict(record)
+    if isinstance(record, JournaledJob):
+        row["spec"] = _encode(record.spec)
+        row["client_id"] = record.client_id or None
+    if isinstance(record, JournaledJob | JobUpdate):
+        if record.outputs is not None:
+            row["outputs"] = _encode(record.outputs)
+        if record.state is not None:
+            row["stage"], row["state"] = ended_stage(record.state), encode_state(record.state)
+    return _SQL[type(record)], row
 
 
 def encode_state(state: Done | Failed) -> bytes:
@@ -283,81 +240,19 @@ def encode_state(state: Done | Failed) -> bytes:
 
 
 def ended_stage(state: Done | Failed) -> Stage:
-    if isinstance(state, Done):
-        return "done"
-    return "cancelled" if state.error.code == Cancelled.code else "failed"
-
-
-def _job_row(
-    record: JobAccepted, started: JobStarted | None = None, ended: JobEnded | None = None
-) -> Row:
-    spec = _encode(record.spec)
-    state = None if ended is None else encode_state(ended.state)
-    return (
-        record.number,
-        record.client_id or None,
-        record.spec.label,
-        record.spec.workload,
-        "queued" if ended is None else ended_stage(ended.state),
-        int(record.durable),
-        int(record.held or record.spec.hold),
-        record.spec.priority,
-        record.submitted_at,
-        spec,
-        _NONE,
-        ROW_BYTES + len(spec) + len(state or b""),
-        0 if started is None else started.starts,
-        0 if started is None else started.failures,
-        None if started is None else started.at,
-        None if ended is None else ended.at,
-        state,
-    )
-
-
-def _changed(record: JobChanged) -> list[Row]:
-    held = None if record.held is None else int(record.held)
-    return [(record.number, record.priority, held)]
-
-
-def _ended(record: JobEnded) -> list[Row]:
-    state = encode_state(record.state)
-    return [(record.number, ended_stage(record.state), state, record.at, _NONE)]
-
-
-_ROWS: dict[type, Callable[[Any], list[Row]]] = {
-    NumbersReserved: lambda record: [(record.upto,)],
-    JobAccepted: lambda record: [_job_row(record)],
-    WholeJob: lambda record: [_job_row(record.accepted, record.started, record.ended)],
-    JobChanged: _changed,
-    JobStarted: lambda record: [(record.number, record.starts, record.at, record.failures)],
-    JobPublishing: lambda record: [(record.number, _encode(record.outputs))],
-    JobEnded: _ended,
-    JobsForgotten: lambda record: [(number,) for number in record.numbers],
-}
+    return outcome(state.error if isinstance(state, Failed) else None)
 
 
 # ---- reading
 
-_COLUMNS = """number, spec, client_id, submitted_at, durable, stage, priority, held, attempts,
-    failures, started_at, outputs, ended_at, state"""
-
 
 def _job(row: Sequence[Any]) -> JournaledJob:
     return JournaledJob(
-        number=row[0],
-        spec=_decode_spec(row[1]),
-        client_id=row[2] or "",
-        submitted_at=row[3],
-        durable=bool(row[4]),
-        stage=row[5],
-        priority=row[6],
-        held=bool(row[7]),
-        starts=row[8],
-        failures=row[9],
-        started_at=row[10],
-        outputs=_decode_outputs(row[11]),
-        ended_at=row[12],
-        state=None if row[13] is None else _decode_state(row[13]),
+        **{
+            name: _DECODERS[name](value) if name in _DECODERS else value
+            for name, value in zip(_FIELDS, row, strict=True)
+            if value is not None
+        }
     )
 
 
@@ -379,32 +274,26 @@ def load_contents(connection: apsw.Connection, next_number: int, ended: int) -> 
         ORDER BY ended_at DESC, number DESC LIMIT ?""",
         (ended,),
     )
-    reserved, token = connection.execute("SELECT reserved, token FROM journal").get
     return JournalContents(
-        next_number=next_number,
-        reserved=reserved,
-        open_jobs=tuple(_jobs(open_jobs)),
-        ended_jobs=tuple(sorted(_jobs(last), key=lambda job: job.number)),
-        token=token,
+        next_number,
+        tuple(_jobs(open_jobs)),
+        tuple(sorted(_jobs(last), key=lambda job: job.number)),
+        connection.execute("SELECT token FROM journal").get,
     )
 
 
 def query_jobs(connection: apsw.Connection, wanted: HistoryFilter) -> list[JournaledJob]:
     """Return the jobs that match, newest first; for more, ask for those `before` the last."""
     conditions: list[tuple[str, Any]] = [
-        ("workload = ?", wanted.workload),
-        ("label = ?", wanted.label),
         ("client_id = ?", wanted.client_id),
         ("submitted_at >= ?", wanted.since),
-        ("submitted_at < ?", wanted.until),
         ("number < ?", wanted.before),
     ]
     used = [(sql, value) for sql, value in conditions if value is not None]
     terms, bindings = [sql for sql, _ in used], [value for _, value in used]
-    for column, values in (("stage", wanted.stages), ("number", wanted.numbers)):
-        if values:
-            terms.append(f"{column} IN ({', '.join('?' * len(values))})")
-            bindings += values
+    if wanted.stages:
+        terms.append(f"stage IN ({', '.join('?' * len(wanted.stages))})")
+        bindings += wanted.stages
     where = f"WHERE {' AND '.join(terms)}" if terms else ""
     sql = f"SELECT {_COLUMNS} FROM job {where} ORDER BY number DESC LIMIT ?"
     jobs: list[JournaledJob] = []
@@ -415,12 +304,6 @@ def query_jobs(connection: apsw.Connection, wanted: HistoryFilter) -> list[Journ
             break
         jobs += _jobs([row])
     return jobs
-
-
-def ended_size(connection: apsw.Connection) -> tuple[int, int]:
-    sql = "SELECT count(*), coalesce(sum(nbytes), 0) FROM job WHERE ended_at IS NOT NULL"
-    count, nbytes = connection.execute(sql).get
-    return count, nbytes
 
 
 def trim_ended(connection: apsw.Connection, bounds: HistoryBounds, now: float) -> None:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hetsched.errors import ErrorRecord
 from hetsched.job import Done, Failed, FileRef, JobReport, JobSpec
-from hetsched.store.job_numbers import NumberBlocks
+from hetsched.store.job_numbers import BLOCK, NumberBlocks
 from hetsched.store.journal_records import (
     ENDED_STAGES,
     HistoryBounds,
-    JobAccepted,
-    JobChanged,
-    JobEnded,
-    JobPublishing,
-    JobsForgotten,
-    JobStarted,
+    JobForgotten,
+    JobUpdate,
     JournalContents,
+    JournaledJob,
     NumbersReserved,
     Record,
     Stage,
@@ -84,7 +81,7 @@ def reserving(contents: JournalContents, reservations: list[Record]) -> NumberBl
     """Return the numbers of a journal; what must be written for more is added to a list."""
     return NumberBlocks(
         contents.next_number,
-        contents.reserved,
+        contents.next_number - 1 + BLOCK,
         lambda upto: reservations.append(NumbersReserved(upto)),
     )
 
@@ -105,7 +102,7 @@ def random_records(
             continue
         number = rng.choice(open_jobs)
         if kind == 7 and (ended := set(model.jobs) - set(open_jobs)):
-            records.append(JobsForgotten((rng.choice(sorted(ended)),)))
+            records.append(JobForgotten(rng.choice(sorted(ended))))
         elif kind in (4, 5):
             records.append(_ended(rng, number, now))
             open_jobs.remove(number)
@@ -114,48 +111,44 @@ def random_records(
     return records
 
 
-def _accepted(rng: random.Random, number: int, now: float) -> JobAccepted:
+def _accepted(rng: random.Random, number: int, now: float) -> JournaledJob:
     path = "/data/" + "x" * int(10 ** rng.uniform(0, 3.7))
     spec = JobSpec(workload="fft", params={"batch": "2x2"}, inputs={"x": FileRef(path)})
     client_id = f"id-{number}" if rng.random() < 0.3 else ""
-    return JobAccepted(number, spec, client_id, now, True)
+    return JournaledJob(
+        number=number, spec=spec, client_id=client_id, submitted_at=now, durable=True
+    )
 
 
-def _ended(rng: random.Random, number: int, now: float) -> JobEnded:
+def _ended(rng: random.Random, number: int, now: float) -> JobUpdate:
     report = JobReport(job=number, state="done", workload="fft", load=2)
     code = rng.choice([0, 1, 130])
+    state: Done | Failed = Done(number, report)
     if code:
         error = ErrorRecord(code, "x" * rng.randint(0, 500))
-        return JobEnded(number, Failed(number, report, error), now)
-    return JobEnded(number, Done(number, report), now)
+        state = Failed(number, report, error)
+    return JobUpdate(number=number, state=state, ended_at=now)
 
 
 def _change(rng: random.Random, number: int, now: float) -> Record:
     return rng.choice(
         [
-            JobStarted(number, rng.randint(1, 3), now),
-            JobChanged(number, priority=rng.randint(-20, 19)),
-            JobPublishing(number, (OUTPUT,)),
+            JobUpdate(number=number, stage="running", starts=rng.randint(1, 3), started_at=now),
+            JobUpdate(number=number, priority=rng.randint(-20, 19)),
+            JobUpdate(number=number, stage="publishing", outputs=(OUTPUT,)),
         ]
     )
 
 
 def _apply(jobs: dict[int, ModelJob], record: Record) -> None:
-    if isinstance(record, JobAccepted):
+    if isinstance(record, JournaledJob):
         jobs[record.number] = ModelJob()
-    elif isinstance(record, JobsForgotten):
-        for number in record.numbers:
-            jobs.pop(number, None)
-    elif isinstance(record, JobStarted | JobPublishing | JobEnded | JobChanged):
-        job = jobs.get(record.number)
-        if job is None:
-            return
-        if isinstance(record, JobStarted):
-            job = replace(job, stage="running", starts=record.starts)
-        elif isinstance(record, JobPublishing):
-            job = replace(job, stage="publishing")
-        elif isinstance(record, JobEnded):
-            job = replace(job, stage=ended_stage(record.state), ended_at=record.at)
-        else:
-            job = replace(job, priority=record.priority or 0)
-        jobs[record.number] = job
+    elif isinstance(record, JobForgotten):
+        jobs.pop(record.number, None)
+    elif isinstance(record, JobUpdate) and (job := jobs.get(record.number)) is not None:
+        jobs[record.number] = ModelJob(
+            ended_stage(record.state) if record.state else record.stage or job.stage,
+            job.starts if record.starts is None else record.starts,
+            job.priority if record.priority is None else record.priority,
+            record.ended_at or job.ended_at,
+        )

@@ -11,7 +11,7 @@ from pathlib import Path
 from hetsched.errors import ErrorRecord
 from hetsched.job import ArenaRef, Done, Failed, FileRef, JobReport, JobSpec
 from hetsched.store.journal import Journal
-from hetsched.store.journal_records import JobAccepted, JobEnded, Record
+from hetsched.store.journal_records import JobUpdate, JournaledJob, Record
 
 PATIENCE = 60.0
 START = time.time()
@@ -26,19 +26,26 @@ def spec(durable: bool = True, priority: int = 0) -> JobSpec:
 
 def accepted(
     number: int, durable: bool = True, client_id: str = "", at: float = 0.0
-) -> JobAccepted:
-    return JobAccepted(number, spec(durable), client_id, at or START + number, durable)
+) -> JournaledJob:
+    return JournaledJob(
+        number=number,
+        spec=spec(durable),
+        client_id=client_id,
+        submitted_at=at or START + number,
+        durable=durable,
+    )
 
 
-def done(number: int, at: float = 0.0) -> JobEnded:
+def done(number: int, at: float = 0.0) -> JobUpdate:
     report = JobReport(job=number, state="done", workload="fft", load=2, seconds=0.5)
-    return JobEnded(number, Done(number, report), at or START + number)
+    return JobUpdate(number=number, state=Done(number, report), ended_at=at or START + number)
 
 
-def failed(number: int, code: int = 1) -> JobEnded:
+def failed(number: int, code: int = 1) -> JobUpdate:
     error = ErrorRecord(code, "no")
     report = JobReport(job=number, state="failed", workload="fft", load=2, error=error)
-    return JobEnded(number, Failed(number, report, error), START + number)
+    state = Failed(number, report, error)
+    return JobUpdate(number=number, state=state, ended_at=START + number)
 
 
 class CallQueue:
@@ -61,13 +68,13 @@ def write_and_wait(
 ) -> BaseException | None:
     """Write urgently; return the outcome once it was reported."""
     outcomes: list[BaseException | None] = []
-    journal.write(records, outcomes.append, urgent=True)
+    journal.write(records, outcomes.append)
     calls.run_until(lambda: bool(outcomes))
     return outcomes[0]
 
 
 def open_journal(path: Path, calls: CallQueue | None = None) -> Journal:
-    return Journal.open(path, (calls or CallQueue()).call_soon_threadsafe)
+    return Journal(path, (calls or CallQueue()).call_soon_threadsafe)
 
 
 def crashed_copy(path: Path) -> Path:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hetsched.errors import ConfigError
 from hetsched.job import DeviceReport, Done, JobReport, JobSpec
 from hetsched.store import database, journal_records
+from hetsched.store.job_numbers import BLOCK
 from hetsched.store.journal_records import (
     HistoryFilter,
-    JobAccepted,
-    JobChanged,
-    JobPublishing,
-    JobsForgotten,
-    JobStarted,
+    JobForgotten,
+    JobUpdate,
     JournaledJob,
     NumbersReserved,
 )
@@ -45,12 +44,13 @@ def test_each_record_changes_its_job(path: Path) -> None:
     calls = CallQueue()
     journal = open_journal(path, calls)
     write_and_wait(journal, calls, [accepted(number) for number in range(1, 8)])
-    journal.write([JobStarted(2, 1, 9.0)])
-    journal.write([JobStarted(3, 2), JobPublishing(3, (OUTPUT,))])
-    journal.write([JobChanged(4, priority=7), JobChanged(4, held=True)])
+    journal.write([JobUpdate(number=2, stage="running", starts=1, started_at=9.0)])
+    journal.write([JobUpdate(number=3, starts=2)])
+    journal.write([JobUpdate(number=3, stage="publishing", outputs=(OUTPUT,))])
+    journal.write([JobUpdate(number=4, priority=7), JobUpdate(number=4, held=True)])
     journal.write([done(5)])
     journal.write([failed(6, 130)])
-    write_and_wait(journal, calls, [JobsForgotten((7,))])
+    write_and_wait(journal, calls, [JobForgotten(7)])
     journal.close(PATIENCE)
 
     contents = contents_of(path)
@@ -67,7 +67,7 @@ def test_each_record_changes_its_job(path: Path) -> None:
 def test_numbers_that_may_have_been_given_are_skipped_after_a_crash(path: Path) -> None:
     calls = CallQueue()
     journal = open_journal(path, calls)
-    reserved = journal.load().reserved
+    reserved = journal.load().next_number - 1 + BLOCK
     write_and_wait(journal, calls, [NumbersReserved(reserved + 100)])
     crashed = crashed_copy(path)
     journal.close(PATIENCE)
@@ -100,18 +100,16 @@ def test_a_query_returns_a_bounded_number_of_bytes(path: Path) -> None:
     calls = CallQueue()
     journal = open_journal(path, calls)
     large = JobSpec(workload="fft", params={"x": "y" * 1_000_000})
-    records = [JobAccepted(number, large, "", START, True) for number in range(1, 10)]
+    records = [replace(accepted(number), spec=large) for number in range(1, 10)]
     write_and_wait(journal, calls, records)
-    answers: list[list[JournaledJob] | None] = []
+    answers: list[list[JournaledJob]] = []
 
     journal.query(HistoryFilter(), lambda jobs, _: answers.append(jobs))
     journal.query(HistoryFilter(before=6), lambda jobs, _: answers.append(jobs))
     calls.run_until(lambda: len(answers) == 2)
     journal.close(PATIENCE)
 
-    assert [[job.number for job in jobs or ()] for jobs in answers] == [
-        *([9, 8, 7, 6], [5, 4, 3, 2])
-    ]
+    assert [[job.number for job in jobs] for jobs in answers] == [*([9, 8, 7, 6], [5, 4, 3, 2])]
 
 
 def test_only_the_owner_can_read_the_journal(path: Path) -> None:
@@ -129,7 +127,7 @@ def test_only_the_owner_can_read_the_journal(path: Path) -> None:
 def test_more_numbers_are_reserved_before_they_run_out(path: Path) -> None:
     calls = CallQueue()
     journal = open_journal(path, calls)
-    reserved = journal.load().reserved
+    reserved = journal.load().next_number - 1 + BLOCK
     for _ in range(reserved):
         journal.numbers.take()
     assert journal.numbers.is_used_up

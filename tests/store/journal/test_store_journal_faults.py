@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hetsched.errors import CantCreate, InternalError, IOFailure
 from hetsched.job import JobSpec
 from hetsched.store import journal as journal_module
 from hetsched.store.journal import Journal
 from hetsched.store.journal_file import JournalFile
-from hetsched.store.journal_records import HistoryBounds, HistoryFilter, JobAccepted, JournaledJob
+from hetsched.store.journal_records import HistoryBounds, HistoryFilter, JournaledJob
 from robustness.disk.memory_disk import MemoryDisk
 from robustness.disk.memory_vfs import disk_full, io_error, mounted
 from tests.store.journal.journal_jobs import (
@@ -45,7 +46,7 @@ def calls() -> CallQueue:
 
 
 def open_in_memory(vfs: str, calls: CallQueue) -> Journal:
-    return Journal.open(Path("/journal.db"), calls.call_soon_threadsafe, vfs=vfs)
+    return Journal(Path("/journal.db"), calls.call_soon_threadsafe, vfs=vfs)
 
 
 def numbers_in(vfs: str) -> list[int]:
@@ -101,8 +102,8 @@ def test_what_nobody_waits_for_is_written_when_that_is_possible_again(
         assert failures.acquire(timeout=PATIENCE)
     disk.fault = lambda kind: None
 
-    answers: list[list[JournaledJob] | None] = []
-    while not answers or [job.stage for job in answers[-1] or ()] != ["done"]:
+    answers: list[list[JournaledJob]] = []
+    while not answers or [job.stage for job in answers[-1]] != ["done"]:
         journal.query(HistoryFilter(), lambda jobs, _: answers.append(jobs))
         count = len(answers) + 1
         calls.run_until(lambda: len(answers) >= count)  # noqa: B023
@@ -113,13 +114,12 @@ def test_a_record_that_cannot_be_encoded_spoils_no_other(vfs: str, calls: CallQu
     journal = open_in_memory(vfs, calls)
     outcomes: dict[int, BaseException | None] = {}
     strange = JobSpec(workload="fft", params={"x": object()})
-    records = [accepted(1), JobAccepted(2, strange, "", START, True), accepted(3)]
+    records = [accepted(1), replace(accepted(2), spec=strange), accepted(3)]
 
     for record in records:
         journal.write(
             [record],
             lambda outcome, number=record.number: outcomes.update({number: outcome}),  # type: ignore[misc]
-            urgent=True,
         )
     calls.run_until(lambda: len(outcomes) == 3)
     journal.close(PATIENCE)
@@ -168,7 +168,7 @@ def test_those_who_wait_for_a_hung_disk_are_answered_and_their_jobs_deleted(
     outcomes: list[BaseException | None] = []
     begin = time.monotonic()
     for number in (2, 3):
-        journal.write([accepted(number)], outcomes.append, urgent=True)
+        journal.write([accepted(number)], outcomes.append)
         assert hang.hung.wait(PATIENCE)
     journal.write([done(1)])
 
