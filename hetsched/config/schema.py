@@ -19,10 +19,17 @@ import msgspec
 
 from hetsched.config.cost import Cost, check_cost, parsed
 from hetsched.device_kinds import config_names, configured_kind
-from hetsched.errors import ConfigError, InputMissing
+from hetsched.errors import ConfigError, InputMissing, UsageError
 from hetsched.units import parse_size, parse_time, quoted
 
 Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]
+
+STOP_PARTS = 12
+"""A device has this part of the whole stop: 5 s of a minute."""
+
+
+class Seconds(float):
+    """A duration above 0, "30s" in the file."""
 
 
 class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,22 +102,35 @@ class DeadlinesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     does is given up and replaced, and its job fails.
     """
 
-    start: str = "30s"
+    start: Seconds = Seconds(30)
     """From the start of a process until its devices are open."""
-    step: str = "30m"
+    step: Seconds = Seconds(1800)
     """For a step of a job without a note about progress: preparing kernels, generating arrays or
     verifying them, a chunk without a prediction, giving output files their names."""
-    chunk: str = "30s"
+    chunk: Seconds = Seconds(30)
     """The least time for a chunk, for devices to stop if a job starts over, and for any sign of
     life, message or processor time, of a process with commands."""
     chunk_factor: Annotated[float, msgspec.Meta(ge=1)] = 10.0
     """Times the predicted time of a chunk."""
-    stop: str = "60s"
-    """From the first signal until running jobs have stopped; then device processes are killed. A
-    twelfth of it for the devices of a cancelled job, and for a process that should end."""
-    disk: str = "30s"
+    stop: Seconds = Seconds(60)
+    """From the first signal until running jobs have stopped; then device processes are killed."""
+    disk: Seconds = Seconds(30)
     """To check a job, open its files or plan it, with the code of its workload, and for the disk
     until it is recorded."""
+
+    @property
+    def device_stop(self) -> float:
+        """Seconds for the devices of a cancelled job to stop, for a process that should end, and
+        then for a killed one to be gone."""
+        return self.stop / STOP_PARTS
+
+    @property
+    def last_iteration(self) -> float:
+        """Seconds for the last iteration of a job whose state is saved in an orderly stop.
+
+        Half of what the stop may take; the rest is for writing.
+        """
+        return self.stop / 2
 
 
 class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -221,7 +241,7 @@ def _path_of(name: str, kind: str, folder: Path, shipped_names: list[str]) -> Pa
 def parse(text: str, source: str) -> Config:
     """Parse and check `text` (TOML). Raises ConfigError with `source`, the key and the reason."""
     try:
-        config = msgspec.convert(tomllib.loads(text), Config)
+        config = msgspec.convert(tomllib.loads(text), Config, dec_hook=_duration)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source}: not valid TOML: {error}") from None
     except msgspec.ValidationError as error:
@@ -234,7 +254,6 @@ def parse(text: str, source: str) -> Config:
     parsed(f"{source}: memory_limit", parse_size, config.memory_limit)
     parsed(f"{source}: journal.keep", parse_time, config.journal.keep)
     parsed(f"{source}: journal.limit", parse_size, config.journal.limit)
-    _check_deadlines(config.deadlines, f"{source}: deadlines")
     return config
 
 
@@ -276,10 +295,17 @@ def _closest(word: str, choices: Sequence[str]) -> str:
     return f"did you mean {match[0]}?" if match else f"choose from: {', '.join(choices)}"
 
 
-def _check_deadlines(deadlines: DeadlinesConfig, location: str) -> None:
-    for key, value in msgspec.structs.asdict(deadlines).items():
-        if isinstance(value, str) and not parsed(f"{location}.{key}", parse_time, value):
-            raise ConfigError(f"{location}.{key}: {value!r} should be above 0")
+def _duration(kind: type, value: object) -> Seconds:
+    """Return the value of a `Seconds`, the only type here that msgspec doesn't know."""
+    if not isinstance(value, str):
+        raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
+    try:
+        seconds = parse_time(value)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    if not seconds:
+        raise ValueError(f"{value!r} should be above 0")
+    return Seconds(seconds)
 
 
 def _check_device(device: DeviceConfig, location: str) -> None:

@@ -20,7 +20,6 @@ from hetsched.daemon.requests import Requests
 from hetsched.daemon.router import Router
 from hetsched.daemon.service import ExitGuard, ServiceManager, StopLadder
 from hetsched.daemon.sessions import Sessions
-from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.engine import CLOSE_SECONDS, Engine
 from hetsched.errors import ConfigError, HetschedError
 from hetsched.jobs.durability import Durability
@@ -192,17 +191,17 @@ def _stop_ladder(
 
         engine.drain(flush)
 
-    return StopLadder(loop, manager, drain, engine.kill, parse_time(config.deadlines.stop))
+    return StopLadder(loop, manager, drain, engine.kill, config.deadlines.stop)
 
 
 def engine_seconds(config: Config) -> float:
     """Return the time for the engine: processes (asked, then killed) and two threads."""
-    return 2 * Deadlines.of(config.deadlines).exit + 2 * CLOSE_SECONDS + ENGINE_SECONDS
+    return 2 * config.deadlines.device_stop + 2 * CLOSE_SECONDS + ENGINE_SECONDS
 
 
 def _open_journal(config: Config, loop: Loop) -> Journal:
     """Open the journal; those who wait for a hung disk are answered after a deadline."""
-    deadline = parse_time(config.deadlines.disk)
+    deadline = config.deadlines.disk
     journal = Journal(
         paths.journal_path(),
         loop.call_soon_threadsafe,

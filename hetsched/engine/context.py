@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 
+from hetsched.config import DeadlinesConfig
 from hetsched.engine.admission.check import Admission
-from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.failures import Failures
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
@@ -49,7 +49,7 @@ class EngineContext:
     planning: PlanningState
     memory_limit: int | None = None
     stealing: bool = False
-    deadlines: Deadlines = DEFAULT_DEADLINES
+    deadlines: DeadlinesConfig = field(default_factory=DeadlinesConfig)
     small_jobs: bool = True
     journal_token: str = ""
     disabled: set[str] = field(default_factory=set)

@@ -15,6 +15,7 @@ from pathlib import Path
 from hetsched.config import Config
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import probe
+from hetsched.devices.process_spec import Probe
 from hetsched.engine.admission.bind import MachineLimits
 from hetsched.engine.admission.check import (
     Admission,
@@ -24,14 +25,12 @@ from hetsched.engine.admission.check import (
     release_segments,
 )
 from hetsched.engine.context import EngineContext
-from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.explanations import ExplanationArchive, job_activity
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.run_planner import LearningTask
-from hetsched.engine.processes.fleet import Fleet, FleetListener
-from hetsched.engine.processes.search import search_devices
+from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.scheduler import Scheduler, stopping_error
-from hetsched.engine.threads import FILE_THREADS, OnDone, Pool, planner_thread
+from hetsched.engine.threads import FILE_THREADS, OnDone, Pool, Step, planner_thread
 from hetsched.errors import ErrorRecord, HetschedError, TryAgain, UsageError, to_record
 from hetsched.job import Failed, outcome
 from hetsched.jobs.durability import Durability
@@ -39,7 +38,6 @@ from hetsched.jobs.job import Job
 from hetsched.paths import cache_dir, private_folder
 from hetsched.store.model_store import ModelStore
 from hetsched.transport.arena import Arena
-from hetsched.transport.device_messages import AttemptEvent
 from hetsched.transport.loop import Loop, Timer
 from hetsched.transport.messages import DeviceActivity
 from hetsched.units import parse_size, quoted
@@ -86,56 +84,41 @@ class Engine:
         models_path: Path | None,
         journal_token: str = "",
     ) -> None:
-        self._queue_limit = config.queue.limit
-        self._arena, self._life = arena, life
-        listener = FleetListener(
-            self._on_message,
-            self._on_lost,
-            self._on_joined,
-            on_stuck=lambda keys: hold_attached(arena, keys),
-            on_memory=self._on_memory,
-        )
-        deadlines = Deadlines.of(config.deadlines)
-        self._fleet = Fleet(probe(config), loop, listener, deadlines)
+        self._config, self._life, self._arena = config, life, arena
+        self._fleet = fleet = Fleet(probe(config), loop, config.deadlines)
         private_folder(cache_dir(), "cache folder")
-        planning = PlanningState(
-            ModelStore(models_path, max_bytes=parse_size(config.limits.models)),
-            machine=lambda: self._fleet.infos,
-        )
-        limit = None if config.memory_limit is None else parse_size(config.memory_limit)
-        files = Pool(loop, FILE_THREADS, deadlines.disk)
-        disk = Pool(loop, FILE_THREADS, deadlines.disk)
-        admission = Admission(files, self._machine_limits)
-        self._context = EngineContext(
+        store = ModelStore(models_path, max_bytes=parse_size(config.limits.models))
+        files = Pool(loop, FILE_THREADS, config.deadlines.disk)
+        self._context = context = EngineContext(
             loop,
-            self._fleet,
-            planner_thread(loop, deadlines.disk),
+            fleet,
+            planner_thread(loop, config.deadlines.disk),
             files,
-            disk,
-            admission,
+            Pool(loop, FILE_THREADS, config.deadlines.disk),
+            Admission(files, self._machine_limits),
             arena,
-            planning,
-            limit,
+            PlanningState(store, machine=lambda: fleet.infos),
+            None if config.memory_limit is None else parse_size(config.memory_limit),
             config.stealing,
-            deadlines,
-            journal_token=journal_token,
+            config.deadlines,
+            config.queue.small_jobs,
+            journal_token,
         )
-        self._context.small_jobs = config.queue.small_jobs
-        self._config = config
-        self._explanations = ExplanationArchive(
-            self._fleet.info, self._context.planning.plan_cache
+        self._explanations = ExplanationArchive(fleet.info, context.planning.plan_cache)
+        self._scheduler = scheduler = Scheduler(
+            context, life, self._explanations, self._learn, self._on_idle
         )
-        self._scheduler = Scheduler(
-            self._context, life, self._explanations, self._learn, self._on_idle
-        )
-        self.queue = self._scheduler.queue
-        life.cancel = self.cancel
+        self.queue = scheduler.queue
         self._flush_timer: Timer | None = None
         self._checking = 0
         """Submissions that are being checked."""
         self._is_draining = False
         self._on_drained: Callable[[], None] | None = None
-        arena.on_discard(lambda segment: self._fleet.detach([segment]))
+        life.cancel = self.cancel
+        arena.on_discard(lambda segment: fleet.detach([segment]))
+        fleet.on_event, fleet.on_ready = scheduler.on_message, scheduler.on_joined
+        fleet.on_lost, fleet.on_memory = self._on_lost, self._on_memory
+        fleet.on_stuck = lambda keys: hold_attached(arena, keys)
 
     def start(self) -> None:
         """Start the device processes. Jobs may be submitted immediately."""
@@ -151,7 +134,10 @@ class Engine:
             self._life.refuse(job, to_record(error))
             return
         self._checking += 1
-        self._check_earlier(self._unchecked_before(job), lambda: self._check(job))
+        if job.after:
+            self._check_earlier(self._unchecked_before(job), lambda: self._check(job))
+        else:
+            self._check(job)
 
     def _unchecked_before(self, job: Job) -> list[Job]:
         """Return the recovered jobs that `job` comes after, the last first."""
@@ -237,7 +223,22 @@ class Engine:
     def probe_devices(self, on_done: Callable[[], None]) -> None:
         """Look for missing devices, and give those that failed another chance; then call back."""
         self._context.failures.forget()
-        search_devices(self._config, self._fleet, self._context.files, on_done)
+
+        def look(step: Step) -> Probe:
+            step.enter("probing the devices of the configuration")
+            return probe(self._config)
+
+        def on_probed(found: Probe | None, error: BaseException | None) -> None:
+            try:
+                if found is not None:
+                    self._fleet.update(found)
+                else:
+                    log.warning("devices can't be probed: %s", error)
+            finally:
+                on_done()
+
+        # In a thread: probing takes tens of milliseconds and may hang in a driver.
+        self._context.files.submit(look, on_probed)
 
     def restricted_devices(self) -> dict[str, str]:
         """Return device that takes no jobs of some kinds at present -> why."""
@@ -271,7 +272,7 @@ class Engine:
         )
 
     def pids(self) -> dict[str, int]:
-        return dict(self._fleet.pids())
+        return self._fleet.pids()
 
     def kill(self) -> None:
         """End the device processes at once. Safe from any thread."""
@@ -300,14 +301,15 @@ class Engine:
     def _check_queue(self) -> None:
         if self._is_draining:
             raise stopping_error()
-        if len(self.queue) + self._checking >= self._queue_limit:
+        if len(self.queue) + self._checking >= self._config.queue.limit:
+            limit = self._config.queue.limit
             raise TryAgain(
-                f"the queue is full: {self._queue_limit} jobs wait or run (queue.limit in the"
-                " config); try again later"
+                f"the queue is full: {limit} jobs wait or run (queue.limit in the config); try"
+                " again later"
             )
 
     def _machine_limits(self) -> MachineLimits:
-        return MachineLimits(self._fleet.infos, dict(self._fleet.absent), self._arena.limit)
+        return MachineLimits(self._fleet.infos, self._fleet.absent, self._arena.limit)
 
     def _learn(self, task: LearningTask) -> None:
         self._context.planner_thread.run(task)
@@ -325,9 +327,6 @@ class Engine:
 
     # ---- the fleet's events
 
-    def _on_message(self, device: str, message: AttemptEvent) -> None:
-        self._scheduler.on_message(device, message)
-
     def _on_lost(self, device: str, reason: str) -> None:
         self._context.planning.kernels.forget([device])
         self._scheduler.on_lost(device, reason)
@@ -337,6 +336,3 @@ class Engine:
             self._context.planning.plans.clear()  # their plans were made for less or more
         if is_released:
             self._context.planning.kernels.forget([device])
-
-    def _on_joined(self, device: str) -> None:
-        self._scheduler.on_joined(device)

@@ -16,10 +16,10 @@ import psutil
 import pytest
 from device_toys import AffineParams
 
-from hetsched.config import DeviceConfig
+from hetsched.config import DeadlinesConfig, DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.process_spec import Probe, ProcessSpec
-from hetsched.engine.processes.fleet import Fleet, FleetListener
+from hetsched.engine.processes.fleet import Fleet
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import Prepare, StoredArray
 from hetsched.transport.loop import Loop
@@ -46,12 +46,12 @@ class FleetBench:
         self.arena = Arena(1 << 20)
         self.seen: list[tuple[str, Any]] = []
         self.fails = False
-        listener = FleetListener(
-            self._on_event,
-            lambda name, reason: self.seen.append((name, reason)),
-            lambda name: self.seen.append((name, "ready")),
-        )
-        self.fleet = Fleet(Probe(tuple(map(spec, devices))), self.loop, listener)
+        probe = Probe(tuple(map(spec, devices)))
+        self.fleet = Fleet(probe, self.loop, DeadlinesConfig())
+        self.fleet.on_event = self._on_event
+        self.fleet.on_lost = lambda name, reason: self.seen.append((name, reason))
+        self.fleet.on_ready = lambda name: self.seen.append((name, "ready"))
+        self.fleet.on_memory = lambda *change: None
         self.fleet.start()
 
     def _on_event(self, device: str, event: Any) -> None:

@@ -13,12 +13,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection
-from pathlib import Path
 
 import msgspec
 
 from hetsched.devices.process_spec import ProcessSpec
-from hetsched.engine.processes.template import Template, spawn
+from hetsched.engine.processes.template import Template, last_line, spawn, stat_fields
 from hetsched.errors import InternalError
 from hetsched.transport.device_channel import ChannelClosed, SocketChannel, packed
 from hetsched.transport.device_messages import Attach, Command, Detach, Event, Stop
@@ -28,12 +27,10 @@ SOCKET_BUFFER_BYTES = 1 << 20
 """Socket buffer in each direction."""
 MAX_QUEUED_BYTES = 64 << 20
 """Bytes queued for a process that doesn't read, which a deadline ends much sooner."""
-QUEUED_BYTES = 200
-"""Memory of a queued message besides its payload."""
 MAX_EVENTS_PER_CALL = 256
 """Maximum messages per `receive`, so that other sources are served too."""
-KEPT_LINES, MAX_STDERR_BYTES = 8, 16_000
-"""What is kept of the end of stderr."""
+MAX_STDERR_BYTES = 16_000
+"""What is kept of the end of stderr, or from the report of a crash on."""
 _CRASH_BEGINS = b"Current thread 0x"
 _CRASH = re.compile(r'Current thread 0x.*?\n\s+(File ".*", line \d+ in .*)')
 
@@ -60,8 +57,8 @@ class DeviceProcess:
         self._commands: list[Command] = []
         self._fds: list[int] = []
         """Of the commands that attach something, in their order."""
-        self._queued: deque[tuple[bytes, list[int], int]] = deque()
-        """Packed messages: payload, descriptors, and the bytes that they occupy."""
+        self._queued: deque[tuple[bytes, list[int]]] = deque()
+        """Packed messages: payload and descriptors."""
         self._queued_bytes = 0
         self._ticks = 0
         self._alive_at = time.monotonic()
@@ -136,7 +133,7 @@ class DeviceProcess:
 
     def _send_queued(self) -> None:
         while self._queued:
-            payload, fds, nbytes = self._queued[0]
+            payload, fds = self._queued[0]
             try:
                 send_message(self._sock, payload, fds)
             except BlockingIOError:
@@ -147,7 +144,7 @@ class DeviceProcess:
             if fds:
                 close_all(fds)
             self._queued.popleft()
-            self._queued_bytes -= nbytes
+            self._queued_bytes -= len(payload)
 
     def _pack(self) -> None:
         """Queue the commands so far as one message."""
@@ -156,15 +153,15 @@ class DeviceProcess:
                 f"device process {self.pid} hasn't read {self._queued_bytes} bytes of commands"
             )
         payload, memfds = packed(self._commands)
-        nbytes = QUEUED_BYTES + len(payload)
-        self._queued.append((payload, [*self._fds, *memfds], nbytes))
-        self._queued_bytes += nbytes
+        self._queued.append((payload, [*self._fds, *memfds]))
+        self._queued_bytes += len(payload)
         self._commands, self._fds = [], []
 
     def receive(self) -> list[Event]:
         """Return the events that have arrived. Raises ProtocolError."""
         events: list[Event] = []
-        self._send_queued()
+        if self._queued:
+            self._send_queued()
         while not self.ended and len(events) < MAX_EVENTS_PER_CALL:
             try:
                 event, fds = self._channel.receive()
@@ -184,18 +181,10 @@ class DeviceProcess:
 
         `since`: the start of what it should be doing.
         """
-        now, ticks = time.monotonic(), self.processor_ticks()
+        now, ticks = time.monotonic(), _processor_ticks(self.pid)
         if ticks != self._ticks:
             self._ticks, self._alive_at = ticks, now
         return now - max(self._alive_at, since)
-
-    def processor_ticks(self) -> int:
-        """Return the processor time used so far, in clock ticks; 0 once it has ended."""
-        try:
-            fields = Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()
-        except OSError:
-            return 0
-        return int(fields[11]) + int(fields[12])  # utime and stime, the 14th and 15th field
 
     # ---- the end
 
@@ -251,7 +240,9 @@ class DeviceProcess:
             reason = f"ended by {signal.Signals(-self._status).name}"
         else:
             reason = f"exit status {self._status}"
-        summary = self._summary()
+        text = self._output.decode("utf-8", "replace")
+        crash = _CRASH.search(text)
+        summary = crash[1] if crash else last_line(text)
         return f"{reason} ({summary})" if summary else reason
 
     def read_stderr(self) -> bool:
@@ -265,18 +256,8 @@ class DeviceProcess:
                 return False
             output = self._output + data
             crash = output.find(_CRASH_BEGINS)
-            if crash < 0:
-                self._output = output[-MAX_STDERR_BYTES:]
-            else:
-                self._output = output[crash:][:MAX_STDERR_BYTES]
-
-    def _summary(self) -> str:
-        """Return the place of a crash, or the last line; "" if there is none."""
-        text = self._output.decode("utf-8", "replace")
-        if crash := _CRASH.search(text):
-            return crash[1].strip()
-        lines = [line.strip() for line in text.splitlines()[-KEPT_LINES:] if line.strip()]
-        return lines[-1] if lines else ""
+            first = crash if crash >= 0 else max(0, len(output) - MAX_STDERR_BYTES)
+            self._output = output[first:][:MAX_STDERR_BYTES]
 
     def _has_ended(self, seconds: float) -> bool:
         """Return whether the process ends within `seconds`."""
@@ -289,7 +270,7 @@ class DeviceProcess:
     def _drop_queued(self) -> None:
         close_all(self._fds)
         self._commands, self._fds = [], []
-        for _, fds, _ in self._queued:
+        for _, fds in self._queued:
             close_all(fds)
         self._queued.clear()
         self._queued_bytes = 0
@@ -301,3 +282,9 @@ def _socket_pair() -> tuple[socket.socket, socket.socket]:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
     engine_end.setblocking(False)
     return engine_end, process_end
+
+
+def _processor_ticks(pid: int) -> int:
+    """Return the processor time used so far, in clock ticks; 0 once it has ended."""
+    fields = stat_fields(pid)
+    return int(fields[11]) + int(fields[12]) if fields else 0  # utime and stime

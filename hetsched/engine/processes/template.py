@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -89,12 +90,10 @@ class Template:
 
         The child is a zombie until the template is told that its status has been read.
         """
-        status = _zombie_status(pid)
-        try:
+        fields = stat_fields(pid)
+        with contextlib.suppress(OSError):  # the template has died, so init reaps the child
             send_message(self._sock, str(pid).encode(), [])
-        except OSError:  # the template has died, so init reaps the child
-            return status
-        return status
+        return os.waitstatus_to_exitcode(int(fields[49])) if fields else None  # exit_code
 
     def kill(self) -> None:
         """Send SIGKILL; its children end with it. Safe from any thread."""
@@ -105,10 +104,9 @@ class Template:
         self.kill()
         assert self._process.stderr is not None, "it has a pipe"
         os.set_blocking(self._process.stderr.fileno(), False)
-        lines = (self._process.stderr.read() or b"").decode("utf-8", "replace").split("\n")
+        text = (self._process.stderr.read() or b"").decode("utf-8", "replace")
         status = self._process.wait()
-        last = [line.strip() for line in lines if line.strip()][-1:]
-        return f"the template of device processes has ended: {' '.join(last) or status}"
+        return f"the template of device processes has ended: {last_line(text) or status}"
 
     def close(self) -> None:
         """End the template and wait for its end."""
@@ -138,9 +136,14 @@ def spawn(
     )
 
 
-def _zombie_status(pid: int) -> int | None:
+def stat_fields(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat from the third on; none if there is none."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
-        return None
-    return os.waitstatus_to_exitcode(int(fields[49]))  # exit_code, the 52nd field
+        return []
+
+
+def last_line(text: str) -> str:
+    """Return the last line with anything on it, "" if there is none."""
+    return text.strip().rpartition("\n")[2].strip()

@@ -187,7 +187,7 @@ class Attempt:
         self._timer: Timer | None = None
         self._is_due = False
         self._fences = PendingAnswers((), 0.0)
-        self._fence_seconds = self._deadlines.fence
+        self._fence_seconds = self._deadlines.device_stop
 
     @property
     def stage(self) -> str:
@@ -403,7 +403,7 @@ class Attempt:
         """
         self.is_stopping = True
         now = time.monotonic()
-        seconds = self._deadlines.fence
+        seconds = self._deadlines.device_stop
         if not is_cancelled:
             waits = self._waits(now).values()
             seconds = max([self._deadlines.chunk, *(wait.seconds for wait in waits)])
@@ -432,7 +432,7 @@ class Attempt:
     def hurry(self) -> None:
         """Wait no longer for fences than after a cancellation, which has come now."""
         self._fences.restart(time.monotonic())
-        self._fence_seconds = min(self._fence_seconds, self._deadlines.fence)
+        self._fence_seconds = min(self._fence_seconds, self._deadlines.device_stop)
         self._set_timer(self._fence_seconds)
 
     # ---- failures

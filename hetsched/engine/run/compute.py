@@ -8,11 +8,11 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 
+from hetsched.config import DeadlinesConfig
 from hetsched.dispatch.commands import Command, Send
 from hetsched.dispatch.events import DeviceJoined, Started
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
-from hetsched.engine.deadlines import Deadlines
 from hetsched.engine.run.attempt import Attempt, DeviceWait, Joined, Lost, Message, Rejoined
 from hetsched.engine.run.computation import Computation, RunningChunk
 from hetsched.engine.small_jobs import Outlook
@@ -98,7 +98,7 @@ def _run_chunks(attempt: Attempt, command: Send) -> None:
 
 
 def chunk_seconds(
-    chunk: RunningChunk, deadlines: Deadlines, slowdown: float = 1
+    chunk: RunningChunk, deadlines: DeadlinesConfig, slowdown: float = 1
 ) -> tuple[float, str]:
     """Return how long a chunk may take, and the key of the configuration that decides it.
 

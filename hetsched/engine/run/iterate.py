@@ -311,7 +311,7 @@ class _Iterations:
     def _iteration_wait(self) -> tuple[float, float, str]:
         """Return since when an iteration is awaited, for how long, and the message after that."""
         deadlines, last = self._deadlines, self._state.last
-        seconds, key = deadlines.step, "step"
+        seconds, key = float(deadlines.step), "step"
         if last is not None:
             seconds, key = deadlines.chunk_factor * last.seconds, "chunk_factor"
             if seconds < deadlines.chunk:

@@ -9,10 +9,10 @@ from typing import Any, TypeVar, cast
 
 from device_toys import Affine, AffineParams
 
+from hetsched.config import DeadlinesConfig
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
-from hetsched.engine.deadlines import DEFAULT_DEADLINES, Deadlines
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.run.runner import JobRunner
 from hetsched.errors import ErrorRecord
@@ -104,7 +104,7 @@ class EvenPlans:
 class Story:
     """One job, on devices "a" and "b" unless told otherwise."""
 
-    def __init__(self, *names: str, deadlines: Deadlines = DEFAULT_DEADLINES) -> None:
+    def __init__(self, *names: str, deadlines: DeadlinesConfig | None = None) -> None:
         names = names or ("a", "b")
         self.loop = Loop()
         self.fleet = ScriptedFleet(names)
@@ -123,7 +123,7 @@ class Story:
             cast(Any, None),
             self._arena,
             PlanningState(ModelStore(None)),
-            deadlines=deadlines,
+            deadlines=deadlines or DeadlinesConfig(),
         )
         params = AffineParams(UNITS * len(names))
         arrays = Affine().arrays(params)

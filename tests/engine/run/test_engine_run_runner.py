@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
 import pytest
 from scripted_fleet import Story
 
-from hetsched.engine.deadlines import DEFAULT_DEADLINES
+from hetsched.config import DeadlinesConfig
+from hetsched.config.schema import Seconds
 from hetsched.errors import Cancelled
 from hetsched.job import Done, JobState
 from hetsched.transport.device_messages import Fence, Prepare, Prepared, Run
 
-IMPATIENT = dataclasses.replace(DEFAULT_DEADLINES, stop=0.6, chunk=0.05, step=0.05)
+IMPATIENT = DeadlinesConfig(stop=Seconds(0.6), chunk=Seconds(0.05), step=Seconds(0.05))
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_a_device_that_doesnt_stop_is_killed(impatient: Story) -> None:
 
 
 def test_a_silent_device_is_killed_though_its_step_may_take_longer() -> None:
-    story = Story(deadlines=dataclasses.replace(DEFAULT_DEADLINES, chunk=0.05))
+    story = Story(deadlines=DeadlinesConfig(chunk=Seconds(0.05)))
     story.fleet.silent.add("b")
 
     story.begin().wait_until(lambda: story.fleet.killed)
