@@ -1,4 +1,11 @@
-"""Runs the daemon: folder, lock, sockets, signals, orderly shutdown."""
+"""Runs the daemon: folder, lock, sockets, and an orderly stop.
+
+The stop is a ladder of signals, with a deadline for every step. SIGTERM and SIGINT: no new jobs;
+running ones stop after their current chunks. A second one, or the deadline `stop` of the
+configuration: the device processes are killed, with the same outcome for jobs. SIGHUP, when the
+terminal closes, is a first SIGTERM, however often it comes. SIGQUIT keeps the kernel's default
+action, which works even if this process is stuck; the device processes end with it.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +14,11 @@ import ctypes
 import gc
 import logging
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import zmq
 
@@ -18,7 +26,7 @@ from hetsched import paths
 from hetsched.config import Config
 from hetsched.daemon.requests import Requests
 from hetsched.daemon.router import Router
-from hetsched.daemon.service import ExitGuard, ServiceManager, StopLadder
+from hetsched.daemon.service import ServiceManager
 from hetsched.daemon.sessions import Sessions
 from hetsched.engine.engine import CLOSE_SECONDS, Engine
 from hetsched.errors import ConfigError, HetschedError
@@ -54,40 +62,42 @@ GC_THRESHOLDS = (5000, 10, 10)
 """Of the garbage collector; the first counts objects, of which a waiting job has about 20. With
 CPython's 700, waiting jobs were traversed again and again, in pauses of 0.1 s: a quarter of a
 submission's time. Some 500,000 objects of garbage in cycles may remain for a while."""
+
+KILL_SECONDS = 3.0
+"""Time for jobs to end after the device processes were killed."""
+STEP_SECONDS = 8.0
+"""Time for each step after the loop has ended."""
 ENGINE_SECONDS = 5.0
 """Time for the end of the engine, beyond the deadlines of its processes and threads."""
+EXIT_STUCK = 70
+"""Exit status when a step doesn't end: the exit code of a bug."""
+
+Callback = Callable[[], None]
 
 
-def serve(config: Config, on_ready: Callable[[], None] = lambda: None, source: str = "") -> None:
+def serve(config: Config, source: str = "") -> None:
     """Run the daemon until SIGTERM or SIGINT. Call on the main thread.
 
-    `on_ready` is called once, when clients can connect; `source` is where the configuration comes
-    from, for the log. Raises ConfigError if the runtime path is too long or unusable, another
-    daemon runs, or config.arena is invalid.
+    `source` is where the configuration comes from, for the log. Raises ConfigError if the runtime
+    path is too long or unusable, another daemon runs, or config.arena is invalid.
     """
     folder = paths.private_folder(paths.runtime_dir(), "runtime folder")
     for path in (paths.endpoint_path(), paths.session_path()):
         validate_socket_path(path)
-    check_private(folder)
-    manager = ServiceManager.from_environment(os.environ)
+    mode = folder.stat().st_mode & 0o777
+    if mode & 0o077:  # all clients are served
+        raise ConfigError(
+            f"runtime folder {folder}: open to others (mode {mode:o}); chmod 700 {folder}"
+        )
+    manager = ServiceManager(os.environ)
     lock_fd = acquire_lock(folder / "lock")
     try:
         log.info("configuration: %s", source or "passed in")
         raise_descriptor_limit()
-        _run(config, manager, on_ready)
+        _run(config, manager)
     finally:
         os.close(lock_fd)
     log.info("stopped")
-
-
-def check_private(folder: Path) -> None:
-    """Raise ConfigError if other users can enter `folder`: all clients are served."""
-    status = folder.stat()
-    if status.st_mode & 0o077:
-        raise ConfigError(
-            f"runtime folder {folder}: open to others (mode {status.st_mode & 0o777:o});"
-            f" chmod 700 {folder}"
-        )
 
 
 def limits(config: Config, memory: int) -> tuple[int, Limits]:
@@ -107,17 +117,20 @@ def limits(config: Config, memory: int) -> tuple[int, Limits]:
     )
 
 
-def _flush(journal: Journal, on_flushed: Callable[[], None]) -> None:
-    """Wait for all writes: clients hear of an end once it is on disk."""
-    journal.write((), lambda error: on_flushed())
+def _seconds(text: str, where: str) -> float:
+    try:
+        return parse_time(text)
+    except HetschedError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
-def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) -> None:
-    _tune_memory()
+def _run(config: Config, manager: ServiceManager) -> None:
+    _tune_interpreter()
     total, job_limits = limits(config, machine_memory())
-    sockets = manager.listening_sockets(str(paths.endpoint_path()), str(paths.session_path()))
+    control_fd, session_socket = manager.listening_sockets(
+        paths.endpoint_path(), paths.session_path()
+    )
     with contextlib.ExitStack() as stack:
-        sys.setswitchinterval(SWITCH_SECONDS)
         loop = Loop()
         stack.callback(loop.close)
         first_id = time.time_ns() >> 1  # unlike those of earlier daemons
@@ -136,25 +149,27 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
             models_path=paths.models_path(),
             journal_token=contents.token,
         )
-        guard = ExitGuard(engine.kill)
-        stack.callback(guard.guarded("the engine", engine.close, engine_seconds(config)))
+        # Processes, which are asked, then killed, and two kinds of threads
+        seconds = 2 * config.deadlines.device_stop + 2 * CLOSE_SECONDS + ENGINE_SECONDS
+        stack.callback(guarded, "the engine", engine.close, engine.kill, seconds)
         sessions = Sessions(paths.endpoint_path(), life, arena, loop)
         requests = Requests(sessions, life, engine, arena, loop, journal)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         router = Router(requests, loop, context, job_limits.unread)
         stack.callback(sessions.end_all)
         # Waits until the last replies are sent.
-        stack.callback(guard.guarded("ZeroMQ", context.term))
+        stack.callback(guarded, "ZeroMQ", context.term, engine.kill)
         stack.callback(sessions.close)
-        stack.callback(guard.guarded("the control socket", router.close))
+        stack.callback(guarded, "the control socket", router.close, engine.kill)
         engine.start()
         published = finish_publications(contents.open_jobs, PUBLISH_SECONDS)
         saved = find_saved_work(contents.open_jobs, contents.token, PUBLISH_SECONDS)
         engine.recover(*recover(life, contents, published, saved))
-        router.bind(paths.endpoint_path(), sockets.control)
-        sessions.open(paths.session_path(), sockets.session)
+        router.bind(paths.endpoint_path(), control_fd)
+        sessions.open(paths.session_path(), session_socket)
 
-        ladder = _stop_ladder(config, loop, manager, life, engine, journal)
+        stop_seconds = config.deadlines.stop
+        ladder = StopLadder(loop, manager, life, engine, journal, stop_seconds)
         ladder.listen()
         requests.stop = ladder.start
         manager.send_signs_of_life(loop)
@@ -163,51 +178,24 @@ def _run(config: Config, manager: ServiceManager, on_ready: Callable[[], None]) 
         manager.notify("READY=1")
         manager.notify(f"STATUS=listening in {folder}")
         log.info("listening in %s, pid %d", folder, os.getpid())
-        on_ready()
         loop.run()
 
 
-def _tune_memory() -> None:
+def _tune_interpreter() -> None:
     """Limit glibc's arenas, before threads start, and the garbage collector's work."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_ARENA_MAX, MAX_ARENAS)
     gc.set_threshold(*GC_THRESHOLDS)
-
-
-def _stop_ladder(
-    config: Config,
-    loop: Loop,
-    manager: ServiceManager,
-    life: Durability,
-    engine: Engine,
-    journal: Journal,
-) -> StopLadder:
-    def drain(on_drained: Callable[[], None]) -> None:
-        life.is_draining = True
-
-        def flush() -> None:
-            loop.call_soon(_flush, journal, on_drained)
-
-        engine.drain(flush)
-
-    return StopLadder(loop, manager, drain, engine.kill, config.deadlines.stop)
-
-
-def engine_seconds(config: Config) -> float:
-    """Return the time for the engine: processes (asked, then killed) and two threads."""
-    return 2 * config.deadlines.device_stop + 2 * CLOSE_SECONDS + ENGINE_SECONDS
+    sys.setswitchinterval(SWITCH_SECONDS)
 
 
 def _open_journal(config: Config, loop: Loop) -> Journal:
     """Open the journal; those who wait for a hung disk are answered after a deadline."""
     deadline = config.deadlines.disk
-    journal = Journal(
-        paths.journal_path(),
-        loop.call_soon_threadsafe,
-        history_bounds(config.journal),
-        deadline=deadline,
-    )
+    bounds = history_bounds(config.journal)
+    path = paths.journal_path()
+    journal = Journal(path, loop.call_soon_threadsafe, bounds, deadline=deadline)
 
     def expire() -> None:
         loop.call_later(EXPIRY_FRACTION * deadline, expire)
@@ -217,8 +205,93 @@ def _open_journal(config: Config, loop: Loop) -> Journal:
     return journal
 
 
-def _seconds(text: str, where: str) -> float:
+class StopLadder:
+    """Escalates from stage to stage, on signals and on deadlines. Lives on the loop's thread.
+
+    `drain_seconds`: for running jobs to reach the end of a chunk, less than TimeoutStopSec of the
+    unit.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        manager: ServiceManager,
+        life: Durability,
+        engine: Engine,
+        journal: Journal,
+        drain_seconds: float,
+    ) -> None:
+        self._loop, self._manager = loop, manager
+        self._life, self._engine, self._journal = life, engine, journal
+        self._drain_seconds = drain_seconds
+        self._is_killing = False
+
+    def listen(self) -> None:
+        """Handle signals from now on. Only on the main thread."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.on_signal(number, self._escalate)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
+            self._loop.on_signal(signal.SIGHUP, self.start)
+
+    def start(self) -> None:
+        """Begin to stop, unless that has begun."""
+        if self._life.is_draining:
+            return
+        self._life.is_draining = True
+        log.info("stopping: no new jobs, running jobs stop after their current chunks")
+        self._manager.notify("STOPPING=1", "STATUS=stopping: running jobs end their chunks")
+        reason = f"chunks still run after {self._drain_seconds:g} s"
+        self._loop.call_later(self._drain_seconds, self._kill_devices, reason)
+        self._engine.drain(self._flush)
+
+    def _flush(self) -> None:
+        """End the loop after all writes: clients hear of an end once it is on disk."""
+
+        def flush() -> None:
+            self._journal.write((), lambda error: self._loop.stop())
+
+        self._loop.call_soon(flush)
+
+    def _escalate(self) -> None:
+        """Begin to stop; if that has begun, stop without waiting for chunks."""
+        if self._life.is_draining:
+            self._kill_devices("a second signal")
+        else:
+            self.start()
+
+    def _kill_devices(self, reason: str) -> None:
+        if self._is_killing:
+            return
+        self._is_killing = True
+        log.warning("stopping now, killing the device processes: %s", reason)
+        self._manager.notify("STATUS=stopping: device processes are killed")
+        self._loop.call_later(KILL_SECONDS, self._give_up)
+        self._engine.kill()
+
+    def _give_up(self) -> None:
+        log.error("stopping: jobs haven't ended %g s after their devices", KILL_SECONDS)
+        self._loop.stop()
+
+
+def guarded(name: str, step: Callback, last_act: Callback, seconds: float = STEP_SECONDS) -> None:
+    """Call `step`; if that takes too long, end this process. The log names the step.
+
+    `last_act` is called before the exit, from another thread; its exceptions are ignored.
+    """
+
+    def expire() -> None:
+        log.error("stopping: %s hasn't ended after %g s; exiting without it", name, seconds)
+        with contextlib.suppress(Exception):
+            last_act()
+        for handler in logging.getLogger("hetsched").handlers:
+            with contextlib.suppress(Exception):
+                handler.flush()
+        os._exit(EXIT_STUCK)
+
+    timer = threading.Timer(seconds, expire)
+    timer.daemon = True
+    timer.start()
     try:
-        return parse_time(text)
-    except HetschedError as error:
-        raise ConfigError(f"{where}: {error}") from None
+        step()
+    finally:
+        timer.cancel()

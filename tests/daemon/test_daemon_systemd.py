@@ -6,35 +6,35 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from service_manager import listening, notify_socket
 
-from hetsched.daemon import service
-from hetsched.daemon.service import (
-    EXIT_STUCK,
-    ListeningSockets,
-    ServiceManager,
-    StopLadder,
-)
+from hetsched.daemon.lifecycle import EXIT_STUCK
+from hetsched.daemon.service import ServiceManager
 from hetsched.errors import ConfigError
 
 PID = str(os.getpid())
+
+
+def passed(*descriptors: int) -> ServiceManager:
+    manager = ServiceManager({})
+    manager.descriptors = descriptors
+    return manager
 
 
 def test_an_abstract_address_works_as_well() -> None:
     address = f"hetsched-test-{PID}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind("\0" + address)
-        ServiceManager("@" + address).notify("READY=1")
+        ServiceManager({"NOTIFY_SOCKET": "@" + address}).notify("READY=1")
         assert sock.recv(100) == b"READY=1"
 
 
 def test_a_full_queue_of_the_manager_blocks_nothing(tmp_path: Path) -> None:
     with notify_socket(tmp_path) as notified:
-        manager = ServiceManager(notified.address)
+        manager = ServiceManager({"NOTIFY_SOCKET": notified.address})
         for _ in range(2000):
             manager.notify("WATCHDOG=1")
     manager.notify("READY=1")  # it is gone
@@ -53,7 +53,7 @@ def test_a_full_queue_of_the_manager_blocks_nothing(tmp_path: Path) -> None:
 )
 def test_the_watchdog_is_for_one_process(variables: dict[str, str], seconds: float | None) -> None:
     variables["HOME"] = "/"
-    assert ServiceManager.from_environment(variables).watchdog == seconds
+    assert ServiceManager(variables).watchdog == seconds
     assert variables == {"HOME": "/"}  # child processes aren't the service
 
 
@@ -67,60 +67,34 @@ def test_the_watchdog_is_for_one_process(variables: dict[str, str], seconds: flo
     ],
 )
 def test_descriptors_of_another_process_are_left_alone(variables: dict[str, str]) -> None:
-    assert ServiceManager.from_environment(variables).descriptors == ()
+    assert not ServiceManager(variables).descriptors
 
 
 def test_a_socket_at_another_path_is_refused(tmp_path: Path) -> None:
     fd = listening(tmp_path / "elsewhere", socket.SOCK_SEQPACKET).detach()
     with pytest.raises(ConfigError, match=r"listens at .*elsewhere.*, clients use .*/session"):
-        ServiceManager(descriptors=(fd,)).listening_sockets("/control", "/session")
+        passed(fd).listening_sockets(Path("/control"), Path("/session"))
 
 
 def test_other_descriptors_are_closed() -> None:
     connected, peer = socket.socketpair()
     descriptors = (os.memfd_create("test"), connected.detach())
-    sockets = ServiceManager(descriptors=descriptors).listening_sockets("/c", "/s")
+    sockets = passed(*descriptors).listening_sockets(Path("/c"), Path("/s"))
 
     peer.close()
-    assert sockets == ListeningSockets()
+    assert sockets == (None, None)
     for fd in descriptors:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)
 
 
-def test_chunks_that_never_end_are_killed_at_the_deadline() -> None:
-    steps: list[str] = []
-    timers: dict[float, Callable[[], None]] = {}
-
-    class Loop:
-        def call_later(self, seconds: float, callback: Callable[..., None], *args: str) -> None:
-            timers[seconds] = lambda: callback(*args)
-
-        def stop(self) -> None:
-            steps.append("stop")
-
-    ladder = StopLadder(
-        Loop(),  # type: ignore[arg-type]
-        ServiceManager(),
-        lambda on_drained: steps.append("drain"),
-        lambda: steps.append("kill"),
-        7.0,
-    )
-    for _ in range(2):  # a closed terminal never escalates
-        ladder.start()
-    timers[7.0]()
-    timers[service.KILL_SECONDS]()
-
-    assert steps == ["drain", "kill", "stop"]
-
-
 def test_a_step_that_hangs_ends_the_process_and_the_log_names_it() -> None:
     script = (
         "import logging, sys, threading; logging.basicConfig(stream=sys.stderr)\n"
-        "from hetsched.daemon.service import ExitGuard\n"
-        "guard = ExitGuard(lambda: print('devices killed', flush=True))\n"
-        "guard.guarded('a step that ends', lambda: None, 0.01)()\n"
-        "guard.guarded('the planner', threading.Event().wait, 0.01)()\n"
+        "from hetsched.daemon.lifecycle import guarded\n"
+        "def kill(): print('devices killed', flush=True)\n"
+        "guarded('a step that ends', lambda: None, kill, 60)\n"
+        "guarded('the planner', threading.Event().wait, kill, 0.01)\n"
     )
     run = subprocess.run(
         [sys.executable, "-c", script], check=False, capture_output=True, text=True

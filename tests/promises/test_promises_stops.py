@@ -46,6 +46,12 @@ def test_a_second_signal_does_not_wait_for_the_chunk(first: int) -> None:
         assert daemon.stop(signal.SIGTERM) == 0
 
 
+def test_a_chunk_that_never_ends_is_killed_at_the_deadline() -> None:
+    with serving(LONG + '[deadlines]\nstop = "1s"\n') as daemon, daemon.client() as client:
+        computes(client.submit("fft", batch="4x8x8"))
+        assert daemon.stop(signal.SIGHUP) == 0
+
+
 def test_sigquit_ends_everything_at_once() -> None:
     with serving(LONG) as daemon, daemon.client(reconnect=0) as client:
         computes(client.submit("fft", batch="4x8x8"))
