@@ -19,21 +19,76 @@ from typing import Any
 import msgspec
 
 from hetsched.device import Chunk, TailPart
-from hetsched.dispatch.commands import Command, Finished, Send
-from hetsched.dispatch.device_queue import DeviceQueue
-from hetsched.dispatch.events import (
-    ChunkFinished,
-    DeviceJoined,
-    DeviceLost,
-    Event,
-    Started,
-    TailChunkFinished,
-    TailLeft,
+from hetsched.dispatch.device_queue import (
+    DeviceQueue,
+    ExpectedFinish,
+    PaceTracker,
+    WaitingChunks,
+    largest_id,
+    total_units,
+    units_to_steal,
 )
-from hetsched.dispatch.stealing import ExpectedFinish, PaceTracker, units_to_steal
 from hetsched.dispatch.tail_progress import group_tails
-from hetsched.dispatch.waiting_chunks import WaitingChunks, largest_id, total_units
 from hetsched.job import DeviceProgress
+
+
+class Started(msgspec.Struct, frozen=True):
+    """All devices are ready. Nothing is sent before this event."""
+
+
+class ChunkFinished(msgspec.Struct, frozen=True):
+    """`device` has finished the chunk with id `chunk`."""
+
+    device: str
+    chunk: int
+
+
+class TailChunkFinished(msgspec.Struct, frozen=True):
+    """`device` has finished `count` units of its tail from unit `first` on."""
+
+    device: str
+    first: int
+    count: int
+
+
+class TailLeft(msgspec.Struct, frozen=True):
+    """Nothing of its tail remains for `device`."""
+
+    device: str
+
+
+class DeviceLost(msgspec.Struct, frozen=True):
+    """The process of `device` has died."""
+
+    device: str
+
+
+class DeviceJoined(msgspec.Struct, frozen=True):
+    """A lost device is back, without chunks."""
+
+    device: str
+
+
+Event = Started | ChunkFinished | TailChunkFinished | TailLeft | DeviceLost | DeviceJoined
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send `chunks` to `device`, in this order.
+
+    `opens_tail`: after them it takes chunks of its tail.
+    """
+
+    device: str
+    chunks: tuple[Chunk, ...]
+    opens_tail: bool = False
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """Every unit is done; issued once."""
+
+
+Command = Send | Finished
+
 
 Victim = tuple[ExpectedFinish, DeviceQueue]
 """The device expected to finish last among those with stealable units, and its finish time."""

@@ -15,9 +15,16 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from hetsched.device import Chunk, ChunkTimes, TailPart
-from hetsched.dispatch.commands import Command, Send
-from hetsched.dispatch.dispatcher import Dispatcher
-from hetsched.dispatch.events import ChunkFinished, Event, Started, TailChunkFinished, TailLeft
+from hetsched.dispatch.dispatcher import (
+    ChunkFinished,
+    Command,
+    Dispatcher,
+    Event,
+    Send,
+    Started,
+    TailChunkFinished,
+    TailLeft,
+)
 from hetsched.planner.records import JobPlan
 from hetsched.planner.tails import TAKE_SECONDS
 from hetsched.plans.shared_tail import TAIL_CHUNK_ID, TailCounter

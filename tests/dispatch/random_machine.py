@@ -8,13 +8,14 @@ from collections import deque
 from collections.abc import Callable
 
 from hetsched.device import Chunk, TailPart
-from hetsched.dispatch.commands import Finished, Send
-from hetsched.dispatch.dispatcher import Dispatcher
-from hetsched.dispatch.events import (
+from hetsched.dispatch.dispatcher import (
     ChunkFinished,
     DeviceJoined,
     DeviceLost,
+    Dispatcher,
     Event,
+    Finished,
+    Send,
     Started,
     TailChunkFinished,
     TailLeft,

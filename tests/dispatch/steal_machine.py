@@ -8,9 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hetsched.device import Chunk
-from hetsched.dispatch.commands import Command, Finished, Send
-from hetsched.dispatch.dispatcher import Dispatcher
-from hetsched.dispatch.events import ChunkFinished, Started
+from hetsched.dispatch.dispatcher import (
+    ChunkFinished,
+    Command,
+    Dispatcher,
+    Finished,
+    Send,
+    Started,
+)
 
 Pace = Callable[[float], float]
 """Seconds a unit that begins at a time."""

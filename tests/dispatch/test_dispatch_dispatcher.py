@@ -14,9 +14,17 @@ from hypothesis.stateful import (
 )
 
 from hetsched.device import Chunk
-from hetsched.dispatch.commands import Command, Finished, Send
-from hetsched.dispatch.dispatcher import Dispatcher
-from hetsched.dispatch.events import ChunkFinished, DeviceJoined, DeviceLost, Event, Started
+from hetsched.dispatch.dispatcher import (
+    ChunkFinished,
+    Command,
+    DeviceJoined,
+    DeviceLost,
+    Dispatcher,
+    Event,
+    Finished,
+    Send,
+    Started,
+)
 from hetsched.job import DeviceProgress
 
 

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from steal_machine import Device, Pace, play
 
 from hetsched.device import Chunk, DeviceInfo
-from hetsched.dispatch.commands import Send
-from hetsched.dispatch.dispatcher import Dispatcher
-from hetsched.dispatch.events import ChunkFinished, Started
-from hetsched.dispatch.stealing import ExpectedFinish, PaceTracker, units_to_steal
+from hetsched.dispatch.device_queue import ExpectedFinish, PaceTracker, units_to_steal
+from hetsched.dispatch.dispatcher import ChunkFinished, Dispatcher, Send, Started
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
 from hetsched.planner.job_planner import Candidate, plan_job

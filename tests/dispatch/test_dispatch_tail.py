@@ -1,12 +1,14 @@
 """Cores that share a tail: when they may take it, and what becomes of it at a death."""
 
 from hetsched.device import Chunk, TailPart
-from hetsched.dispatch.commands import Command, Finished, Send
-from hetsched.dispatch.dispatcher import Dispatcher
-from hetsched.dispatch.events import (
+from hetsched.dispatch.dispatcher import (
     ChunkFinished,
+    Command,
     DeviceJoined,
     DeviceLost,
+    Dispatcher,
+    Finished,
+    Send,
     Started,
     TailChunkFinished,
     TailLeft,

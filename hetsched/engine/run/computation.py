@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hetsched.device import Chunk, ChunkTimes
-from hetsched.dispatch.commands import Command, Send
-from hetsched.dispatch.dispatcher import Dispatcher
-from hetsched.dispatch.events import (
+from hetsched.dispatch.dispatcher import (
     ChunkFinished,
+    Command,
     DeviceLost,
+    Dispatcher,
     Event,
+    Send,
     TailChunkFinished,
     TailLeft,
 )

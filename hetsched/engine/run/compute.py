@@ -9,8 +9,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from hetsched.config import DeadlinesConfig
-from hetsched.dispatch.commands import Command, Send
-from hetsched.dispatch.events import DeviceJoined, Started
+from hetsched.dispatch.dispatcher import Command, DeviceJoined, Send, Started
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.run.attempt import Attempt, DeviceWait, Joined, Lost, Message, Rejoined

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.device import Chunk, EvenChunks
-from hetsched.dispatch.dispatcher import Dispatcher
-from hetsched.dispatch.events import ChunkFinished, DeviceLost, Started
-from hetsched.dispatch.waiting_chunks import WaitingChunks, largest_id, total_units
+from hetsched.dispatch.device_queue import WaitingChunks, largest_id, total_units
+from hetsched.dispatch.dispatcher import ChunkFinished, DeviceLost, Dispatcher, Started
 from hetsched.plans.search.recipes import evenly
 
 MIB = 1 << 20
