@@ -17,7 +17,7 @@ from hetsched_workloads.pcg import Pcg
 
 from hetsched.iterations import serial
 from hetsched.iterations.serial import SerialResult
-from hetsched.sparse.rows import is_sparse, sparse_arrays
+from hetsched.sparse_rows import is_sparse, sparse_arrays
 from hetsched.workload import Iterative
 from robustness import real_data
 

@@ -36,7 +36,7 @@ from hetsched.job import (
     parse_dependency,
 )
 from hetsched.paths import real_path
-from hetsched.sparse.rows import is_sparse, sparse_arrays
+from hetsched.sparse_rows import is_sparse, sparse_arrays
 from hetsched.transport.arena import Segment
 from hetsched.transport.arrays import locate_in_segment
 from hetsched.units import NUMBER_LIMIT, is_utf8, parse_size, parse_time, quoted

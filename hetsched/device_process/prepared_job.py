@@ -51,7 +51,7 @@ from hetsched.transport.device_messages import (
 )
 from hetsched.workload import ArraySpec, BaseWorkload, Iterative, Workload, find
 from hetsched.workload.conversion import decode_params
-from hetsched.workload.sources import check_sources, note_sources
+from hetsched.workload.registry import check_sources, note_sources
 
 MAX_KERNELS = 1000
 """Kernels whose first chunk is remembered."""

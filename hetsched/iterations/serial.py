@@ -19,7 +19,7 @@ from hetsched.iterations.home import Home, Part, stages_of, state_shape
 from hetsched.iterations.partials import combine, partials_shape, slot_of
 from hetsched.iterations.saved_state import SavedState, copy_state, restore_state
 from hetsched.workload import Iterative, KernelContext, Rows, Stage, StageKernel, Values
-from hetsched.workload.kernel_arrays import KernelArrays
+from hetsched.workload.protocol import KernelArrays
 
 POISON = 77
 """What arrays contain before they are written: results must not depend on it."""

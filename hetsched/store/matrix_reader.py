@@ -16,7 +16,7 @@ import scipy.io
 import scipy.sparse
 
 from hetsched.errors import DataError
-from hetsched.sparse.rows import is_sparse, sparse_arrays
+from hetsched.sparse_rows import is_sparse, sparse_arrays
 from hetsched.store.matrix_file import ALIGNMENT, MARKET_MAGIC, broken_archive
 from hetsched.units import format_bytes
 

@@ -5,7 +5,7 @@ depends on the previous one, on data that stay where they are.
 """
 
 from hetsched.dtypes import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, Dtype, DtypeChoice
-from hetsched.workload.composites import SparseMatrix
+from hetsched.sparse import SparseMatrix
 from hetsched.workload.conversion import convert
 from hetsched.workload.iterative import (
     Border,

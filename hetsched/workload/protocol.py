@@ -9,7 +9,7 @@ import only this module, NumPy and their own vendor libraries.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +17,7 @@ import msgspec
 
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
-from hetsched.workload.composites import SparseMatrix, input_names
+from hetsched.sparse import SparseMatrix, input_names
 from hetsched.workload.conversion import convert
 
 if TYPE_CHECKING:
@@ -261,3 +261,30 @@ class Workload(BaseWorkload):
         magnitude if it exceeds the result. None: terms don't cancel.
         """
         return None
+
+
+class KernelArrays(Mapping[str, Any]):
+    """Name -> array. Not a dict, which can be changed in a dozen ways.
+
+    Another array in its place would be lost, and whatever is in the output's memory would be taken
+    for the result.
+    """
+
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
+        self._arrays = arrays
+
+    def __getitem__(self, name: str) -> Any:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if self.get(name) is not value:  # it is after ``outputs["y"] += 1``
+            raise TypeError(
+                f"a kernel can't replace the array {name!r}: write into it,"
+                f" outputs[{name!r}][...] = ..."
+            )

@@ -12,7 +12,7 @@ from daemon_harness import Harness
 from hetsched.client.client import Client
 from hetsched.errors import DataError, UsageError
 from hetsched.job import ArenaRef
-from hetsched.sparse.rows import is_sparse, sparse_arrays
+from hetsched.sparse_rows import is_sparse, sparse_arrays
 
 
 def dense(seed: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hetsched.errors import DataError, UsageError
-from hetsched.workload.composites import Shapes, SparseMatrix, input_names
+from hetsched.sparse import Shapes, SparseMatrix, input_names
 
 MATRIX = SparseMatrix("A")
 SHAPES: Shapes = {

@@ -30,7 +30,7 @@ from hetsched.devices.iterating import IterativeJob, StageExecutor
 from hetsched.devices.slot_layout import SlotLayout, slot_layout
 from hetsched.errors import InternalError, UsageError
 from hetsched.workload import Kernel
-from hetsched.workload.kernel_arrays import KernelArrays
+from hetsched.workload.protocol import KernelArrays
 
 
 class CoreClock(Protocol):

@@ -16,7 +16,7 @@ from hetsched.devices.iterating import IterativeJob, StageSeconds
 from hetsched.errors import InternalError
 from hetsched.iterations.home import Part
 from hetsched.workload import Arrays, KernelContext, Rows, Stage, StageKernel, Values
-from hetsched.workload.kernel_arrays import KernelArrays
+from hetsched.workload.protocol import KernelArrays
 
 _Copies = tuple[tuple[Any, Any], ...]
 

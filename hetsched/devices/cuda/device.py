@@ -35,7 +35,7 @@ from hetsched.devices.cuda.runtime import Runtime, open_cupy
 from hetsched.devices.iterating import IterativeJob, StageExecutor
 from hetsched.errors import InternalError
 from hetsched.paths import cache_dir
-from hetsched.workload.kernel_arrays import KernelArrays
+from hetsched.workload.protocol import KernelArrays
 
 
 def open_device(info: DeviceInfo, config: DeviceConfig) -> CudaDevice:

@@ -17,7 +17,7 @@ from hetsched.devices.host_slots import CACHE_LINE, Views, slot_views, touched_p
 from hetsched.devices.slot_layout import SlotLayout, slot_layout, unit_bytes
 from hetsched.plans.slot_allocation import aligned
 from hetsched.workload import ArraySpec, Kernel
-from hetsched.workload.kernel_arrays import KernelArrays
+from hetsched.workload.protocol import KernelArrays
 
 
 @dataclass(frozen=True)

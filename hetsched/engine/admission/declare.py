@@ -25,6 +25,7 @@ from hetsched.iterations.saved_state import saved_shapes
 from hetsched.job import JobSpec
 from hetsched.memory import MemoryDemand
 from hetsched.plug_in_errors import plug_in_error
+from hetsched.sparse import Shapes
 from hetsched.units import NUMBER_LIMIT
 from hetsched.workload import (
     ArraySpec,
@@ -36,10 +37,9 @@ from hetsched.workload import (
     find,
     locate,
 )
-from hetsched.workload.composites import Shapes
 from hetsched.workload.conversion import decode_params
 from hetsched.workload.protocol import Role
-from hetsched.workload.sources import note_sources
+from hetsched.workload.registry import note_sources
 
 MAX_SHOWN = 100
 """Characters of a value in an error message."""

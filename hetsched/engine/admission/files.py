@@ -18,7 +18,7 @@ from hetsched.engine.threads import Step
 from hetsched.errors import DataError, InputMissing, UsageError
 from hetsched.iterations.saved_state import saved_bytes
 from hetsched.job import ArenaRef, FileOut, FileRef, InputRef, JobSpec
-from hetsched.sparse.parts import PARTS, part_name
+from hetsched.sparse import PARTS, Shapes, part_name
 from hetsched.store.checkpoint import (
     InputIdentity,
     Problem,
@@ -34,7 +34,6 @@ from hetsched.store.matrix_file import is_matrix_file, read_matrix, read_matrix_
 from hetsched.store.output_files import OutputClaim
 from hetsched.transport.device_messages import StoredArray
 from hetsched.workload import BaseWorkload, Iterative, SparseMatrix
-from hetsched.workload.composites import Shapes
 
 PROMISED_KEY = -1 << 31
 """The key of a file that doesn't exist yet: no descriptor has it."""

@@ -16,6 +16,7 @@ from hetsched.engine.threads import Step
 from hetsched.iterations.home import state_shape
 from hetsched.iterations.partials import partials_shape
 from hetsched.job import ArenaRef
+from hetsched.sparse import Shapes
 from hetsched.store.finished_parts import Ranges
 from hetsched.store.output_files import OutputFile
 from hetsched.store.publication import PreparedOutput, discard_prepared, publish_each
@@ -23,7 +24,6 @@ from hetsched.transport.control import control_words
 from hetsched.transport.device_messages import StoredArray
 from hetsched.units import format_bytes
 from hetsched.workload import ArraySpec, BaseWorkload, Reduction, StateArray
-from hetsched.workload.composites import Shapes
 
 CONTROL = "control"
 """The name of the array in which devices wait for each other."""

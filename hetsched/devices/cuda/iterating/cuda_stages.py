@@ -38,7 +38,7 @@ from hetsched.iterations.partials import combine
 from hetsched.iterations.row_transfers import RowTransfers
 from hetsched.iterations.saved_state import saved_names
 from hetsched.workload import KernelContext, Rows, Stage, StageKernel, Values
-from hetsched.workload.kernel_arrays import KernelArrays
+from hetsched.workload.protocol import KernelArrays
 
 Guard = Callable[[], AbstractContextManager[None]]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.errors import DataError, UsageError
-from hetsched.sparse.parts import PARTS, part_name
+from hetsched.sparse import PARTS, part_name
 
 MAX_INT32 = 2**31 - 1
 

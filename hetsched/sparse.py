@@ -1,4 +1,4 @@
-"""Inputs that users give as one object and kernels get as several arrays. Pure.
+"""Sparse matrices: one input to users, several arrays to kernels.
 
 A sparse matrix is one input `A` to users: a SciPy matrix, a Matrix Market or .npz file. To the
 rest of hetsched it is the arrays of its compressed sparse rows, which are inputs like any other:
@@ -11,7 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hetsched.errors import DataError, UsageError
-from hetsched.sparse.parts import PARTS, part_name
+
+PARTS = ("data", "indices", "indptr")
+"""The arrays of compressed sparse rows; SciPy's names."""
+
+
+def part_name(name: str, part: str) -> str:
+    """Return the name of one array of the input `name`: "A.data"."""
+    return f"{name}.{part}"
+
 
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
 """Input name -> (shape, dtype name)."""

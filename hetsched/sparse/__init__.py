@@ -1,1 +1,0 @@
-"""Sparse matrices as arrays: their names, and conversion from SciPy's formats."""
