@@ -7,12 +7,10 @@ program is refused and left as it is. A damaged one is renamed (`set_aside`), ne
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import apsw
 import msgspec
@@ -42,9 +40,6 @@ UNREADABLE = (
     UnicodeDecodeError,
 )
 """Those of its contents, which no second try mends."""
-
-_T = TypeVar("_T")
-_log = logging.getLogger(__name__)
 
 
 class RefusedFile(ConfigError):
@@ -102,21 +97,6 @@ def open_for_reading(path: Path, file_format: DatabaseFormat) -> apsw.Connection
     with _opened(str(path), apsw.SQLITE_OPEN_READWRITE) as connection:
         check_version(connection, file_format, path)
     return connection
-
-
-def open_copy(path: Path | None, file_format: DatabaseFormat) -> apsw.Connection:
-    """Copy the database at `path` into memory; empty if there is none.
-
-    Raises as `open_database`.
-    """
-    copy = open_database(None, file_format)
-    if path is None or not path.exists():
-        return copy
-    with contextlib.closing(open_for_reading(path, file_format)) as source:
-        if check_version(source, file_format, path):
-            with copy.backup("main", source, "main") as backup:
-                backup.step()
-    return copy
 
 
 @contextlib.contextmanager
@@ -194,13 +174,6 @@ def data_version(connection: apsw.Connection) -> int:
     return int(connection.execute("PRAGMA data_version").get)
 
 
-def file_id(path: Path) -> int:
-    try:
-        return path.lstat().st_ino
-    except OSError:
-        return 0
-
-
 def unreadable_name(path: Path) -> Path:
     """Return a name for what is at `path` and can't be read, which nothing has yet."""
     number = 1
@@ -223,90 +196,3 @@ def set_aside(path: Path) -> Path | None:
             source.rename(f"{aside}{suffix}")
             moved = aside
     return moved
-
-
-class TolerantDatabase:
-    """A connection that may fail, at any time or from the start: jobs run without it.
-
-    One warning is logged until the file works again. A file (`path`; None: it may not be) that
-    can't be read when it is opened is set aside: if `connect` or `first_read` fails. A ConfigError
-    of `connect` that isn't RefusedFile is raised.
-    """
-
-    def __init__(
-        self,
-        path: Path | None,
-        name: str,
-        connect: Callable[[], apsw.Connection],
-        first_read: Callable[[apsw.Connection], None],
-    ) -> None:
-        self._name = name
-        self._has_warned = False
-        self.connection: apsw.Connection | None = None
-        tried = 0 if path is None else file_id(path)
-        try:
-            try:
-                self._open(connect, first_read)
-            except UNREADABLE as error:
-                # Another process may have replaced it by a new one meanwhile.
-                if path is None or (file_id(path) == tried and not self._set_aside(path, error)):
-                    raise
-                self._open(connect, first_read)
-        except (*DAMAGE, RefusedFile) as error:
-            self._warn(error)
-
-    def _open(
-        self, connect: Callable[[], apsw.Connection], first_read: Callable[[apsw.Connection], None]
-    ) -> None:
-        connection = connect()
-        try:
-            first_read(connection)
-        except BaseException:
-            connection.close()
-            raise
-        self.connection = connection
-
-    def _set_aside(self, path: Path, error: Exception) -> bool:
-        try:
-            aside = set_aside(path)
-        except OSError:
-            return False
-        _log.warning("%s: can't be read (%s); it is now %s", self._name, error, aside)
-        return True
-
-    def read(self, action: Callable[[apsw.Connection], _T]) -> _T | None:
-        """Return what `action` returns; None if the file can't be used."""
-        if self.connection is None:
-            return None
-        try:
-            return action(self.connection)
-        except (*DAMAGE, RefusedFile) as error:
-            self._warn(error)
-            return None
-
-    def write(self, action: Callable[[apsw.Connection], object]) -> bool:
-        """Run `action` in a transaction, under the file's write lock; return whether it did."""
-        if self.connection is None:
-            return False
-        try:
-            with transaction(self.connection):
-                action(self.connection)
-        except (*DAMAGE, RefusedFile) as error:
-            self._warn(error)
-            return False
-        self._has_warned = False
-        return True
-
-    def close(self) -> None:
-        if self.connection is not None:
-            self.connection.close()
-            self.connection = None
-
-    def _warn(self, error: Exception) -> None:
-        if not self._has_warned and isinstance(error, RefusedFile):
-            _log.warning("%s; new measurements stay in memory", error)
-        elif not self._has_warned:
-            remedy = "make room, or delete the file to start afresh"
-            message = "%s: %s; new measurements stay in memory; %s"
-            _log.warning(message, self._name, error, remedy)
-        self._has_warned = True

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import apsw
 import msgspec
@@ -25,7 +26,7 @@ from hetsched.errors import CantCreate, ConfigError, DataError, TryAgain
 from hetsched.paths import private_folder
 from hetsched.store import database, model_records
 from hetsched.store.database import DAMAGE, DatabaseFormat, transaction
-from hetsched.store.model_records import ModelKey, StoredModel, StoredRaces
+from hetsched.store.model_records import ModelKey, RaceKey, StoredModel, StoredRaces
 
 KIND = "hetsched.models.export"
 VERSION = 1
@@ -43,45 +44,12 @@ class Export(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return tuple(races for races in self.races if races.key in keys)
 
 
-def describe_key(key: ModelKey) -> str:
-    beside = f"{key.co_runners} of its neighbours busy"
-    return f"{key.workload} ({key.variant} {key.version}) on {key.device}, {key.storage}, {beside}"
-
-
-def merged(first: StoredModel, second: StoredModel) -> StoredModel:
-    """Merge two models of one key, by time; return `first` itself if `second` adds nothing.
-
-    Observations in both count once. The number of runs is the larger of the two, since one of two
-    histories of a machine is usually a continuation of the other.
-    """
-    first_counts, second_counts = Counter(first.observations), Counter(second.observations)
-    runs = max(first.runs, second.runs)
-    if second_counts <= first_counts and runs == first.runs:
-        return first
-    union = (first_counts | second_counts).elements()
-    observations = tuple(sorted(union, key=lambda observation: observation.at))
-    return msgspec.structs.replace(first, runs=runs, observations=observations)
-
-
-def merged_races(first: StoredRaces, second: StoredRaces) -> StoredRaces:
-    """Merge the races of one key, by time; return `first` itself if `second` adds nothing."""
-    added = [race for race in second.races if race not in first.races]
-    if not added:
-        return first
-    races = tuple(sorted((*first.races, *added), key=lambda race: race.at))
-    return msgspec.structs.replace(first, races=races)
+class _ExportHeader(msgspec.Struct):
+    schema: str = "none"
 
 
 MAX_QUOTED = 60
 """Characters of an unknown schema that an error quotes."""
-
-
-class _ExportHeader(msgspec.Struct):
-    schema: str = ""
-
-
-_decode_header = msgspec.json.Decoder(_ExportHeader).decode
-_decode_export = msgspec.json.Decoder(Export).decode
 
 
 def encode(export: Export) -> bytes:
@@ -90,34 +58,31 @@ def encode(export: Export) -> bytes:
 
 def decode(raw: bytes, source: str) -> Export:
     """Read an export; `source` names it in errors."""
-    _check_version(raw, source)
     try:
-        export = _decode_export(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{source}: broken export: {error}") from None
-    if len({races.key for races in export.races}) < len(export.races):
-        raise DataError(f"{source}: broken export: races of one key occur twice")
-    counts = Counter(model.key for model in export.models)
-    duplicates = [key for key, count in counts.items() if count > 1]
-    if duplicates:
-        raise DataError(f"{source}: broken export: two models of {describe_key(duplicates[0])}")
-    return export
-
-
-def _check_version(raw: bytes, source: str) -> None:
-    try:
-        schema = _decode_header(raw).schema
+        schema = msgspec.json.decode(raw, type=_ExportHeader).schema
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{source}: not an export of hetsched models: {error}") from None
     kind, _, number = schema.partition("/")
     if kind != KIND or not number.isdecimal():
-        reason = f"schema {schema[:MAX_QUOTED]!r}" if schema else "no schema in it"
-        raise DataError(f"{source}: not an export of hetsched models: {reason}")
+        raise DataError(
+            f"{source}: not an export of hetsched models: its schema is {schema[:MAX_QUOTED]!r}"
+        )
     if int(number) > VERSION:
         raise ConfigError(
             f"{source}: exported by a newer hetsched (format {number[:20]}, this one reads up to"
             f" {VERSION}); update hetsched"
         )
+    try:
+        export = msgspec.json.decode(raw, type=Export)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{source}: broken export: {error}") from None
+    records: list[StoredModel | StoredRaces] = [*export.models, *export.races]
+    counts = Counter[ModelKey | RaceKey](record.key for record in records)
+    for key, count in counts.items():
+        if count > 1:
+            what = f"{key.workload} on {key.device}"
+            raise DataError(f"{source}: broken export: {count} records of one key, {what}")
+    return export
 
 
 def collect(path: Path) -> Export:
@@ -142,22 +107,23 @@ class ImportCounts:
 def restore(path: Path, export: Export) -> ImportCounts:
     """Add an export to the file at `path`, created if needed, completely or not at all."""
     private_folder(path.parent, "state folder")
-    new = extended = 0
     with _connection(path, database.open_database) as connection, transaction(connection):
-        for model in export.models:
-            before = model_records.read(connection, model.key, StoredModel)
-            after = model if before is None else merged(before, model)
-            if after is not before:
-                kept = StoredModel.of(after.key, after.runs, after.observations)
-                model_records.write(connection, kept)
-            new += before is None
-            extended += before is not None and after is not before
+        outcomes = Counter(_add(connection, model) for model in export.models)
         for races in export.races:
-            stored = model_records.read(connection, races.key, StoredRaces)
-            union = races if stored is None else merged_races(stored, races)
-            if union is not stored:
-                model_records.write(connection, StoredRaces.of(union.key, union.races))
-    return ImportCounts(new, extended, len(export.models) - new - extended)
+            _add(connection, races)
+    return ImportCounts(outcomes["new"], outcomes["extended"], outcomes["unchanged"])
+
+
+_Record = TypeVar("_Record", StoredModel, StoredRaces)
+
+
+def _add(connection: apsw.Connection, record: _Record) -> str:
+    before = model_records.read(connection, record.key, type(record))
+    after = record if before is None else before.merged(record)
+    if after is before:
+        return "unchanged"
+    model_records.write(connection, after)
+    return "new" if before is None else "extended"
 
 
 def forget(path: Path, is_chosen: Callable[[ModelKey], bool]) -> list[ModelKey]:

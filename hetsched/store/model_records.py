@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, TypeVar
 
@@ -33,9 +33,6 @@ Seconds = Annotated[float, msgspec.Meta(ge=MIN_SECONDS, le=MAX_SECONDS)]
 Pace = Annotated[float, msgspec.Meta(ge=MIN_SECONDS / NUMBER_LIMIT, le=MAX_SECONDS)]
 Moment = Annotated[float, msgspec.Meta(ge=0, lt=1e11)]
 """Seconds since the epoch."""
-
-MAX_PROBE_STATES = 1000
-"""Devices without a share kept; the one that ran least recently goes first. Arbitrary."""
 
 
 class RaceKey(msgspec.Struct, frozen=True, order=True):
@@ -108,6 +105,19 @@ class StoredModel(ModelKey, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         added = observations_of(samples, at)
         return StoredModel.of(self.key, self.runs + 1, (*self.observations, *added))
 
+    def merged(self, other: StoredModel) -> StoredModel:
+        """Merge two models of one key, by time; return this one if the other adds nothing.
+
+        Observations in both count once. The number of runs is the larger of the two, since one of
+        two histories of a machine is usually a continuation of the other.
+        """
+        ours, theirs = Counter(self.observations), Counter(other.observations)
+        runs = max(self.runs, other.runs)
+        if theirs <= ours and runs == self.runs:
+            return self
+        union = sorted((ours | theirs).elements(), key=lambda observation: observation.at)
+        return StoredModel.of(self.key, runs, union)
+
     def history(self) -> History:
         samples = [
             Sample(seen.curve, seen.units, seen.seconds, seen.contended, seen.chunks)
@@ -168,6 +178,13 @@ class StoredRaces(RaceKey, frozen=True, kw_only=True, forbid_unknown_fields=True
     def key(self) -> RaceKey:
         return _key_of(self, RaceKey)
 
+    def merged(self, other: StoredRaces) -> StoredRaces:
+        """Merge the races of one key, by time; return this one if the other adds nothing."""
+        added = [race for race in other.races if race not in self.races]
+        if not added:
+            return self
+        return StoredRaces.of(self.key, sorted((*self.races, *added), key=lambda race: race.at))
+
     def record(self) -> RaceRecord:
         record = NO_RACES
         for race in self.races:
@@ -213,17 +230,14 @@ _KINDS: dict[type, str] = {
     **dict.fromkeys((RaceKey, StoredRaces), "races"),
     **dict.fromkeys((ProbeKey, StoredProbe), "probe"),
 }
-_KEYS: dict[str, type[Any]] = {"model": ModelKey, "races": RaceKey, "probe": ProbeKey}
-_DELETED = "deleted"
 
 FORMAT = DatabaseFormat(
     application_id=0x68737364,
     version=1,
-    # A changed row gets a new id, so that other processes find it. After a deletion the row of
-    # kind "deleted" gets one.
+    # A changed row gets a new id: the least ids are those written least recently.
     schema="""CREATE TABLE record(
         id INTEGER PRIMARY KEY AUTOINCREMENT,
-        kind TEXT NOT NULL CHECK(kind IN ('model', 'races', 'probe', 'deleted')),
+        kind TEXT NOT NULL CHECK(kind IN ('model', 'races', 'probe')),
         key TEXT NOT NULL, value TEXT NOT NULL,
         UNIQUE(kind, key)) STRICT""",
     # NORMAL: a power cut may lose the last observations; a crash of this process loses none.
@@ -251,21 +265,6 @@ def read_all(connection: apsw.Connection, kind: type[_StoredType]) -> list[_Stor
     return sorted(records, key=lambda record: record.key)
 
 
-def read_changes(connection: apsw.Connection, after: int) -> tuple[int, list[Key | None]]:
-    """Return the last id, and the keys of records written after an id; None: some were deleted."""
-    keys: list[Key | None] = []
-    last = after
-    sql = "SELECT id, kind, key FROM record WHERE id > ? ORDER BY id"
-    for row_id, kind, text in connection.execute(sql, (after,)):
-        last = row_id
-        keys.append(None if kind == _DELETED else msgspec.json.decode(text, type=_KEYS[kind]))
-    return last, keys
-
-
-def last_id(connection: apsw.Connection) -> int:
-    return int(connection.execute("SELECT coalesce(max(id), 0) FROM record").get)
-
-
 def read_again(
     connection: apsw.Connection, key: Key, kind: type[_StoredType]
 ) -> _StoredType | None:
@@ -287,26 +286,11 @@ def delete_models(connection: apsw.Connection, keys: Iterable[ModelKey]) -> None
         job = key.workload, key.speed_key, key.device, key.storage
         same = [p for p in probes if (p.workload, p.speed_key, p.device, p.storage) == job]
         delete(connection, [key, key.race_key, *same])
-    connection.execute(_WRITE, (_DELETED, "", ""))
 
 
 def delete(connection: apsw.Connection, keys: Iterable[Key]) -> None:
-    """Delete the records of `keys`, without a mark for other processes."""
     sql = "DELETE FROM record WHERE kind = ? AND key = ?"
     connection.executemany(sql, [(_KINDS[type(key)], _json(key)) for key in keys])
-
-
-def write_probes(
-    connection: apsw.Connection, states: Mapping[ProbeKey, ProbeState | None]
-) -> None:
-    """Replace the states of these keys; None deletes one."""
-    delete(connection, states)
-    for key, state in states.items():
-        if state is not None:
-            write(connection, StoredProbe.of(key, state))
-    sql = """DELETE FROM record WHERE kind = 'probe' AND id NOT IN
-        (SELECT id FROM record WHERE kind = 'probe' ORDER BY id DESC LIMIT ?)"""
-    connection.execute(sql, (MAX_PROBE_STATES,))
 
 
 def used_bytes(connection: apsw.Connection) -> int:

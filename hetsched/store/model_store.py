@@ -6,14 +6,16 @@ continues in memory: no job fails because of it. Data that couldn't be written i
 file is usable again. A file that can't be read when it is opened is set aside.
 
 Processes that share the file add to its records under its lock and lose none of each other's
-runs. Each reads again what others wrote when the file's `data_version` has changed.
+runs. Each reads again what it needs when another one has written.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import apsw
 
@@ -27,7 +29,7 @@ from hetsched.models.evidence.run_medians import run_medians
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.paths import private_folder
 from hetsched.store import database, model_records
-from hetsched.store.database import TolerantDatabase
+from hetsched.store.database import DAMAGE, UNREADABLE, RefusedFile
 from hetsched.store.model_records import (
     ModelKey,
     ProbeKey,
@@ -39,6 +41,10 @@ from hetsched.store.model_records import (
 )
 
 __all__ = ["ModelKey", "ModelStore"]
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 MAX_BYTES = 64 << 20
 """Bytes of the histories in memory by default."""
@@ -57,18 +63,17 @@ MAX_PROBE_KEYS = 10_000
 class ModelStore:
     """The models of this machine. Used by one thread at a time, any thread.
 
-    `path`: None: in memory only. `copy`: copy the file into memory and don't change it.
-    `max_bytes`: of the histories in memory; the file may have twice that. Those used least
-    recently are dropped from memory, those observed least recently from the file.
+    `path`: None: in memory only. `max_bytes`: of the histories in memory; the file may have twice
+    that. Those used least recently are dropped from memory, those observed least recently from
+    the file.
     """
 
     def __init__(
-        self, path: Path | None, *, copy: bool = False, max_bytes: int = MAX_BYTES
+        self, path: Path | None, *, read_only: bool = False, max_bytes: int = MAX_BYTES
     ) -> None:
         self._name = str(path)
-        self._histories: BoundedCache[ModelKey, History] = BoundedCache()
-        self._max_bytes = max_bytes
         self._max_file_bytes = FILE_TO_MEMORY * max_bytes
+        self._histories: BoundedCache[ModelKey, History] = BoundedCache(max_bytes=max_bytes)
         self._races: BoundedCache[RaceKey, RaceRecord] = BoundedCache(max_entries=MAX_RACE_KEYS)
         self._probes: BoundedCache[ProbeKey, ProbeState | None] = BoundedCache(
             max_entries=MAX_PROBE_KEYS
@@ -77,15 +82,14 @@ class ModelStore:
         self._new_runs: deque[tuple[ModelKey, list[Sample], float]] = deque(maxlen=MAX_PENDING)
         self._new_races: deque[tuple[RaceKey, Race, float]] = deque(maxlen=MAX_PENDING)
         self._new_probes: dict[ProbeKey, ProbeState | None] = {}
-        if path is not None and not copy:
-            private_folder(path.parent, "state folder")
-
-        def opened() -> apsw.Connection:
-            self._data_version = self._last_id = 0  # of a new file, perhaps
-            connect = database.open_copy if copy else database.open_database
-            return connect(path, model_records.FORMAT)
-
-        self._file = TolerantDatabase(None if copy else path, self._name, opened, self._catch_up)
+        self._has_warned = False
+        self._connection: apsw.Connection | None = None
+        self._data_version = 0
+        try:
+            self._connection = _open(path, read_only)
+            self._data_version = database.data_version(self._connection)
+        except (*DAMAGE, RefusedFile, OSError) as error:
+            self._warn(error)
 
     # ---- models
 
@@ -102,16 +106,14 @@ class ModelStore:
     ) -> list[DeviceModel | None]:
         """As `load`, for all `keys`, checking the file once."""
         self._refresh()
-        models = [self._history(key).model(link) for key in keys]
-        self._trim()
-        return models
+        return [self._history(key).model(link) for key in keys]
 
     def runs(self, key: ModelKey) -> int:
         return self._history(key).runs
 
     def keys(self) -> list[ModelKey]:
         keys = {key for key, history in self._histories.items() if history.runs}
-        keys.update(self._file.read(lambda db: model_records.read_keys(db, ModelKey)) or ())
+        keys.update(self._read(lambda db: model_records.read_keys(db, ModelKey)) or ())
         return sorted(keys)
 
     def observe(self, key: ModelKey, samples: Sequence[Sample], at: float) -> None:
@@ -134,11 +136,9 @@ class ModelStore:
                 changes[key] = history.change
         if flush:
             self.flush()
-        for key in observed:
-            history = self._history(key)
+        for key, history in observed.items():
             history.model()  # fitted now, so that the next plan needn't wait for it
             self._histories.put(key, history, history.nbytes)
-        self._trim()
         return changes
 
     def _add(self, key: ModelKey, samples: Sequence[Sample], at: float) -> History:
@@ -165,23 +165,21 @@ class ModelStore:
     def _history(self, key: ModelKey) -> History:
         history = self._histories.get(key)
         if history is None:
-            stored = self._file.read(lambda db: model_records.read(db, key, StoredModel))
+            stored = self._read(lambda db: model_records.read(db, key, StoredModel))
             history = stored.history() if stored else History()
+            for other, samples, _ in self._new_runs:
+                if other == key:
+                    history.add(samples)
+                    history.runs += 1
             self._histories.put(key, history, history.nbytes)
         return history
-
-    def _trim(self) -> None:
-        pinned = {key for key, _, _ in self._new_runs}
-        self._histories.trim(
-            self._max_bytes, lambda key, history: key in pinned or history.rewritten
-        )
 
     # ---- races, and devices without a share
 
     def races(self, key: RaceKey) -> RaceRecord:
         record = self._races.get(key)
         if record is None:
-            stored = self._file.read(lambda db: model_records.read(db, key, StoredRaces))
+            stored = self._read(lambda db: model_records.read(db, key, StoredRaces))
             record = stored.record() if stored else NO_RACES
             for other, race, _ in self._new_races:
                 record = model_records.with_race(record, race) if other == key else record
@@ -199,7 +197,7 @@ class ModelStore:
             return self._new_probes[key]
 
         def read() -> ProbeState | None:
-            stored = self._file.read(lambda db: model_records.read(db, key, StoredProbe))
+            stored = self._read(lambda db: model_records.read(db, key, StoredProbe))
             return stored.state if stored else None
 
         return self._probes.get_or_compute(key, read)
@@ -212,8 +210,20 @@ class ModelStore:
     # ---- the file
 
     def flush(self) -> None:
-        if self._file.connection is not None and not self._write_news():
-            return
+        """Write what is new; what can't be written is kept for the next time."""
+        if self._connection is not None and (
+            self._new_runs or self._new_races or self._new_probes
+        ):
+            try:
+                with database.transaction(self._connection):
+                    rewritten = self._write_all(self._connection)
+            except (*DAMAGE, RefusedFile) as error:
+                self._warn(error)
+                return
+            self._has_warned = False
+            # Only now: a failed transaction leaves the file as it was.
+            for history in rewritten:
+                history.rewritten = False
         self._new_runs.clear()
         self._new_races.clear()
         for key, state in self._new_probes.items():
@@ -223,86 +233,108 @@ class ModelStore:
     def close(self) -> None:
         """Write pending runs and close the file. Models stay in memory."""
         self.flush()
-        self._file.close()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _refresh(self) -> None:
-        if self._file.read(database.data_version) != self._data_version:
-            self._file.read(self._catch_up)
+        """Drop what was read if another process has written since, to be read again."""
 
-    def _catch_up(self, connection: apsw.Connection) -> None:
-        """Drop what other processes have written since the last call, to be read again."""
-        database.check_version(connection, model_records.FORMAT, self._name)
-        # Read first, so that concurrent writes are detected next time.
-        data_version = database.data_version(connection)
-        if data_version != self._data_version:
+        def read_version(connection: apsw.Connection) -> int:
+            database.check_version(connection, model_records.FORMAT, self._name)
+            return database.data_version(connection)
+
+        data_version = self._read(read_version)
+        if data_version is not None and data_version != self._data_version:
             self._data_version = data_version
-            self._probes.clear()
-        self._last_id, changed = model_records.read_changes(connection, self._last_id)
-        if None in changed:
             self._histories.clear()
             self._races.clear()
-        for key in changed:
-            if isinstance(key, RaceKey):
-                self._races.pop(key)
-            elif isinstance(key, ModelKey) and key in self._histories:
-                self._read_again(connection, key)
+            self._probes.clear()
 
-    def _read_again(self, connection: apsw.Connection, key: ModelKey) -> None:
-        """Read a model that another process has changed; add the runs that only we know of."""
-        stored = model_records.read_again(connection, key, StoredModel)
-        history = stored.history() if stored else History()
-        for other, samples, _ in self._new_runs:
-            if other == key:
-                history.add(samples)
-                history.runs += 1
-        self._histories.put(key, history, history.nbytes)
+    def _read(self, action: Callable[[apsw.Connection], T]) -> T | None:
+        """Return what `action` returns; None if the file can't be used."""
+        if self._connection is None:
+            return None
+        try:
+            return action(self._connection)
+        except (*DAMAGE, RefusedFile) as error:
+            self._warn(error)
+            return None
 
-    def _write_news(self) -> bool:
-        """Write in a transaction; return whether there was something, and it was committed."""
-        if not (self._new_runs or self._new_races or self._new_probes):
-            return False
-        before = self._last_id
-        rewritten: list[History] = []
-        if not self._file.write(lambda db: self._write_all(db, rewritten)):
-            self._last_id = before  # the next write gives the same ids
-            return False
-        # Only now: a failed transaction leaves the file as it was.
-        for history in rewritten:
-            history.rewritten = False
-        return True
+    def _warn(self, error: Exception) -> None:
+        """Log the first error since the file was last written."""
+        if not self._has_warned and isinstance(error, RefusedFile):
+            log.warning("%s; new measurements stay in memory", error)
+        elif not self._has_warned:
+            remedy = "make room, or delete the file to start afresh"
+            message = "%s: %s; new measurements stay in memory; %s"
+            log.warning(message, self._name, error, remedy)
+        self._has_warned = True
 
-    def _write_all(self, connection: apsw.Connection, rewritten: list[History]) -> None:
-        """Append to `rewritten` the histories whose stored observations were replaced."""
-        # Under the lock no other process writes: later records are our own.
-        self._catch_up(connection)
-        self._write_models(connection, rewritten)
+    def _write_all(self, connection: apsw.Connection) -> list[History]:
+        """Write what is new; return the histories whose stored observations were replaced."""
+        database.check_version(connection, model_records.FORMAT, self._name)
+        rewritten = self._write_models(connection)
         for key, race, at in self._new_races:
             before = model_records.read_again(connection, key, StoredRaces)
             added = StoredRace(race.number, race.units, dict(race.paces), at)
             races = (*before.races, added) if before else (added,)
             model_records.write(connection, StoredRaces.of(key, races))
-        model_records.write_probes(connection, self._new_probes)
+        model_records.delete(connection, self._new_probes)
+        for probe, state in self._new_probes.items():
+            if state is not None:
+                model_records.write(connection, StoredProbe.of(probe, state))
         if model_records.used_bytes(connection) > self._max_file_bytes:
             keys = model_records.read_keys(connection, ModelKey)
             oldest = keys[: max(1, int(len(keys) * DELETED_FRACTION))]
             model_records.delete_models(connection, oldest)
-        self._last_id = model_records.last_id(connection)
+        return rewritten
 
-    def _write_models(self, connection: apsw.Connection, rewritten: list[History]) -> None:
+    def _write_models(self, connection: apsw.Connection) -> list[History]:
         models: dict[ModelKey, StoredModel] = {}
         for key, samples, at in self._new_runs:
             if key not in models:
                 stored = model_records.read_again(connection, key, StoredModel)
                 models[key] = stored or StoredModel.of(key, 0, ())
             models[key] = models[key].with_run(samples, at)
-        for key, history in self._histories.items():
-            if key in models:
-                history.runs = models[key].runs
-            if history.rewritten and models:
-                # A change of speed scaled or dropped older observations.
-                at = self._new_runs[-1][2]
-                seen = model_records.observations_of(history.samples(), at)
-                models[key] = StoredModel.of(key, history.runs, seen)
-                rewritten.append(history)
+        rewritten: list[History] = []
+        # Else what others have written would be lost; the file's lock is held.
+        if models and database.data_version(connection) == self._data_version:
+            for key, history in self._histories.items():
+                if history.rewritten:
+                    # A change of speed scaled or dropped older observations.
+                    at = self._new_runs[-1][2]
+                    seen = model_records.observations_of(history.samples(), at)
+                    models[key] = StoredModel.of(key, history.runs, seen)
+                    rewritten.append(history)
         for model in models.values():
             model_records.write(connection, model)
+        return rewritten
+
+
+def _open(path: Path | None, read_only: bool) -> apsw.Connection:
+    """Open the file; one that can't be read is set aside for a new one, unless `read_only`."""
+    if path is None or (read_only and not path.exists()):
+        return database.open_database(None, model_records.FORMAT)
+    if read_only:
+        return database.open_for_reading(path, model_records.FORMAT)
+    private_folder(path.parent, "state folder")
+    tried = path.stat().st_ino if path.exists() else 0
+    try:
+        return _open_whole(path)
+    except UNREADABLE as error:
+        # Another process may have replaced it by a new one meanwhile.
+        if path.stat().st_ino == tried:
+            aside = database.set_aside(path)
+            log.warning("%s: can't be read (%s); it is now %s", path, error, aside)
+        return _open_whole(path)
+
+
+def _open_whole(path: Path) -> apsw.Connection:
+    connection = database.open_database(path, model_records.FORMAT)
+    try:
+        model_records.read_keys(connection, ModelKey)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

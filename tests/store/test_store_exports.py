@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hetsched.errors import DataError
-from hetsched.store.model_export import SCHEMA, Export, decode, encode, merged
+from hetsched.store.model_export import SCHEMA, Export, decode, encode
 from hetsched.store.model_records import ModelKey, Observation, StoredModel
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
@@ -37,7 +37,7 @@ def broken(**changes: object) -> bytes:
         (b"PK\x03\x04", "not an export"),
         (b"\xff\xfe{}", "not an export"),
         (b"[]", "not an export"),
-        (b"{}", "no schema"),
+        (b"{}", "its schema is 'none'"),
         (b'{"schema": 7}', "not an export"),
         (b'{"schema": "hetsched.job/1"}', "'hetsched.job/1'"),
         (b'{"schema": "hetsched.models.export/one"}', "not an export"),
@@ -54,7 +54,10 @@ def broken(**changes: object) -> bytes:
         (broken(observations=[["total", 1, 2.0]]), "broken export"),
         (broken(observations=[["total", 1, 2.0, 1e300]]), "broken export"),
         (broken(observations=[["total", 1, 2.0, -1.0]]), "broken export"),
-        (encode(export(learnt((1, 2.0, 3.0)), learnt((2, 2.0, 3.0)))), "two models of"),
+        (
+            encode(export(learnt((1, 2.0, 3.0)), learnt((2, 2.0, 3.0)))),
+            "2 records of one key",
+        ),
     ],
 )
 def test_anything_but_an_export_is_refused_in_one_line(raw: bytes, reason: str) -> None:
@@ -68,11 +71,11 @@ def test_merging_orders_by_time_and_counts_common_observations_once() -> None:
     first = learnt((10, 5.0, 1.0), (10, 5.0, 4.0), runs=2)
     second = learnt((10, 6.0, 3.0), (10, 5.0, 4.0), runs=5)
 
-    union = merged(first, second)
+    union = first.merged(second)
 
     assert union.runs == 5
     assert [(entry.seconds, entry.at) for entry in union.observations] == [
         (5.0, 1.0), (6.0, 3.0), (5.0, 4.0)
     ]  # fmt: skip
-    assert merged(union, second) is union
-    assert merged(union, first) is union
+    assert union.merged(second) is union
+    assert union.merged(first) is union

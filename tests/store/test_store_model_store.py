@@ -168,7 +168,7 @@ def test_a_change_of_speed_survives_a_file_that_could_not_be_written(
         raise apsw.FullError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(model_records, "last_id", full)  # before the commit
+        patch.setattr(model_records, "used_bytes", full)  # before the commit
         for _ in range(5):
             store.observe(KEY, [total(10, 2.0)], 1.0)
     believed = model_of(store).time(10)

@@ -34,16 +34,16 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def full(store: ModelStore, path: Path) -> None:
-    assert store._file.connection is not None
-    store._file.connection.execute("PRAGMA max_page_count = 1")
+    assert store._connection is not None
+    store._connection.execute("PRAGMA max_page_count = 1")
     # Pages that are there stay; what is added needs a new one.
     others = [ModelKey("fft", str(i), "v", "1", "cpu0", "memory") for i in range(40)]
     store.observe_many([(key, [Sample("total", 1, 1.0)]) for key in others], 1.0)
 
 
 def read_only(store: ModelStore, path: Path) -> None:
-    assert store._file.connection is not None
-    store._file.connection.execute("PRAGMA query_only = ON")
+    assert store._connection is not None
+    store._connection.execute("PRAGMA query_only = ON")
     learn(store, 1, 1.0)
 
 
@@ -114,8 +114,8 @@ def test_unwritten_runs_are_written_later(tmp_path: Path) -> None:
     store = ModelStore(file(tmp_path))
     read_only(store, file(tmp_path))
     assert ModelStore(file(tmp_path)).keys() == []
-    assert store._file.connection is not None
-    store._file.connection.execute("PRAGMA query_only = OFF")
+    assert store._connection is not None
+    store._connection.execute("PRAGMA query_only = OFF")
 
     learn(store, 20, 6.0)
 
@@ -126,8 +126,8 @@ def test_unwritten_runs_are_written_later(tmp_path: Path) -> None:
 
 def test_a_file_locked_for_too_long_is_written_later(tmp_path: Path) -> None:
     store = ModelStore(file(tmp_path))
-    assert store._file.connection is not None
-    store._file.connection.set_busy_timeout(1)
+    assert store._connection is not None
+    store._connection.set_busy_timeout(1)
     blocker = apsw.Connection(str(file(tmp_path)))
     blocker.execute("BEGIN IMMEDIATE")
     learn(store, 10, 5.0)

@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.models.evidence.samples import Sample
-from hetsched.store import model_records
 from hetsched.store.model_export import forget
 from hetsched.store.model_records import ProbeKey
 from hetsched.store.model_store import ModelKey, ModelStore
@@ -27,7 +25,7 @@ def test_a_state_outlives_its_process(path: Path) -> None:
     store.close()
 
     assert ModelStore(path).probe_state(KEY) == STATE
-    assert ModelStore(path, copy=True).probe_state(KEY) == STATE
+    assert ModelStore(path, read_only=True).probe_state(KEY) == STATE
 
 
 def test_a_device_that_has_a_share_again_has_no_state(path: Path) -> None:
@@ -61,15 +59,3 @@ def test_forgotten_models_take_their_states_along(path: Path) -> None:
     forget(path, lambda key: key == model)
 
     assert ModelStore(path).probe_state(KEY) is None
-
-
-def test_the_file_keeps_the_latest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_records, "MAX_PROBE_STATES", 2)
-    store = ModelStore(path)
-    for load in (1, 2, 3):
-        store.set_probe_state(msgspec.structs.replace(KEY, load=load), STATE)
-        store.flush()
-
-    store = ModelStore(path)
-    kept = [store.probe_state(msgspec.structs.replace(KEY, load=load)) for load in (1, 2, 3)]
-    assert kept == [None, STATE, STATE]

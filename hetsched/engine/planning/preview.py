@@ -37,7 +37,7 @@ def preview(spec: JobSpec, config: Config) -> Explanation:
         limits = MachineLimits(infos, machine.absent, arena_limit)
         job = resolve(spec, limits)
         stack.callback(job.close)
-        store = ModelStore(paths.models_path(), copy=True)
+        store = ModelStore(paths.models_path(), read_only=True)
         stack.callback(store.close)
         default = None if config.memory_limit is None else parse_size(config.memory_limit)
         selected = [info for info in infos if info.name in job.devices]
