@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from hetsched.bounded_cache import BoundedCache
 from hetsched.config import Config
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import probe
@@ -25,13 +26,25 @@ from hetsched.engine.admission.check import (
     release_segments,
 )
 from hetsched.engine.context import EngineContext
-from hetsched.engine.explanations import ExplanationArchive, job_activity
+from hetsched.engine.explanations import (
+    MAX_KEPT_BYTES,
+    MAX_KEPT_JOBS,
+    JobSnapshot,
+    job_activity,
+)
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.scheduler import Scheduler, stopping_error
 from hetsched.engine.threads import FILE_THREADS, OnDone, Pool, Step, planner_thread
-from hetsched.errors import ErrorRecord, HetschedError, TryAgain, UsageError, to_record
+from hetsched.errors import (
+    ErrorRecord,
+    HetschedError,
+    InputMissing,
+    TryAgain,
+    UsageError,
+    to_record,
+)
 from hetsched.job import Failed, outcome
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job
@@ -104,9 +117,11 @@ class Engine:
             config.queue.small_jobs,
             journal_token,
         )
-        self._explanations = ExplanationArchive(fleet.info, context.planning.plan_cache)
+        self._kept: BoundedCache[int, JobSnapshot] = BoundedCache(
+            max_entries=MAX_KEPT_JOBS, max_bytes=MAX_KEPT_BYTES
+        )
         self._scheduler = scheduler = Scheduler(
-            context, life, self._explanations, self._learn, self._on_idle
+            context, life, self._kept, self._learn, self._on_idle
         )
         self.queue = scheduler.queue
         self._flush_timer: Timer | None = None
@@ -209,16 +224,31 @@ class Engine:
         The error is TryAgain for a job that hasn't started, InputMissing for one that is no longer
         kept.
         """
-        runner = self._scheduler.runners.get(job.number)
-        running = None if runner is None else runner.running.snapshot()
         try:
-            work = self._explanations.explainer(
-                job.number, running, is_waiting=self.queue.is_waiting(job)
-            )
+            snapshot = self._snapshot(job)
         except HetschedError as error:
             on_done(None, error)
             return
-        self._context.planner_thread.run(work, on_done)
+        context = self._context
+        explain = snapshot.explainer(self._fleet.info, context.planning.plan_cache)
+        context.planner_thread.run(explain, on_done)
+
+    def _snapshot(self, job: Job) -> JobSnapshot:
+        runner = self._scheduler.runners.get(job.number)
+        if runner is not None:
+            running = runner.running.snapshot()
+            if not running.plan.assignments:
+                raise TryAgain(f"job {job.number} is still being planned; try again in a moment")
+            return running
+        kept = self._kept.peek(job.number)
+        if kept is not None:
+            return kept
+        if self.queue.is_waiting(job):
+            raise TryAgain(f"job {job.number} hasn't started; there is nothing to explain yet")
+        raise InputMissing(
+            f"job {job.number} ended too long ago; only the last {len(self._kept)} jobs can be"
+            " explained"
+        )
 
     def probe_devices(self, on_done: Callable[[], None]) -> None:
         """Look for missing devices, and give those that failed another chance; then call back."""

@@ -1,36 +1,33 @@
-"""Archive of recent jobs, to explain them on request.
+"""Explains jobs on request, and says what devices do at present.
 
-A kept job holds references only, and none to its arrays.
+A snapshot of a job, kept when it has ended, holds references only, and none to its arrays.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from hetsched import planner
-from hetsched.bounded_cache import BoundedCache
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.device_run import DeviceRun
-from hetsched.errors import InputMissing, TryAgain
 from hetsched.explain import DeviceExplanation, Explanation
 from hetsched.explain.iterations.records import IterationHistory
 from hetsched.explain.iterations.used_devices import with_used_devices
-from hetsched.job import Done, Failed, JobState
 from hetsched.planner.job_planner import JobPlan
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment
 from hetsched.transport.messages import DeviceActivity
 
-MAX_JOBS = 1000
+MAX_KEPT_JOBS = 1000
 """Ended jobs to keep: as many as `hetsched status` lists."""
-MAX_BYTES = 32 << 20
-"""Maximum bytes of all kept jobs, estimated; the last job is always kept."""
+MAX_KEPT_BYTES = 32 << 20
+"""Of all kept jobs, estimated; the last job is always kept."""
 RECORD_BYTES = 500
 """Of the times of one chunk, estimated."""
 
@@ -51,8 +48,7 @@ class JobSnapshot:
     state: str = "running"
     notes: tuple[str, ...] = ()
     error: str | None = None
-    history: IterationHistory | None = None
-    """Of an iterative job."""
+    history: IterationHistory | None = None  # Of an iterative job
 
     @classmethod
     def of(
@@ -64,15 +60,10 @@ class JobSnapshot:
         notes: Iterable[str] = (),
         history: IterationHistory | None = None,
     ) -> JobSnapshot:
+        notes = (*job.notes, *notes)
+        workload = job.workload.name
         return cls(
-            number,
-            job.workload.name,
-            job.load,
-            job.params,
-            plan,
-            times,
-            notes=(*job.notes, *notes),
-            history=history,
+            number, workload, job.load, job.params, plan, times, notes=notes, history=history
         )
 
     def nbytes(self) -> int:
@@ -82,33 +73,37 @@ class JobSnapshot:
         spans = 0 if self.history is None else self.history.nbytes
         return self.plan.nbytes + RECORD_BYTES * records + params + spans
 
-    def ended(self, state: JobState) -> JobSnapshot:
-        assert isinstance(state, Done | Failed)
-        error = state.error.message if isinstance(state, Failed) else None
-        return replace(self, state=state.report.state, error=error)
+    def explainer(
+        self, info: Callable[[str], DeviceInfo], cache: PlanCache
+    ) -> Callable[[], Explanation]:
+        """Return a function that explains the job as it is now, for the planner's thread.
 
-    def explain(self, info: Callable[[str], DeviceInfo], cache: PlanCache) -> Explanation:
-        """Return the explanation; `info` returns the DeviceInfo of a device."""
+        `info` returns the DeviceInfo of a device.
+        """
+        times = {device: tuple(chunks) for device, chunks in self.times.items()}
+        return functools.partial(self._explain, times, info, cache)
+
+    def _explain(
+        self,
+        times: Mapping[str, tuple[tuple[int, ChunkTimes], ...]],
+        info: Callable[[str], DeviceInfo],
+        cache: PlanCache,
+    ) -> Explanation:
+        params = msgspec.to_builtins(self.params)
         if self.history is not None:
-            return self._explain_iterations(with_used_devices(self.history), info)
+            return self._explain_iterations(with_used_devices(self.history), params, info)
         assignments = {assignment.device: assignment for assignment in self.plan.assignments}
         runs = {
-            device: DeviceRun(assignments[device], info(device), tuple(times))
-            for device, times in self.times.items()
+            device: DeviceRun(assignments[device], info(device), chunks)
+            for device, chunks in times.items()
         }
         subject = planner.ExplainedJob(
-            self.number,
-            self.state,
-            self.workload,
-            self.load,
-            msgspec.to_builtins(self.params),
-            self.notes,
-            self.error,
+            self.number, self.state, self.workload, self.load, params, self.notes, self.error
         )
         return planner.explain_job(subject, self.plan, runs, cache=cache)
 
     def _explain_iterations(
-        self, history: IterationHistory, info: Callable[[str], DeviceInfo]
+        self, history: IterationHistory, params: Any, info: Callable[[str], DeviceInfo]
     ) -> Explanation:
         variants = {a.device: a.variant for a in self.plan.assignments}
         spans = history.spans
@@ -116,7 +111,7 @@ class JobSnapshot:
             DeviceExplanation(
                 device=device,
                 kind=info(device).kind,
-                variant=variants.get(device, ""),
+                variant=variants[device],
                 planned=spans[0].rows[index] if spans else 0,
                 share=spans[-1].rows[index] if spans else 0,
             )
@@ -127,7 +122,7 @@ class JobSnapshot:
             job=self.number,
             state=self.state,
             workload=self.workload,
-            params=msgspec.to_builtins(self.params),
+            params=params,
             load=self.load,
             seconds=history.seconds or None,
             reasons=self.plan.reasons,
@@ -138,64 +133,10 @@ class JobSnapshot:
         )
 
 
-class ExplanationArchive:
-    """The recent jobs of one engine.
-
-    Parameters
-    ----------
-    info : callable
-        Device -> DeviceInfo.
-    cache : PlanCache
-        Used only by the functions from `explainer`, in the planner's thread.
-    """
-
-    def __init__(self, info: Callable[[str], DeviceInfo], cache: PlanCache) -> None:
-        self._cache = cache
-        self._info = info
-        self._jobs: BoundedCache[int, JobSnapshot] = BoundedCache(
-            max_entries=MAX_JOBS, max_bytes=MAX_BYTES
-        )
-
-    @property
-    def nbytes(self) -> int:
-        """Estimated bytes of all kept jobs."""
-        return self._jobs.nbytes
-
-    def add(self, job: JobSnapshot) -> None:
-        """Add an ended job, and drop the oldest ones beyond the limits. O(devices)."""
-        self._jobs.put(job.number, job, job.nbytes())
-
-    def explainer(
-        self, number: int, running: JobSnapshot | None, *, is_waiting: bool
-    ) -> Callable[[], Explanation]:
-        """Return a function that explains job `number`, for the planner's thread.
-
-        `running`: if it runs. Raises TryAgain if it hasn't started or isn't planned yet,
-        InputMissing if it is no longer kept.
-        """
-        if running is not None:
-            if not running.plan.assignments:
-                raise TryAgain(f"job {number} is still being planned; try again in a moment")
-            times = {device: tuple(chunks) for device, chunks in running.times.items()}
-            return self._explainer(replace(running, times=times))
-        kept = self._jobs.peek(number)
-        if kept is not None:
-            return self._explainer(kept)
-        if is_waiting:
-            raise TryAgain(f"job {number} hasn't started; there is nothing to explain yet")
-        raise InputMissing(
-            f"job {number} ended too long ago; only the last {len(self._jobs)} jobs can be"
-            " explained"
-        )
-
-    def _explainer(self, job: JobSnapshot) -> Callable[[], Explanation]:
-        return functools.partial(job.explain, self._info, self._cache)
-
-
 # ---- what devices do at present
 
 RECENT_CHUNKS = 16
-"""Chunks from which speeds are taken. Arbitrary."""
+"""Chunks from which speeds are taken."""
 
 
 def job_activity(job: JobSnapshot) -> tuple[DeviceActivity, ...]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hetsched.bounded_cache import BoundedCache
@@ -47,36 +47,31 @@ Subject = str | VariantKey
 """A device or a variant."""
 
 
-def bar_seconds(times: int) -> float:
-    return min(MAX_BAR_SECONDS, FIRST_BAR_SECONDS * 2.0 ** min(times, 64))
-
-
 @dataclass
 class _Tally:
     """Failures of one subject, for one kind of job or for all; the latest of `kinds` is last."""
 
+    scope: str
     count: float = 0.0
     kinds: dict[str, None] = field(default_factory=dict)
     reason: str = ""
     barred_until: float = -math.inf
     times_barred: int = 0
 
-    def add(self, kind: str, reason: str) -> None:
-        self.count += 1
-        self.reason = reason
-        self.kinds.pop(kind, None)
-        self.kinds[kind] = None
-        if len(self.kinds) > MAX_KINDS:
-            del self.kinds[next(iter(self.kinds))]
-
     def bar(self, now: float, limit: int) -> None:
-        self.barred_until = now + bar_seconds(self.times_barred)
+        seconds = FIRST_BAR_SECONDS * 2.0 ** min(self.times_barred, 64)
+        self.barred_until = now + min(MAX_BAR_SECONDS, seconds)
         self.times_barred += 1
         self.count = limit - 1  # when it is tried again, one failure bars it again
 
-    def rest(self, now: float) -> str:
+    def text(self, now: float) -> str:
+        """Return why a barred device isn't used."""
+        if self.scope == ALL:
+            begin = f"quarantined after failures in {counted(len(self.kinds), 'kind')} of jobs"
+        else:
+            begin = f"takes no jobs of kind {self.scope.partition(' ')[0]} after failures"
         seconds = format_seconds(max(1.0, round(self.barred_until - now)))
-        return f"(the last: {self.reason}); it is tried again in {seconds}"
+        return f"{begin} (the last: {self.reason}); it is tried again in {seconds}"
 
 
 class Failures:
@@ -85,17 +80,17 @@ class Failures:
     A kind of job of a device is the name of its workload, which messages show, a space, and
     details; that of a variant is any text for the parameters. Changed on the loop's thread only;
     others may read.
+
+    Attributes
+    ----------
+    tallies : dict
+        Of each (subject, kind or ALL) that has failed.
     """
 
     def __init__(self) -> None:
-        self._tallies: dict[tuple[Subject, str], _Tally] = {}
+        self.tallies: dict[tuple[Subject, str], _Tally] = {}
         self._done: BoundedCache[str, set[str]] = BoundedCache(max_entries=MAX_TALLIES)
         """Kind of job -> devices that have worked for it."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no failure is remembered."""
-        return not self._tallies
 
     def fail_device(
         self,
@@ -126,8 +121,8 @@ class Failures:
             is_due = overall.count >= MAX_FAILURES and len(overall.kinds) >= QUARANTINE_KINDS
             if is_due and set(devices) - {device} - self.quarantined(now).keys():
                 overall.bar(now, MAX_FAILURES)
-                return _quarantine_text(overall, now)
-        return _exclusion_text(tally, now) if is_excluded else ""
+                return overall.text(now)
+        return tally.text(now) if is_excluded else ""
 
     def fail_variant(self, variant: VariantKey, params: str, reason: str, now: float) -> None:
         """Count that `variant` couldn't be prepared for `params`."""
@@ -138,14 +133,12 @@ class Failures:
 
     def succeed(self, subject: Subject, kind: str) -> None:
         """Halve the counts of a device that has worked for a job, or of a prepared variant."""
-        if isinstance(subject, str):
-            self.note_success(subject, kind)
         for scope in (subject, kind), (subject, ALL):
-            tally = self._tallies.get(scope)
+            tally = self.tallies.get(scope)
             if tally is not None:
                 tally.count /= 2
                 if tally.count < FORGOTTEN:
-                    del self._tallies[scope]
+                    del self.tallies[scope]
 
     def note_success(self, device: str, kind: str) -> None:
         """Note that `device` has worked for a job of this kind, whatever becomes of the job."""
@@ -153,11 +146,8 @@ class Failures:
 
     def reason_against(self, device: str, kind: str, now: float) -> str:
         """Return why `device` may not work for a job of this kind; "" if it may."""
-        overall = self._barred(device, ALL, now)
-        if overall is not None:
-            return _quarantine_text(overall, now)
-        tally = self._barred(device, kind, now)
-        return "" if tally is None else _exclusion_text(tally, now)
+        tally = self._barred(device, ALL, now) or self._barred(device, kind, now)
+        return "" if tally is None else tally.text(now)
 
     def reason_against_variant(self, variant: VariantKey, params: str, now: float) -> str:
         """Return why `variant` isn't used for `params` at present; "" if it may be."""
@@ -166,49 +156,43 @@ class Failures:
 
     def quarantined(self, now: float) -> dict[str, str]:
         """Return device that takes no job at present -> why."""
-        return {
-            device: _quarantine_text(tally, now)
-            for device, kind, tally in self._barred_devices(now)
-            if kind == ALL
-        }
+        barred = self._barred_devices(now)
+        return {device: tally.text(now) for device, tally in barred if tally.scope == ALL}
 
     def restricted(self, now: float) -> dict[str, str]:
         """Return device that takes no jobs of some kinds at present -> why."""
         texts: dict[str, list[str]] = {}
-        for device, kind, tally in self._barred_devices(now):
-            if kind != ALL:
-                texts.setdefault(device, []).append(_exclusion_text(tally, now))
+        for device, tally in self._barred_devices(now):
+            if tally.scope != ALL:
+                texts.setdefault(device, []).append(tally.text(now))
         return {device: "; ".join(lines) for device, lines in texts.items()}
 
     def forget(self) -> None:
         """Give every device and variant another chance."""
-        self._tallies.clear()
+        self.tallies.clear()
 
     def _count(self, subject: Subject, scope: str, kind: str, reason: str) -> _Tally:
-        tally = self._tallies.setdefault((subject, scope), _Tally())
-        tally.add(kind, reason)
-        if len(self._tallies) > MAX_TALLIES:
-            del self._tallies[next(iter(self._tallies))]
+        tally = self.tallies.setdefault((subject, scope), _Tally(scope))
+        tally.count += 1
+        tally.reason = reason
+        tally.kinds.pop(kind, None)
+        tally.kinds[kind] = None
+        if len(tally.kinds) > MAX_KINDS:
+            del tally.kinds[next(iter(tally.kinds))]
+        if len(self.tallies) > MAX_TALLIES:
+            del self.tallies[next(iter(self.tallies))]
         return tally
 
     def _barred(self, subject: Subject, kind: str, now: float) -> _Tally | None:
-        tally = self._tallies.get((subject, kind))
+        tally = self.tallies.get((subject, kind))
         return tally if tally is not None and now < tally.barred_until else None
 
-    def _barred_devices(self, now: float) -> Iterator[tuple[str, str, _Tally]]:
-        for (subject, kind), tally in self._tallies.items():
-            if isinstance(subject, str) and now < tally.barred_until:
-                yield subject, kind, tally
-
-
-def _quarantine_text(tally: _Tally, now: float) -> str:
-    kinds = counted(len(tally.kinds), "kind")
-    return f"quarantined after failures in {kinds} of jobs {tally.rest(now)}"
-
-
-def _exclusion_text(tally: _Tally, now: float) -> str:
-    kind = next(reversed(tally.kinds)).partition(" ")[0]
-    return f"takes no jobs of kind {kind} after failures {tally.rest(now)}"
+    def _barred_devices(self, now: float) -> list[tuple[str, _Tally]]:
+        return [
+            (subject, tally)
+            for (subject, _), tally in self.tallies.items()
+            if isinstance(subject, str) and now < tally.barred_until
+        ]
 
 
 # ---- one job
@@ -264,10 +248,6 @@ class JobFailures:
         """Return the error of a job that may use no device any more."""
         return JobFailed(f"it failed on every device that it may use: {grouped(self.excluded)}")
 
-    def has_progressed(self, device: str, chunks: int) -> bool:
-        """Return whether `device` has finished chunks since it last died."""
-        return chunks > 0 and chunks != self._finished.get(device)
-
     def record_death(self, device: str, chunks: int, reason: str) -> None:
         """Count a death of `device`, which had finished `chunks`; exclude it after three.
 
@@ -276,8 +256,9 @@ class JobFailures:
         """
         self._deaths += 1
         self.uncounted += 1
-        has_progressed = self.has_progressed(device, chunks)
+        has_progressed = chunks > 0 and chunks != self._finished.get(device)
         if has_progressed:
+            self.table.note_success(device, self.kind)
             self.table.succeed(device, self.kind)
         self.record(device, reason, is_death=device not in self.overdue)
         count = self._counts.get(device, 0.0)
@@ -290,7 +271,7 @@ class JobFailures:
 
     def reasons_against(self, devices: Iterable[str]) -> dict[str, str]:
         """Return those of `devices` that may not work for this kind of job -> the reason."""
-        if self.table.is_empty:
+        if not self.table.tallies:
             return {}
         now = time.monotonic()
         reasons = {d: self.table.reason_against(d, self.kind, now) for d in devices}
@@ -324,9 +305,10 @@ class JobFailures:
                 self.table.note_success(device, self.kind)
 
     def record_success(self, chunks: Mapping[str, int]) -> None:
-        """Count a success of each device that has finished chunks since it last failed."""
+        """Count a success of each device that has finished chunks since it last died."""
+        self.note_successes(chunks)
         for device, count in chunks.items():
-            if self.has_progressed(device, count):
+            if count and count != self._finished.get(device):
                 self.table.succeed(device, self.kind)
 
 

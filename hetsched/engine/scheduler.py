@@ -6,23 +6,26 @@ On the loop's thread only.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from dataclasses import replace as dataclass_replace
 
 from msgspec.structs import replace
 
+from hetsched.bounded_cache import BoundedCache
 from hetsched.engine.admission.check import CheckedJob, release_segments
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
-from hetsched.engine.explanations import ExplanationArchive, JobSnapshot
+from hetsched.engine.explanations import JobSnapshot
 from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.run.runner import JobRunner
 from hetsched.engine.run.running_job import with_notes
-from hetsched.engine.small_jobs import Outlook, SmallJobs
+from hetsched.engine.small_jobs import SmallJobs
 from hetsched.engine.threads import Step
 from hetsched.errors import (
     Cancelled,
@@ -48,6 +51,10 @@ MAX_TIMER_SECONDS = 60.0
 SLOW_OPENING_SECONDS = 1.0
 """After this time in which a job's files are opened, others may start: they may be on a dead
 mount."""
+MAX_CONSIDERED = 32
+"""First jobs in line that may start beside another: a long queue must not delay the loop."""
+LOOK_SECONDS = 0.1
+"""Between two looks at the line: what the main job still needs, and so what is small, changes."""
 TRANSIENT_CODES = (TryAgain.code, Unavailable.code)
 
 
@@ -65,6 +72,8 @@ class Scheduler:
 
     Parameters
     ----------
+    kept : BoundedCache
+        Ended jobs, to be explained, by number.
     on_learn : callable
         Takes the learning task of each attempt.
     on_idle : callable
@@ -75,18 +84,19 @@ class Scheduler:
         self,
         context: EngineContext,
         life: Durability,
-        archive: ExplanationArchive,
+        kept: BoundedCache[int, JobSnapshot],
         on_learn: Callable[[LearningTask], None],
         on_idle: Callable[[], None],
     ) -> None:
         self._context, self._admission = context, context.admission
-        self._life, self._archive = life, archive
+        self._life, self._kept = life, kept
         self._on_learn, self._on_idle = on_learn, on_idle
         self.queue = JobQueue()
         self.runners: dict[int, JobRunner] = {}
         """By number: the main job's, and those of small ones, which may outlive it."""
         self._main: JobRunner | None = None
-        self._small = SmallJobs(context, self.queue, self._outlook, self._start)
+        self._small = SmallJobs(context, self.advance)
+        self._next_look: Timer | None = None
         self._openings: dict[int, _Opening] = {}
         self._timeouts: dict[int, Timer] = {}
         self._deadline_timer: Timer | None = None
@@ -104,8 +114,9 @@ class Scheduler:
             self._drop(job, stopping_error())
             return
         self._carry_out(changes)
-        if self.queue.is_waiting(job):
-            self._watch_deadline()
+        if not changes:
+            if job.spec.deadline is not None:
+                self._watch_deadline()
             self._report(job)
 
     def recover(self, jobs: Iterable[Job]) -> None:
@@ -147,10 +158,10 @@ class Scheduler:
             return
         self._is_advancing = True
         try:
-            while not self._has_main and (job := self.queue.first()) is not None:
+            while not self._has_main() and (job := self.queue.first()) is not None:
                 self._start(job)
-            if self._main is not None:
-                self._small.consider()
+            if self._main is not None and self.queue.first() is not None:
+                self._start_small(self._main)
         finally:
             self._is_advancing = False
         if not self.runners and not self._openings:
@@ -171,7 +182,7 @@ class Scheduler:
         self._small.forget_plans()
         users = [each for each in self.runners.values() if each.uses(device)]
         charged = [runner for runner in users if runner is not self._main] or users
-        if any(each.is_stopping and each.uses(device) for each in self.runners.values()):
+        if any(runner.is_stopping for runner in users):
             charged = []
         for runner in list(self.runners.values()):
             runner.on_lost(device, reason, counts=runner in charged)
@@ -252,16 +263,34 @@ class Scheduler:
 
     # ---- starts
 
-    @property
     def _has_main(self) -> bool:
-        return self._main is not None or any(
-            not opening.is_slow and number not in self._small.plans
-            for number, opening in self._openings.items()
-        )
+        """Whether the next job must wait, unless it is a small one."""
+        if self._main is not None:
+            return True
+        for number, opening in self._openings.items():
+            if not opening.is_slow and number not in self._small.plans:
+                return True
+        return False
 
-    def _outlook(self) -> Outlook | None:
-        """Return what the main job still has to do; None if nothing may run beside it now."""
-        return None if self._main is None else self._main.outlook()
+    def _start_small(self, main: JobRunner) -> None:
+        """Start those of the first jobs in line that are small beside `main`."""
+        outlook = main.outlook() if self._context.small_jobs else None
+        if outlook is None:
+            return
+        try:
+            for job in list(itertools.islice(self.queue.ready(), MAX_CONSIDERED)):
+                plan = self._small.plan_beside(outlook, job)
+                if plan is not None and self.queue.is_waiting(job) and job.is_ready:
+                    self._small.plans[job.number] = plan
+                    self._start(job)
+        except Exception:  # the main job goes on
+            log.exception("unexpected error in the choice of small jobs")
+        if self._next_look is None:
+            self._next_look = self._context.loop.call_later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._next_look = None
+        self.advance()
 
     def _start(self, job: Job) -> None:
         self.queue.start(job)
@@ -290,7 +319,7 @@ class Scheduler:
 
     def _open(self, opening: _Opening) -> None:
         job = opening.job
-        checked = dataclass_replace(job.checked, spec=self.spec(job))
+        checked = dataclasses.replace(job.checked, spec=self.spec(job))
         on_opened = functools.partial(self._on_opened, opening)
         token = self._context.output_token(job.number)
         opening.abandon = self._admission.open(checked, on_opened, token)
@@ -310,7 +339,7 @@ class Scheduler:
         job.checked = checked
         job.bound = None if checked.needs_files else checked.job
         if is_first:
-            self._small.add(job)
+            self._small.order.add(job)
             self._admission.pending.add(job.number, checked.claims, checked.checkpoint)
 
     def spec(self, job: Job) -> JobSpec:
@@ -443,19 +472,22 @@ class Scheduler:
 
     def _conclude(self, job: Job, state: Done | Failed, snapshot: JobSnapshot | None) -> None:
         """Release what refers to a job, and report its end. No exception may block the next."""
-        steps: list[tuple[Callable[..., object], tuple[object, ...]]] = [
-            (self._small.remove, (job,)),
-            (self._admission.pending.remove, (job.number,)),
-            (release_segments, (self._context.arena, job.held_segments)),
-            (self._life.end, (job, state)),
-        ]
-        if snapshot is not None:
-            steps.append((lambda: self._archive.add(snapshot.ended(state)), ()))
-        for step, arguments in steps:
-            try:
-                step(*arguments)
-            except Exception:
-                log.exception("job %d: unexpected error while reporting its end", job.number)
+        try:
+            with contextlib.ExitStack() as steps:  # all are taken, whichever raise; the last first
+                if snapshot is not None:
+                    steps.callback(self._keep, snapshot, state)
+                steps.callback(self._life.end, job, state)
+                steps.callback(release_segments, self._context.arena, job.held_segments)
+                steps.callback(self._admission.pending.remove, job.number)
+                steps.callback(self._small.order.remove, job)
+                self._small.plans.pop(job.number, None)
+        except Exception:
+            log.exception("job %d: unexpected error while reporting its end", job.number)
+
+    def _keep(self, snapshot: JobSnapshot, state: Done | Failed) -> None:
+        error = state.error.message if isinstance(state, Failed) else None
+        kept = dataclasses.replace(snapshot, state=state.report.state, error=error)
+        self._kept.put(kept.number, kept, kept.nbytes())
 
 
 def _needs_others(runner: JobRunner, state: Failed) -> bool:

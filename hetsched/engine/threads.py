@@ -38,6 +38,7 @@ MAX_HANGING = 16
 MAX_HANGING_PLANNERS = 4
 
 
+@dataclass(eq=False)
 class Step:
     """What a task is doing, for the message if it hangs. Set by its thread, read by any.
 
@@ -49,14 +50,12 @@ class Step:
         It consists of Python code that owns no descriptors, so an exception may end it anywhere.
     """
 
-    def __init__(self, text: str = "a task", *, is_interruptible: bool = False) -> None:
-        self.text = text
-        self.is_interruptible = is_interruptible
+    text: str = "a task"
+    is_interruptible: bool = False
 
     def enter(self, text: str, *, is_interruptible: bool = False) -> None:
         """Begin another step."""
-        self.text = text
-        self.is_interruptible = is_interruptible
+        self.text, self.is_interruptible = text, is_interruptible
 
 
 @dataclass(eq=False)
@@ -89,13 +88,8 @@ class _Worker:
         self._inbox.put(task)
 
     def end(self) -> None:
-        """End after the present task."""
+        """End after the tasks that it was given."""
         self._inbox.put(None)
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether somebody waits for its task, or it has none and ends at once."""
-        return self.task is None or not self.task.is_answered
 
     def _run_tasks(self) -> None:
         while (task := self._inbox.get()) is not None:
@@ -187,17 +181,10 @@ class Pool:
         seconds = self.deadline if deadline is None else deadline
         step = Step(is_interruptible=self._is_planner)
         task = Task(function, on_done or _log_error, discard, release, seconds, step)
-        texts = self.hanging()
-        if len(texts) >= self._max_hanging:
-            self._answer(task, None, self._too_many_error(texts))
-        elif self._idle:
-            self._start(self._idle.pop(), task)
-        elif len(self._busy) < self._size:
-            self._start(_Worker(self._name, self._post_result), task)
-        else:
-            self._waiting.append(task)
-            if not self._is_planner:
-                self._limit(task, functools.partial(self._on_unstarted, task))
+        self._waiting.append(task)
+        self._start_waiting()
+        if task in self._waiting and not self._is_planner:
+            self._limit(task, functools.partial(self._on_unstarted, task))
         return task
 
     def abandon(self, task: Task, error: HetschedError) -> None:
@@ -207,7 +194,6 @@ class Pool:
         """
         if task in self._waiting:
             self._waiting.remove(task)
-            _stop_timer(task)
         self._answer(task, None, error)
 
     def close(self, seconds: float) -> list[str]:
@@ -217,15 +203,15 @@ class Pool:
         for.
         """
         workers = [*self._busy, *self._idle]
-        needed = [worker for worker in workers if worker.is_needed]
-        if self._waiting and not needed:
-            needed = [_Worker(self._name, self._post_result)]
-        for worker, task in zip(itertools.cycle(needed), self._waiting):
+        awaited = [each for each in workers if each.task is None or not each.task.is_answered]
+        if self._waiting and not awaited:
+            awaited = [_Worker(self._name, self._post_result)]
+        for worker, task in zip(itertools.cycle(awaited), self._waiting):
             worker.start(task)
-        for worker in {*workers, *needed}:
+        for worker in {*workers, *awaited}:
             worker.end()
         until = time.monotonic() + seconds
-        for worker in needed:
+        for worker in awaited:
             worker.thread.join(max(0.0, until - time.monotonic()))
         steps = [w.task.step.text for w in workers if w.task is not None and w.thread.is_alive()]
         return steps + self.hanging()
@@ -269,32 +255,31 @@ class Pool:
         if worker in self._busy:  # else it was given up
             self._busy.discard(worker)
             worker.task = None
-            self._keep(worker)
+            self._idle.append(worker)
         if not task.is_answered:
             self._answer(task, value, error)
         elif error is None:
             self.submit(lambda step: task.discard(value))
         self._start_waiting()
 
-    def _keep(self, worker: _Worker) -> None:
-        """Keep a worker for the next task, unless there is an idle one, and nothing waits."""
-        if self._waiting or not self._idle:
-            self._idle.append(worker)
-        else:
-            worker.end()
-
     def _start_waiting(self) -> None:
-        while self._waiting and len(self.hanging()) >= self._max_hanging:
-            self.abandon(self._waiting[0], self._too_many_error(self.hanging()))
-        while self._waiting and (self._idle or len(self._busy) < self._size):
-            new = None if self._idle else _Worker(self._name, self._post_result)
-            self._start(new or self._idle.pop(), self._waiting.popleft())
+        while self._waiting:
+            if len(hanging := self.hanging()) >= self._max_hanging:
+                self.abandon(self._waiting[0], self._too_many_error(hanging))
+            elif self._idle:
+                self._start(self._idle.pop(), self._waiting.popleft())
+            elif len(self._busy) < self._size:
+                worker = _Worker(self._name, self._post_result)
+                self._start(worker, self._waiting.popleft())
+            else:
+                return
 
     def _answer(self, task: Task, value: Any, error: BaseException | None) -> None:
         if task.is_answered:
             return
         task.is_answered = True
         if not task.has_begun:
+            _stop_timer(task)
             _release(task)
         on_done, task.on_done = task.on_done, _log_error  # may refer to a client's arrays
         try:

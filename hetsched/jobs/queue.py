@@ -78,7 +78,7 @@ class JobQueue:
 
     def first(self) -> Job | None:
         """Return the job that is first in line, None if none may start."""
-        return next(self.ready(), None)
+        return self._waiting[self._ready[0][-1]] if self._ready else None
 
     def position(self, job: Job, reason: str = "") -> Queued:
         """Return where a waiting job stands, and what it waits for unless a `reason` is given."""

@@ -116,6 +116,7 @@ def test_whatever_happens_a_device_works_and_all_are_tried_again_within_a_day(
         if action == "fail":
             failures.fail_device(device, kind, "died", now, is_death=True, devices=DEVICES)
         elif action == "succeed":
+            failures.note_success(device, kind)
             failures.succeed(device, kind)
         else:
             now += seconds

@@ -71,6 +71,15 @@ def test_every_job_that_status_lists_can_be_explained(client: hetsched.Client) -
     assert client.explain(first.id).job == first.id
 
 
+def test_a_job_that_has_not_started_cannot_be_explained_yet(
+    engine: hetsched.Client | hetsched.Local,
+) -> None:
+    job = engine.submit("fft", batch="2x8x8", hold=True)
+    with refused(75, "hasn't started; there is nothing to explain yet"):
+        job.explain()
+    job.cancel()
+
+
 def test_follow_ends_by_ctrl_c_without_an_error(daemon: Daemon) -> None:
     with daemon.started("follow") as follow:
         says(follow, "Ctrl-C ends it")

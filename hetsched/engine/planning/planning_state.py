@@ -156,11 +156,11 @@ class Variants:
 
     def succeed(self, job: ResolvedJob, info: DeviceInfo, variant: str) -> None:
         """Record that a variant was prepared on `info`: it isn't broken for all jobs."""
-        if not self._failures.is_empty:
+        if self._failures.tallies:
             self._failures.succeed(_variant_key(job, info, variant), _digest(job))
 
     def _reason_against(self, job: ResolvedJob, info: DeviceInfo, variant: str) -> str:
-        if self._failures.is_empty:
+        if not self._failures.tallies:
             return ""
         key = _variant_key(job, info, variant)
         return self._failures.reason_against_variant(key, _digest(job), time.monotonic())
