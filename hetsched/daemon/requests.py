@@ -133,7 +133,10 @@ class Requests:
             asker.refuse(error)
 
     def ping(self, asker: Asker, request: say.Ping) -> None:
-        asker.reply(say.Pong(os.getpid(), __version__, time.monotonic() - self._started))
+        asker.reply(self._pong())
+
+    def _pong(self) -> say.Pong:
+        return say.Pong(os.getpid(), __version__, time.monotonic() - self._started)
 
     # ---- submissions
 
@@ -407,20 +410,15 @@ class Requests:
 
     def overview(self, asker: Asker, request: say.Overview) -> None:
         lines, running, waiting = lists.overview(self._table, request.waiting)
-        devices, absent = self._engine.devices()
         overview = say.DaemonOverview(
-            pid=os.getpid(),
-            version=__version__,
-            uptime_seconds=time.monotonic() - self._started,
+            daemon=self._pong(),
             now=time.time(),
             is_draining=self._life.is_draining,
             jobs=tuple(lines),
             running=running,
             waiting=waiting,
             ended=self.metrics.ended,
-            devices=devices,
-            absent=absent,
-            restricted=self._engine.restricted_devices(),
+            devices=self._device_list(),
             activities=self._engine.activities(),
             arena_used=self._arena.used,
             arena_limit=self._arena.limit,
@@ -433,17 +431,16 @@ class Requests:
     def devices(self, asker: Asker, request: say.Devices) -> None:
         """List the devices, after the changes that are asked for."""
 
-        def answer() -> None:
-            devices, absent = self._engine.devices()
-            restricted = self._engine.restricted_devices()
-            asker.reply(say.DeviceList(devices, absent, restricted))
-
         if request.enable or request.disable:
             self._engine.switch_devices(request.enable, request.disable)
         if request.probe:
-            self._engine.probe_devices(answer)
+            self._engine.probe_devices(lambda: asker.reply(self._device_list()))
         else:
-            answer()
+            asker.reply(self._device_list())
+
+    def _device_list(self) -> say.DeviceList:
+        devices, absent = self._engine.devices()
+        return say.DeviceList(devices, absent, self._engine.restricted_devices())
 
 
 BY_TYPE: dict[type, Callable[[Requests, Asker, Any], None]] = {

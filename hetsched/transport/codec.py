@@ -23,27 +23,13 @@ encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 
 
 class Decoder(Generic[T]):
-    """A thread-safe decoder of one type of message.
-
-    Parameters
-    ----------
-    message_type : type or union of tagged Structs
-    limit : int, bytes
-        Longer messages are rejected undecoded.
-    """
+    """A thread-safe decoder of a type, or of a union of tagged ones, in `limit` bytes."""
 
     def __init__(self, message_type: Any, limit: int = MAX_FRAME) -> None:
         self._decode = msgspec.msgpack.Decoder(message_type).decode
         self._limit = limit
 
     def __call__(self, payload: bytes | memoryview) -> T:
-        """Return the message in `payload`.
-
-        Raises
-        ------
-        ProtocolError
-            Too long, not msgpack, or not of the type.
-        """
         if len(payload) > self._limit:
             raise ProtocolError(
                 f"a message of {len(payload)} bytes; the limit is {self._limit}: send less at once"

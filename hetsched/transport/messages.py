@@ -1,10 +1,8 @@
 """Messages between clients and the daemon.
 
-Over the session's socket (SOCK_SEQPACKET): Hello, Allocate, Map, Drop, Adopt and their answers,
-with fds.
-Over ZeroMQ (DEALER to ROUTER), one frame each, from processes with a session only: Envelope up,
-Reply down. A Reply has the number of the request that it answers; Submit and Follow have many
-replies, until the job has ended.
+Over the session's socket (SOCK_SEQPACKET): SessionRequest up, SessionAnswer down, with fds. Over
+ZeroMQ (DEALER to ROUTER), one frame each, from processes with a session only: Envelope up, Reply
+down. Submit and Follow have many replies, until the job has ended.
 """
 
 from __future__ import annotations
@@ -384,21 +382,17 @@ class DaemonOverview(msgspec.Struct, frozen=True, kw_only=True, tag="overview"):
     """Running jobs, then the first waiting ones in about their order, and devices.
 
     `now`: seconds since the epoch by the daemon's clock; `running`, `waiting`, `ended`: how many
-    there are in all, ended ones since its start; `absent`, `restricted`: as in DeviceList.
+    there are in all, ended ones since its start.
     """
 
-    pid: int
-    version: str
-    uptime_seconds: float
+    daemon: Pong
     now: float
     is_draining: bool = False
     jobs: tuple[JobLine, ...] = ()
     running: int = 0
     waiting: int = 0
     ended: int = 0
-    devices: tuple[DeviceInfo, ...] = ()
-    absent: dict[str, str] = {}
-    restricted: dict[str, str] = {}
+    devices: DeviceList
     activities: tuple[DeviceActivity, ...] = ()
     arena_used: int = 0
     arena_limit: int = 0
@@ -421,5 +415,7 @@ Answer = (
 
 
 class Reply(msgspec.Struct, frozen=True):
+    """`number`: of the request that it answers."""
+
     number: int
     answer: Answer

@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import functools
 import os
+import re
 import socket
 import struct
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ NOW = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
 _TRUNCATED = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
-_PREFIX = "localhost:"
+_ADDRESS = re.compile(r"localhost:([0-9]+):[0-9]+:([0-9]+)")
 
 
 def send_message(
@@ -39,12 +40,7 @@ def send_message(
 ) -> None:
     """Send one message with copies of the descriptors `fds`.
 
-    Not by `socket.send_fds`, which ignores its flags before Python 3.13.
-
-    Raises
-    ------
-    OSError
-        BlockingIOError (full, and non-blocking by `flags`), BrokenPipeError (closed), ...
+    Not by `socket.send_fds`, which ignores its flags before Python 3.13. Raises OSError.
     """
     flags |= int(socket.MSG_NOSIGNAL)
     if not fds:
@@ -57,14 +53,8 @@ def send_message(
 def receive_message(sock: socket.socket, limit: int, flags: int = 0) -> tuple[bytes, list[int]]:
     """Receive a message of at most `limit` bytes and its descriptors; b"" at the end of file.
 
-    The caller owns the descriptors; they are closed on exec.
-
-    Raises
-    ------
-    ProtocolError
-        The message was longer, or had more than MAX_FDS descriptors (all are closed).
-    OSError
-        BlockingIOError when there is no message on a non-blocking socket.
+    The caller owns the descriptors; they are closed on exec. Raises OSError, and ProtocolError for
+    a longer message or more than MAX_FDS descriptors, which are closed.
     """
     flags |= _CLOSE_ON_EXEC
     try:
@@ -74,13 +64,16 @@ def receive_message(sock: socket.socket, limit: int, flags: int = 0) -> tuple[by
             payload, ancillary, status, _ = sock.recvmsg(limit, _ANCILLARY, flags)
         except ConnectionResetError:
             return b"", []
-    fds = _descriptors(ancillary) if ancillary else []
+    fds = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
     if status & _TRUNCATED:
         close_all(fds)
         raise ProtocolError(
             f"a message over {limit} bytes or {MAX_FDS} descriptors; it was truncated"
         )
-    return payload, fds
+    return payload, list(fds)
 
 
 def close_all(fds: Sequence[int]) -> None:
@@ -103,10 +96,7 @@ def validate_socket_path(path: Path) -> None:
 def acquire_lock(path: Path) -> int:
     """Lock the file at `path` and write our pid into it; return its fd, which holds the lock.
 
-    Raises
-    ------
-    ConfigError
-        Another process holds the lock (the message gives its pid), or the file can't be created.
+    Raises ConfigError, with the pid of the process that holds the lock.
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -129,12 +119,8 @@ def acquire_lock(path: Path) -> int:
 def listen(path: Path) -> socket.socket:
     """Return a non-blocking session socket (mode 0600) that listens at `path`.
 
-    An existing socket there is assumed stale and removed: acquire the lock first.
-
-    Raises
-    ------
-    ConfigError
-        The path is too long or can't be bound.
+    An existing socket there is assumed stale and removed: acquire the lock first. Raises
+    ConfigError.
     """
     validate_socket_path(path)
     remove_socket(path)
@@ -192,14 +178,6 @@ def connect_failure(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
-    fds = array.array("i")
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
-    return list(fds)
-
-
 @dataclass(frozen=True)
 class Peer:
     """The process that connected, as the kernel recorded it then (SO_PEERCRED)."""
@@ -225,9 +203,5 @@ def address_peer(address: str) -> Peer:
 
     NOBODY if it has another form, as that of a TCP connection. Cached: each message has one.
     """
-    fields = address.removeprefix(_PREFIX).split(":")
-    if len(fields) != 3 or not address.startswith(_PREFIX):
-        return NOBODY
-    if not all(field.isascii() and field.isdigit() for field in fields):
-        return NOBODY
-    return Peer(int(fields[0]), int(fields[2]))
+    match = _ADDRESS.fullmatch(address)
+    return Peer(int(match[1]), int(match[2])) if match else NOBODY

@@ -19,7 +19,9 @@ from hetsched.job import DeviceProgress, JobState, Queued, Running
 from hetsched.transport.messages import (
     DaemonOverview,
     DeviceActivity,
+    DeviceList,
     JobLine,
+    Pong,
 )
 
 CPU0 = DeviceInfo(name="cpu0", kind="cpu", identity="c")
@@ -47,10 +49,9 @@ ACTIVITIES = (
         h2d_busy=0.8, compute_busy=0.5, d2h_busy=0.7, h2d_rate=5.5e9, d2h_rate=5e9,
     ),
 )  # fmt: skip
+DEVICES = (CPU0, CPU1, GPU0, TEAM)
 OVERVIEW = DaemonOverview(
-    pid=4711,
-    version="0.1.0",
-    uptime_seconds=7200.0,
+    daemon=Pong(4711, "0.1.0", 7200.0),
     now=1010.0,
     jobs=(
         brief(RUNNING, started_at=1009.0),
@@ -60,8 +61,10 @@ OVERVIEW = DaemonOverview(
     running=1,
     waiting=2,
     ended=345,
-    devices=(CPU0, CPU1, GPU0, TEAM),
-    absent={"gpu1": "quarantined after 3 deaths; next attempt in 2 min"},
+    devices=DeviceList(
+        DEVICES,
+        {"gpu1": "quarantined after 3 deaths; next attempt in 2 min"},
+    ),
     activities=ACTIVITIES,
     arena_used=1 << 30,
     arena_limit=16 << 30,
@@ -221,7 +224,7 @@ def test_a_lost_daemon_leaves_the_last_figures() -> None:
 
 def test_devices_that_take_no_jobs_have_their_reason() -> None:
     absent, restricted = {"cpu1": "quarantined"}, {"cpu0": "no fft after 3 deaths"}
-    changed = replaced(OVERVIEW, absent=absent, restricted=restricted)
+    changed = replaced(OVERVIEW, devices=DeviceList(DEVICES, absent, restricted))
     shown = text(on_overview(TopState(), changed))
 
     assert "cpu1: quarantined" in shown
@@ -251,7 +254,7 @@ def test_many_cores_share_a_row() -> None:
 
 def test_many_devices_leave_room_for_jobs() -> None:
     absent = {f"gpu{number}": "no such device" for number in range(30)}
-    state = on_overview(TopState(), replaced(OVERVIEW, absent=absent))
+    state = on_overview(TopState(), replaced(OVERVIEW, devices=DeviceList(DEVICES, absent)))
 
     assert "more rows" in text(state)
     assert "> 3    0     fft" in text(state)

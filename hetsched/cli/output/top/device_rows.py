@@ -47,15 +47,16 @@ def _rows(overview: DaemonOverview, limit: int) -> list[DeviceRow]:
     for members in by_job.values():
         for label, group in grouped_rows(members, lambda activity: activity.device, limit):
             rows += _activity_rows(label, group)
+    devices = overview.devices
     busy = {activity.device for activity in overview.activities}
     idle = [
         info
-        for info in overview.devices
-        if info.name not in busy and info.name not in overview.absent and not info.members
+        for info in devices.devices
+        if info.name not in busy and info.name not in devices.absent and not info.members
     ]
     for label, _ in grouped_rows(idle, lambda info: info.name, limit):
         rows.append(DeviceRow((clean(label), "-", "idle", *[""] * 5)))
-    for name, reason in {**overview.restricted, **overview.absent}.items():
+    for name, reason in {**devices.restricted, **devices.absent}.items():
         rows.append(DeviceRow(line=clean(f"{name}: {reason}")))
     return rows
 

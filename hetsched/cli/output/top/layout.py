@@ -66,7 +66,7 @@ def _title(state: TopState) -> ScreenLine:
     stopping = ", stopping" if overview.is_draining else ""
     text = (
         f"hetsched,"
-        f" up {_uptime(overview.uptime_seconds)}{stopping}: {overview.running} running,"
+        f" up {_uptime(overview.daemon.uptime_seconds)}{stopping}: {overview.running} running,"
         f" {overview.waiting} waiting, {overview.ended} ended;"
         f" {format_bytes(overview.arena_used)} of {format_bytes(overview.arena_limit)}"
     )
