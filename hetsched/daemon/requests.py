@@ -80,12 +80,7 @@ class Asker:
 class Requests:
     """Answers the requests of all clients. On the loop's thread only.
 
-    Attributes
-    ----------
-    stop : callable
-        Begins to stop the daemon.
-    is_closed : bool
-        A user has drained the queue.
+    `stop` begins to stop the daemon; `is_closed`: a user has drained the queue.
     """
 
     def __init__(
@@ -132,12 +127,6 @@ class Requests:
         except Exception as error:  # the client needs an answer even to our own bugs
             asker.refuse(error)
 
-    def ping(self, asker: Asker, request: say.Ping) -> None:
-        asker.reply(self._pong())
-
-    def _pong(self) -> say.Pong:
-        return say.Pong(os.getpid(), __version__, time.monotonic() - self._started)
-
     # ---- submissions
 
     def submit(self, asker: Asker, request: say.Submit) -> None:
@@ -147,37 +136,43 @@ class Requests:
                 "the daemon is stopping and takes no new jobs; try again when it is back"
             )
         known = self._table.with_key(request.spec.id or request.key)
-        if known is not None:
-            self._submit_again(asker, request, known)
-        elif request.spec.id:  # which the journal may remember longer than the table
-            wanted = HistoryFilter(client_id=request.spec.id, limit=1)
-            self._journal.query(wanted, functools.partial(self._on_looked_up, asker, request))
+        if known is not None or not request.spec.id:
+            self._submit(asker, request, known)
+            return
+
+        def looked_up(rows: list[JournaledJob], error: HetschedError | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                known = self._table.with_key(request.spec.id)
+                if known is None and rows:
+                    known = ended_job(rows[0])
+                    for forgotten in self._table.add_ended(known):
+                        self._life.release_results(forgotten)
+                self._submit(asker, request, known)
+            except Exception as problem:
+                asker.refuse(problem)
+
+        # The journal may remember the id longer than the table.
+        self._journal.query(HistoryFilter(client_id=request.spec.id, limit=1), looked_up)
+
+    def _submit(self, asker: Asker, request: say.Submit, known: Job | None) -> None:
+        """Add a job, or answer for the known one: its client sends the request again."""
+        if known is None:
+            job = self._new_job(asker, request)
         else:
-            self._submit_new(asker, request)
+            job = known
+            self._check_same(asker, request.spec, job)
+        confirm = functools.partial(self._confirm, job, asker, request.follow)
+        if job.is_confirmed:
+            confirm(None)
+        else:
+            job.confirmations.append(confirm)
+        if known is None:
+            self._table.add(job)
+            self._engine.submit(job)
 
-    def _on_looked_up(
-        self,
-        asker: Asker,
-        request: say.Submit,
-        rows: list[JournaledJob],
-        error: HetschedError | None,
-    ) -> None:
-        try:
-            if error is not None:
-                raise error
-            known = self._table.with_key(request.spec.id)
-            if known is None and rows:
-                known = ended_job(rows[0])
-                for forgotten in self._table.add_ended(known):
-                    self._life.release_results(forgotten)
-            if known is not None:
-                self._submit_again(asker, request, known)
-            else:
-                self._submit_new(asker, request)
-        except Exception as problem:
-            asker.refuse(problem)
-
-    def _submit_new(self, asker: Asker, request: say.Submit) -> None:
+    def _new_job(self, asker: Asker, request: say.Submit) -> Job:
         spec, session = request.spec, asker.session
         if self.is_closed:
             raise TryAgain(
@@ -195,32 +190,21 @@ class Requests:
                     f"segment {ref.segment} isn't this client's;"
                     " arrays come from its own empty() or submit()"
                 )
-        number = self._life.new_number()
-        key = spec.id or request.key
-        job = Job(number, spec, session.id, session.owner, key, now, asker.nbytes)
-        job.confirmations.append(functools.partial(self._confirm, job, asker, request.follow))
-        self._table.add(job)
-        self._engine.submit(job)
+        key, number = spec.id or request.key, self._life.new_number()
+        return Job(number, spec, session.id, session.owner, key, now, asker.nbytes)
 
-    def _submit_again(self, asker: Asker, request: say.Submit, job: Job) -> None:
-        """Answer for a known job: its client sends the request again."""
-        name = request.spec.id or job.key
-        if not is_same_request(request.spec, job.spec):
-            raise DataError(
-                f"id {name}: job {job.number} has this id, but it is another request; choose"
-                " another id"
-            )
+    def _check_same(self, asker: Asker, spec: JobSpec, job: Job) -> None:
+        """Raise DataError if a request with a known id is another one; take over the job."""
+        known = f"id {spec.id or job.key}: job {job.number} has this id"
+        if not is_same_request(spec, job.spec):
+            raise DataError(f"{known}, but it is another request; choose another id")
         if job.client not in self.sessions:
             job.client = asker.session.id
-        elif job.caller_outputs() != caller_outputs(request.spec):
+        elif job.caller_outputs() != caller_outputs(spec):
             raise DataError(
-                f"id {name}: job {job.number} has this id, and its result goes to the array that"
-                " was passed as `out` then; choose another id, or omit `out`"
+                f"{known}, and its result goes to the array that was passed as `out` then; choose"
+                " another id, or omit `out`"
             )
-        if job.is_confirmed:
-            self._confirm(job, asker, request.follow, None)
-        else:
-            job.confirmations.append(functools.partial(self._confirm, job, asker, request.follow))
 
     def _confirm(self, job: Job, asker: Asker, follow: bool, error: ErrorRecord | None) -> None:
         """Tell a client the job's number; then its states, if the client wants to `follow`."""
@@ -232,15 +216,14 @@ class Requests:
             self._follow(job, asker)
 
     def _follow(self, job: Job, asker: Asker, *, tells_present: bool = False) -> None:
+        def deliver(state: JobState, droppable: bool) -> None:
+            asker.reply(say.State(state), droppable)
+
         if not job.has_ended:
-
-            def deliver(state: JobState, droppable: bool) -> None:
-                asker.reply(say.State(state), droppable)
-
             self._followers.follow(job, Follower(asker.session.id, deliver))
         is_new = isinstance(job.state, Queued) and not job.state.reason
         if tells_present or not is_new:
-            asker.reply(say.State(job.state))
+            deliver(job.state, False)
 
     def retry(self, asker: Asker, request: say.Retry) -> None:
         """Submit an ended job again, as a new one, without its id and what it was to run after."""
@@ -337,7 +320,7 @@ class Requests:
         self._followers.report(job)
         if isinstance(request, say.Hold) and not request.is_held:
             self._engine.advance()
-        elif self._stops_when_idle:
+        else:
             self._stop_if_idle()
 
     def _on_change_written(self, asker: Asker, job: Job, error: HetschedError | None) -> None:
@@ -394,7 +377,13 @@ class Requests:
         self._stop_if_idle()
         self.sessions.trim_if_idle()
 
-    # ---- lists and devices
+    # ---- lists, the daemon and its devices
+
+    def ping(self, asker: Asker, request: say.Ping) -> None:
+        asker.reply(self._pong())
+
+    def _pong(self) -> say.Pong:
+        return say.Pong(os.getpid(), __version__, time.monotonic() - self._started)
 
     def status(self, asker: Asker, request: say.Status) -> None:
         asker.reply(lists.status(self._table, self._engine.queue, request))

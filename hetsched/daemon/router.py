@@ -1,8 +1,8 @@
 """The daemon's ZeroMQ socket: who may connect, frames in, replies out, a bounded backlog.
 
-ZAP (ZeroMQ RFC 27): libzmq asks before it reads a message of a new connection. It fails closed: a
-handler that is closed or slow means a refused connection. So does a process without a session,
-since libzmq keeps all frames of a message until the last one has come, which no option limits.
+ZAP (ZeroMQ RFC 27): libzmq asks before it reads a message of a new connection, and refuses one
+without an answer. Processes without a session are refused, since libzmq keeps all frames of a
+message until the last one has come, which no option limits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from hetsched.errors import ConfigError, ProtocolError, to_record
 from hetsched.transport.codec import Decoder
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import MAX_FRAME, Envelope, Refused, Reply
-from hetsched.transport.sockets import NOBODY, Peer, address_peer, remove_socket
+from hetsched.transport.sockets import Peer, address_peer, remove_socket
 
 log = logging.getLogger(__name__)
 
@@ -44,59 +43,9 @@ MAX_FRAMES_PER_TURN = 64
 MAX_TURN_SECONDS = 0.01
 """The same in time: large requests take milliseconds each."""
 ZAP_ENDPOINT = "inproc://zeromq.zap.01"
-ZAP_DOMAIN = b"hetsched"
-ZAP_VERSION = b"1.0"
-_GRANTED, _DENIED = (b"200", b"OK"), (b"400", b"not permitted")
-_MIN_ZAP_FRAMES = 8
-"""Of a request: peer's return address, delimiter, version, request id, domain, address, routing
-id, mechanism; then credentials, which the NULL mechanism hasn't."""
 MESSAGE_OVERHEAD = 128
 """Bytes added to each reply for the objects that hold it: tiny replies count too. Rounded up."""
 _MORE_FOLLOWS = int(zmq.NOBLOCK | zmq.SNDMORE)  # each operation on flags takes several calls
-
-
-class ZapHandler:
-    """Answers libzmq's questions for one context. Bind it before the sockets that it protects."""
-
-    def __init__(
-        self,
-        context: zmq.Context[zmq.Socket[bytes]],
-        loop: Loop,
-        admits: Callable[[Peer], bool],
-    ) -> None:
-        self._loop = loop
-        self._admits = admits
-        self._socket = context.socket(zmq.ROUTER)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.bind(ZAP_ENDPOINT)
-        loop.add_reader(self._socket, self._receive)
-
-    def close(self) -> None:
-        """Stop answering: from now on every connection is refused."""
-        self._loop.remove_reader(self._socket)
-        self._socket.close()
-
-    def _receive(self) -> None:
-        while True:
-            try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
-                self._socket.send_multipart(decide_zap(frames, self._admits), zmq.NOBLOCK)
-            except zmq.Again:
-                return
-
-
-def decide_zap(frames: Sequence[bytes], admits: Callable[[Peer], bool]) -> list[bytes]:
-    """Return the reply to one request; one that isn't understood is denied."""
-    return_address = list(frames[:1])
-    if len(frames) < _MIN_ZAP_FRAMES or frames[2] != ZAP_VERSION:
-        return [*return_address, b"", ZAP_VERSION, b"", *_DENIED, b"", b""]
-    _, _, _, request_id, domain, address, *_ = frames
-    peer = address_peer(address.decode("ascii", "replace"))
-    is_admitted = domain == ZAP_DOMAIN and admits(peer)
-    if not is_admitted:
-        log.warning("refused a connection of uid %d (pid %d)", peer.uid, peer.pid)
-    status = _GRANTED if is_admitted else _DENIED
-    return [*return_address, b"", ZAP_VERSION, request_id, *status, str(peer.uid).encode(), b""]
 
 
 @dataclass
@@ -121,7 +70,9 @@ class Router:
         max_unsent: int,
     ) -> None:
         self._requests, self._sessions, self._loop = requests, requests.sessions, loop
-        self.zap = ZapHandler(context, loop, self._admits)
+        self._zap = context.socket(zmq.ROUTER)
+        self._zap.bind(ZAP_ENDPOINT)  # before the socket that it protects
+        loop.add_reader(self._zap, self._on_connection)
         self._socket = context.socket(zmq.ROUTER)
         self._own_path: Path | None = None
         self._decode: Decoder[Envelope] = Decoder(Envelope)
@@ -144,7 +95,7 @@ class Router:
             (zmq.RCVHWM, RECEIVE_QUEUE),
             (zmq.SNDHWM, SEND_QUEUE),
             (zmq.HANDSHAKE_IVL, 2000),
-            (zmq.ZAP_DOMAIN, ZAP_DOMAIN),
+            (zmq.ZAP_DOMAIN, b"hetsched"),
             (zmq.ZAP_ENFORCE_DOMAIN, 1),  # else no handler would mean no check
         ):
             self._socket.set(option, value)
@@ -179,14 +130,25 @@ class Router:
         if self._unsent:
             log.warning("stopping with replies that %d clients didn't read", len(self._unsent))
         self._socket.close(linger=int(LAST_REPLIES_SECONDS * 1000))
-        self.zap.close()
+        self._loop.remove_reader(self._zap)
+        self._zap.close(linger=0)
         if self._own_path is not None:
             self._own_path.unlink(missing_ok=True)
 
-    def _admits(self, peer: Peer) -> bool:
-        return self._sessions.admits(peer) and any(
-            session.peer == peer for session in self._sessions
-        )
+    def _on_connection(self) -> None:
+        """Tell libzmq which of the processes that connect have a session."""
+        while True:
+            try:
+                client, _, version, number, _, address, *_ = self._zap.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            peer = address_peer(address.decode("ascii", "replace"))
+            status = [b"200", b"OK"]
+            if all(session.peer != peer for session in self._sessions):
+                log.warning("refused a connection of uid %d (pid %d)", peer.uid, peer.pid)
+                status = [b"400", b"not permitted"]
+            user = str(peer.uid).encode()
+            self._zap.send_multipart([client, b"", version, number, *status, user, b""])
 
     # ---- requests
 
@@ -214,7 +176,11 @@ class Router:
             self._metrics.rejected_frames.inc()
             self._bad_frames.warn(f"dropped a message of {count} frames")
             return None
-        return identity, frame.bytes, _frame_peer(frame)
+        try:
+            address = str(frame.get("Peer-Address"))
+        except zmq.ZMQError:  # the transport has no such property
+            address = ""
+        return identity, frame.bytes, address_peer(address)
 
     def _on_frame(self, identity: bytes, frame: bytes, peer: Peer) -> None:
         try:
@@ -289,11 +255,3 @@ class Router:
         self._metrics.disconnected_clients.inc()
         log.warning("disconnected a client that doesn't read: dropped %d replies to it", count)
         self._loop.call_soon(self._sessions.end_client, identity)
-
-
-def _frame_peer(frame: zmq.Frame) -> Peer:
-    try:
-        address = frame.get("Peer-Address")
-    except zmq.ZMQError:  # the transport has no such property
-        return NOBODY
-    return address_peer(str(address))

@@ -93,17 +93,17 @@ class LimitedLog:
 class ClientSession:
     """One client's connection.
 
-    `owner`: whom its jobs and memory count for; `identity`: of its ZeroMQ socket, once it has sent
-    a request; `held`: segment -> the client's references to it; `mapped`: those whose fd it has.
+    `owner`: whom its jobs and memory count for; `token`: "" before its hello; `identity`: of its
+    ZeroMQ socket, once it has sent a request; `held`: segment -> the client's references to it;
+    `mapped`: those whose fd it has.
     """
 
     id: int
     connection: socket.socket
     peer: Peer
     owner: Owner
-    token: str = field(default_factory=secrets.token_hex)
+    token: str = ""
     identity: bytes = b""
-    is_greeted: bool = False
     held: Counter[int] = field(default_factory=Counter)
     mapped: set[int] = field(default_factory=set)
 
@@ -146,10 +146,6 @@ class Sessions:
 
     def __iter__(self) -> Iterator[ClientSession]:
         return iter(list(self._sessions.values()))
-
-    def admits(self, peer: Peer) -> bool:
-        """Whether a process may connect at all."""
-        return peer.uid in (self._uid, ROOT_UID)
 
     def check_permission(self, request: object, uid: int) -> None:
         """Raise NotPermitted unless a process of `uid` may make the request."""
@@ -225,7 +221,7 @@ class Sessions:
         if connection.fileno() + len(self) >= self._max_descriptor:
             self._refuse(connection)
             return
-        if not self.admits(peer):
+        if peer.uid not in (self._uid, ROOT_UID):
             log.warning("refused a session of uid %d (pid %d)", peer.uid, peer.pid)
             connection.close()
             return
@@ -284,7 +280,7 @@ class Sessions:
 
         One that uses a descriptor of `fds` removes it from the list.
         """
-        if not session.is_greeted and not isinstance(request, say.Hello):
+        if not session.token and not isinstance(request, say.Hello):
             raise ProtocolError("the first message must be hello")
         try:
             self.check_permission(request, session.peer.uid)
@@ -320,7 +316,7 @@ class Sessions:
                 f" {__version__} (pid {os.getpid()}) speaks {say.PROTOCOL};"
                 " install the same version for both"
             )
-        session.is_greeted = True
+        session.token = secrets.token_hex()
         endpoint = os.fspath(self._endpoint)
         welcome = say.Welcome(say.PROTOCOL, __version__, session.token, endpoint, os.getpid())
         self._answer(session, welcome)
@@ -428,11 +424,10 @@ class Sessions:
 
     def of_token(self, token: str, peer: Peer) -> ClientSession | None:
         """Return the session with this token, if the same process has opened it."""
-        encoded = token.encode()
         for session in self._sessions.values():
-            if session.peer != peer or not session.is_greeted:
+            if session.peer != peer or not session.token:
                 continue
-            if hmac.compare_digest(encoded, session.token.encode()):
+            if hmac.compare_digest(token.encode(), session.token.encode()):
                 return session
         return None
 

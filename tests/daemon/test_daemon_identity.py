@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from daemon_harness import Harness, RawClient
 
-from hetsched.daemon.router import ZAP_DOMAIN, decide_zap
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.messages import (
     PROTOCOL,
@@ -96,29 +95,6 @@ def test_another_users_session_is_closed_unread(harness: Harness) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.strip() in ("closed", "") and "answered" not in done.stdout
     assert harness.serves()
-
-
-@pytest.mark.parametrize(
-    ("frames", "status"),
-    [
-        ([b"r", b"", b"1.0", b"7", ZAP_DOMAIN, b"localhost:1000:1:5", b"", b"NULL"], b"200"),
-        ([b"r", b"", b"1.0", b"7", ZAP_DOMAIN, b"localhost:1001:1:5", b"", b"NULL"], b"400"),
-        ([b"r", b"", b"1.0", b"7", b"else", b"localhost:1000:1:5", b"", b"NULL"], b"400"),
-        ([b"r", b"", b"1.0", b"7", ZAP_DOMAIN, b"127.0.0.1", b"", b"NULL"], b"400"),
-        ([b"r", b"", b"9.9", b"7", ZAP_DOMAIN, b"localhost:1000:1:5", b"", b"NULL"], b"400"),
-        ([b"r", b"", b"1.0", b"7", ZAP_DOMAIN, b"\xff\xfe", b"", b"NULL"], b"400"),
-        ([b"r", b"", b"1.0"], b"400"),
-    ],
-    ids=["own", "another uid", "another domain", "tcp", "another version", "not text", "short"],
-)
-def test_zap_admits_only_what_it_understands(frames: list[bytes], status: bytes) -> None:
-    assert decide_zap(frames, lambda peer: peer.uid == 1000)[4] == status
-
-
-def test_without_a_zap_handler_nobody_is_served(harness: Harness) -> None:
-    harness.ask(harness.router.zap.close)
-    envelope = Envelope("any", 3, Ping())
-    assert ask_in_another_process(harness, envelope, os.getuid(), True, patience_ms=500) is None
 
 
 def ask_in_another_process(
