@@ -116,7 +116,7 @@ def one_by_one(shape: tuple[int, ...], sizes: Sequence[int]) -> dict[str, Any]:
     for number, count in enumerate(sizes):
         pipeline.add([Chunk(number, first, count, last=True)])
         first += count
-    while pipeline.busy:
+    while pipeline.pending:
         pipeline.step()
     device.close()
     late = sum(one.late for one in times)

@@ -183,6 +183,6 @@ def drive(
         for _ in range(late_by):
             if not pipeline.expects_more:
                 pipeline.step()
-    while pipeline.busy:
+    while pipeline.pending:
         pipeline.step()
     return times

@@ -103,7 +103,7 @@ def passes(
             Chunk(number, first, min(chunk, count - first), last=number == len(firsts) - 1)
             for number, first in enumerate(firsts)
         )
-        while pipeline.busy:
+        while pipeline.pending:
             pipeline.step()
         yield time.monotonic() - start, times.chunks
 

@@ -1,12 +1,18 @@
-"""Segments and files attached to a device, and a job's arrays in them."""
+"""What is attached to a device: segments and files with a job's arrays, and the shared tail."""
 
 from __future__ import annotations
 
+import fcntl
+import mmap
 import os
+import struct
+import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
+from hetsched.device import TailPart
 from hetsched.devices.base import HostArray
 from hetsched.devices.file_array import FileArray
 from hetsched.devices.host_arrays import ArenaArray, ResidentArray
@@ -18,6 +24,9 @@ from hetsched.workload import ArraySpec
 
 HostArrays = tuple[dict[str, HostArray], dict[str, HostArray]]
 """Inputs and outputs by name."""
+_RECORD = struct.Struct("=qq")
+"""The attempt whose tail it is, and its next unit."""
+_threads = threading.Lock()
 
 
 class OpenFile:
@@ -38,25 +47,75 @@ class OpenFileArray(FileArray):
         self._file = file
 
 
+class TailCounter:
+    """The next unit of a tail that several cores share: each takes chunks without asking.
+
+    One attempt at a time has a tail: the first core that takes from a later one resets the
+    counter. A file lock excludes other processes, since the kernel releases it when its holder
+    dies, and a lock of this process other threads: file locks don't.
+    """
+
+    def __init__(self, file: OpenFile, nbytes: int) -> None:
+        self._file = file
+        self._memory = mmap.mmap(file.fd, nbytes)
+
+    def take(self, attempt: int, part: TailPart) -> tuple[int, int] | None:
+        """Take a chunk by the rule of `part`: (first, count); None if nothing remains."""
+        with self._locked():
+            first = self._next(attempt, part)
+            count = part.units_to_take(part.first + part.units - first)
+            if not count:
+                return None
+            _RECORD.pack_into(self._memory, 0, attempt, first + count)
+            return first, count
+
+    def is_empty(self, attempt: int, part: TailPart) -> bool:
+        with self._locked():
+            return self._next(attempt, part) >= part.first + part.units
+
+    def _next(self, attempt: int, part: TailPart) -> int:
+        owner, next_unit = _RECORD.unpack_from(self._memory)
+        if owner < attempt:
+            return part.first
+        # A later attempt has begun, so this one has ended: nothing remains.
+        return int(next_unit) if owner == attempt else part.first + part.units
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with _threads:
+            fcntl.lockf(self._file.fd, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.lockf(self._file.fd, fcntl.LOCK_UN)
+
+
 class Attachments:
-    """Segments and files by key."""
+    """Segments and files by key.
+
+    Attributes
+    ----------
+    tail : TailCounter or None
+        Of the tails that the device shares with others.
+    """
 
     def __init__(self) -> None:
+        self.tail: TailCounter | None = None
         self._objects: dict[int, np.ndarray | OpenFile] = {}
         self._populating: dict[int, Iterator[int]] = {}
         """Of segments without all pages in place, as far as this process knows."""
 
     def attach(self, command: Attach, fd: int) -> None:
         """Map or keep `fd`, taking ownership of it."""
+        file = OpenFile(fd)
         if command.kind == "file":
-            self._objects[command.key] = OpenFile(fd)
-            return
-        try:
+            self._objects[command.key] = file
+        elif command.kind == "tail":
+            self.tail = TailCounter(file, command.nbytes)
+        else:
             mapping = map_unpopulated(fd, command.nbytes)
-        finally:
-            os.close(fd)
-        self._objects[command.key] = np.frombuffer(mapping, np.uint8)
-        self._populating[command.key] = populate(mapping)
+            self._objects[command.key] = np.frombuffer(mapping, np.uint8)
+            self._populating[command.key] = populate(mapping)
 
     def detach(self, keys: Iterable[int]) -> None:
         """Drop these objects; arrays that still refer to them stay valid."""

@@ -7,26 +7,19 @@ the channel to the engine.
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable
 
 from hetsched.device import DeviceInfo
 from hetsched.device_process.arrays import Attachments
-from hetsched.device_process.pipeline import ChunkFailed
-from hetsched.device_process.prepared_job import (
-    PreparedJob,
-    StepFailed,
-    WarmKernels,
-    Work,
-    command_failed,
-)
-from hetsched.device_process.tails import TailCounter
+from hetsched.device_process.pipeline import StepFailed
+from hetsched.device_process.prepared_job import PreparedJob, command_failed
 from hetsched.devices.base import Device, DeviceFault, MemoryKeeper, ShareableDevice
 from hetsched.errors import InternalError
 from hetsched.transport.device_channel import Channel, ChannelClosed
 from hetsched.transport.device_messages import (
     Attach,
+    AttemptCommand,
     Command,
     Detach,
     Fence,
@@ -45,8 +38,6 @@ MAX_JOBS = 2
 VIRTUAL_CLOCK_WAIT = 2.0
 """Seconds that a device with a virtual clock waits for announced chunks: its times must not depend
 on message latency. Only a cancelled run waits so long."""
-
-
 WARM_SECONDS = 60.0
 """How long an idle device keeps memory, unless configured."""
 CHECK_SECONDS = 1.0
@@ -54,60 +45,39 @@ CHECK_SECONDS = 1.0
 
 
 class MemoryUpkeep:
-    """The upkeep of one device, on its thread; does nothing for one that keeps no memory.
+    """When the memory that a device keeps for the next job is released.
 
     Parameters
     ----------
     warm_for : float, seconds
-        How long an idle device keeps memory for the next job.
+        How long an idle device keeps it.
     """
 
-    def __init__(self, device: Device, warm_for: float = WARM_SECONDS) -> None:
-        self._keeper = device if isinstance(device, MemoryKeeper) else None
+    def __init__(self, keeper: MemoryKeeper, warm_for: float = WARM_SECONDS) -> None:
+        self._keeper = keeper
         self._warm_for = warm_for
-        self._idle_since: float | None = None
-        self._retry_at = -math.inf
-        """No earlier than then is memory released again that couldn't be, or not all of it."""
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether the device may keep memory."""
-        return self._keeper is not None
+        self._due: float | None = None
+        """None: the device wasn't idle when it was last looked at."""
 
     def on_busy(self) -> None:
         """Note that the device has something to do."""
-        self._idle_since = None
-        self._retry_at = -math.inf
+        self._due = None
 
     def seconds_to_check(self, now: float) -> float | None:
         """Return how long an idle device may sleep before `check`; None: for any time."""
-        if self._keeper is None or not self._keeper.keeps_memory():
+        if not self._keeper.keeps_memory():
             return None
-        if self._idle_since is None:
-            self._idle_since = now
-        return min(CHECK_SECONDS, max(0.0, self._due(self._idle_since) - now))
+        if self._due is None:
+            self._due = now + self._warm_for
+        return min(CHECK_SECONDS, max(0.0, self._due - now))
 
     def check(self, now: float) -> bool:
         """Release the memory if it is time; return whether it was."""
-        if self._keeper is None or self._idle_since is None:
+        if self._due is None or (now < self._due and not self._keeper.is_memory_short()):
             return False
-        if now < self._due(self._idle_since) and not self._keeper.is_memory_short():
-            return False
-        self._retry_at = now + CHECK_SECONDS
+        self._due = max(self._due, now + CHECK_SECONDS)  # what can't be released now
         self._keeper.release_memory()
         return True
-
-    def _due(self, idle_since: float) -> float:
-        return max(idle_since + self._warm_for, self._retry_at)
-
-    def usable_memory(self) -> int | None:
-        """Return the bytes that a job may use now; None: as the device was described."""
-        return None if self._keeper is None else self._keeper.usable_memory()
-
-    def forget_host_memory(self) -> None:
-        """Drop what refers to host memory that nothing else uses."""
-        if self._keeper is not None:
-            self._keeper.forget_host_memory()
 
 
 class DeviceLost(Exception):
@@ -131,10 +101,10 @@ class DeviceLoop:
         self._beside: Device | None = None
         """The same core for a second job; made when there is one."""
         self._info: DeviceInfo = device.describe()
-        self._upkeep = MemoryUpkeep(device, warm_for)
+        self._keeper = device if isinstance(device, MemoryKeeper) else None
+        self._upkeep = MemoryUpkeep(self._keeper, warm_for) if self._keeper else None
         self._attachments = Attachments()
-        self._warm_kernels = WarmKernels()
-        self._counter: TailCounter | None = None
+        self._warm_kernels: set[tuple[str, bytes, str]] = set()
         self._jobs: list[PreparedJob] = []
         """The one whose turn it is first."""
 
@@ -147,14 +117,15 @@ class DeviceLoop:
         on_ready()
         try:
             while True:
-                job = self._busy_job()
-                if self._channel.poll(self._patience(job)):
+                job, patience = self._next()
+                if self._channel.poll(patience):
                     commands, fds = self._channel.receive()
                     for command in commands:
                         if isinstance(command, Stop):
                             return True
                         self._handle(command, fds)
-                    close_all(fds)  # of no command
+                    if fds:  # of no command
+                        close_all(fds)
                 elif job is None:
                     self._check_memory()
                 else:
@@ -164,23 +135,18 @@ class DeviceLoop:
         except ChannelClosed:
             return False
 
-    def _busy_job(self) -> PreparedJob | None:
+    def _next(self) -> tuple[PreparedJob | None, float | None]:
+        """Return the job whose turn it is, and for how long a command may be waited for first."""
         for job in self._jobs:
             if job.is_busy:
-                return job
-        return None
-
-    def _patience(self, job: PreparedJob | None) -> float | None:
-        """Return for how long a command may be waited for before `job`, which is busy, goes on."""
-        if job is not None:
-            is_early = self._info.clock == "virtual" and job.expects_more
-            return VIRTUAL_CLOCK_WAIT if is_early else 0.0
-        if self._jobs:
-            self._upkeep.on_busy()
-            return None
-        return self._upkeep.seconds_to_check(time.monotonic())
+                is_early = self._info.clock == "virtual" and job.expects_more
+                return job, VIRTUAL_CLOCK_WAIT if is_early else 0.0
+        if self._jobs or self._upkeep is None:
+            return None, None
+        return None, self._upkeep.seconds_to_check(time.monotonic())
 
     def _check_memory(self) -> None:
+        assert self._upkeep is not None, "or the loop would have waited for a command"
         try:
             if self._upkeep.check(time.monotonic()):
                 self._report_memory(released=True)
@@ -190,16 +156,15 @@ class DeviceLoop:
     def _step(self, job: PreparedJob) -> None:
         try:
             job.step()
-        except ChunkFailed as failed:
-            self._fail(job, failed.__cause__ or failed, failed.chunk.id)
         except StepFailed as failed:
-            self._fail(job, failed.__cause__ or failed)
+            chunk = failed.chunk
+            self._fail(job, failed.__cause__ or failed, None if chunk is None else chunk.id)
         except ChannelClosed:
             raise
         except BaseException as error:
             self._report_failure(job.attempt, _unusable(error))
 
-    def _fail(self, job: PreparedJob, error: BaseException, chunk: int | None = None) -> None:
+    def _fail(self, job: PreparedJob, error: BaseException, chunk: int | None) -> None:
         """Report why a job can't go on, after what it has computed, and give it up."""
         job.report()
         is_over = chunk is not None or not job.is_prepared
@@ -214,53 +179,57 @@ class DeviceLoop:
 
     def _handle(self, command: Command, fds: list[int]) -> None:
         """Handle a command; an error of its job must not end the loop."""
-        if isinstance(command, Attach):
-            self._attach(command, fds)
-        elif isinstance(command, Detach):
-            self._attachments.detach(command.keys)
-            self._upkeep.forget_host_memory()
-        elif not isinstance(command, Stop):  # `run` has seen that
-            try:
-                self._order(command)
-            except ChannelClosed:
-                raise
-            except BaseException as error:
-                if isinstance(command, Release | Fence):
-                    error = _unusable(error)  # else the engine would wait forever for the fence
-                self._report_failure(command.attempt, error)
+        match command:
+            case Attach(key=key):
+                if not fds:
+                    raise InternalError(f"attach {key} without a descriptor")
+                self._attachments.attach(command, fds.pop(0))
+            case Detach(keys=keys):
+                self._attachments.detach(keys)
+                if self._keeper is not None:
+                    self._keeper.forget_host_memory()
+            case Stop():
+                pass  # `run` has seen that
+            case _:
+                try:
+                    self._order(command)
+                except ChannelClosed:
+                    raise
+                except BaseException as error:
+                    if isinstance(command, Release | Fence):
+                        error = _unusable(error)  # else the engine would wait for ever
+                    self._report_failure(command.attempt, error)
 
-    def _attach(self, command: Attach, fds: list[int]) -> None:
-        if not fds:
-            raise InternalError(f"attach {command.key} without a descriptor")
-        fd = fds.pop(0)
-        if command.kind == "tail":
-            self._counter = TailCounter(fd)
-        else:
-            self._attachments.attach(command, fd)
-
-    def _order(self, command: Prepare | Work | Release | Fence) -> None:
+    def _order(self, command: AttemptCommand) -> None:
+        attempt = command.attempt
         if isinstance(command, Prepare):
-            self._upkeep.on_busy()
-            self._jobs.insert(0, self._new_job(command))
+            self._prepare(command)
             return
-        job = self._find(command.attempt)
+        job = next((job for job in self._jobs if job.attempt == attempt), None)
         if isinstance(command, Release | Fence):
-            self._release(command, job)
+            if job is not None:
+                self._drop(job)
+            if isinstance(command, Fence):
+                self._channel.send(Fenced(attempt))
+            if self._keeper is not None and not self._jobs:
+                self._report_memory()
         elif job is not None:
             job.order(command)
         elif not isinstance(command, Run):  # whose job may have failed here, as was reported
-            raise InternalError(f"{self._info.name} isn't prepared for attempt {command.attempt}")
+            raise InternalError(f"{self._info.name} isn't prepared for attempt {attempt}")
 
-    def _new_job(self, command: Prepare) -> PreparedJob:
-        return PreparedJob(
+    def _prepare(self, command: Prepare) -> None:
+        if self._upkeep is not None:
+            self._upkeep.on_busy()
+        job = PreparedJob(
             command,
             self._free_device(),
             self._info,
             self._attachments,
             self._channel.send,
             self._warm_kernels,
-            self._counter,
         )
+        self._jobs.insert(0, job)
 
     def _free_device(self) -> Device:
         """Return the device as one that computes no job; drop the oldest job if there is none."""
@@ -274,20 +243,6 @@ class DeviceLoop:
             self._beside = self._device.beside()
         return self._beside
 
-    def _release(self, command: Release | Fence, job: PreparedJob | None) -> None:
-        if job is not None:
-            self._drop(job)
-        if isinstance(command, Fence):
-            self._channel.send(Fenced(command.attempt))
-        if self._upkeep.is_needed and not self._jobs:
-            self._report_memory()
-
-    def _find(self, attempt: int) -> PreparedJob | None:
-        for job in self._jobs:
-            if job.attempt == attempt:
-                return job
-        return None
-
     def _drop(self, job: PreparedJob) -> None:
         self._jobs.remove(job)
         job.drop()
@@ -295,9 +250,8 @@ class DeviceLoop:
     # ---- reports
 
     def _report_memory(self, *, released: bool = False) -> None:
-        usable = self._upkeep.usable_memory()
-        nbytes = (self._info.memory or 0) if usable is None else usable
-        self._channel.send(MemoryReading(nbytes, released))
+        assert self._keeper is not None, "it keeps memory"
+        self._channel.send(MemoryReading(self._keeper.usable_memory(), released))
 
     def _report_failure(
         self, attempt: int, error: BaseException, chunk: int | None = None

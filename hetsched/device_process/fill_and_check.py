@@ -1,4 +1,5 @@
-"""Verification of results block by block: residuals and reference values, or errors of rows.
+"""Fills arrays and verifies results block by block: residuals and reference values, or errors of
+rows.
 
 Between two blocks the device may serve other commands and jobs.
 """
@@ -7,57 +8,53 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hetsched.device_process.arrays import HostArrays
 from hetsched.devices.base import HostArray
-from hetsched.devices.host_arrays import resident_values
 from hetsched.devices.slot_layout import unit_bytes
 from hetsched.errors import DataError, InternalError
+from hetsched.transport.device_messages import Check, Checked, Fill
 from hetsched.workload import BaseWorkload, Iterative, Rows, Workload
 
 ROUNDINGS = 8.0
 """Allowed error in roundings of a unit's largest value: a transform has log2(n) steps with one
 rounding each, which partly cancel. Measured: 1 to 4."""
-
-Arrays = dict[str, np.ndarray]
-
-
 BLOCK_BYTES = 8 << 20
 """Bytes of a block in all arrays together; a block has at least one unit."""
 POISON_BYTE = 0xFB
 """The byte that fills integer arrays, which have no NaN."""
 
-
-def generate(
-    workload: BaseWorkload, params: Any, array: HostArray, first: int, count: int, seed: int
-) -> Iterator[None]:
-    """Generate `count` units of `array` from `first` on, block by block; all of a resident one."""
-    name = array.spec.name
-    for start, block in _writable_blocks(array, first, count):
-        workload.generate(params, seed, name, start, block)
-        if array.direct(start, len(block)) is None:
-            array.write(start, len(block), block)
-        yield
+Arrays = dict[str, np.ndarray]
+ErrorsOf = Callable[[int, int], np.ndarray]
+"""Errors of units as multiples of the tolerance: from the first one on, how many."""
 
 
-def poison(array: HostArray, first: int, count: int) -> Iterator[None]:
-    """Fill `count` units with NaN, block by block; integers with a conspicuous bit pattern."""
-    for start, block in _writable_blocks(array, first, count):
-        if np.issubdtype(block.dtype, np.inexact):
+def fill(workload: BaseWorkload, params: Any, array: HostArray, command: Fill) -> Iterator[None]:
+    """Generate units, or fill them with NaN: integers with a conspicuous bit pattern."""
+    blocks = [(0, 0)]
+    if not array.spec.is_whole:
+        blocks = list(_block_ranges(command.first, command.count, [array]))
+    for start, size in blocks:
+        view = array.direct(start, size)
+        block = _buffer(array, size) if view is None else view
+        if not command.poison:
+            workload.generate(params, command.seed, array.spec.name, start, block)
+        elif np.issubdtype(block.dtype, np.inexact):
             block.fill(np.nan)
         else:
             block.reshape(-1).view(np.uint8).fill(POISON_BYTE)
-        if array.direct(start, len(block)) is None:
-            array.write(start, len(block), block)
+        if view is None:
+            array.write(start, size, block)
         yield
 
 
-def block_ranges(first: int, count: int, arrays: Sequence[HostArray]) -> Iterator[tuple[int, int]]:
+def _block_ranges(
+    first: int, count: int, arrays: Sequence[HostArray]
+) -> Iterator[tuple[int, int]]:
     """Yield (first, count) of blocks of about BLOCK_BYTES in all `arrays` together."""
     bytes_per_unit = sum(unit_bytes(array.spec) for array in arrays)
     step = max(1, BLOCK_BYTES // max(1, bytes_per_unit))
@@ -65,100 +62,62 @@ def block_ranges(first: int, count: int, arrays: Sequence[HostArray]) -> Iterato
         yield start, min(step, first + count - start)
 
 
-def _writable_blocks(array: HostArray, first: int, count: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (first, block) to fill: views if possible, else buffers to be written."""
-    if array.spec.is_whole:
-        view = array.direct(0, 0)
-        yield 0, np.empty(array.spec.unit_shape, array.spec.dtype) if view is None else view
-        return
-    for start, size in block_ranges(first, count, [array]):
-        view = array.direct(start, size)
-        if view is None:
-            view = np.empty((size, *array.spec.unit_shape), array.spec.dtype)
-        yield start, view
-
-
-@dataclass(frozen=True)
-class RangeVerification:
-    """Errors of a range of units; fields as in `device_messages.Checked`."""
-
-    worst: float
-    unit: int
-    max_error: float
-    sample_error: float
-
-
-def verify_units(
-    workload: Workload,
-    params: Any,
-    arrays: HostArrays,
-    first: int,
-    count: int,
-    samples: Sequence[int],
-    seed: int,
-) -> Generator[None, None, RangeVerification]:
-    """Compute the residual of `count` units from `first` on, and compare the `samples` in full.
-
-    Yields after each block and each sample; returns the errors.
-    """
-    inputs, outputs = arrays
-    residents = {n: resident_values(a) for n, a in inputs.items() if a.spec.role == "resident"}
-    split = {name: array for name, array in inputs.items() if name not in residents}
-    worst, unit = 0.0, first
-    for start, size in block_ranges(first, count, [*split.values(), *outputs.values()]):
-        block_inputs = {**_read(split, start, size), **residents}
-        block_outputs = _read(outputs, start, size)
-        residuals = _errors(
-            f"{workload.name}: residual()",
-            workload.residual(params, block_inputs, block_outputs, seed),
-            size,
-        )
-        if residuals.size and residuals.max() > worst:
-            worst, unit = float(residuals.max()), start + int(residuals.argmax())
+def check(
+    workload: BaseWorkload, params: Any, arrays: HostArrays, command: Check
+) -> Generator[None, None, Checked]:
+    """Verify units; yields after each block and each sample. Raises DataError."""
+    errors_of: ErrorsOf
+    if isinstance(workload, Iterative):
+        errors_of = _errors_of_rows(workload, params, arrays, command.seed)
+    else:
+        assert isinstance(workload, Workload), "there are no other kinds"
+        errors_of = _residuals_of_units(workload, params, arrays, command.seed)
+    worst, unit = 0.0, command.first
+    cut = [array for side in arrays for array in side.values() if not array.spec.is_whole]
+    for start, size in _block_ranges(command.first, command.count, cut):
+        errors = errors_of(start, size)
+        if errors.max(initial=0.0) > worst:
+            worst, unit = float(errors.max()), start + int(errors.argmax())
         yield
+    if isinstance(workload, Iterative):
+        return Checked(command.attempt, worst, unit, worst, 0.0)
     max_error = sample_error = 0.0
-    for sample in samples:
-        sample_inputs = {**_read(split, sample, 1), **residents}
-        sample_outputs = _read(outputs, sample, 1)
-        by_largest, by_rest = _sample_errors(workload, params, sample_inputs, sample_outputs)
+    for sample in command.samples:
+        by_largest, by_rest = _sample_errors(workload, params, arrays, sample)
         max_error = max(max_error, by_largest)
         if by_rest > max(sample_error, 1.0) and worst <= 1:
             unit = sample
         sample_error = max(sample_error, by_rest)
         yield
-    return RangeVerification(worst, unit, max_error, sample_error)
+    return Checked(command.attempt, worst, unit, max_error, sample_error)
 
 
-def verify_rows(
-    workload: Iterative,
-    params: Any,
-    arrays: HostArrays,
-    first: int,
-    count: int,
-    seed: int,
-) -> Generator[None, None, RangeVerification]:
-    """Compute the errors of `count` rows of an iterative job's result from `first` on.
-
-    Yields after each block; returns the errors. The largest error is also `max_error`.
-    """
+def _errors_of_rows(workload: Iterative, params: Any, arrays: HostArrays, seed: int) -> ErrorsOf:
     inputs, outputs = ({name: _whole(a) for name, a in side.items()} for side in arrays)
     load = workload.load(params)
-    rows = [a for side in arrays for a in side.values() if not a.spec.is_whole]
-    worst, row = 0.0, first
-    for start, size in block_ranges(first, count, rows):
-        block = Rows(start, start + size, load)
-        errors = _errors(
-            f"{workload.name}: errors()",
-            workload.errors(params, inputs, outputs, block, seed),
-            size,
-        )
-        if errors.size and errors.max() > worst:
-            worst, row = float(errors.max()), start + int(errors.argmax())
-        yield
-    return RangeVerification(worst, row, worst, 0.0)
+
+    def errors_of(start: int, count: int) -> np.ndarray:
+        rows = Rows(start, start + count, load)
+        errors = workload.errors(params, inputs, outputs, rows, seed)
+        return _real(f"{workload.name}: errors()", errors, count)
+
+    return errors_of
 
 
-def _errors(what: str, returned: Any, count: int) -> np.ndarray:
+def _residuals_of_units(
+    workload: Workload, params: Any, arrays: HostArrays, seed: int
+) -> ErrorsOf:
+    inputs, outputs = arrays
+
+    def errors_of(start: int, count: int) -> np.ndarray:
+        read = _read(inputs, start, count), _read(outputs, start, count)
+        residuals = workload.residual(params, *read, seed)
+        return _real(f"{workload.name}: residual()", residuals, count)
+
+    return errors_of
+
+
+def _real(what: str, returned: Any, count: int) -> np.ndarray:
     """Return the errors of `count` units from a plug-in, infinite for NaN. Raises DataError."""
     errors = np.asarray(returned)
     if errors.shape != (count,) or errors.dtype.kind not in "fiu":
@@ -177,9 +136,10 @@ def _whole(array: HostArray) -> np.ndarray:
 
 
 def _sample_errors(
-    workload: Workload, params: Any, inputs: Arrays, outputs: Arrays
+    workload: Workload, params: Any, arrays: HostArrays, sample: int
 ) -> tuple[float, float]:
     """Return the `unit_errors` of a single unit, the second divided by the tolerance."""
+    inputs, outputs = (_read(side, sample, 1) for side in arrays)
     reference = workload.reference(params, inputs, 0)
     scale = workload.scale(params, inputs, 0) or {}
     tolerance = workload.tolerance(params)
@@ -241,12 +201,17 @@ def _ratio(error: float, scale: float) -> float:
 
 
 def _read(arrays: Mapping[str, HostArray], first: int, count: int) -> Arrays:
-    return {name: _read_units(array, first, count) for name, array in arrays.items()}
+    read = {}
+    for name, array in arrays.items():
+        values = array.direct(first, count)
+        if values is None:
+            values = _buffer(array, count)
+            array.read(first, count, values)
+        read[name] = values
+    return read
 
 
-def _read_units(array: HostArray, first: int, count: int) -> np.ndarray:
-    values = array.direct(first, count)
-    if values is None:
-        values = np.empty((count, *array.spec.unit_shape), array.spec.dtype)
-        array.read(first, count, values)
-    return values
+def _buffer(array: HostArray, count: int) -> np.ndarray:
+    """Return an empty array for `count` units, or for all of an array that isn't split."""
+    spec = array.spec
+    return np.empty(spec.unit_shape if spec.is_whole else (count, *spec.unit_shape), spec.dtype)

@@ -12,15 +12,13 @@ import msgspec
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process import fill_and_check
-from hetsched.device_process.arrays import Attachments, HostArrays
+from hetsched.device_process.arrays import Attachments
 from hetsched.device_process.epochs import EpochRunner, IterativeRun, prepare_run
-from hetsched.device_process.pipeline import ChunkReports, Pipeline
-from hetsched.device_process.tails import DeviceTail, TailCounter
+from hetsched.device_process.pipeline import Pipeline, StepFailed
 from hetsched.devices.base import Device, DeviceFault, DeviceJob, DeviceOutOfMemory
 from hetsched.errors import (
     CantCreate,
     ErrorRecord,
-    HetschedError,
     InternalError,
     IOFailure,
     JobFailed,
@@ -36,9 +34,10 @@ from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
 from hetsched.plug_in_errors import plug_in_error
 from hetsched.transport.device_messages import (
     Check,
-    Checked,
+    ChunksDone,
     CommandFailed,
     DeviceNote,
+    DoneChunk,
     Event,
     FailureCause,
     Fill,
@@ -49,7 +48,7 @@ from hetsched.transport.device_messages import (
     Run,
     VariantFailed,
 )
-from hetsched.workload import ArraySpec, BaseWorkload, Iterative, Workload, find
+from hetsched.workload import ArraySpec, BaseWorkload, Iterative, find
 from hetsched.workload.conversion import decode_params
 from hetsched.workload.registry import check_sources, note_sources
 
@@ -57,28 +56,31 @@ MAX_KERNELS = 1000
 """Kernels whose first chunk is remembered."""
 MAX_SAID = 300
 """Characters of what a plug-in says; more is cut off. Arbitrary."""
+MAX_MESSAGE_CHARACTERS = 2000
+"""Of an error's text, and of its frames."""
+MAX_REPORT_SECONDS = 0.25
+"""No chunk is reported later than that, as far as the next one can be predicted. If the process
+dies, so much is computed again."""
 
 Work = Run | Fill | Iterate | Check
 
 
-MAX_MESSAGE_CHARACTERS = 2000
-"""Maximum length of an error's text: a message must fit into the socket."""
-
-
 def command_failed(
-    attempt: int,
-    error: BaseException,
-    chunk: int | None = None,
-    *,
-    has_link: bool = False,
+    attempt: int, error: BaseException, chunk: int | None = None, *, has_link: bool = False
 ) -> CommandFailed:
     """Return the event that reports `error`."""
     return CommandFailed(attempt, failure_cause(error, has_link), error_record(error), chunk)
 
 
 def error_record(error: BaseException) -> ErrorRecord:
-    """Return `error` as a record of bounded length."""
-    record = to_record(as_hetsched_error(error))
+    """Return `error` as a record of bounded length.
+
+    An error of a kernel is the job's failure, not our bug.
+    """
+    if isinstance(error, DeviceOutOfMemory | DeviceFault):
+        record = to_record(JobFailed(text_of(error)))
+    else:
+        record = to_record(plug_in_error("the kernel", error))
     message, frames = record.message, record.frames
     return ErrorRecord(
         record.code, message[:MAX_MESSAGE_CHARACTERS], frames[-MAX_MESSAGE_CHARACTERS:]
@@ -86,7 +88,7 @@ def error_record(error: BaseException) -> ErrorRecord:
 
 
 def failure_cause(error: BaseException, has_link: bool) -> FailureCause:
-    """Return the class of `error`; see `FailureCause`.
+    """Return the class of `error`.
 
     A MemoryError of a kernel that runs in host memory is the kernel's: a smaller plan won't help.
     """
@@ -97,35 +99,6 @@ def failure_cause(error: BaseException, has_link: bool) -> FailureCause:
     if isinstance(error, IOFailure | CantCreate):
         return "io"
     return "variant" if isinstance(error, UsageError) else "kernel"
-
-
-def as_hetsched_error(error: BaseException) -> HetschedError:
-    """Return `error` as one of ours: an error of a kernel is the job's failure, not our bug."""
-    if isinstance(error, DeviceOutOfMemory | DeviceFault):
-        return JobFailed(text_of(error))
-    return plug_in_error("the kernel", error)
-
-
-class StepFailed(Exception):
-    """A job can't advance, with the reason as ``__cause__``; no chunk failed."""
-
-
-class WarmKernels:
-    """The kernels that have computed a chunk in this process: the first one loads code."""
-
-    def __init__(self) -> None:
-        self._warm: set[tuple[str, bytes, str]] = set()
-
-    def is_first_chunk(self, command: Prepare, kernel_number: int) -> bool:
-        """Return whether this kernel has no reported chunk yet. `kernel_number`: of the chunk."""
-        variant = (command.variant, *command.rivals)[kernel_number]
-        kernel = (command.workload, command.params, variant)
-        if kernel in self._warm:
-            return False
-        if len(self._warm) >= MAX_KERNELS:
-            self._warm.clear()
-        self._warm.add(kernel)
-        return True
 
 
 @dataclass(frozen=True)
@@ -145,8 +118,8 @@ class PreparedJob:
     ----------
     command : Prepare
         Carried out by the first steps.
-    counter : TailCounter or None
-        Of the tails that the device shares with others.
+    warm : set
+        Kernels that have computed a chunk in this process: the first one loads code.
 
     Attributes
     ----------
@@ -161,8 +134,7 @@ class PreparedJob:
         info: DeviceInfo,
         attachments: Attachments,
         send: Callable[[Event], None],
-        warm_kernels: WarmKernels,
-        counter: TailCounter | None,
+        warm: set[tuple[str, bytes, str]],
     ) -> None:
         self.device = device
         self.attempt = command.attempt
@@ -170,15 +142,18 @@ class PreparedJob:
         self._info = info
         self._attachments = attachments
         self._send = send
-        self._warm_kernels = warm_kernels
-        self._tail: DeviceTail | None = None
-        if command.tail is not None:
-            if counter is None:
-                raise InternalError(f"{info.name} shares no tails")
-            self._tail = DeviceTail(counter, command.attempt, command.tail)
-        # In a race, the last report shows which variant has ended the process.
-        gathers = not info.link and not command.rivals
-        self._reports = ChunkReports(command.attempt, send, gathers=gathers)
+        self._warm = warm
+        self._tail_is_open = False
+        """The device may take chunks: its own ones have all been sent, and units may remain."""
+        # In a race, the last report shows which variant has ended the process; and the queue of a
+        # device with copies in flight must not run dry.
+        self._gathers = not info.link and not command.rivals
+        self._done: list[DoneChunk] = []
+        """Finished chunks that the engine hasn't heard of."""
+        self._done_since = 0.0
+        """The start of the first of them."""
+        self._level = 0
+        """Chunks that the device had when the engine last sent some or heard of some."""
         self._pipeline: Pipeline | None = None
         self._run: IterativeRun | None = None
         self._waiting: list[Work] = []
@@ -193,9 +168,9 @@ class PreparedJob:
     @property
     def is_busy(self) -> bool:
         """Whether it has chunks, may take some, or has tasks."""
-        if self._tasks or (self._pipeline is not None and self._pipeline.busy):
+        if self._tasks or self._tail_is_open:
             return True
-        return self._tail is not None and self._tail.is_open
+        return self._pipeline is not None and self._pipeline.pending > 0
 
     @property
     def expects_more(self) -> bool:
@@ -206,78 +181,92 @@ class PreparedJob:
         """Add work, after what was ordered before."""
         if self._pipeline is None:
             self._waiting.append(work)
-        else:
-            self._add(self._pipeline, work)
+            return
+        match work:
+            case Run():
+                self._pipeline.add(work.chunks)
+                self._level = self._pipeline.pending
+                self._tail_is_open |= work.opens_tail
+            case Fill():
+                self._tasks.append(self._filling(work))
+            case Check():
+                self._tasks.append(self._checking(work))
+            case Iterate():
+                assert self._run is not None, "the engine iterates iterative jobs only"
+                self._tasks.append(EpochRunner(self._run, work, self._send).steps())
 
     def step(self) -> None:
         """Advance by a chunk, or by one block of a task.
 
         Raises
         ------
-        ChunkFailed, DeviceFault
         StepFailed
-            All tasks are dropped.
+            If no chunk failed, all tasks are dropped.
+        DeviceFault
         """
-        if self._pipeline is not None and self._pipeline.busy:
-            self._pipeline.step()
-        elif self._tail is not None and self._tail.is_open:
-            self._take_chunk(self._tail)
+        pipeline = self._pipeline
+        if pipeline is not None and pipeline.pending:
+            pipeline.step()
+        elif pipeline is not None and self._tail_is_open:
+            self._take_chunk(pipeline)
         else:
-            self._step_task()
+            try:
+                next(self._tasks[0])
+            except StopIteration:
+                self._tasks.popleft()
+            except BaseException as error:  # also what only a plug-in would raise
+                self._tasks.clear()
+                raise StepFailed from error
 
-    def report(self) -> None:
-        """Report all finished chunks."""
-        self._reports.flush()
+    def report(self, *, has_left: bool = False) -> None:
+        """Report all finished chunks; `has_left` as in ChunksDone."""
+        done, self._done = tuple(self._done), []
+        if done or has_left:
+            self._send(ChunksDone(self.attempt, done, has_left))
 
     def drop(self) -> None:
         """Drop queued chunks, finish those in flight, and give up the arrays. DeviceFault."""
-        self._tasks.clear()  # they refer to the job: break the cycle, so that arrays are freed now
         self._waiting.clear()
         if self._pipeline is not None:
             self._pipeline.drain()
         self.device.prepare(None)
-
-    def _step_task(self) -> None:
-        try:
-            next(self._tasks[0])
-        except StopIteration:
-            self._tasks.popleft()
-        except BaseException as error:  # also what only a plug-in would raise
-            self._tasks.clear()
-            raise StepFailed(self.attempt) from error
+        # They refer to the job: break the cycles, so that arrays are freed now.
+        self._tasks.clear()
+        self._pipeline = None
 
     # ---- preparing
 
     def _preparing(self) -> Iterator[None]:
         command = self._command
-        for key in {stored.key: None for stored in command.arrays}:
-            yield from self._attachments.populate(key)
+        if command.tail is not None and self._attachments.tail is None:
+            raise InternalError(f"{self._info.name} shares no tails")
+        for stored in command.arrays:
+            yield from self._attachments.populate(stored.key)
         described = _described(command.workload, command.params, self._info.kind)
         check_sources(command.workload, command.source)
-        workload = described.workload
-        stored = command.arrays
+        workload, arrays = described.workload, command.arrays
         if isinstance(workload, Iterative):  # others are in memory as its state and partials
             names = {spec.name for spec in described.specs}
-            stored = tuple(array for array in stored if array.array in names)
-        arrays = self._attachments.host_arrays(stored, described.specs)
-        job = self._device_job(described, arrays)
+            arrays = tuple(stored for stored in arrays if stored.array in names)
+        self._described = described
+        self._arrays = self._attachments.host_arrays(arrays, described.specs)
+        job = self._device_job()
         if isinstance(workload, Iterative):
             homes = {a.array: self._attachments.whole_array(a) for a in command.arrays}
             self._run = prepare_run(self.device, self._info.name, job, homes)
         else:
             self.device.prepare(job)
         note_sources(command.workload)  # kernels have been loaded
-        self._described, self._arrays = described, arrays
-        self._pipeline = pipeline = self._make_pipeline(job)
+        self._pipeline = self._make_pipeline(job)
         if command.answer:
             self._send(Prepared(self.attempt))
         for work in self._waiting:
-            self._add(pipeline, work)
+            self.order(work)
         self._waiting.clear()
 
-    def _device_job(self, described: Described, arrays: HostArrays) -> DeviceJob:
-        command, info = self._command, self._info
-        inputs, outputs = arrays
+    def _device_job(self) -> DeviceJob:
+        command, info, described = self._command, self._info, self._described
+        inputs, outputs = self._arrays
         return DeviceJob(
             workload=described.workload,
             params=described.params,
@@ -304,9 +293,11 @@ class PreparedJob:
 
     def _make_pipeline(self, job: DeviceJob) -> Pipeline:
         """Return a pipeline; without slots for an iterative job, which has no chunks."""
-        command, info = self._command, self._info
+        command = self._command
+        if not self._info.link:
+            return Pipeline(self.device, None, 1, self._on_done)
         slots = None
-        if info.link and not isinstance(job.workload, Iterative):
+        if not isinstance(job.workload, Iterative):
             slots = SlotAllocator(
                 lambda units: slot_bytes(job.demand, units),
                 command.memory,
@@ -315,79 +306,75 @@ class PreparedJob:
                 job.chunk,
                 command.sizes,
             )
-        depth = min(job.slots + 1, command.window) if info.link else 1
-        return Pipeline(self.device, slots, depth, self._on_done)
+        return Pipeline(self.device, slots, min(job.slots + 1, command.window), self._on_done)
 
-    # ---- work
+    # ---- chunks
 
-    def _add(self, pipeline: Pipeline, work: Work) -> None:
-        match work:
-            case Run():
-                pipeline.add(work.chunks)
-                self._reports.added(pipeline.pending)
-                if work.opens_tail and self._tail is not None:
-                    self._tail.is_open = True
-            case Fill():
-                self._tasks.append(self._filling(work))
-            case Check():
-                self._tasks.append(self._checking(work))
-            case Iterate():
-                assert self._run is not None, "the engine iterates iterative jobs only"
-                self._tasks.append(EpochRunner(self._run, work, self._send).steps())
-
-    def _take_chunk(self, tail: DeviceTail) -> None:
+    def _take_chunk(self, pipeline: Pipeline) -> None:
         """Start the next chunk of the tail.
 
         Only when it can start, so that no chunk waits here while another core is idle.
         """
-        assert self._pipeline is not None, "a Run has opened the tail"
-        chunk = tail.take()
-        if chunk is None:
-            self._reports.flush(has_left=True)
+        tail, part = self._attachments.tail, self._command.tail
+        assert tail is not None and part is not None, "or the job wouldn't be prepared"
+        taken = tail.take(self.attempt, part)
+        if taken is None:
+            self._tail_is_open = False
+            self.report(has_left=True)
         else:
-            self._pipeline.add([chunk])
-            self._pipeline.step()
+            pipeline.add([Chunk(TAIL_CHUNK_ID, *taken, last=True)])
+            pipeline.step()
 
     def _on_done(self, chunk: Chunk, times: ChunkTimes) -> None:
+        """Report a chunk, now or with later ones: at the latest when the queue is half empty."""
         assert self._pipeline is not None, "it has computed a chunk"
-        if self._warm_kernels.is_first_chunk(self._command, times.kernel):
-            times = msgspec.structs.replace(times, cold=True)
+        tail, part = self._attachments.tail, self._command.tail
         is_taken = chunk.id == TAIL_CHUNK_ID
-        if is_taken:
-            times = msgspec.structs.replace(times, taken=True)
-        tail = self._tail
-        has_tail = tail is not None and tail.is_open
-        self._reports.finish(chunk, times, self._pipeline.pending, has_tail=has_tail)
+        is_cold = self._is_first_chunk(times.kernel)
+        if is_cold or is_taken:
+            times = msgspec.structs.replace(times, cold=is_cold, taken=is_taken)
+        start, end = times.start, times.end
+        if not self._done:
+            self._done_since = start
+        self._done.append(DoneChunk(chunk.id, chunk.first, chunk.count, times))
+        queued = self._pipeline.pending
+        # With an open tail the device goes on by itself, whatever is in its queue.
+        is_low = not self._tail_is_open and 2 * queued <= self._level
+        next_end = end + (end - start)  # if the next one takes as long
+        is_due = is_cold or next_end - self._done_since >= MAX_REPORT_SECONDS
+        if not self._gathers or is_low or is_due:
+            self._level = queued
+            self.report()
         # At once: another job may come before the next chunk would be taken.
-        if is_taken and tail is not None and tail.leave_if_empty():
-            self._reports.flush(has_left=True)
+        if is_taken and tail is not None and part is not None:
+            self._tail_is_open = not tail.is_empty(self.attempt, part)
+            if not self._tail_is_open:
+                self.report(has_left=True)
+
+    def _is_first_chunk(self, kernel_number: int) -> bool:
+        """Return whether this kernel has no reported chunk yet."""
+        command = self._command
+        variant = (command.variant, *command.rivals)[kernel_number]
+        kernel = (command.workload, command.params, variant)
+        if kernel in self._warm:
+            return False
+        if len(self._warm) >= MAX_KERNELS:
+            self._warm.clear()
+        self._warm.add(kernel)
+        return True
+
+    # ---- tasks
 
     def _filling(self, command: Fill) -> Iterator[None]:
+        workload, params = self._described.workload, self._described.params
         inputs, outputs = self._arrays
-        first, count = command.first, command.count
-        if command.poison:
-            yield from fill_and_check.poison(outputs[command.array], first, count)
-        else:
-            workload, params = self._described.workload, self._described.params
-            array = inputs[command.array]
-            yield from fill_and_check.generate(workload, params, array, first, count, command.seed)
+        array = (outputs if command.poison else inputs)[command.array]
+        yield from fill_and_check.fill(workload, params, array, command)
         self._send(Filled(self.attempt))
 
     def _checking(self, command: Check) -> Iterator[None]:
         workload, params = self._described.workload, self._described.params
-        first, count, seed = command.first, command.count, command.seed
-        if isinstance(workload, Iterative):
-            result = yield from fill_and_check.verify_rows(
-                workload, params, self._arrays, first, count, seed
-            )
-        else:
-            assert isinstance(workload, Workload), "there are no other kinds"
-            result = yield from fill_and_check.verify_units(
-                workload, params, self._arrays, first, count, command.samples, seed
-            )
-        self._send(
-            Checked(self.attempt, result.worst, result.unit, result.max_error, result.sample_error)
-        )
+        self._send((yield from fill_and_check.check(workload, params, self._arrays, command)))
 
 
 @functools.lru_cache(maxsize=16)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from hetsched.device_process.device_loop import CHECK_SECONDS, MemoryUpkeep
-from hetsched.devices.base import Device, MemoryKeeper
 
 
 class Keeper:
@@ -33,7 +32,7 @@ class Keeper:
 
 
 def upkeep_of(keeper: Any, warm_for: float = 60.0) -> MemoryUpkeep:
-    return MemoryUpkeep(cast(Device, keeper), warm_for)
+    return MemoryUpkeep(keeper, warm_for)
 
 
 def test_memory_is_released_after_a_time_without_jobs() -> None:
@@ -82,13 +81,3 @@ def test_memory_that_can_t_be_released_isn_t_tried_without_a_pause() -> None:
         upkeep.check(10.0)
 
     assert upkeep.seconds_to_check(10.0) == CHECK_SECONDS
-
-
-def test_other_devices_need_no_upkeep() -> None:
-    upkeep = upkeep_of(object(), warm_for=0.0)
-
-    assert not upkeep.is_needed
-    assert upkeep.seconds_to_check(1.0) is None
-    assert not upkeep.check(2.0)
-    assert upkeep.usable_memory() is None
-    assert isinstance(Keeper(), MemoryKeeper)

@@ -8,7 +8,7 @@ import pytest
 from device_bench import cut
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
-from hetsched.device_process.pipeline import ChunkFailed, Pipeline
+from hetsched.device_process.pipeline import Pipeline, StepFailed
 from hetsched.plans.slot_allocation import SlotAllocator
 
 
@@ -55,7 +55,7 @@ def pipeline(device: Notebook, depth: int, done: list[int], ring: bool = True) -
 
 
 def run(flow: Pipeline) -> None:
-    while flow.busy:
+    while flow.pending:
         flow.step()
 
 
@@ -124,13 +124,13 @@ def test_a_chunk_that_fails_ends_the_run_and_the_others_are_reported(call: str) 
     flow = pipeline(device, 3, done)
     flow.add(cut([1, 1, 1, 1]))
 
-    with pytest.raises(ChunkFailed) as failed:
+    with pytest.raises(StepFailed) as failed:
         run(flow)
 
     assert failed.value.chunk.id == 1
     assert isinstance(failed.value.__cause__, ZeroDivisionError)
     assert done == ([0, 2, 3] if call == "wait" else [0])
-    assert not flow.busy
+    assert not flow.pending
 
 
 def test_it_expects_more_until_the_last_chunk_is_known() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.device import Chunk, DeviceInfo, kernel_chunk
-from hetsched.device_process.pipeline import ChunkFailed
+from hetsched.device_process.pipeline import StepFailed
 from hetsched.devices.base import DeviceJob
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.cpu.kernels import CpuKernels
@@ -97,7 +97,7 @@ def test_if_every_kernel_fails_none_is_to_blame() -> None:
     rejections = Rejections()
     job = racing(affine_bench(8), "broken", "broken", rejections=rejections)
 
-    with pytest.raises(ChunkFailed) as failure:
+    with pytest.raises(StepFailed) as failure:
         drive(CpuDevice(CORE), job, cut([4, 4]))
 
     assert isinstance(failure.value.__cause__, ZeroDivisionError)

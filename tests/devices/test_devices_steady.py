@@ -61,7 +61,7 @@ def begun(device: Device, bench: Bench) -> Pipeline:
     flow = Pipeline(device, layout, SLOTS + 1 if link else 1, lambda chunk, times: None)
     chunks = cut([CHUNK] * CHUNKS)
     flow.add(chunks[:WARM])
-    while flow.busy:
+    while flow.pending:
         flow.step()
     flow.add(chunks[WARM:])
     return flow
@@ -75,7 +75,7 @@ def test_no_chunk_takes_new_memory(device: Device, stored: str, tmp_path: Path) 
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        while flow.busy:
+        while flow.pending:
             flow.step()
         _, peak = tracemalloc.get_traced_memory()
     finally:
