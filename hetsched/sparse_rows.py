@@ -42,7 +42,7 @@ def sparse_arrays(name: str, matrix: Any) -> Mapping[str, np.ndarray]:
     rows = _canonical(name, matrix)
     index_dtype = np.int32 if max(rows.nnz, *rows.shape) <= MAX_INT32 else np.int64
     arrays = {
-        "data": rows.data.astype(_value_dtype(name, rows.dtype), copy=False),
+        "data": rows.data.astype(value_dtype(name, rows.dtype), copy=False),
         "indices": rows.indices.astype(index_dtype, copy=False),
         "indptr": rows.indptr.astype(index_dtype, copy=False),
     }
@@ -65,7 +65,7 @@ def _canonical(name: str, matrix: Any) -> Any:
     return rows
 
 
-def _value_dtype(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+def value_dtype(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype that is computed with: float32, float64 or complex."""
     if dtype.kind not in "biufc":
         raise DataError(f"input {name} holds {dtype}; only numeric dtypes are supported")

@@ -10,6 +10,11 @@ import io
 import math
 import os
 import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -20,12 +25,22 @@ from numpy.lib import format as npy
 from hetsched.errors import DataError, InputMissing, IOFailure, TryAgain
 from hetsched.units import format_bytes
 
-MAGIC = b"\x93NUMPY"
 MAX_HEADER = 10_000
 """Bytes; NumPy's own limit. Real headers have 128."""
 MAX_EXTENT = 2**63
 NUMERIC = "biufc"
 """NumPy's letters of the kinds of dtype that can be converted to what a kernel expects."""
+ARCHIVE_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    KeyError,
+    OverflowError,
+    RuntimeError,
+    ValueError,
+)
+"""What `zipfile` and NumPy raise for a damaged archive."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +63,11 @@ def read_header(path: str, fd: int) -> NpyHeader:
         start = io.BytesIO(os.pread(fd, MAX_HEADER + 12, 0))
     except OSError as error:
         raise IOFailure(f"{path}: {error.strerror}") from None
-    _check_magic(path, start.getvalue(), size)
+    if size == 0:
+        raise DataError(f"{path}: is empty, not a .npy file")
+    if start.getvalue()[:1] == b"\x80":
+        raise DataError(f"{path}: is a pickle, which is never loaded; numpy.save() writes arrays")
     shape, is_fortran, dtype = parse_header(path, start)
-    if dtype.kind not in NUMERIC:
-        kind = f"records {dtype.descr!r:.60}" if dtype.names else dtype.name
-        raise DataError(f"{path}: holds {kind}; only numbers are supported")
     offset = start.tell()
     nbytes = math.prod(shape) * dtype.itemsize  # Python's integers don't overflow
     extents = "x".join(map(str, shape)) or "()"
@@ -75,6 +90,8 @@ def parse_header(path: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.
     """Return (shape, is in Fortran order, dtype); leaves `file` at the data. Raises DataError."""
     try:
         version = npy.read_magic(file)
+        if version not in ((1, 0), (2, 0), (3, 0)):
+            raise ValueError(f"version {version}; versions 1.0 to 3.0 can be read")
         # 3.0 differs in the encoding of names of fields, and records are refused.
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, is_fortran, dtype = read(file, max_header_size=MAX_HEADER)
@@ -83,31 +100,25 @@ def parse_header(path: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.
         raise DataError(f"{path}: broken or truncated .npy header: {reason:.120}") from None
     if dtype.hasobject:
         raise DataError(f"{path}: holds pickled Python objects, which are never loaded")
+    if dtype.kind not in NUMERIC:
+        kind = f"records {dtype.descr!r:.60}" if dtype.names else dtype.name
+        raise DataError(f"{path}: holds {kind}; only numbers are supported")
     if any(not 0 <= extent < MAX_EXTENT for extent in shape):
         raise DataError(f"{path}: broken .npy header: impossible shape {shape!r:.60}")
     return shape, is_fortran, dtype
 
 
-def _check_magic(path: str, start: bytes, size: int) -> None:
-    if size == 0:
-        raise DataError(f"{path}: is empty, not a .npy file")
-    if not start.startswith(MAGIC):
-        pickled = start[:1] == b"\x80"
-        kind = "a pickle, which is never loaded" if pickled else "not a .npy file (wrong magic)"
-        raise DataError(f"{path}: is {kind}; numpy.save() writes a .npy file")
-    if len(start) < 12 or start[6] not in (1, 2, 3):
-        version = start[6] if len(start) > 6 else "?"
-        raise DataError(
-            f"{path}: .npy version {version}, or truncated; versions 1.0 to 3.0 can be read"
-        )
+def npy_layout(shape: tuple[int, ...], dtype: str) -> tuple[bytes, int]:
+    """Return the header of a ``.npy`` file, and the bytes of the whole file."""
+    file, element = io.BytesIO(), np.dtype(dtype)
+    extents = tuple(map(int, shape))
+    header = {"descr": npy.dtype_to_descr(element), "fortran_order": False, "shape": extents}
+    npy.write_array_header_1_0(file, header)
+    return file.getvalue(), file.tell() + math.prod(extents) * element.itemsize
 
 
 def npy_prefix(shape: tuple[int, ...], dtype: str) -> bytes:
-    file = io.BytesIO()
-    descr = npy.dtype_to_descr(np.dtype(dtype))
-    header = {"descr": descr, "fortran_order": False, "shape": tuple(map(int, shape))}
-    npy.write_array_header_1_0(file, header)
-    return file.getvalue()
+    return npy_layout(shape, dtype)[0]
 
 
 def open_npy(path: str) -> tuple[int, NpyHeader]:
@@ -124,6 +135,21 @@ def open_npy(path: str) -> tuple[int, NpyHeader]:
         raise
 
 
+@contextmanager
+def open_archive(path: str, kind: str, file: IO[bytes]) -> Iterator[zipfile.ZipFile]:
+    """Open an ``.npz`` file. Whatever the block finds to be broken is a DataError."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            yield archive
+    except ARCHIVE_ERRORS as error:
+        reason = " ".join(str(error.args[0] if error.args else error).split())
+        raise DataError(f"{path}: damaged or truncated {kind}: {reason:.200}") from None
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            raise DataError(f"{path}: damaged {kind}: a position before its start") from None
+        raise IOFailure(f"{path}: {error.strerror}") from None
+
+
 def read_whole(path: str, max_bytes: int) -> bytes:
     fd = open_regular(path, "a file to read", allow_pipe=True)
     with open(fd, "rb") as file:
@@ -137,14 +163,8 @@ def read_whole(path: str, max_bytes: int) -> bytes:
 
 
 def file_kind(mode: int) -> str:
-    for is_kind, name in (
-        (stat.S_ISDIR, "a directory"),
-        (stat.S_ISFIFO, "a FIFO"),
-        (stat.S_ISSOCK, "a socket"),
-    ):
-        if is_kind(mode):
-            return name
-    return "a device"
+    kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def open_regular(path: str, expected: str = "a .npy file", allow_pipe: bool = False) -> int:
