@@ -2,7 +2,7 @@
 
 A child process ends before its Nth system call, for every N; then children that recover end
 before their Mth; the last one finishes. With and without `--force`, and on file systems without
-files that have no name or without hard links.
+hard links.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from benchmarks.results import Bar, Result
 from robustness.publishing_child import RESULT, publish, recover, run_in_child
 from robustness.scale import Scale
 
-LACKS: tuple[tuple[str, ...], ...] = ((), ("tmpfile",), ("tmpfile", "link"))
-"""What a file system may lack. (Without links a file without a name can't be published.)"""
+LACKS: tuple[tuple[str, ...], ...] = ((), ("link",))
+"""What a file system may lack."""
 
 RECOVERY_CALLS = 16
 """System calls of a recovery that only completes a publication, and more."""

@@ -12,11 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hetsched.store.output_files import create_output, remove_unfinished
-from hetsched.store.publication import (
-    PreparedOutput,
-    publish_prepared,
-)
+from hetsched.store.output_files import PreparedOutput, create_output, remove_unfinished
 
 CALLS = ("open", "link", "fchmod", "fsync", "close", "replace", "rename", "unlink", "pwrite")
 KILLED = 9
@@ -27,7 +23,7 @@ TOKEN = "0a1b2c-7-y"
 def run_in_child(action: Callable[[], None], calls: int | None, lacks: tuple[str, ...]) -> bool:
     """Run `action` in a child that ends before its Nth call; return whether it was killed.
 
-    `lacks`: what the file system doesn't have, "tmpfile" or "link".
+    `lacks`: what the file system doesn't have, perhaps "link".
     """
     pid = os.fork()
     if pid == 0:
@@ -53,8 +49,6 @@ def _install(calls: int | None, lacks: tuple[str, ...]) -> None:
                 os._exit(KILLED)
         if name == "link" and "link" in lacks:
             raise OSError(errno.EPERM, "no links")
-        if name == "open" and "tmpfile" in lacks and arguments[1] & os.O_TMPFILE == os.O_TMPFILE:
-            raise OSError(errno.EOPNOTSUPP, "no O_TMPFILE")
         return real(*arguments, **named)
 
     for name in CALLS:
@@ -67,7 +61,7 @@ def publish(folder: Path, force: bool) -> None:
     os.pwrite(output.fd, RESULT.tobytes(), output.offset)
     prepared = output.prepare()
     _record(folder, "publishing", msgspec.msgpack.encode(prepared))
-    publish_prepared(prepared)
+    prepared.publish()
     _record(folder, "ended", b"")
 
 
@@ -77,7 +71,7 @@ def recover(folder: Path, force: bool) -> None:
         return
     record = folder.parent / "publishing"
     if record.exists():
-        publish_prepared(msgspec.msgpack.decode(record.read_bytes(), type=PreparedOutput))
+        msgspec.msgpack.decode(record.read_bytes(), type=PreparedOutput).publish()
         _record(folder, "ended", b"")
         return
     remove_unfinished(str(folder / "y.npy"), TOKEN)

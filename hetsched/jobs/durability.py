@@ -22,7 +22,7 @@ from hetsched.store.journal_records import (
     JobUpdate,
     JournaledJob,
 )
-from hetsched.store.publication import PreparedOutput
+from hetsched.store.output_files import PreparedOutput
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 

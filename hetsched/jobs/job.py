@@ -20,7 +20,7 @@ from hetsched.job import (
     outcome,
 )
 from hetsched.job_segments import arena_refs, is_durable
-from hetsched.store.publication import PreparedOutput
+from hetsched.store.output_files import PreparedOutput
 
 if TYPE_CHECKING:
     from hetsched.jobs.followers import Follower

@@ -8,7 +8,6 @@ disk than those before it, a checkpoint or finished parts of the results, begins
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import threading
@@ -32,8 +31,7 @@ from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job, unstarted
 from hetsched.store.checkpoint import read_record, verify_checkpoint
 from hetsched.store.journal_records import JournalContents, JournaledJob
-from hetsched.store.output_files import finished_at
-from hetsched.store.publication import discard_prepared, publish_each, publish_prepared
+from hetsched.store.output_files import finished_at, publish_all
 from hetsched.transport.codec import encode
 
 log = logging.getLogger(__name__)
@@ -206,13 +204,8 @@ def finish_publications(
 def _finish(job: JournaledJob) -> ErrorRecord | None:
     start = time.monotonic()
     try:
-        publish_each(
-            (os.fsdecode(output.target), functools.partial(publish_prepared, output))
-            for output in job.outputs
-        )
+        publish_all(job.outputs)
     except HetschedError as error:
-        for output in job.outputs:
-            discard_prepared(output)
         log.warning("job %d: its result can't be published: %s", job.number, error)
         return to_record(error)
     log.info("job %d: result published, in %.3f s", job.number, time.monotonic() - start)

@@ -27,8 +27,7 @@ from hetsched import __version__
 from hetsched.errors import CantCreate, DataError, HetschedError, InputMissing, IOFailure
 from hetsched.iterations.saved_state import SavedState, saved_shapes, value_shapes
 from hetsched.store.input_files import MAX_HEADER, open_regular, parse_header
-from hetsched.store.output_files import OutputFile, check_room, create_file
-from hetsched.store.publication import creation_errors
+from hetsched.store.output_files import OutputFile, check_room, create_file, creation_errors
 from hetsched.units import format_bytes
 from hetsched.workload import Iterative
 

@@ -117,10 +117,6 @@ def npy_layout(shape: tuple[int, ...], dtype: str) -> tuple[bytes, int]:
     return file.getvalue(), file.tell() + math.prod(extents) * element.itemsize
 
 
-def npy_prefix(shape: tuple[int, ...], dtype: str) -> bytes:
-    return npy_layout(shape, dtype)[0]
-
-
 def open_npy(path: str) -> tuple[int, NpyHeader]:
     """Open `path` for reading and read its header; the caller closes the descriptor.
 

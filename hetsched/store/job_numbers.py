@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from hetsched.store.publication import fsync, open_folder, replace_file
+from hetsched.store.output_files import replace_file
 
 BLOCK = 1000
 """Numbers per reservation; at 5000 jobs/s one every 0.2 s."""
@@ -76,8 +76,5 @@ def read_record(journal: Path) -> int:
 
 
 def write_record(journal: Path, number: int) -> None:
-    """Replace the record, and wait until it is on disk. Raises OSError, IOFailure."""
-    path = str(record_path(journal))
-    replace_file(path, f"{number}\n".encode())
-    with open_folder(path) as folder:
-        fsync(path, folder)
+    """Replace the record, and wait until it is on disk. Raises IOFailure."""
+    replace_file(str(record_path(journal)), f"{number}\n".encode())

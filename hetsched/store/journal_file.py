@@ -39,7 +39,7 @@ from hetsched.store.journal_records import (
     Statement,
     Write,
 )
-from hetsched.store.publication import fsync, open_folder
+from hetsched.store.output_files import fsync, open_folder
 
 log = logging.getLogger(__name__)
 
@@ -247,7 +247,7 @@ class JournalFile:
             return
         try:
             write_record(self._path, number)
-        except (OSError, IOFailure) as error:
+        except IOFailure as error:
             log.warning("%s: can't be written (%s)", record_path(self._path), error)
 
     def _connect(self) -> apsw.Connection:

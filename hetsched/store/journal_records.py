@@ -17,7 +17,7 @@ import msgspec
 from hetsched.errors import HetschedError
 from hetsched.job import Done, Failed, JobSpec, outcome
 from hetsched.store.database import DatabaseFormat
-from hetsched.store.publication import PreparedOutput
+from hetsched.store.output_files import PreparedOutput
 
 Stage = Literal["queued", "running", "publishing", "done", "failed", "cancelled"]
 ENDED_STAGES = ("done", "failed", "cancelled")

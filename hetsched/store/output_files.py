@@ -1,7 +1,15 @@
-"""Writes output files, which appear complete or not at all.
+"""Writes output files, which appear complete or not at all, and exactly once.
 
 An unfinished file is hidden beside its target; all its space is allocated at the start. Devices
-`pwrite` its data to the descriptor, starting at `offset`. It is synced, then it gets its name.
+`pwrite` its data to the descriptor, starting at `offset`. `OutputFile.prepare` completes it, the
+caller records the `PreparedOutput` in its journal, and `PreparedOutput.publish` gives it its name.
+After a crash that is called again: it does what remains to be done, at whatever system call the
+process ended.
+
+Without a record in the journal the job goes on where its outputs were complete. While it runs,
+they are synced now and then; after that the units that were finished before are noted in a small
+file beside each hidden one. The next daemon opens the hidden file again instead of a new one, if
+it belongs to the same job on the same inputs.
 
 Python ignores SIGXFSZ, so exceeding RLIMIT_FSIZE raises EFBIG here instead of a signal.
 """
@@ -12,32 +20,29 @@ import contextlib
 import errno
 import fcntl
 import hashlib
-import math
 import os
 import secrets
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
-from hetsched.errors import CantCreate, DataError, IOFailure
-from hetsched.store.finished_parts import Ranges, open_finished
-from hetsched.store.input_files import file_kind, npy_prefix
-from hetsched.store.publication import (
-    PreparedOutput,
-    creation_errors,
-    fsync,
-    name_file,
-    open_folder,
-    parts_path,
-    unlink,
-)
+from hetsched.errors import CantCreate, DataError, HetschedError, IOFailure, TryAgain
+from hetsched.store.input_files import file_kind, npy_layout
 from hetsched.units import format_bytes
 
 MAX_WRITE = 64 << 20
 """Bytes per write: the kernel accepts at most 2 GiB, and Ctrl-C waits until a write has ended."""
+MAX_RECORD = 1 << 20
+"""Bytes of a record of finished parts; a range takes about ten."""
+UNSUPPORTED = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+"""Errors of a file system without hard links, or that can't promise space."""
+
+Ranges = tuple[tuple[int, int], ...]
+"""Units [first, end), ascending, apart from each other."""
 
 
 @dataclass(frozen=True)
@@ -50,80 +55,162 @@ class OutputClaim:
     dtype: str
 
 
+class PreparedOutput(msgspec.Struct, frozen=True):
+    """A complete file on disk that has a hidden name. Paths are bytes, absolute, links resolved.
+
+    `inode`, `size` and `mtime_ns` identify it under its final name. (Device numbers may change
+    when the machine starts.)
+    """
+
+    temporary: bytes
+    target: bytes
+    force: bool
+    inode: int
+    size: int
+    mtime_ns: int
+
+    def publish(self, sync: bool = True) -> None:
+        """Name the file, and wait until its name is on disk. May be repeated.
+
+        If the hidden name is gone, the file was published before, and may have been removed or
+        replaced since. After CantCreate (another process has created the target, or the folder is
+        unusable) the hidden file is gone, and the next call raises the same; after IOFailure it is
+        kept: call again.
+        """
+        target = os.fsdecode(self.target)
+        with creation_errors(target), open_folder(target) as folder:
+            if os.path.lexists(self.temporary):
+                try:
+                    self._name()
+                except OSError:
+                    _unlink(self.temporary)
+                    raise
+            elif self._is_taken():
+                raise FileExistsError
+            if sync:
+                fsync(target, folder)
+            self.discard()
+
+    def discard(self) -> None:
+        _unlink(self.temporary)
+        _unlink(_parts_path(os.fsdecode(self.temporary)))
+
+    def _name(self) -> None:
+        hidden, target = Path(os.fsdecode(self.temporary)), Path(os.fsdecode(self.target))
+        if self.force:
+            hidden.replace(target)
+            return
+        try:
+            os.link(hidden, target)  # fails if the name exists; a rename would replace that file
+        except FileExistsError:
+            if not self._is_published():
+                raise
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
+            # Without hard links nothing excludes that another process creates the target just now.
+            if os.path.lexists(target):
+                raise FileExistsError from None
+            hidden.rename(target)
+
+    def _is_published(self) -> bool:
+        with contextlib.suppress(OSError):
+            status = os.lstat(self.target)
+            identity = (status.st_ino, status.st_size, status.st_mtime_ns)
+            return identity == (self.inode, self.size, self.mtime_ns)
+        return False
+
+    def _is_taken(self) -> bool:
+        if self.force:
+            return Path(os.fsdecode(self.target)).is_dir()
+        return os.path.lexists(self.target) and not self._is_published()
+
+
+def publish_all(outputs: Sequence[PreparedOutput], sync: bool = True) -> None:
+    """Name several files, in order, until one fails; then the others are discarded.
+
+    They can't get their names at once. So the error of a later one tells which ones have theirs.
+    """
+    written: list[str] = []
+    try:
+        for output in outputs:
+            output.publish(sync)
+            written.append(os.fsdecode(output.target))
+    except BaseException as error:
+        for output in outputs:
+            output.discard()
+        if written and isinstance(error, HetschedError):
+            text = f"{error}; already written: {', '.join(written)}"
+            raise type(error)(text) from error
+        raise
+
+
 @dataclass
 class OutputFile:
     """An unfinished file: its space is allocated, and its data must be written to `fd`.
 
-    End it with `publish`, `prepare` or `discard`. All close `fd`; `publish` and `discard` may be
-    called again without effect. `path` is the target, absolute, links resolved; `mode` that of the
-    file that is replaced, or None; `finished` the units that an earlier daemon has completed in
-    it.
+    End it with `publish`, `prepare` or `discard`; all close `fd`. `path` is the target, absolute,
+    links resolved; `mode` that of the file that is replaced, or None; `finished` the units that an
+    earlier daemon has completed in it.
     """
 
     fd: int
-    offset: int
     path: str
     hidden: str
     force: bool
     mode: int | None
+    offset: int = 0
     finished: Ranges = ()
 
-    def publish(self, sync: bool = True) -> None:
-        """Give the complete file its name, atomically.
+    def write(self, data: bytes | memoryview, offset: int = 0) -> None:
+        """Write `data`, as `publishing` expects. Raises OSError."""
+        written = 0
+        while written < len(data):
+            block = data[written : written + MAX_WRITE]
+            written += os.pwrite(self.fd, block, offset + written)
 
-        `sync`: first wait until it is on disk, so that it survives a power cut. A file that
-        replaces another is always synced: else a power cut could take both.
-        """
-        if self.fd < 0:
-            return
-        try:
-            self._complete(sync or self.force)
-            with creation_errors(self.path), open_folder(self.path) as folder:
-                name_file(self.hidden, self.path, self.force)
-                if sync:
-                    fsync(self.path, folder)
-        finally:
-            self.discard()
-
-    def prepare(self) -> PreparedOutput:
+    def prepare(self, sync: bool = True) -> PreparedOutput:
         """Write the complete file to disk under its hidden name, and close it.
 
-        The caller now owns the file: `publish_prepared` or `discard_prepared` ends it.
+        `sync`: wait until it is on disk, so that it survives a power cut. A file that replaces
+        another is always synced: else a power cut could take both.
         """
         try:
-            self._complete(sync=True)
             with creation_errors(self.path), open_folder(self.path) as folder:
-                fsync(self.path, folder)
-            status = os.fstat(self.fd)
+                if self.mode is not None:
+                    os.fchmod(self.fd, self.mode)
+                if sync or self.force:
+                    fsync(self.path, self.fd)
+                if sync:
+                    fsync(self.path, folder)
+                status = os.fstat(self.fd)
         except BaseException:
             self.discard()
             raise
-        os.close(self.fd)
-        self.fd = -1
+        self.leave()
         names = (os.fsencode(self.hidden), os.fsencode(self.path))
         return PreparedOutput(
             *names, self.force, status.st_ino, status.st_size, status.st_mtime_ns
         )
 
+    def publish(self) -> None:
+        """Give the complete file its name, atomically."""
+        publish_all([self.prepare()])
+
     def discard(self) -> None:
-        """Remove the hidden name, and with it the file unless it was published."""
+        """Remove the file, unless it was prepared."""
         if self.fd >= 0:
-            unlink(self.hidden)
-            unlink(parts_path(self.hidden))
-            os.close(self.fd)
-        self.fd = -1
+            _unlink(self.hidden)
+            _unlink(_parts_path(self.hidden))
+        self.leave()
 
     def leave(self) -> None:
         if self.fd >= 0:
             os.close(self.fd)
         self.fd = -1
 
-    def _complete(self, sync: bool) -> None:
-        with creation_errors(self.path):
-            if self.mode is not None:
-                os.fchmod(self.fd, self.mode)
-        if sync:
-            fsync(self.path, self.fd)
+
+# ---- creating
 
 
 def create_output(
@@ -139,19 +226,22 @@ def create_output(
 
     `inputs` (st_dev, st_ino) must not be the output. `token` determines the hidden name: a file of
     that name is a leftover, and replaced. But one with the same `identity` (of the job and its
-    inputs), in which units are known to be complete, is opened again (`finished_parts.py`).
+    inputs), in which units are known to be complete, is opened again.
     """
-    prefix = npy_prefix(shape, dtype)
-    nbytes = len(prefix) + math.prod(shape) * np.dtype(dtype).itemsize
-    if token and identity:
-        target, mode = checked_target(path, force, inputs)
-        hidden = hidden_path(target, token)
-        found = open_finished(hidden, identity, nbytes, prefix)
+    prefix, nbytes = npy_layout(shape, dtype)
+    if identity:
+        target, mode = _checked_target(path, force, inputs)
+        hidden = _hidden_path(target, token)
+        found = _open_finished(hidden, identity, nbytes, prefix)
         if found is not None:
-            return OutputFile(found[0], len(prefix), target, hidden, force, mode, found[1])
+            return OutputFile(found[0], target, hidden, force, mode, len(prefix), found[1])
     output = create_file(path, nbytes, force, inputs, token)
     output.offset = len(prefix)
-    write_at(output, prefix, 0)
+    try:
+        output.write(prefix)
+    except OSError as error:
+        output.discard()
+        raise IOFailure(f"{path}: {error.strerror}") from None
     return output
 
 
@@ -163,18 +253,18 @@ def create_file(
     token: str = "",
 ) -> OutputFile:
     """Create an unfinished file of `nbytes`. Parameters and errors as in `create_output`."""
-    target, mode = checked_target(path, force, inputs)
+    target, mode = _checked_target(path, force, inputs)
     with creation_errors(path):
         if token:
-            hidden = hidden_path(target, token)
-            unlink(hidden)
-            unlink(parts_path(hidden))
+            hidden = _hidden_path(target, token)
+            _unlink(hidden)
+            _unlink(_parts_path(hidden))
             fd = _open_new(hidden)
         else:
             fd, hidden = _open_hidden(target)
-    output = OutputFile(fd, 0, target, hidden, force, mode)
+    output = OutputFile(fd, target, hidden, force, mode)
     try:
-        allocate(path, fd, nbytes)
+        _allocate(path, fd, nbytes)
     except BaseException:
         output.discard()
         raise
@@ -190,44 +280,50 @@ def check_output(
     inputs: Collection[tuple[int, int]] = (),
 ) -> OutputClaim:
     """Check what `create_output` would, but for the space, and return what the file will need."""
-    target, _ = checked_target(path, force, inputs)
-    nbytes = len(npy_prefix(shape, dtype)) + math.prod(shape) * np.dtype(dtype).itemsize
+    target, _ = _checked_target(path, force, inputs)
     with creation_errors(path), open_folder(target):
         if not os.access(os.path.dirname(target), os.W_OK | os.X_OK):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
-    return OutputClaim(target, nbytes, tuple(shape), dtype)
+    return OutputClaim(target, npy_layout(shape, dtype)[1], tuple(shape), dtype)
+
+
+def check_folder(path: str, nbytes: int) -> None:
+    """Check that a file of `nbytes` can be created or replaced at `path`, by creating one there.
+
+    The mode bits of a folder don't tell: a file system may be read-only, or full.
+    """
+    output = create_file(path, 0, force=True)
+    try:
+        check_room(path, output.fd, nbytes)
+    finally:
+        output.discard()
+
+
+@contextlib.contextmanager
+def publishing(output: OutputFile) -> Iterator[OutputFile]:
+    """Publish the file at the end of the block, which writes it; discard it if that fails."""
+    try:
+        yield output
+        output.publish()
+    except OSError as error:
+        raise IOFailure(f"{output.path}: {error.strerror}") from None
+    finally:
+        output.discard()
 
 
 def save_array(path: str, array: np.ndarray, force: bool = False) -> None:
     values = np.ascontiguousarray(array)
-    output = create_output(path, array.shape, values.dtype.str, force)
-    write_at(output, values.reshape(-1).view(np.uint8).data, output.offset)
-    output.publish()
+    with publishing(create_output(path, array.shape, values.dtype.str, force)) as output:
+        output.write(values.reshape(-1).view(np.uint8).data, output.offset)
 
 
 def write_whole(path: str, raw: bytes, force: bool = False) -> None:
-    output = create_file(path, len(raw), force)
-    write_at(output, raw, 0)
-    output.publish()
+    with publishing(create_file(path, len(raw), force)) as output:
+        output.write(raw)
 
 
-def write_at(output: OutputFile, data: bytes | memoryview, offset: int) -> None:
-    """Write `data` to the file; discard it if that fails. Raises IOFailure."""
-    try:
-        written = 0
-        while written < len(data):
-            block = data[written : written + MAX_WRITE]
-            written += os.pwrite(output.fd, block, offset + written)
-    except OSError as error:
-        output.discard()
-        raise IOFailure(f"{output.path}: {error.strerror}") from None
-    except BaseException:
-        output.discard()
-        raise
-
-
-def checked_target(
-    path: str, force: bool, inputs: Collection[tuple[int, int]] = ()
+def _checked_target(
+    path: str, force: bool, inputs: Collection[tuple[int, int]]
 ) -> tuple[str, int | None]:
     """Return the file that a new one at `path` becomes or replaces, links resolved, and its mode.
 
@@ -248,40 +344,6 @@ def checked_target(
     return target, stat.S_IMODE(existing.st_mode) & 0o777
 
 
-def hidden_path(target: str, token: str) -> str:
-    """Return the hidden name of the unfinished file for `target` that `token` determines.
-
-    A token is unique to a journal, a job and an output, so that after a crash the file can be
-    found, and belongs to nobody else.
-    """
-    return os.path.join(os.path.dirname(target), f".hetsched-{token}.part")
-
-
-def remove_unfinished(path: str, token: str) -> bool:
-    """Remove what a job with this token has left for `path`; return whether there was something.
-
-    A job that has several outputs adds their names to its token.
-    """
-    with contextlib.suppress(OSError):
-        return sum(unlink(str(entry)) for entry in _unfinished(path, token)) > 0
-    return False
-
-
-def finished_at(path: str, token: str) -> float:
-    """Return when finished parts of a job with this token were last noted; 0: never.
-
-    Seconds since the epoch, by the file system. Raises OSError.
-    """
-    notes = [entry for entry in _unfinished(path, token) if entry.suffix == ".parts"]
-    return max((entry.stat().st_mtime for entry in notes), default=0.0)
-
-
-def _unfinished(path: str, token: str) -> list[Path]:
-    folder = Path(os.path.realpath(path)).parent
-    ours = (f".hetsched-{token}-", f".hetsched-{token}.")
-    return [entry for entry in folder.iterdir() if entry.name.startswith(ours)]
-
-
 def _open_new(hidden: str) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(hidden, flags, 0o666)
@@ -293,16 +355,16 @@ def _open_hidden(target: str) -> tuple[int, str]:
     The lock tells the two apart: that of a process that was killed is free.
     """
     digest = hashlib.blake2b(os.fsencode(Path(target).name), digest_size=8).hexdigest()
-    usual = hidden_path(target, digest)
+    usual = _hidden_path(target, digest)
     with contextlib.suppress(OSError):
         leftover = os.open(usual, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             fcntl.flock(leftover, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(leftover), Path(usual).lstat()):
-                unlink(usual)
+                _unlink(usual)
         finally:
             os.close(leftover)
-    for hidden in (usual, hidden_path(target, f"{digest}-{secrets.token_hex(4)}")):
+    for hidden in (usual, _hidden_path(target, f"{digest}-{secrets.token_hex(4)}")):
         try:
             fd = _open_new(hidden)
         except FileExistsError:  # another process writes the same target now
@@ -313,10 +375,10 @@ def _open_hidden(target: str) -> tuple[int, str]:
             if os.path.samestat(os.fstat(fd), Path(hidden).lstat()):
                 return fd, hidden
         os.close(fd)  # another process took it for a leftover before it was locked
-    raise FileExistsError(errno.EEXIST, "exists")
+    raise FileExistsError
 
 
-def allocate(path: str, fd: int, nbytes: int) -> None:
+def _allocate(path: str, fd: int, nbytes: int) -> None:
     """Allocate `nbytes` for the file. Raises CantCreate if there is no room."""
     if not nbytes:
         return
@@ -324,10 +386,10 @@ def allocate(path: str, fd: int, nbytes: int) -> None:
     try:
         os.posix_fallocate(fd, 0, nbytes)
     except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
+        if error.errno not in UNSUPPORTED:
             raise _no_room(path, fd, nbytes, error.errno or 0) from None
         with creation_errors(path):
-            os.ftruncate(fd, nbytes)  # this file system can't promise the space
+            os.ftruncate(fd, nbytes)
 
 
 def check_room(path: str, fd: int, nbytes: int) -> None:
@@ -345,3 +407,194 @@ def _no_room(path: str, fd: int, nbytes: int, code: int) -> CantCreate:
 def _free_bytes(fd: int) -> int:
     disk = os.fstatvfs(fd)
     return disk.f_bfree * disk.f_frsize
+
+
+# ---- what a crash leaves behind
+
+
+class PartsRecord(msgspec.Struct, frozen=True):
+    """`identity`: of the job and its inputs; `inode`: of the hidden file."""
+
+    identity: str
+    inode: int
+    ranges: Ranges
+
+
+_decode_parts = msgspec.msgpack.Decoder(PartsRecord).decode
+
+
+def mark_finished(hidden: Iterable[tuple[str, int]], identity: str, ranges: Ranges) -> None:
+    """Note that these units of all output files (hidden name, descriptor) are complete.
+
+    Waits until their data are on disk. Raises IOFailure: nothing new is noted then.
+    """
+    files = list(hidden)
+    for path, fd in files:
+        try:
+            os.fdatasync(fd)
+        except OSError as error:
+            raise IOFailure(f"{path}: {error.strerror}") from None
+    for path, fd in files:
+        record = PartsRecord(identity, os.fstat(fd).st_ino, ranges)
+        replace_file(_parts_path(path), msgspec.msgpack.encode(record))
+        if not os.path.lexists(path):  # it was published or discarded meanwhile
+            _unlink(_parts_path(path))
+
+
+def _open_finished(
+    hidden: str, identity: str, nbytes: int, prefix: bytes
+) -> tuple[int, Ranges] | None:
+    """Open a hidden file again, and return its descriptor and what is complete in it.
+
+    None: there is none for this job, or it isn't as noted.
+    """
+    fd = -1
+    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        path = Path(_parts_path(hidden))
+        if path.stat().st_size > MAX_RECORD:
+            return None
+        record = _decode_parts(path.read_bytes())
+        fd = os.open(hidden, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        status = os.fstat(fd)
+        if (
+            record.identity == identity
+            and stat.S_ISREG(status.st_mode)
+            and (status.st_nlink, status.st_ino, status.st_size) == (1, record.inode, nbytes)
+            and os.pread(fd, len(prefix), 0) == prefix
+            and record.ranges == merged(record.ranges)
+        ):
+            return fd, record.ranges
+    if fd >= 0:
+        os.close(fd)
+    return None
+
+
+def remove_unfinished(path: str, token: str) -> None:
+    """Remove what a job with this token has left for `path`.
+
+    A job that has several outputs adds their names to its token.
+    """
+    with contextlib.suppress(OSError):
+        for entry in _unfinished(path, token):
+            _unlink(str(entry))
+
+
+def finished_at(path: str, token: str) -> float:
+    """Return when finished parts of a job with this token were last noted; 0: never.
+
+    Seconds since the epoch, by the file system. Raises OSError.
+    """
+    notes = [entry for entry in _unfinished(path, token) if entry.suffix == ".parts"]
+    return max((entry.stat().st_mtime for entry in notes), default=0.0)
+
+
+def _unfinished(path: str, token: str) -> list[Path]:
+    folder = Path(os.path.realpath(path)).parent
+    ours = (f".hetsched-{token}-", f".hetsched-{token}.")
+    return [entry for entry in folder.iterdir() if entry.name.startswith(ours)]
+
+
+def _hidden_path(target: str, token: str) -> str:
+    """Return the hidden name of the unfinished file for `target` that `token` determines.
+
+    A token is unique to a journal, a job and an output, so that after a crash the file can be
+    found, and belongs to nobody else.
+    """
+    return os.path.join(os.path.dirname(target), f".hetsched-{token}.part")
+
+
+def _parts_path(hidden: str) -> str:
+    """Return the path of the record of what is complete in a hidden file."""
+    return f"{hidden}s"
+
+
+def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Return ranges in order, those that touch as one; empty ones are left out."""
+    result: list[tuple[int, int]] = []
+    for first, end in sorted(ranges):
+        if result and first <= result[-1][1]:
+            result[-1] = (result[-1][0], max(end, result[-1][1]))
+        elif first < end:
+            result.append((first, end))
+    return tuple(result)
+
+
+def common(ranges: Sequence[Ranges]) -> Ranges:
+    result = ranges[0] if ranges else ()
+    for other in ranges[1:]:
+        result = merged((max(a, c), min(b, d)) for a, b in result for c, d in other)
+    return result
+
+
+def without(first: int, end: int, finished: Ranges) -> list[tuple[int, int]]:
+    remaining = []
+    for begin, stop in finished:
+        if stop <= first or begin >= end:
+            continue
+        if begin > first:
+            remaining.append((first, begin))
+        first = stop
+    return [*remaining, (first, end)] if first < end else remaining
+
+
+# ---- system calls
+
+
+def replace_file(path: str, raw: bytes) -> None:
+    """Replace a small file once the new one is on disk, and sync its name. Raises IOFailure."""
+    temporary = f"{path}.new"
+    _unlink(temporary)
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as file, open_folder(path) as folder:
+            file.write(raw)
+            file.flush()
+            fsync(path, file.fileno())
+            Path(temporary).replace(path)
+            fsync(path, folder)
+    except OSError as error:
+        _unlink(temporary)
+        raise IOFailure(f"{path}: {error.strerror}") from None
+
+
+def _unlink(path: bytes | str) -> None:
+    with contextlib.suppress(OSError):
+        Path(os.fsdecode(path)).unlink()
+
+
+def fsync(path: str, fd: int) -> None:
+    """Wait until the file or folder is on disk. Raises IOFailure."""
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some file systems can't sync a folder
+            raise IOFailure(f"{path}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def open_folder(path: str) -> Iterator[int]:
+    fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def creation_errors(path: str) -> Iterator[None]:
+    folder = Path(path).absolute().parent
+    try:
+        yield
+    except FileExistsError:
+        raise CantCreate(
+            f"{path}: was created by another process meanwhile; use --force to replace it"
+        ) from None
+    except (FileNotFoundError, NotADirectoryError):
+        if folder.is_dir():  # one of the kernel's, such as /proc
+            raise CantCreate(f"{path}: can't be created in {folder}") from None
+        raise CantCreate(f"{path}: there is no folder {folder}; create it first") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            raise TryAgain(f"{path}: {error.strerror}; try again, or raise `ulimit -n`") from None
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise CantCreate(f"{path}: can't be created in {folder} ({reason})") from None

@@ -20,7 +20,7 @@ from hetsched.store.journal_records import (
     Stage,
     ended_stage,
 )
-from hetsched.store.publication import PreparedOutput
+from hetsched.store.output_files import PreparedOutput
 
 BOUNDS = HistoryBounds(jobs=40)
 CHECKED_ENDED = 20

@@ -9,15 +9,7 @@ from pathlib import Path
 import pytest
 
 from hetsched.errors import CantCreate
-from hetsched.store.output_files import (
-    OutputFile,
-    create_output,
-)
-from hetsched.store.publication import (
-    PreparedOutput,
-    publish_each,
-    publish_prepared,
-)
+from hetsched.store.output_files import OutputFile, PreparedOutput, create_output, publish_all
 from robustness.publication import published_inode
 from robustness.publishing_child import RESULT, TOKEN
 
@@ -35,31 +27,31 @@ def written(tmp_path: Path, force: bool = False) -> OutputFile:
 def test_publishing_again_changes_nothing(tmp_path: Path) -> None:
     output = prepared(tmp_path)
 
-    assert publish_prepared(output)
+    output.publish()
     inode = published_inode(tmp_path)
 
-    assert publish_prepared(output)
+    output.publish()
     assert published_inode(tmp_path) == inode
     assert os.listdir(tmp_path) == ["y.npy"]
 
 
 def test_a_result_that_was_replaced_since_is_left_alone(tmp_path: Path) -> None:
     output = prepared(tmp_path, force=True)
-    publish_prepared(output)
+    output.publish()
     (tmp_path / "y.npy").unlink()
     (tmp_path / "y.npy").write_text("newer")
 
-    assert not publish_prepared(output)
+    output.publish()
 
     assert (tmp_path / "y.npy").read_text() == "newer"
 
 
 def test_a_result_that_was_moved_away_is_not_published_again(tmp_path: Path) -> None:
     output = prepared(tmp_path)
-    publish_prepared(output)
+    output.publish()
     (tmp_path / "y.npy").rename(tmp_path / "archived.npy")
 
-    assert not publish_prepared(output)
+    output.publish()
 
     assert os.listdir(tmp_path) == ["archived.npy"]
 
@@ -70,7 +62,7 @@ def test_a_target_created_meanwhile_is_kept_and_the_result_removed(tmp_path: Pat
 
     for _ in range(2):  # the second time after a crash, before the end was recorded
         with pytest.raises(CantCreate, match="meanwhile; use --force"):
-            publish_prepared(output)
+            output.publish()
 
     assert (tmp_path / "y.npy").read_text() == "theirs"
     assert os.listdir(tmp_path) == ["y.npy"]
@@ -82,7 +74,7 @@ def test_a_folder_in_the_target_s_place_is_an_error_each_time(tmp_path: Path) ->
 
     for _ in range(2):
         with pytest.raises(CantCreate):
-            publish_prepared(output)
+            output.publish()
 
     assert os.listdir(tmp_path) == ["y.npy"]
 
@@ -112,7 +104,7 @@ def test_the_data_are_synced_before_the_record_and_the_name_after_it(
     steps = trace(monkeypatch, tmp_path)
     output = prepared(tmp_path, force=True)
     steps.append("recorded")
-    publish_prepared(output)
+    output.publish()
 
     assert steps == [
         *("fsync file", "fsync folder"),
@@ -127,7 +119,7 @@ def test_an_old_file_is_replaced_only_by_one_that_is_on_disk(
     output = written(tmp_path, force=True)
     steps = trace(monkeypatch, tmp_path)
 
-    output.publish(sync=False)
+    publish_all([output.prepare(sync=False)], sync=False)
 
     assert steps == ["fsync file", "replace file"]
 
@@ -137,8 +129,7 @@ def test_the_error_of_a_later_output_says_what_is_written_already(tmp_path: Path
     (tmp_path / "b.npy").write_text("of another process")
 
     with pytest.raises(CantCreate) as raised:
-        publish_each((output.path, output.publish) for output in outputs)
+        publish_all([output.prepare() for output in outputs])
 
-    outputs[2].discard()
     assert str(raised.value).endswith(f"; already written: {tmp_path / 'a.npy'}")
     assert sorted(os.listdir(tmp_path)) == ["a.npy", "b.npy"]

@@ -25,8 +25,7 @@ from hetsched.engine.admission.resolved_job import (
 from hetsched.errors import DataError, Unavailable, UsageError
 from hetsched.job import ArenaOut, ArenaRef, FileOut, JobSpec, iteration_options
 from hetsched.sparse import input_names
-from hetsched.store.finished_parts import common
-from hetsched.store.output_files import OutputClaim, check_output, create_output
+from hetsched.store.output_files import OutputClaim, check_output, common, create_output
 from hetsched.transport.device_messages import StoredArray
 from hetsched.units import closest_name, format_bytes, quoted
 from hetsched.workload import ArraySpec

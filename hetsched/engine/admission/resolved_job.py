@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import os
@@ -17,9 +16,7 @@ from hetsched.iterations.home import state_shape
 from hetsched.iterations.partials import partials_shape
 from hetsched.job import ArenaRef
 from hetsched.sparse import Shapes
-from hetsched.store.finished_parts import Ranges
-from hetsched.store.output_files import OutputFile
-from hetsched.store.publication import PreparedOutput, discard_prepared, publish_each
+from hetsched.store.output_files import OutputFile, PreparedOutput, Ranges, publish_all
 from hetsched.transport.control import control_words
 from hetsched.transport.device_messages import StoredArray
 from hetsched.units import format_bytes
@@ -142,20 +139,17 @@ class ResolvedJob(Declaration):
 
     def publish(self) -> None:
         """Give the output files their names."""
-        publish_each(
-            (output.path, functools.partial(output.publish, sync=False))
-            for output in self.outputs.values()
-        )
+        publish_all(self.prepare(sync=False), sync=False)
 
-    def prepare(self) -> tuple[PreparedOutput, ...]:
+    def prepare(self, sync: bool = True) -> tuple[PreparedOutput, ...]:
         """Complete the output files under hidden names, all or none."""
         prepared: list[PreparedOutput] = []
         try:
             for output in self.outputs.values():
-                prepared.append(output.prepare())
+                prepared.append(output.prepare(sync))
         except BaseException:
             for done in prepared:
-                discard_prepared(done)
+                done.discard()
             raise
         return tuple(prepared)
 

@@ -30,12 +30,7 @@ from hetsched.errors import Cancelled, TryAgain
 from hetsched.iterations.home import first_row
 from hetsched.job import ArenaRef, JobSpec
 from hetsched.planner.records import Assignment
-from hetsched.store.publication import (
-    PreparedOutput,
-    discard_prepared,
-    publish_each,
-    publish_prepared,
-)
+from hetsched.store.output_files import PreparedOutput, publish_all
 from hetsched.transport.arena import Arena
 from hetsched.transport.arrays import stored_values
 from hetsched.transport.control import IterationControl
@@ -428,7 +423,7 @@ async def publish(
     """Give all output files their names. Raises whatever keeps the journal from noting them.
 
     With a journal in three steps: the files are completed under hidden names, the journal notes
-    them, then they get their names (`store/publication.py`); without one they get them at once.
+    them, then they get their names (`store/output_files.py`); without one they get them at once.
 
     `copies`: results in memory that must be written to the files first. `on_prepared`: None if
     there is no journal.
@@ -459,17 +454,10 @@ def _entering(text: str, function: Callable[[], Any]) -> Callable[[Step], Any]:
 
 def _name(outputs: tuple[PreparedOutput, ...], text: str, step: Step) -> None:
     step.enter(text)
-    try:
-        publish_each(
-            (os.fsdecode(output.target), functools.partial(publish_prepared, output))
-            for output in outputs
-        )
-    except BaseException:
-        _discard(outputs, step)  # those that have their names have no hidden ones any more
-        raise
+    publish_all(outputs)
 
 
 def _discard(outputs: tuple[PreparedOutput, ...], step: Step) -> None:
     step.enter("removing unfinished output files")
     for output in outputs:
-        discard_prepared(output)
+        output.discard()

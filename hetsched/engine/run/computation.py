@@ -25,7 +25,7 @@ from hetsched.dispatch.dispatcher import (
 )
 from hetsched.planner.records import Assignment
 from hetsched.plans.shared_tail import TAIL_CHUNK_ID
-from hetsched.store.finished_parts import Ranges, without
+from hetsched.store.output_files import Ranges, without
 from hetsched.transport.device_messages import ChunksDone, DoneChunk
 
 MAX_RECORDS = 1024

@@ -16,7 +16,7 @@ from hetsched.engine.run.attempt import Attempt, DeviceWait, Joined, Lost, Messa
 from hetsched.engine.run.computation import Computation, RunningChunk
 from hetsched.engine.small_jobs import Outlook
 from hetsched.engine.threads import Step
-from hetsched.store.finished_parts import mark_finished, merged
+from hetsched.store.output_files import mark_finished, merged
 from hetsched.transport.device_messages import ChunksDone, Run
 from hetsched.units import format_seconds
 

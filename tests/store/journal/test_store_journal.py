@@ -18,7 +18,7 @@ from hetsched.store.journal_records import (
     JournaledJob,
     NumbersReserved,
 )
-from hetsched.store.publication import PreparedOutput
+from hetsched.store.output_files import PreparedOutput
 from tests.store.journal.journal_jobs import (
     PATIENCE,
     START,
