@@ -29,7 +29,7 @@ from hetsched.errors import (
 from hetsched.job import Done, Failed, FileOut, JobReport, JobSpec
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job, unstarted
-from hetsched.store.checkpoint import read_record, verify_checkpoint
+from hetsched.store.checkpoint import read_record
 from hetsched.store.journal_records import JournalContents, JournaledJob
 from hetsched.store.output_files import finished_at, publish_all
 from hetsched.transport.codec import encode
@@ -276,7 +276,7 @@ def _checkpoint_of(job: JournaledJob) -> SavedWork | None:
 def _is_whole(job: JournaledJob) -> bool:
     """Read all of a checkpoint, which may take long."""
     try:
-        record = verify_checkpoint(job.spec.checkpoint)
+        record = read_record(job.spec.checkpoint, reads_all=True)
     except (OSError, HetschedError) as error:
         log.warning("job %d starts over: %s", job.number, error)
         return False

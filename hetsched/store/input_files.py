@@ -139,10 +139,10 @@ def open_archive(path: str, kind: str, file: IO[bytes]) -> Iterator[zipfile.ZipF
             yield archive
     except ARCHIVE_ERRORS as error:
         reason = " ".join(str(error.args[0] if error.args else error).split())
-        raise DataError(f"{path}: damaged or truncated {kind}: {reason:.200}") from None
+        raise DataError(f"{path}: not {kind}, or damaged: {reason:.200}") from None
     except OSError as error:
         if error.errno == errno.EINVAL:
-            raise DataError(f"{path}: damaged {kind}: a position before its start") from None
+            raise DataError(f"{path}: damaged: a position before the start") from None
         raise IOFailure(f"{path}: {error.strerror}") from None
 
 

@@ -105,7 +105,10 @@ def read_matrix_header(path: str, fd: int) -> MatrixHeader:
     if start.startswith(MARKET_MAGIC):
         return _market_header(path, start)
     if start.startswith(NPZ_MAGIC):
-        with open(fd, "rb", closefd=False) as file, open_archive(path, ".npz file", file) as npz:
+        with (
+            open(fd, "rb", closefd=False) as file,
+            open_archive(path, "an .npz file", file) as npz,
+        ):
             return _npz_header(path, npz)
     if start.startswith(NPY_MAGIC):
         raise DataError(f"{path}: holds a dense array; {HOW_TO_SAVE}")

@@ -20,9 +20,7 @@ from hetsched.iterations.saved_state import saved_bytes
 from hetsched.job import ArenaRef, FileOut, FileRef, InputRef, JobSpec
 from hetsched.sparse import PARTS, Shapes, part_name
 from hetsched.store.checkpoint import (
-    InputIdentity,
     Problem,
-    check_folder,
     check_iteration,
     check_problem,
     check_target,
@@ -31,7 +29,7 @@ from hetsched.store.checkpoint import (
 )
 from hetsched.store.input_files import open_npy, open_regular
 from hetsched.store.matrix_file import is_matrix_file, read_matrix, read_matrix_header
-from hetsched.store.output_files import OutputClaim
+from hetsched.store.output_files import OutputClaim, check_folder
 from hetsched.transport.device_messages import StoredArray
 from hetsched.workload import BaseWorkload, Iterative, SparseMatrix
 
@@ -303,14 +301,5 @@ def _check_no_output(spec: JobSpec) -> None:
 
 def _problem(job: ResolvedJob, spec: JobSpec) -> Problem:
     assert isinstance(job.workload, Iterative), "others have no such options"
-    generated = {array.name for array in job.generate}
-    inputs = {
-        array.name: InputIdentity(
-            array.shape(job.load),
-            np.dtype(array.dtype).name,
-            f"seed:{spec.seed}" if array.name in generated else "",
-        )
-        for array in job.specs
-        if array.is_input
-    }
-    return problem_of(job.workload, job.params, inputs)[0]
+    sources = {array.name: f"seed:{spec.seed}" for array in job.generate}
+    return problem_of(job.workload, job.params, job.specs, sources)[0]

@@ -35,7 +35,6 @@ from hetsched.iterations.saved_state import (
 )
 from hetsched.job import CHECKPOINT_SECONDS, JobSpec
 from hetsched.store.checkpoint import (
-    InputIdentity,
     Problem,
     check_target,
     data_digest,
@@ -314,15 +313,9 @@ class StateFiles:
         return record.iteration, record.residual
 
     def _problem(self) -> tuple[Problem, dict[str, Any]]:
-        load = self.workload.load(self.params)
-        inputs = {
-            spec.name: InputIdentity(
-                spec.shape(load), np.dtype(spec.dtype).name, self._source(spec.name)
-            )
-            for spec in self.specs
-            if spec.is_input
-        }
-        return problem_of(self.workload, self.params, inputs)
+        names = [spec.name for spec in self.specs if spec.is_input]
+        sources = {name: self._source(name) for name in names}
+        return problem_of(self.workload, self.params, self.specs, sources)
 
     def _source(self, name: str) -> str:
         if name in self.seeds:

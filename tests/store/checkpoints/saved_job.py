@@ -12,7 +12,6 @@ from hetsched.iterations.saved_state import SavedState
 from hetsched.iterations.serial import run
 from hetsched.store.checkpoint import (
     CheckpointRecord,
-    InputIdentity,
     Problem,
     data_digest,
     load_checkpoint,
@@ -43,8 +42,8 @@ class SavedJob:
     @property
     def problem(self) -> Problem:
         x = X if self.x is None else self.x
-        identity = InputIdentity(x.shape, x.dtype.name, data_digest(x))
-        return problem_of(WORKLOAD, self.params, {"x": identity})[0]
+        specs = [replace(WORKLOAD.arrays(self.params)[0], dtype=x.dtype.name)]
+        return problem_of(WORKLOAD, self.params, specs, {"x": data_digest(x)})[0]
 
     def state(self, after: int = 4) -> SavedState:
         """Return what to save after an iteration; it may be changed."""

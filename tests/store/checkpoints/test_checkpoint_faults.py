@@ -14,7 +14,7 @@ import pytest
 from hetsched.errors import HetschedError
 from tests.store.checkpoints.saved_job import SavedJob
 
-CALLS = ("open", "posix_fallocate", "ftruncate", "fchmod", "fsync", "replace")
+CALLS = ("open", "posix_fallocate", "fchmod", "fsync", "replace")
 """System calls of a save, by their functions in `os`."""
 
 

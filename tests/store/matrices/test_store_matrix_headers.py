@@ -82,12 +82,15 @@ FORMAT, SHAPE = npy(np.array(b"csr")), npy(np.array([3, 3]))
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ({"a": npy(np.ones(2)), "b": npy(np.ones(2))}, "holds the arrays a.npy, b.npy: neither one"),
+        (
+            {"a": npy(np.ones(2)), "b": npy(np.ones(2))},
+            "holds the arrays a.npy, b.npy: neither",
+        ),
         ({}, r"holds the arrays \(none\): neither one"),
         ({"a": npy(np.array([{}], object))}, "holds pickled Python objects, which are never"),
         ({"a": npy(np.array(["x"]))}, "a.npy: holds str32; only numbers are supported"),
         ({"a": b"nothing"}, "a.npy: broken or truncated .npy header"),
-        ({"format": FORMAT, "shape": SHAPE}, "damaged or truncated .npz file: .* 'data.npy'"),
+        ({"format": FORMAT, "shape": SHAPE}, "not an .npz file, or damaged: .* 'data.npy'"),
         ({"format": FORMAT, "data": npy(np.ones(2)), "shape": b"x" * 5000}, "shape.npy: broken"),
     ],
 )
