@@ -18,7 +18,7 @@ from benchmarks.results import Bar, Result
 from hetsched.errors import HetschedError
 from hetsched.job import ArenaRef, Done, FileRef, InputRef, JobReport, JobSpec
 from hetsched.store import database, journal_records
-from hetsched.store.journal import MAX_WHOLE_JOBS, Journal
+from hetsched.store.journal import MAX_GATHERED, Journal
 from hetsched.store.journal_records import (
     FORMAT,
     HistoryFilter,
@@ -148,7 +148,7 @@ def volatile_seconds(folder: Path, jobs: int) -> float:
             begin = time.perf_counter()
             journal.write((record,))
             seconds.append(time.perf_counter() - begin)
-            if number % MAX_WHOLE_JOBS == MAX_WHOLE_JOBS - 1:  # not during a commit
+            if number % MAX_GATHERED == MAX_GATHERED - 1:  # not during a commit
                 journal.query(HistoryFilter(limit=1), _nothing_read)
                 calls.run_one()
     return statistics.median(seconds)

@@ -349,7 +349,7 @@ class Requests:
             self._life.release_results(job)
         numbers = tuple(job.number for job in jobs)
         if numbers:
-            self._journal.write([JobForgotten(number) for number in numbers])
+            self._journal.write([JobForgotten(number) for number in numbers], urgent=True)
         asker.reply(say.JobNumbers(numbers))
 
     def drain(self, asker: Asker, request: say.Drain) -> None:

@@ -34,15 +34,13 @@ from hetsched.units import parse_size, parse_time
 
 log = logging.getLogger(__name__)
 
-GATHER_SECONDS = 0.05
-"""How long a write that isn't urgent may wait."""
-HISTORY_SECONDS = 2.0
-"""How long a volatile job that has ended may be missing on disk: a commit costs milliseconds of
-processor time, and such a job lasts one."""
-MAX_WHOLE_JOBS = 256
-"""Volatile jobs that wait for that; more are written at once."""
-MAX_UNWRITTEN_WHOLE_JOBS = 1024
-"""More, while the disk doesn't respond or is full, and the oldest are dropped from history."""
+GATHER_SECONDS = 2.0
+"""How long a write that nobody waits for may wait: a commit costs milliseconds of processor time,
+and a volatile job that has ended lasts one."""
+MAX_GATHERED = 256
+"""Writes that wait for that; more are written at once."""
+MAX_UNWRITTEN = 1024
+"""More, while the disk doesn't respond or is full, and the oldest volatile jobs are dropped."""
 RETRY_SECONDS = 1.0
 """How long after a failure what was kept is written again."""
 LOADED_ENDED_JOBS = 1000
@@ -54,17 +52,13 @@ OnRows = Callable[[list[JournaledJob], HetschedError | None], None]
 
 @dataclass
 class JournalStatistics:
-    """Commits since the daemon's start. Times in seconds; `last_at`: since the epoch, or None.
-
-    `dropped`: ended volatile jobs that history lacks, since nothing could be written for too long.
-    """
+    """Commits since the daemon's start. Times in seconds; `last_at`: since the epoch, or None."""
 
     commits: int = 0
     failures: int = 0
     seconds: float = 0.0
     longest: float = 0.0
     last_at: float | None = None
-    dropped: int = 0
 
 
 def history_bounds(config: JournalConfig) -> HistoryBounds:
@@ -99,8 +93,6 @@ class Journal:
         self._writes: list[Write] = []
         self._due = math.inf
         self._queries: list[tuple[HistoryFilter, OnRows]] = []
-        self._whole_jobs = 0
-        """Volatile jobs among `_writes`."""
         self._committing: list[Write] = []
         self._busy_since = math.inf
         """When the present commit began."""
@@ -128,8 +120,7 @@ class Journal:
 
         `on_done` is called with None once they are on disk, or with the error: CantCreate (no
         room, or not writable), IOFailure. Without it they are kept after an error, and written as
-        soon as that is possible; unless that is `urgent` they may wait for 50 ms, or 2 s for a
-        volatile job.
+        soon as that is possible; unless that is `urgent`, they may wait for 2 s.
         """
         write = Write(records, on_done)
         now = time.monotonic()
@@ -139,14 +130,10 @@ class Journal:
             return
         with self._lock:
             self._writes.append(write)
-            is_history = _is_history(write)
-            self._whole_jobs += is_history
-            if urgent or on_done is not None or self._whole_jobs >= MAX_WHOLE_JOBS:
-                due = now
-            else:
-                due = now + (HISTORY_SECONDS if is_history else GATHER_SECONDS)
-            if self._whole_jobs > MAX_UNWRITTEN_WHOLE_JOBS:
-                self._drop_oldest()
+            if len(self._writes) > MAX_UNWRITTEN and _is_history(write):
+                self._writes.remove(next(filter(_is_history, self._writes)))
+            is_due = urgent or on_done is not None or len(self._writes) >= MAX_GATHERED
+            due = now if is_due else now + GATHER_SECONDS
             if due < self._due:
                 self._due = due
                 self._lock.notify()
@@ -165,10 +152,10 @@ class Journal:
         Call it regularly; `now` is monotonic seconds. They get IOFailure. New jobs among them are
         deleted if the commit succeeds after all.
         """
-        stall = self._stall(now)
-        if stall is None:
-            return
         with self._lock:
+            stall = self._stall(now)
+            if stall is None:
+                return
             expired = [write for write in self._writes if write.on_done is not None]
             self._writes = [write for write in self._writes if write.on_done is None]
             if not self._has_expired:
@@ -205,12 +192,6 @@ class Journal:
             f"{self._path}: the disk hasn't responded for {self._deadline:g} s; check it, then"
             " submit the job again"
         )
-
-    def _drop_oldest(self) -> None:
-        oldest = next(i for i, write in enumerate(self._writes) if _is_history(write))
-        del self._writes[oldest]
-        self._whole_jobs -= 1
-        self.statistics.dropped += 1
 
     # ---- the thread
 
@@ -251,7 +232,7 @@ class Journal:
                 self._lock.wait(None if math.isinf(seconds) else seconds)
             queries, self._queries = self._queries, []
             self._committing, self._writes = self._writes, []
-            self._due, self._whole_jobs = math.inf, 0
+            self._due = math.inf
             if self._committing:
                 self._busy_since, self._has_expired = time.monotonic(), False
             return self._committing, queries, self._is_closing
@@ -273,7 +254,6 @@ class Journal:
             if failure is not None or has_expired:
                 retry += forget_refused(writes)
             self._writes[:0] = retry
-            self._whole_jobs = sum(map(_is_history, self._writes))
             if retry:
                 self._due = min(self._due, time.monotonic() + RETRY_SECONDS)
         if failure is None:

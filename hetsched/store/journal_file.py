@@ -53,9 +53,6 @@ VACUUM_PAGES = 1024
 """Free pages from which the file is shortened."""
 _NOT_WRITABLE = (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError)
 
-Prepared = list[Statement] | HetschedError
-"""What writes the records of a write, or why their values can't be encoded."""
-
 
 class JournalFile:
     """An open ``journal.db``. Not safe for use by two threads at once."""
@@ -106,17 +103,23 @@ class JournalFile:
 
         Returns for each write None, or why it can't be encoded; then nothing of it was written.
         """
-        prepared = [_prepare(write, self._path) for write in writes]
+        statements: list[Statement] = []
+        outcomes: list[HetschedError | None] = []
+        for write in writes:
+            try:
+                statements += [journal_records.statement(record) for record in write.records]
+                outcomes.append(None)
+            except Exception as error:
+                log.error("%s: a record is not written: %s", self._path, error)
+                outcomes.append(write_error(self._path, error))
         try:
             connection = self._writable()
             if self._wal_pages >= MAX_WAL_PAGES:
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
                 self._wal_pages = 0
             with database.transaction(connection):
-                for write in prepared:
-                    if not isinstance(write, HetschedError):
-                        for sql, values in write:
-                            connection.execute(sql, values)
+                for sql, values in statements:
+                    connection.execute(sql, values)
         except Exception as error:
             self._drop_connection()
             raise write_error(self._path, error) from None
@@ -125,7 +128,7 @@ class JournalFile:
                 self._record(record.upto)
             elif isinstance(record, JournaledJob | JobUpdate) and record.state is not None:
                 self._ended += 1
-        return [write if isinstance(write, HetschedError) else None for write in prepared]
+        return outcomes
 
     def maintain(self, now: float) -> None:
         """Checkpoint, trim and shorten if it is time to; after the outcomes were reported."""
@@ -316,14 +319,6 @@ def forget_refused(writes: Sequence[Write]) -> list[Write]:
         if isinstance(record, JournaledJob)
     ]
     return [Write([JobForgotten(number) for number in numbers])] if numbers else []
-
-
-def _prepare(write: Write, path: Path) -> Prepared:
-    try:
-        return [journal_records.statement(record) for record in write.records]
-    except Exception as error:  # a value that can't be encoded
-        log.error("%s: a record is not written: %s", path, error)
-        return write_error(path, error)
 
 
 def write_error(path: Path, error: Exception) -> HetschedError:

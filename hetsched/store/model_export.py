@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import apsw
 import msgspec
@@ -26,7 +25,7 @@ from hetsched.errors import CantCreate, ConfigError, DataError, TryAgain
 from hetsched.paths import private_folder
 from hetsched.store import database, model_records
 from hetsched.store.database import DAMAGE, DatabaseFormat, transaction
-from hetsched.store.model_records import ModelKey, RaceKey, StoredModel, StoredRaces
+from hetsched.store.model_records import ModelKey, RaceKey, Record, StoredModel, StoredRaces
 
 KIND = "hetsched.models.export"
 VERSION = 1
@@ -114,15 +113,12 @@ def restore(path: Path, export: Export) -> ImportCounts:
     return ImportCounts(outcomes["new"], outcomes["extended"], outcomes["unchanged"])
 
 
-_Record = TypeVar("_Record", StoredModel, StoredRaces)
-
-
-def _add(connection: apsw.Connection, record: _Record) -> str:
+def _add(connection: apsw.Connection, record: Record) -> str:
     before = model_records.read(connection, record.key, type(record))
     after = record if before is None else before.merged(record)
     if after is before:
         return "unchanged"
-    model_records.write(connection, after)
+    model_records.write(connection, after.key, after)
     return "new" if before is None else "extended"
 
 

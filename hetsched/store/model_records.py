@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from typing import Annotated, Any, TypeVar
 
 import apsw
@@ -93,9 +92,19 @@ class StoredModel(ModelKey, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @classmethod
     def of(cls, key: ModelKey, runs: int, observations: Sequence[Observation]) -> StoredModel:
-        """Make one of what a `History` keeps of the observations."""
-        kept = tuple(latest(observations))
-        return cls(**msgspec.structs.asdict(key), runs=runs, observations=kept)
+        """Keep what a `History` keeps: of each curve the last sizes, of each size a window."""
+        kept: list[Observation] = []
+        repeats: Counter[tuple[CurveName, int]] = Counter()
+        sizes: dict[CurveName, set[int]] = {}
+        for seen in reversed(observations):
+            known = sizes.setdefault(seen.curve, set())
+            if len(known) < MAX_SIZES:
+                known.add(seen.units)
+            repeats[seen.curve, seen.units] += 1
+            if seen.units in known and repeats[seen.curve, seen.units] <= WINDOW:
+                kept.append(seen)
+        fields = msgspec.structs.asdict(key)
+        return cls(**fields, runs=runs, observations=tuple(reversed(kept)))
 
     @property
     def key(self) -> ModelKey:
@@ -141,21 +150,6 @@ def observations_of(samples: Iterable[Sample], at: float) -> list[Observation]:
     return [Observation(s.curve, s.units, s.seconds, at, s.contended, s.chunks) for s in samples]
 
 
-def latest(observations: Sequence[Observation]) -> list[Observation]:
-    """Return those that a `History` keeps: of each curve the last sizes, of each size a window."""
-    kept: list[Observation] = []
-    repeats: Counter[tuple[CurveName, int]] = Counter()
-    sizes: dict[CurveName, set[int]] = {}
-    for seen in reversed(observations):
-        known = sizes.setdefault(seen.curve, set())
-        if len(known) < MAX_SIZES:
-            known.add(seen.units)
-        repeats[seen.curve, seen.units] += 1
-        if seen.units in known and repeats[seen.curve, seen.units] <= WINDOW:
-            kept.append(seen)
-    return kept[::-1]
-
-
 class StoredRace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One race; without paces it records that the cores' speed has changed by run `number`."""
 
@@ -196,25 +190,7 @@ def with_race(record: RaceRecord, race: Race) -> RaceRecord:
     return record.with_race(race) if race.paces else record.with_change(race.number)
 
 
-class StoredProbe(ProbeKey, frozen=True, kw_only=True):
-    idle_runs: Count
-    probes: Count
-    repeats: Count
-    ratio: Seconds
-
-    @classmethod
-    def of(cls, key: ProbeKey, state: ProbeState) -> StoredProbe:
-        return cls(**msgspec.structs.asdict(key), **asdict(state))
-
-    @property
-    def key(self) -> ProbeKey:
-        return _key_of(self, ProbeKey)
-
-    @property
-    def state(self) -> ProbeState:
-        return ProbeState(self.idle_runs, self.probes, self.repeats, self.ratio)
-
-
+Record = TypeVar("Record", StoredModel, StoredRaces)
 _KeyType = TypeVar("_KeyType", ModelKey, RaceKey, ProbeKey)
 
 
@@ -223,12 +199,12 @@ def _key_of(record: Any, kind: type[_KeyType]) -> _KeyType:
 
 
 Key = ModelKey | RaceKey | ProbeKey
-Stored = StoredModel | StoredRaces | StoredProbe
-_StoredType = TypeVar("_StoredType", StoredModel, StoredRaces, StoredProbe)
+Stored = StoredModel | StoredRaces | ProbeState
+_StoredType = TypeVar("_StoredType", StoredModel, StoredRaces, ProbeState)
 _KINDS: dict[type, str] = {
     **dict.fromkeys((ModelKey, StoredModel), "model"),
     **dict.fromkeys((RaceKey, StoredRaces), "races"),
-    **dict.fromkeys((ProbeKey, StoredProbe), "probe"),
+    **dict.fromkeys((ProbeKey, ProbeState), "probe"),
 }
 
 FORMAT = DatabaseFormat(
@@ -243,7 +219,6 @@ FORMAT = DatabaseFormat(
     # NORMAL: a power cut may lose the last observations; a crash of this process loses none.
     pragmas="PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = NORMAL",
 )
-_WRITE = "INSERT OR REPLACE INTO record(kind, key, value) VALUES (?, ?, ?)"
 
 
 def read(connection: apsw.Connection, key: Key, kind: type[_StoredType]) -> _StoredType | None:
@@ -259,7 +234,7 @@ def read_keys(connection: apsw.Connection, kind: type[_KeyType]) -> list[_KeyTyp
     return [msgspec.json.decode(text, type=kind) for (text,) in rows]
 
 
-def read_all(connection: apsw.Connection, kind: type[_StoredType]) -> list[_StoredType]:
+def read_all(connection: apsw.Connection, kind: type[Record]) -> list[Record]:
     rows = connection.execute("SELECT value FROM record WHERE kind = ?", (_KINDS[kind],))
     records = [msgspec.json.decode(text, type=kind) for (text,) in rows]
     return sorted(records, key=lambda record: record.key)
@@ -274,9 +249,9 @@ def read_again(
     return None
 
 
-def write(connection: apsw.Connection, record: Stored) -> None:
-    row = (_KINDS[type(record)], _json(record.key), _json(record))
-    connection.execute(_WRITE, row)
+def write(connection: apsw.Connection, key: Key, value: Stored) -> None:
+    sql = "INSERT OR REPLACE INTO record(kind, key, value) VALUES (?, ?, ?)"
+    connection.execute(sql, (_KINDS[type(key)], _json(key), _json(value)))
 
 
 def delete_models(connection: apsw.Connection, keys: Iterable[ModelKey]) -> None:

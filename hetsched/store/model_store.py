@@ -35,7 +35,6 @@ from hetsched.store.model_records import (
     ProbeKey,
     RaceKey,
     StoredModel,
-    StoredProbe,
     StoredRace,
     StoredRaces,
 )
@@ -56,8 +55,6 @@ MAX_PENDING = 1000
 """Runs, and races, kept for writing while the file can't be written."""
 MAX_RACE_KEYS = 512
 """Kept in memory, a few kilobytes each. Arbitrary."""
-MAX_PROBE_KEYS = 10_000
-"""Kept in memory, those of devices that have a share included. Arbitrary."""
 
 
 class ModelStore:
@@ -75,36 +72,28 @@ class ModelStore:
         self._max_file_bytes = FILE_TO_MEMORY * max_bytes
         self._histories: BoundedCache[ModelKey, History] = BoundedCache(max_bytes=max_bytes)
         self._races: BoundedCache[RaceKey, RaceRecord] = BoundedCache(max_entries=MAX_RACE_KEYS)
-        self._probes: BoundedCache[ProbeKey, ProbeState | None] = BoundedCache(
-            max_entries=MAX_PROBE_KEYS
-        )
         # What isn't in the file yet.
         self._new_runs: deque[tuple[ModelKey, list[Sample], float]] = deque(maxlen=MAX_PENDING)
         self._new_races: deque[tuple[RaceKey, Race, float]] = deque(maxlen=MAX_PENDING)
         self._new_probes: dict[ProbeKey, ProbeState | None] = {}
         self._has_warned = False
-        self._connection: apsw.Connection | None = None
-        self._data_version = 0
         try:
             self._connection = _open(path, read_only)
-            self._data_version = database.data_version(self._connection)
         except (*DAMAGE, RefusedFile, OSError) as error:
             self._warn(error)
+            self._connection = _open(None, read_only)
+        self._data_version = database.data_version(self._connection)
 
     # ---- models
-
-    def load(self, key: ModelKey, link: bool | None = None) -> DeviceModel | None:
-        """Return the model of `key`, or None. A returned model never changes.
-
-        `link`: whether the device has a link, so that its chunks' phases are Affine; by default,
-        whether copies were observed.
-        """
-        return self.load_many([key], link)[0]
 
     def load_many(
         self, keys: Iterable[ModelKey], link: bool | None = None
     ) -> list[DeviceModel | None]:
-        """As `load`, for all `keys`, checking the file once."""
+        """Return the models of `keys`, or None for each without one. A model never changes.
+
+        `link`: whether the device has a link, so that its chunks' phases are Affine; by default,
+        whether copies were observed.
+        """
         self._refresh()
         return [self._history(key).model(link) for key in keys]
 
@@ -116,16 +105,12 @@ class ModelStore:
         keys.update(self._read(lambda db: model_records.read_keys(db, ModelKey)) or ())
         return sorted(keys)
 
-    def observe(self, key: ModelKey, samples: Sequence[Sample], at: float) -> None:
-        """Learn from one run; `at`: seconds since the epoch. Never fails because of the file."""
-        self.observe_many([(key, samples)], at)
-
     def observe_many(
-        self, runs: Iterable[tuple[ModelKey, Sequence[Sample]]], at: float, *, flush: bool = True
+        self, runs: Iterable[tuple[ModelKey, Sequence[Sample]]], at: float
     ) -> dict[ModelKey, SpeedChange]:
-        """As `observe`, for all devices of a run, in one transaction. Without `flush` the data is
-        written at the next `flush` or `close`. Returns the changes of speed that this run
-        confirmed.
+        """Learn from all devices of a run; `at`: seconds since the epoch. Written by `flush`.
+
+        Returns the changes of speed that this run confirmed.
         """
         observed = {key: self._add(key, samples, at) for key, samples in runs}
         changes: dict[ModelKey, SpeedChange] = {}
@@ -134,8 +119,6 @@ class ModelStore:
                 self._propagate(key, history.changes, observed)
             if history.change is not None:
                 changes[key] = history.change
-        if flush:
-            self.flush()
         for key, history in observed.items():
             history.model()  # fitted now, so that the next plan needn't wait for it
             self._histories.put(key, history, history.nbytes)
@@ -195,12 +178,7 @@ class ModelStore:
         """Return the state of a device without a share; None if it has one."""
         if key in self._new_probes:
             return self._new_probes[key]
-
-        def read() -> ProbeState | None:
-            stored = self._read(lambda db: model_records.read(db, key, StoredProbe))
-            return stored.state if stored else None
-
-        return self._probes.get_or_compute(key, read)
+        return self._read(lambda db: model_records.read(db, key, ProbeState))
 
     def set_probe_state(self, key: ProbeKey, state: ProbeState | None) -> None:
         """Record the state of `key`. Written at the next `flush`."""
@@ -211,31 +189,25 @@ class ModelStore:
 
     def flush(self) -> None:
         """Write what is new; what can't be written is kept for the next time."""
-        if self._connection is not None and (
-            self._new_runs or self._new_races or self._new_probes
-        ):
-            try:
-                with database.transaction(self._connection):
-                    rewritten = self._write_all(self._connection)
-            except (*DAMAGE, RefusedFile) as error:
-                self._warn(error)
-                return
-            self._has_warned = False
-            # Only now: a failed transaction leaves the file as it was.
-            for history in rewritten:
-                history.rewritten = False
+        if not (self._new_runs or self._new_races or self._new_probes):
+            return
+        try:
+            with database.transaction(self._connection):
+                rewritten = self._write_all(self._connection)
+        except (*DAMAGE, RefusedFile) as error:
+            self._warn(error)
+            return
+        self._has_warned = False
+        # Only now: a failed transaction leaves the file as it was.
+        for history in rewritten:
+            history.rewritten = False
         self._new_runs.clear()
         self._new_races.clear()
-        for key, state in self._new_probes.items():
-            self._probes.put(key, state)
         self._new_probes.clear()
 
     def close(self) -> None:
-        """Write pending runs and close the file. Models stay in memory."""
         self.flush()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._connection.close()
 
     def _refresh(self) -> None:
         """Drop what was read if another process has written since, to be read again."""
@@ -249,12 +221,9 @@ class ModelStore:
             self._data_version = data_version
             self._histories.clear()
             self._races.clear()
-            self._probes.clear()
 
     def _read(self, action: Callable[[apsw.Connection], T]) -> T | None:
         """Return what `action` returns; None if the file can't be used."""
-        if self._connection is None:
-            return None
         try:
             return action(self._connection)
         except (*DAMAGE, RefusedFile) as error:
@@ -279,11 +248,11 @@ class ModelStore:
             before = model_records.read_again(connection, key, StoredRaces)
             added = StoredRace(race.number, race.units, dict(race.paces), at)
             races = (*before.races, added) if before else (added,)
-            model_records.write(connection, StoredRaces.of(key, races))
+            model_records.write(connection, key, StoredRaces.of(key, races))
         model_records.delete(connection, self._new_probes)
         for probe, state in self._new_probes.items():
             if state is not None:
-                model_records.write(connection, StoredProbe.of(probe, state))
+                model_records.write(connection, probe, state)
         if model_records.used_bytes(connection) > self._max_file_bytes:
             keys = model_records.read_keys(connection, ModelKey)
             oldest = keys[: max(1, int(len(keys) * DELETED_FRACTION))]
@@ -307,8 +276,8 @@ class ModelStore:
                     seen = model_records.observations_of(history.samples(), at)
                     models[key] = StoredModel.of(key, history.runs, seen)
                     rewritten.append(history)
-        for model in models.values():
-            model_records.write(connection, model)
+        for key, model in models.items():
+            model_records.write(connection, key, model)
         return rewritten
 
 

@@ -13,6 +13,7 @@ from virtual_machine import VIRTUAL
 from hetsched import paths
 from hetsched.models.evidence.samples import Sample
 from hetsched.store.model_store import ModelKey, ModelStore
+from tests.store.learning import observe
 
 from .conftest import Call
 
@@ -26,7 +27,7 @@ def configuration() -> None:
 def learnt() -> None:
     store = ModelStore(paths.models_path())
     key = ModelKey("fft", "x:split:32x32:complex64 1", "pyfftw", "1", "core0 emulated", "memory")
-    store.observe(key, [Sample("total", 4, 2.0)], 1.0)
+    observe(store, key, [Sample("total", 4, 2.0)], 1.0)
     store.close()
 
 
@@ -98,7 +99,7 @@ def many_sizes(count: int) -> None:
             key = ModelKey("fft", speed_key, "pyfftw", "1", core, "memory")
             for units in (4, 16, 64):
                 seconds = 1e-6 * units * side + 1e-5
-                store.observe(key, [Sample("total", units, seconds)] * 2, 1.0)
+                observe(store, key, [Sample("total", units, seconds)] * 2, 1.0)
     store.close()
 
 

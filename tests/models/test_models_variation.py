@@ -12,6 +12,7 @@ from hetsched.models.evidence.run_medians import run_medians
 from hetsched.models.evidence.samples import Sample, run_samples
 from hetsched.models.variation import MAX_RUNS, RunVariation
 from hetsched.store.model_store import ModelKey, ModelStore
+from tests.store.learning import load, observe
 
 KEY = ModelKey("fft", "", "numpy", "1", "cpu0 test", "memory")
 
@@ -72,10 +73,10 @@ def test_the_variation_is_kept_in_the_file_also_of_contended_runs(tmp_path: Path
     store = ModelStore(path)
     for run in range(12):
         is_slow = run > 4 and run % 2 == 1
-        store.observe(KEY, [Sample("total", 100, 0.2 if is_slow else 0.1, is_slow)], float(run))
-    before = store.load(KEY)
+        observe(store, KEY, [Sample("total", 100, 0.2 if is_slow else 0.1, is_slow)], float(run))
+    before = load(store, KEY)
     store.close()
-    after = ModelStore(path).load(KEY)
+    after = load(ModelStore(path), KEY)
     assert before is not None
     assert after is not None
     assert after.variation == pytest.approx(before.variation)

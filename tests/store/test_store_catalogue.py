@@ -20,6 +20,7 @@ from hetsched.store.model_export import (
 )
 from hetsched.store.model_records import Observation, StoredModel
 from hetsched.store.model_store import ModelKey, ModelStore
+from tests.store.learning import load, observe
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
 OTHER = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu1 Some Processor", "memory")
@@ -32,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 def learn(path: Path, key: ModelKey, units: int, seconds: float, at: float = 1.0) -> None:
     store = ModelStore(path)
-    store.observe(key, [Sample("total", units, seconds)], at)
+    observe(store, key, [Sample("total", units, seconds)], at)
     store.close()
 
 
@@ -66,12 +67,12 @@ def test_an_export_is_merged_with_the_stored_models(path: Path) -> None:
 
 def test_open_stores_see_an_import(path: Path) -> None:
     store = ModelStore(path)
-    store.observe(KEY, [Sample("total", 10, 5.0)], 1.0)
-    assert store.load(OTHER) is None
+    observe(store, KEY, [Sample("total", 10, 5.0)], 1.0)
+    assert load(store, OTHER) is None
 
     restore(path, export(KEY, OTHER))
 
-    model = store.load(OTHER)
+    model = load(store, OTHER)
     assert model is not None
     assert model.time(1) == 1.0
 
@@ -142,8 +143,8 @@ def _with_little_room(path: Path, learnt: multiprocessing.SimpleQueue) -> None: 
     except HetschedError as error:
         learnt.put((type(error).__name__, str(error)))
     chunks = [Sample("compute", 1 + i, 1.0) for i in range(2000)]
-    store.observe(KEY, [*chunks, Sample("total", 400, 400.0)], 1.0)
-    model = store.load(KEY)
+    observe(store, KEY, [*chunks, Sample("total", 400, 400.0)], 1.0)
+    model = load(store, KEY)
     store.close()
     learnt.put(None if model is None else float(model.time(400)))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hetsched.models.evidence.samples import Sample
 from hetsched.store.model_store import ModelKey, ModelStore
+from tests.store.learning import load, observe
 
 
 def key(number: int) -> ModelKey:
@@ -14,7 +15,7 @@ def key(number: int) -> ModelKey:
 
 def learn(store: ModelStore, number: int) -> None:
     samples = [Sample("total", units, units * 1e-3) for units in range(1, 20)]
-    store.observe(key(number), samples, float(number))
+    observe(store, key(number), samples, float(number))
 
 
 def test_memory_stays_within_the_limit_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -22,7 +23,7 @@ def test_memory_stays_within_the_limit_and_nothing_is_lost(tmp_path: Path) -> No
     for number in range(60):
         learn(store, number)
     assert store._histories.nbytes <= 100_000 and len(store._histories) < 30
-    assert all(store.load(key(number)) is not None for number in range(60))
+    assert all(load(store, key(number)) is not None for number in range(60))
     assert store.runs(key(0)) == 1
     store.close()
 
@@ -30,9 +31,9 @@ def test_memory_stays_within_the_limit_and_nothing_is_lost(tmp_path: Path) -> No
 def test_runs_that_are_not_written_yet_are_not_dropped(tmp_path: Path) -> None:
     store = ModelStore(tmp_path / "models.db", max_bytes=24_000)
     runs = [(key(number), [Sample("total", 10, 1.0)]) for number in range(20)]
-    store.observe_many(runs, 1.0, flush=False)
+    store.observe_many(runs, 1.0)
     store.flush()
-    store.load(key(0))
+    load(store, key(0))
     assert len(store._histories) < 8
     assert all(store.runs(key(number)) == 1 for number in range(20))
     store.close()

@@ -16,6 +16,7 @@ from hetsched.models.evidence.samples import Sample
 from hetsched.store import database, model_records
 from hetsched.store.model_export import collect, forget
 from hetsched.store.model_store import ModelKey, ModelStore
+from tests.store.learning import load, observe
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
 OTHER = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu1 Some Processor", "memory")
@@ -26,7 +27,7 @@ def total(units: int, seconds: float) -> Sample:
 
 
 def model_of(store: ModelStore, key: ModelKey = KEY) -> DeviceModel:
-    model = store.load(key)
+    model = load(store, key)
     assert model is not None
     return model
 
@@ -41,20 +42,21 @@ def test_a_forgotten_model_can_be_learnt_again(tmp_path: Path) -> None:
     path = tmp_path / "models.db"
     store = ModelStore(path)
     store.observe_many([(KEY, [total(1, 1.0)]), (OTHER, [total(1, 2.0)])], 1.0)
+    store.flush()
     assert forget(path, lambda key: key == KEY) == [KEY]
 
-    assert (store.load(KEY), store.runs(KEY), store.keys()) == (None, 0, [OTHER])
-    store.observe(KEY, [total(1, 9.0)], 2.0)
+    assert (load(store, KEY), store.runs(KEY), store.keys()) == (None, 0, [OTHER])
+    observe(store, KEY, [total(1, 9.0)], 2.0)
 
     assert (model_of(store).time(1), store.runs(KEY)) == (9.0, 1)
 
 
 def test_two_stores_see_what_the_other_learns(tmp_path: Path) -> None:
     first, second = ModelStore(tmp_path / "models.db"), ModelStore(tmp_path / "models.db")
-    assert second.load(KEY) is None
+    assert load(second, KEY) is None
 
-    first.observe(KEY, [total(10, 5.0)], 1.0)
-    second.observe(KEY, [total(20, 6.0)], 1.0)
+    observe(first, KEY, [total(10, 5.0)], 1.0)
+    observe(second, KEY, [total(20, 6.0)], 1.0)
 
     for store in (first, second):
         assert model_of(store).total.points.tolist() == [[10.0, 5.0], [20.0, 6.0]]  # type: ignore[attr-defined]
@@ -66,7 +68,7 @@ def test_old_observations_are_dropped_from_the_file(tmp_path: Path) -> None:
     store = ModelStore(path)
 
     for run in range(MAX_SIZES + 20):
-        store.observe(KEY, [Sample("compute", 8, 1.0)] * 20 + [total(run + 1, 1.0 + run)], 1.0)
+        observe(store, KEY, [Sample("compute", 8, 1.0)] * 20 + [total(run + 1, 1.0 + run)], 1.0)
 
     assert stored(path, "compute") == WINDOW
     assert stored(path, "total") == MAX_SIZES
@@ -79,6 +81,7 @@ def _learn(path: Path, first: int, count: int) -> None:
     for i in range(count):
         key = ModelKey("fft", str(first + i), "v", "1", "cpu0", "memory")
         store.observe_many([(key, [total(1, 1.0)]), (KEY, [total(1 + i % 3, 1.0)])], 1.0)
+        store.flush()
     store.close()
 
 
@@ -106,7 +109,7 @@ def test_a_change_of_speed_scales_older_observations_in_the_file_too(
     store = ModelStore(path)
     before = [(60, 6.0), (50, 5.0), (70, 7.0), *[(50, 5.0)] * 4]
     for units, seconds in [*before, *[(50, change * 5.0)] * 3]:
-        store.observe(KEY, [Sample("compute", units, seconds), total(units, seconds)], 1.0)
+        observe(store, KEY, [Sample("compute", units, seconds), total(units, seconds)], 1.0)
     expected = [[50.0, change * 5.0], [60.0, change * 6.0], [70.0, change * 7.0]]
     assert model_of(store).total.points.tolist() == expected  # type: ignore[attr-defined]
     store.close()
@@ -124,9 +127,9 @@ def test_a_device_s_change_of_speed_applies_to_its_other_models_and_in_the_file(
     storage, work = (msgspec.structs.replace(KEY, **{k: "x"}) for k in ("storage", "workload"))
     for key in (KEY, variant, size, storage, work, OTHER):
         for _ in range(5):
-            store.observe(key, [total(50, 5.0)], 1.0)
+            observe(store, key, [total(50, 5.0)], 1.0)
     for _ in range(3):
-        store.observe(KEY, [total(50, 10.0)], 1.0)
+        observe(store, KEY, [total(50, 10.0)], 1.0)
     for now in (store, ModelStore(path)):
         assert [model_of(now, key).time(50) for key in (KEY, variant, size)] == [10.0] * 3
         assert [model_of(now, key).time(50) for key in (storage, work, OTHER)] == [5.0] * 3
@@ -145,11 +148,11 @@ def test_observations_with_a_step_give_equal_models_in_the_next_process(
     path = tmp_path_factory.mktemp("state") / "models.db"
     first, second = ModelStore(path), ModelStore(path)
     for units, pace in observed:
-        first.observe(KEY, [total(units, units * float(pace))], 1.0)
-    expected = first.load(KEY)
+        observe(first, KEY, [total(units, units * float(pace))], 1.0)
+    expected = load(first, KEY)
     first.close()
     for reader in (second, ModelStore(path)):
-        loaded = reader.load(KEY)
+        loaded = load(reader, KEY)
         reader.close()
         assert (loaded is None) == (expected is None)
         if loaded and expected:
@@ -162,7 +165,7 @@ def test_a_change_of_speed_survives_a_file_that_could_not_be_written(
     path = tmp_path / "models.db"
     store = ModelStore(path)
     for _ in range(10):
-        store.observe(KEY, [total(10, 1.0)], 1.0)
+        observe(store, KEY, [total(10, 1.0)], 1.0)
 
     def full(*arguments: object) -> None:
         raise apsw.FullError("database or disk is full")
@@ -170,11 +173,11 @@ def test_a_change_of_speed_survives_a_file_that_could_not_be_written(
     with monkeypatch.context() as patch:
         patch.setattr(model_records, "used_bytes", full)  # before the commit
         for _ in range(5):
-            store.observe(KEY, [total(10, 2.0)], 1.0)
+            observe(store, KEY, [total(10, 2.0)], 1.0)
     believed = model_of(store).time(10)
     assert believed > 1.5
 
-    store.observe(KEY, [total(10, 2.0)], 1.0)
+    observe(store, KEY, [total(10, 2.0)], 1.0)
     assert model_of(store).time(10) > 1.5
     store.close()
     assert model_of(ModelStore(path)).time(10) > 1.5

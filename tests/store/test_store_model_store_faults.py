@@ -12,6 +12,7 @@ from hetsched.errors import ConfigError
 from hetsched.models.evidence.races import Race
 from hetsched.models.evidence.samples import Sample
 from hetsched.store.model_store import ModelKey, ModelStore
+from tests.store.learning import load, observe
 
 KEY = ModelKey("fft", "512x512", "v", "1", "cpu0", "memory")
 
@@ -21,11 +22,11 @@ def file(folder: Path) -> Path:
 
 
 def learn(store: ModelStore, units: int, seconds: float) -> None:
-    store.observe(KEY, [Sample("total", units, seconds)], 1.0)
+    observe(store, KEY, [Sample("total", units, seconds)], 1.0)
 
 
 def time_of(store: ModelStore, units: int) -> float | None:
-    model = store.load(KEY)
+    model = load(store, KEY)
     return None if model is None else float(model.time(units))
 
 
@@ -39,6 +40,7 @@ def full(store: ModelStore, path: Path) -> None:
     # Pages that are there stay; what is added needs a new one.
     others = [ModelKey("fft", str(i), "v", "1", "cpu0", "memory") for i in range(40)]
     store.observe_many([(key, [Sample("total", 1, 1.0)]) for key in others], 1.0)
+    store.flush()
 
 
 def read_only(store: ModelStore, path: Path) -> None:
@@ -101,7 +103,7 @@ def test_damaged_values_cost_one_warning_and_no_job(
 
     store = ModelStore(file(tmp_path))
     store.races(KEY.race_key)
-    store.load(KEY)
+    load(store, KEY)
     learn(store, 20, 6.0)
     store.keys()
 
@@ -177,9 +179,9 @@ def test_a_newer_file_is_left_alone_and_stops_no_job(
 
     store = ModelStore(file(tmp_path))
     learn(store, 10, 5.0)
-    store.close()
 
     assert time_of(store, 10) == 5.0
+    store.close()
     assert file(tmp_path).read_bytes() == before
     (warning,) = warnings(caplog)
     assert "newer hetsched (version 9, this one reads up to 1)" in warning

@@ -9,6 +9,7 @@ from hetsched.models.evidence.samples import Sample
 from hetsched.store.model_export import forget
 from hetsched.store.model_records import ProbeKey
 from hetsched.store.model_store import ModelKey, ModelStore
+from tests.store.learning import observe
 
 KEY = ProbeKey("fft", "64x64", "cpu1 Some Processor", "memory", 32)
 STATE = ProbeState(idle_runs=3, probes=2, repeats=1, ratio=0.25)
@@ -52,7 +53,7 @@ def test_another_process_sees_what_was_written(path: Path) -> None:
 def test_forgotten_models_take_their_states_along(path: Path) -> None:
     model = ModelKey(KEY.workload, KEY.speed_key, "numpy", "2", KEY.device, KEY.storage, "all")
     store = ModelStore(path)
-    store.observe(model, [Sample("total", 4, 1.0)], 0.0)
+    observe(store, model, [Sample("total", 4, 1.0)], 0.0)
     store.set_probe_state(KEY, STATE)
     store.close()
 

@@ -10,6 +10,7 @@ from hetsched.models.evidence.races import MAX_RACES, Race
 from hetsched.models.evidence.samples import Sample
 from hetsched.store.model_export import collect, decode, encode, restore
 from hetsched.store.model_store import ModelKey, ModelStore
+from tests.store.learning import load, observe
 
 KEY = ModelKey("fft", "512", "mkl", "1", "cpu0 Some Processor", "memory")
 SAMPLES = [Sample("total", 10, 1.0)]
@@ -22,7 +23,7 @@ def race(number: int) -> Race:
 def add(store: ModelStore, *races: Race) -> None:
     for new in races:
         store.add_race(KEY.race_key, new, 1.0)
-        store.observe(KEY, SAMPLES, 1.0)
+        observe(store, KEY, SAMPLES, 1.0)
 
 
 def test_races_outlive_the_process(tmp_path: Path) -> None:
@@ -41,7 +42,7 @@ def test_a_race_of_another_process_is_seen(tmp_path: Path) -> None:
     assert reader.races(KEY.race_key).races == ()
 
     add(writer, race(1))
-    reader.load(KEY)
+    load(reader, KEY)
 
     assert reader.races(KEY.race_key).races == (race(1),)
 
@@ -62,7 +63,7 @@ def test_an_import_brings_the_races_of_an_export_once(tmp_path: Path) -> None:
         store = ModelStore(path)
         for new in races:
             store.add_race(KEY.race_key, new, at)
-        store.observe(KEY, SAMPLES, 1.0)
+        observe(store, KEY, SAMPLES, 1.0)
         store.close()
     export = decode(encode(collect(first)), "x")
 

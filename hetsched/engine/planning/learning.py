@@ -55,7 +55,7 @@ def learn(job: ResolvedJob, run: FinishedRun, state: PlanningState, kind: JobKin
     now = time.time()
     keys = _model_keys(job, run.runs, state)
     raced = set() if run.is_contended else _learn_races(job, run.runs, state, now)
-    changes = state.store.observe_many(_observations(run, keys), now, flush=False)
+    changes = state.store.observe_many(_observations(run, keys), now)
     _fit_equal_cores(run.runs, keys, state)
     state.raise_memory_limits(run.runs)
     if not run.is_contended:
@@ -276,7 +276,7 @@ def learn_rows(
             if variant.name == assignments[device].variant:
                 key = model_key(job, info, variant, co_runners[device])
                 observations.append((key, samples[device]))
-    state.store.observe_many(observations, time.time(), flush=False)
+    state.store.observe_many(observations, time.time())
 
 
 # ---- races of variants

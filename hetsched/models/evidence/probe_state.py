@@ -10,8 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from msgspec import Meta
 
 from hetsched.models.evidence.change_detector import RUNS_TO_CONFIRM
+from hetsched.models.evidence.samples import MAX_SECONDS, MIN_SECONDS
+from hetsched.units import NUMBER_LIMIT
 
 MAX_INTERVAL = 8
 """Maximum runs from one probe to the next."""
@@ -23,10 +28,12 @@ third or more. Then its next turn is awaited."""
 MIN_OBSERVED_RUNS = 3
 """Runs of a device without which it is probed in every run: fewer may be bad luck."""
 
+Count = Annotated[int, Meta(ge=0, le=NUMBER_LIMIT - 1)]
+
 
 @dataclass(frozen=True)
 class ProbeState:
-    """A device's record in one kind of job.
+    """A device's record in one kind of job. The limits hold for decoded ones.
 
     Attributes
     ----------
@@ -40,10 +47,10 @@ class ProbeState:
         Measured over predicted time of the last probe, if it contradicted the model.
     """
 
-    idle_runs: int = 0
-    probes: int = 0
-    repeats: int = 0
-    ratio: float = 1.0
+    idle_runs: Count = 0
+    probes: Count = 0
+    repeats: Count = 0
+    ratio: Annotated[float, Meta(ge=MIN_SECONDS, le=MAX_SECONDS)] = 1.0
 
     @property
     def is_contradicted(self) -> bool:
