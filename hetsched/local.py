@@ -18,6 +18,7 @@ from msgspec.structs import asdict
 from hetsched import engine, paths
 from hetsched.client.job import FROM_CALLBACK, Job, Listener
 from hetsched.client.request import JobSubmitter, PreparedJob
+from hetsched.client.session import ProcessOwner
 from hetsched.config import Config, load
 from hetsched.device import DeviceInfo
 from hetsched.errors import ErrorRecord, TryAgain, UsageError, from_record
@@ -32,7 +33,6 @@ from hetsched.store.job_numbers import NumberBlocks
 from hetsched.transport.arena import Arena, Segment
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import Prioritize
-from hetsched.transport.process_owner import ProcessOwner
 from hetsched.units import NUMBER_LIMIT, quoted
 
 T = TypeVar("T")
@@ -234,7 +234,12 @@ class Local(JobSubmitter):
             if error is not None:
                 accepted.set_exception(from_record(error))
                 return
-            job = Job(number, cancel=self.cancel, fetch=prepared.result, explain=self.explain)
+            job = Job(
+                number,
+                cancel=self.cancel,
+                fetch=prepared.result,
+                explain=lambda number, seconds: self.explain(number),
+            )
             if follow is not None:
                 job.follow(follow)
 

@@ -10,6 +10,7 @@ import math
 import os
 import resource
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ from hetsched.client.job import Job, Listener
 from hetsched.client.request import JobSubmitter, PreparedJob
 from hetsched.client.session import Session
 from hetsched.errors import HetschedError, TryAgain
-from hetsched.job import ArenaRef, Done, JobSpec
+from hetsched.job import ArenaRef, Done, Failed, JobSpec
 from hetsched.transport.arena import Segment
 from hetsched.transport.messages import Adopt, Allocate, Map
 
@@ -52,37 +53,38 @@ class Client(JobSubmitter, Control):
     def _start(self, prepared: PreparedJob, follow: Listener | None) -> Job:
         return self._new_job(prepared.spec, prepared.result, follow, prepared.renew)
 
-    def _fetch(self, done: Done) -> Any:
-        return PreparedJob(JobSpec(workload="", params={}), self._segments).result(done)
+    def _fetch(self, end: Done | Failed) -> Any:
+        return PreparedJob(JobSpec(workload="", params={}), self._segments).result(end)
 
 
 class ClientSegment(Segment):
     """A segment that this client has mapped, under the number that the present daemon gives it.
 
-    A reference that a daemon gave for passing it on is kept while there are arrays on it.
+    Each array on it holds a reference of the session that it came by. A reference that a daemon
+    gave for passing the segment on is kept while there are arrays.
     """
 
     def __init__(self, segment_id: int, fd: int, nbytes: int) -> None:
         super().__init__(segment_id, fd, nbytes)
         self._arrays: set[object] = set()
-        self.adoptions: list[Callable[[], None]] = []
-        """Each drops a reference."""
+        self.adopted: deque[tuple[Session, int]] = deque()
 
-    def add_array(self) -> Callable[[], None]:
+    def add_array(self, session: Session) -> Callable[[], None]:
         """Return the function to call when the array is freed, which never blocks."""
-        key = object()
+        key, drop = object(), session.add_array(self.id)
         self._arrays.add(key)
 
-        def remove() -> None:  # the garbage collector may call it
+        def on_freed() -> None:  # the garbage collector may call it
+            drop()
             self._arrays.discard(key)
-            while self.adoptions and not self._arrays:
+            while self.adopted and not self._arrays:
                 try:
-                    drop = self.adoptions.pop()
+                    adopter, number = self.adopted.pop()
                 except IndexError:  # another thread has taken it
                     return
-                drop()
+                adopter.drop(number)
 
-        return remove
+        return on_freed
 
 
 class SharedMemory:
@@ -119,7 +121,11 @@ class SharedMemory:
         One that an earlier daemon gave is passed on, and gets another number.
         """
         present = self._present
-        if present is not None and not present.is_lost and self._knows(segment):
+        if (
+            present is not None
+            and not present.is_lost
+            and self._segments.get(segment.id) is segment
+        ):
             return True
         if not isinstance(segment, ClientSegment) or segment.fd < 0:
             return False
@@ -130,18 +136,15 @@ class SharedMemory:
             return False
         return True
 
-    def _knows(self, segment: Segment) -> bool:
-        return self._segments.get(segment.id) is segment
-
     def _pass_on(self, segment: ClientSegment) -> None:
         session = self._session()
         with self._lock:
             self._begin(session)
-            if self._knows(segment):  # another thread has passed it on
+            if self._segments.get(segment.id) is segment:  # another thread has passed it on
                 return
             answer, _ = session.request(Adopt(), [segment.fd])
             segment.id = answer.segment
-            segment.adoptions.append(lambda: session.drop(answer.segment))
+            segment.adopted.append((session, answer.segment))
             self._segments[segment.id] = segment
 
     def _begin(self, session: Session) -> None:
@@ -156,12 +159,7 @@ class SharedMemory:
         self, request: Allocate | Map, shape: tuple[int, ...], dtype: str, offset: int
     ) -> np.ndarray:
         session, segment = self._request(request)
-        drop, remove = session.add_array(segment.id), segment.add_array()
-
-        def on_freed() -> None:
-            drop()
-            remove()
-
+        on_freed = segment.add_array(session)
         try:
             segment.mapping()
             if segment.fd > self._max_fd:

@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import logging
 import os
+import random
 import select
 import threading
 import time
@@ -26,7 +27,7 @@ import zmq
 from msgspec.structs import replace
 
 from hetsched.client.job import FROM_CALLBACK, Job, Listener
-from hetsched.client.session import Session, SessionLost
+from hetsched.client.session import ProcessOwner, Session, SessionLost
 from hetsched.errors import (
     HetschedError,
     InternalError,
@@ -39,9 +40,8 @@ from hetsched.errors import (
 )
 from hetsched.job import JobSpec, JobState, ended
 from hetsched.transport import messages
-from hetsched.transport.codec import Decoder, encode
-from hetsched.transport.process_owner import ProcessOwner
-from hetsched.units import format_bytes, format_seconds
+from hetsched.transport.codec import Decoder
+from hetsched.units import format_seconds
 
 log = logging.getLogger(__name__)
 
@@ -52,33 +52,19 @@ GREETING_SECONDS = 2.0
 `close` may have to wait for it."""
 RESEND_SECONDS = 0.02
 """Seconds until requests are sent again that can't be sent yet."""
-RECONNECT_MS = 1000
-"""Milliseconds until ZeroMQ tries again to connect: longer than the time in which a stopped daemon
-is noticed. It would take waiting requests to the next one, which doesn't know their token."""
 FIRST_DELAY, MAX_DELAY = 0.05, 1.0
 """Seconds between attempts to reach a daemon; each delay is twice the one before. A restart takes
 about one."""
 
 OnEvent = Callable[[int, JobState], None]
-Renew = Callable[[JobSpec], tuple[JobSpec, bool]]
-"""Passes a job's arrays to the next daemon; returns the spec for it, and whether none is lost."""
+Renew = Callable[[JobSpec], JobSpec]
+"""Passes a job's arrays to the next daemon, and returns the spec for it. TryAgain if one is lost.
+"""
+Numbers = dict[int, int | None]
+"""A job's number at the last daemon -> that at this one, which may be another; None: the job has
+been submitted again, but hasn't been accepted yet."""
 
 _decode: Decoder[messages.Reply] = Decoder(messages.Reply)
-
-
-class Renumbering:
-    """Jobs of this client that the next daemon knows by other numbers than the last one.
-
-    `new`: last number -> present number. `pending`: last numbers of those that have been submitted
-    again, but haven't been accepted yet.
-    """
-
-    def __init__(self) -> None:
-        self.new: dict[int, int] = {}
-        self.pending: set[int] = set()
-
-    def present(self, job: int) -> int:
-        return self.new.get(job, job)
 
 
 class OpenRequest:
@@ -104,29 +90,24 @@ class OpenRequest:
         if not self.answer.done():
             self.answer.set_exception(error)
 
-    def renew(self, numbers: Renumbering) -> bool:
+    def renew(self, numbers: Numbers) -> bool:
         """Make `request` one for the next daemon; return False if that must wait."""
         return True
 
 
 class JobRequest(OpenRequest):
-    """Submit or Follow: `answer` gets the Job once it has a number, the Job its states.
-
-    `make_job` makes it of the number and the durability.
-    """
+    """Submit or Follow: `answer` gets the Job once it has a number, the Job its states."""
 
     def __init__(
         self,
-        request: messages.Request,
-        make_job: Callable[[int, str], Job],
+        request: messages.Submit | messages.Follow,
+        job: Job,
         follow: Listener | None = None,
         renew: Renew | None = None,
     ) -> None:
         super().__init__(request)
-        self._make_job, self._follow, self._renew = make_job, follow, renew
-        self._is_input_lost = False
-        self._job: Job | None = None
-        self._numbers = Renumbering()
+        self._job, self._follow, self._renew = job, follow, renew
+        self._numbers: Numbers = {}
 
     def on_answer(self, answer: messages.Answer) -> bool:
         match answer:
@@ -134,94 +115,79 @@ class JobRequest(OpenRequest):
                 self._accept(answer.job, answer.durability)
                 return False
             case messages.State(state=state):
-                job = self._job or self._accept(state.job)
-                job.advance(state)
+                if not self.answer.done():
+                    self._accept(state.job)
+                self._job.advance(state)
                 return ended(state)
-            case messages.Refused(error=record) if self._is_input_lost:
-                error: HetschedError = TryAgain(
-                    "input lost: the daemon was started again, and the job's shared memory"
-                    f" couldn't be passed to it ({from_record(record)}); submit the job again"
-                )
             case messages.Refused(error=record):
-                error = from_record(record)
+                self._fail(from_record(record))
             case _:
-                error = ProtocolError(f"unexpected answer {type(answer).__name__}")
-        self._fail(error)
+                self._fail(ProtocolError(f"unexpected answer {type(answer).__name__}"))
         return True
 
     def on_lost(self, error: HetschedError) -> None:
         job = self._job
-        if job is None:
-            self._fail(error)
-        elif job.durability == "durable":
+        if self.answer.done() and job.durability == "durable":
             hint = f"the job continues then, see `hetsched wait {job.id}`"
-            self._fail(TryAgain(f"job {job.id} is out of reach: {error}; {hint}"))
-        else:
-            self._fail(TryAgain(f"job {job.id} is lost: {error}; submit it again"))
+            error = TryAgain(f"job {job.id} is out of reach: {error}; {hint}")
+        elif self.answer.done():
+            error = TryAgain(f"job {job.id} is lost: {error}; submit it again")
+        self._fail(error)
 
-    def renew(self, numbers: Renumbering) -> bool:
+    def renew(self, numbers: Numbers) -> bool:
         """The next daemon may know the job by its key; if not, it gets another number there.
 
         Jobs that run after it wait for that number.
         """
-        if not isinstance(self.request, messages.Submit):
-            return True
-        spec = self.request.spec
-        if any(dependency.job in numbers.pending for dependency in spec.after):
-            return False
-        spec = replace(
-            spec, after=tuple(replace(d, job=numbers.present(d.job)) for d in spec.after)
-        )
-        if self._renew is not None:
-            spec, is_complete = self._renew(spec)
-            self._is_input_lost = not is_complete
-        self.request = replace(self.request, spec=spec)
-        self._numbers = numbers
-        if self._job is not None:
-            numbers.pending.add(self._job.id)
+        if isinstance(self.request, messages.Submit):
+            spec, after = self.request.spec, []
+            for earlier in spec.after:
+                number = numbers.get(earlier.job, earlier.job)
+                if number is None:
+                    return False
+                after.append(replace(earlier, job=number))
+            spec = replace(spec, after=tuple(after))
+            if self._renew is not None:
+                spec = self._renew(spec)
+            self.request = replace(self.request, spec=spec)
+            if self.answer.done():
+                self._numbers = numbers
+                numbers[self._job.id] = None
         return True
 
     def _fail(self, error: HetschedError) -> None:
-        if self._job is None:
+        if self.answer.done():
+            self._numbers.pop(self._job.id, None)
+            self._job.lost(error)
+        else:
             self.answer.set_exception(error)
-            return
-        self._numbers.pending.discard(self._job.id)
-        self._job.lost(error)
 
-    def _accept(self, ident: int, durability: str = "") -> Job:
-        if self._job is not None:  # by the next daemon
-            last = self._job.id
-            self._numbers.pending.discard(last)
-            self._numbers.new[last] = ident
-            self._job.renumber(ident, durability)
-            return self._job
-        job = self._job = self._make_job(ident, durability)
-        if self._follow is not None:
-            job.follow(self._follow)
-        self.answer.set_result(job)
-        return job
+    def _accept(self, ident: int, durability: str = "") -> None:
+        job = self._job
+        if self.answer.done():  # by the next daemon
+            self._numbers.pop(job.id, None)
+            if job.id != ident:
+                self._numbers[job.id] = ident
+        job.accepted(ident, durability)
+        if not self.answer.done():
+            if self._follow is not None:
+                job.follow(self._follow)
+            self.answer.set_result(job)
 
 
 class EventFollower(OpenRequest):
     """Receives events, on the connection's thread.
 
-    Attributes
-    ----------
-    lost : int
-        Events that the daemon dropped since they weren't read in time.
-    done : Future
-        Done when all jobs have ended; its exception is the daemon's error.
+    `done`: a Future, done when all jobs have ended; its exception is the daemon's error.
     """
 
     def __init__(self, on_event: OnEvent, jobs: Sequence[int]) -> None:
         numbers = tuple(dict.fromkeys(jobs))
         super().__init__(messages.Events(numbers))
-        self.lost = 0
         self.done: Future[None] = self.answer
         self._on_event = on_event
         self._pending = set(numbers)
         self._is_endless = not numbers
-        self._sequence = 0
 
     def on_answer(self, answer: messages.Answer) -> bool:
         match answer:
@@ -233,18 +199,16 @@ class EventFollower(OpenRequest):
                 self.on_lost(ProtocolError(f"unexpected answer {type(answer).__name__}"))
         return self.done.done()
 
-    def renew(self, numbers: Renumbering) -> bool:
+    def renew(self, numbers: Numbers) -> bool:
         """Follow the jobs at the next daemon that haven't ended; it counts anew."""
-        if self._pending & numbers.pending:
+        present = [numbers.get(job, job) for job in self._pending]
+        if None in present:
             return False
-        self._sequence = 0
-        self._pending = set(map(numbers.present, self._pending))
+        self._pending = {job for job in present if job is not None}
         self.request = messages.Events(tuple(sorted(self._pending)))
         return True
 
     def _advance(self, sequence: int, state: JobState) -> None:
-        self.lost += max(0, sequence - self._sequence - 1)
-        self._sequence = sequence
         try:
             self._on_event(sequence, state)
         except Exception:
@@ -255,65 +219,8 @@ class EventFollower(OpenRequest):
             self.done.set_result(None)
 
 
-class Link:
-    """The sockets to one daemon, from its hello to its end. Raises as `Session`."""
-
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], path: Path, timeout: float, greeting: float
-    ) -> None:
-        self.session = Session(path, timeout, greeting)
-        try:
-            self._socket = context.socket(zmq.DEALER)
-            self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
-            self._socket.connect(f"ipc://{self.session.welcome.endpoint}")
-            self.fd = int(self._socket.getsockopt(zmq.FD))
-        except zmq.ZMQError as error:  # no descriptors, above all
-            self.session.close()
-            raise TryAgain(f"can't connect to the daemon ({path.parent}): {error}") from None
-
-    def encode(self, number: int, request: messages.Request) -> bytes:
-        """Encode a request for this daemon.
-
-        Raises UsageError for one that can't be sent: one that is too long would end the
-        connection, and with it other requests.
-        """
-        name = type(request).__name__.lower()
-        try:
-            payload = encode(messages.Envelope(self.session.welcome.token, number, request))
-        except (OverflowError, UnicodeEncodeError) as error:
-            raise UsageError(f"{name}: {error}") from None
-        if len(payload) > messages.MAX_FRAME:
-            raise UsageError(
-                f"{name}: the request has {len(payload)} bytes, the limit is {messages.MAX_FRAME}"
-                f" ({format_bytes(messages.MAX_FRAME)}); pass large data as arrays"
-            )
-        return payload
-
-    def send(self, payload: bytes) -> bool:
-        """Send an encoded request; return False if the daemon accepts no more at present."""
-        try:
-            self._socket.send(payload, zmq.NOBLOCK)
-        except zmq.Again:
-            return False
-        return True
-
-    def receive(self) -> bytes | None:
-        try:
-            return self._socket.recv(zmq.NOBLOCK)
-        except zmq.Again:
-            return None
-
-    def has_replies(self) -> bool:
-        """Whether replies have come. To send may consume the event that announces them."""
-        return bool(int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
-
-    def close(self, linger_ms: int = 0) -> None:
-        self._socket.close(linger=linger_ms)
-        self.session.close()
-
-
 class Connection:
-    """The link to a daemon, to those after it, and the thread that serves it.
+    """The session with a daemon, those with the ones after it, and the thread that serves them.
 
     `timeout`: for each answer; `reconnect`: for reaching the next daemon once one has stopped.
     Raises as `Session`.
@@ -326,17 +233,17 @@ class Connection:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
-            self._link: Link | None = Link(self._context, path, timeout, timeout)
+            self._session: Session | None = Session(self._context, path, timeout, timeout)
         except BaseException:
             self._context.term()
             os.close(self._wake_fd)
             raise
         # Reentrant: the garbage collector may interrupt its holder and close a client.
         self._lock = threading.RLock()
-        self._numbers = itertools.count(1)
+        self._next_number = itertools.count(1)
         self._open: dict[int, OpenRequest] = {}
         self._unsent: deque[int] = deque()
-        self._renumbering = Renumbering()
+        self._numbers: Numbers = {}
         self._closed: HetschedError | None = None
         self._lost_error: HetschedError | None = None
         self._thread = threading.Thread(target=self._run, name="hetsched-client", daemon=True)
@@ -369,16 +276,17 @@ class Connection:
         Raises UsageError if it is too large, after `close` and in a forked child.
         """
         self._owner.check()
-        number, link = next(self._numbers), self._link
-        payload = b"" if link is None else link.encode(number, request.request)
         with self._lock:
             if self._closed is not None:
                 raise self._closed
+            number, session = next(self._next_number), self._session
+            is_sent = (
+                session is not None and not self._unsent and session.send(number, request.request)
+            )
             self._open[number] = request
-            if link is None or link is not self._link or self._unsent or not link.send(payload):
+            if not is_sent:
                 self._unsent.append(number)
-                self._wake()
-            elif link.has_replies():
+            if session is None or not is_sent or session.has_replies():
                 self._wake()
 
     def session(self) -> Session:
@@ -405,10 +313,10 @@ class Connection:
 
     def _live_session(self) -> Session | None:
         """Return the session, if there is one. Raises UsageError once the client is closed."""
-        link = self._link
+        session = self._session
         if self._closed is not None:
             raise self._closed
-        return None if link is None or link.session.is_lost else link.session
+        return None if session is None or session.is_lost else session
 
     def _end(self, error: HetschedError) -> None:
         with self._lock:
@@ -426,8 +334,8 @@ class Connection:
     def _run(self) -> None:
         try:
             while self._closed is None:
-                if self._link is not None:
-                    self._serve(self._link)
+                if self._session is not None:
+                    self._serve(self._session)
                 elif self._open:
                     self._find_daemon()
                 else:
@@ -436,46 +344,49 @@ class Connection:
             log.exception("the client's thread has failed")
             self._end(InternalError(f"a bug in hetsched: {type(error).__name__}: {error}"))
         self._fail_all(self._closed or InternalError("the client's thread has ended"))
-        if self._link is not None:
-            self._link.close(linger_ms=100)  # a last Cancel may not have been sent yet
+        if self._session is not None:
+            self._session.close(linger_ms=100)  # a last Cancel may not have been sent yet
         self._context.term()
         with self._lock:
             os.close(self._wake_fd)
             self._wake_fd = -1
 
-    def _sleep(self, seconds: float | None, *fds: int) -> None:
-        """Wait until another thread wakes this one, a descriptor is readable or time is over."""
+    def _sleep(self, seconds: float | None, *fds: int) -> set[int]:
+        """Wait until another thread wakes this one or time is over, or for a descriptor.
+
+        Return those that can be read.
+        """
         poll = select.poll()
         for fd in (self._wake_fd, *fds):
             poll.register(fd, select.POLLIN)
-        poll.poll(None if seconds is None else max(1, seconds * 1000))
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._wake_fd)
+        ready = {fd for fd, _ in poll.poll(None if seconds is None else max(1, seconds * 1000))}
+        if self._wake_fd in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._wake_fd)
+        return ready
 
-    def _serve(self, link: Link) -> None:
+    def _serve(self, session: Session) -> None:
         """Send and receive until the daemon has stopped."""
-        end: float | None = None
+        while self._closed is None and not session.is_lost:
+            self._read_replies(session)
+            seconds = RESEND_SECONDS if self._unsent and not self._send_unsent(session) else None
+            if session.fd in self._sleep(seconds, session.reply_fd, session.fd):
+                session.receive_pending()
+        # Replies sent before the end are still valid, and may be on their way.
+        end = time.monotonic() + LAST_REPLIES_SECONDS
         while self._closed is None:
-            self._read_replies(link)
-            if not link.session.is_lost:
-                link.session.receive_pending()
-            if link.session.is_lost:
-                now = time.monotonic()
-                # Replies sent before the end are still valid, and may be on their way.
-                end = now + LAST_REPLIES_SECONDS if end is None else end
-                if now >= end or not self._open:
-                    self._detach(link)
-                    return
-                self._sleep(end - now, link.fd)
-            else:
-                seconds = None if self._send_unsent(link) else RESEND_SECONDS
-                self._sleep(seconds, link.fd, link.session.fileno())
+            self._read_replies(session)
+            left = end - time.monotonic()
+            if left <= 0 or not self._open:
+                self._detach(session)
+                return
+            self._sleep(left, session.reply_fd)
 
-    def _read_replies(self, link: Link) -> None:
+    def _read_replies(self, session: Session) -> None:
         """Read all that has come: ZeroMQ's descriptor announces only the first of several."""
         while self._closed is None:
             with self._lock:
-                frame = link.receive()
+                frame = session.receive()
             if frame is None:
                 return
             try:
@@ -483,43 +394,34 @@ class Connection:
             except ProtocolError as error:
                 self._end(error)
                 return
-            request = self._open.get(reply.number)
-            if request is None or self._is_void(link, reply.answer):
+            answer, request = reply.answer, self._open.get(reply.number)
+            if request is None:
                 continue
+            if isinstance(answer, messages.Refused) and answer.error.code == NotPermitted.code:
+                session.receive_pending()
+                if session.is_lost:  # ZeroMQ has taken it to the next daemon, without its token
+                    continue
             try:
-                is_last = request.on_answer(reply.answer)
+                is_last = request.on_answer(answer)
             except SessionLost:  # the results of a job are gone with the daemon
                 continue
             if is_last:
                 self._open.pop(reply.number, None)
 
-    def _is_void(self, link: Link, answer: messages.Answer) -> bool:
-        """Return whether an answer is void, so that the next daemon decides.
-
-        A refused token means that ZeroMQ has taken a request to the next daemon: the token is
-        valid only in its session.
-        """
-        if not isinstance(answer, messages.Refused) or answer.error.code != NotPermitted.code:
-            return False
-        if not link.session.is_lost:
-            link.session.receive_pending()
-        return link.session.is_lost
-
-    def _send_unsent(self, link: Link) -> bool:
+    def _send_unsent(self, session: Session) -> bool:
         """Send waiting requests in their order; return False if some must be tried again."""
         while self._unsent and self._closed is None:
             number = self._unsent[0]
             request = self._open.get(number)
             try:
                 if request is not None:
-                    if not request.renew(self._renumbering):
+                    if not request.renew(self._numbers):
                         return False
-                    payload = link.encode(number, request.request)
                     with self._lock:
-                        if not link.send(payload):
+                        if not session.send(number, request.request):
                             return False
             except HetschedError as error:
-                if link.session.is_lost:
+                if session.is_lost:
                     return False
                 self._fail(number, error)
             with self._lock:
@@ -528,12 +430,11 @@ class Connection:
 
     # ---- the loss of the daemon
 
-    def _detach(self, link: Link) -> None:
-        self._lost_error = link.session.lost_error()
+    def _detach(self, session: Session) -> None:
+        self._lost_error = session.lost_error()
         with self._lock:
-            self._link = None
-            link.close()
-            self._unsent = deque(sorted(self._open))
+            self._session = None
+            session.close()
         if self._open and self._reconnect > 0:
             seconds = format_seconds(self._reconnect)
             log.warning("%s; waiting up to %s for the next one", self._lost_error, seconds)
@@ -544,13 +445,13 @@ class Connection:
         delay = FIRST_DELAY
         while self._closed is None and self._reconnect > 0:
             try:
-                link = Link(self._context, self._path, self.timeout, GREETING_SECONDS)
+                session = Session(self._context, self._path, self.timeout, GREETING_SECONDS)
             except (Unavailable, TryAgain):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     break
                 # Jitter, so that many clients don't come back at the same moment.
-                end = time.monotonic() + min(delay * (0.5 + os.urandom(1)[0] / 512), left)
+                end = time.monotonic() + min(delay * random.uniform(0.5, 1.0), left)
                 while self._closed is None and time.monotonic() < end:  # requests wake it, too
                     self._sleep(end - time.monotonic())
                 delay = min(2 * delay, MAX_DELAY)
@@ -558,9 +459,10 @@ class Connection:
                 self._give_up(error)
                 return
             else:
-                self._renumbering.pending.clear()
+                for job in [job for job, present in self._numbers.items() if present is None]:
+                    del self._numbers[job]
                 with self._lock:
-                    self._link = link
+                    self._session = session
                     self._unsent = deque(sorted(self._open))
                 return
         if self._closed is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import weakref
@@ -27,7 +26,7 @@ from hetsched.client.job import Job, Listener
 from hetsched.device import DeviceInfo
 from hetsched.errors import ProtocolError, UsageError
 from hetsched.explain import Explanation
-from hetsched.job import Done, JobSpec, JobState, checked
+from hetsched.job import Done, Failed, JobSpec, JobState, checked
 from hetsched.transport import messages
 from hetsched.units import parse_time, quoted
 
@@ -42,8 +41,6 @@ RECONNECT_SECONDS = 60.0
 """How long clients look for the next daemon by default."""
 HISTORY_PAGE = 500
 """Jobs of the past that are requested at once."""
-EXPLAIN_SECONDS = 5.0
-"""For the history in a result, which isn't worth a longer wait."""
 
 
 class Control:
@@ -185,11 +182,10 @@ class Control:
 
     def explain(self, job: int) -> Explanation:
         """Explain job number `job`; a running one up to now. Raises TryAgain before its start."""
-        return self._ask(messages.Explain(job), messages.Explained).explanation
+        return self._explain(job, None)
 
-    def _explain_soon(self, job: int) -> Explanation:
-        """As `explain`, but raise TryAgain if the present daemon doesn't answer soon."""
-        return self._ask(messages.Explain(job), messages.Explained, EXPLAIN_SECONDS).explanation
+    def _explain(self, job: int, seconds: float | None) -> Explanation:
+        return self._ask(messages.Explain(job), messages.Explained, seconds).explanation
 
     def hold(self, job: int) -> messages.Changed:
         """Keep waiting job number `job` from starting until `release`."""
@@ -252,33 +248,28 @@ class Control:
     def _new_job(
         self,
         wanted: JobSpec | int,
-        fetch: Callable[[Done], Any] | None = None,
+        fetch: Callable[[Done | Failed], Any] | None = None,
         follow: Listener | None = None,
         renew: Renew | None = None,
     ) -> Job:
         """Submit a job, or follow the one with a number."""
-        request: messages.Request
-        if isinstance(wanted, int):
-            request = messages.Follow(wanted)
-        else:
-            request = messages.Submit(wanted, key=next(self._keys))
-        make_job = functools.partial(  # of methods: a job keeps the client alive
-            Job,
-            cancel=self._cancel_soon,
-            fetch=fetch or self._fetch,
-            explain=self.explain,
-            explain_at_once=self._explain_soon,
+        request = (
+            messages.Follow(wanted)
+            if isinstance(wanted, int)
+            else messages.Submit(wanted, key=next(self._keys))
         )
-        job: Job = self._connection.wait(JobRequest(request, make_job, follow, renew))
+        # Of methods: a job keeps the client alive.
+        job = Job(cancel=self._cancel_soon, fetch=fetch or self._fetch, explain=self._explain)
+        self._connection.wait(JobRequest(request, job, follow, renew))
         return job
 
     def _cancel_soon(self, job: int) -> None:
         """Cancel without waiting for the answer: the job's end follows."""
         self._connection.send(OpenRequest(messages.Cancel(job)))
 
-    def _fetch(self, done: Done) -> Any:
+    def _fetch(self, end: Done | Failed) -> Any:
         """Return what a job's `result` returns: references to arrays here, not the arrays."""
-        return {**done.results, **{n: Path(path) for n, path in done.report.outputs.items()}}
+        return {**end.results, **{n: Path(path) for n, path in end.report.outputs.items()}}
 
     def _ask(self, request: messages.Request, kind: type[T], seconds: float | None = None) -> T:
         answer = self._connection.wait(OpenRequest(request), seconds)

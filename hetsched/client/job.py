@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from hetsched.client.session import SessionLost
+from hetsched.client.session import ProcessOwner, SessionLost
 from hetsched.device import Timeline
 from hetsched.errors import (
     Cancelled,
@@ -25,10 +25,12 @@ from hetsched.errors import (
 from hetsched.explain import Explanation
 from hetsched.explain.iterations import IterationHistory
 from hetsched.job import Done, Failed, JobReport, JobState, Queued, Running, ended
-from hetsched.transport.process_owner import ProcessOwner
 from hetsched.units import counted
 
 log = logging.getLogger(__name__)
+
+HISTORY_SECONDS = 5.0
+"""For the history in a result, which isn't worth a longer wait."""
 
 Listener = Callable[[JobState], None]
 
@@ -51,26 +53,22 @@ class Job(Future[Any]):
     durability : "durable" if it survives the daemon, "volatile" if not, "" if that isn't known
     """
 
-    # `cancel` and `explain` take the job's number. `fetch` makes the result of the Done state,
-    # once, on the delivering thread. `explain_at_once` raises rather than wait for long.
+    # `cancel` and `explain` take the job's number, the latter also the seconds after which it must
+    # raise rather than wait, if any. `fetch` makes the result of the last state, once, on the
+    # delivering thread.
     def __init__(
         self,
-        ident: int,
-        durability: str = "",
+        ident: int = 0,
         *,
         cancel: Callable[[int], None],
-        fetch: Callable[[Done], Any],
-        explain: Callable[[int], Explanation],
-        explain_at_once: Callable[[int], Explanation] | None = None,
+        fetch: Callable[[Done | Failed], Any],
+        explain: Callable[[int, float | None], Explanation],
     ) -> None:
         super().__init__()
         self._owner = ProcessOwner()
-        self.id = ident
-        self.durability = durability
-        self._request_cancel = cancel
-        self._request_explanation = explain
-        self._request_history = explain_at_once or explain
-        self._fetch: Callable[[Done], Any] | None = fetch
+        self.id, self.durability = ident, ""
+        self._request_cancel, self._request_explanation = cancel, explain
+        self._fetch: Callable[[Done | Failed], Any] | None = fetch
         self._last_state: JobState = Queued(ident, 0)
         self._listeners: list[Listener] = []
         self._delivery_lock = threading.RLock()
@@ -92,7 +90,7 @@ class Job(Future[Any]):
 
         Raises TryAgain before its start, InputMissing long after its end.
         """
-        return self._request_explanation(self.id)
+        return self._request_explanation(self.id, None)
 
     def timeline(self) -> dict[str, Timeline]:
         """Return device -> start and end of its chunks' phases, in seconds from the first start.
@@ -155,27 +153,27 @@ class Job(Future[Any]):
         WaitTimeout
             After `timeout` seconds; the job continues.
         """
-        self._check_process()
-        try:
-            value = super().result(timeout)
-        except TimeoutError:
-            raise self._timeout_error(timeout) from None
-        except JobFailed as error:
-            _keep_history(error.result)
-            raise
-        _keep_history(value)
-        return value
+        self._wait(timeout)
+        return super().result()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the job's error, or None. Raises CancelledError and WaitTimeout as `result`."""
-        self._check_process()
+        self._wait(timeout)
+        return super().exception()
+
+    def _wait(self, timeout: float | None) -> None:
+        """Wait for the end, and ask for the history of its iterations while it can be had."""
+        if not self.done():
+            self._owner.check()  # in a forked child, the result would never come
         try:
             error = super().exception(timeout)
         except TimeoutError:
-            raise self._timeout_error(timeout) from None
-        if isinstance(error, JobFailed):
-            _keep_history(error.result)
-        return error
+            raise WaitTimeout(
+                f"job {self.id} hasn't ended after {timeout:g} s; it continues"
+            ) from None
+        value = error.result if isinstance(error, JobFailed) else error or super().result()
+        if type(value) is IterativeResult:  # isinstance takes a Python call here: it is a Mapping
+            value.keep_history()
 
     def advance(self, state: JobState) -> None:
         """Take the next state. Raises SessionLost if its results have gone with the daemon."""
@@ -186,54 +184,9 @@ class Job(Future[Any]):
             self._last_state = state
             for listener in self._listeners:
                 _notify(listener, state)
-        if isinstance(state, Done | Failed):
-            self._fetch = None
-            self._conclude(outcome)
-
-    def renumber(self, ident: int, durability: str) -> None:
-        """Note that the next daemon has accepted the job."""
-        if ident != self.id:
-            log.warning(
-                "the daemon that was started meanwhile calls job %d job %d", self.id, ident
-            )
-        self.id, self.durability = ident, durability or self.durability
-
-    def lost(self, error: HetschedError) -> None:
-        """Fail the job: there will be no more states."""
-        report = JobReport(job=self.id, state="lost", workload="", load=0, error=to_record(error))
-        self.advance(Failed(self.id, report, ErrorRecord(error.code, str(error))))
-
-    def _check_process(self) -> None:
-        """Raise UsageError in a forked child, where the result would never come."""
-        if self._owner.is_forked and not self.done():
-            self._owner.check()
-
-    def _outcome(self, state: Done | Failed) -> Any:
-        """Return the result, or the exception to raise instead."""
-        if isinstance(state, Failed):
-            return self._failure(state)
-        if state.lost:
-            return InputMissing(state.lost)
-        try:
-            return self._value(state)
-        except SessionLost:
-            raise
-        except Exception as error:
-            return error
-
-    def _failure(self, state: Failed) -> HetschedError:
-        error = from_record(state.error)
-        is_kept = bool(state.results or state.report.outputs)
-        if isinstance(error, JobFailed) and state.report.converged is False and is_kept:
-            try:
-                error.result = self._value(Done(state.job, state.report, state.results))
-            except SessionLost:
-                raise
-            except Exception:
-                log.exception("the last result of job %d is lost", self.id)
-        return error
-
-    def _conclude(self, outcome: Any) -> None:
+        if not isinstance(state, Done | Failed):
+            return
+        self._fetch = None
         if isinstance(outcome, Cancelled):
             super().cancel()
             self.set_running_or_notify_cancel()
@@ -242,17 +195,51 @@ class Job(Future[Any]):
         else:
             self.set_result(outcome)
 
-    def _value(self, state: Done) -> Any:
+    def accepted(self, ident: int, durability: str) -> None:
+        """Note the number that the daemon has given to the job, or the next one gives it."""
+        if self.id not in (0, ident):
+            log.warning(
+                "the daemon that was started meanwhile calls job %d job %d", self.id, ident
+            )
+        if self.id == 0:
+            self._last_state = Queued(ident, 0)
+        self.id, self.durability = ident, durability or self.durability
+
+    def lost(self, error: HetschedError) -> None:
+        """Fail the job: there will be no more states."""
+        report = JobReport(job=self.id, state="lost", workload="", load=0, error=to_record(error))
+        self.advance(Failed(self.id, report, ErrorRecord(error.code, str(error))))
+
+    def _outcome(self, state: Done | Failed) -> Any:
+        """Return the result, or the exception to raise instead."""
+        if isinstance(state, Done):
+            if state.lost:
+                return InputMissing(state.lost)
+            try:
+                return self._value(state)
+            except SessionLost:
+                raise
+            except Exception as error:
+                return error
+        failure = from_record(state.error)
+        is_kept = state.results or state.report.outputs
+        if isinstance(failure, JobFailed) and state.report.converged is False and is_kept:
+            try:
+                failure.result = self._value(state)
+            except SessionLost:
+                raise
+            except Exception:
+                log.exception("the last result of job %d is lost", self.id)
+        return failure
+
+    def _value(self, state: Done | Failed) -> Any:
         assert self._fetch is not None
         value = self._fetch(state)
         if state.report.iterations is None:
             return value
         # Not a method: the job refers to its result, and arrays should be freed at once.
-        explain = functools.partial(self._request_history, self.id)
+        explain = functools.partial(self._request_explanation, self.id)
         return IterativeResult(value, state.report, explain)
-
-    def _timeout_error(self, timeout: float | None) -> HetschedError:
-        return WaitTimeout(f"job {self.id} hasn't ended after {timeout:g} s; it continues")
 
 
 class IterativeResult(Mapping[str, Any]):
@@ -274,12 +261,11 @@ class IterativeResult(Mapping[str, Any]):
         self,
         outputs: Mapping[str, Any],
         report: JobReport,
-        explain: Callable[[], Explanation],
+        explain: Callable[[float | None], Explanation],
     ) -> None:
         self._outputs = dict(outputs)
         self._explain = explain
         self._history: IterationHistory | None = None
-        self._has_asked = False
         self.report = report
         self.iterations = report.iterations or 0
         self.residual = report.residual
@@ -294,17 +280,16 @@ class IterativeResult(Mapping[str, Any]):
         In a callback, the first access asks the engine for it. Raises as `Job.explain`.
         """
         if self._history is None:
-            self._history = self._explain().iterations
+            self._history = self._explain(None).iterations
         if self._history is None:
             raise InputMissing(f"job {self.report.job}: the records of its iterations are gone")
         return self._history
 
     def keep_history(self) -> None:
-        """Ask for the history once, now, so that it outlives the connection."""
-        if not self._has_asked and self._history is None:
-            self._has_asked = True
+        """Ask for the history now, so that it outlives the connection."""
+        if self._history is None:
             with contextlib.suppress(HetschedError):
-                self._history = self._explain().iterations
+                self._history = self._explain(HISTORY_SECONDS).iterations
 
     @property
     def residuals(self) -> tuple[float | None, ...]:
@@ -333,11 +318,6 @@ class IterativeResult(Mapping[str, Any]):
         if self.converged is not None:
             parts.append("converged" if self.converged else "not converged")
         return f"<IterativeResult of {', '.join(self._outputs)}: {', '.join(parts)}>"
-
-
-def _keep_history(value: Any) -> None:
-    if type(value) is IterativeResult:  # isinstance takes a Python call here: it is a Mapping
-        value.keep_history()
 
 
 def _notify(listener: Listener, state: JobState) -> None:

@@ -1,4 +1,4 @@
-"""From a caller's arrays and keywords to a JobSpec, and from a Done state to arrays."""
+"""From a caller's arrays and keywords to a JobSpec, and from a job's end to arrays."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from msgspec import Meta
 from msgspec.structs import asdict, replace
 
 from hetsched.client.job import Job, Listener
-from hetsched.errors import DataError, UsageError
+from hetsched.errors import DataError, TryAgain, UsageError
 from hetsched.job import (
     WARM_UPS,
     ArenaOut,
     ArenaRef,
     Dependency,
     Done,
+    Failed,
     FileOut,
     FileRef,
     InputRef,
@@ -171,7 +172,7 @@ class JobSubmitter(ABC):
 
 @dataclass
 class PreparedJob:
-    """A JobSpec, and what the caller needs to convert a Done state to a result."""
+    """A JobSpec, and what the caller needs to convert the job's end to a result."""
 
     spec: JobSpec
     segments: SharedArrays
@@ -181,43 +182,47 @@ class PreparedJob:
     targets: dict[str, np.ndarray] = field(default_factory=dict)
     """Output name -> the caller's own array."""
 
-    def result(self, done: Done) -> Any:
+    def result(self, end: Done | Failed) -> Any:
         """Return the only output, or a dict by name; a Path for an output saved as file.
 
         Always a dict if the job has iterations. Raises DataError if the caller's array has another
         shape or can't hold the dtype, InputMissing if the result is no longer kept.
         """
         values: dict[str, Any] = {
-            name: self._array(name, ref) for name, ref in done.results.items()
+            name: self._array(name, ref) for name, ref in end.results.items()
         }
         self.inputs.clear()  # before the caller submits the next job, which may use their memory
-        values |= {name: Path(path) for name, path in done.report.outputs.items()}
-        is_alone = len(values) == 1 and done.report.iterations is None
+        values |= {name: Path(path) for name, path in end.report.outputs.items()}
+        is_alone = len(values) == 1 and end.report.iterations is None
         return next(iter(values.values())) if is_alone else values
 
-    def renew(self, spec: JobSpec) -> tuple[JobSpec, bool]:
-        """Pass the arrays to the next daemon, which may not need them: the job may have ended.
+    def renew(self, spec: JobSpec) -> JobSpec:
+        """Pass the arrays to the next daemon; return `spec` with their segments there.
 
-        Return `spec` with its segments in place of the last one's, and whether none is missing.
+        Raises TryAgain if one can't be passed on.
         """
-        inputs = {name: _shared(array, self.segments) for name, array in self.inputs.items()}
+
+        def passed_on(array: np.ndarray) -> ArenaRef:
+            ref = _shared(array, self.segments)
+            if ref is None:
+                raise TryAgain("its shared memory couldn't be passed to the next daemon")
+            return ref
+
+        inputs = {name: passed_on(array) for name, array in self.inputs.items()}
         outputs = {
-            name: _shared(self.targets[name], self.segments)
+            name: ArenaOut(passed_on(self.targets[name]))
             for name, out in spec.outputs.items()
             if isinstance(out, ArenaOut) and out.into is not None
         }
-        renewed = replace(
-            spec,
-            inputs={**spec.inputs, **{name: ref for name, ref in inputs.items() if ref}},
-            outputs={**spec.outputs, **{name: ArenaOut(r) for name, r in outputs.items() if r}},
-        )
-        return renewed, None not in (*inputs.values(), *outputs.values())
+        self.spec = replace(spec, inputs=spec.inputs | inputs, outputs=spec.outputs | outputs)
+        return self.spec
 
     def _array(self, name: str, ref: ArenaRef) -> np.ndarray:
-        target = self.targets.get(name, self.targets.get(ONLY))
+        key = name if name in self.targets else ONLY
+        target, out = self.targets.get(key), self.spec.outputs.get(key)
         if target is None:
             return self.segments.map(ref)
-        place = _shared(target, self.segments)
+        place = out.into if isinstance(out, ArenaOut) else None
         if place is None or (place.segment, place.offset) != (ref.segment, ref.offset):
             _copy_out(name, self.segments.map(ref), target)
         return target

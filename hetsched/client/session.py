@@ -1,7 +1,7 @@
-"""The client's end of the session socket: descriptors of shared memory, and the daemon's life.
+"""The sockets to one daemon: ZeroMQ's for requests, the session's for shared memory and liveness.
 
-It stays open after its client as long as arrays on shared memory exist: closing it would free
-their segments, and other clients could write into them.
+The latter stays open after its client as long as arrays on shared memory exist: closing it would
+free their segments, and other clients could write into them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import zmq
+
 from hetsched import __version__
 from hetsched.errors import (
-    HetschedError,
     NotPermitted,
     ProtocolError,
     TryAgain,
@@ -28,8 +29,7 @@ from hetsched.errors import (
 )
 from hetsched.transport import messages
 from hetsched.transport.codec import Decoder, encode
-from hetsched.transport.messages import PROTOCOL, Refused, SegmentFd, SessionAnswer, Welcome
-from hetsched.transport.process_owner import ProcessOwner
+from hetsched.transport.messages import MAX_FRAME, PROTOCOL
 from hetsched.transport.sockets import (
     NOW,
     close_all,
@@ -39,11 +39,37 @@ from hetsched.transport.sockets import (
     send_message,
     socket_peer,
 )
+from hetsched.units import format_bytes
 
 MAX_ANSWER = 64 << 10
 """Bytes of the longest answer."""
+RECONNECT_MS = 1000
+"""Milliseconds until ZeroMQ tries again to connect: longer than the time in which a stopped daemon
+is noticed. It would take waiting requests to the next one, which doesn't know their token."""
 
-_decode: Decoder[SessionAnswer] = Decoder(SessionAnswer)
+_decode: Decoder[messages.SessionAnswer] = Decoder(messages.SessionAnswer)
+
+
+class ProcessOwner:
+    """The process that has created an object: a forked child shares its sockets, and must not use
+    them."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child of that process."""
+        return os.getpid() != self._pid
+
+    def check(self) -> None:
+        """Raise UsageError in a child."""
+        pid = os.getpid()
+        if pid != self._pid:
+            raise UsageError(
+                f"this client belongs to process {self._pid}, of which this one (pid {pid}) is a"
+                " fork; create another client here"
+            )
 
 
 class SessionLost(TryAgain):
@@ -51,16 +77,24 @@ class SessionLost(TryAgain):
 
 
 class Session:
-    """One connection to the daemon's session socket. Any thread may call any method.
+    """The connection to one daemon, from its hello to its end.
 
-    Timeouts are in seconds for each answer. Raises Unavailable, NotPermitted (another user's
-    daemon), TryAgain (no answer) or ProtocolError (another version), with the reason.
+    Any thread may call any method; those of ZeroMQ's socket, under the heading `requests`, one at
+    a time. `timeout`, `greeting_timeout`: seconds for each answer, and for the first one.
+
+    Raises Unavailable, NotPermitted (another user's daemon), TryAgain (no answer) or ProtocolError
+    (another version), with the reason.
     """
 
-    def __init__(self, path: Path, timeout: float, greeting_timeout: float) -> None:
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        path: Path,
+        timeout: float,
+        greeting_timeout: float,
+    ) -> None:
         self._owner = ProcessOwner()
-        self._path = path
-        self._timeout = greeting_timeout
+        self._path, self._timeout = path, timeout
         self._lock = threading.Lock()
         self._unsent: deque[bytes] = deque()
         self._live_arrays: set[object] = set()
@@ -71,43 +105,88 @@ class Session:
         self.on_discard: Callable[[int], None] = lambda segment: None
         self._socket = _connect(path)
         try:
-            self.welcome = self._greet()
+            welcome = self._greet(greeting_timeout)
+            self._requests = context.socket(zmq.DEALER)
+            self._requests.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+            self._requests.connect(f"ipc://{welcome.endpoint}")
+            self.reply_fd = int(self._requests.getsockopt(zmq.FD))
+        except zmq.ZMQError as error:  # no descriptors, above all
+            self._socket.close()
+            raise TryAgain(f"can't connect to the daemon ({path.parent}): {error}") from None
         except BaseException:
             self._socket.close()
             raise
-        self._timeout = timeout
+        self.fd = self._socket.fileno()
+        self._daemon_pid, self._token = welcome.pid, welcome.token
         _sessions.add(self)
 
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def lost_error(self) -> HetschedError:
+    def lost_error(self) -> SessionLost:
         """Return the error to raise once the daemon has closed its end."""
-        if not hasattr(self, "welcome"):
-            return Unavailable(
-                f"the daemon at {self._path} closed the connection; is it stopping?"
-            )
         return SessionLost(
-            f"the daemon (pid {self.welcome.pid}, {self._path.parent}) has stopped;"
+            f"the daemon (pid {self._daemon_pid}, {self._path.parent}) has stopped;"
             " start it: hetsched serve"
         )
 
+    # ---- requests
+
+    def send(self, number: int, request: messages.Request) -> bool:
+        """Send a request; return False if the daemon accepts no more at present.
+
+        Raises UsageError for one that can't be sent: one that is too long would end the
+        connection, and with it other requests.
+        """
+        name = type(request).__name__.lower()
+        try:
+            payload = encode(messages.Envelope(self._token, number, request))
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise UsageError(f"{name}: {error}") from None
+        if len(payload) > MAX_FRAME:
+            raise UsageError(
+                f"{name}: the request has {len(payload)} bytes, the limit is {MAX_FRAME}"
+                f" ({format_bytes(MAX_FRAME)}); pass large data as arrays"
+            )
+        try:
+            self._requests.send(payload, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def receive(self) -> bytes | None:
+        try:
+            return self._requests.recv(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+
+    def has_replies(self) -> bool:
+        """Whether replies have come. To send may consume the event that announces them."""
+        return bool(int(self._requests.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+
+    def close(self, linger_ms: int = 0) -> None:
+        """Close ZeroMQ's socket, and the session's once no array needs it any more."""
+        self._requests.close(linger=linger_ms)
+        self._is_closing = True
+        if self.is_lost or not self._live_arrays:
+            self._socket.close()
+
+    # ---- shared memory, and the daemon's life
+
     def request(
         self, message: messages.SessionRequest, fds: Sequence[int] = ()
-    ) -> tuple[SegmentFd, int | None]:
+    ) -> tuple[messages.SegmentFd, int | None]:
         """Request a segment, with copies of `fds`; return the answer and its fd, the caller's."""
         self._owner.check()  # before the lock, which another thread may have held
         with self._lock:
             self._check_usable()
-            _check_descriptors(self._socket)
             self._has_open_request = True  # still set after an interrupt or a timeout
-            answer, received = self._ask(message, fds)
+            answer, received = self._ask(message, self._timeout, fds)
             self._has_open_request = False
-        if isinstance(answer, SegmentFd) and len(received) == int(answer.is_new):
+        if isinstance(answer, messages.SegmentFd) and len(received) == int(answer.is_new):
             return answer, received[0] if received else None
         close_all(received)
-        if isinstance(answer, Refused):
+        if isinstance(answer, messages.Refused):
             raise from_record(answer.error)
+        if answer is None:
+            raise self.lost_error()
         raise ProtocolError(f"unexpected answer {type(answer).__name__} to {message!r}")
 
     def receive_pending(self) -> None:
@@ -131,19 +210,12 @@ class Session:
 
     def drop(self, segment: int) -> None:
         """Drop a reference to a segment. Takes no lock, never blocks. Not in a forked child."""
-        if self._owner.is_forked:
-            return
-        self._unsent.append(encode(messages.Drop(segment)))
-        self._flush()
+        if not self._owner.is_forked:
+            self._unsent.append(encode(messages.Drop(segment)))
+            self._flush()
 
     def close_in_child(self) -> None:
         self._socket.close()
-
-    def close(self) -> None:
-        """Close once no array needs the session any more. Idempotent."""
-        self._is_closing = True
-        if self.is_lost or not self._live_arrays:
-            self._socket.close()
 
     def _flush(self) -> None:
         """Send messages that were held back; the socket's buffer holds hundreds."""
@@ -167,13 +239,19 @@ class Session:
             raise self.lost_error()
         if self._has_open_request:  # its answer may still come, and would be taken for this one's
             raise TryAgain("an earlier request was never answered; create another client")
+        try:  # without a free descriptor the kernel would drop the one that comes with an answer
+            os.close(os.dup(self.fd))
+        except OSError as error:
+            raise from_record(to_record(error)) from None
 
-    def _greet(self) -> Welcome:
-        answer, fds = self._ask(messages.Hello(PROTOCOL, __version__, os.getpid()))
+    def _greet(self, timeout: float) -> messages.Welcome:
+        answer, fds = self._ask(messages.Hello(PROTOCOL, __version__, os.getpid()), timeout)
         close_all(fds)
-        if isinstance(answer, Refused):
+        if answer is None:
+            raise Unavailable(f"the daemon at {self._path} closed the connection; is it stopping?")
+        if isinstance(answer, messages.Refused):
             raise from_record(answer.error)
-        if not isinstance(answer, Welcome) or answer.protocol != PROTOCOL:
+        if not isinstance(answer, messages.Welcome) or answer.protocol != PROTOCOL:
             raise ProtocolError(
                 f"{self._path}: the daemon's answer isn't protocol {PROTOCOL} of hetsched"
                 f" {__version__}; install the same version for both"
@@ -181,29 +259,30 @@ class Session:
         return answer
 
     def _ask(
-        self, message: messages.SessionRequest, attached: Sequence[int] = ()
-    ) -> tuple[SessionAnswer, list[int]]:
+        self, message: messages.SessionRequest, timeout: float, attached: Sequence[int] = ()
+    ) -> tuple[messages.SessionAnswer | None, list[int]]:
+        """Return the answer and its descriptors; None if the daemon has ended."""
         self._flush()
         try:
             send_message(self._socket, encode(message), attached)
         except OSError:  # the daemon may have refused the session before it closed it
             self.is_lost = not self._readable(0)
         while not self.is_lost:
-            if not self._readable(self._timeout):
+            if not self._readable(timeout):
                 raise TryAgain(
-                    f"the daemon ({self._path.parent}) hasn't answered for {self._timeout:g} s"
+                    f"the daemon ({self._path.parent}) hasn't answered for {timeout:g} s"
                 )
             answer, fds = self._receive()
             if answer is not None:
                 return answer, fds
-        raise self.lost_error()
+        return None, []
 
     def _readable(self, seconds: float) -> bool:
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
 
-    def _receive(self) -> tuple[SessionAnswer | None, list[int]]:
+    def _receive(self) -> tuple[messages.SessionAnswer | None, list[int]]:
         """Return an answer; None for a notification and at the end of file."""
         try:
             payload, fds = receive_message(self._socket, MAX_ANSWER)
@@ -230,14 +309,6 @@ def _close_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_close_in_child)
-
-
-def _check_descriptors(connection: socket.socket) -> None:
-    """Raise TryAgain if none is free: the kernel would drop the one that comes with an answer."""
-    try:
-        os.close(os.dup(connection.fileno()))
-    except OSError as error:
-        raise from_record(to_record(error)) from None
 
 
 def _connect(path: Path) -> socket.socket:

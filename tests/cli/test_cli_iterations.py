@@ -151,7 +151,7 @@ def test_json_has_how_it_went(capsys: pytest.CaptureFixture[str]) -> None:
     assert [record[name] for name in names] == [100, 0.25, False, 2]
 
 
-def no_explanation(job: int) -> Explanation:
+def no_explanation(job: int, seconds: float | None) -> Explanation:
     raise InputMissing(f"job {job} ended too long ago")
 
 

@@ -50,21 +50,19 @@ def running(iteration: int | None) -> Running:
 
 
 def make(iterations: IterationHistory | None = None) -> Job:
-    def fetch(done: Done) -> dict[str, Any]:
+    def fetch(end: Done | Failed) -> dict[str, Any]:
         return {"x": np.arange(3.0)}
 
-    return job_with(fetch, lambda job: explanation(iterations))
+    return job_with(fetch, lambda job, seconds: explanation(iterations))
 
 
 def job_with(
-    fetch: Callable[[Done], Any],
-    explain: Callable[[int], Explanation],
-    explain_at_once: Callable[[int], Explanation] | None = None,
+    fetch: Callable[[Done | Failed], Any], explain: Callable[[int, float | None], Explanation]
 ) -> Job:
     def cancel(job: int) -> None:
         pass
 
-    return Job(1, cancel=cancel, fetch=fetch, explain=explain, explain_at_once=explain_at_once)
+    return Job(1, cancel=cancel, fetch=fetch, explain=explain)
 
 
 def test_options_reach_the_daemon(harness: Harness, client: Client, tmp_path: Path) -> None:
@@ -131,14 +129,14 @@ def test_arrays_are_freed_with_the_last_reference_to_the_job() -> None:
 
 def test_an_unknown_output_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no output 'y'; this result has x"):
-        _ = IterativeResult({"x": 1}, REPORT, lambda: explanation(None)).y
+        _ = IterativeResult({"x": 1}, REPORT, lambda seconds: explanation(None)).y
 
 
 def test_the_history_is_asked_for_once() -> None:
     history = IterationHistory(devices=("cpu0",), spans=(span(1), span(2)))
     asked = []
 
-    def explain() -> Explanation:
+    def explain(seconds: float | None) -> Explanation:
         asked.append(1)
         return explanation(history)
 
@@ -153,7 +151,7 @@ def closing(asked: list[int]) -> Job:
     """A job whose explanation can be had once."""
     history = IterationHistory(devices=("cpu0",), spans=(span(1), span(2)))
 
-    def explain(job: int) -> Explanation:
+    def explain(job: int, seconds: float | None) -> Explanation:
         asked.append(job)
         if len(asked) > 1:
             raise UsageError("closed")
@@ -191,13 +189,11 @@ def test_the_history_of_what_was_reached_outlives_the_connection(ask: str) -> No
 
 
 def test_a_result_does_not_wait_for_a_history_that_takes_long() -> None:
-    def explain(job: int) -> Explanation:
-        raise AssertionError("waits for the next daemon")
-
-    def explain_at_once(job: int) -> Explanation:
+    def explain(job: int, seconds: float | None) -> Explanation:
+        assert seconds is not None, "waits for the next daemon"
         raise TryAgain("the daemon has stopped")
 
-    job = job_with(lambda done: {"x": 1}, explain, explain_at_once)
+    job = job_with(lambda done: {"x": 1}, explain)
     job.advance(Done(1, REPORT))
 
     assert job.result().iterations == 3
@@ -234,7 +230,7 @@ def not_converged(**outputs: str) -> Failed:
 
 
 def test_a_result_that_cannot_be_fetched_hides_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    job = job_with(lambda done: 1 / 0, lambda job: explanation(None))
+    job = job_with(lambda done: 1 / 0, lambda job, seconds: explanation(None))
     with caplog.at_level(logging.ERROR):
         job.advance(not_converged())
 

@@ -25,7 +25,7 @@ LINE = Timeline(1.0, (ChunkTimeline(1, None, (0.0, 1.0), None),))
 DONE = Done(1, report("done"))
 
 
-def explanation(job: int) -> Explanation:
+def explanation(job: int, seconds: float | None = None) -> Explanation:
     ran = DeviceExplanation(device="cpu0", kind="cpu", variant="v", planned=1, timeline=LINE)
     idle = DeviceExplanation(device="cpu1", kind="cpu", variant="v", planned=0)
     return Explanation(job=job, state="done", workload="w", load=1, devices=(ran, idle))
@@ -41,7 +41,7 @@ def failed(code: int) -> Failed:
     return Failed(1, report("failed"), ErrorRecord(code, "because"))
 
 
-def make(fetch: Any = lambda done: "result") -> tuple[Job, list[int]]:
+def make(fetch: Any = lambda end: "result") -> tuple[Job, list[int]]:
     cancelled: list[int] = []
     return Job(1, cancel=cancelled.append, fetch=fetch, explain=explanation), cancelled
 
@@ -61,7 +61,7 @@ def test_cancelling_without_anybody_to_ask_is_refused() -> None:
 
 
 def test_a_result_that_cannot_be_fetched_is_the_jobs_error() -> None:
-    def fetch(done: Done) -> None:
+    def fetch(end: Done | Failed) -> None:
         raise DataError("lost")
 
     job, _ = make(fetch)

@@ -180,7 +180,7 @@ def test_what_is_asked_of_the_present_daemon_waits_for_no_other_one(
         with pytest.raises(TryAgain, match="none has come for"):
             client.ping()
         with pytest.raises(TryAgain) as caught:
-            client._explain_soon(1)
+            client._explain(1, 5.0)
         assert "none has come" not in str(caught.value)
 
 
@@ -192,7 +192,7 @@ def test_memory_that_cannot_be_passed_on_is_a_lost_input(daemons: Daemons, tmp_p
         job = client.submit("wait", x)
         daemons.stop()
         daemons.start()
-        with pytest.raises(TryAgain, match="input lost"):
+        with pytest.raises(TryAgain, match="job 1 is lost: its shared memory"):
             job.result(60)
         assert client.submit("double", x).result(60).shape == (3,)
 
