@@ -9,13 +9,13 @@ import logging
 import math
 import os
 import resource
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from hetsched.client.connection import Connection
 from hetsched.client.control import TIMEOUT, Control
 from hetsched.client.job import Job, Listener
 from hetsched.client.request import JobSubmitter, PreparedJob
@@ -48,7 +48,7 @@ class Client(JobSubmitter, Control):
         reconnect: float | None = None,
     ) -> None:
         super().__init__(endpoint, timeout, reconnect)
-        self._segments = SharedMemory(self._connection.session)
+        self._segments = SharedMemory(self._connection)
 
     def _start(self, prepared: PreparedJob, follow: Listener | None) -> Job:
         return self._new_job(prepared.spec, prepared.result, follow, prepared.renew)
@@ -92,18 +92,10 @@ class SharedMemory:
 
     Each array holds one of the session's references until its last view is freed. Mappings stay
     until the daemon discards the segment, so that reusing one costs nothing.
-
-    Parameters
-    ----------
-    session : callable
-        Returns the session with the present daemon. Raises TryAgain if there is none.
     """
 
-    def __init__(self, session: Callable[[], Session]) -> None:
-        self._session = session
-        self._present: Session | None = None
-        self._segments: dict[int, ClientSegment] = {}
-        self._lock = threading.RLock()
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._max_fd = min(MAX_KEPT_FD, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -120,40 +112,22 @@ class SharedMemory:
 
         One that an earlier daemon gave is passed on, and gets another number.
         """
-        present = self._present
-        if (
-            present is not None
-            and not present.is_lost
-            and self._segments.get(segment.id) is segment
-        ):
+        session = self._connection.session
+        if session is not None and session.knows(segment):
             return True
         if not isinstance(segment, ClientSegment) or segment.fd < 0:
             return False
         try:
-            self._pass_on(segment)
+            session = self._connection.live_session()
+            with session.lock:
+                if not session.knows(segment):
+                    segment.id = session.request(Adopt(), [segment.fd])[0].segment
+                    segment.adopted.append((session, segment.id))
+                    session.segments[segment.id] = segment
         except HetschedError as error:
             log.warning("shared memory %d wasn't passed to the daemon: %s", segment.id, error)
             return False
         return True
-
-    def _pass_on(self, segment: ClientSegment) -> None:
-        session = self._session()
-        with self._lock:
-            self._begin(session)
-            if self._segments.get(segment.id) is segment:  # another thread has passed it on
-                return
-            answer, _ = session.request(Adopt(), [segment.fd])
-            segment.id = answer.segment
-            segment.adopted.append((session, answer.segment))
-            self._segments[segment.id] = segment
-
-    def _begin(self, session: Session) -> None:
-        """Forget the segments of an earlier daemon. Raises TryAgain if `session` is that one's."""
-        if session.is_lost:
-            raise session.lost_error()
-        if session is not self._present:
-            self._present, self._segments = session, {}
-            session.on_discard = self._discard
 
     def _array(
         self, request: Allocate | Map, shape: tuple[int, ...], dtype: str, offset: int
@@ -171,20 +145,14 @@ class SharedMemory:
 
     def _request(self, request: Allocate | Map) -> tuple[Session, ClientSegment]:
         while True:
-            session = self._session()  # may wait for a daemon
+            session = self._connection.live_session()  # may wait for a daemon
             try:
-                with self._lock:  # the fd comes only once: map it before another thread gets none
-                    self._begin(session)
+                with session.lock:  # the fd comes only once: keep it before another thread asks
                     answer, fd = session.request(request)
                     ident = answer.segment
                     if fd is not None:
-                        self._segments[ident] = ClientSegment(ident, fd, answer.nbytes)
-                    return session, self._segments[ident]
+                        session.segments[ident] = ClientSegment(ident, fd, answer.nbytes)
+                    return session, session.segments[ident]
             except TryAgain:
                 if isinstance(request, Map) or not session.is_lost:
                     raise
-
-    def _discard(self, ident: int) -> None:
-        segment = self._segments.pop(ident, None)
-        if segment is not None:
-            segment.close()

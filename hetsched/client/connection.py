@@ -233,7 +233,8 @@ class Connection:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
-            self._session: Session | None = Session(self._context, path, timeout, timeout)
+            self.session: Session | None = Session(self._context, path, timeout, timeout)
+            """With the present daemon; the connection's thread changes it."""
         except BaseException:
             self._context.term()
             os.close(self._wake_fd)
@@ -256,7 +257,7 @@ class Connection:
 
         `seconds`: for the answer of the present daemon; default: also wait for the next one.
         """
-        if seconds is not None and self._live_session() is None:
+        if seconds is not None and (self.session is None or self.session.is_lost):
             raise TryAgain("the daemon has stopped")
         if threading.current_thread() is self._thread:
             raise UsageError(f"{type(request.request).__name__.lower()} {FROM_CALLBACK}")
@@ -279,7 +280,7 @@ class Connection:
         with self._lock:
             if self._closed is not None:
                 raise self._closed
-            number, session = next(self._next_number), self._session
+            number, session = next(self._next_number), self.session
             is_sent = (
                 session is not None and not self._unsent and session.send(number, request.request)
             )
@@ -289,17 +290,19 @@ class Connection:
             if session is None or not is_sent or session.has_replies():
                 self._wake()
 
-    def session(self) -> Session:
+    def live_session(self) -> Session:
         """Return the session with the present daemon.
 
         If there is none, wait for one, but not on the connection's own thread: TryAgain.
         """
         self._owner.check()
-        session = self._live_session()
-        if session is None and threading.current_thread() is not self._thread:
+        session = self.session
+        if (session is None or session.is_lost) and threading.current_thread() is not self._thread:
             self.wait(OpenRequest(messages.Ping()))  # which the next daemon answers
-            session = self._live_session()
-        if session is None:
+            session = self.session
+        if self._closed is not None:
+            raise self._closed
+        if session is None or session.is_lost:
             raise self._lost_error or SessionLost("the daemon has stopped")
         return session
 
@@ -310,13 +313,6 @@ class Connection:
         self._end(UsageError("this client is closed; create another one"))
         if threading.current_thread() is not self._thread:
             self._thread.join()
-
-    def _live_session(self) -> Session | None:
-        """Return the session, if there is one. Raises UsageError once the client is closed."""
-        session = self._session
-        if self._closed is not None:
-            raise self._closed
-        return None if session is None or session.is_lost else session
 
     def _end(self, error: HetschedError) -> None:
         with self._lock:
@@ -334,8 +330,8 @@ class Connection:
     def _run(self) -> None:
         try:
             while self._closed is None:
-                if self._session is not None:
-                    self._serve(self._session)
+                if self.session is not None:
+                    self._serve(self.session)
                 elif self._open:
                     self._find_daemon()
                 else:
@@ -344,8 +340,8 @@ class Connection:
             log.exception("the client's thread has failed")
             self._end(InternalError(f"a bug in hetsched: {type(error).__name__}: {error}"))
         self._fail_all(self._closed or InternalError("the client's thread has ended"))
-        if self._session is not None:
-            self._session.close(linger_ms=100)  # a last Cancel may not have been sent yet
+        if self.session is not None:
+            self.session.close(linger_ms=100)  # a last Cancel may not have been sent yet
         self._context.term()
         with self._lock:
             os.close(self._wake_fd)
@@ -433,7 +429,7 @@ class Connection:
     def _detach(self, session: Session) -> None:
         self._lost_error = session.lost_error()
         with self._lock:
-            self._session = None
+            self.session = None
             session.close()
         if self._open and self._reconnect > 0:
             seconds = format_seconds(self._reconnect)
@@ -462,7 +458,7 @@ class Connection:
                 for job in [job for job, present in self._numbers.items() if present is None]:
                     del self._numbers[job]
                 with self._lock:
-                    self._session = session
+                    self.session = session
                     self._unsent = deque(sorted(self._open))
                 return
         if self._closed is None:

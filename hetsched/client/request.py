@@ -38,8 +38,7 @@ from hetsched.job import (
 )
 from hetsched.paths import real_path
 from hetsched.sparse_rows import is_sparse, sparse_arrays
-from hetsched.transport.arena import Segment
-from hetsched.transport.arrays import locate_in_segment
+from hetsched.transport.arena import Segment, locate_in_segment
 from hetsched.units import NUMBER_LIMIT, is_utf8, parse_size, parse_time, quoted
 
 ONLY = ""

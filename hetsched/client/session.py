@@ -14,6 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import zmq
 
@@ -40,6 +41,10 @@ from hetsched.transport.sockets import (
     socket_peer,
 )
 from hetsched.units import format_bytes
+
+if TYPE_CHECKING:
+    from hetsched.client.client import ClientSegment
+    from hetsched.transport.arena import Segment
 
 MAX_ANSWER = 64 << 10
 """Bytes of the longest answer."""
@@ -95,14 +100,16 @@ class Session:
     ) -> None:
         self._owner = ProcessOwner()
         self._path, self._timeout = path, timeout
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()
+        """Guards `segments` and the session's socket, but for sending."""
+        self.segments: dict[int, ClientSegment] = {}
+        """Those that this client maps, by the daemon's number."""
         self._unsent: deque[bytes] = deque()
         self._live_arrays: set[object] = set()
         self._is_closing = False
         self.is_lost = False
         """Whether the daemon has closed its end."""
         self._has_open_request = False
-        self.on_discard: Callable[[int], None] = lambda segment: None
         self._socket = _connect(path)
         try:
             welcome = self._greet(greeting_timeout)
@@ -175,7 +182,7 @@ class Session:
     ) -> tuple[messages.SegmentFd, int | None]:
         """Request a segment, with copies of `fds`; return the answer and its fd, the caller's."""
         self._owner.check()  # before the lock, which another thread may have held
-        with self._lock:
+        with self.lock:
             self._check_usable()
             self._has_open_request = True  # still set after an interrupt or a timeout
             answer, received = self._ask(message, self._timeout, fds)
@@ -189,9 +196,13 @@ class Session:
             raise self.lost_error()
         raise ProtocolError(f"unexpected answer {type(answer).__name__} to {message!r}")
 
+    def knows(self, segment: Segment) -> bool:
+        """Whether the daemon is there, and has given this segment its number."""
+        return not self.is_lost and self.segments.get(segment.id) is segment
+
     def receive_pending(self) -> None:
         """Handle the daemon's notifications; set `is_lost` at the end of file."""
-        with self._lock:
+        with self.lock:
             while not self.is_lost and self._readable(0):
                 self._receive()
 
@@ -293,7 +304,9 @@ class Session:
             return None, fds
         answer = _decode(payload)
         if isinstance(answer, messages.Discarded):
-            self.on_discard(answer.segment)
+            segment = self.segments.pop(answer.segment, None)
+            if segment is not None:
+                segment.close()
             return None, fds
         return answer, fds
 

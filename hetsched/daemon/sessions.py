@@ -135,8 +135,8 @@ class Sessions:
         self._refusals = LimitedLog()
         self._decode: Decoder[say.SessionRequest] = Decoder(say.SessionRequest)
         life.on_expired = self.trim_if_idle
-        arena.on_discard(self._on_segment_discarded)
-        arena.on_pressure(self._on_memory_pressure)
+        arena.on_discard.append(self._on_segment_discarded)
+        arena.on_pressure = self._on_memory_pressure
 
     def __len__(self) -> int:
         return len(self._sessions)

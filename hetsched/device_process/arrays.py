@@ -17,7 +17,6 @@ from hetsched.devices.base import HostArray
 from hetsched.devices.file_array import FileArray
 from hetsched.devices.host_arrays import ArenaArray, ResidentArray
 from hetsched.errors import InternalError
-from hetsched.transport.arrays import stored_values
 from hetsched.transport.device_messages import Attach, StoredArray
 from hetsched.transport.pages import map_unpopulated, populate
 from hetsched.workload import ArraySpec
@@ -155,7 +154,7 @@ class Attachments:
         attached = self._attached(stored)
         if isinstance(attached, OpenFile):
             raise InternalError(f"array {stored.array!r} is in a file, not in a segment")
-        return stored_values(stored, attached)
+        return stored.values(attached)
 
     def _host_array(self, stored: StoredArray, spec: ArraySpec) -> HostArray:
         attached = self._attached(stored)
@@ -163,7 +162,7 @@ class Attachments:
         if isinstance(attached, OpenFile):
             array = OpenFileArray(spec, attached, stored)
         else:
-            array = ArenaArray(spec, stored_values(stored, attached))
+            array = ArenaArray(spec, stored.values(attached))
         if spec.role != "resident" or array.direct(0, 0) is not None:
             return array
         return ResidentArray(array)

@@ -130,7 +130,7 @@ class Engine:
         self._is_draining = False
         self._on_drained: Callable[[], None] | None = None
         life.cancel = self.cancel
-        arena.on_discard(lambda segment: fleet.detach([segment]))
+        arena.on_discard.append(lambda segment: fleet.detach([segment]))
         fleet.on_event, fleet.on_ready = scheduler.on_message, scheduler.on_joined
         fleet.on_lost, fleet.on_memory = self._on_lost, self._on_memory
         fleet.on_stuck = lambda keys: hold_attached(arena, keys)

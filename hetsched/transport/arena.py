@@ -10,15 +10,17 @@ import _thread
 import contextlib
 import errno
 import fcntl
+import math
 import mmap
 import os
 import sys
+import weakref
 from collections.abc import Callable, Hashable
+from typing import Any
 
 import numpy as np
 
 from hetsched.errors import DataError, InternalError, TryAgain
-from hetsched.transport.arrays import array_view
 from hetsched.transport.pages import SIZE_SEALS, map_segment, seals_of
 from hetsched.units import format_bytes
 
@@ -37,16 +39,6 @@ LARGE_BYTES = 64 << 20
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 _SEALS = SIZE_SEALS | fcntl.F_SEAL_SEAL
-
-
-def _close(fd: int, nbytes: int) -> None:
-    """Close a segment's descriptor, which frees its memory unless it is mapped somewhere."""
-    if nbytes >= LARGE_BYTES:
-        with contextlib.suppress(RuntimeError):  # no thread can be started: close it here
-            # Not Thread.start(), which waits for the thread: forever, while the interpreter ends.
-            _thread.start_new_thread(os.close, (fd,))
-            return
-    os.close(fd)
 
 
 class Segment:
@@ -82,13 +74,39 @@ class Segment:
         offset: int = 0,
         on_release: Callable[[], None] | None = None,
     ) -> np.ndarray:
-        return array_view(self, self.mapping(), shape, dtype, offset, on_release)
+        """Return a C-contiguous array at byte `offset`; it keeps the mapping alive.
+
+        `on_release` is called once, on any thread, after the last array on this memory is freed.
+        Raises DataError if the array extends past the end, or `dtype` contains objects; TryAgain
+        as `mapping`.
+        """
+        kind, mapping = np.dtype(dtype), self.mapping()
+        if kind.hasobject or min(shape, default=0) < 0:
+            raise DataError(f"shape {shape}, dtype {dtype}: can't be stored in shared memory")
+        nbytes = kind.itemsize * math.prod(shape)
+        if offset < 0 or offset + nbytes > len(mapping):
+            raise DataError(
+                f"an array of {nbytes} bytes at {offset} extends past its segment"
+                f" of {len(mapping)} bytes"
+            )
+        exporter = MappingExporter(self, mapping, tuple(shape), kind, offset)
+        array = np.asarray(exporter)
+        if on_release is not None:  # last, so that an error leaves the reference with the caller
+            weakref.finalize(exporter, on_release).atexit = False
+        return array
 
     def release_fd(self) -> None:
-        """Close the descriptor; a mapping stays."""
+        """Close the descriptor, which frees the memory unless it is mapped somewhere."""
         fd, self.fd = self.fd, -1
-        if fd >= 0:
-            _close(fd, self.nbytes)
+        if fd < 0:
+            return
+        if self.nbytes >= LARGE_BYTES:
+            with contextlib.suppress(RuntimeError):  # no thread can be started: close it here
+                # Not Thread.start(), which waits for the thread: forever, while the interpreter
+                # ends.
+                _thread.start_new_thread(os.close, (fd,))
+                return
+        os.close(fd)
 
     def __del__(self) -> None:
         self.release_fd()
@@ -102,6 +120,38 @@ class Segment:
         self.release_fd()
 
 
+class MappingExporter:
+    """The base of the arrays on a mapping: it exists exactly as long as any of them.
+
+    A slice can outlive the array that it was taken from, but NumPy keeps the base of both alive.
+    The memoryview prevents the mapping from being closed meanwhile. `start`: address of the
+    mapping's first byte.
+    """
+
+    def __init__(
+        self, segment: Segment, mapping: mmap.mmap, shape: tuple[int, ...], dtype: Any, offset: int
+    ) -> None:
+        self.segment = segment
+        self._buffer = memoryview(mapping)
+        self.start: int = np.frombuffer(self._buffer, np.uint8).__array_interface__["data"][0]
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": shape,
+            "typestr": dtype.str,
+            "data": (self.start + offset, False),
+        }
+
+
+def locate_in_segment(array: np.ndarray) -> tuple[Segment, int] | None:
+    """Return the segment of `array` and its offset there in bytes; None for other memory."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if not isinstance(base, MappingExporter):
+        return None
+    return base.segment, array.__array_interface__["data"][0] - base.start
+
+
 class Arena:
     """Owns all segments: allocates them, counts references, keeps free ones warm. On one thread.
 
@@ -113,12 +163,13 @@ class Arena:
         self.limit = limit
         self.max_descriptor = sys.maxsize
         """Descriptors from this one on are left to connections and device processes."""
+        self.on_discard: list[Callable[[int], None]] = []
+        """Called with the id before a segment is freed, so that processes can unmap it."""
+        self.on_pressure: Callable[[int], None] = lambda nbytes: None
+        """Called when so much memory, or a descriptor, is missing, to release results."""
         self._in_use: dict[int, Segment] = {}
         self._free: list[Segment] = []  # least recently used first
-        self._adopted: dict[tuple[int, int], Segment] = {}
         self._next_id = first_id
-        self._discard_callbacks: list[Callable[[int], None]] = []
-        self._pressure_callbacks: list[Callable[[int], None]] = []
 
     @property
     def used(self) -> int:
@@ -127,14 +178,6 @@ class Arena:
     @property
     def warm(self) -> int:
         return sum(segment.nbytes for segment in self._free)
-
-    def on_discard(self, callback: Callable[[int], None]) -> None:
-        """Call ``callback(id)`` before a segment is freed, so that processes can unmap it."""
-        self._discard_callbacks.append(callback)
-
-    def on_pressure(self, callback: Callable[[int], None]) -> None:
-        """Call ``callback(nbytes)`` when that much memory is missing, to release results."""
-        self._pressure_callbacks.append(callback)
 
     def allocate(self, nbytes: int, owner: Hashable = None, *, zero: bool = False) -> Segment:
         """Return a segment of at least `nbytes` with one reference; its contents are undefined.
@@ -165,18 +208,20 @@ class Arena:
         DataError for anything but a sealed memfd, TryAgain as `allocate`.
         """
         try:
-            file = _check_sealed(fd)
-            segment = self._adopted.get(file)
-            if segment is not None:
-                os.close(fd)
-                self.retain(segment.id)
-                return segment
-            size = os.fstat(fd).st_size
+            status = os.fstat(fd)
+            size, file = status.st_size, (status.st_dev, status.st_ino)
+            if seals_of(fd) != _SEALS or size == 0 or size % SIZE_GRANULARITY:
+                raise DataError("the memory passed isn't a sealed segment of hetsched")
+            for segment in self._in_use.values():
+                if segment.file == file:
+                    os.close(fd)
+                    segment.references += 1
+                    return segment
             self._make_room(size)
         except BaseException:
             os.close(fd)
             raise
-        segment = self._adopted[file] = self._new_segment(fd, size)
+        segment = self._new_segment(fd, size)
         segment.file = file
         return self._begin_use(segment)
 
@@ -190,7 +235,6 @@ class Arena:
             return
         del self._in_use[segment_id]
         if segment.file is not None:
-            del self._adopted[segment.file]
             self._discard(segment)
         else:
             self._free.append(segment)
@@ -206,10 +250,10 @@ class Arena:
         return False
 
     def segment(self, segment_id: int) -> Segment:
-        segment = self._in_use.get(segment_id)
-        if segment is None:
-            raise InternalError(f"segment {segment_id} is not in use")
-        return segment
+        try:
+            return self._in_use[segment_id]
+        except KeyError:
+            raise InternalError(f"segment {segment_id} is not in use") from None
 
     def holds(self, segment_id: int) -> bool:
         return segment_id in self._in_use
@@ -230,33 +274,37 @@ class Arena:
         for segment in self._in_use.values():
             segment.close()
         self._in_use.clear()
-        self._discard_callbacks.clear()
+        self.on_discard.clear()
         self.trim()
 
     def _take_warm(self, size: int, owner: Hashable) -> Segment | None:
         """Take the smallest free segment that fits; of equal ones the last used (warm cache)."""
-        own = (segment for segment in self._free if segment.owner == owner)
-        fitting = [segment for segment in own if size <= segment.nbytes <= size * MAX_OVERSIZE]
-        if not fitting:
-            return None
-        best = min(reversed(fitting), key=lambda segment: segment.nbytes)
-        self._free.remove(best)
+        fitting = [
+            segment
+            for segment in reversed(self._free)
+            if segment.owner == owner and size <= segment.nbytes <= size * MAX_OVERSIZE
+        ]
+        best = min(fitting, key=lambda segment: segment.nbytes, default=None)
+        if best is not None:
+            self._free.remove(best)
         return best
 
     def _create(self, size: int) -> int:
         """Return a new memfd; results and free segments make room for a missing descriptor."""
         try:
+            try:
+                return self._memfd(size)
+            except OSError as error:
+                if error.errno not in NO_DESCRIPTORS:
+                    raise
+            self.on_pressure(1)
+            self.trim()
             return self._memfd(size)
         except OSError as error:
-            if error.errno not in NO_DESCRIPTORS:
-                raise _system_refuses(size, error) from None
-        self._request_results(1)
-        self.trim()
-        try:
-            return self._memfd(size)
-        except OSError as error:
-            raise _system_refuses(
-                size, error, " (RLIMIT_NOFILE); release arrays and results, or raise the limit"
+            hint = " (RLIMIT_NOFILE); release arrays and results, or raise the limit"
+            raise TryAgain(
+                f"{format_bytes(size)} of shared memory: {error.strerror}"
+                f"{hint if error.errno in NO_DESCRIPTORS else ''}"
             ) from None
 
     def _memfd(self, size: int) -> int:
@@ -283,7 +331,7 @@ class Arena:
     def _make_room(self, size: int) -> None:
         missing = self.used + size - self.limit
         if missing > 0:
-            self._request_results(missing)
+            self.on_pressure(missing)
         self.trim(max(0, self.limit - self.used - size))
         if self.used + size > self.limit:
             raise TryAgain(
@@ -291,23 +339,7 @@ class Arena:
                 f" {format_bytes(self.limit)} are in use; try again later, or use files"
             )
 
-    def _request_results(self, nbytes: int) -> None:
-        for callback in self._pressure_callbacks:
-            callback(nbytes)
-
     def _discard(self, segment: Segment) -> None:
-        for callback in self._discard_callbacks:
+        for callback in self.on_discard:
             callback(segment.id)
         segment.close()
-
-
-def _system_refuses(size: int, error: OSError, hint: str = "") -> TryAgain:
-    return TryAgain(f"{format_bytes(size)} of shared memory: {error.strerror}{hint}")
-
-
-def _check_sealed(fd: int) -> tuple[int, int]:
-    """Return device and inode of a sealed memfd."""
-    status = os.fstat(fd)
-    if seals_of(fd) != _SEALS or status.st_size == 0 or status.st_size % SIZE_GRANULARITY:
-        raise DataError("the memory passed isn't a sealed segment of hetsched")
-    return status.st_dev, status.st_ino

@@ -6,9 +6,11 @@ answers to the earlier start can be dropped. Attach carries a file descriptor (S
 
 from __future__ import annotations
 
+import mmap
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, TailPart
 from hetsched.errors import ErrorRecord
@@ -36,6 +38,11 @@ class StoredArray(msgspec.Struct, frozen=True, kw_only=True):
     offset: int = 0
     order: str = "C"
     output: bool = False
+
+    def values(self, memory: np.ndarray | mmap.mmap) -> np.ndarray:
+        """Return the array in the memory of its segment."""
+        order: Literal["C", "F"] = "F" if self.order == "F" else "C"
+        return np.ndarray(self.shape, np.dtype(self.dtype), memory, self.offset, order=order)
 
 
 class Iterate(msgspec.Struct, frozen=True, tag="iterate", kw_only=True):

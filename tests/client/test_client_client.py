@@ -128,7 +128,7 @@ def test_what_the_arena_gives_back_is_unmapped_here(tmp_path: Path) -> None:
             client.empty((int(mib * (1 << 20)),), "uint8")
             gc.collect()
         held = client.empty((3 << 20,), "uint8")
-        assert [s.nbytes for s in client._segments._segments.values()] == [held.nbytes]
+        assert [s.nbytes for s in client._connection.session.segments.values()] == [held.nbytes]
 
 
 def test_an_array_that_cannot_be_leaves_no_reference(

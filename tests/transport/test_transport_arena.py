@@ -68,7 +68,7 @@ def test_what_others_hold_is_a_reason_to_try_again(arena: Arena) -> None:
 
 def test_free_segments_make_room_and_those_who_map_them_hear_of_it(arena: Arena) -> None:
     discarded: list[int] = []
-    arena.on_discard(discarded.append)
+    arena.on_discard.append(discarded.append)
     small = arena.allocate(8 * MIB)
     arena.release(small.id)
     arena.allocate(12 * MIB)
@@ -79,7 +79,12 @@ def test_free_segments_make_room_and_those_who_map_them_hear_of_it(arena: Arena)
 def test_those_who_only_keep_are_asked_before_anybody_is_refused(arena: Arena) -> None:
     spare = arena.allocate(10 * MIB)
     requests: list[int] = []
-    arena.on_pressure(lambda nbytes: (requests.append(nbytes), arena.release(spare.id)))  # type: ignore[func-returns-value]
+
+    def release(nbytes: int) -> None:
+        requests.append(nbytes)
+        arena.release(spare.id)
+
+    arena.on_pressure = release
     arena.allocate(8 * MIB)
     assert requests == [2 * MIB]
 
@@ -218,7 +223,7 @@ def test_memory_that_is_adopted_twice_is_the_same_segment() -> None:
 def test_an_adopted_segment_is_never_recycled() -> None:
     old, arena = Arena(1 << 20).allocate(8), Arena(1 << 20)
     discarded: list[int] = []
-    arena.on_discard(discarded.append)
+    arena.on_discard.append(discarded.append)
     segment = arena.adopt(passed_on(old))
     arena.release(segment.id)
     assert discarded == [segment.id]
@@ -252,7 +257,7 @@ def test_without_descriptors_segments_are_refused_until_results_make_room(arena:
         arena.release(result.id)
         arena.max_descriptor = 1000
 
-    arena.on_pressure(release)
+    arena.on_pressure = release
     arena.allocate(4 * GRAIN)
 
 

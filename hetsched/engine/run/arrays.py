@@ -32,7 +32,6 @@ from hetsched.job import ArenaRef, JobSpec
 from hetsched.planner.records import Assignment
 from hetsched.store.output_files import PreparedOutput, publish_all
 from hetsched.transport.arena import Arena
-from hetsched.transport.arrays import stored_values
 from hetsched.transport.control import IterationControl
 from hetsched.transport.device_messages import Prepare, StoredArray
 from hetsched.transport.pages import map_unpopulated
@@ -306,7 +305,7 @@ class IterativeArrays(JobArrays):
             memory = map_unpopulated(segment.fd, segment.nbytes)
         except OSError as error:
             raise TryAgain(f"{stored.array}: {error.strerror}; try again later") from error
-        return stored_values(stored, memory)
+        return stored.values(memory)
 
 
 def _work_array(array: WorkArray, segment: int) -> StoredArray:
