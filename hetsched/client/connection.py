@@ -419,7 +419,9 @@ class Connection:
             except HetschedError as error:
                 if session.is_lost:
                     return False
-                self._fail(number, error)
+                if request is not None:
+                    del self._open[number]
+                    request.on_lost(error)
             with self._lock:
                 self._unsent.popleft()
         return True
@@ -475,12 +477,8 @@ class Connection:
 
     def _fail_all(self, error: HetschedError) -> None:
         with self._lock:
-            numbers = list(self._open)
+            requests = list(self._open.values())
+            self._open.clear()
             self._unsent.clear()
-        for number in numbers:
-            self._fail(number, error)
-
-    def _fail(self, number: int, error: HetschedError) -> None:
-        request = self._open.pop(number, None)
-        if request is not None:
+        for request in requests:
             request.on_lost(error)

@@ -235,7 +235,7 @@ def _with_arrays(
     force: bool,
 ) -> PreparedJob:
     """Add the arrays; those outside shared memory are copied into it, once all is checked."""
-    ins, outs = _inputs_by_name(arrays), _by_name("out", out)
+    ins, outs = _by_name("arrays", arrays), _by_name("out", out)
     if not isinstance(force, bool | np.bool_):
         raise UsageError(f"force: {quoted(force)} should be True or False")
     job = PreparedJob(spec, segments)
@@ -402,28 +402,21 @@ def _shared(array: np.ndarray, segments: SharedArrays) -> ArenaRef | None:
     return ArenaRef(segment.id, array.shape, array.dtype.name, offset)
 
 
-def _by_name(
-    parameter: str, arrays: ArrayOrPath | Mapping[str, ArrayOrPath] | None
-) -> Mapping[str, ArrayOrPath]:
+def _by_name(parameter: str, arrays: Any) -> dict[str, ArrayOrPath]:
+    """Return arrays by name, with the three arrays of a sparse matrix in its place."""
     if arrays is None:
         return {}
-    if not isinstance(arrays, Mapping):
-        return {ONLY: arrays}
-    for name in arrays:
+    found: dict[str, ArrayOrPath] = {}
+    for name, value in (arrays if isinstance(arrays, Mapping) else {ONLY: arrays}).items():
         if not isinstance(name, str) or not is_utf8(name):
             raise UsageError(f"{parameter}: {quoted(name)} should be an array's name")
-    return arrays
-
-
-def _inputs_by_name(arrays: Inputs) -> Mapping[str, ArrayOrPath]:
-    """Return the inputs by name, with the three arrays of a sparse matrix in its place."""
-    ins: dict[str, ArrayOrPath] = {}
-    for name, value in _by_name("arrays", arrays).items():
         parts = sparse_arrays(name, value) if is_sparse(value) else {name: value}
-        for twice in parts.keys() & ins.keys():
-            raise UsageError(f"arrays: {twice} is given twice: by name and as part of a matrix")
-        ins |= parts
-    return ins
+        for twice in parts.keys() & found.keys():
+            raise UsageError(
+                f"{parameter}: {twice} is given twice: by name and as part of a matrix"
+            )
+        found |= parts
+    return found
 
 
 def _shared_input(value: Any, segments: SharedArrays) -> tuple[np.ndarray, ArenaRef]:

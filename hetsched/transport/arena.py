@@ -226,10 +226,10 @@ class Arena:
         return self._begin_use(segment)
 
     def retain(self, segment_id: int) -> None:
-        self.segment(segment_id).references += 1
+        self._in_use[segment_id].references += 1
 
     def release(self, segment_id: int) -> None:
-        segment = self.segment(segment_id)
+        segment = self._in_use[segment_id]
         segment.references -= 1
         if segment.references > 0:
             return
