@@ -71,12 +71,13 @@ class ClientSegment(Segment):
 
     def add_array(self, session: Session) -> Callable[[], None]:
         """Return the function to call when the array is freed, which never blocks."""
-        key, drop = object(), session.add_array(self.id)
-        self._arrays.add(key)
+        array, ident = object(), self.id
+        self._arrays.add(array)
+        session.arrays.add(array)
 
         def on_freed() -> None:  # the garbage collector may call it
-            drop()
-            self._arrays.discard(key)
+            self._arrays.discard(array)
+            session.drop(ident, array)
             while self.adopted and not self._arrays:
                 try:
                     adopter, number = self.adopted.pop()

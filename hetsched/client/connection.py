@@ -18,7 +18,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -347,15 +347,15 @@ class Connection:
             os.close(self._wake_fd)
             self._wake_fd = -1
 
-    def _sleep(self, seconds: float | None, *fds: int) -> set[int]:
-        """Wait until another thread wakes this one or time is over, or for a descriptor.
+    def _sleep(self, seconds: float | None, *fds: int) -> Container[int]:
+        """Wait until another thread wakes this one, time is over or there is something to read.
 
-        Return those that can be read.
+        Return the descriptors that can be read.
         """
         poll = select.poll()
         for fd in (self._wake_fd, *fds):
             poll.register(fd, select.POLLIN)
-        ready = {fd for fd, _ in poll.poll(None if seconds is None else max(1, seconds * 1000))}
+        ready = dict(poll.poll(None if seconds is None else max(1, seconds * 1000)))
         if self._wake_fd in ready:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._wake_fd)

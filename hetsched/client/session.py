@@ -12,7 +12,7 @@ import socket
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,7 +105,8 @@ class Session:
         self.segments: dict[int, ClientSegment] = {}
         """Those that this client maps, by the daemon's number."""
         self._unsent: deque[bytes] = deque()
-        self._live_arrays: set[object] = set()
+        self.arrays: set[object] = set()
+        """One object for each array that holds a reference to a segment."""
         self._is_closing = False
         self.is_lost = False
         """Whether the daemon has closed its end."""
@@ -125,7 +126,6 @@ class Session:
             raise
         self.fd = self._socket.fileno()
         self._daemon_pid, self._token = welcome.pid, welcome.token
-        _sessions.add(self)
 
     def lost_error(self) -> SessionLost:
         """Return the error to raise once the daemon has closed its end."""
@@ -172,7 +172,7 @@ class Session:
         """Close ZeroMQ's socket, and the session's once no array needs it any more."""
         self._requests.close(linger=linger_ms)
         self._is_closing = True
-        if self.is_lost or not self._live_arrays:
+        if self.is_lost or not self.arrays:
             self._socket.close()
 
     # ---- shared memory, and the daemon's life
@@ -206,27 +206,15 @@ class Session:
             while not self.is_lost and self._readable(0):
                 self._receive()
 
-    def add_array(self, segment: int) -> Callable[[], None]:
-        """Return the function that drops an array's reference to a segment, once it is freed."""
-        key = object()
-        self._live_arrays.add(key)
-
-        def drop_array() -> None:  # the garbage collector may call it
-            self._live_arrays.discard(key)
-            self.drop(segment)
-            if self._is_closing and not self._live_arrays and not self._owner.is_forked:
-                self._socket.close()
-
-        return drop_array
-
-    def drop(self, segment: int) -> None:
-        """Drop a reference to a segment. Takes no lock, never blocks. Not in a forked child."""
-        if not self._owner.is_forked:
-            self._unsent.append(encode(messages.Drop(segment)))
-            self._flush()
-
-    def close_in_child(self) -> None:
-        self._socket.close()
+    def drop(self, segment: int, array: object = None) -> None:
+        """Drop a reference to a segment, which may be an array's. Takes no lock, never blocks."""
+        self.arrays.discard(array)
+        if self._owner.is_forked:  # its arrays are its parent's references
+            return
+        self._unsent.append(encode(messages.Drop(segment)))
+        self._flush()
+        if self._is_closing and not self.arrays:
+            self._socket.close()
 
     def _flush(self) -> None:
         """Send messages that were held back; the socket's buffer holds hundreds."""
@@ -311,14 +299,13 @@ class Session:
         return answer, fds
 
 
-_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
 def _close_in_child() -> None:
-    """Close a forked child's copies of the sockets: their end tells the daemon that a client has
-    ended. Its arrays are its parent's references, which it must not drop."""
-    for session in list(_sessions):
-        session.close_in_child()
+    """Close a forked child's copies: the sockets' end tells the daemon that a client has ended."""
+    for connection in list(_sockets):
+        connection.close()
 
 
 os.register_at_fork(after_in_child=_close_in_child)
@@ -340,4 +327,5 @@ def _connect(path: Path) -> socket.socket:
             f"daemon at {path}: it belongs to user {owner}; only your own (user {os.geteuid()})"
             " or root's is trusted"
         )
+    _sockets.add(connection)
     return connection
