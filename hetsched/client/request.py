@@ -6,17 +6,16 @@ import datetime
 import functools
 import inspect
 import math
+import operator
 import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
-import msgspec
 import numpy as np
-from msgspec import Meta
 from msgspec.structs import asdict, replace
 
 from hetsched.client.job import Job, Listener
@@ -360,22 +359,17 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _extents(shape: Any) -> tuple[int, ...]:
-    is_number = isinstance(shape, str | bytes) or getattr(shape, "shape", None) == ()
-    extents = (shape,) if is_number or not isinstance(shape, Iterable) else tuple(shape)
-    extents = checked(_Shape, shape=tuple(_number("shape", n) for n in extents)).shape
+    try:
+        extents = tuple(operator.index(extent) for extent in np.atleast_1d(shape))
+    except (TypeError, ValueError):  # not integers; rows of different lengths
+        extents = (-1,)
+    if len(extents) > MAX_AXES or min(extents, default=0) < 0:
+        raise UsageError(
+            f"shape: {quoted(shape)} should be an integer from 0 on, or at most {MAX_AXES} of them"
+        )
     if math.prod(extents) >= NUMBER_LIMIT // MAX_ITEM_BYTES:
-        raise DataError(f"shape: {quoted(extents)} is more than any machine has")
+        raise DataError(f"shape: {quoted(shape)} is more than any machine has")
     return extents
-
-
-class _Shape(msgspec.Struct):
-    shape: Annotated[
-        tuple[Annotated[int, Meta(ge=0, le=NUMBER_LIMIT - 1)], ...],
-        Meta(
-            max_length=MAX_AXES,
-            description=f"an integer from 0 to 2**63-1, or at most {MAX_AXES} of them",
-        ),
-    ]
 
 
 def _numeric(dtype: Any) -> str:

@@ -128,14 +128,13 @@ def test_rows_of_different_lengths_are_no_array(client: Client) -> None:
 @pytest.mark.parametrize(
     ("shape", "words"),
     [
-        ("a", "shape: ('a',) should be an integer"),
-        (None, "shape: (None,) should be an integer"),
-        (1.5, "shape: (1.5,) should be an integer"),
-        (-1, "shape: (-1,) should be an integer from 0"),
+        ("a", "shape: 'a' should be an integer"),
+        (None, "shape: None should be an integer"),
+        (1.5, "shape: 1.5 should be an integer"),
+        (-1, "shape: -1 should be an integer from 0"),
         ((-1, 2), "shape: (-1, 2) should be"),
-        ([[1], [2, 3]], "shape: ([1], [2, 3]) should be"),
+        ([[1], [2, 3]], "shape: [[1], [2, 3]] should be"),
         ((3, 1e9), "shape: (3, 1000000000.0) should be"),
-        ((2**70,), "should be an integer from 0 to 2**63-1"),
         ((1,) * 70, "at most 64 of them"),
     ],
 )
