@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import tempfile
 import threading
 import time
@@ -50,7 +51,7 @@ from hetsched.transport.arena import Arena
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import DeviceActivity
-from hetsched.transport.sockets import connect, receive_message
+from hetsched.transport.sockets import connect, listen, receive_message
 from hetsched.units import NUMBER_LIMIT
 
 T = TypeVar("T")
@@ -229,8 +230,12 @@ def daemon(
         stack.callback(context.term)
         stack.callback(sessions.close)
         stack.callback(router.close)
-        router.bind(endpoint)
-        sessions.open(folder / "session.sock")
+        for path, kind, accept in (
+            (endpoint, socket.SOCK_STREAM, router.open),
+            (folder / "session.sock", socket.SOCK_SEQPACKET, sessions.open),
+        ):
+            accept(listen(path, kind))
+            stack.callback(path.unlink)
         thread = threading.Thread(target=loop.run)
         thread.start()
         stack.callback(thread.join)

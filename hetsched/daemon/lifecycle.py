@@ -15,6 +15,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -39,7 +40,7 @@ from hetsched.store.journal import Journal, history_bounds
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import MAX_FRAME
-from hetsched.transport.sockets import acquire_lock, validate_socket_path
+from hetsched.transport.sockets import acquire_lock, listen, validate_socket_path
 from hetsched.units import parse_size, parse_time
 
 log = logging.getLogger(__name__)
@@ -127,9 +128,7 @@ def _seconds(text: str, where: str) -> float:
 def _run(config: Config, manager: ServiceManager) -> None:
     _tune_interpreter()
     total, job_limits = limits(config, machine_memory())
-    control_fd, session_socket = manager.listening_sockets(
-        paths.endpoint_path(), paths.session_path()
-    )
+    passed = manager.listening_sockets(paths.endpoint_path(), paths.session_path())
     with contextlib.ExitStack() as stack:
         loop = Loop()
         stack.callback(loop.close)
@@ -165,8 +164,13 @@ def _run(config: Config, manager: ServiceManager) -> None:
         published = finish_publications(contents.open_jobs, PUBLISH_SECONDS)
         saved = find_saved_work(contents.open_jobs, contents.token, PUBLISH_SECONDS)
         engine.recover(*recover(life, contents, published, saved))
-        router.bind(paths.endpoint_path(), control_fd)
-        sessions.open(paths.session_path(), session_socket)
+        for path, kind, accept in (
+            (paths.endpoint_path(), socket.SOCK_STREAM, router.open),
+            (paths.session_path(), socket.SOCK_SEQPACKET, sessions.open),
+        ):
+            accept(passed.get(kind) or listen(path, kind))
+            if kind not in passed:  # those stay, so that clients wait for the next daemon
+                stack.callback(path.unlink, missing_ok=True)
 
         stop_seconds = config.deadlines.stop
         ladder = StopLadder(loop, manager, life, engine, journal, stop_seconds)

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import zmq
 
 from hetsched.daemon.lists import encode_bounded
 from hetsched.daemon.requests import Requests
 from hetsched.daemon.sessions import ROOT_UID, LimitedLog
-from hetsched.errors import ConfigError, ProtocolError, to_record
+from hetsched.errors import ProtocolError, to_record
 from hetsched.transport.codec import Decoder
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import MAX_FRAME, Envelope, Refused, Reply
-from hetsched.transport.sockets import Peer, address_peer, remove_socket
+from hetsched.transport.sockets import Peer, address_peer
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,6 @@ class Router:
         self._zap.bind(ZAP_ENDPOINT)  # before the socket that it protects
         loop.add_reader(self._zap, self._on_connection)
         self._socket = context.socket(zmq.ROUTER)
-        self._own_path: Path | None = None
         self._decode: Decoder[Envelope] = Decoder(Envelope)
         self._max_unsent = max_unsent
         self._unsent: dict[bytes, _Unsent] = {}
@@ -82,12 +81,9 @@ class Router:
         self._bad_frames, self._bad_requests = LimitedLog(), LimitedLog()
         self._metrics = requests.metrics
 
-    def bind(self, path: Path, listening: int | None = None) -> None:
-        """Listen at `path` (0600), or on the descriptor `listening`, already bound to it.
-
-        libzmq owns the descriptor from then on. Without one it replaces what is at `path`: hold
-        the lock first. Raises ConfigError if the path isn't a socket, or can't be bound.
-        """
+    def open(self, listener: socket.socket) -> None:
+        """Accept clients at `listener`, which libzmq owns from then on."""
+        path = listener.getsockname()
         for option, value in (
             (zmq.LINGER, 0),
             (zmq.MAXMSGSIZE, MAX_FRAME),
@@ -97,22 +93,12 @@ class Router:
             (zmq.HANDSHAKE_IVL, 2000),
             (zmq.ZAP_DOMAIN, b"hetsched"),
             (zmq.ZAP_ENFORCE_DOMAIN, 1),  # else no handler would mean no check
+            (zmq.USE_FD, listener.detach()),
         ):
             self._socket.set(option, value)
         for uid in {os.getuid(), ROOT_UID}:  # others are refused before their greeting is read
             self._socket.set(zmq.IPC_FILTER_UID, uid)
-        if listening is not None:
-            self._socket.set(zmq.USE_FD, listening)
-        else:
-            remove_socket(path)
-            self._own_path = path
-        mask = os.umask(0o177)
-        try:
-            self._socket.bind(f"ipc://{path}")
-        except zmq.ZMQError as error:
-            raise ConfigError(f"control socket {path}: {error.strerror}") from None
-        finally:
-            os.umask(mask)
+        self._socket.bind(f"ipc://{path}")
         self._loop.add_reader(self._socket, self._receive)
 
     def unsent_bytes(self) -> int:
@@ -120,7 +106,7 @@ class Router:
         return sum(unsent.nbytes for unsent in self._unsent.values())
 
     def close(self) -> None:
-        """Close the socket, after a short wait for the last replies; remove it if it is ours."""
+        """Close the socket, after a short wait for the last replies."""
         self._loop.remove_reader(self._socket)
         deadline = time.monotonic() + LAST_REPLIES_SECONDS
         self._send_unsent()
@@ -132,8 +118,6 @@ class Router:
         self._socket.close(linger=int(LAST_REPLIES_SECONDS * 1000))
         self._loop.remove_reader(self._zap)
         self._zap.close(linger=0)
-        if self._own_path is not None:
-            self._own_path.unlink(missing_ok=True)
 
     def _on_connection(self) -> None:
         """Tell libzmq which of the processes that connect have a session."""

@@ -74,13 +74,10 @@ class ServiceManager:
             interval = max(MIN_WATCHDOG_SECONDS, self.watchdog / 2)
             loop.call_later(interval, self.send_signs_of_life, loop)
 
-    def listening_sockets(
-        self, control: Path, session: Path
-    ) -> tuple[int | None, socket.socket | None]:
-        """Return the passed descriptor for ZeroMQ and the session socket, already bound.
+    def listening_sockets(self, control: Path, session: Path) -> dict[int, socket.socket]:
+        """Return the passed sockets for ZeroMQ (SOCK_STREAM) and sessions (SOCK_SEQPACKET).
 
-        None: the daemon must bind it. Raises ConfigError if one isn't bound to its path, which
-        clients use.
+        Raises ConfigError if one isn't bound to its path, which clients use.
         """
         paths = {socket.SOCK_STREAM: control, socket.SOCK_SEQPACKET: session}
         passed: dict[int, socket.socket] = {}
@@ -100,8 +97,7 @@ class ServiceManager:
                 )
             sock.setblocking(False)  # libzmq's thread must not wait for a client that left
             passed[sock.type] = sock
-        stream = passed.get(socket.SOCK_STREAM)
-        return None if stream is None else stream.detach(), passed.get(socket.SOCK_SEQPACKET)
+        return passed
 
 
 def _listening_socket(fd: int) -> socket.socket | None:

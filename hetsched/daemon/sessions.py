@@ -47,7 +47,6 @@ from hetsched.transport.sockets import (
     NOW,
     Peer,
     close_all,
-    listen,
     receive_message,
     send_message,
     socket_peer,
@@ -130,7 +129,6 @@ class Sessions:
         self._next_session = 1
         self._idle_times = 0
         self._listener: socket.socket | None = None
-        self._own_path: Path | None = None
         self._max_descriptor = 0
         self._refusals = LimitedLog()
         self._decode: Decoder[say.SessionRequest] = Decoder(say.SessionRequest)
@@ -159,15 +157,10 @@ class Sessions:
 
     # ---- connections
 
-    def open(self, path: Path, passed: socket.socket | None = None) -> None:
-        """Listen at `path`, or on the socket `passed`, already bound to it.
-
-        A passed socket stays in the file system: clients that connect after the end wait for the
-        next daemon. Raises ConfigError if the socket can't be bound.
-        """
-        self._own_path = path if passed is None else None
-        self._listener = passed or listen(path)
-        self._loop.add_reader(self._listener.fileno(), self._accept)
+    def open(self, listener: socket.socket) -> None:
+        """Accept clients at `listener`."""
+        self._listener = listener
+        self._loop.add_reader(listener.fileno(), self._accept)
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._max_descriptor = limit - RESERVED_DESCRIPTORS
         self._arena.max_descriptor = self._max_descriptor - RESERVED_DESCRIPTORS
@@ -178,8 +171,6 @@ class Sessions:
             self._loop.remove_reader(self._listener.fileno())
             self._listener.close()
             self._listener = None
-        if self._own_path is not None:
-            self._own_path.unlink(missing_ok=True)
 
     def end_all(self) -> None:
         """End all sessions, after their last replies: clients then stop waiting for more."""

@@ -116,15 +116,18 @@ def acquire_lock(path: Path) -> int:
     return fd
 
 
-def listen(path: Path) -> socket.socket:
-    """Return a non-blocking session socket (mode 0600) that listens at `path`.
+def listen(path: Path, kind: int = socket.SOCK_SEQPACKET) -> socket.socket:
+    """Return a non-blocking socket (mode 0600) that listens at `path`.
 
     An existing socket there is assumed stale and removed: acquire the lock first. Raises
     ConfigError.
     """
     validate_socket_path(path)
-    remove_socket(path)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    if path.is_socket():
+        path.unlink(missing_ok=True)
+    elif path.is_symlink() or path.exists():
+        raise ConfigError(f"{path} is not a socket; move it away or set HETSCHED_RUNTIME_DIR")
+    sock = socket.socket(socket.AF_UNIX, kind | socket.SOCK_NONBLOCK)
     try:
         mask = os.umask(0o177)
         try:
@@ -134,16 +137,8 @@ def listen(path: Path) -> socket.socket:
         sock.listen(128)
     except OSError as error:
         sock.close()
-        raise ConfigError(f"session socket {path}: {error.strerror}") from None
+        raise ConfigError(f"socket {path}: {error.strerror}") from None
     return sock
-
-
-def remove_socket(path: Path) -> None:
-    """Remove the socket at `path`. Raises ConfigError if it isn't one."""
-    if path.is_socket():
-        path.unlink(missing_ok=True)
-    elif path.is_symlink() or path.exists():
-        raise ConfigError(f"{path} is not a socket; move it away or set HETSCHED_RUNTIME_DIR")
 
 
 def connect(path: Path) -> socket.socket:
