@@ -127,12 +127,11 @@ class Engine:
         self._flush_timer: Timer | None = None
         self._checking = 0
         """Submissions that are being checked."""
-        self._is_draining = False
         self._on_drained: Callable[[], None] | None = None
         life.cancel = self.cancel
         arena.on_discard.append(lambda segment: fleet.detach([segment]))
         fleet.on_event, fleet.on_ready = scheduler.on_message, scheduler.on_joined
-        fleet.on_lost, fleet.on_memory = self._on_lost, self._on_memory
+        fleet.on_lost, fleet.on_memory = scheduler.on_lost, self._on_memory
         fleet.on_stuck = lambda keys: hold_attached(arena, keys)
 
     def start(self) -> None:
@@ -310,8 +309,8 @@ class Engine:
 
     def drain(self, on_drained: Callable[[], None]) -> None:
         """Reject new jobs, drop queued ones, stop the running one between chunks (exit 75)."""
-        self._is_draining = True
         self._on_drained = on_drained
+        self._context.is_stopping = True
         self._context.admission.abandon_checks(stopping_error())
         self._scheduler.stop()
 
@@ -329,7 +328,7 @@ class Engine:
     # ---- the queue
 
     def _check_queue(self) -> None:
-        if self._is_draining:
+        if self._context.is_stopping:
             raise stopping_error()
         if len(self.queue) + self._checking >= self._config.queue.limit:
             limit = self._config.queue.limit
@@ -356,10 +355,6 @@ class Engine:
             on_drained()
 
     # ---- the fleet's events
-
-    def _on_lost(self, device: str, reason: str) -> None:
-        self._context.planning.kernels.forget([device])
-        self._scheduler.on_lost(device, reason)
 
     def _on_memory(self, device: str, has_changed: bool, is_released: bool) -> None:
         if has_changed:

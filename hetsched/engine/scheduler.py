@@ -56,6 +56,7 @@ MAX_CONSIDERED = 32
 LOOK_SECONDS = 0.1
 """Between two looks at the line: what the main job still needs, and so what is small, changes."""
 TRANSIENT_CODES = (TryAgain.code, Unavailable.code)
+"""A small job's core, or its memory, wasn't there."""
 
 
 @dataclass(eq=False)
@@ -100,9 +101,7 @@ class Scheduler:
         self._openings: dict[int, _Opening] = {}
         self._timeouts: dict[int, Timer] = {}
         self._deadline_timer: Timer | None = None
-        self._deadline_due = 0.0
         self._is_advancing = False
-        self._is_stopping = False
 
     # ---- from the engine
 
@@ -110,11 +109,11 @@ class Scheduler:
         self.note_checked(job, checked)
         changes = self.queue.submit(job, time.time())
         self._life.accept(job)
-        if self._is_stopping:
+        if self._context.is_stopping:
             self._drop(job, stopping_error())
             return
         self._carry_out(changes)
-        if not changes:
+        if self.queue.is_waiting(job):
             if job.spec.deadline is not None:
                 self._watch_deadline()
             self._report(job)
@@ -139,7 +138,6 @@ class Scheduler:
 
     def stop(self) -> None:
         """Fail all waiting jobs, and stop running ones between chunks (exit 75)."""
-        self._is_stopping = self._context.is_stopping = True
         for job in reversed(self.queue.waiting()):  # those that run after others come first
             self._drop(job, stopping_error())
         for opening in list(self._openings.values()):
@@ -180,9 +178,10 @@ class Scheduler:
         core was killed because a cancelled job didn't stop.
         """
         self._small.forget_plans()
+        self._context.planning.kernels.forget([device])
         users = [each for each in self.runners.values() if each.uses(device)]
-        charged = [runner for runner in users if runner is not self._main] or users
-        if any(runner.is_stopping for runner in users):
+        charged = [each for each in users if each is not self._main] or users
+        if any(each.is_stopping for each in users):
             charged = []
         for runner in list(self.runners.values()):
             runner.on_lost(device, reason, counts=runner in charged)
@@ -233,7 +232,7 @@ class Scheduler:
         bound: ResolvedJob | None = job.bound
         if bound is not None and (bound.files or bound.outputs):
             self._context.disk.submit(bound.close_files)
-        elif job.started_at is not None and not self._is_stopping:  # by an earlier daemon
+        elif job.started_at is not None and not self._context.is_stopping:  # by an earlier daemon
             token = self._context.output_token(job.number)
             self._context.disk.submit(functools.partial(_remove_unfinished, job.spec, token))
         snapshot = None
@@ -243,20 +242,15 @@ class Scheduler:
 
     def _watch_deadline(self) -> None:
         """Set the timer for the next deadline of all jobs."""
-        deadline = self.queue.next_deadline()
-        if deadline is None:
-            return
-        seconds = min(max(0.0, deadline - time.time()), MAX_TIMER_SECONDS)
-        due = time.monotonic() + seconds
         if self._deadline_timer is not None:
-            if due >= self._deadline_due:
-                return
             self._deadline_timer.cancel()
-        self._deadline_due = due
-        self._deadline_timer = self._context.loop.call_later(seconds, self._on_deadline)
+            self._deadline_timer = None
+        deadline = self.queue.next_deadline()
+        if deadline is not None:
+            seconds = min(max(0.0, deadline - time.time()), MAX_TIMER_SECONDS)
+            self._deadline_timer = self._context.loop.call_later(seconds, self._on_deadline)
 
     def _on_deadline(self) -> None:
-        self._deadline_timer = None
         self._carry_out(self.queue.expire(time.time()))
         self._watch_deadline()
         self.advance()
@@ -352,7 +346,7 @@ class Scheduler:
         """Begin a job, or another attempt, with its files open."""
         if bound is not None:
             job.bound = bound
-        if job.stop is not None or self._is_stopping:
+        if job.stop is not None or self._context.is_stopping:
             self._drop(job, job.stop or stopping_error())
         elif bound is None:
             self._drop(job, error if isinstance(error, Exception) else TryAgain("no answer"))
@@ -434,10 +428,11 @@ class Scheduler:
 
     def _runs_again(self, job: Job, state: Failed, runner: JobRunner) -> bool:
         """Let a failed job wait for its next attempt, if it has one."""
-        if self._is_stopping:
+        if self._context.is_stopping:
             return False
         reason = ""
-        if job.stop is None and _needs_others(runner, state):
+        lacks_core = state.error.code in TRANSIENT_CODES or runner.has_excluded_devices
+        if job.stop is None and runner.is_small and lacks_core:
             job.runs_alone = True
             self.queue.put_back(job)
         elif self.queue.requeue(job, state.error.code):
@@ -449,8 +444,7 @@ class Scheduler:
             return False
         if runner.has_checkpoint:  # the next attempt goes on from there
             job.checkpoint = job.spec.checkpoint
-        job.stop = None
-        job.bound = None
+        job.stop = job.bound = None
         self._small.plans.pop(job.number, None)
         self._report(job, reason)
         return True
@@ -488,12 +482,6 @@ class Scheduler:
         error = state.error.message if isinstance(state, Failed) else None
         kept = dataclasses.replace(snapshot, state=state.report.state, error=error)
         self._kept.put(kept.number, kept, kept.nbytes())
-
-
-def _needs_others(runner: JobRunner, state: Failed) -> bool:
-    """Return whether a small job's core or its memory wasn't there, or failed too often."""
-    is_transient = state.error.code in TRANSIENT_CODES
-    return runner.is_small and (is_transient or runner.has_excluded_devices)
 
 
 def stopping_error() -> TryAgain:

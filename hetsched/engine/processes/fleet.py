@@ -71,6 +71,7 @@ def steady_memory(previous: int | None, reading: int) -> int:
 class Host:
     """One device and its process, across restarts."""
 
+    name: str
     spec: ProcessSpec
     info: DeviceInfo
     state: State
@@ -80,10 +81,6 @@ class Host:
     absence: str = ""  # Why the device is absent
     deadline: Timer | None = None  # Of its hello, then of its end after a kill
     on_end: Callable[[], None] = field(default=lambda: None)  # Of a stuck process
-
-    @property
-    def name(self) -> str:
-        return self.info.name
 
     @property
     def is_stuck(self) -> bool:
@@ -98,29 +95,16 @@ class Host:
 
 
 class Fleet:
-    """All device processes.
+    """All device processes. Its owner sets the callbacks, called on the loop, before `start`."""
 
-    Attributes
-    ----------
-    on_event : callable
-        ``on_event(device, event)``. As the other callbacks, set before `start`; all are called on
-        the loop's thread.
-    on_lost : callable
-        ``on_lost(device, reason)``: its process has died.
-    on_ready : callable
-        ``on_ready(device)``: its process takes commands.
-    on_stuck : callable
-        ``on_stuck(keys of attachments)``: a killed process that doesn't end may still write to
-        these. Returns what to call when it has ended.
-    on_memory : callable
-        ``on_memory(device, has_changed, is_released)``: jobs may use another amount of its memory;
-        it has released what it kept of earlier jobs.
-    """
-
-    on_event: Callable[[str, AttemptEvent], None]
-    on_lost: Callable[[str, str], None]
-    on_ready: Callable[[str], None]
+    on_event: Callable[[str, AttemptEvent], None]  # (device, event)
+    on_lost: Callable[[str, str], None]  # (device, reason): its process has died
+    on_ready: Callable[[str], None]  # (device): its process takes commands
+    # (keys of attachments): a killed process that doesn't end may still write to these. Returns
+    # what to call when it has ended.
     on_stuck: Callable[[Collection[int]], Callable[[], None]]
+    # (device, has_changed, is_released): jobs may use another amount of its memory; it has
+    # released what it kept of earlier jobs
     on_memory: Callable[[str, bool, bool], None]
 
     def __init__(self, probe: Probe, loop: Loop, deadlines: DeadlinesConfig) -> None:
@@ -131,7 +115,6 @@ class Fleet:
         self._template: Template | None = None
         self._for_template: list[Host] = []
         """What it will fork once it is ready."""
-        self._template_deadline: Timer | None = None
         self._tails: dict[str, int] = {}
         """Group of cores -> the memfd with the counter of their tails."""
         self._unsent: list[Host] = []
@@ -218,7 +201,7 @@ class Fleet:
         for host in hosts:
             host.state = "starting"
             self._spawn(host)
-        while any(host.state == "starting" for host in hosts):
+        while hosts and any(host.state == "starting" for host in hosts):
             await self._next_change()
 
     async def settled(self, devices: Collection[str], *, with_restarts: bool = False) -> None:
@@ -405,15 +388,13 @@ class Fleet:
         if self._template is None:
             template = self._template = Template()
             self._loop.add_reader(template.fileno(), self._on_template, template)
-            self._template_deadline = self._loop.call_later(self._deadlines.start, template.kill)
+            self._loop.call_later(self._deadlines.start, template.kill_unready)
         return self._template if self._template.is_ready else None
 
     def _on_template(self, template: Template) -> None:
         """Fork what waits for the template, which is ready or has ended."""
         waiting, self._for_template = self._for_template, []
         if template.on_readable():
-            if self._template_deadline is not None:
-                self._template_deadline.cancel()
             for host in waiting:
                 self._spawn(host)
             return
@@ -423,8 +404,6 @@ class Fleet:
             self._on_refused_start(host, reason)
 
     def _drop_template(self) -> None:
-        if self._template_deadline is not None:
-            self._template_deadline.cancel()
         if self._template is not None:
             self._loop.remove_reader(self._template.fileno())
             self._template.close()
@@ -537,4 +516,5 @@ class Fleet:
 
 
 def _host(spec: ProcessSpec) -> Host:
-    return Host(spec, spec.device, "unneeded" if spec.lazy else "starting")
+    state: State = "unneeded" if spec.lazy else "starting"
+    return Host(spec.device.name, spec, spec.device, state)

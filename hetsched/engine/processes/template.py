@@ -95,6 +95,11 @@ class Template:
             send_message(self._sock, str(pid).encode(), [])
         return os.waitstatus_to_exitcode(int(fields[49])) if fields else None  # exit_code
 
+    def kill_unready(self) -> None:
+        """Kill it if it still starts."""
+        if not self.is_ready:
+            self.kill()
+
     def kill(self) -> None:
         """Send SIGKILL; its children end with it. Safe from any thread."""
         self._process.send_signal(signal.SIGKILL)
