@@ -17,44 +17,26 @@ from hetsched.transport.loop import Loop
 
 @dataclass
 class EngineContext:
-    """Parts and settings of one engine.
-
-    Attributes
-    ----------
-    files : Pool
-        Threads for everything that touches users' files.
-    memory_limit : int or None, bytes
-        Of each device's own memory, for jobs that don't set one.
-    stealing : bool
-        Idle devices steal chunks.
-    small_jobs : bool
-        Small jobs may run beside a larger one.
-    verification_secret : int
-        Seeds the random projections of verification, so that no workload can predict them.
-    journal_token : str
-        Unique to the journal, for the names of unfinished output files; "": there is none.
-    disabled : set of str
-        Devices that the user doesn't want to be used at present.
-    last_attempt_id : int
-        Each attempt of any job has its own, which identifies late answers.
-    """
+    """Parts and settings of one engine."""
 
     loop: Loop
     fleet: Fleet
     planner_thread: Pool
-    files: Pool
-    disk: Pool
+    files: Pool  # Checks jobs and opens their files
+    disk: Pool  # Writes, names and closes them
     admission: Admission
     arena: Arena
     planning: PlanningState
-    memory_limit: int | None = None
-    stealing: bool = False
+    memory_limit: int | None = None  # Bytes of each device's own memory, for jobs that set none
+    stealing: bool = False  # Idle devices steal chunks
     deadlines: DeadlinesConfig = field(default_factory=DeadlinesConfig)
-    small_jobs: bool = True
+    small_jobs: bool = True  # They may run beside a larger one
+    # Unique to the journal, for the names of unfinished output files; "": there is none
     journal_token: str = ""
-    disabled: set[str] = field(default_factory=set)
+    disabled: set[str] = field(default_factory=set)  # Devices that aren't to be used at present
+    # Seeds the random projections of verification, so that no workload can predict them
     verification_secret: int = field(default_factory=lambda: secrets.randbits(48))
-    last_attempt_id: int = 0
+    last_attempt_id: int = 0  # Each attempt of any job has its own, which late answers name
     is_stopping: bool = False
 
     @property

@@ -1,8 +1,6 @@
 """The engine: queues jobs, runs them, and learns. Used by daemon and Local.
 
 `jobs/queue.py` decides which job is next, `small_jobs.py` which run beside it, `run/` runs it.
-
-Everything runs on the loop's thread, except the tasks of its pools.
 """
 
 from __future__ import annotations
@@ -66,37 +64,19 @@ CLOSE_SECONDS = 10.0
 
 
 class Engine:
-    """Runs jobs on all devices of a configuration.
-
-    Parameters
-    ----------
-    config : Config
-    loop : Loop
-        All methods must be called, and all callbacks are called, on its thread.
-    arena : Arena
-    life : Durability
-        Told of every job that is accepted, refused, changes its state or ends.
-    models_path : Path or None
-        Of models.db; None: models are kept in memory only.
-    journal_token : str
-        Unique to the caller's journal; "": it has none.
-
-    Raises
-    ------
-    ConfigError, Unavailable
-        A configured device is missing; models.db has a newer version.
-    """
+    """Runs jobs on all devices of a configuration. All methods are called on the loop's thread."""
 
     def __init__(
         self,
         config: Config,
         loop: Loop,
         arena: Arena,
-        life: Durability,
+        life: Durability,  # Told of every job that is accepted, refused, changes or ends
         *,
-        models_path: Path | None,
-        journal_token: str = "",
+        models_path: Path | None,  # Of models.db; None: models are kept in memory only
+        journal_token: str = "",  # Unique to the caller's journal; "": it has none
     ) -> None:
+        """Raises ConfigError, Unavailable: a device is missing; models.db has a newer version."""
         self._config, self._life, self._arena = config, life, arena
         self._fleet = fleet = Fleet(probe(config), loop, config.deadlines)
         private_folder(cache_dir(), "cache folder")
@@ -125,8 +105,7 @@ class Engine:
         )
         self.queue = scheduler.queue
         self._flush_timer: Timer | None = None
-        self._checking = 0
-        """Submissions that are being checked."""
+        self._checking = 0  # Submissions
         self._on_drained: Callable[[], None] | None = None
         life.cancel = self.cancel
         arena.on_discard.append(lambda segment: fleet.detach([segment]))
@@ -270,7 +249,7 @@ class Engine:
         self._context.files.submit(look, on_probed)
 
     def restricted_devices(self) -> dict[str, str]:
-        """Return device that takes no jobs of some kinds at present -> why."""
+        """Return why devices take no jobs of some kinds at present."""
         return self._context.failures.restricted(time.monotonic())
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
@@ -353,8 +332,6 @@ class Engine:
         if not self._checking and self._on_drained is not None:
             on_drained, self._on_drained = self._on_drained, None
             on_drained()
-
-    # ---- the fleet's events
 
     def _on_memory(self, device: str, has_changed: bool, is_released: bool) -> None:
         if has_changed:

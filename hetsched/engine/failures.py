@@ -80,17 +80,13 @@ class Failures:
     A kind of job of a device is the name of its workload, which messages show, a space, and
     details; that of a variant is any text for the parameters. Changed on the loop's thread only;
     others may read.
-
-    Attributes
-    ----------
-    tallies : dict
-        Of each (subject, kind or ALL) that has failed.
     """
 
     def __init__(self) -> None:
+        # Of each (subject, kind or ALL) that has failed
         self.tallies: dict[tuple[Subject, str], _Tally] = {}
+        # Kind of job -> devices that have worked for it
         self._done: BoundedCache[str, set[str]] = BoundedCache(max_entries=MAX_TALLIES)
-        """Kind of job -> devices that have worked for it."""
 
     def fail_device(
         self,
@@ -104,13 +100,9 @@ class Failures:
     ) -> str:
         """Count a failure; return what follows from it, for the log, or "".
 
-        Parameters
-        ----------
-        is_death : bool
-            The device's process ended or was silent. A kernel that can't be run, or misses a
-            deadline, may be the job's fault and doesn't count towards quarantine.
-        devices : collection of str
-            Those of this machine.
+        `is_death`: the device's process ended or was silent. A kernel that can't be run, or misses
+        a deadline, may be the job's fault and doesn't count towards quarantine. `devices`: those
+        of this machine.
         """
         tally = self._count(device, kind, kind, reason)
         is_excluded = tally.count >= MAX_FAILURES
@@ -278,11 +270,7 @@ class JobFailures:
         return {device: reason for device, reason in reasons.items() if reason}
 
     def record(self, device: str, reason: str, *, is_death: bool = False) -> None:
-        """Count a failure of `device` for this kind of job, which may exclude it.
-
-        `is_death`: its process has ended, and not because of a deadline in the workload's code;
-        only these count towards quarantine.
-        """
+        """Count a failure of `device` for this kind of job, which may exclude it."""
         consequence = self.table.fail_device(
             device,
             self.kind,

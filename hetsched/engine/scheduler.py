@@ -6,6 +6,7 @@ On the loop's thread only.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import functools
@@ -13,7 +14,6 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -26,7 +26,7 @@ from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.run.runner import JobRunner
 from hetsched.engine.run.running_job import with_notes
 from hetsched.engine.small_jobs import SmallJobs
-from hetsched.engine.threads import Step
+from hetsched.engine.threads import Step, answer_of
 from hetsched.errors import (
     Cancelled,
     HetschedError,
@@ -59,35 +59,16 @@ TRANSIENT_CODES = (TryAgain.code, Unavailable.code)
 """A small job's core, or its memory, wasn't there."""
 
 
-@dataclass(eq=False)
-class _Opening:
-    """A job whose turn has come, and whose files are being opened in a thread."""
-
-    job: Job
-    is_slow: bool = False
-    abandon: Callable[[HetschedError], None] = lambda error: None
-
-
 class Scheduler:
-    """The unfinished jobs of one engine.
-
-    Parameters
-    ----------
-    kept : BoundedCache
-        Ended jobs, to be explained, by number.
-    on_learn : callable
-        Takes the learning task of each attempt.
-    on_idle : callable
-        Called whenever no job runs.
-    """
+    """The unfinished jobs of one engine."""
 
     def __init__(
         self,
         context: EngineContext,
         life: Durability,
-        kept: BoundedCache[int, JobSnapshot],
-        on_learn: Callable[[LearningTask], None],
-        on_idle: Callable[[], None],
+        kept: BoundedCache[int, JobSnapshot],  # Ended jobs, to be explained
+        on_learn: Callable[[LearningTask], None],  # Takes the learning task of each attempt
+        on_idle: Callable[[], None],  # Called whenever no job runs
     ) -> None:
         self._context, self._admission = context, context.admission
         self._life, self._kept = life, kept
@@ -98,7 +79,9 @@ class Scheduler:
         self._main: JobRunner | None = None
         self._small = SmallJobs(context, self.advance)
         self._next_look: Timer | None = None
-        self._openings: dict[int, _Opening] = {}
+        # Of jobs whose turn has come; slow ones let others start
+        self._openings: dict[int, asyncio.Task[None]] = {}
+        self._slow_openings: set[int] = set()
         self._timeouts: dict[int, Timer] = {}
         self._deadline_timer: Timer | None = None
         self._is_advancing = False
@@ -140,8 +123,8 @@ class Scheduler:
         """Fail all waiting jobs, and stop running ones between chunks (exit 75)."""
         for job in reversed(self.queue.waiting()):  # those that run after others come first
             self._drop(job, stopping_error())
-        for opening in list(self._openings.values()):
-            self._stop(opening.job, stopping_error())
+        for opening in self._openings.values():
+            opening.cancel()
         for runner in list(self.runners.values()):
             runner.abort(stopping_error(), saves_state=True)
         self.advance()
@@ -214,7 +197,7 @@ class Scheduler:
             self._drop(job, error)
         elif (opening := self._openings.get(job.number)) is not None:
             job.stop = error
-            opening.abandon(error)
+            opening.cancel()
         elif (runner := self.runners.get(job.number)) is not None:
             job.stop = error  # a small job may fail meanwhile, and must not wait again
             runner.abort(error, saves_state=saves_state)
@@ -261,8 +244,8 @@ class Scheduler:
         """Whether the next job must wait, unless it is a small one."""
         if self._main is not None:
             return True
-        for number, opening in self._openings.items():
-            if not opening.is_slow and number not in self._small.plans:
+        for number in self._openings:
+            if number not in self._slow_openings and number not in self._small.plans:
                 return True
         return False
 
@@ -292,38 +275,46 @@ class Scheduler:
         if job.bound is not None:
             self._begin(job)
             return
-        opening = self._openings[job.number] = _Opening(job)
+        opening = self._context.loop.create_task(self._open(job))
+        opening.add_done_callback(functools.partial(self._on_opened, job))
+        self._openings[job.number] = opening
+        slow = functools.partial(self._on_slow_opening, job, opening)
+        self._context.loop.call_later(SLOW_OPENING_SECONDS, slow)
+
+    async def _open(self, job: Job) -> None:
+        spec = self.spec(job)
         if job.checked is None:  # an earlier daemon has accepted it
-            on_checked = functools.partial(self._on_checked, opening)
-            self._admission.check(self.spec(job), on_checked, is_readmitted=True)
-        else:
-            self._open(opening)
-        if job.number in self._openings:
-            check = functools.partial(self._on_slow_opening, opening)
-            self._context.loop.call_later(SLOW_OPENING_SECONDS, check)
-
-    def _on_checked(
-        self, opening: _Opening, checked: CheckedJob | None, error: BaseException | None
-    ) -> None:
-        if checked is None or opening.job.stop is not None:
-            self._on_opened(opening, None, error)
-        else:
-            self.note_checked(opening.job, checked)
-            self._open(opening)
-
-    def _open(self, opening: _Opening) -> None:
-        job = opening.job
-        checked = dataclasses.replace(job.checked, spec=self.spec(job))
-        on_opened = functools.partial(self._on_opened, opening)
+            self.note_checked(
+                job,
+                await answer_of(
+                    lambda on_done: self._admission.check(spec, on_done, is_readmitted=True)
+                ),
+            )
+        checked = dataclasses.replace(job.checked, spec=spec)
         token = self._context.output_token(job.number)
-        opening.abandon = self._admission.open(checked, on_opened, token)
+        job.bound = await self._admission.open(checked, token)
 
-    def _on_opened(
-        self, opening: _Opening, bound: ResolvedJob | None, error: BaseException | None
-    ) -> None:
-        del self._openings[opening.job.number]
+    def _on_slow_opening(self, job: Job, opening: asyncio.Task[None]) -> None:
+        if not opening.done():
+            self._slow_openings.add(job.number)
+            self._small.plans.pop(job.number, None)
+            self.advance()
+
+    def _on_opened(self, job: Job, opening: asyncio.Task[None]) -> None:
+        """Begin a job, or another attempt, with its files open; or end it."""
+        del self._openings[job.number]
+        self._slow_openings.discard(job.number)
+        error = job.stop or (stopping_error() if self._context.is_stopping else None)
+        if error is None:
+            failure = opening.exception()
+            error = failure if isinstance(failure, Exception) else None
         try:
-            self._begin_opened(opening.job, bound, error)
+            if error is not None:
+                self._drop(job, error)
+            elif self._main is not None and job.number not in self._small.plans:
+                self.queue.put_back(job)  # another has started meanwhile
+            else:
+                self._begin(job)
         finally:
             self.advance()
 
@@ -339,27 +330,6 @@ class Scheduler:
     def spec(self, job: Job) -> JobSpec:
         """Return the request as it is to be run now: a later attempt continues."""
         return replace(job.spec, resume=job.checkpoint) if job.checkpoint else job.spec
-
-    def _begin_opened(
-        self, job: Job, bound: ResolvedJob | None, error: BaseException | None
-    ) -> None:
-        """Begin a job, or another attempt, with its files open."""
-        if bound is not None:
-            job.bound = bound
-        if job.stop is not None or self._context.is_stopping:
-            self._drop(job, job.stop or stopping_error())
-        elif bound is None:
-            self._drop(job, error if isinstance(error, Exception) else TryAgain("no answer"))
-        elif self._main is not None and job.number not in self._small.plans:
-            self.queue.put_back(job)  # another has started meanwhile
-        else:
-            self._begin(job)
-
-    def _on_slow_opening(self, opening: _Opening) -> None:
-        if self._openings.get(opening.job.number) is opening:
-            opening.is_slow = True
-            self._small.plans.pop(opening.job.number, None)
-            self.advance()
 
     def _begin(self, job: Job) -> None:
         plan, on_prepared = self._small.plans.get(job.number), None

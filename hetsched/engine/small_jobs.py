@@ -42,18 +42,7 @@ class Outlook:
 
 
 class SmallJobs:
-    """The small jobs of one engine. On the loop's thread only.
-
-    Parameters
-    ----------
-    on_planned : callable
-        Called when `plan_beside` may return something else.
-
-    Attributes
-    ----------
-    plans : dict
-        Number of a small job that runs or is being opened -> its plan, on one core.
-    """
+    """The small jobs of one engine. On the loop's thread only."""
 
     def __init__(self, context: EngineContext, on_planned: Callable[[], None]) -> None:
         self._context, self._on_planned = context, on_planned
@@ -62,6 +51,7 @@ class SmallJobs:
             max_entries=MAX_PLANS
         )
         self.order = ArrayOrder()
+        # Number of a small job that runs or is being opened -> its plan, on one core
         self.plans: dict[int, JobPlan] = {}
 
     def forget_plans(self) -> None:

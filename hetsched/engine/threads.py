@@ -40,17 +40,10 @@ MAX_HANGING_PLANNERS = 4
 
 @dataclass(eq=False)
 class Step:
-    """What a task is doing, for the message if it hangs. Set by its thread, read by any.
+    """What a task is doing, for the message if it hangs. Set by its thread, read by any."""
 
-    Attributes
-    ----------
-    text : str
-        "opening /data/x.npy"; completes "... hasn't returned".
-    is_interruptible : bool
-        It consists of Python code that owns no descriptors, so an exception may end it anywhere.
-    """
-
-    text: str = "a task"
+    text: str = "a task"  # "opening /data/x.npy": completes "... hasn't returned"
+    # It consists of Python code that owns no descriptors, so an exception may end it anywhere
     is_interruptible: bool = False
 
     def enter(self, text: str, *, is_interruptible: bool = False) -> None:
@@ -101,22 +94,15 @@ class _Worker:
 class Pool:
     """Runs tasks in threads, and answers on the loop's thread, where all methods are called.
 
-    Parameters
-    ----------
-    size : int
-        Threads that run tasks at the same time. One runs them in order.
-    deadline : float, seconds
-        Of tasks that have no other.
-    is_planner : bool
-        Tasks are Python code that may be interrupted, wait for a thread as long as that takes,
-        and fail their job (JobFailed) if they are late.
+    The planner's tasks are Python code that may be interrupted; they wait for their thread as long
+    as that takes, and fail their job (JobFailed) if they are late.
     """
 
     def __init__(
         self,
         loop: Loop,
-        size: int,
-        deadline: float,
+        size: int,  # Threads that run tasks at the same time; one runs them in order
+        deadline: float,  # Seconds, of tasks that have no other
         *,
         max_hanging: int = MAX_HANGING,
         is_planner: bool = False,
@@ -145,13 +131,35 @@ class Pool:
         self,
         function: Callable[[Step], T],
         *,
+        discard: Callable[[T], None] | None = None,
         release: Callable[[], None] = lambda: None,
         deadline: float | None = None,
     ) -> T:
-        """Return what ``function(step)`` returns in a thread, or raise its error."""
-        value: T = await answer_of(
-            lambda on_done: self.submit(function, on_done, release=release, deadline=deadline)
-        )
+        """Return what ``function(step)`` returns in a thread, or raise its error.
+
+        With `discard`, nobody waits for the function once the caller is cancelled.
+        """
+        values: list[T] = []
+        tasks: list[Task] = []
+        dropped = discard or (lambda value: None)
+
+        def work(step: Step) -> T:
+            values.append(function(step))
+            return values[0]
+
+        def begin(on_done: OnDone) -> None:
+            tasks.append(
+                self.submit(work, on_done, discard=dropped, release=release, deadline=deadline)
+            )
+
+        try:
+            value: T = await answer_of(begin)
+        except asyncio.CancelledError:
+            if discard is not None and not tasks[0].is_answered:
+                self.abandon(tasks[0], TryAgain("it was cancelled"))
+            elif discard is not None and values:  # the answer has come at the same time
+                self.run(functools.partial(discard, values[0]))
+            raise
         return value
 
     def submit(
@@ -165,18 +173,11 @@ class Pool:
     ) -> Task:
         """Run ``function(step)`` in a thread, then ``on_done(value, error)`` on the loop's.
 
-        Returns a handle for `abandon`.
+        Without `on_done`, an error is only logged. Returns a handle for `abandon`.
 
-        Parameters
-        ----------
-        on_done : callable or None
-            None: an error is only logged.
-        discard : callable
-            Releases a value that comes after the deadline. May block.
-        release : callable
-            Called once, before `on_done` or long after, when no thread can use what the task uses.
-        deadline : float or None, seconds
-            To start the task, and then to run it; None: the pool's.
+        `discard` releases a value that comes after the deadline, and may block; `release` is
+        called once, before `on_done` or long after, when no thread can use what the task uses;
+        `deadline`: seconds to start the task, and then to run it.
         """
         seconds = self.deadline if deadline is None else deadline
         step = Step(is_interruptible=self._is_planner)

@@ -8,7 +8,6 @@ in microseconds. Everything else may hang: it is done in a thread, with a deadli
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 from collections.abc import Callable, Iterable
@@ -44,8 +43,6 @@ from hetsched.transport.arena import Arena
 from hetsched.workload import Iterative
 
 OnChecked = Callable[["CheckedJob | None", BaseException | None], None]
-OnOpened = Callable[[ResolvedJob | None, BaseException | None], None]
-Abandon = Callable[[HetschedError], None]
 
 MAX_DECLARATION_BYTES = 4 << 20
 """Of the declarations that are kept, with their keys."""
@@ -110,23 +107,19 @@ class Admission:
         if not task.is_answered:
             self._checks.append(task)
 
-    def open(self, checked: CheckedJob, on_opened: OnOpened, token: str = "") -> Abandon:
-        """Open the files of a job whose turn has come, then ``on_opened(job, error)``.
+    async def open(self, checked: CheckedJob, token: str = "") -> ResolvedJob:
+        """Open the files of a job whose turn has come; at once if it has none.
 
-        At once if it has none. `token`: determines the hidden names of the output files. Call the
-        returned function to end the wait with an error.
+        `token`: determines the hidden names of the output files.
         """
         if not checked.needs_files:
-            run_inline(lambda: self._bind(checked.spec, checked.declaration), on_opened)
-            return lambda error: None
+            return self._bind(checked.spec, checked.declaration)
         machine = self._machine()
-        task = self._files.submit(
+        return await self._files.call(
             lambda step: open_job(checked, machine, step, token),
-            on_opened,
             discard=ResolvedJob.close,
             deadline=self._files.deadline + _file_seconds(checked),
         )
-        return functools.partial(self._files.abandon, task)
 
     def refusal(self, checked: CheckedJob) -> ErrorRecord | None:
         """Return why a new job can't be queued now: another one writes the same checkpoint."""

@@ -39,20 +39,12 @@ class DeviceProcess:
     """A running device process. Belongs to one thread, except for `kill`.
 
     Poll `fileno()` for events, `pidfd` for the end of the process, `stderr` for what it writes.
-
-    Attributes
-    ----------
-    pid, pidfd, stderr : int
-    attached : set of int
-        Keys of its attached segments and files.
-    ended : bool
-        End of file on its socket: no more events will come.
     """
 
     def __init__(self, spec: ProcessSpec, template: Template | None) -> None:
         """Fork from `template`, or spawn. Raises OSError, TemplateLost."""
-        self.attached: set[int] = set()
-        self.ended = False
+        self.attached: set[int] = set()  # Keys of its attached segments and files
+        self.ended = False  # End of file on its socket: no more events will come
         self._template = template
         self._commands: list[Command] = []
         self._fds: list[int] = []

@@ -36,15 +36,7 @@ class TemplateLost(Exception):
 
 
 class Template:
-    """A running template. Belongs to one thread.
-
-    Poll `fileno()` until it is ready.
-
-    Attributes
-    ----------
-    is_ready : bool
-        It can fork.
-    """
+    """A running template. Belongs to one thread. Poll `fileno()` until `is_ready`: it can fork."""
 
     def __init__(self) -> None:
         """Start the process. Raises OSError."""
