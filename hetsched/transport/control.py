@@ -3,7 +3,7 @@
 Every word has one writer, so no atomic operation is needed: each device has a line with the number
 of times that it has arrived, and the engine and the first device have lines of their own. Words
 are 32-bit and aligned, so they are read and written as a whole; what was stored before a word that
-others wait for is visible with it (`futex.py`).
+others wait for is visible with it.
 
 Devices with their own memory store their rows in the home arrays only now and then. Then all
 devices save their rows beside the home arrays, so that they can go back there together when one
@@ -16,13 +16,18 @@ the others read that decision after they have all arrived.
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import functools
+import os
+import platform
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from hetsched.transport import futex
+from hetsched.errors import Unavailable
 
 WORDS_PER_LINE = 16
 """64 bytes: one line of the cache."""
@@ -49,8 +54,7 @@ class Aborted(Exception):
     """The engine has given up the epoch."""
 
 
-@dataclass(frozen=True)
-class EpochDecision:
+class EpochDecision(NamedTuple):
     """What follows an iteration; `proposal`: the newest one's number."""
 
     proposal: int
@@ -74,6 +78,10 @@ def _proposal_words(slots: int) -> int:
     return WORDS_PER_LINE * -(-2 * (slots + 1) // WORDS_PER_LINE)  # 64-bit bounds
 
 
+def _line(slot: int) -> int:
+    return WORDS_PER_LINE * (_HEADER_LINES + slot)
+
+
 class IterationControl:
     """The control memory of one job: `words`, int32, are 0 at first.
 
@@ -83,9 +91,9 @@ class IterationControl:
     """
 
     def __init__(self, words: np.ndarray, slots: int, spin_seconds: float = 0.0) -> None:
-        futex.register()
-        self._words = words
-        self._view = words.data  # several times as fast for single words
+        register_for_barriers()
+        self._array = words
+        self._words = words.data  # several times as fast as the array for single words
         self._slots = slots
         self._spin_seconds = spin_seconds
         self._address = words.ctypes.data
@@ -99,20 +107,18 @@ class IterationControl:
         `restores`: it begins with what is saved of iteration `first` - 1. `keeps_save`: nothing
         is saved before `release_save`.
         """
-        self._words[...] = 0
+        self._array[...] = 0
         if keeps_save:
             self._words[_REQUEST] = self._words[_KEPT] = 1
         for slot in range(self._slots):
-            line = self._arrivals(slot)
-            self._words[line + _FINISHED] = first
-            self._words[line + (_SAVED if restores else _HOME)] = first
+            self._words[_line(slot) + _FINISHED] = first
+            self._words[_line(slot) + (_SAVED if restores else _HOME)] = first
 
     def abort(self) -> None:
         """End the epoch as soon as a device would have to wait for another one."""
         self._write(_ABORT, 1)
-        for slot in range(self._slots):
-            futex.wake(self._address + 4 * self._arrivals(slot))
-        futex.wake(self._address + 4 * _ALLOWED)
+        for word in (_ALLOWED, *map(_line, range(self._slots))):
+            _wake(self._address + 4 * word)
 
     def pause(self) -> None:
         """End the epoch after the present iteration or the next one."""
@@ -142,7 +148,7 @@ class IterationControl:
     def kept(self) -> int | None:
         """Return the iteration of the save that was requested; None: it isn't complete."""
         is_released = self._words[_REQUEST + 1] >= self._words[_KEPT]
-        iteration = int(self._words[_KEPT + 1]) - 1
+        iteration = self._words[_KEPT + 1] - 1
         return None if is_released or iteration < 0 else iteration
 
     def release_save(self) -> None:
@@ -154,11 +160,11 @@ class IterationControl:
 
         Valid while they run as well as after they have died, as `ended` and `saved`.
         """
-        return min(int(self._words[self._arrivals(slot) + _FINISHED]) for slot in slots) - 1
+        return min(self._of(slots, _FINISHED)) - 1
 
     def ended(self, slots: Sequence[int]) -> int | None:
         """Return the iteration after which one of `slots` has begun the finish stages, if any."""
-        last = max(int(self._words[self._arrivals(slot) + _ENDED]) for slot in slots) - 1
+        last = max(self._of(slots, _ENDED)) - 1
         return None if last < 0 else last
 
     def saved(self, slots: Sequence[int]) -> int | None:
@@ -166,42 +172,39 @@ class IterationControl:
 
         None: all rows are in the home arrays as of the last iteration that is finished.
         """
-        lines = [self._arrivals(slot) for slot in slots]
-        finished = min(int(self._words[line + _FINISHED]) for line in lines)
-        if all(int(self._words[line + _HOME]) >= finished for line in lines):
+        if min(self._of(slots, _HOME)) >= min(self._of(slots, _FINISHED)):
             return None
-        return min(int(self._words[line + _SAVED]) for line in lines) - 1
+        return min(self._of(slots, _SAVED)) - 1
 
     def arrivals(self, slot: int) -> int:
         """Return how often the device has arrived in this epoch: who is behind the others?"""
-        return int(self._words[self._arrivals(slot)])
+        return self._words[_line(slot)]
 
     @property
     def proposed(self) -> int:
         """The number of the newest proposal; 0: none."""
-        return int(self._words[_PROPOSAL])
+        return self._words[_PROPOSAL]
 
     # ---- devices
 
     def arrive(self, slot: int) -> int:
         """Return how often the device has arrived, with this time."""
-        word = self._arrivals(slot)
-        count = self._arrived = int(self._view[word]) + 1
-        self._write(word, count)
+        count = self._arrived = self.arrivals(slot) + 1
+        self._write(_line(slot), count)
         return count
 
     def finish(self, slot: int, iteration: int, *, is_home: bool = True) -> None:
         """Record the end of `iteration`, before arriving at it; `is_home`: as `come_home`."""
         if is_home:
             self.come_home(slot, iteration)
-        self._words[self._arrivals(slot) + _FINISHED] = iteration + 1
+        self._words[_line(slot) + _FINISHED] = iteration + 1
 
     def come_home(self, slot: int, iteration: int) -> None:
         """Record that all rows of the device are in the home arrays as of `iteration`."""
-        self._words[self._arrivals(slot) + _HOME] = iteration + 1
+        self._words[_line(slot) + _HOME] = iteration + 1
 
     def save(self, slot: int, iteration: int) -> None:
-        self._words[self._arrivals(slot) + _SAVED] = iteration + 1
+        self._words[_line(slot) + _SAVED] = iteration + 1
 
     def keep(self, iteration: int) -> None:
         """Record that all devices have saved `iteration`; by the first device."""
@@ -210,14 +213,14 @@ class IterationControl:
 
     def defer(self, slot: int) -> None:
         """Record that the device can store its rows later than it computes them."""
-        self._words[self._arrivals(slot) + _DEFERS] = 1
+        self._words[_line(slot) + _DEFERS] = 1
 
     def defers(self, slots: Sequence[int]) -> bool:
-        return any(self._view[self._arrivals(slot) + _DEFERS] for slot in slots)
+        return any(self._of(slots, _DEFERS))
 
     def end(self, slot: int, iteration: int) -> None:
         """Record that the device begins the finish stages after `iteration`."""
-        self._words[self._arrivals(slot) + _ENDED] = iteration + 1
+        self._words[_line(slot) + _ENDED] = iteration + 1
 
     def wait_for(self, slots: Sequence[int], count: int, seconds: float = RECHECK_SECONDS) -> bool:
         """Sleep until the devices of `slots` have arrived `count` times.
@@ -225,7 +228,7 @@ class IterationControl:
         Return whether they have; one that is late is waited for for `seconds`. Raises Aborted,
         but not if all of them have arrived: then the others have seen that, too, and go on.
         """
-        return all(self._wait_until(self._arrivals(slot), count, seconds) for slot in slots)
+        return all(self._wait_until(_line(slot), count, seconds) for slot in slots)
 
     def wait_until_allowed(self, iteration: int, seconds: float = RECHECK_SECONDS) -> bool:
         """Sleep until the engine allows `iteration`; return whether it does. Raises Aborted."""
@@ -236,21 +239,20 @@ class IterationControl:
 
         `save`: it should be saved, unless another one is kept. `can_save`: there is room for it.
         """
-        pause = int(self._words[_PAUSE] != 0 or self._arrived >= MAX_ARRIVALS)
-        requested, begun = self._words[_REQUEST], self._words[_KEPT]
-        is_kept = begun > self._words[_REQUEST + 1]
-        is_requested = bool(can_save and not pause and requested > begun)
+        words = self._words
+        pause = words[_PAUSE] != 0 or self._arrived >= MAX_ARRIVALS
+        requested, begun = words[_REQUEST], words[_KEPT]
+        is_kept = begun > words[_REQUEST + 1]
+        is_requested = can_save and not pause and requested > begun
         if is_requested:
-            self._words[_KEPT + 1] = 0
-            self._words[_KEPT] = requested
+            words[_KEPT + 1] = 0
+            words[_KEPT] = requested
         save = is_requested or (save and not is_kept)
-        self._words[_DECISION + iteration % 2 * WORDS_PER_LINE] = (
-            self.proposed << 2 | save << 1 | pause
-        )
+        words[_DECISION + iteration % 2 * WORDS_PER_LINE] = self.proposed << 2 | save << 1 | pause
 
     def decision(self, iteration: int) -> EpochDecision:
         """Return what was decided, once all devices have arrived at the end of `iteration`."""
-        word = int(self._words[_DECISION + iteration % 2 * WORDS_PER_LINE])
+        word = self._words[_DECISION + iteration % 2 * WORDS_PER_LINE]
         return EpochDecision(word >> 2, bool(word & 1), bool(word & 2))
 
     def bounds(self, proposal: int, ranks: int) -> tuple[int, ...]:
@@ -258,31 +260,104 @@ class IterationControl:
 
     # ---- words
 
+    def _of(self, slots: Sequence[int], word: int) -> list[int]:
+        return [self._words[_line(slot) + word] for slot in slots]
+
     def _wait_until(self, word: int, value: int, seconds: float) -> bool:
         """Wait until the word has reached `value`, or for `seconds` after its last change."""
-        view = self._view
-        if view[word] < value and self._spin_seconds:
+        words = self._words
+        if words[word] < value and self._spin_seconds:
             end = time.monotonic() + self._spin_seconds
-            while view[word] < value and time.monotonic() < end:
+            while words[word] < value and time.monotonic() < end:
                 pass
-        while (seen := view[word]) < value:
-            if view[_ABORT]:
-                if view[word] >= value:
+        while (seen := words[word]) < value:
+            if words[_ABORT]:
+                if words[word] >= value:
                     return True
                 raise Aborted
-            if not futex.wait(self._address + 4 * word, seen, seconds):
-                return bool(view[word] >= value)
+            if not _sleep(self._address + 4 * word, seen, seconds):
+                return words[word] >= value
         return True
 
     def _write(self, word: int, value: int) -> None:
-        futex.order_stores()
-        self._view[word] = value
-        futex.wake(self._address + 4 * word)
-
-    def _arrivals(self, slot: int) -> int:
-        return WORDS_PER_LINE * (_HEADER_LINES + slot)
+        order_stores()
+        self._words[word] = value
+        _wake(self._address + 4 * word)
 
     def _bounds(self, proposal: int) -> np.ndarray:
         size = _proposal_words(self._slots)
-        first = WORDS_PER_LINE * (_HEADER_LINES + self._slots) + proposal % 2 * size
-        return self._words[first : first + size].view(np.int64)
+        first = _line(self._slots) + proposal % 2 * size
+        return self._array[first : first + size].view(np.int64)
+
+
+# ---- system calls: futex(2), membarrier(2)
+
+_FUTEX = {"x86_64": 202, "aarch64": 98}
+_MEMBARRIER = {"x86_64": 324, "aarch64": 283}
+_GLOBAL_EXPEDITED, _REGISTER_GLOBAL_EXPEDITED = 1 << 1, 1 << 2
+IS_ORDERED = platform.machine() == "x86_64"
+"""Whether the processor keeps the order of stores, and of loads. Elsewhere membarrier(2) is called
+before the store that others wait for: every thread of the registered processes then executes a
+full barrier, so whoever sees that store also sees all earlier ones. Readers need none of their
+own."""
+_WAIT, _WAKE = 0, 1
+_EVERYONE = 0x7FFFFFFF
+_EXPECTED = (errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR)
+
+_syscall = ctypes.CDLL(None, use_errno=True).syscall
+_syscall.restype = ctypes.c_long
+_pointer = ctypes.c_void_p
+_syscall.argtypes = (
+    ctypes.c_long, _pointer, ctypes.c_int, ctypes.c_uint32, _pointer, _pointer, ctypes.c_uint32
+)  # fmt: skip
+_futex_number = _FUTEX.get(platform.machine(), -1)
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = [("tv_sec", ctypes.c_long), ("tv_nsec", ctypes.c_long)]
+
+
+def _sleep(address: int, value: int, seconds: float) -> bool:
+    """Sleep while the 32-bit word at `address` is `value`; return False after `seconds`.
+
+    Also returns True for no reason, so the caller looks at the word again. Raises OSError.
+    """
+    timeout = ctypes.byref(_Timespec(int(seconds), int(seconds % 1 * 1e9)))
+    return _futex(address, _WAIT, value & 0xFFFFFFFF, timeout) != errno.ETIMEDOUT
+
+
+def _wake(address: int) -> None:
+    """Wake all that wait for the word at `address`. Raises OSError."""
+    _futex(address, _WAKE, _EVERYONE, None)
+
+
+def _futex(address: int, operation: int, value: int, timeout: object) -> int:
+    """Return 0 or the number of an expected error."""
+    if _syscall(_futex_number, address, operation, value, timeout, None, 0) >= 0:
+        return 0
+    number = ctypes.get_errno()
+    if number not in _EXPECTED:
+        raise OSError(number, os.strerror(number))
+    return number
+
+
+@functools.cache
+def register_for_barriers() -> None:
+    """Take part in the barriers of other processes; needed once in each. Raises Unavailable."""
+    if not IS_ORDERED:
+        _membarrier(_REGISTER_GLOBAL_EXPEDITED)
+
+
+def order_stores() -> None:
+    """Make all earlier stores visible before any later one. Raises Unavailable."""
+    if not IS_ORDERED:
+        _membarrier(_GLOBAL_EXPEDITED)
+
+
+def _membarrier(command: int) -> None:
+    number = _MEMBARRIER.get(platform.machine(), -1)
+    if _syscall(number, command, 0, 0, None, None, 0) < 0:
+        reason = os.strerror(ctypes.get_errno())
+        raise Unavailable(
+            f"iterative jobs on {platform.machine()} need membarrier(2) of Linux 4.16: {reason}"
+        )
