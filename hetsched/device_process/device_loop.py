@@ -22,12 +22,11 @@ from hetsched.transport.device_messages import (
     AttemptCommand,
     Command,
     Detach,
-    Fence,
-    Fenced,
     Hello,
     MemoryReading,
     Prepare,
     Release,
+    Released,
     Run,
     Stop,
 )
@@ -196,7 +195,7 @@ class DeviceLoop:
                 except ChannelClosed:
                     raise
                 except BaseException as error:
-                    if isinstance(command, Release | Fence):
+                    if isinstance(command, Release):
                         error = _unusable(error)  # else the engine would wait for ever
                     self._report_failure(command.attempt, error)
 
@@ -206,11 +205,11 @@ class DeviceLoop:
             self._prepare(command)
             return
         job = next((job for job in self._jobs if job.attempt == attempt), None)
-        if isinstance(command, Release | Fence):
+        if isinstance(command, Release):
             if job is not None:
                 self._drop(job)
-            if isinstance(command, Fence):
-                self._channel.send(Fenced(attempt))
+            if command.answer:
+                self._channel.send(Released(attempt))
             if self._keeper is not None and not self._jobs:
                 self._report_memory()
         elif job is not None:

@@ -46,7 +46,6 @@ from hetsched.transport.device_messages import (
     Prepare,
     Prepared,
     Run,
-    VariantFailed,
 )
 from hetsched.workload import ArraySpec, BaseWorkload, Iterative, find
 from hetsched.workload.conversion import decode_params
@@ -289,7 +288,7 @@ class PreparedJob:
         self._send(DeviceNote(self.attempt, encodable(str(text)[:MAX_SAID])))
 
     def _reject(self, variant: str, error: Exception) -> None:
-        self._send(VariantFailed(self.attempt, variant, error_record(error)))
+        self._send(CommandFailed(self.attempt, "variant", error_record(error), variant=variant))
 
     def _make_pipeline(self, job: DeviceJob) -> Pipeline:
         """Return a pipeline; without slots for an iterative job, which has no chunks."""

@@ -7,7 +7,6 @@ last descriptor.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import socket
@@ -25,7 +24,6 @@ MAX_LARGE = 1 << 30
 """Bytes of a message in a memfd. Only a bug exceeds it: 64 commands of 1 MiB have 64 MiB."""
 MARKER = b"\xc1"
 """Never used in msgpack."""
-_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
 class ChannelClosed(Exception):
@@ -76,7 +74,7 @@ class SocketChannel:
         except OSError as error:
             raise ChannelClosed from error
         if payload == MARKER:
-            payload = unpack(fds)
+            payload = _unpack(fds)
         if not payload:
             close_all(fds)
             raise ChannelClosed
@@ -132,44 +130,23 @@ def packed(message: Any) -> tuple[bytes, list[int]]:
     payload = encode(message)
     if len(payload) <= MAX_INLINE:
         return payload, []
-    return MARKER, [in_memfd(payload)]
-
-
-def in_memfd(payload: bytes) -> int:
-    """Return the fd of a sealed memfd with `payload`. Raises OSError without descriptors."""
-    fd = os.memfd_create("hetsched message", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fd = os.memfd_create("hetsched message", os.MFD_CLOEXEC)
     try:
-        view = memoryview(payload)
-        while view:
-            view = view[os.write(fd, view) :]
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        with open(fd, "wb", closefd=False) as file:
+            file.write(payload)
     except BaseException:
         os.close(fd)
         raise
-    return fd
+    return MARKER, [fd]
 
 
-def unpack(fds: list[int]) -> bytes:
+def _unpack(fds: list[int]) -> bytes:
     """Return a large message, from the last of `fds`: it is closed and removed. ProtocolError."""
     if not fds:
         raise ProtocolError("a large message without its descriptor")
-    fd = fds.pop()
-    try:
-        return _read(fd)
-    finally:
-        os.close(fd)
-
-
-def _read(fd: int) -> bytes:
-    nbytes = os.fstat(fd).st_size
-    if nbytes > MAX_LARGE:
-        raise ProtocolError(f"a message of {nbytes} bytes; the limit is {MAX_LARGE}")
-    payload = bytearray(nbytes)
-    view = memoryview(payload)
-    offset = 0
-    while offset < nbytes:
-        count = os.preadv(fd, [view[offset:]], offset)
-        if count == 0:
-            raise ProtocolError(f"a large message ends after {offset} of {nbytes} bytes")
-        offset += count
-    return bytes(payload)
+    with open(fds.pop(), "rb") as file:
+        nbytes = os.fstat(file.fileno()).st_size
+        if nbytes > MAX_LARGE:
+            raise ProtocolError(f"a message of {nbytes} bytes; the limit is {MAX_LARGE}")
+        file.seek(0)
+        return file.read()

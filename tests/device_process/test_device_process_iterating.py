@@ -23,11 +23,11 @@ from hetsched.transport.device_messages import (
     Check,
     Checked,
     CommandFailed,
-    Fence,
-    Fenced,
     Fill,
     Filled,
     IterationTimes,
+    Release,
+    Released,
 )
 
 X = np.random.default_rng(5).standard_normal((24, 4))
@@ -242,10 +242,10 @@ def test_a_fence_ends_iterations_though_another_device_never_comes(
     bench.prepare()
     bench.iterate({0: 8, 1: 8, 2: 8}, missing=[2])
 
-    bench.order(0, Fence(JOB))
-    bench.order(1, Fence(JOB))
+    bench.order(0, Release(JOB, answer=True))
+    bench.order(1, Release(JOB, answer=True))
 
-    assert [fenced.attempt for fenced in bench.answers(Fenced, 2)] == [JOB, JOB]
+    assert [released.attempt for released in bench.answers(Released, 2)] == [JOB, JOB]
 
 
 def test_paced_devices_adopt_a_proposal_for_the_iteration_that_they_are_allowed(

@@ -27,9 +27,8 @@ from hetsched.transport import device_messages
 from hetsched.transport.device_messages import (
     CommandFailed,
     DeviceNote,
-    Fenced,
     Prepared,
-    VariantFailed,
+    Released,
 )
 from hetsched.transport.loop import Timer
 from hetsched.units import format_seconds
@@ -303,8 +302,6 @@ class Attempt:
         match event:
             case Message(device, CommandFailed() as failure):
                 self._on_command_failed(device, failure)
-            case Message(device, VariantFailed() as failed):
-                self._on_variant_failed(device, failed)
             case Message(device, Prepared()):
                 self.prepared.add(device)
                 if self.joining.pop(device, None) is not None:
@@ -411,14 +408,14 @@ class Attempt:
         self._fence_seconds = seconds
         for device in sorted(self.live):
             try:
-                self._fleet.send(device, device_messages.Fence(self.id))
+                self._fleet.send(device, device_messages.Release(self.id, answer=True))
             except Exception:
                 log.exception("job %d: %s can't be fenced", self.running.number, device)
                 self._fences.drop(device)
         self.begin_step(self.step, self._fence_waits, seconds)
         while self._fences:
             match await self._next_event():
-                case Message(device, Fenced()):
+                case Message(device, Released()):
                     self._fences.answered(device, time.monotonic())
                 case Lost(device):
                     self._remove(device)
@@ -480,12 +477,6 @@ class Attempt:
         self.failed_variants.add(variant)
         self._exclude_variant(device, variant, f"its process died, {reason}")
 
-    def _on_variant_failed(self, device: str, failure: VariantFailed) -> None:
-        """Exclude a variant that doesn't work; another one computes its chunks."""
-        if failure.variant not in self.failed_variants:  # else it failed on another core
-            self.failed_variants.add(failure.variant)
-            self._exclude_variant(device, failure.variant, failure.error.message)
-
     def _exclude_variant(self, device: str, variant: str, reason: str) -> None:
         self._note_warning(f"{device}: variant {variant} can't be used: {reason}")
         running = self.running
@@ -504,6 +495,11 @@ class Attempt:
         assignment, reason = self.assignments[device], failure.error.message
         was_preparing = failure.chunk is None and device not in self.prepared
         if failure.cause == "fault":
+            return
+        if failure.variant:  # another one computes its chunks
+            if failure.variant not in self.failed_variants:  # else it failed on another core
+                self.failed_variants.add(failure.variant)
+                self._exclude_variant(device, failure.variant, reason)
             return
         if failure.cause == "variant" and was_preparing:
             self._exclude_variant(device, assignment.variant, reason)

@@ -202,7 +202,7 @@ class Story:
 
     def fenced(self, *devices: str) -> Story:
         for device in devices:
-            self.runner.on_message(device, messages.Fenced(self.attempt))
+            self.runner.on_message(device, messages.Released(self.attempt))
         return self.settle()
 
     def lost(self, device: str) -> Story:

@@ -11,7 +11,7 @@ from hetsched.config import DeadlinesConfig
 from hetsched.config.schema import Seconds
 from hetsched.errors import Cancelled
 from hetsched.job import Done, JobState
-from hetsched.transport.device_messages import Fence, Prepare, Prepared, Run
+from hetsched.transport.device_messages import Prepare, Prepared, Release, Run
 
 IMPATIENT = DeadlinesConfig(stop=Seconds(0.6), chunk=Seconds(0.05), step=Seconds(0.05))
 
@@ -43,7 +43,7 @@ def test_a_device_that_dies_three_times_is_no_longer_used(story: Story) -> None:
 
 def test_after_an_error_of_a_kernel_the_job_ends_once_no_device_works(story: Story) -> None:
     story.begin().prepared("a", "b").failed("a", "kernel", 0)
-    assert story.devices_of(Fence) == ["a", "b"]
+    assert story.devices_of(Release) == ["a", "b"]
     sent = len(story.fleet.sent)
 
     story.fenced("a")
