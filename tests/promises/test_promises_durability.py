@@ -50,6 +50,19 @@ def test_durable_jobs_end_once_under_their_numbers_after_a_kill(
     assert Path(log).read_text().split() == names
 
 
+def test_the_journal_keeps_as_many_ended_jobs_as_configured(mortal: Daemon) -> None:
+    with mortal.client() as client:
+        numbers = [client.submit("fft", batch="1x8x8").id for _ in range(6)]
+        client.job(numbers[-1]).result(60)
+    mortal.stop()
+    mortal.config.write_text(mortal.config.read_text() + "\n[journal]\nkeep_jobs = 2\n")
+    mortal.start()
+
+    history = mortal.call("history", "--json").json["jobs"]
+
+    assert sorted(row["job"] for row in history) == numbers[-2:]
+
+
 def test_numbers_are_never_given_again(mortal: Daemon) -> None:
     seen: list[int] = []
     for end in (mortal.kill, mortal.stop, mortal.kill):
