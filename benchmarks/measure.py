@@ -18,7 +18,7 @@ from hetsched import paths
 from hetsched.cli.output.model_labels import short_device
 from hetsched.config import Config, load
 from hetsched.models.evidence.samples import CurveName
-from hetsched.store.model_export import collect
+from hetsched.store.model_records import collect
 from hetsched.workload import find
 
 SIZES, QUICK_SIZES = (1, 2, 4, 8, 16), (1, 4)

@@ -7,11 +7,7 @@ block.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
-
-from hetsched.store.output_files import replace_file
 
 BLOCK = 1000
 """Numbers per reservation; at 5000 jobs/s one every 0.2 s."""
@@ -58,23 +54,3 @@ class NumberBlocks:
     def on_reserved(self, upto: int) -> None:
         self._is_reserving = False
         self._reserved = max(self._reserved, upto)
-
-
-def record_path(journal: Path) -> Path:
-    return journal.with_name(f"{journal.name}.numbers")
-
-
-def read_record(journal: Path) -> int:
-    """Return the highest number on record; 0 if there is none. Raises ValueError, OSError."""
-    try:
-        text = record_path(journal).read_bytes()
-    except FileNotFoundError:
-        return 0
-    if not re.fullmatch(rb"\d{1,19}\n", text):
-        raise ValueError(f"not a number: {text[:32]!r}")
-    return int(text)
-
-
-def write_record(journal: Path, number: int) -> None:
-    """Replace the record, and wait until it is on disk. Raises IOFailure."""
-    replace_file(str(record_path(journal)), f"{number}\n".encode())

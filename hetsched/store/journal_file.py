@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ import apsw
 from hetsched.errors import CantCreate, ConfigError, HetschedError, InternalError, IOFailure
 from hetsched.store import database, journal_records
 from hetsched.store.database import UNREADABLE, DatabaseFormat
-from hetsched.store.job_numbers import BLOCK, read_record, record_path, write_record
+from hetsched.store.job_numbers import BLOCK
 from hetsched.store.journal_records import (
     FORMAT,
     HistoryBounds,
@@ -39,7 +40,7 @@ from hetsched.store.journal_records import (
     Statement,
     Write,
 )
-from hetsched.store.output_files import fsync, open_folder
+from hetsched.store.output_files import fsync, open_folder, replace_file
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class JournalFile:
         record of numbers.
         """
         self._path, self._bounds, self._vfs = path, bounds, vfs
+        self._record_path = path.with_name(f"{path.name}.numbers")
         self._format, self._checkpoint_pages = file_format, checkpoint_pages
         self._connection: apsw.Connection | None = None
         self._must_repair = True
@@ -132,13 +134,19 @@ class JournalFile:
 
     def maintain(self, now: float) -> None:
         """Checkpoint, trim and shorten if it is time to; after the outcomes were reported."""
-        if self._connection is None or self._must_repair:
+        connection = self._connection
+        if connection is None or self._must_repair:
             return
         try:
             if self._ended >= TRIM_EVERY:
-                self._trim(self._connection, now)
+                self._ended = 0
+                with database.transaction(connection):
+                    journal_records.trim_ended(connection, self._bounds, now)
+                if connection.execute("PRAGMA freelist_count").get >= VACUUM_PAGES:
+                    vacuum = f"PRAGMA incremental_vacuum({VACUUM_PAGES})"
+                    connection.execute(vacuum).fetchall()
             if self._wal_pages >= self._checkpoint_due:
-                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
                 self._wal_pages = 0
                 self._checkpoint_due = self._checkpoint_pages
         except apsw.Error as error:
@@ -237,27 +245,41 @@ class JournalFile:
             )
 
     def _read_record(self) -> int:
+        """Return the highest number on record beside the file; 0 if there is none."""
         try:
-            return read_record(self._path)
+            text = self._record_path.read_bytes()
+            if not re.fullmatch(rb"\d{1,19}\n", text):
+                raise ValueError(f"not a number: {text[:32]!r}")
+            return int(text)
+        except FileNotFoundError:
+            return 0
         except (ValueError, OSError) as error:
-            aside = database.set_aside(record_path(self._path))
-            log.error("%s: can't be read (%s); now %s", record_path(self._path), error, aside)
+            aside = database.set_aside(self._record_path)
+            log.error("%s: can't be read (%s); now %s", self._record_path, error, aside)
             return 0
 
     def _record(self, number: int) -> None:
-        """Write the second record. A failure is logged: the journal has the number too."""
+        """Write the record, and wait until it is on disk.
+
+        A failure is logged: the journal has the number too.
+        """
         if self._vfs is not None:
             return
+        path = str(self._record_path)
         try:
-            write_record(self._path, number)
-        except IOFailure as error:
-            log.warning("%s: can't be written (%s)", record_path(self._path), error)
+            replace_file(path, f"{number}\n".encode())
+            with open_folder(path) as folder:
+                fsync(path, folder)
+        except (OSError, IOFailure) as error:
+            log.warning("%s: can't be written (%s)", path, error)
 
     def _connect(self) -> apsw.Connection:
         is_new = self._vfs is None and not self._path.exists()
         connection = database.open_database(self._path, self._format, self._vfs)
         try:
-            _check_mode(connection)
+            mode = connection.execute("PRAGMA journal_mode").get
+            if mode != "wal":  # the pragma fails without an error
+                raise apsw.IOError(f"journal mode is {mode}, not wal")
             connection.set_busy_timeout(0)  # nobody else uses it
             connection.set_wal_hook(self._on_wal)
             if is_new:
@@ -290,16 +312,6 @@ class JournalFile:
             with contextlib.suppress(apsw.Error):
                 connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                 connection.close(True)
-
-    # ---- writing
-
-    def _trim(self, connection: apsw.Connection, now: float) -> None:
-        self._ended = 0
-        with database.transaction(connection):
-            journal_records.trim_ended(connection, self._bounds, now)
-        free = connection.execute("PRAGMA freelist_count").get
-        if free >= VACUUM_PAGES:
-            connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
 
     def _on_wal(self, connection: apsw.Connection, name: str, pages: int) -> int:
         self._wal_pages = pages
@@ -343,13 +355,6 @@ def open_error(path: Path, error: Exception) -> ConfigError:
         )
     state = "damaged" if isinstance(error, UNREADABLE) else "can't be opened"
     return ConfigError(f"{path}: {state} ({error}); check its disk")
-
-
-def _check_mode(connection: apsw.Connection) -> None:
-    """Raise if the connection isn't in WAL mode: the pragma fails without an error."""
-    mode = connection.execute("PRAGMA journal_mode").get
-    if mode != "wal":
-        raise apsw.IOError(f"journal mode is {mode}, not wal")
 
 
 def _sync_folders(path: Path) -> None:

@@ -1,19 +1,24 @@
 """``models.db``: a row for each model, race record and probe state, its value as JSON.
 
-A value is what an export holds, too. It is checked when it is read: a damaged file must not reach
-the planner.
+An export holds the values of models and races. Observations are [curve, units, seconds, seconds
+since the epoch, contended, chunks], oldest first; races [run, units, paces, seconds since the
+epoch]. Values are checked when they are read: a damaged file must not reach the planner.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import apsw
 import msgspec
 
+from hetsched import __version__
+from hetsched.errors import CantCreate, ConfigError, DataError, TryAgain
 from hetsched.models import Knot
 from hetsched.models.curve_windows import MAX_SIZES
 from hetsched.models.evidence.co_runners import CoRunners
@@ -23,7 +28,9 @@ from hetsched.models.evidence.observations import WINDOW
 from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.models.evidence.races import MAX_RACES, NO_RACES, Race, RaceRecord
 from hetsched.models.evidence.samples import MAX_SECONDS, MIN_SECONDS, CurveName, Sample
-from hetsched.store.database import DatabaseFormat
+from hetsched.paths import private_folder
+from hetsched.store import database
+from hetsched.store.database import DAMAGE, DatabaseFormat, transaction
 from hetsched.units import NUMBER_LIMIT
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_LIMIT - 1)]
@@ -278,3 +285,122 @@ def used_bytes(connection: apsw.Connection) -> int:
 
 def _json(value: Key | Stored) -> str:
     return msgspec.json.encode(value).decode()
+
+
+# ---- exports, and the commands that inspect or change the file: any error is raised
+
+KIND = "hetsched.models.export"
+VERSION = 1
+SCHEMA = f"{KIND}/{VERSION}"
+
+
+class Export(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    schema: str = SCHEMA
+    hetsched: str
+    models: tuple[StoredModel, ...]
+    races: tuple[StoredRaces, ...] = ()
+
+    def races_of(self, models: Iterable[StoredModel]) -> tuple[StoredRaces, ...]:
+        keys = {model.key.race_key for model in models}
+        return tuple(races for races in self.races if races.key in keys)
+
+
+class _ExportHeader(msgspec.Struct):
+    schema: str = "none"
+
+
+def encode(export: Export) -> bytes:
+    return msgspec.json.encode(export) + b"\n"
+
+
+def decode(raw: bytes, source: str) -> Export:
+    """Read an export; `source` names it in errors."""
+    try:
+        schema = msgspec.json.decode(raw, type=_ExportHeader).schema
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{source}: not an export of hetsched models: {error}") from None
+    kind, _, number = schema.partition("/")
+    if kind != KIND or not number.isdecimal():
+        raise DataError(
+            f"{source}: not an export of hetsched models: its schema is {schema[:60]!r}"
+        )
+    if int(number) > VERSION:
+        raise ConfigError(
+            f"{source}: exported by a newer hetsched (format {number[:60]}, this one reads up to"
+            f" {VERSION}); update hetsched"
+        )
+    try:
+        export = msgspec.json.decode(raw, type=Export)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{source}: broken export: {error}") from None
+    records: list[StoredModel | StoredRaces] = [*export.models, *export.races]
+    counts = Counter[ModelKey | RaceKey](record.key for record in records)
+    for key, count in counts.items():
+        if count > 1:
+            what = f"{key.workload} on {key.device}"
+            raise DataError(f"{source}: broken export: {count} records of one key, {what}")
+    return export
+
+
+def collect(path: Path) -> Export:
+    """Return all models in the file at `path`; none if there is no file, and none is created."""
+    if not path.exists():
+        return Export(hetsched=__version__, models=())
+    with _connection(path, database.open_for_reading) as connection:
+        return Export(
+            hetsched=__version__,
+            models=tuple(read_all(connection, StoredModel)),
+            races=tuple(read_all(connection, StoredRaces)),
+        )
+
+
+@dataclass(frozen=True)
+class ImportCounts:
+    new: int
+    extended: int
+    unchanged: int
+
+
+def restore(path: Path, export: Export) -> ImportCounts:
+    """Add an export to the file at `path`, created if needed, completely or not at all."""
+    private_folder(path.parent, "state folder")
+    with _connection(path, database.open_database) as connection, transaction(connection):
+        outcomes = Counter(_add(connection, model) for model in export.models)
+        for races in export.races:
+            _add(connection, races)
+    return ImportCounts(outcomes["new"], outcomes["extended"], outcomes["unchanged"])
+
+
+def _add(connection: apsw.Connection, record: Record) -> str:
+    before = read(connection, record.key, type(record))
+    after = record if before is None else before.merged(record)
+    if after is before:
+        return "unchanged"
+    write(connection, after.key, after)
+    return "new" if before is None else "extended"
+
+
+def forget(path: Path, is_chosen: Callable[[ModelKey], bool]) -> list[ModelKey]:
+    if not path.exists():
+        return []
+    with _connection(path, database.open_database) as connection, transaction(connection):
+        chosen = [key for key in read_keys(connection, ModelKey) if is_chosen(key)]
+        delete_models(connection, chosen)
+    return sorted(chosen)
+
+
+@contextlib.contextmanager
+def _connection(
+    path: Path, connect: Callable[[Path, DatabaseFormat], apsw.Connection]
+) -> Iterator[apsw.Connection]:
+    try:
+        with contextlib.closing(connect(path, FORMAT)) as connection:
+            yield connection
+    except (apsw.BusyError, apsw.LockedError):
+        raise TryAgain(f"{path}: another process is writing to it; try again") from None
+    except (apsw.FullError, apsw.IOError) as error:
+        raise CantCreate(f"{path}: {error}; nothing was changed; make room") from None
+    except apsw.ReadOnlyError as error:
+        raise ConfigError(f"{path}: {error}; make it writable") from None
+    except DAMAGE as error:
+        raise ConfigError(f"{path}: {error}; move it away to start afresh") from None

@@ -17,7 +17,7 @@ from virtual_machine import VIRTUAL
 from hetsched import paths
 from hetsched.config import load
 from hetsched.models.evidence.races import Race
-from hetsched.store.model_export import collect
+from hetsched.store.model_records import collect
 from hetsched.store.model_store import ModelStore
 
 from .conftest import COMMAND, DEFAULT_FFT, Call, Ended

@@ -11,14 +11,15 @@ import pytest
 from hetsched.errors import CantCreate, ConfigError, HetschedError, TryAgain
 from hetsched.models.evidence.samples import Sample
 from hetsched.store import database
-from hetsched.store.model_export import (
+from hetsched.store.model_records import (
     Export,
     ImportCounts,
+    Observation,
+    StoredModel,
     collect,
     forget,
     restore,
 )
-from hetsched.store.model_records import Observation, StoredModel
 from hetsched.store.model_store import ModelKey, ModelStore
 from tests.store.learning import load, observe
 

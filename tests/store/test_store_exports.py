@@ -5,8 +5,15 @@ import json
 import pytest
 
 from hetsched.errors import DataError
-from hetsched.store.model_export import SCHEMA, Export, decode, encode
-from hetsched.store.model_records import ModelKey, Observation, StoredModel
+from hetsched.store.model_records import (
+    SCHEMA,
+    Export,
+    ModelKey,
+    Observation,
+    StoredModel,
+    decode,
+    encode,
+)
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
 

@@ -14,7 +14,7 @@ from hetsched.models.curve_windows import MAX_SIZES
 from hetsched.models.evidence.observations import WINDOW
 from hetsched.models.evidence.samples import Sample
 from hetsched.store import database, model_records
-from hetsched.store.model_export import collect, forget
+from hetsched.store.model_records import collect, forget
 from hetsched.store.model_store import ModelKey, ModelStore
 from tests.store.learning import load, observe
 

@@ -6,8 +6,7 @@ import pytest
 
 from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.models.evidence.samples import Sample
-from hetsched.store.model_export import forget
-from hetsched.store.model_records import ProbeKey
+from hetsched.store.model_records import ProbeKey, forget
 from hetsched.store.model_store import ModelKey, ModelStore
 from tests.store.learning import observe
 

@@ -8,7 +8,7 @@ import pytest
 from hetsched.errors import DataError
 from hetsched.models.evidence.races import MAX_RACES, Race
 from hetsched.models.evidence.samples import Sample
-from hetsched.store.model_export import collect, decode, encode, restore
+from hetsched.store.model_records import collect, decode, encode, restore
 from hetsched.store.model_store import ModelKey, ModelStore
 from tests.store.learning import load, observe
 

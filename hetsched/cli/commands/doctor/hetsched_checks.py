@@ -11,7 +11,7 @@ from hetsched.units import counted
 
 def models() -> list[CheckResult]:
     """Read all models, since any page of a database may be damaged."""
-    from hetsched.store.model_export import collect
+    from hetsched.store.model_records import collect
 
     path = paths.models_path()
     count = len(collect(path).models)

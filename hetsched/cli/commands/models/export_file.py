@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hetsched.errors import DataError
 
 if TYPE_CHECKING:
-    from hetsched.store.model_export import Export
+    from hetsched.store.model_records import Export
 
 STANDARD_INPUT = "-"
 MAX_BYTES = 256 << 20
@@ -23,7 +23,7 @@ def read(file: str) -> Export:
     InputMissing, DataError, ConfigError
     """
     from hetsched.store.input_files import read_whole
-    from hetsched.store.model_export import decode
+    from hetsched.store.model_records import decode
 
     if file != STANDARD_INPUT:
         return decode(read_whole(file, MAX_BYTES), file)

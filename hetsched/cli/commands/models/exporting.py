@@ -28,7 +28,7 @@ def command(
     """Export all observations and races of variants as JSON."""
     import msgspec
 
-    from hetsched.store.model_export import collect, encode
+    from hetsched.store.model_records import collect, encode
     from hetsched.store.output_files import write_whole
 
     export = collect(paths.models_path())

@@ -34,7 +34,7 @@ def command(
     json: Json = False,
 ) -> None:
     """Delete models; later runs learn them again."""
-    from hetsched.store.model_export import collect, forget
+    from hetsched.store.model_records import collect, forget
 
     has_filter = any(value is not None for value in (workload, device, variant))
     if everything == has_filter:

@@ -20,7 +20,7 @@ def command(
 ) -> None:
     """Add the observations of an export to the models."""
     from hetsched.cli.commands.models.export_file import read
-    from hetsched.store.model_export import restore
+    from hetsched.store.model_records import restore
 
     added = restore(paths.models_path(), read(file))
     if json:

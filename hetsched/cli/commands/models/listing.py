@@ -36,7 +36,7 @@ class ModelSummary(KeyFields, frozen=True, kw_only=True):
 
 def command(workload: OptionalWorkload = None, device: Device = None, json: Json = False) -> None:
     """List models with their speed at the largest size measured."""
-    from hetsched.store.model_export import collect
+    from hetsched.store.model_records import collect
 
     models = collect(paths.models_path()).models
     if workload is not None:

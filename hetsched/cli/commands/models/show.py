@@ -89,7 +89,7 @@ def _models(
     UsageError
         It has, but none of this device or work.
     """
-    from hetsched.store.model_export import collect
+    from hetsched.store.model_records import collect
 
     export = collect(paths.models_path())
     check_workload(workload, export.models)
