@@ -26,7 +26,7 @@ from typing import Any
 import zmq
 from msgspec.structs import replace
 
-from hetsched.client.job import FROM_CALLBACK, Job, Listener
+from hetsched.client.job import FROM_CALLBACK, Job
 from hetsched.client.session import ProcessOwner, Session, SessionLost
 from hetsched.errors import (
     HetschedError,
@@ -102,11 +102,10 @@ class JobRequest(OpenRequest):
         self,
         request: messages.Submit | messages.Follow,
         job: Job,
-        follow: Listener | None = None,
         renew: Renew | None = None,
     ) -> None:
         super().__init__(request)
-        self._job, self._follow, self._renew = job, follow, renew
+        self._job, self._renew = job, renew
         self._numbers: Numbers = {}
 
     def on_answer(self, answer: messages.Answer) -> bool:
@@ -170,8 +169,6 @@ class JobRequest(OpenRequest):
                 self._numbers[job.id] = ident
         job.accepted(ident, durability)
         if not self.answer.done():
-            if self._follow is not None:
-                job.follow(self._follow)
             self.answer.set_result(job)
 
 

@@ -259,8 +259,13 @@ class Control:
             else messages.Submit(wanted, key=next(self._keys))
         )
         # Of methods: a job keeps the client alive.
-        job = Job(cancel=self._cancel_soon, fetch=fetch or self._fetch, explain=self._explain)
-        self._connection.wait(JobRequest(request, job, follow, renew))
+        job = Job(
+            cancel=self._cancel_soon,
+            fetch=fetch or self._fetch,
+            explain=self._explain,
+            follow=follow,
+        )
+        self._connection.wait(JobRequest(request, job, renew))
         return job
 
     def _cancel_soon(self, job: int) -> None:

@@ -55,7 +55,7 @@ class Job(Future[Any]):
 
     # `cancel` and `explain` take the job's number, the latter also the seconds after which it must
     # raise rather than wait, if any. `fetch` makes the result of the last state, once, on the
-    # delivering thread.
+    # delivering thread. `follow` gets all states, the first once the job has a number.
     def __init__(
         self,
         ident: int = 0,
@@ -63,6 +63,7 @@ class Job(Future[Any]):
         cancel: Callable[[int], None],
         fetch: Callable[[Done | Failed], Any],
         explain: Callable[[int, float | None], Explanation],
+        follow: Listener | None = None,
     ) -> None:
         super().__init__()
         self._owner = ProcessOwner()
@@ -70,7 +71,7 @@ class Job(Future[Any]):
         self._request_cancel, self._request_explanation = cancel, explain
         self._fetch: Callable[[Done | Failed], Any] | None = fetch
         self._last_state: JobState = Queued(ident, 0)
-        self._listeners: list[Listener] = []
+        self._listeners: list[Listener] = [] if follow is None else [follow]
         self._delivery_lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -201,9 +202,10 @@ class Job(Future[Any]):
             log.warning(
                 "the daemon that was started meanwhile calls job %d job %d", self.id, ident
             )
-        if self.id == 0:
-            self._last_state = Queued(ident, 0)
-        self.id, self.durability = ident, durability or self.durability
+        is_new, self.id = self.id == 0, ident
+        self.durability = durability or self.durability
+        if is_new:
+            self.advance(Queued(ident, 0))
 
     def lost(self, error: HetschedError) -> None:
         """Fail the job: there will be no more states."""

@@ -11,7 +11,6 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -165,20 +164,46 @@ class JobSubmitter(ABC):
         )  # fmt: skip
         plain = {name: _plain(name, value) for name, value in params.items()}
         spec = checked(JobSpec, workload=workload, params=plain, **options)
-        return self._start(_with_arrays(spec, self._segments, arrays, out, force), follow)
+        return self._start(PreparedJob(spec, self._segments, arrays, out, force), follow)
 
 
-@dataclass
 class PreparedJob:
-    """A JobSpec, and what the caller needs to convert the job's end to a result."""
+    """A JobSpec with arrays in shared memory, and what converts the job's end to a result.
 
-    spec: JobSpec
-    segments: SharedArrays
-    inputs: dict[str, np.ndarray] = field(default_factory=dict)
-    """Kept until the job's end is known: the next daemon needs the same data if this one is killed
-    after it has released its own references."""
-    targets: dict[str, np.ndarray] = field(default_factory=dict)
-    """Output name -> the caller's own array."""
+    Those outside shared memory are copied into it, once all has been checked.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        segments: SharedArrays,
+        arrays: Inputs = None,
+        out: ArrayOrPath | Mapping[str, ArrayOrPath] | None = None,
+        force: bool = False,
+    ) -> None:
+        ins, outs = _by_name("arrays", arrays), _by_name("out", out)
+        if not isinstance(force, bool | np.bool_):
+            raise UsageError(f"force: {quoted(force)} should be True or False")
+        self._segments = segments
+        self._inputs: dict[str, np.ndarray] = {}
+        """Kept until the job's end is known: the next daemon needs the same data if this one is
+        killed after it has released its own references."""
+        self._targets: dict[str, np.ndarray] = {}
+        """Output name -> the caller's own array."""
+        outputs: dict[str, OutputRef] = {}
+        for name, value in outs.items():
+            if isinstance(value, str | os.PathLike):
+                outputs[name] = FileOut(real_path(os.fspath(value)), bool(force))
+            else:
+                self._targets[name] = _writable(name, value)
+                outputs[name] = ArenaOut(_shared(value, segments))
+        inputs: dict[str, InputRef] = {}
+        for name, value in ins.items():
+            if isinstance(value, str | os.PathLike):
+                inputs[name] = FileRef(real_path(os.fspath(value)))
+            else:
+                self._inputs[name], inputs[name] = _shared_input(value, segments)
+        self.spec = replace(spec, inputs=spec.inputs | inputs, outputs=spec.outputs | outputs)
 
     def result(self, end: Done | Failed) -> Any:
         """Return the only output, or a dict by name; a Path for an output saved as file.
@@ -189,7 +214,7 @@ class PreparedJob:
         values: dict[str, Any] = {
             name: self._array(name, ref) for name, ref in end.results.items()
         }
-        self.inputs.clear()  # before the caller submits the next job, which may use their memory
+        self._inputs.clear()  # before the caller submits the next job, which may use their memory
         values |= {name: Path(path) for name, path in end.report.outputs.items()}
         is_alone = len(values) == 1 and end.report.iterations is None
         return next(iter(values.values())) if is_alone else values
@@ -201,14 +226,14 @@ class PreparedJob:
         """
 
         def passed_on(array: np.ndarray) -> ArenaRef:
-            ref = _shared(array, self.segments)
+            ref = _shared(array, self._segments)
             if ref is None:
                 raise TryAgain("its shared memory couldn't be passed to the next daemon")
             return ref
 
-        inputs = {name: passed_on(array) for name, array in self.inputs.items()}
+        inputs = {name: passed_on(array) for name, array in self._inputs.items()}
         outputs = {
-            name: ArenaOut(passed_on(self.targets[name]))
+            name: ArenaOut(passed_on(self._targets[name]))
             for name, out in spec.outputs.items()
             if isinstance(out, ArenaOut) and out.into is not None
         }
@@ -216,43 +241,14 @@ class PreparedJob:
         return self.spec
 
     def _array(self, name: str, ref: ArenaRef) -> np.ndarray:
-        key = name if name in self.targets else ONLY
-        target, out = self.targets.get(key), self.spec.outputs.get(key)
+        key = name if name in self._targets else ONLY
+        target, out = self._targets.get(key), self.spec.outputs.get(key)
         if target is None:
-            return self.segments.map(ref)
+            return self._segments.map(ref)
         place = out.into if isinstance(out, ArenaOut) else None
         if place is None or (place.segment, place.offset) != (ref.segment, ref.offset):
-            _copy_out(name, self.segments.map(ref), target)
+            _copy_out(name, self._segments.map(ref), target)
         return target
-
-
-def _with_arrays(
-    spec: JobSpec,
-    segments: SharedArrays,
-    arrays: Inputs,
-    out: ArrayOrPath | Mapping[str, ArrayOrPath] | None,
-    force: bool,
-) -> PreparedJob:
-    """Add the arrays; those outside shared memory are copied into it, once all is checked."""
-    ins, outs = _by_name("arrays", arrays), _by_name("out", out)
-    if not isinstance(force, bool | np.bool_):
-        raise UsageError(f"force: {quoted(force)} should be True or False")
-    job = PreparedJob(spec, segments)
-    outputs: dict[str, OutputRef] = {}
-    for name, value in outs.items():
-        if isinstance(value, str | os.PathLike):
-            outputs[name] = FileOut(real_path(os.fspath(value)), bool(force))
-        else:
-            job.targets[name] = _writable(name, value)
-            outputs[name] = ArenaOut(_shared(value, segments))
-    inputs: dict[str, InputRef] = {}
-    for name, value in ins.items():
-        if isinstance(value, str | os.PathLike):
-            inputs[name] = FileRef(real_path(os.fspath(value)))
-        else:
-            job.inputs[name], inputs[name] = _shared_input(value, segments)
-    job.spec = replace(spec, inputs=inputs, outputs=outputs)
-    return job
 
 
 # ---- keywords: `checked` says what is wrong with values that aren't converted here
