@@ -1,9 +1,24 @@
-"""Property tests draw the same examples every time, wherever they run; signals have effect."""
+"""Property tests draw the same examples every time, wherever they run; signals have effect.
 
+And fixtures of a daemon in a thread of the test, which is imported only where it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
 import os
 import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from daemon_harness import Harness, RawClient
+
+    from hetsched.client.client import Client
 
 # HETSCHED_TEST_PROFILE=stress: see `make stress`.
 for profile, examples in (("test", 25), ("stress", 1000)):
@@ -17,3 +32,27 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         is_interrupt = number == signal.SIGINT
         signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    from daemon_harness import daemon
+
+    with daemon(tmp_path) as harness:
+        yield harness
+
+
+@pytest.fixture
+def client(harness: Harness) -> Iterator[Client]:
+    from hetsched.client.client import Client
+
+    with Client(harness.folder, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def raw(harness: Harness) -> Iterator[RawClient]:
+    from daemon_harness import RawClient
+
+    with contextlib.closing(RawClient(harness)) as client:
+        yield client
