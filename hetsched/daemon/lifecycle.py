@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import logging
 import os
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
 
@@ -70,10 +70,6 @@ STEP_SECONDS = 8.0
 """Time for each step after the loop has ended."""
 ENGINE_SECONDS = 5.0
 """Time for the end of the engine, beyond the deadlines of its processes and threads."""
-EXIT_STUCK = 70
-"""Exit status when a step doesn't end: the exit code of a bug."""
-
-Callback = Callable[[], None]
 
 
 def serve(config: Config, source: str = "") -> None:
@@ -150,16 +146,16 @@ def _run(config: Config, manager: ServiceManager) -> None:
         )
         # Processes, which are asked, then killed, and two kinds of threads
         seconds = 2 * config.deadlines.device_stop + 2 * CLOSE_SECONDS + ENGINE_SECONDS
-        stack.callback(guarded, "the engine", engine.close, engine.kill, seconds)
+        stack.callback(guarded, engine.close, seconds)
         sessions = Sessions(paths.endpoint_path(), life, arena, loop)
         requests = Requests(sessions, life, engine, arena, loop, journal)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         router = Router(requests, loop, context, job_limits.unread)
         stack.callback(sessions.end_all)
         # Waits until the last replies are sent.
-        stack.callback(guarded, "ZeroMQ", context.term, engine.kill)
+        stack.callback(guarded, context.term)
         stack.callback(sessions.close)
-        stack.callback(guarded, "the control socket", router.close, engine.kill)
+        stack.callback(guarded, router.close)
         engine.start()
         published = finish_publications(contents.open_jobs, PUBLISH_SECONDS)
         saved = find_saved_work(contents.open_jobs, contents.token, PUBLISH_SECONDS)
@@ -172,8 +168,7 @@ def _run(config: Config, manager: ServiceManager) -> None:
             if kind not in passed:  # those stay, so that clients wait for the next daemon
                 stack.callback(path.unlink, missing_ok=True)
 
-        stop_seconds = config.deadlines.stop
-        ladder = StopLadder(loop, manager, life, engine, journal, stop_seconds)
+        ladder = StopLadder(loop, manager, life, engine, journal, config.deadlines.stop)
         ladder.listen()
         requests.stop = ladder.start
         manager.send_signs_of_life(loop)
@@ -277,25 +272,13 @@ class StopLadder:
         self._loop.stop()
 
 
-def guarded(name: str, step: Callback, last_act: Callback, seconds: float = STEP_SECONDS) -> None:
-    """Call `step`; if that takes too long, end this process. The log names the step.
+def guarded(step: Callable[[], None], seconds: float = STEP_SECONDS) -> None:
+    """Call `step`; if that takes too long, end this process, which shows where its threads hang.
 
-    `last_act` is called before the exit, from another thread; its exceptions are ignored.
+    Its status is 1. The device processes end with it.
     """
-
-    def expire() -> None:
-        log.error("stopping: %s hasn't ended after %g s; exiting without it", name, seconds)
-        with contextlib.suppress(Exception):
-            last_act()
-        for handler in logging.getLogger("hetsched").handlers:
-            with contextlib.suppress(Exception):
-                handler.flush()
-        os._exit(EXIT_STUCK)
-
-    timer = threading.Timer(seconds, expire)
-    timer.daemon = True
-    timer.start()
+    faulthandler.dump_traceback_later(seconds, exit=True)
     try:
         step()
     finally:
-        timer.cancel()
+        faulthandler.cancel_dump_traceback_later()

@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 
 from hetsched.engine.engine import Engine
 from hetsched.errors import Cancelled
-from hetsched.job import Done, Failed, JobReport, Queued, Running
+from hetsched.job import Done, Failed, Queued, Running
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job
 from hetsched.store.journal import Journal
@@ -98,9 +98,7 @@ class Metrics:
         if queued is not None:
             self._queue.observe(max(0.0, queued))
         self._total.observe(max(0.0, total))
-        self._observe_report(state.report)
-
-    def _observe_report(self, report: JobReport) -> None:
+        report = state.report
         if report.seconds is not None:
             self._run.observe(report.seconds)
             if report.predicted_seconds is not None and report.seconds > 0:

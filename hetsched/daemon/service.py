@@ -19,8 +19,6 @@ log = logging.getLogger(__name__)
 
 FIRST_DESCRIPTOR = 3
 """Number of the first descriptor passed (SD_LISTEN_FDS_START)."""
-MIN_WATCHDOG_SECONDS = 0.02
-"""Shortest interval between two signs of life; a shorter one would only burn time."""
 _VARIABLES = (
     "NOTIFY_SOCKET",
     "WATCHDOG_USEC",
@@ -71,8 +69,7 @@ class ServiceManager:
         """
         if self.watchdog is not None:
             self.notify("WATCHDOG=1")
-            interval = max(MIN_WATCHDOG_SECONDS, self.watchdog / 2)
-            loop.call_later(interval, self.send_signs_of_life, loop)
+            loop.call_later(self.watchdog / 2, self.send_signs_of_life, loop)
 
     def listening_sockets(self, control: Path, session: Path) -> dict[int, socket.socket]:
         """Return the passed sockets for ZeroMQ (SOCK_STREAM) and sessions (SOCK_SEQPACKET).

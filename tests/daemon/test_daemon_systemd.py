@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from service_manager import listening, notify_socket
 
-from hetsched.daemon.lifecycle import EXIT_STUCK
 from hetsched.daemon.service import ServiceManager
 from hetsched.errors import ConfigError
 
@@ -88,17 +87,14 @@ def test_other_descriptors_are_closed() -> None:
             os.fstat(fd)
 
 
-def test_a_step_that_hangs_ends_the_process_and_the_log_names_it() -> None:
+def test_a_step_that_hangs_ends_the_process_and_shows_where() -> None:
     script = (
-        "import logging, sys, threading; logging.basicConfig(stream=sys.stderr)\n"
+        "import threading\n"
         "from hetsched.daemon.lifecycle import guarded\n"
-        "def kill(): print('devices killed', flush=True)\n"
-        "guarded('a step that ends', lambda: None, kill, 60)\n"
-        "guarded('the planner', threading.Event().wait, kill, 0.01)\n"
+        "guarded(lambda: None, 60)\n"
+        "guarded(threading.Event().wait, 0.01)\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", script], check=False, capture_output=True, text=True
-    )
+    run = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True)
 
-    assert (run.returncode, run.stdout) == (EXIT_STUCK, "devices killed\n")
-    assert "the planner hasn't ended after 0.01 s; exiting without it" in run.stderr
+    assert run.returncode == 1
+    assert b"in guarded" in run.stderr and b"in wait" in run.stderr
