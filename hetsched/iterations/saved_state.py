@@ -8,7 +8,7 @@ Rows beyond the edges aren't saved, since they repeat others or are fixed.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,30 +86,6 @@ def saved_bytes(workload: Iterative, params: Any) -> int:
     return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes)
 
 
-def copy_state(
-    workload: Iterative,
-    params: Any,
-    arrays: Mapping[str, np.ndarray],
-    iteration: int,
-    out: dict[str, np.ndarray] | None = None,
-) -> dict[str, np.ndarray]:
-    """Copy what must be saved after `iteration`, while no device computes.
-
-    Parameters
-    ----------
-    arrays : mapping
-        Of the job, as for `Home`.
-    out : dict, optional
-        The copies of an earlier call, to be overwritten: fresh memory costs more than the copy.
-    """
-    copies = {} if out is None else out
-    for name, view in _views(workload, params, arrays, iteration):
-        if name not in copies:
-            copies[name] = np.empty(view.shape, view.dtype)
-        np.copyto(copies[name], view)
-    return copies
-
-
 def state_views(
     workload: Iterative, params: Any, arrays: Mapping[str, np.ndarray], iteration: int
 ) -> dict[str, np.ndarray]:
@@ -117,7 +93,15 @@ def state_views(
 
     `arrays`: of the job, as for `Home`.
     """
-    return dict(_views(workload, params, arrays, iteration))
+    load = workload.load(params)
+    state = {array.name: array for array in workload.state(params)}
+    views = {}
+    for name in saved_names(workload, params):
+        array, views[name] = state.get(name), arrays[name]
+        if array is not None:
+            home = arrays[name][read_buffer(array, Part.FINISH, iteration)]
+            views[name] = home[array.halo : array.halo + load]
+    return views
 
 
 def restore_state(
@@ -125,10 +109,9 @@ def restore_state(
 ) -> None:
     """Write saved values to a job's arrays, so that iteration `saved.iteration` + 1 can follow."""
     Home(workload, params, arrays).fill_borders()
-    for name, view in _views(workload, params, arrays, saved.iteration):
-        view[...] = saved.arrays[name]
     load = workload.load(params)
-    _repeat_rows(workload, params, arrays, saved.arrays, saved.iteration, Rows(0, load, load))
+    every = Rows(0, load, load)
+    restore_rows(workload, params, arrays, saved.arrays, saved.iteration, every)
 
 
 def save_rows(
@@ -140,7 +123,7 @@ def save_rows(
     rows: Rows,
 ) -> None:
     """Copy the state of `rows` after `iteration` to `saved`, of `saved_shapes`."""
-    for name, view in _views(workload, params, arrays, iteration):
+    for name, view in state_views(workload, params, arrays, iteration).items():
         part = _rows_of(workload, params, name, rows)
         saved[name][part] = view[part]
 
@@ -153,22 +136,10 @@ def restore_rows(
     iteration: int,
     rows: Rows,
 ) -> None:
-    """Copy the state of `rows` after `iteration` back from `saved`, and to rows that repeat it."""
-    for name, view in _views(workload, params, arrays, iteration):
+    """Copy the state of `rows` after `iteration` back from `saved`, and to border rows like it."""
+    for name, view in state_views(workload, params, arrays, iteration).items():
         part = _rows_of(workload, params, name, rows)
         view[part] = saved[name][part]
-    _repeat_rows(workload, params, arrays, saved, iteration, rows)
-
-
-def _repeat_rows(
-    workload: Iterative,
-    params: Any,
-    arrays: Mapping[str, np.ndarray],
-    saved: Container[str],
-    iteration: int,
-    rows: Rows,
-) -> None:
-    """Copy those of `rows` that border rows repeat to these, in the arrays named in `saved`."""
     for array in workload.state(params):
         if array.name in saved and array.halo and array.border != "fixed":
             home = arrays[array.name][read_buffer(array, Part.FINISH, iteration)]
@@ -182,18 +153,3 @@ def _rows_of(workload: Iterative, params: Any, name: str, rows: Rows) -> slice:
     if any(array.name == name and array.is_whole for array in workload.arrays(params)):
         return slice(None) if rows.is_first and rows.count else slice(0)
     return slice(rows.first, rows.stop)
-
-
-def _views(
-    workload: Iterative, params: Any, arrays: Mapping[str, np.ndarray], iteration: int
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the rows of the load, as of the end of `iteration`, of each array to save."""
-    load = workload.load(params)
-    state = {array.name: array for array in workload.state(params)}
-    for name in saved_names(workload, params):
-        array = state.get(name)
-        if array is None:
-            yield name, arrays[name]
-        else:
-            home = arrays[name][read_buffer(array, Part.FINISH, iteration)]
-            yield name, home[array.halo : array.halo + load]

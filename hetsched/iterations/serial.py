@@ -17,7 +17,7 @@ import numpy as np
 from hetsched.errors import DataError
 from hetsched.iterations.home import Home, Part, stages_of, state_shape
 from hetsched.iterations.partials import combine, partials_shape, slot_of
-from hetsched.iterations.saved_state import SavedState, copy_state, restore_state
+from hetsched.iterations.saved_state import SavedState, restore_state, state_views
 from hetsched.workload import Iterative, KernelContext, Rows, Stage, StageKernel, Values
 from hetsched.workload.protocol import KernelArrays
 
@@ -147,7 +147,8 @@ class _SerialRun:
         return Values(saved.values, saved.values)
 
     def _saved(self, iteration: int, values: Values) -> SavedState:
-        arrays = copy_state(self._workload, self._params, self._arrays, iteration)
+        views = state_views(self._workload, self._params, self._arrays, iteration)
+        arrays = {name: view.copy() for name, view in views.items()}
         return SavedState(iteration, arrays, dict(values.now))
 
     def _round(self, part: Part, iteration: int, values: Values) -> Values:

@@ -32,19 +32,14 @@ SCHEMA = "hetsched.checkpoint/1"
 RECORD = "record.json"
 MAX_RECORD = 4 << 20
 """Bytes; a record has some hundred."""
-BLOCK = 16 << 20
-"""Bytes read at once."""
 MEMBER_OVERHEAD = 1024
 """Upper bound of the bytes that a member's headers take."""
 _DIGEST_BYTES = 16
 _FIRST_DATE = (1980, 1, 1, 0, 0, 0)
 
 
-class SavedArray(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An array in the file, or an input of the job. `dtype`: NumPy's name for it.
-
-    `source`: of an input: "blake2b:..." of its data, "seed:..." if generated; "": unknown.
-    """
+class InputIdentity(msgspec.Struct, frozen=True):
+    """An input. `source`: "blake2b:..." of its data, "seed:..." if generated; "": unknown."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -63,13 +58,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     state_version: int
     params: dict[str, Any]
     load: int
-    inputs: dict[str, SavedArray] = {}
+    inputs: dict[str, InputIdentity] = {}
 
 
 class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
-    """The member record.json: `residual` after the last complete `iteration`; `arrays` and
-    `values` describe the members "state/NAME" and "values/NAME".
-    """
+    """The member record.json: `residual` after the last complete `iteration`."""
 
     hetsched: str
     problem: Problem
@@ -77,15 +70,13 @@ class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="sch
     iteration: int
     residual: float | None = None
     written: datetime
-    arrays: dict[str, SavedArray]
-    values: dict[str, SavedArray]
 
 
 _decode = msgspec.json.Decoder(CheckpointRecord).decode
 
 
 def data_digest(array: np.ndarray) -> str:
-    """Return the `SavedArray.source` of data in memory. About 1 GB/s, without the GIL."""
+    """Return the `InputIdentity.source` of data in memory. About 1 GB/s, without the GIL."""
     raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return f"blake2b:{hashlib.blake2b(raw.data, digest_size=_DIGEST_BYTES).hexdigest()}"
 
@@ -98,7 +89,7 @@ def problem_of(
     limits = {name: every.pop(name) for name in workload.limits if name in every}
     load = workload.load(params)
     inputs = {
-        spec.name: SavedArray(
+        spec.name: InputIdentity(
             spec.shape(load), np.dtype(spec.dtype).name, sources.get(spec.name, "")
         )
         for spec in specs
@@ -117,11 +108,11 @@ def problem_of(
 def check_problem(path: str, record: CheckpointRecord, job: Problem) -> None:
     saved, ours = _facts(record.problem), _facts(job)
     for fact in [*saved, *(ours.keys() - saved.keys())]:
-        there, here = saved.get(fact, "missing"), ours.get(fact, "missing")
+        there, here = saved.get(fact), ours.get(fact)
         if there != here:
             raise DataError(
-                f"{path}: checkpoint of another problem: {fact} is {there} there, {here} in the"
-                " job"
+                f"{path}: checkpoint of another problem: {fact} is {there!r} there, {here!r} in"
+                " the job"
             )
     for name, array in record.problem.inputs.items():
         if array.source and job.inputs[name].source not in ("", array.source):
@@ -130,13 +121,13 @@ def check_problem(path: str, record: CheckpointRecord, job: Problem) -> None:
             )
 
 
-def _facts(problem: Problem) -> dict[str, str]:
-    """Return what must be equal, the first difference first, as users see it."""
+def _facts(problem: Problem) -> dict[str, Any]:
+    """Return what must be equal, as users see it."""
     return {
         "the workload": problem.workload,
-        f"the version of {problem.workload}'s state": str(problem.state_version),
-        **{name: repr(value) for name, value in sorted(problem.params.items())},
-        "the number of rows": str(problem.load),
+        "the version of its state": problem.state_version,
+        **dict(sorted(problem.params.items())),
+        "the number of rows": problem.load,
         **{f"input {name}": str(array) for name, array in problem.inputs.items()},
     }
 
@@ -190,8 +181,6 @@ def save_checkpoint(
         iteration=saved.iteration,
         residual=residual,
         written=datetime.fromtimestamp(int(now), UTC),
-        arrays=_shapes(saved.arrays),
-        values=_shapes(saved.values),
     )
     # JSON has no numbers that aren't finite: such a residual becomes null
     text = msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
@@ -215,10 +204,6 @@ def _members(saved: SavedState) -> dict[str, np.ndarray]:
         **{f"state/{name}": array for name, array in saved.arrays.items()},
         **{f"values/{name}": value for name, value in saved.values.items()},
     }
-
-
-def _shapes(arrays: Mapping[str, np.ndarray]) -> dict[str, SavedArray]:
-    return {name: SavedArray(array.shape, array.dtype.name) for name, array in arrays.items()}
 
 
 def _check_no_nan(where: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -248,8 +233,8 @@ def load_checkpoint(
         record = _record(path, archive)
         check_problem(path, record, problem)
         check_iteration(path, record, workload.max_iterations(params))
-        arrays = _read(path, archive, "state", record.arrays, saved_shapes(workload, params))
-        values = _read(path, archive, "values", record.values, value_shapes(workload, params))
+        arrays = _read(path, archive, "state", saved_shapes(workload, params))
+        values = _read(path, archive, "values", value_shapes(workload, params))
     saved = SavedState(record.iteration, arrays, values)
     _check_no_nan(path, _members(saved))
     return record, saved
@@ -280,36 +265,25 @@ def _read(
     path: str,
     archive: zipfile.ZipFile,
     folder: str,
-    recorded: Mapping[str, SavedArray],
     shapes: Mapping[str, tuple[tuple[int, ...], str]],
 ) -> dict[str, np.ndarray]:
-    expected = {name: SavedArray(s, np.dtype(dtype).name) for name, (s, dtype) in shapes.items()}
-    for name in sorted(recorded.keys() | expected.keys()):
-        there, here = recorded.get(name, "missing"), expected.get(name, "missing")
-        if there != here:
-            raise DataError(
-                f"{path}: checkpoint of another version of the workload: {folder}/{name} is"
-                f" {there} there, {here} in the job"
-            )
-    return {name: _array(path, archive, f"{folder}/{name}", *shapes[name]) for name in shapes}
-
-
-def _array(
-    path: str, archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], dtype: str
-) -> np.ndarray:
-    """Return a member, which must be as its record says: nothing larger is read."""
-    flat = np.empty(math.prod(shape), dtype)
-    raw, end = flat.view(np.uint8), 0
-    with _member(path, archive, f"{name}.npy", flat.nbytes + MAX_HEADER) as member:
-        found, is_fortran, found_dtype = parse_header(f"{path}: {name}", member)
-        if found != shape or found_dtype != flat.dtype:
-            raise DataError(f"{path}: {name} is {found} {found_dtype}, not as its record says")
-        while block := member.read(BLOCK):  # the end compares the CRC
-            raw[end : end + len(block)] = np.frombuffer(block, np.uint8)
-            end += len(block)
-        if end != flat.nbytes:
-            raise zipfile.BadZipFile(f"{name}: {end} instead of {flat.nbytes} bytes")
-    return flat.reshape(shape, order="F" if is_fortran else "C")
+    """Return the members of `folder`, which must be as the job needs: nothing larger is read."""
+    arrays = {}
+    for name, (shape, dtype) in shapes.items():
+        file, expected = f"{folder}/{name}.npy", np.dtype(dtype)
+        most = math.prod(shape) * expected.itemsize + MAX_HEADER
+        with _member(path, archive, file, most) as member:
+            found, _, found_dtype = parse_header(f"{path}: {file}", member)
+            if found != shape or found_dtype != expected:
+                raise DataError(
+                    f"{path}: checkpoint of another version of the workload: {file} is"
+                    f" {found} {found_dtype} there, {shape} {expected} in the job"
+                )
+            member.seek(0)
+            arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
+            if member.read(1):  # the end compares the CRC
+                raise zipfile.BadZipFile(f"{file} has too many bytes")
+    return arrays
 
 
 def _member(path: str, archive: zipfile.ZipFile, name: str, max_bytes: int) -> IO[bytes]:

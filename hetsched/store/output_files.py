@@ -229,20 +229,7 @@ def create_output(
     inputs), in which units are known to be complete, is opened again.
     """
     prefix, nbytes = npy_layout(shape, dtype)
-    if identity:
-        target, mode = _checked_target(path, force, inputs)
-        hidden = _hidden_path(target, token)
-        found = _open_finished(hidden, identity, nbytes, prefix)
-        if found is not None:
-            return OutputFile(found[0], target, hidden, force, mode, len(prefix), found[1])
-    output = create_file(path, nbytes, force, inputs, token)
-    output.offset = len(prefix)
-    try:
-        output.write(prefix)
-    except OSError as error:
-        output.discard()
-        raise IOFailure(f"{path}: {error.strerror}") from None
-    return output
+    return create_file(path, nbytes, force, inputs, token, identity, prefix)
 
 
 def create_file(
@@ -251,22 +238,30 @@ def create_file(
     force: bool = False,
     inputs: Collection[tuple[int, int]] = (),
     token: str = "",
+    identity: str = "",
+    prefix: bytes = b"",
 ) -> OutputFile:
-    """Create an unfinished file of `nbytes`. Parameters and errors as in `create_output`."""
+    """Create an unfinished file of `nbytes`, which begins with `prefix`; see `create_output`."""
     target, mode = _checked_target(path, force, inputs)
+    hidden = _hidden_path(target, token)
+    found = _open_finished(hidden, identity, nbytes, prefix) if identity else None
+    if found is not None:
+        return OutputFile(found[0], target, hidden, force, mode, len(prefix), found[1])
     with creation_errors(path):
         if token:
-            hidden = _hidden_path(target, token)
             _unlink(hidden)
             _unlink(_parts_path(hidden))
             fd = _open_new(hidden)
         else:
             fd, hidden = _open_hidden(target)
-    output = OutputFile(fd, target, hidden, force, mode)
+    output = OutputFile(fd, target, hidden, force, mode, len(prefix))
     try:
         _allocate(path, fd, nbytes)
-    except BaseException:
+        output.write(prefix)
+    except BaseException as error:
         output.discard()
+        if isinstance(error, OSError):
+            raise IOFailure(f"{path}: {error.strerror}") from None
         raise
     return output
 
@@ -294,7 +289,7 @@ def check_folder(path: str, nbytes: int) -> None:
     """
     output = create_file(path, 0, force=True)
     try:
-        check_room(path, output.fd, nbytes)
+        _check_room(path, output.fd, nbytes)
     finally:
         output.discard()
 
@@ -382,31 +377,24 @@ def _allocate(path: str, fd: int, nbytes: int) -> None:
     """Allocate `nbytes` for the file. Raises CantCreate if there is no room."""
     if not nbytes:
         return
-    check_room(path, fd, nbytes)  # or it would fill the disk for every process before it failed
-    try:
-        os.posix_fallocate(fd, 0, nbytes)
-    except OSError as error:
-        if error.errno not in UNSUPPORTED:
-            raise _no_room(path, fd, nbytes, error.errno or 0) from None
-        with creation_errors(path):
+    _check_room(path, fd, nbytes)  # or it would fill the disk for every process before it failed
+    with creation_errors(path):
+        try:
+            os.posix_fallocate(fd, 0, nbytes)
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
             os.ftruncate(fd, nbytes)
 
 
-def check_room(path: str, fd: int, nbytes: int) -> None:
-    if nbytes > _free_bytes(fd):
-        raise _no_room(path, fd, nbytes, errno.ENOSPC)
-
-
-def _no_room(path: str, fd: int, nbytes: int, code: int) -> CantCreate:
-    return CantCreate(
-        f"{path}: no room for {format_bytes(nbytes)} ({os.strerror(code)},"
-        f" {format_bytes(_free_bytes(fd))} free); choose another folder"
-    )
-
-
-def _free_bytes(fd: int) -> int:
+def _check_room(path: str, fd: int, nbytes: int) -> None:
     disk = os.fstatvfs(fd)
-    return disk.f_bfree * disk.f_frsize
+    free = disk.f_bfree * disk.f_frsize
+    if nbytes > free:
+        raise CantCreate(
+            f"{path}: no room for {format_bytes(nbytes)} ({format_bytes(free)} free); choose"
+            " another folder"
+        )
 
 
 # ---- what a crash leaves behind
