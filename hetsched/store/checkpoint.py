@@ -218,8 +218,7 @@ def _check_no_nan(where: str, arrays: Mapping[str, np.ndarray]) -> None:
 
 def read_record(path: str, *, reads_all: bool = False) -> CheckpointRecord:
     """Return the record of a checkpoint. `reads_all`: verify the whole file."""
-    with _opened(path) as archive:
-        record = _record(path, archive)
+    with _opened(path) as (archive, record):
         damaged = archive.testzip() if reads_all else None
         if damaged is not None:
             raise zipfile.BadZipFile(f"{damaged} has changed")
@@ -229,8 +228,7 @@ def read_record(path: str, *, reads_all: bool = False) -> CheckpointRecord:
 def load_checkpoint(
     path: str, workload: Iterative, params: Any, problem: Problem
 ) -> tuple[CheckpointRecord, SavedState]:
-    with _opened(path) as archive:
-        record = _record(path, archive)
+    with _opened(path) as (archive, record):
         check_problem(path, record, problem)
         check_iteration(path, record, workload.max_iterations(params))
         arrays = _read(path, archive, "state", saved_shapes(workload, params))
@@ -241,24 +239,21 @@ def load_checkpoint(
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[zipfile.ZipFile]:
+def _opened(path: str) -> Iterator[tuple[zipfile.ZipFile, CheckpointRecord]]:
     with (
         open(open_regular(path, "a checkpoint"), "rb") as file,
         open_archive(path, "a checkpoint", file) as archive,
     ):
-        yield archive
-
-
-def _record(path: str, archive: zipfile.ZipFile) -> CheckpointRecord:
-    with _member(path, archive, RECORD, MAX_RECORD) as member:
-        raw = member.read()
-    try:
-        return _decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"{path}: damaged checkpoint, or of another version than {SCHEMA!r}, which this"
-            f" version of hetsched reads: {error}"
-        ) from None
+        with _member(path, archive, RECORD, MAX_RECORD) as member:
+            raw = member.read()
+        try:
+            record = _decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise DataError(
+                f"{path}: damaged checkpoint, or of another version than {SCHEMA!r}, which this"
+                f" version of hetsched reads: {error}"
+            ) from None
+        yield archive, record
 
 
 def _read(

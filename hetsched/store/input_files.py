@@ -45,15 +45,12 @@ ARCHIVE_ERRORS = (
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """The array in a ``.npy`` file. `dtype` is NumPy's string, byte order included ("<c8"); the
-    data start at `offset`, and have `nbytes`.
-    """
+    """The array in a ``.npy`` file. `dtype` is NumPy's string, byte order included ("<c8")."""
 
     shape: tuple[int, ...]
     dtype: str
     order: str
-    offset: int
-    nbytes: int
+    offset: int  # Of the data
 
 
 def read_header(path: str, fd: int) -> NpyHeader:
@@ -83,7 +80,7 @@ def read_header(path: str, fd: int) -> NpyHeader:
             f"{path}: has {size - offset - nbytes} bytes more than its header says"
             f" ({extents} {dtype.name}); several arrays in one file?"
         )
-    return NpyHeader(shape, dtype.str, "F" if is_fortran else "C", offset, nbytes)
+    return NpyHeader(shape, dtype.str, "F" if is_fortran else "C", offset)
 
 
 def parse_header(path: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

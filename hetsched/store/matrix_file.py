@@ -255,15 +255,15 @@ def main(parent: int, memory: int, fd: int, *outputs: int) -> int:
 
 
 def _arrays(fd: int, is_wanted_sparse: bool) -> Iterable[np.ndarray]:
+    import scipy.sparse
+
     is_text = os.pread(fd, len(MARKET_MAGIC), 0) == MARKET_MAGIC
     try:
-        matrix = _read_text(fd) if is_text else _read_npz(fd)
+        matrix = _read(fd, is_text)
     except (TypeError, *ARCHIVE_ERRORS) as error:
         kind = "Matrix Market" if is_text else ".npz"
         raise DataError(f"broken {kind} file: {str(error)[:200]}") from None
     if is_wanted_sparse:
-        import scipy.sparse
-
         rows = matrix if is_sparse(matrix) else scipy.sparse.csr_array(matrix)
         return sparse_arrays("A", rows).values()
     array = np.asarray(matrix)
@@ -272,15 +272,12 @@ def _arrays(fd: int, is_wanted_sparse: bool) -> Iterable[np.ndarray]:
     ]
 
 
-def _read_text(fd: int) -> Any:
+def _read(fd: int, is_text: bool) -> Any:
     import scipy.io
-
-    return scipy.io.mmread(f"/proc/self/fd/{fd}")
-
-
-def _read_npz(fd: int) -> Any:
     import scipy.sparse
 
+    if is_text:
+        return scipy.io.mmread(f"/proc/self/fd/{fd}")
     with open(fd, "rb", closefd=False) as file:
         file.seek(0)  # the position is shared with the process that has read the header
         archive = np.load(file, allow_pickle=False)

@@ -58,8 +58,7 @@ class OutputClaim:
 class PreparedOutput(msgspec.Struct, frozen=True):
     """A complete file on disk that has a hidden name. Paths are bytes, absolute, links resolved.
 
-    `inode`, `size` and `mtime_ns` identify it under its final name. (Device numbers may change
-    when the machine starts.)
+    `inode`, `size` and `mtime_ns` identify it under its final name: device numbers may change.
     """
 
     temporary: bytes
@@ -577,12 +576,10 @@ def creation_errors(path: str) -> Iterator[None]:
         raise CantCreate(
             f"{path}: was created by another process meanwhile; use --force to replace it"
         ) from None
-    except (FileNotFoundError, NotADirectoryError):
-        if folder.is_dir():  # one of the kernel's, such as /proc
-            raise CantCreate(f"{path}: can't be created in {folder}") from None
-        raise CantCreate(f"{path}: there is no folder {folder}; create it first") from None
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-            raise TryAgain(f"{path}: {error.strerror}; try again, or raise `ulimit -n`") from None
         reason = error.strerror if isinstance(error, OSError) else str(error)
+        if isinstance(error, FileNotFoundError | NotADirectoryError) and not folder.is_dir():
+            raise CantCreate(f"{path}: there is no folder {folder}; create it first") from None
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            raise TryAgain(f"{path}: {reason}; try again, or raise `ulimit -n`") from None
         raise CantCreate(f"{path}: can't be created in {folder} ({reason})") from None
