@@ -18,7 +18,6 @@ from hetsched.errors import CantCreate, ConfigError, HetschedError, IOFailure
 from hetsched.store.journal_file import JournalFile, forget_refused
 from hetsched.store.journal_records import (
     JournaledJob,
-    NumbersReserved,
     OnWritten,
     Record,
     Write,
@@ -110,9 +109,7 @@ class FaultyRun:
         self.reservations.clear()
         refused = self._commit(file, [_write(record, self._on_done) for record in records])
         self.model = self.model.after([record for record in records if record not in refused])
-        for record in records:
-            if isinstance(record, NumbersReserved):
-                self.numbers.on_reserved(record.upto)
+        self.numbers.reserved = file.reserved
         file.maintain(now)
 
     def _commit(self, file: JournalFile, new: Sequence[Write]) -> list[Record]:

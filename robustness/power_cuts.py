@@ -18,7 +18,7 @@ from benchmarks.results import Bar, Result
 from hetsched.errors import HetschedError
 from hetsched.store.database import DatabaseFormat
 from hetsched.store.journal_file import JournalFile
-from hetsched.store.journal_records import FORMAT, JournalContents, NumbersReserved, Record, Write
+from hetsched.store.journal_records import FORMAT, JournalContents, Record, Write
 from robustness.disk import silent
 from robustness.disk.journal_model import (
     BOUNDS,
@@ -124,9 +124,7 @@ class Life:
             assert outcomes == [None] * len(kept), outcomes
             self.states = self.states[-1:]
             self.tally.acknowledged += len(kept)
-            for write in kept:
-                if isinstance(reservation := write.records[0], NumbersReserved):
-                    self._numbers.on_reserved(reservation.upto)
+            self._numbers.reserved = file.reserved
             kept = []
             file.maintain(self.now)
             if is_orderly and self.rng.random() < 0.2:

@@ -71,13 +71,18 @@ def open_database(
     if path is not None and vfs is None:
         _create_private(path)
     with _opened(IN_MEMORY if path is None else str(path), CREATE, vfs) as connection:
-        _execute_all(connection, file_format.first_pragmas)
+        connection.execute(file_format.first_pragmas).fetchall()  # all statements
         if connection.readonly("main"):
             raise apsw.ReadOnlyError("not writable")
         if check_version(connection, file_format, path) == 0:
-            _execute_all(connection, file_format.creation_pragmas)
-        _execute_all(connection, file_format.pragmas)
-        _create_tables(connection, file_format, path)
+            connection.execute(file_format.creation_pragmas).fetchall()
+        connection.execute(file_format.pragmas).fetchall()
+        with transaction(connection):
+            # Under the lock: another process may have just created them.
+            if check_version(connection, file_format, path) == 0:
+                connection.execute(file_format.schema)
+                connection.execute(f"PRAGMA application_id = {file_format.application_id}")
+                connection.execute(f"PRAGMA user_version = {file_format.version}")
     return connection
 
 
@@ -116,12 +121,6 @@ def _opened(name: str, flags: int, vfs: str | None = None) -> Iterator[apsw.Conn
         raise ConfigError(f"{name}: {error}; {remedy}") from None
 
 
-def _execute_all(connection: apsw.Connection, pragmas: str) -> None:
-    """Run all statements: `execute` alone stops at the first that returns a row."""
-    for _ in connection.execute(pragmas):
-        pass
-
-
 def check_version(
     connection: apsw.Connection, file_format: DatabaseFormat, path: Path | str | None
 ) -> int:
@@ -142,17 +141,6 @@ def check_version(
             " folder"
         )
     return int(version) if tables else 0
-
-
-def _create_tables(
-    connection: apsw.Connection, file_format: DatabaseFormat, path: Path | None
-) -> None:
-    with transaction(connection):
-        # Under the lock: another process may have just created them.
-        if check_version(connection, file_format, path) == 0:
-            connection.execute(file_format.schema)
-            connection.execute(f"PRAGMA application_id = {file_format.application_id}")
-            connection.execute(f"PRAGMA user_version = {file_format.version}")
 
 
 @contextlib.contextmanager

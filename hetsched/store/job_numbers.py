@@ -17,40 +17,30 @@ class NumberBlocks:
     """Gives out numbers from `next_number` up to `reserved`. On the loop's thread only.
 
     `reserve`: called with the number up to which more are needed, once half of a block is used;
-    `on_reserved` follows when that is on disk.
+    `reserved` is set to it, by any thread, when that is on disk.
     """
 
     def __init__(
         self, next_number: int, reserved: int, reserve: Callable[[int], None] | None = None
     ) -> None:
-        self._next = next_number
-        self._reserved = reserved
+        self.last = next_number - 1
+        self.reserved = self._requested = reserved
         self._reserve = reserve
-        self._is_reserving = False
-
-    @property
-    def last(self) -> int:
-        return self._next - 1
 
     @property
     def is_used_up(self) -> bool:
         """Whether no number is reserved until the next reservation is on disk."""
-        return self._next > self._reserved
+        return self.last >= self.reserved
 
     def take(self) -> int:
         assert not self.is_used_up, "no number is reserved"
-        self._next += 1
-        is_low = self._reserved - self._next < BLOCK // 2
-        if is_low and self._reserve is not None and not self._is_reserving:
-            self._is_reserving = True
-            self._reserve(self._reserved + BLOCK)
-        return self._next - 1
+        self.last += 1
+        if self._reserve is not None and self._requested - self.last <= BLOCK // 2:
+            self._requested += BLOCK
+            self._reserve(self._requested)
+        return self.last
 
     def give_back(self, number: int) -> None:
         """Take back a number that nobody has seen, if it is the last one."""
         if number == self.last:
-            self._next -= 1
-
-    def on_reserved(self, upto: int) -> None:
-        self._is_reserving = False
-        self._reserved = max(self._reserved, upto)
+            self.last -= 1

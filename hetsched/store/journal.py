@@ -18,7 +18,7 @@ from pathlib import Path
 from hetsched.config import JournalConfig
 from hetsched.errors import HetschedError, IOFailure, TryAgain
 from hetsched.paths import private_folder
-from hetsched.store.job_numbers import BLOCK, NumberBlocks
+from hetsched.store.job_numbers import NumberBlocks
 from hetsched.store.journal_file import JournalFile, forget_refused
 from hetsched.store.journal_records import (
     HistoryBounds,
@@ -103,7 +103,7 @@ class Journal:
         self.statistics = JournalStatistics()
         self.numbers = NumberBlocks(
             self._file.next_number,
-            self._file.next_number - 1 + BLOCK,
+            self._file.reserved,
             lambda upto: self.write((NumbersReserved(upto),), urgent=True),
         )
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
@@ -204,7 +204,12 @@ class Journal:
         while not is_last:
             is_last = self._is_closing
             try:
-                is_last = self._run_once()
+                writes, queries, is_last = self._next_work()
+                if writes:
+                    self._commit(writes)
+                for wanted, on_done in queries:
+                    self._query(wanted, on_done)
+                self._file.maintain(time.time())
             except Exception:  # a bug; the thread must go on
                 log.exception("unexpected error in the journal's thread")
                 time.sleep(RETRY_SECONDS)
@@ -212,16 +217,6 @@ class Journal:
             log.warning("%s: %d last records weren't written", self._path, len(self._writes))
         is_certain = self._failure is None and not self._writes
         self._file.close(self.numbers.last if is_certain else None)
-
-    def _run_once(self) -> bool:
-        """Do what is due next; return whether that was the last."""
-        writes, queries, is_last = self._next_work()
-        if writes:
-            self._commit(writes)
-        for wanted, on_done in queries:
-            self._query(wanted, on_done)
-        self._file.maintain(time.time())
-        return is_last
 
     def _next_work(self) -> tuple[list[Write], list[tuple[HistoryFilter, OnRows]], bool]:
         with self._lock:
@@ -256,17 +251,10 @@ class Journal:
             self._writes[:0] = retry
             if retry:
                 self._due = min(self._due, time.monotonic() + RETRY_SECONDS)
-        if failure is None:
-            self._give_out_numbers(writes)
+        self.numbers.reserved = self._file.reserved
         if not has_expired:
             results = list(zip(writes, outcomes, strict=True))
             self._call_soon(functools.partial(self._report, results))
-
-    def _give_out_numbers(self, writes: Sequence[Write]) -> None:
-        for write in writes:
-            for record in write.records:
-                if isinstance(record, NumbersReserved):
-                    self._call_soon(functools.partial(self.numbers.on_reserved, record.upto))
 
     def _query(self, wanted: HistoryFilter, on_done: OnRows) -> None:
         rows, failure = [], None

@@ -82,10 +82,11 @@ class JournalFile:
         """Pages in the WAL from which the next checkpoint is run."""
         self._ended = 0
         try:
-            self.next_number = self._open(now) + 1
+            last = self._open(now)
         except (apsw.Error, ConfigError, OSError) as error:
             self._drop_connection()
             raise open_error(path, error) from None
+        self.next_number, self.reserved = last + 1, last + BLOCK
 
     def load(self, ended: int) -> JournalContents:
         try:
@@ -128,6 +129,7 @@ class JournalFile:
         for record in (record for write in writes for record in write.records):
             if isinstance(record, NumbersReserved):
                 self._record(record.upto)
+                self.reserved = record.upto
             elif isinstance(record, JournaledJob | JobUpdate) and record.state is not None:
                 self._ended += 1
         return outcomes
@@ -164,7 +166,7 @@ class JournalFile:
             if last_number is not None:
                 # The record first: it must never be ahead of the journal.
                 self._record(last_number)
-                connection.execute("UPDATE journal SET closed_at_number = ?", (last_number,))
+                connection.execute("UPDATE journal SET reserved = ?, is_open = 0", (last_number,))
             connection.close()
             self._connection = None
         except apsw.Error as error:
@@ -204,24 +206,19 @@ class JournalFile:
         `recorded`: by the second record; `log_before`: the WAL as it was found.
         """
         connection = self._writable()
-        reserved, closed_at, newest = connection.execute(
-            """SELECT reserved, closed_at_number, (SELECT coalesce(max(number), 0) FROM job)
-            FROM journal"""
-        ).get
-        if closed_at is None:
+        last, is_open = connection.execute("SELECT reserved, is_open FROM journal").get
+        if is_open:
             log.info("%s: the last daemon didn't close it; checking it", self._path)
             result = connection.execute("PRAGMA quick_check(1)").get
             if result != "ok":
                 raise apsw.CorruptError(str(result).replace("\n", "; "))
-        last: int = max(newest, reserved if closed_at is None else closed_at)
         self._report_losses(connection, last, recorded, log_before)
-        return max(last, recorded)
+        return int(max(last, recorded))
 
     def _begin(self, last: int, now: float) -> None:
         connection = self._writable()
         with database.transaction(connection):
-            sql = "UPDATE journal SET reserved = ?, closed_at_number = NULL"
-            connection.execute(sql, (last + BLOCK,))
+            connection.execute("UPDATE journal SET reserved = ?, is_open = 1", (last + BLOCK,))
             journal_records.trim_ended(connection, self._bounds, now)
 
     def _report_losses(

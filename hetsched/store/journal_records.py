@@ -150,12 +150,12 @@ CREATE INDEX job_ended ON job(ended_at, number, nbytes) WHERE ended_at IS NOT NU
 CREATE TABLE journal(
     id INTEGER PRIMARY KEY CHECK(id = 1),
     reserved INTEGER NOT NULL,
-    closed_at_number INTEGER,
+    is_open INTEGER NOT NULL,
     token TEXT NOT NULL) STRICT;
 INSERT INTO journal VALUES (1, 0, 0, lower(hex(randomblob(6))));
 """
-"""`journal.closed_at_number`: the last number given out, if the last daemon closed the file in
-order; NULL while a daemon runs, and after a crash. `job.nbytes`: of all its columns, roughly."""
+"""`journal.reserved`: the last number that may have been given out; `is_open`: 1 while a daemon
+runs, and after a crash. `job.nbytes`: of all its columns, roughly."""
 
 WAL_LIMIT = 4 << 20
 """Bytes to which the WAL is cut after a checkpoint."""
