@@ -18,7 +18,7 @@ from hetsched_workloads.fft import Fft, FftParams
 from benchmarks.gpu.common import MIB, Report, device_info, mapped, open_runtime
 from benchmarks.gpu.copies import Link, Rates
 from hetsched.device import Chunk, ChunkTimes
-from hetsched.device_process.pipeline import Pipeline
+from hetsched.device_process.prepared_job import Pipeline
 from hetsched.devices.base import DeviceJob
 from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.host_arrays import ArenaArray

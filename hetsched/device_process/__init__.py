@@ -1,1 +1,0 @@
-"""The device process: its main thread, one thread per device, the pipeline."""

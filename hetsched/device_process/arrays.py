@@ -131,29 +131,24 @@ class Attachments:
                 yield
 
     def host_arrays(self, arrays: Sequence[StoredArray], specs: Sequence[ArraySpec]) -> HostArrays:
-        """Return the host arrays of a job.
+        """Return the host arrays of a job; the state of an iterative job isn't among them.
 
-        Raises InternalError: an array isn't attached, or the workload has no such array.
+        Raises InternalError: an array isn't attached.
         """
         specs_by_name = {spec.name: spec for spec in specs}
         inputs: dict[str, HostArray] = {}
         outputs: dict[str, HostArray] = {}
         for stored in arrays:
             spec = specs_by_name.get(stored.array)
-            if spec is None:
-                raise InternalError(f"the workload has no array {stored.array!r}")
-            array = self._host_array(stored, spec)
-            (outputs if stored.output else inputs)[stored.array] = array
+            if spec is not None:
+                side = outputs if stored.output else inputs
+                side[stored.array] = self._host_array(stored, spec)
         return inputs, outputs
 
     def whole_array(self, stored: StoredArray) -> np.ndarray:
-        """Return a whole array in a segment as it is stored.
-
-        Raises InternalError: nothing is attached, or it is a file.
-        """
+        """Return a whole array in a segment as it is stored. InternalError: it isn't attached."""
         attached = self._attached(stored)
-        if isinstance(attached, OpenFile):
-            raise InternalError(f"array {stored.array!r} is in a file, not in a segment")
+        assert not isinstance(attached, OpenFile), "iterative jobs have no arrays in files"
         return stored.values(attached)
 
     def _host_array(self, stored: StoredArray, spec: ArraySpec) -> HostArray:

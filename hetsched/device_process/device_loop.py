@@ -12,8 +12,7 @@ from collections.abc import Callable
 
 from hetsched.device import DeviceInfo
 from hetsched.device_process.arrays import Attachments
-from hetsched.device_process.pipeline import StepFailed
-from hetsched.device_process.prepared_job import PreparedJob, command_failed
+from hetsched.device_process.prepared_job import PreparedJob, StepFailed, command_failed
 from hetsched.devices.base import Device, DeviceFault, MemoryKeeper, ShareableDevice
 from hetsched.errors import InternalError
 from hetsched.transport.device_channel import Channel, ChannelClosed

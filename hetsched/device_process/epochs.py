@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from hetsched.devices.base import Device, DeviceJob
-from hetsched.devices.iterating import IteratingDevice, IterativeJob, StageExecutor
-from hetsched.errors import DataError, InternalError, UsageError
+from hetsched.devices.iterating import IteratingDevice, IterativeJob
+from hetsched.errors import DataError, UsageError
 from hetsched.iterations.home import Home, Part, stages_of
 from hetsched.iterations.partials import combine, combined_slot, slot_of
 from hetsched.iterations.saved_state import restore_rows, save_rows
@@ -30,7 +28,7 @@ from hetsched.transport.device_messages import (
     IterationTimes,
     StopReason,
 )
-from hetsched.workload import Iterative, Reduction, Rows, Stage, Values
+from hetsched.workload import Iterative, Rows, Stage, Values
 
 CONTROL = "control"
 PARTIALS = "partials/"
@@ -57,43 +55,14 @@ MAX_TIME = 0.02
 """Part of the time that saving may take."""
 
 
-@dataclass(frozen=True, eq=False)
 class IterativeRun:
     """What an epoch needs of a job that is prepared on a device.
 
-    Attributes
+    Parameters
     ----------
-    partials : mapping
-        Name of a reduction -> array of `partials_shape`.
-    arrays, saved : mapping
-        Name -> whole home array; name -> what is saved of it. Nothing is saved where no device
-        has its own memory.
-    """
-
-    workload: Iterative
-    params: Any
-    load: int
-    home: Home
-    executor: StageExecutor
-    reductions: Mapping[str, Reduction]
-    partials: Mapping[str, np.ndarray]
-    control: IterationControl
-    arrays: Mapping[str, np.ndarray]
-    saved: Mapping[str, np.ndarray]
-
-    def save(self, iteration: int, rows: Rows) -> None:
-        """Save the state of `rows` after `iteration`."""
-        save_rows(self.workload, self.params, self.arrays, self.saved, iteration, rows)
-
-    def restore(self, iteration: int, rows: Rows) -> None:
-        """Go back to the state of `rows` after `iteration`, which was saved."""
-        restore_rows(self.workload, self.params, self.arrays, self.saved, iteration, rows)
-
-
-def prepare_run(
-    device: Device, device_name: str, job: DeviceJob, arrays: Mapping[str, np.ndarray]
-) -> IterativeRun:
-    """Prepare the device for an iterative job; `arrays`: all, by their names in `Prepare`.
+    arrays : mapping
+        All arrays, whole, by their names in `Prepare`. Something is saved only where a device has
+        its own memory.
 
     Raises
     ------
@@ -101,29 +70,37 @@ def prepare_run(
         The device can't take part in iterative jobs, or lacks the variant.
     DeviceOutOfMemory
     """
-    workload, params = job.workload, job.params
-    assert isinstance(workload, Iterative)
-    if not isinstance(device, IteratingDevice):
-        raise UsageError(f"{device_name} can't compute iterative jobs such as {workload.name}")
-    reductions = {reduction.name: reduction for reduction in workload.reductions(params)}
-    missing = {CONTROL, *(PARTIALS + name for name in reductions)} - arrays.keys()
-    if missing:
-        raise InternalError(f"the job has no array {min(missing)!r}")
-    home = Home(workload, params, arrays)
-    executor = device.prepare_iterations(IterativeJob(job, home))
-    control, spin = arrays[CONTROL], SPIN_SECONDS if executor.has_own_core else 0.0
-    return IterativeRun(
-        workload,
-        params,
-        workload.load(params),
-        home,
-        executor,
-        reductions,
-        {name: arrays[PARTIALS + name] for name in reductions},
-        IterationControl(control, slots_of(control.size), spin),
-        arrays,
-        {name.removeprefix(SAVED): arrays[name] for name in arrays if name.startswith(SAVED)},
-    )
+
+    def __init__(
+        self, device: Device, device_name: str, job: DeviceJob, arrays: Mapping[str, np.ndarray]
+    ) -> None:
+        workload, params = job.workload, job.params
+        assert isinstance(workload, Iterative)
+        if not isinstance(device, IteratingDevice):
+            raise UsageError(f"{device_name} can't compute iterative jobs such as {workload.name}")
+        self.workload, self.params = workload, params
+        self.load = workload.load(params)
+        self.home = Home(workload, params, arrays)
+        self.executor = device.prepare_iterations(IterativeJob(job, self.home))
+        self.reductions = {reduction.name: reduction for reduction in workload.reductions(params)}
+        self.partials = {name: arrays[PARTIALS + name] for name in self.reductions}
+        spin = SPIN_SECONDS if self.executor.has_own_core else 0.0
+        control = arrays[CONTROL]
+        self.control = IterationControl(control, slots_of(control.size), spin)
+        self.saved = {
+            name.removeprefix(SAVED): array
+            for name, array in arrays.items()
+            if name.startswith(SAVED)
+        }
+        self._arrays = arrays
+
+    def save(self, iteration: int, rows: Rows) -> None:
+        """Save the state of `rows` after `iteration`."""
+        save_rows(self.workload, self.params, self._arrays, self.saved, iteration, rows)
+
+    def restore(self, iteration: int, rows: Rows) -> None:
+        """Go back to the state of `rows` after `iteration`, which was saved."""
+        restore_rows(self.workload, self.params, self._arrays, self.saved, iteration, rows)
 
 
 class IterationReports:

@@ -72,9 +72,8 @@ def run_device(sock: socket.socket, spec: str | bytes) -> None:
     """Open the device of `spec`, serve its engine, and end the process."""
     status = InternalError.code
     try:
-        status = _serve(
-            SocketChannel(sock, list[Command]), msgspec.json.decode(spec, type=ProcessSpec)
-        )
+        _serve(sock, msgspec.json.decode(spec, type=ProcessSpec))
+        status = 0
     except DeviceLost:
         # A normal exit would run destructors on a device that no longer responds.
         status = FAULT_EXIT
@@ -89,19 +88,19 @@ def run_device(sock: socket.socket, spec: str | bytes) -> None:
     os._exit(status)
 
 
-def _serve(channel: SocketChannel, spec: ProcessSpec) -> int:
+def _serve(sock: socket.socket, spec: ProcessSpec) -> None:
     info = spec.device
     _prctl(_PR_SET_NAME, f"hetsched {info.name}".encode()[:15], 0, 0, 0)
     pin(info)
     device = device_opener(spec.package, spec.config)(info)
+    loop = DeviceLoop(SocketChannel(sock, list[Command]), device, spec.warm_for)
+    loop.run(on_ready=_freeze)
 
-    def freeze() -> None:
-        # Objects made so far live as long as the process: exempt them from garbage collection.
-        gc.collect()
-        gc.freeze()
 
-    DeviceLoop(channel, device, spec.warm_for).run(on_ready=freeze)
-    return 0
+def _freeze() -> None:
+    """Exempt objects made so far from garbage collection: they live as long as the process."""
+    gc.collect()
+    gc.freeze()
 
 
 def pin(info: DeviceInfo) -> None:
@@ -130,9 +129,10 @@ def serve_forks(sock: socket.socket) -> None:
     at: until then nobody may reap it, or its pid could be that of another process.
     """
     importlib.import_module("hetsched.devices.cpu.device")  # what all cores need
-    _check_threads()
-    gc.collect()
-    gc.freeze()
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    if threads > 1:  # which don't survive a fork
+        raise InternalError(f"the template of device processes has {threads} threads, not 1")
+    _freeze()
     send_message(sock, b"ready", [])
     parent = os.getpid()
     while True:
@@ -165,13 +165,6 @@ def _run_child(sock: socket.socket, spec: bytes, fds: list[int], parent: int) ->
         traceback.print_exc()
     finally:
         os._exit(status)
-
-
-def _check_threads() -> None:
-    """Raise InternalError if a library has started threads: they don't survive a fork."""
-    threads = len(list(Path("/proc/self/task").iterdir()))
-    if threads > 1:
-        raise InternalError(f"the template of device processes has {threads} threads, not 1")
 
 
 if __name__ == "__main__":

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
-from hetsched.device import Chunk, ChunkTimes, DeviceInfo
+from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
 from hetsched.device_process import fill_and_check
 from hetsched.device_process.arrays import Attachments
-from hetsched.device_process.epochs import EpochRunner, IterativeRun, prepare_run
-from hetsched.device_process.pipeline import Pipeline, StepFailed
+from hetsched.device_process.epochs import EpochRunner, IterativeRun
 from hetsched.devices.base import Device, DeviceFault, DeviceJob, DeviceOutOfMemory
 from hetsched.errors import (
     CantCreate,
@@ -60,6 +60,8 @@ MAX_MESSAGE_CHARACTERS = 2000
 MAX_REPORT_SECONDS = 0.25
 """No chunk is reported later than that, as far as the next one can be predicted. If the process
 dies, so much is computed again."""
+ONLY_SLOT = Slot(0, 0)
+"""Of a device in the host's memory."""
 
 Work = Run | Fill | Iterate | Check
 
@@ -98,6 +100,125 @@ def failure_cause(error: BaseException, has_link: bool) -> FailureCause:
     if isinstance(error, IOFailure | CantCreate):
         return "io"
     return "variant" if isinstance(error, UsageError) else "kernel"
+
+
+class StepFailed(Exception):
+    """A job can't go on, with the reason as ``__cause__``; `chunk` failed, and none is in flight.
+
+    None: something else than a chunk failed.
+    """
+
+    def __init__(self, chunk: Chunk | None = None) -> None:
+        super().__init__(chunk)
+        self.chunk = chunk
+
+
+class Pipeline:
+    """The chunks of one run on one device of any kind, a bounded number of them in flight.
+
+    The device orders its own operations, except where `plans.slot_allocation` requires that no
+    chunk is in flight.
+
+    Parameters
+    ----------
+    slots : SlotAllocator or None
+        None: the device works in the host's memory.
+    depth : int
+        Maximum number of chunks in flight: 1 for a synchronous device; with overlap one more than
+        the slots, but at most the window.
+    on_done : callable
+        Called with each finished chunk, in order.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        slots: SlotAllocator | None,
+        depth: int,
+        on_done: Callable[[Chunk, ChunkTimes], None],
+    ) -> None:
+        self._device = device
+        self._slots = slots
+        self._depth = depth
+        self._on_done = on_done
+        self._waiting: deque[Chunk] = deque()
+        self._in_flight: deque[Chunk] = deque()
+
+    def add(self, chunks: Iterable[Chunk]) -> None:
+        """Queue chunks."""
+        self._waiting.extend(chunks)
+
+    @property
+    def pending(self) -> int:
+        """Chunks that are queued or in flight."""
+        return len(self._waiting) + len(self._in_flight)
+
+    @property
+    def expects_more(self) -> bool:
+        """Whether further chunks are announced and could start before the oldest finishes."""
+        if self._waiting or not self._in_flight:
+            return False
+        return len(self._in_flight) < self._depth - 1 and not self._in_flight[-1].last
+
+    def step(self) -> None:
+        """Start the next chunk if there is room for one, else wait for the oldest.
+
+        A chunk that leaves no room for another is started and finished at once.
+
+        Raises
+        ------
+        StepFailed
+            The others in flight have finished, and the successful ones were reported.
+        DeviceFault
+        """
+        if self._waiting and len(self._in_flight) < self._depth:
+            self._start(self._waiting.popleft())
+            if self._depth > 1:
+                return
+        if self._in_flight:
+            self._finish()
+
+    def drain(self) -> None:
+        """Drop queued chunks and finish those in flight. Raises DeviceFault."""
+        self._waiting.clear()
+        while self._in_flight:
+            with contextlib.suppress(StepFailed):
+                self._finish()
+
+    def _start(self, chunk: Chunk) -> None:
+        slot, needs_idle = ONLY_SLOT, False
+        try:
+            if self._slots is not None:
+                slot, needs_idle = self._slots.allocate(chunk.count, chunk.barrier)
+        except BaseException as error:
+            self._raise_failure(chunk, error)
+        while needs_idle and self._in_flight:
+            self._finish()
+        try:
+            self._device.copy_in(chunk, slot)
+            self._device.compute(chunk, slot)
+            self._device.copy_out(chunk, slot)
+        except BaseException as error:
+            self._raise_failure(chunk, error)
+        self._in_flight.append(chunk)
+
+    def _finish(self) -> None:
+        chunk = self._in_flight.popleft()
+        try:
+            times = self._device.wait(chunk)
+        except BaseException as error:
+            self._raise_failure(chunk, error)
+        self._on_done(chunk, times)
+
+    def _raise_failure(self, chunk: Chunk, error: BaseException) -> NoReturn:
+        """Raise `error` as StepFailed, after the other chunks in flight have finished.
+
+        Including SystemExit and KeyboardInterrupt, which a kernel may raise, too.
+        """
+        if isinstance(error, StepFailed | DeviceFault):
+            raise error
+        self.drain()
+        raise StepFailed(chunk) from error
 
 
 @dataclass(frozen=True)
@@ -243,16 +364,12 @@ class PreparedJob:
             yield from self._attachments.populate(stored.key)
         described = _described(command.workload, command.params, self._info.kind)
         check_sources(command.workload, command.source)
-        workload, arrays = described.workload, command.arrays
-        if isinstance(workload, Iterative):  # others are in memory as its state and partials
-            names = {spec.name for spec in described.specs}
-            arrays = tuple(stored for stored in arrays if stored.array in names)
         self._described = described
-        self._arrays = self._attachments.host_arrays(arrays, described.specs)
+        self._arrays = self._attachments.host_arrays(command.arrays, described.specs)
         job = self._device_job()
-        if isinstance(workload, Iterative):
-            homes = {a.array: self._attachments.whole_array(a) for a in command.arrays}
-            self._run = prepare_run(self.device, self._info.name, job, homes)
+        if isinstance(described.workload, Iterative):
+            whole = {a.array: self._attachments.whole_array(a) for a in command.arrays}
+            self._run = IterativeRun(self.device, self._info.name, job, whole)
         else:
             self.device.prepare(job)
         note_sources(command.workload)  # kernels have been loaded

@@ -8,7 +8,7 @@ import pytest
 from device_bench import cut
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
-from hetsched.device_process.pipeline import Pipeline, StepFailed
+from hetsched.device_process.prepared_job import Pipeline, StepFailed
 from hetsched.plans.slot_allocation import SlotAllocator
 
 

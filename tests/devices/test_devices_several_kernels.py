@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.device import Chunk, DeviceInfo, kernel_chunk
-from hetsched.device_process.pipeline import StepFailed
+from hetsched.device_process.prepared_job import StepFailed
 from hetsched.devices.base import DeviceJob
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.cpu.kernels import CpuKernels

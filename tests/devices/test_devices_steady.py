@@ -13,7 +13,7 @@ from device_bench import LINKED, Bench, affine_bench, cut, info_of
 
 from hetsched.config.cost import Cost
 from hetsched.device import DeviceInfo
-from hetsched.device_process.pipeline import Pipeline
+from hetsched.device_process.prepared_job import Pipeline
 from hetsched.devices.base import Device
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.emulated.device import EmulatedDevice, open_device
