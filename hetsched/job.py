@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from hetsched.errors import Cancelled, ErrorRecord, UsageError
 from hetsched.units import MAX_SECONDS, NUMBER_LIMIT, quoted
@@ -263,18 +264,6 @@ def _metas(hint: Any) -> Iterator[str]:
             yield from _metas(part)
 
 
-def iteration_options(spec: JobSpec) -> tuple[str, ...]:
-    """Return the names of the options that `spec` sets and that only iterative jobs have."""
-    options = {
-        "balance": spec.balance != "auto",
-        "warm-up": bool(spec.warm_up),
-        "checkpoint": bool(spec.checkpoint),
-        "every": spec.every is not None,
-        "resume": bool(spec.resume),
-    }
-    return tuple(name for name, is_set in options.items() if is_set)
-
-
 class IterationSeconds(msgspec.Struct, frozen=True):
     """The phases of a device's iterations, seconds in sum (NEC, section 6.1)."""
 
@@ -417,8 +406,8 @@ def outcome(error: ErrorRecord | None) -> Outcome:
 def brief(state: JobState) -> JobState:
     """Return `state` without the part of its report about each device."""
     if isinstance(state, Done | Failed):
-        report = msgspec.structs.replace(state.report, devices=())
-        return msgspec.structs.replace(state, report=report)
+        report = replace(state.report, devices=())
+        return replace(state, report=report)
     return state
 
 
@@ -443,3 +432,67 @@ def words(state: JobState) -> tuple[str, ...]:
             return ("done",)
         case Failed():
             return (outcome(state.error),)
+
+
+# ---- the segments of shared memory that a job names
+
+
+def arena_refs(spec: JobSpec) -> list[ArenaRef]:
+    """Return the inputs and the caller's own outputs that are in shared memory."""
+    refs: list[ArenaRef] = []
+    for ref in spec.inputs.values():
+        if isinstance(ref, ArenaRef):
+            refs.append(ref)
+    for target in spec.outputs.values():
+        if isinstance(target, ArenaOut) and target.into is not None:
+            refs.append(target.into)
+    return refs
+
+
+def caller_outputs(spec: JobSpec) -> set[int]:
+    """Return the segments for results that belong to the caller rather than to the job."""
+    return {
+        out.into.segment
+        for out in spec.outputs.values()
+        if isinstance(out, ArenaOut) and out.into is not None
+    }
+
+
+def with_segments(spec: JobSpec, segments: Mapping[int, int]) -> JobSpec:
+    """Return `spec` with other segments in place of its own; `segments`: old -> new."""
+
+    def moved(ref: ArenaRef) -> ArenaRef:
+        return replace(ref, segment=segments[ref.segment])
+
+    inputs = {
+        name: moved(ref) if isinstance(ref, ArenaRef) else ref for name, ref in spec.inputs.items()
+    }
+    outputs = {
+        name: ArenaOut(moved(out.into)) if isinstance(out, ArenaOut) and out.into else out
+        for name, out in spec.outputs.items()
+    }
+    return replace(spec, inputs=inputs, outputs=outputs)
+
+
+def input_shapes(spec: JobSpec) -> dict[str, str]:
+    """Return e.g. {"A": "512x512 float64"} for the inputs in shared memory."""
+    if not spec.inputs:
+        return {}
+    return {
+        name: f"{'x'.join(map(str, ref.shape)) or 'scalar'} {ref.dtype}"
+        for name, ref in spec.inputs.items()
+        if isinstance(ref, ArenaRef)
+    }
+
+
+def is_same_request(one: JobSpec, other: JobSpec) -> bool:
+    """Return whether two requests are the same but for what changes at the next daemon.
+
+    That are the segments that hold their arrays, and the numbers of volatile jobs before them.
+    """
+    return one == other or _unnumbered(one) == _unnumbered(other)
+
+
+def _unnumbered(spec: JobSpec) -> JobSpec:
+    after = tuple(replace(dependency, job=0) for dependency in spec.after)
+    return replace(with_segments(spec, {ref.segment: 0 for ref in arena_refs(spec)}), after=after)

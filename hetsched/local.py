@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,7 +22,7 @@ from hetsched.config import Config, load
 from hetsched.device import DeviceInfo
 from hetsched.errors import ErrorRecord, TryAgain, UsageError, from_record
 from hetsched.explain import Explanation
-from hetsched.job import ArenaRef, JobSpec, JobState, checked
+from hetsched.job import ArenaRef, JobSpec, checked
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Follower, Followers
 from hetsched.jobs.job import Job as JobRecord
@@ -100,12 +99,7 @@ class Local(JobSubmitter):
     def __enter__(self) -> Local:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def run(self, spec: JobSpec) -> Job:
@@ -123,13 +117,8 @@ class Local(JobSubmitter):
 
     def cancel(self, job: int) -> None:
         """Stop job number `job` after its current chunks."""
-
-        def cancel() -> None:
-            record = self._table.jobs.get(job)
-            if record is not None:
-                self._engine.cancel(record)
-
-        self._post(cancel)
+        jobs = self._table.jobs
+        self._post(lambda: self._engine.cancel(jobs[job]) if job in jobs else None)
 
     def hold(self, job: int) -> bool:
         """Keep waiting job number `job` from starting; return whether that changed anything.
@@ -150,12 +139,12 @@ class Local(JobSubmitter):
     def _change(self, number: int, change: Callable[[JobRecord], bool]) -> bool:
         def run() -> bool:
             record = self._table.job(number)
-            is_changed = change(record)
-            if is_changed:
-                record.state = self._engine.queue.position(record)
-                self._followers.report(record)
-                self._engine.advance()
-            return is_changed
+            if not change(record):
+                return False
+            record.state = self._engine.queue.position(record)
+            self._followers.report(record)
+            self._engine.advance()
+            return True
 
         return self._call(run)
 
@@ -177,10 +166,10 @@ class Local(JobSubmitter):
 
         def work(answer: Future[Explanation]) -> None:
             def on_explained(found: Explanation | None, error: BaseException | None) -> None:
-                if found is None:
-                    answer.set_exception(error or TryAgain(CLOSED))
-                else:
+                if found is not None:
                     answer.set_result(found)
+                else:
+                    answer.set_exception(error or TryAgain(CLOSED))
 
             self._engine.explain(self._table.job(job), on_explained)
 
@@ -195,12 +184,11 @@ class Local(JobSubmitter):
 
     def abandon(self) -> None:
         """Kill the device processes and close, without waiting for the current chunks."""
-        if not self._begin_closing():
-            return
-        self._engine.kill()  # on this thread, because the engine's may be busy
-        self._thread.join(ABANDON_SECONDS)
-        if not self._thread.is_alive():
-            self._clean_up()
+        if self._begin_closing():
+            self._engine.kill()  # on this thread, because the engine's may be busy
+            self._thread.join(ABANDON_SECONDS)
+            if not self._thread.is_alive():
+                self._clean_up()
 
     def _begin_closing(self) -> bool:
         """Refuse new calls and end the engine's thread; return False if already closing."""
@@ -216,7 +204,7 @@ class Local(JobSubmitter):
         for answer in list(self._pending):
             answer.set_exception(TryAgain(CLOSED))
         self._engine.close()
-        self._segments.close()
+        self._segments.is_open = False
         self._arena.close()
         self._loop.close()
 
@@ -242,11 +230,8 @@ class Local(JobSubmitter):
             )
             if follow is not None:
                 job.follow(follow)
-
-            def deliver(state: JobState, droppable: bool) -> None:
-                job.advance(state)
-
-            self._followers.follow(record, Follower(0, deliver))
+            follower = Follower(0, lambda state, droppable: job.advance(state))
+            self._followers.follow(record, follower)
             accepted.set_result(job)
 
         record.confirmations.append(confirm)
@@ -305,34 +290,28 @@ class _LocalSegments:
     """The arena, usable from any thread."""
 
     def __init__(self, arena: Arena, call: Callable[[Callable[[], Any]], Any], loop: Loop) -> None:
-        self._arena = arena
-        self._call = call
-        self._loop = loop
+        self._arena, self._call, self._loop = arena, call, loop
         self._owner = ProcessOwner()
-        self._open = True
+        self.is_open = True
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
-        return self._array(lambda: self._arena.allocate(nbytes), shape, dtype, 0)
+        return self._array(self._call(lambda: self._arena.allocate(nbytes)), shape, dtype)
 
     def map(self, ref: ArenaRef) -> np.ndarray:
         def hold() -> Segment:
             self._arena.retain(ref.segment)
             return self._arena.segment(ref.segment)
 
-        return self._array(hold, ref.shape, ref.dtype, ref.offset)
+        return self._array(self._call(hold), ref.shape, ref.dtype, ref.offset)
 
     def claim(self, segment: Segment) -> bool:
-        return self._open and self._arena.owns(segment)
-
-    def close(self) -> None:
-        self._open = False
+        return self.is_open and self._arena.owns(segment)
 
     def _array(
-        self, hold: Callable[[], Segment], shape: tuple[int, ...], dtype: str, offset: int
+        self, segment: Segment, shape: tuple[int, ...], dtype: str, offset: int = 0
     ) -> np.ndarray:
-        """Return an array on the segment that `hold` returns; it holds a reference to it."""
-        segment: Segment = self._call(hold)
+        """Return an array on a segment, whose reference it takes over."""
         try:
             return segment.array(shape, dtype, offset, lambda: self._drop(segment.id))
         except BaseException:
@@ -340,5 +319,5 @@ class _LocalSegments:
             raise
 
     def _drop(self, ident: int) -> None:
-        if self._open and not self._owner.is_forked:
+        if self.is_open and not self._owner.is_forked:
             self._loop.call_soon_threadsafe(lambda: self._arena.release(ident))

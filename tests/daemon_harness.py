@@ -73,7 +73,6 @@ class FakeEngine:
         self.specs: list[JobSpec] = []
         self.probes = 0
         self.disabled: set[str] = set()
-        life.cancel = self.cancel
 
     def submit(self, job: Job) -> None:
         if job.spec.workload == "refuse":
@@ -85,7 +84,7 @@ class FakeEngine:
         for ref in _inputs(job.spec):
             self.arena.retain(ref.segment)
         self.queue.submit(job, time.time())
-        self.life.accept(job)
+        self.life.accept(job, lambda error: None)
         self.life.change(job, self.queue.position(job))
         self.waiting[job.number] = job
         if job.spec.workload == "queue":

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from hetsched.job import ArenaOut, ArenaRef, Dependency, FileOut, FileRef, JobSpec
-from hetsched.job_segments import arena_refs, is_durable, is_same_request, with_segments
+from hetsched.job import (
+    ArenaOut,
+    ArenaRef,
+    Dependency,
+    FileOut,
+    FileRef,
+    JobSpec,
+    arena_refs,
+    is_same_request,
+    with_segments,
+)
+from hetsched.jobs.job import Job
 
 SPEC = JobSpec(
     workload="w",
@@ -21,10 +31,10 @@ def test_the_segments_of_inputs_and_of_the_callers_outputs_are_named() -> None:
 
 def test_only_a_request_without_the_clients_arrays_is_durable() -> None:
     files = JobSpec(workload="w", params={}, inputs={"A": FileRef("/a.npy")})
-    assert is_durable(files)
-    assert is_durable(replace(files, inputs={}, outputs={"C": ArenaOut()}))
-    assert not is_durable(SPEC)
-    assert not is_durable(replace(SPEC, inputs={}))
+    assert Job(1, files).is_durable
+    assert Job(1, replace(files, inputs={}, outputs={"C": ArenaOut()})).is_durable
+    assert not Job(1, SPEC).is_durable
+    assert not Job(1, replace(SPEC, inputs={})).is_durable
 
 
 def test_segments_are_replaced_and_nothing_else() -> None:

@@ -12,11 +12,19 @@ import msgspec
 from msgspec.structs import replace
 
 from hetsched.errors import DataError, UsageError, encodable, to_record
-from hetsched.job import STATES, Done, Failed, JobSpec, JobState, Queued, Running, brief, words
-from hetsched.job_segments import shapes
+from hetsched.job import (
+    STATES,
+    Done,
+    Failed,
+    JobState,
+    Running,
+    brief,
+    input_shapes,
+    words,
+)
 from hetsched.jobs.job import Job
 from hetsched.jobs.queue import JobQueue
-from hetsched.jobs.recovery import ended_state
+from hetsched.jobs.recovery import restored
 from hetsched.jobs.table import JobTable
 from hetsched.store.journal_records import HistoryFilter, JournaledJob, Stage
 from hetsched.transport.codec import encode
@@ -54,7 +62,7 @@ def status(table: JobTable, queue: JobQueue, request: Status) -> JobList:
         table.job(number)
     page = list(islice(_newest_first(table, request), PAGE + 1))
     lines = [
-        _line(job, job.number, queue.position(job) if queue.is_waiting(job) else brief(job.state))
+        _line(job, queue.position(job) if queue.is_waiting(job) else brief(job.state))
         for job in reversed(page[:PAGE])
     ]
     return JobList(tuple(lines), has_earlier=len(page) > PAGE)
@@ -91,9 +99,8 @@ def history(table: JobTable, request: History, rows: list[JournaledJob]) -> JobL
     """Return jobs of the journal, newest first and one more than asked for if there are more."""
     lines = []
     for row in reversed(rows[: request.limit]):
-        job = table.jobs.get(row.number)
-        state = job.state if job is not None else ended_state(row) or Queued(row.number, 0)
-        lines.append(_line(job or row, row.number, brief(state)))
+        job = table.jobs.get(row.number) or restored(row)
+        lines.append(_line(job, brief(job.state)))
     return JobList(tuple(lines), has_earlier=len(rows) > request.limit)
 
 
@@ -102,24 +109,24 @@ def overview(table: JobTable, most_waiting: int) -> tuple[list[JobLine], int, in
 
     And how many there are of both. O(unfinished jobs).
     """
-    jobs = [job for job in table.unfinished.values() if job.is_accepted]
+    jobs = [job for job in table.unfinished.values() if job.is_confirmed]
     running = [job for job in jobs if isinstance(job.state, Running)]
     first = heapq.nsmallest(
         max(0, min(most_waiting, MAX_OVERVIEW)),
         (job for job in jobs if not isinstance(job.state, Running)),
         key=lambda job: (not job.is_ready, -job.priority, job.number),
     )
-    lines = [_line(job, job.number, job.state) for job in [*running[:MAX_OVERVIEW], *first]]
+    lines = [_line(job, job.state) for job in [*running[:MAX_OVERVIEW], *first]]
     return lines, len(running), len(jobs) - len(running)
 
 
-def _line(job: Job | JournaledJob, number: int, state: JobState) -> JobLine:
-    spec: JobSpec = job.spec
+def _line(job: Job, state: JobState) -> JobLine:
+    spec = job.spec
     return JobLine(
-        job=number,
+        job=job.number,
         workload=spec.workload,
         params=spec.params,
-        shapes=shapes(spec),
+        shapes=input_shapes(spec),
         state=state,
         submitted_at=job.submitted_at,
         priority=job.priority,

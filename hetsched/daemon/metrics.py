@@ -139,7 +139,7 @@ def present_state(
     for name, help, value in (
         ("sessions", "Connected clients.", clients),
         ("follows", "Requests that follow a job.", life.followers.follows.total()),
-        ("kept_results_bytes", "Results kept for clients.", life.table.results.nbytes),
+        ("kept_results_bytes", "Results kept for clients.", life.results.nbytes),
         ("loop_longest_callback_seconds", "Of the event loop.", loop.longest_callback),
         ("journal_longest_commit_seconds", "Time of the slowest commit.", commits.longest),
         ("journal_last_commit_timestamp_seconds", "0: there was none.", commits.last_at or 0.0),

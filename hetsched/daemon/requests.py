@@ -30,12 +30,20 @@ from hetsched.errors import (
 )
 from hetsched.explain import Explanation
 from hetsched.explain.thinning import thinned
-from hetsched.job import FileOut, JobSpec, JobState, Queued, words
-from hetsched.job_segments import arena_refs, is_same_request
+from hetsched.job import (
+    FileOut,
+    JobSpec,
+    JobState,
+    Queued,
+    arena_refs,
+    caller_outputs,
+    is_same_request,
+    words,
+)
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Follower, Watcher
-from hetsched.jobs.job import Job, caller_outputs
-from hetsched.jobs.recovery import ended_job
+from hetsched.jobs.job import Job
+from hetsched.jobs.recovery import restored
 from hetsched.store.journal import Journal
 from hetsched.store.journal_records import HistoryFilter, JobForgotten, JournaledJob
 from hetsched.transport import messages as say
@@ -146,9 +154,9 @@ class Requests:
                     raise error
                 known = self._table.with_key(request.spec.id)
                 if known is None and rows:
-                    known = ended_job(rows[0])
+                    known = restored(rows[0])
                     for forgotten in self._table.add_ended(known):
-                        self._life.release_results(forgotten)
+                        self._life.results.release(forgotten)
                 self._submit(asker, request, known)
             except Exception as problem:
                 asker.refuse(problem)
@@ -200,7 +208,7 @@ class Requests:
             raise DataError(f"{known}, but it is another request; choose another id")
         if job.client not in self.sessions:
             job.client = asker.session.id
-        elif job.caller_outputs() != caller_outputs(spec):
+        elif caller_outputs(job.spec) != caller_outputs(spec):
             raise DataError(
                 f"{known}, and its result goes to the array that was passed as `out` then; choose"
                 " another id, or omit `out`"
@@ -211,7 +219,7 @@ class Requests:
         if error is not None:
             asker.reply(say.Refused(error))
             return
-        asker.reply(say.Accepted(job.number, job.durability))
+        asker.reply(say.Accepted(job.number, "durable" if job.is_durable else "volatile"))
         if follow and asker.session.id in self.sessions:
             self._follow(job, asker)
 
@@ -283,7 +291,7 @@ class Requests:
         if request.job is not None:
             jobs = [self._table.job(request.job)]
         else:
-            jobs = [job for job in self._table.unfinished.values() if job.is_accepted]
+            jobs = [job for job in self._table.unfinished.values() if job.is_confirmed]
             jobs.sort(key=lambda job: job.number)
         answer = say.JobNumbers(tuple(job.number for job in jobs))
 
@@ -323,7 +331,7 @@ class Requests:
         else:
             self._stop_if_idle()
 
-    def _on_change_written(self, asker: Asker, job: Job, error: HetschedError | None) -> None:
+    def _on_change_written(self, asker: Asker, job: Job, error: BaseException | None) -> None:
         if error is None:
             asker.reply(say.Changed(True, job.state))
             return
@@ -331,7 +339,7 @@ class Requests:
             f"job {job.number} was changed, but that can't be written to the journal at present,"
             " see the daemon's log; it is written as soon as possible"
         )
-        asker.reply(say.Refused(ErrorRecord(error.code, text)))
+        asker.reply(say.Refused(ErrorRecord(to_record(error).code, text)))
 
     def clean(self, asker: Asker, request: say.Clean) -> None:
         """Forget ended jobs, and release their results."""
@@ -346,7 +354,7 @@ class Requests:
         ]
         for job in jobs:
             self._table.forget(job)
-            self._life.release_results(job)
+            self._life.results.release(job)
         numbers = tuple(job.number for job in jobs)
         if numbers:
             self._journal.write([JobForgotten(number) for number in numbers], urgent=True)

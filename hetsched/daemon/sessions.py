@@ -36,6 +36,7 @@ from hetsched.errors import (
     TryAgain,
     to_record,
 )
+from hetsched.job import arena_refs
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Owner
 from hetsched.jobs.table import share_of
@@ -132,7 +133,7 @@ class Sessions:
         self._max_descriptor = 0
         self._refusals = LimitedLog()
         self._decode: Decoder[say.SessionRequest] = Decoder(say.SessionRequest)
-        life.on_expired = self.trim_if_idle
+        life.results.on_expired = self.trim_if_idle
         arena.on_discard.append(self._on_segment_discarded)
         arena.on_pressure = self._on_memory_pressure
 
@@ -184,8 +185,7 @@ class Sessions:
         self._loop.remove_reader(session.connection.fileno())
         session.connection.close()
         self._followers.remove_client(session.id, list(self._table.unfinished.values()))
-        for job in self._table.results:
-            job.stop_awaiting(session.id)
+        self._life.results.stop_awaiting(session.id)
         for segment, count in session.held.items():
             for _ in range(count):
                 self._arena.release(segment)
@@ -316,7 +316,7 @@ class Sessions:
 
     def _map(self, session: ClientSession, segment: int) -> None:
         """Give the client a reference to a kept result."""
-        if segment not in session.held and not self._life.keeps_result(segment):
+        if segment not in session.held and not self._life.results.keeps(segment):
             raise InputMissing(
                 "the result is no longer in the daemon's memory, which keeps it for"
                 f" {format_seconds(self._table.limits.results_for)}, or less when others need the"
@@ -324,6 +324,9 @@ class Sessions:
             )
         self._arena.retain(segment)
         self._grant(session, segment)
+        job = self._life.results.job_keeping(segment)
+        if job is not None and job.kept_results.keys() <= session.held.keys():
+            job.stop_awaiting(session.id)
 
     def _drop(self, session: ClientSession, segment: int) -> None:
         """Release the client's reference, and the job's too if nobody else awaits the result."""
@@ -333,13 +336,13 @@ class Sessions:
         if not session.held[segment]:
             del session.held[segment]
         self._arena.release(segment)
-        job = self._table.results.job_keeping(segment)
+        job = self._life.results.job_keeping(segment)
         if job is None or segment in session.held:
             return
         job.stop_awaiting(session.id)
         if job.client == session.id and not job.awaited_by:
             # The submitter has received its result, so the next job can use the warm memory.
-            self._life.spare_result(job, segment)
+            self._life.results.spare(job, segment)
 
     def _grant(self, session: ClientSession, number: int) -> None:
         """Give the session a reference to a segment; its fd is sent only once."""
@@ -372,7 +375,7 @@ class Sessions:
 
     def _on_segment_discarded(self, segment: int) -> None:
         """Ask the clients that map a segment to unmap it: the arena has freed it."""
-        self._table.results.spare.pop(segment, None)
+        self._life.results.forget_spare(segment)
         for session in self:
             if segment in session.mapped:
                 session.mapped.discard(segment)
@@ -385,8 +388,8 @@ class Sessions:
         """
         in_use = {segment for session in self for segment in session.held}
         for unfinished in self._table.unfinished.values():
-            in_use.update(unfinished.segments())
-        for job in self._life.evictable():
+            in_use.update(ref.segment for ref in arena_refs(unfinished.spec))
+        for job in self._life.results.evictable():
             if nbytes <= 0:
                 return
             freed = sum(
@@ -394,7 +397,7 @@ class Sessions:
             )
             if freed:
                 nbytes -= freed
-                self._life.release_results(job)
+                self._life.results.release(job)
 
     def trim_if_idle(self) -> None:
         """Return free memory to the system, unless somebody needs it within `warm_for`."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,11 +19,11 @@ from hetsched.devices.process_spec import Probe
 from hetsched.engine.admission.bind import MachineLimits
 from hetsched.engine.admission.check import (
     Admission,
-    CheckedJob,
     hold_attached,
     hold_segments,
     release_segments,
 )
+from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import (
     MAX_KEPT_BYTES,
@@ -105,9 +106,8 @@ class Engine:
         )
         self.queue = scheduler.queue
         self._flush_timer: Timer | None = None
-        self._checking = 0  # Submissions
+        self._checking = 0  # Submissions that are being checked, or written to the journal
         self._on_drained: Callable[[], None] | None = None
-        life.cancel = self.cancel
         arena.on_discard.append(lambda segment: fleet.detach([segment]))
         fleet.on_event, fleet.on_ready = scheduler.on_message, scheduler.on_joined
         fleet.on_lost, fleet.on_memory = scheduler.on_lost, self._on_memory
@@ -151,7 +151,7 @@ class Engine:
             return
         job = jobs.pop()
 
-        def on_checked(checked: CheckedJob | None, error: BaseException | None) -> None:
+        def on_checked(checked: ResolvedJob | None, error: BaseException | None) -> None:
             if checked is not None and self.queue.is_waiting(job):
                 self._scheduler.note_checked(job, checked)
             self._check_earlier(jobs, then)  # one that can't run fails when its turn comes
@@ -159,23 +159,32 @@ class Engine:
         self._context.admission.check(self._scheduler.spec(job), on_checked, is_readmitted=True)
 
     def _check(self, job: Job) -> None:
-        def on_checked(checked: CheckedJob | None, error: BaseException | None) -> None:
-            self._checking -= 1
-            try:
-                if checked is None:
-                    self._refuse(job, to_record(error or TryAgain("no answer from its check")))
-                elif (reason := self._context.admission.refusal(checked)) is not None:
-                    self._refuse(job, reason)
-                else:
-                    self._scheduler.submit(job, checked)
-            finally:
-                self._scheduler.advance()
+        def on_checked(checked: ResolvedJob | None, error: BaseException | None) -> None:
+            if checked is None:
+                self._refuse(job, to_record(error or TryAgain("no answer from its check")))
+            elif (reason := self._context.admission.refusal(job.spec, checked)) is not None:
+                self._refuse(job, reason)
+            else:
+                self._scheduler.note_checked(job, checked)
+                self._life.accept(job, functools.partial(self._on_accepted, job))
 
         self._context.admission.check(job.spec, on_checked)
 
+    def _on_accepted(self, job: Job, error: BaseException | None) -> None:
+        self._checking -= 1
+        try:
+            if error is None:
+                self._scheduler.submit(job)
+            else:
+                self._scheduler.release(job)
+        finally:
+            self._scheduler.advance()
+
     def _refuse(self, job: Job, error: ErrorRecord) -> None:
+        self._checking -= 1
         release_segments(self._arena, job.held_segments)
         self._life.refuse(job, error)
+        self._scheduler.advance()
 
     def recover(self, jobs: Iterable[Job], ended: Iterable[Job]) -> None:
         """Queue jobs that an earlier daemon has accepted; others may run after ended ones."""

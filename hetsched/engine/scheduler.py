@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from hetsched.bounded_cache import BoundedCache
-from hetsched.engine.admission.check import CheckedJob, release_segments
+from hetsched.engine.admission.check import release_segments
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import JobSnapshot
@@ -88,10 +88,9 @@ class Scheduler:
 
     # ---- from the engine
 
-    def submit(self, job: Job, checked: CheckedJob) -> None:
-        self.note_checked(job, checked)
+    def submit(self, job: Job) -> None:
+        """Queue a job that has been checked and accepted."""
         changes = self.queue.submit(job, time.time())
-        self._life.accept(job)
         if self._context.is_stopping:
             self._drop(job, stopping_error())
             return
@@ -220,7 +219,7 @@ class Scheduler:
             self._context.disk.submit(functools.partial(_remove_unfinished, job.spec, token))
         snapshot = None
         if job.checked is not None:
-            snapshot = JobSnapshot.of(job.number, job.checked.job, JobPlan((), None), {})
+            snapshot = JobSnapshot.of(job.number, job.checked, JobPlan((), None), {})
         self._conclude(job, unstarted(job, to_record(error)), snapshot)
 
     def _watch_deadline(self) -> None:
@@ -290,9 +289,8 @@ class Scheduler:
                     lambda on_done: self._admission.check(spec, on_done, is_readmitted=True)
                 ),
             )
-        checked = dataclasses.replace(job.checked, spec=spec)
         token = self._context.output_token(job.number)
-        job.bound = await self._admission.open(checked, token)
+        job.bound = await self._admission.open(spec, job.checked, token)
 
     def _on_slow_opening(self, job: Job, opening: asyncio.Task[None]) -> None:
         if not opening.done():
@@ -318,14 +316,13 @@ class Scheduler:
         finally:
             self.advance()
 
-    def note_checked(self, job: Job, checked: CheckedJob) -> None:
+    def note_checked(self, job: Job, checked: ResolvedJob) -> None:
         """Note what a job uses; it can start at once if it has no files to open."""
-        is_first = job.checked is None
-        job.checked = checked
-        job.bound = None if checked.needs_files else checked.job
-        if is_first:
+        job.bound = None if checked.in_files else checked
+        if job.checked is None:
+            job.checked = checked
             self._small.order.add(job)
-            self._admission.pending.add(job.number, checked.claims, checked.checkpoint)
+            self._admission.pending.add(job.number, checked)
 
     def spec(self, job: Job) -> JobSpec:
         """Return the request as it is to be run now: a later attempt continues."""
@@ -441,12 +438,17 @@ class Scheduler:
                 if snapshot is not None:
                     steps.callback(self._keep, snapshot, state)
                 steps.callback(self._life.end, job, state)
-                steps.callback(release_segments, self._context.arena, job.held_segments)
-                steps.callback(self._admission.pending.remove, job.number)
-                steps.callback(self._small.order.remove, job)
-                self._small.plans.pop(job.number, None)
+                steps.callback(self.release, job)
         except Exception:
             log.exception("job %d: unexpected error while reporting its end", job.number)
+
+    def release(self, job: Job) -> None:
+        """Release what a job uses."""
+        self._small.plans.pop(job.number, None)
+        self._small.order.remove(job)
+        if job.checked is not None:
+            self._admission.pending.remove(job.number, job.checked)
+        release_segments(self._context.arena, job.held_segments)
 
     def _keep(self, snapshot: JobSnapshot, state: Done | Failed) -> None:
         error = state.error.message if isinstance(state, Failed) else None

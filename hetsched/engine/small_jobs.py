@@ -60,7 +60,7 @@ class SmallJobs:
 
     def plan_beside(self, outlook: Outlook, job: Job) -> JobPlan | None:
         """Return the plan of a waiting job on a free core, if it is small; else None."""
-        bound: ResolvedJob | None = None if job.checked is None else job.checked.job
+        bound: ResolvedJob | None = job.checked
         if bound is None or job.runs_alone or bound.measure or bound.iterative is not None:
             return None
         if outlook.remaining_seconds < MIN_REMAINING_SECONDS or not self.order.may_overtake(job):

@@ -38,14 +38,12 @@ class Watcher:
 
     `deliver`: deliver(sequence, state, droppable). Events are droppable: a client that doesn't
     read in time misses some, which it sees by the numbers. Only a job's last event isn't dropped.
-    `pending`: the jobs that haven't ended; None: all jobs. `unsent`: those whose present state
-    has still to be sent.
     """
 
     client: int
     deliver: Callable[[int, JobState, bool], None]
-    pending: set[int] | None = None
-    unsent: dict[int, Job] = field(default_factory=dict)
+    pending: set[int] | None = None  # The jobs that haven't ended; None: all jobs
+    unsent: dict[int, Job] = field(default_factory=dict)  # Their present states are still due
     sequence: int = 0
 
     def send(self, job: Job, droppable: bool) -> None:
@@ -54,9 +52,14 @@ class Watcher:
         if job.has_ended and self.pending is not None:
             self.pending.discard(job.number)
 
-    @property
-    def is_done(self) -> bool:
-        return self.pending is not None and not self.pending and not self.unsent
+    def report(self, job: Job) -> None:
+        """Send a job's new state, unless its present one will be sent anyway."""
+        if job.number in self.unsent:
+            return
+        if self.pending is None:
+            self.send(job, droppable=True)
+        elif job.number in self.pending:
+            self.send(job, droppable=not job.has_ended)
 
 
 class Followers:
@@ -85,8 +88,8 @@ class Followers:
     def watch(self, watcher: Watcher, jobs: Collection[Job]) -> None:
         """Add a watcher of `jobs`, or of all if there are none; it gets their present states."""
         if jobs:
-            watcher.pending = {job.number for job in jobs}
             watcher.unsent = {job.number: job for job in jobs}
+            watcher.pending = set(watcher.unsent)
         self._watchers.append(watcher)
         self._send_present(watcher)
 
@@ -96,14 +99,13 @@ class Followers:
     def change(self, job: Job, state: JobState) -> None:
         """Note a job's new state; followers hear of it now, or within the interval."""
         previous, job.state = job.state, state
-        if not job.is_confirmed:
-            return
         is_due = time.monotonic() - job.reported_at >= self._interval
         if is_due or _is_urgent(previous, state):
             self.report(job)
             return
         self._held_back[job.number] = job
-        self._set_timer()
+        if not self._is_timer_set:
+            self._set_timer()
 
     def report(self, job: Job) -> None:
         """Send a job's present state to those who follow or watch it."""
@@ -115,19 +117,16 @@ class Followers:
             except Exception:  # what a follower makes of it is no business of the job
                 log.exception("job %d: unexpected error in a callback", job.number)
         for watcher in list(self._watchers):
-            if job.number in watcher.unsent:
-                continue
-            if watcher.pending is None:
-                watcher.send(job, droppable=True)
-            elif job.number in watcher.pending:
-                watcher.send(job, droppable=not job.has_ended)
-                self._remove_if_done(watcher)
+            watcher.report(job)
+            self._remove_if_done(watcher)
 
     def end(self, job: Job) -> None:
-        """Note that a job's last state was reported."""
-        self._held_back.pop(job.number, None)
+        """Report a job's last state."""
+        self.report(job)
         for follower in job.followers:
-            self._count(follower.client)
+            self.follows[follower.client] -= 1
+            if self.follows[follower.client] <= 0:
+                del self.follows[follower.client]
         job.followers = []
 
     def remove_client(self, client: int, jobs: Collection[Job]) -> None:
@@ -137,11 +136,6 @@ class Followers:
         for job in jobs:
             if job.followers:
                 job.followers = [each for each in job.followers if each.client != client]
-
-    def _count(self, client: int) -> None:
-        self.follows[client] -= 1
-        if self.follows[client] <= 0:
-            del self.follows[client]
 
     def _send_present(self, watcher: Watcher) -> None:
         """Send some present states; serve others before the next."""
@@ -154,17 +148,16 @@ class Followers:
         self._remove_if_done(watcher)
 
     def _remove_if_done(self, watcher: Watcher) -> None:
-        if watcher.is_done and watcher in self._watchers:
+        is_done = watcher.pending is not None and not watcher.pending and not watcher.unsent
+        if is_done and watcher in self._watchers:
             self._watchers.remove(watcher)
 
-    # ---- progress that is held back
-
     def _set_timer(self) -> None:
-        if self._is_timer_set or not self._held_back:
-            return
-        due = min(job.reported_at for job in self._held_back.values()) + self._interval
-        self._is_timer_set = True
-        self._loop.call_later(max(0.0, due - time.monotonic()), self._report_due)
+        """Report what is held back in time."""
+        if self._held_back:
+            due = min(job.reported_at for job in self._held_back.values()) + self._interval
+            self._is_timer_set = True
+            self._loop.call_later(max(0.0, due - time.monotonic()), self._report_due)
 
     def _report_due(self) -> None:
         self._is_timer_set = False

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from hetsched.errors import ErrorRecord
 from hetsched.job import (
-    ArenaOut,
-    ArenaRef,
     Condition,
     Done,
     Failed,
@@ -17,10 +15,9 @@ from hetsched.job import (
     JobSpec,
     JobState,
     Queued,
+    arena_refs,
     outcome,
 )
-from hetsched.job_segments import arena_refs, is_durable
-from hetsched.store.output_files import PreparedOutput
 
 if TYPE_CHECKING:
     from hetsched.jobs.followers import Follower
@@ -49,7 +46,7 @@ class Job:
     state: JobState = field(init=False)
     started_at: float | None = None
     ended_at: float | None = None
-    is_durable: bool = field(init=False)
+    is_durable: bool = field(init=False)  # It can run without its client's arrays
 
     priority: int = field(init=False)
     is_held: bool = field(init=False)
@@ -67,11 +64,7 @@ class Job:
     # Called once: with None when its clients may know that it is accepted (a durable job is on
     # disk), or with the reason why it is refused.
     confirmations: list[OnConfirmed] = field(default_factory=list)
-    is_accepted: bool = False
     is_confirmed: bool = False
-    is_refused: bool = False  # The journal couldn't be written: it ends as if it had never been
-    # Complete output files that wait for the confirmation, and what continues then
-    prepared: tuple[tuple[PreparedOutput, ...], OnContinue] | None = None
     ending: Done | Failed | None = None  # Its end, before the journal has that
 
     followers: list[Follower] = field(default_factory=list)
@@ -84,7 +77,8 @@ class Job:
     keep_until: float = 0.0
 
     turn: float = 0.0  # When its turn came first; 0: it hasn't
-    checked: Any = None  # The engine's CheckedJob, and its ResolvedJob once its files are open:
+    # The engine's ResolvedJob: as it was checked, and once its files are open
+    checked: Any = None
     bound: Any = None
     stop: Exception | None = None  # End the job with it, once its files have been opened
     runs_alone: bool = False  # It was tried beside another job
@@ -97,12 +91,8 @@ class Job:
         for dependency in self.spec.after:
             self.after.setdefault(dependency.job, set()).add(dependency.condition)
         self.place = (self.number, 0)
-        self.is_durable = is_durable(self.spec)
+        self.is_durable = not arena_refs(self.spec)
         self.state = Queued(self.number, 0)
-
-    @property
-    def durability(self) -> str:
-        return "durable" if self.is_durable else "volatile"
 
     @property
     def has_ended(self) -> bool:
@@ -135,34 +125,15 @@ class Job:
         if not self.awaited_by:
             self.fetch_deadline = 0.0
 
-    def segments(self) -> list[int]:
-        """Return the segments that the request names as inputs or as the caller's outputs."""
-        return [ref.segment for ref in arena_refs(self.spec)]
-
-    def caller_outputs(self) -> set[int]:
-        """Return the output segments that belong to the caller rather than to the job."""
-        return caller_outputs(self.spec)
-
-
-OnContinue = Callable[[Exception | None], None]
-
-
-def caller_outputs(spec: JobSpec) -> set[int]:
-    return {
-        out.into.segment
-        for out in spec.outputs.values()
-        if isinstance(out, ArenaOut) and out.into is not None
-    }
-
-
-def result_refs(state: JobState) -> list[ArenaRef]:
-    return list(state.results.values()) if isinstance(state, Done | Failed) else []
-
 
 def unstarted(job: Job, error: ErrorRecord) -> Failed:
     """Return the end of a job that never began to compute."""
-    report = JobReport(
-        job=job.number, state=outcome(error), workload=job.spec.workload, load=0, error=error,
-        params=job.spec.params,
-    )  # fmt: skip
-    return Failed(job.number, report, error)
+    return Failed(job.number, report_without_run(job, outcome(error), error=error), error)
+
+
+def report_without_run(job: Job, state: str, **more: Any) -> JobReport:
+    """Return the report of a job of which nothing is known but its request."""
+    spec = job.spec
+    return JobReport(
+        job=job.number, state=state, workload=spec.workload, load=0, params=spec.params, **more
+    )

@@ -169,16 +169,14 @@ class JobQueue:
         """
         if code in PERMANENT_CODES or job.failures >= job.retries:
             return False
-        del self._running[job.number]
         job.failures += 1
         self._requeues += 1
         job.place = (self._largest_number, self._requeues)
-        self._waiting[job.number] = job
-        self._enter_line(job)
+        self.put_back(job)
         return True
 
     def put_back(self, job: Job) -> None:
-        """Let a running job wait at its old place: it never really started."""
+        """Let a running job wait at its place: it never really started."""
         del self._running[job.number]
         self._waiting[job.number] = job
         self._enter_line(job)
@@ -198,15 +196,13 @@ class JobQueue:
 
     def next_deadline(self) -> float | None:
         """Return when `expire` should be called next, seconds since the epoch."""
-        for number in [each for each in self._deadlines if self.unfinished(each) is None]:
-            del self._deadlines[number]
         return min(self._deadlines.values(), default=None)
 
     def expire(self, now: float) -> list[Change]:
         """Fail the waiting jobs, and have the running ones stopped, whose deadline has passed."""
         changes: list[Change] = []
         for number in [each for each, due in self._deadlines.items() if due <= now]:
-            del self._deadlines[number]
+            self._deadlines.pop(number, None)  # it may have failed in this loop
             if (job := self._waiting.get(number)) is not None:
                 changes += self._fail(job, _too_late(job, "while it was waiting"))
             elif (job := self._running.get(number)) is not None:
@@ -222,8 +218,9 @@ class JobQueue:
             insort(self._ready, _key(job))
 
     def _leave_line(self, job: Job) -> None:
-        index = bisect_left(self._ready, _key(job))
-        if self._ready[index : index + 1] == [_key(job)]:
+        key = _key(job)
+        index = bisect_left(self._ready, key)
+        if self._ready[index : index + 1] == [key]:
             del self._ready[index]
 
     def _fail(self, job: Job, error: JobFailed) -> list[Change]:
@@ -242,6 +239,7 @@ class JobQueue:
         while remaining:
             job, outcome = remaining.popleft()
             self._outcomes.put(job.number, outcome)
+            self._deadlines.pop(job.number, None)
             for earlier in job.after:
                 self._dependents.get(earlier, set()).discard(job.number)
             for number in sorted(self._dependents.pop(job.number, ())):

@@ -26,9 +26,9 @@ from hetsched.errors import (
     JobFailed,
     to_record,
 )
-from hetsched.job import Done, Failed, FileOut, JobReport, JobSpec
+from hetsched.job import Done, Failed, FileOut
 from hetsched.jobs.durability import Durability
-from hetsched.jobs.job import Job, unstarted
+from hetsched.jobs.job import Job, report_without_run, unstarted
 from hetsched.store.checkpoint import read_record
 from hetsched.store.journal_records import JournalContents, JournaledJob
 from hetsched.store.output_files import finished_at, publish_all
@@ -61,14 +61,18 @@ def recover(
     """
     ended, opened = [], []
     for journaled in contents.ended_jobs:
-        job = ended_job(journaled)
+        job = restored(journaled)
         life.table.add_ended(job)
         ended.append(job)
     for journaled in contents.open_jobs:  # by number: one that runs after another comes after it
-        job = _open_job(journaled, saved.get(journaled.number))
+        job = restored(journaled)
         life.table.add(job)
-        life.table.accept(job)
-        end = _known_end(job, journaled, publish_errors)
+        life.table.jobs[job.number] = job
+        if (work := saved.get(job.number)) is not None:
+            job.checkpoint = work.checkpoint
+            if work.is_progress:  # the last start hasn't failed, so earlier ones were bad luck
+                job.starts = 0
+        end = _known_end(job, publish_errors)
         if end is None:
             opened.append(job)
         else:
@@ -77,41 +81,8 @@ def recover(
     return opened, ended
 
 
-def _known_end(
-    job: Job, journaled: JournaledJob, publish_errors: Mapping[int, ErrorRecord | None]
-) -> Done | Failed | None:
-    """Return the end of a job that needn't, or mustn't, run again."""
-    if job.number in publish_errors:
-        error = publish_errors[job.number]
-        return _published(job) if error is None else unstarted(job, error)
-    if job.starts < MAX_STARTS:
-        return None
-    text = (
-        f"job {job.number} was running each of the {journaled.starts} times that the daemon"
-        " ended unexpectedly; it isn't started again (see the daemon's log)"
-    )
-    return unstarted(job, ErrorRecord(JobFailed.code, text))
-
-
-def lost_results(number: int, spec: JobSpec) -> str:
-    """Return why results of an ended job can't be fetched; "" if all are in files."""
-    outputs: Sequence[object] = list(spec.outputs.values())
-    if outputs and all(isinstance(output, FileOut) for output in outputs):
-        return ""
-    return (
-        f"the result of job {number} was in the memory of an earlier daemon and is lost; run it"
-        f" again: hetsched retry {number}"
-    )
-
-
-def ended_state(journaled: JournaledJob) -> Done | Failed | None:
-    """Return the end of a job of an earlier daemon, as clients may see it."""
-    if isinstance(journaled.state, Done):
-        return replace(journaled.state, lost=lost_results(journaled.number, journaled.spec))
-    return journaled.state
-
-
-def _job(journaled: JournaledJob) -> Job:
+def restored(journaled: JournaledJob) -> Job:
+    """Return the record of a job of the journal; if it has ended, as clients may see it."""
     job = Job(
         journaled.number,
         journaled.spec,
@@ -119,48 +90,53 @@ def _job(journaled: JournaledJob) -> Job:
         submitted_at=journaled.submitted_at,
         nbytes=len(encode(journaled.spec)),
         started_at=journaled.started_at,
+        ended_at=journaled.ended_at,
         starts=journaled.starts,
         failures=journaled.failures,
         is_confirmed=True,
     )
     job.priority, job.is_held = journaled.priority, journaled.held
+    if isinstance(journaled.state, Done):
+        job.state = replace(journaled.state, lost=lost_results(job))
+    elif journaled.state is not None:
+        job.state = journaled.state
     return job
 
 
-def ended_job(journaled: JournaledJob) -> Job:
-    job = _job(journaled)
-    job.ended_at, job.is_accepted = journaled.ended_at, True
-    state = ended_state(journaled)
-    if state is not None:
-        job.state = state
-    return job
+def lost_results(job: Job) -> str:
+    """Return why results of an ended job can't be fetched; "" if all are in files."""
+    outputs: Sequence[object] = list(job.spec.outputs.values())
+    if outputs and all(isinstance(output, FileOut) for output in outputs):
+        return ""
+    return (
+        f"the result of job {job.number} was in the memory of an earlier daemon and is lost; run"
+        f" it again: hetsched retry {job.number}"
+    )
 
 
-def _open_job(journaled: JournaledJob, saved: SavedWork | None) -> Job:
-    job = _job(journaled)
-    if saved is not None:
-        job.checkpoint = saved.checkpoint
-        if saved.is_progress:  # the last start hasn't failed, so earlier ones were bad luck
-            job.starts = 0
-    return job
+def _known_end(job: Job, publish_errors: Mapping[int, ErrorRecord | None]) -> Done | Failed | None:
+    """Return the end of a job that needn't, or mustn't, run again."""
+    if job.number in publish_errors:
+        error = publish_errors[job.number]
+        return _published(job) if error is None else unstarted(job, error)
+    if job.starts < MAX_STARTS:
+        return None
+    text = (
+        f"job {job.number} was running each of the {job.starts} times that the daemon ended"
+        " unexpectedly; it isn't started again (see the daemon's log)"
+    )
+    return unstarted(job, ErrorRecord(JobFailed.code, text))
 
 
 def _published(job: Job) -> Done:
-    paths = {
-        name: output.path
-        for name, output in job.spec.outputs.items()
-        if isinstance(output, FileOut)
-    }
-    report = JobReport(
-        job=job.number,
-        state="done",
-        workload=job.spec.workload,
-        load=0,
-        params=job.spec.params,
-        outputs=paths,
+    outputs = job.spec.outputs.items()
+    report = report_without_run(
+        job,
+        "done",
+        outputs={name: output.path for name, output in outputs if isinstance(output, FileOut)},
         notes=("the daemon ended while the result was being published; its times are lost",),
     )
-    return Done(job.number, report, lost=lost_results(job.number, job.spec))
+    return Done(job.number, report, lost=lost_results(job))
 
 
 # ---- what a crash has interrupted

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hetsched.errors import InputMissing, TryAgain
 from hetsched.jobs.job import Job, Owner
 from hetsched.store.job_numbers import NumberBlocks
+from hetsched.transport.arena import Arena
+from hetsched.transport.loop import Loop
 from hetsched.units import format_bytes
 
 MAX_ENDED_JOBS = 1000
@@ -47,9 +49,8 @@ class JobTable:
     def __init__(self, limits: Limits, numbers: NumberBlocks) -> None:
         self.limits = limits
         self.numbers = numbers
-        self.jobs: dict[int, Job] = {}  # All remembered ones; new ones once they are accepted
-        self.unfinished: dict[int, Job] = {}  # Perhaps not accepted yet
-        self.results = KeptResults()
+        self.jobs: dict[int, Job] = {}  # All remembered ones; new ones once they are confirmed
+        self.unfinished: dict[int, Job] = {}  # Perhaps not confirmed yet
         self._keys: dict[str, Job] = {}
         self._counts: Counter[Owner] = Counter()
         self._unfinished_bytes = 0
@@ -93,21 +94,12 @@ class JobTable:
         if job.key:
             self._keys[job.key] = job
 
-    def accept(self, job: Job) -> None:
-        """Show a job to clients."""
-        job.is_accepted = True
-        self.jobs[job.number] = job
-
-    def end(self, job: Job) -> list[Job]:
-        """Note that a job has ended; return those to forget."""
-        self._remove_unfinished(job)
-        return self.add_ended(job)
-
     def add_ended(self, job: Job) -> list[Job]:
         """Add a job that has ended; return those to forget, the oldest.
 
         One whose results are still being fetched is remembered until then.
         """
+        self._remove_unfinished(job)
         self.jobs[job.number] = self._ended[job.number] = job
         if job.key:
             self._keys[job.key] = job
@@ -128,8 +120,7 @@ class JobTable:
 
     def forget(self, job: Job) -> None:
         """Remove a job that has ended or was refused, except its results."""
-        if self.unfinished.get(job.number) is job:
-            self._remove_unfinished(job)
+        self._remove_unfinished(job)
         self.jobs.pop(job.number, None)
         if self._ended.pop(job.number, None) is not None:
             self._ended_bytes -= job.nbytes + ENDED_BYTES
@@ -137,7 +128,8 @@ class JobTable:
             del self._keys[job.key]
 
     def _remove_unfinished(self, job: Job) -> None:
-        del self.unfinished[job.number]
+        if self.unfinished.pop(job.number, None) is None:
+            return
         self._unfinished_bytes -= job.nbytes
         self._counts[job.owner] -= 1
         if not self._counts[job.owner]:
@@ -145,54 +137,98 @@ class JobTable:
 
 
 class KeptResults:
-    """The jobs that keep results in shared memory, in the order in which these expire.
+    """Results of ended jobs in shared memory, in the order in which they expire.
 
-    Every operation takes constant time: thousands of jobs per second end and have their results
-    fetched. `nbytes`: of all kept results. `spare`: result in free memory -> its job, and how
-    often that memory had been used.
+    Keeping and releasing one takes constant time: thousands of jobs per second end and have their
+    results fetched. On the loop's thread only.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, arena: Arena, loop: Loop, max_bytes: int) -> None:
+        self._arena, self._loop = arena, loop
+        self._max_bytes = max_bytes
         self.nbytes = 0
-        self.spare: dict[int, tuple[Job | None, int]] = {}
+        self.on_expired: Callable[[], None] = lambda: None
         self._jobs: dict[int, Job] = {}
         self._by_segment: dict[int, Job] = {}
+        # Result in free memory -> its job, and how often that memory had been used
+        self._spare: dict[int, tuple[Job, int]] = {}
+        self._is_timer_set = False
 
-    def __iter__(self) -> Iterator[Job]:
-        """Iterate over a copy of the jobs, the first to expire first."""
-        return iter(list(self._jobs.values()))
-
-    def add(self, job: Job, segment: int, nbytes: int) -> None:
-        """Keep a result of a job, which expires later than those of all jobs before it."""
-        job.kept_results[segment] = nbytes
-        self._jobs[job.number] = job
-        self._by_segment[segment] = job
+    def keep(self, job: Job, segment: int) -> None:
+        """Take over a reference to a result of a job that expires after all before it."""
+        job.kept_results[segment] = nbytes = self._arena.segment(segment).nbytes
+        self._jobs[job.number] = self._by_segment[segment] = job
         self.nbytes += nbytes
-
-    def remove(self, job: Job, segment: int) -> bool:
-        """Stop keeping a result; return whether it was kept."""
-        nbytes = job.kept_results.pop(segment, None)
-        if nbytes is None:
-            return False
-        self.nbytes -= nbytes
-        del self._by_segment[segment]
-        if not job.kept_results:
-            del self._jobs[job.number]
-        return True
+        if self.nbytes > self._max_bytes:
+            self._make_room()
+        if not self._is_timer_set:
+            self._watch_expiry()
 
     def job_keeping(self, segment: int) -> Job | None:
         return self._by_segment.get(segment)
 
-    def next_expiry(self) -> float | None:
-        """Return when the first results expire, monotonic seconds."""
-        first = next(iter(self._jobs.values()), None)
-        return None if first is None else first.expires
+    def release(self, job: Job) -> None:
+        """Stop keeping a job's results."""
+        for segment in list(job.kept_results):
+            self._release(job, segment)
 
-    def expired(self, now: float) -> list[Job]:
-        """Return the jobs whose results have expired, except behind one that is still awaited."""
-        jobs = []
+    def spare(self, job: Job, segment: int) -> None:
+        """Let others have the memory of a result, which can be fetched until they use it."""
+        uses = self._arena.segment(segment).uses
+        self._release(job, segment)
+        self._spare[segment] = job, uses
+
+    def forget_spare(self, segment: int) -> None:
+        self._spare.pop(segment, None)
+
+    def keeps(self, segment: int) -> bool:
+        """Return whether a result is kept; one whose memory is still untouched, again."""
+        if segment in self._by_segment:
+            return True
+        job, uses = self._spare.pop(segment, (None, 0))
+        if job is None or time.monotonic() >= job.expires:
+            return False
+        if not self._arena.take_back(segment, uses):
+            return False
+        self.keep(job, segment)
+        return True
+
+    def evictable(self) -> list[Job]:
+        """Return the jobs whose results may be released before they expire, the oldest first."""
+        now = time.monotonic()
+        return [job for job in self._jobs.values() if now >= job.fetch_deadline]
+
+    def stop_awaiting(self, client: int) -> None:
+        """Note that `client` has ended."""
         for job in self._jobs.values():
+            job.stop_awaiting(client)
+
+    def _release(self, job: Job, segment: int) -> None:
+        self.nbytes -= job.kept_results.pop(segment)
+        del self._by_segment[segment]
+        if not job.kept_results:
+            del self._jobs[job.number]
+        self._arena.release(segment)
+
+    def _make_room(self) -> None:
+        for job in self.evictable():
+            self.release(job)
+            if self.nbytes <= self._max_bytes:
+                return
+
+    def _watch_expiry(self) -> None:
+        first = next(iter(self._jobs.values()), None)
+        if first is not None:
+            self._is_timer_set = True
+            self._loop.call_later(max(0.0, first.expires - time.monotonic()), self._expire)
+
+    def _expire(self) -> None:
+        """Release what has expired, except behind a job that is still awaited."""
+        self._is_timer_set = False
+        now = time.monotonic()
+        for job in list(self._jobs.values()):
             if now < job.expires:
                 break
-            jobs.append(job)
-        return jobs
+            self.release(job)
+        self.on_expired()
+        self._watch_expiry()

@@ -65,7 +65,8 @@ class ArraySpec:
 
     def shape(self, load: int) -> tuple[int, ...]:
         """Return the shape of the array of a job of `load` units."""
-        return self.unit_shape if self.is_whole else (load, *self.unit_shape)
+        is_whole = self.role in ("resident", "whole-out")
+        return self.unit_shape if is_whole else (load, *self.unit_shape)
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,10 @@ from hetsched.engine.admission.resolved_job import (
     Declaration,
     ResolvedJob,
     array_bytes,
-    format_shape,
     not_saving_note,
 )
 from hetsched.errors import DataError, Unavailable, UsageError
-from hetsched.job import ArenaOut, ArenaRef, FileOut, JobSpec, iteration_options
+from hetsched.job import ArenaRef, FileOut, JobSpec
 from hetsched.sparse import input_names
 from hetsched.store.output_files import OutputClaim, check_output, common, create_output
 from hetsched.transport.device_messages import StoredArray
@@ -32,9 +31,14 @@ from hetsched.workload import ArraySpec
 
 TEAM_GROUP = "team"
 """The group of all teams; the group "cpu" has both teams and single cores."""
-
-OutputTargets = Mapping[str, FileOut | ArenaOut]
-"""Output -> where its result goes."""
+ITERATION_OPTIONS = {
+    "balance": "auto",
+    "warm_up": "",
+    "checkpoint": "",
+    "every": None,
+    "resume": "",
+}
+"""Options that only iterative jobs have -> unset."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +61,14 @@ def bind(
     _check_kind(spec, declaration)
     job = ResolvedJob(
         **vars(declaration),
+        declaration=declaration,
         devices=select_devices(spec.devices, machine.infos, machine.absent),
         files=opener.files,
         loaded=opener.loaded,
         measure=spec.measure,
         in_files=has_files(spec),
     )
-    infos = [info for info in machine.infos if info.name in job.devices]
-    if spec.memory_limit is not None and not any(info.link for info in infos):
+    if spec.memory_limit is not None and not any(info.link for info in _infos(job, machine)):
         raise UsageError(
             f"memory_limit: {format_bytes(spec.memory_limit)}, but none of the job's devices has"
             f" memory of its own ({', '.join(job.devices)}); leave it out"
@@ -72,51 +76,50 @@ def bind(
     for array in job.specs:
         if array.is_input:
             _bind_input(job, array, stored.get(array.name))
-    targets = output_targets(job, spec)
+    _bind_outputs(job, spec)
     if job.iterative is not None and not spec.checkpoint:
-        _drop_needless_saves(job, targets, infos, machine.arena_limit)
+        _drop_needless_saves(job, machine)
     if job.inputs and job.generate:
         generated = [array.name for array in job.generate]
         names = ", ".join(input_names(generated, job.workload.composites))
         job.notes.append(f"input {names}: not given, so generated")
-    for array in job.specs:
-        if array.is_output:
-            _bind_output(job, array, targets[array.name])
-    _check_shared_memory(job, targets, machine.arena_limit)
+    _check_shared_memory(job, machine.arena_limit)
     return job
 
 
 def _check_kind(spec: JobSpec, declaration: Declaration) -> None:
     """Raise UsageError for options that this kind of workload doesn't have."""
-    options = iteration_options(spec)
-    if declaration.iterative is None and options:
-        names = ", ".join(f"--{option}" for option in options)
+    if declaration.iterative is not None:
+        if spec.measure:
+            raise UsageError(
+                f"{declaration.workload.name} is iterative: its devices are measured while it"
+                " runs, not by explicit measurements"
+            )
+        return
+    options = [name for name, unset in ITERATION_OPTIONS.items() if getattr(spec, name) != unset]
+    if options:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in options)
         raise UsageError(
             f"{declaration.workload.name} has no iterations, so {names} can't be used with it: it"
             " is computed in one pass"
         )
-    if declaration.iterative is not None and spec.measure:
-        raise UsageError(
-            f"{declaration.workload.name} is iterative: its devices are measured while it runs,"
-            " not by explicit measurements"
-        )
 
 
-def _drop_needless_saves(
-    job: ResolvedJob, targets: OutputTargets, infos: Sequence[DeviceInfo], limit: int
-) -> None:
+def _infos(job: ResolvedJob, machine: MachineLimits) -> list[DeviceInfo]:
+    return [info for info in machine.infos if info.name in job.devices]
+
+
+def _drop_needless_saves(job: ResolvedJob, machine: MachineLimits) -> None:
     """Save nothing, unless a device keeps rows in memory of its own and there may be room.
 
     Without room these can store their rows after each iteration.
     """
     assert job.iterative is not None
-    has_memory = any(info.link and not info.is_modelled for info in infos)
-    fits = has_memory and _shared_bytes(job, targets) <= limit
-    if has_memory and not fits:
-        nbytes = sum(array.nbytes for array in job.iterative.saved_arrays())
-        job.notes.append(not_saving_note(nbytes))
-    if not fits:
-        job.iterative = replace(job.iterative, saved={})
+    if any(info.link and not info.is_modelled for info in _infos(job, machine)):
+        if _shared_bytes(job) <= machine.arena_limit:
+            return
+        job.notes.append(not_saving_note(job.iterative.saved))
+    job.iterative = replace(job.iterative, saved=())
 
 
 def _bind_input(job: ResolvedJob, array: ArraySpec, stored: StoredArray | None) -> None:
@@ -127,8 +130,8 @@ def _bind_input(job: ResolvedJob, array: ArraySpec, stored: StoredArray | None) 
     expected = array.shape(job.load)
     if stored.shape != expected:
         raise DataError(
-            f"input {array.name} has shape {format_shape(stored.shape)},"
-            f" {job.workload.name} needs {format_shape(expected)}"
+            f"input {array.name} has shape {_extent(stored.shape)},"
+            f" {job.workload.name} needs {_extent(expected)}"
         )
     stored_dtype, kernel_dtype = np.dtype(stored.dtype), np.dtype(array.dtype)
     if not np.can_cast(stored_dtype, kernel_dtype, "same_kind"):
@@ -191,11 +194,73 @@ def _unknown_device(
 # ---- outputs
 
 
-def check_outputs(job: ResolvedJob, spec: JobSpec) -> tuple[OutputClaim, ...]:
+def _bind_outputs(job: ResolvedJob, spec: JobSpec) -> None:
+    """Note what becomes of each output; check the caller's arrays for them."""
+    outputs = [array for array in job.specs if array.is_output]
+    names = [array.name for array in outputs]
+    for requested in spec.outputs:
+        if requested and requested not in names:
+            raise UsageError(
+                f"{job.workload.name} has no output {requested!r}; it has {', '.join(names)}"
+            )
+    given = dict(spec.outputs)
+    if "" in given:
+        given[_only_output(job, names, spec.outputs)] = given.pop("")
+    for array in outputs:
+        target = given.get(array.name)
+        if isinstance(target, FileOut):
+            job.targets[array.name] = target
+        elif target is not None and target.into is not None:
+            _bind_caller_array(job, array, target.into)
+        else:
+            job.into[array.name] = None
+
+
+def _only_output(job: ResolvedJob, names: Sequence[str], given: Mapping[str, object]) -> str:
+    """Return the output that a target without a name is for."""
+    optional = job.workload.optional_outputs if isinstance(given[""], FileOut) else ()
+    needed = [name for name in names if name not in optional] if len(names) > 1 else names
+    if len(needed) != 1 or len(given) > 1:
+        raise UsageError(f"{job.workload.name} has the outputs {', '.join(names)}: name them")
+    return needed[0]
+
+
+def _bind_caller_array(job: ResolvedJob, array: ArraySpec, into: ArenaRef) -> None:
+    expected = array.shape(job.load)
+    if into.shape != expected or np.dtype(into.dtype) != np.dtype(array.dtype):
+        raise DataError(
+            f"out for {array.name} is {into.dtype} {_extent(into.shape)},"
+            f" the result is {array.dtype} {_extent(expected)}"
+        )
+    for name, stored in job.inputs.items():
+        if stored.key == into.segment and _overlap(stored, into):
+            raise DataError(f"out for {array.name} overlaps the input {name}: use another array")
+    for name, other in job.into.items():
+        if other is not None and other.segment == into.segment and _overlap(other, into):
+            raise UsageError(f"out for {name} and {array.name} overlap: use separate arrays")
+    job.into[array.name] = into
+
+
+def _extent(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "()"
+
+
+def _overlap(one: StoredArray | ArenaRef, other: ArenaRef) -> bool:
+    return one.offset < _end(other) and other.offset < _end(one)
+
+
+def _end(array: StoredArray | ArenaRef) -> int:
+    return array.offset + math.prod(array.shape) * np.dtype(array.dtype).itemsize
+
+
+# ---- output files
+
+
+def check_outputs(job: ResolvedJob) -> tuple[OutputClaim, ...]:
     """Check that the outputs could be created, but for their space; return what they will need."""
     claims: dict[str, OutputClaim] = {}
     inputs = _file_identities(job)
-    for array, target in _output_files(job, spec):
+    for array, target in _output_files(job):
         shape, dtype = array.shape(job.load), np.dtype(array.dtype).str
         claim = check_output(target.path, shape, dtype, force=target.force, inputs=inputs)
         for name, other in claims.items():
@@ -216,7 +281,7 @@ def create_outputs(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
     inputs = _file_identities(job)
     if token and job.iterative is None and not job.into:  # what is in memory is lost in a crash
         job.parts_identity = _parts_identity(job, spec)
-    for array, target in _output_files(job, spec):
+    for array, target in _output_files(job):
         job.outputs[array.name] = create_output(
             target.path,
             array.shape(job.load),
@@ -231,63 +296,8 @@ def create_outputs(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
         job.finished = ((0, job.load - 1),) if job.load > 1 else ()
 
 
-def _output_files(job: ResolvedJob, spec: JobSpec) -> list[tuple[ArraySpec, FileOut]]:
-    targets = output_targets(job, spec)
-    return [
-        (array, target)
-        for array in job.specs
-        if array.is_output and isinstance(target := targets[array.name], FileOut)
-    ]
-
-
-def output_targets(job: Declaration, spec: JobSpec) -> OutputTargets:
-    """Return the target of each output of the job, in order."""
-    outputs = [array.name for array in job.specs if array.is_output]
-    for requested in spec.outputs:
-        if requested and requested not in outputs:
-            raise UsageError(
-                f"{job.workload.name} has no output {requested!r}; it has {', '.join(outputs)}"
-            )
-    unnamed = spec.outputs.get("", ArenaOut())
-    if "" in spec.outputs and len(outputs) > 1:
-        optional = job.workload.optional_outputs if isinstance(unnamed, FileOut) else ()
-        needed = [output for output in outputs if output not in optional]
-        if len(needed) > 1 or len(spec.outputs) > 1:
-            names = ", ".join(outputs)
-            raise UsageError(f"{job.workload.name} has the outputs {names}: name them")
-        return {name: unnamed if name in needed else ArenaOut() for name in outputs}
-    return {name: spec.outputs.get(name, unnamed) for name in outputs}
-
-
-def _bind_output(job: ResolvedJob, array: ArraySpec, target: FileOut | ArenaOut) -> None:
-    """Bind the output `array`, unless it becomes a file; check the caller's array for it."""
-    if isinstance(target, FileOut):
-        return
-    into = target.into
-    if into is None:
-        job.into[array.name] = None
-        return
-    expected = array.shape(job.load)
-    if into.shape != expected or np.dtype(into.dtype) != np.dtype(array.dtype):
-        raise DataError(
-            f"out for {array.name} is {into.dtype} {format_shape(into.shape)},"
-            f" the result is {array.dtype} {format_shape(expected)}"
-        )
-    for name, stored in job.inputs.items():
-        if stored.key == into.segment and _overlap(stored, into):
-            raise DataError(f"out for {array.name} overlaps the input {name}: use another array")
-    for name, other in job.into.items():
-        if other is not None and other.segment == into.segment and _overlap(other, into):
-            raise UsageError(f"out for {name} and {array.name} overlap: use separate arrays")
-    job.into[array.name] = into
-
-
-def _overlap(one: StoredArray | ArenaRef, other: ArenaRef) -> bool:
-    return one.offset < _end(other) and other.offset < _end(one)
-
-
-def _end(array: StoredArray | ArenaRef) -> int:
-    return array.offset + math.prod(array.shape) * np.dtype(array.dtype).itemsize
+def _output_files(job: ResolvedJob) -> list[tuple[ArraySpec, FileOut]]:
+    return [(array, job.targets[array.name]) for array in job.specs if array.name in job.targets]
 
 
 def _file_identities(job: ResolvedJob) -> set[tuple[int, int]]:
@@ -308,9 +318,9 @@ def _parts_identity(job: ResolvedJob, spec: JobSpec) -> str:
 # ---- shared memory
 
 
-def _check_shared_memory(job: ResolvedJob, targets: OutputTargets, limit: int) -> None:
+def _check_shared_memory(job: ResolvedJob, limit: int) -> None:
     """Check that generated inputs and results in memory fit into `limit` bytes."""
-    needed = _shared_bytes(job, targets)
+    needed = _shared_bytes(job)
     if needed <= limit:
         return
     if job.iterative is not None:
@@ -319,7 +329,9 @@ def _check_shared_memory(job: ResolvedJob, targets: OutputTargets, limit: int) -
             f" memory for its inputs, outputs and state, the limit here is {format_bytes(limit)}"
             " (arena.limit in the config)"
         )
-    max_load = _max_load(job, needed, limit)
+    fixed = sum(array_bytes(a, job.load) for a in job.generate if a.role == "resident")
+    unit_bytes = (needed - fixed) / job.load
+    max_load = max(0, int((limit - fixed) // unit_bytes)) if unit_bytes else 0
     largest = f"the largest load that fits is {max_load} units" if max_load else "no unit fits"
     raise DataError(
         f"{job.workload.name} with {job.load} units needs {format_bytes(needed)} of shared memory,"
@@ -327,25 +339,18 @@ def _check_shared_memory(job: ResolvedJob, targets: OutputTargets, limit: int) -
     )
 
 
-def _shared_bytes(job: ResolvedJob, targets: OutputTargets) -> int:
+def _shared_bytes(job: ResolvedJob) -> int:
     """Return the bytes of the segments that the job allocates.
 
     An iterative job keeps everything in memory, so also what it reads from files or writes there.
     """
-    outputs = [array for array in job.specs if array.is_output]
+    arrays = list(job.generate)
     if job.iterative is None:
-        results = [a for a in outputs if not isinstance(targets[a.name], FileOut)]
-        return sum(array_bytes(array, job.load) for array in [*job.generate, *results])
-    in_state = {name for name in job.iterative.results if targets[name] == ArenaOut()}
-    results = [array for array in outputs if array.name not in in_state]
-    copied = [array for array in job.specs if array.name in job.copied_inputs]
-    work = job.iterative.work_arrays(job.load, len(job.devices))
-    arrays = [*job.generate, *results, *copied]
-    return sum(array_bytes(a, job.load) for a in arrays) + sum(each.nbytes for each in work)
-
-
-def _max_load(job: ResolvedJob, needed: int, limit: int) -> int:
-    """Return the largest load that fits; 0 if none does."""
-    fixed = sum(array_bytes(a, job.load) for a in job.generate if a.role == "resident")
-    unit_bytes = (needed - fixed) / job.load
-    return max(0, int((limit - fixed) // unit_bytes)) if unit_bytes else 0
+        arrays += [array for array in job.specs if array.name in job.into]
+    else:
+        in_state, copied = job.results_in_state, job.copied_inputs
+        arrays += [array for array in job.specs if array.is_output and array.name not in in_state]
+        arrays += [array for array in job.specs if array.name in copied]
+        arrays += job.iterative.work_arrays(job.load, len(job.devices))
+        arrays += job.iterative.saved
+    return sum([array_bytes(array, job.load) for array in arrays])

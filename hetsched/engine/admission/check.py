@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -35,14 +34,11 @@ from hetsched.engine.admission.files import (
 from hetsched.engine.admission.resolved_job import Declaration, ResolvedJob
 from hetsched.engine.threads import Pool, Step, Task, run_inline
 from hetsched.errors import DataError, ErrorRecord, HetschedError, UsageError, to_record
-from hetsched.job import ArenaRef, JobSpec
-from hetsched.job_segments import arena_refs
+from hetsched.job import ArenaRef, JobSpec, arena_refs
 from hetsched.store.matrix_file import reading_seconds
-from hetsched.store.output_files import OutputClaim
 from hetsched.transport.arena import Arena
-from hetsched.workload import Iterative
 
-OnChecked = Callable[["CheckedJob | None", BaseException | None], None]
+OnResolved = Callable[[ResolvedJob | None, BaseException | None], None]
 
 MAX_DECLARATION_BYTES = 4 << 20
 """Of the declarations that are kept, with their keys."""
@@ -50,24 +46,6 @@ BYTES_PER_DECLARATION = 1024
 """Estimate for a declaration besides its parameters, which are as long as the key."""
 MIN_ALLOCATION_RATE = 50e6
 """Bytes per second: a file system without fallocate allocates by writing."""
-
-
-@dataclass(frozen=True, eq=False)
-class CheckedJob:
-    """A request that could run when it was submitted."""
-
-    spec: JobSpec
-    declaration: Declaration
-    job: ResolvedJob  # As bound then; its files are closed
-    claims: tuple[OutputClaim, ...] = ()
-    input_paths: tuple[str, ...] = ()  # Links resolved, as in `checkpoint`
-    input_bytes: int = 0
-    checkpoint: str = ""
-
-    @property
-    def needs_files(self) -> bool:
-        """Whether files must be opened before the job runs."""
-        return self.job.in_files
 
 
 class Admission:
@@ -82,23 +60,23 @@ class Admission:
         self._checks: list[Task] = []
         self.pending = PendingOutputs()  # Of all unfinished jobs, by the scheduler
 
-    def check(self, spec: JobSpec, on_checked: OnChecked, is_readmitted: bool = False) -> None:
-        """Check `spec`, then ``on_checked(checked, error)``, possibly at once.
+    def check(self, spec: JobSpec, on_done: OnResolved, is_readmitted: bool = False) -> None:
+        """Check `spec`, then ``on_done(job, error)``, possibly at once; its files are closed.
 
         `is_readmitted`: an earlier daemon has accepted it.
         """
         key = None if has_files(spec) else _declaration_key(spec)
         known = None if key is None else self._declarations.get(key)
         if known is not None:
-            run_inline(lambda: CheckedJob(spec, known, self._bind(spec, known)), on_checked)
+            run_inline(lambda: self._bind(spec, known), on_done)
             return
 
-        def checked_in_thread(checked: CheckedJob | None, error: BaseException | None) -> None:
+        def checked_in_thread(job: ResolvedJob | None, error: BaseException | None) -> None:
             self._checks = [task for task in self._checks if not task.is_answered]
-            if checked is not None and key is not None:
+            if job is not None and job.declaration is not None and key is not None:
                 nbytes = 2 * len(key) + BYTES_PER_DECLARATION
-                self._declarations.put(key, checked.declaration, nbytes)
-            on_checked(checked, error)
+                self._declarations.put(key, job.declaration, nbytes)
+            on_done(job, error)
 
         machine = self._machine()
         task = self._files.submit(
@@ -107,32 +85,32 @@ class Admission:
         if not task.is_answered:
             self._checks.append(task)
 
-    async def open(self, checked: CheckedJob, token: str = "") -> ResolvedJob:
+    async def open(self, spec: JobSpec, checked: ResolvedJob, token: str = "") -> ResolvedJob:
         """Open the files of a job whose turn has come; at once if it has none.
 
         `token`: determines the hidden names of the output files.
         """
-        if not checked.needs_files:
-            return self._bind(checked.spec, checked.declaration)
+        if not checked.in_files:
+            return self._bind(spec, checked.declaration or checked)
         machine = self._machine()
         return await self._files.call(
-            lambda step: open_job(checked, machine, step, token),
+            lambda step: open_job(spec, checked, machine, step, token),
             discard=ResolvedJob.close,
             deadline=self._files.deadline + _file_seconds(checked),
         )
 
-    def refusal(self, checked: CheckedJob) -> ErrorRecord | None:
+    def refusal(self, spec: JobSpec, checked: ResolvedJob) -> ErrorRecord | None:
         """Return why a new job can't be queued now: another one writes the same checkpoint."""
         if not checked.checkpoint:
             return None
-        earlier = {dependency.job for dependency in checked.spec.after}
+        earlier = {dependency.job for dependency in spec.after}
         others = self.pending.with_checkpoint(checked.checkpoint).difference(earlier)
         if not others:
             return None
         return to_record(
             UsageError(
-                f"{checked.spec.checkpoint}: job {min(others)} writes its checkpoints there; give"
-                " another name, or run this job after that one"
+                f"{spec.checkpoint}: job {min(others)} writes its checkpoints there; give another"
+                " name, or run this job after that one"
             )
         )
 
@@ -145,9 +123,7 @@ class Admission:
         """Bind a job without files; that its arrays are in the arena is checked elsewhere."""
         opener = InputOpener(Step())
         stored = opener.open(declaration.workload, spec)
-        job = bind(spec, declaration, stored, self._machine(), opener)
-        check_outputs(job, spec)
-        return job
+        return bind(spec, declaration, stored, self._machine(), opener)
 
 
 def _declaration_key(spec: JobSpec) -> bytes:
@@ -160,12 +136,10 @@ def _declaration_key(spec: JobSpec) -> bytes:
     return msgspec.msgpack.encode((spec.workload, spec.params, arrays))
 
 
-def _file_seconds(checked: CheckedJob) -> float:
+def _file_seconds(job: ResolvedJob) -> float:
     """Return how long allocating output files, and reading those of iterative jobs, may take."""
-    allocation = sum(claim.nbytes for claim in checked.claims) / MIN_ALLOCATION_RATE
-    if not isinstance(checked.declaration.workload, Iterative):
-        return allocation
-    return allocation + reading_seconds(checked.input_bytes)
+    allocation = sum(claim.nbytes for claim in job.claims) / MIN_ALLOCATION_RATE
+    return allocation + (reading_seconds(job.input_bytes) if job.iterative is not None else 0.0)
 
 
 # ---- in a thread
@@ -177,37 +151,36 @@ def check(
     pending: PendingOutputs,
     step: Step,
     is_readmitted: bool = False,
-) -> CheckedJob:
+) -> ResolvedJob:
     """Check everything about `spec` that can be known before it runs.
 
     `pending`: of the other jobs: inputs may be written by the jobs that this one comes after.
     """
     after = {dependency.job for dependency in spec.after}
     opener = InputOpener(step, pending=pending, after=after)
+    job = _resolve(spec, machine, opener, step)
     try:
-        job, declaration = _resolve(spec, machine, opener, step)
         step.enter("checking the output folder")
-        claims = check_outputs(job, spec)
+        job.claims = check_outputs(job)
         check_checkpoints(job, spec, step, is_readmitted=is_readmitted)
     finally:
-        opener.close()
-    paths = tuple(opener.paths)
-    checkpoint = os.path.realpath(spec.checkpoint) if spec.checkpoint else ""
-    return CheckedJob(spec, declaration, job, claims, paths, opener.nbytes, checkpoint)
+        job.close()
+    job.input_paths, job.input_bytes = tuple(opener.paths), opener.nbytes
+    job.checkpoint = os.path.realpath(spec.checkpoint) if spec.checkpoint else ""
+    return job
 
 
 def open_job(
-    checked: CheckedJob, machine: MachineLimits, step: Step, token: str = ""
+    spec: JobSpec, checked: ResolvedJob, machine: MachineLimits, step: Step, token: str = ""
 ) -> ResolvedJob:
     """Open the inputs as they are now, and create the outputs with all their space."""
     opener = InputOpener(step, max_read=machine.arena_limit)
-    job: ResolvedJob | None = None
+    job = _resolve(spec, machine, opener, step, checked.declaration)
     try:
-        job, _ = _resolve(checked.spec, machine, opener, step, checked.declaration)
         step.enter("creating output files")
-        create_outputs(job, checked.spec, token)
+        create_outputs(job, spec, token)
     except BaseException:
-        (job or opener).close()
+        job.close()
         raise
     return job
 
@@ -215,12 +188,7 @@ def open_job(
 def resolve(spec: JobSpec, machine: MachineLimits) -> ResolvedJob:
     """Bind a job that won't run: its output files are neither created nor checked."""
     step = Step()
-    opener = InputOpener(step)
-    try:
-        return _resolve(spec, machine, opener, step)[0]
-    except BaseException:
-        opener.close()
-        raise
+    return _resolve(spec, machine, InputOpener(step), step)
 
 
 def _resolve(
@@ -229,18 +197,22 @@ def _resolve(
     opener: InputOpener,
     step: Step,
     earlier: Declaration | None = None,
-) -> tuple[ResolvedJob, Declaration]:
+) -> ResolvedJob:
     """Open the inputs and bind them; the job takes over the files of `opener`.
 
     `earlier`: of the same request, reused if its inputs have the same shapes.
     """
-    select_devices(spec.devices, machine.infos, machine.absent)  # before slow steps
-    workload = load_workload(spec.workload, step)
-    stored = opener.open(workload, spec)
-    shapes = shapes_of(stored)
-    if earlier is None or earlier.shapes != shapes:
-        earlier = declare(spec, workload, shapes, step)
-    return bind(spec, earlier, stored, machine, opener), earlier
+    try:
+        select_devices(spec.devices, machine.infos, machine.absent)  # before slow steps
+        workload = load_workload(spec.workload, step)
+        stored = opener.open(workload, spec)
+        shapes = shapes_of(stored)
+        if earlier is None or earlier.shapes != shapes:
+            earlier = declare(spec, workload, shapes, step)
+        return bind(spec, earlier, stored, machine, opener)
+    except BaseException:
+        opener.close()
+        raise
 
 
 # ---- the segments of requests

@@ -17,7 +17,12 @@ from typing import Any, TypeVar, get_args
 import msgspec
 import numpy as np
 
-from hetsched.engine.admission.resolved_job import CONTROL, Declaration, IterativeDeclaration
+from hetsched.engine.admission.resolved_job import (
+    CONTROL,
+    Declaration,
+    IterativeDeclaration,
+    whole,
+)
 from hetsched.engine.threads import Step
 from hetsched.errors import DataError, HetschedError, UsageError
 from hetsched.iterations.home import Part, stages_of
@@ -70,7 +75,8 @@ def declare(spec: JobSpec, workload: BaseWorkload, shapes: Shapes, step: Step) -
     with plug_in(name, "load"):
         load = _count(name, "load()", workload.load(params))
     with plug_in(name, "arrays"):
-        arrays = tuple(_array(name, array) for array in workload.arrays(params))
+        declared = workload.arrays(params)
+        arrays = tuple(_layout(f"{name}: arrays()", array, ArraySpec) for array in declared)
     with plug_in(name, "speed_key"):
         speed_key = _text(f"{name}: speed_key()", workload.speed_key(params))
     with plug_in(name, "the declaration of its iterations"):
@@ -181,26 +187,13 @@ def _encoded_params(workload: BaseWorkload, params: Any) -> bytes:
     return encoded
 
 
-def _array(workload: str, array: Any) -> ArraySpec:
-    spec = _layout(f"{workload}: arrays()", array, ArraySpec)
-    if spec.role not in get_args(Role):
-        raise _wrong(
-            f"{workload}: the role of {spec.name}", spec.role, " or ".join(get_args(Role))
-        )
-    return spec
-
-
-def _state(workload: str, array: Any) -> StateArray:
-    state = _layout(f"{workload}: state()", array, StateArray)
-    return replace(state, halo=whole_number(f"{workload}: halo of {state.name}", array.halo))
-
-
 def _layout(what: str, value: Any, kind: type[Layout]) -> Layout:
     """Return a declared array or reduction with plain numbers and text."""
     if not isinstance(value, kind):
         raise _wrong(what, value, f"of class {kind.__name__}")
-    noun = "a reduction" if kind is Reduction else "an array"
-    name = _text(f"{what}: the name of {noun}", value.name)
+    name = _text(
+        f"{what}: the name of {'a reduction' if kind is Reduction else 'an array'}", value.name
+    )
     axes = "shape" if kind is Reduction else "unit_shape"
     shape = tuple(whole_number(f"{what}: {axes} of {name}", n) for n in getattr(value, axes))
     if min(shape, default=1) < 0:
@@ -209,6 +202,10 @@ def _layout(what: str, value: Any, kind: type[Layout]) -> Layout:
         axes: shape,
         "dtype": _dtype(f"{what}: dtype of {name}", value.dtype),
     }
+    if isinstance(value, ArraySpec) and value.role not in get_args(Role):
+        raise _wrong(f"{what}: the role of {name}", value.role, " or ".join(get_args(Role)))
+    if isinstance(value, StateArray):
+        changes["halo"] = whole_number(f"{what}: halo of {name}", value.halo)
     return replace(value, **changes)
 
 
@@ -231,7 +228,7 @@ def declare_iterative(workload: BaseWorkload, params: Any) -> IterativeDeclarati
     if not isinstance(workload, Iterative):
         return None
     name = workload.name
-    state = tuple(_state(name, array) for array in workload.state(params))
+    state = tuple(_layout(f"{name}: state()", each, StateArray) for each in workload.state(params))
     reductions = workload.reductions(params)
     iterations = _count(name, "max_iterations()", workload.max_iterations(params))
     if iterations > MAX_ITERATIONS:
@@ -240,13 +237,14 @@ def declare_iterative(workload: BaseWorkload, params: Any) -> IterativeDeclarati
             " run with --resume)"
         )
     _check_names(workload, params, state)
+    saved = saved_shapes(workload, params)
     return IterativeDeclaration(
         state,
         tuple(_layout(f"{name}: reductions()", each, Reduction) for each in reductions),
         _count(name, "granule()", workload.granule(params)),
         iterations,
         bool(workload.must_converge(params)),
-        saved_shapes(workload, params),
+        tuple(whole(f"saved/{array}", *layout) for array, layout in saved.items()),
         _results(workload, params, state),
     )
 
@@ -272,8 +270,9 @@ def _check_names(workload: Iterative, params: Any, state: Sequence[StateArray]) 
     for part in Part:
         # A device may still combine the parts of a stage when the next one begins.
         names = [name for stage in stages_of(workload, params, part) for name in stage.reductions]
-        if twice := _repeated(names):
-            raise UsageError(f"{workload.name}: reduction {twice!r} belongs to two stages")
+        for name in names:
+            if names.count(name) > 1:
+                raise UsageError(f"{workload.name}: reduction {name!r} belongs to two stages")
 
 
 def _results(
@@ -281,24 +280,16 @@ def _results(
 ) -> Mapping[str, StateArray]:
     """Return the outputs that are in the memory of state arrays."""
     outputs = {array.name: array for array in workload.arrays(params) if array.role == "out"}
-    results = [array for array in state if array.result]
-    for array in results:
-        output = outputs.get(array.result)
+    results: dict[str, StateArray] = {}
+    for array in state:
+        if not array.result:
+            continue
+        output = outputs.pop(array.result, None)
         layout = (array.unit_shape, array.dtype)
         if output is None or (output.unit_shape, output.dtype) != layout:
             raise UsageError(
                 f"{workload.name}: {array.name!r} can't be the result {array.result!r}: there is"
-                " no output of this name with its unit_shape and dtype"
+                " no output of this name with its unit_shape and dtype, or another array is it"
             )
-    if twice := _repeated([array.result for array in results]):
-        names = ", ".join(repr(array.name) for array in results if array.result == twice)
-        raise UsageError(
-            f"{workload.name}: state arrays {names} all have the result {twice!r}; give it to"
-            " one of them"
-        )
-    is_fixed = workload.has_fixed_length(params)
-    return {array.result: array for array in results if is_fixed}
-
-
-def _repeated(names: Sequence[str]) -> str:
-    return min((name for name in names if names.count(name) > 1), default="")
+        results[array.result] = array
+    return results if workload.has_fixed_length(params) else {}

@@ -7,9 +7,8 @@ are then.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -39,6 +38,10 @@ LOADED_KEY = -1 << 30
 """The key of an array that is read from a file as a whole, when its job is opened."""
 
 
+Promise = tuple[int, OutputClaim]
+"""A job, and a file that it will write."""
+
+
 def has_files(spec: JobSpec) -> bool:
     """Return whether an input or output of `spec` is a file, or it names a checkpoint."""
     for ref in (*spec.inputs.values(), *spec.outputs.values()):
@@ -47,49 +50,34 @@ def has_files(spec: JobSpec) -> bool:
     return bool(spec.checkpoint or spec.resume)
 
 
-@dataclass(frozen=True)
-class PromisedOutput:
-    """An output of an unfinished job."""
-
-    job: int
-    claim: OutputClaim
-
-
 class PendingOutputs:
-    """Output files and checkpoints of unfinished jobs."""
+    """Output files and checkpoints of unfinished jobs, by path with its links resolved."""
 
     def __init__(self) -> None:
-        self._claims: dict[int, Sequence[OutputClaim]] = {}
-        self._promised: dict[str, tuple[PromisedOutput, ...]] = {}
-        """Path -> its promises, the last one last."""
+        self._claims: dict[str, dict[int, OutputClaim]] = {}
         self._checkpoints: dict[int, str] = {}
 
-    def add(self, job: int, claims: Sequence[OutputClaim], checkpoint: str = "") -> None:
-        """Record the outputs of a new job, and its checkpoint (links resolved)."""
-        if checkpoint:
-            self._checkpoints[job] = checkpoint
-        if claims:
-            self._claims[job] = claims
-            for claim in claims:
-                earlier = self._promised.get(claim.path, ())
-                self._promised[claim.path] = (*earlier, PromisedOutput(job, claim))
+    def add(self, number: int, job: ResolvedJob) -> None:
+        if job.checkpoint:
+            self._checkpoints[number] = job.checkpoint
+        for claim in job.claims:
+            self._claims.setdefault(claim.path, {})[number] = claim
 
-    def remove(self, job: int) -> None:
+    def remove(self, number: int, job: ResolvedJob) -> None:
         """Forget a job that has ended."""
-        self._checkpoints.pop(job, None)
-        for claim in self._claims.pop(job, ()):
-            promises = self._promised.pop(claim.path, ())
-            others = tuple(promise for promise in promises if promise.job != job)
-            if others:
-                self._promised[claim.path] = others
+        self._checkpoints.pop(number, None)
+        for claim in job.claims:
+            self._claims[claim.path].pop(number, None)
+            if not self._claims[claim.path]:
+                del self._claims[claim.path]
 
-    def promise(self, path: str) -> PromisedOutput | None:
-        """Return the last job that will write `path` (links resolved); None: no job will."""
-        promises = self._promised.get(path)
-        return None if promises is None else promises[-1]
+    def promise(self, path: str) -> Promise | None:
+        """Return the last job that will write `path`, and what. From any thread."""
+        claims = list(self._claims.get(path, {}).items())
+        return claims[-1] if claims else None
 
     def with_checkpoint(self, path: str) -> set[int]:
-        """Return the unfinished jobs that write checkpoints to `path` (links resolved)."""
+        """Return the unfinished jobs that write checkpoints to `path`."""
         return {job for job, checkpoint in self._checkpoints.items() if checkpoint == path}
 
 
@@ -132,41 +120,45 @@ class InputOpener:
                         f"input {name} is a sparse matrix, not one array: give a SciPy sparse"
                         f" array, such as scipy.sparse.csr_array({name})"
                     )
-                opened[name] = _in_arena(name, reference)
-            elif isinstance(reference, FileRef):
-                is_matrix = matrix is not None or (
-                    isinstance(workload, Iterative) and is_matrix_file(reference.path)
+                opened[name] = StoredArray(
+                    array=name,
+                    key=reference.segment,
+                    shape=reference.shape,
+                    dtype=reference.dtype,
+                    offset=reference.offset,
                 )
-                open_file = self._open_matrix if is_matrix else self._open_npy
-                opened |= {array.array: array for array in open_file(name, reference.path, matrix)}
+            elif isinstance(reference, FileRef):
+                path = reference.path
+                if matrix is not None or (
+                    isinstance(workload, Iterative) and is_matrix_file(path)
+                ):
+                    opened |= self._open_matrix(name, path, matrix)
+                else:
+                    opened[name] = self._open_npy(name, path)
         for composite in workload.composites:
             composite.check(shapes_of(opened))
         return opened
 
-    def _open_npy(
-        self, name: str, path: str, matrix: SparseMatrix | None = None
-    ) -> list[StoredArray]:
-        promised = self._enter(path)
-        if promised is not None and promised.job in self._after:
-            claim = promised.claim
-            return [
-                StoredArray(array=name, key=PROMISED_KEY, shape=claim.shape, dtype=claim.dtype)
-            ]
-        with _hint_at(promised):
+    def _open_npy(self, name: str, path: str) -> StoredArray:
+        promise = self._enter(path)
+        if promise is not None and promise[0] in self._after:
+            _, claim = promise
+            return StoredArray(array=name, key=PROMISED_KEY, shape=claim.shape, dtype=claim.dtype)
+        with _hint_at(promise):
             fd, header = open_npy(path)
         self._take(fd)
-        return [
-            StoredArray(
-                array=name,
-                key=file_key(fd),
-                shape=header.shape,
-                dtype=header.dtype,
-                offset=header.offset,
-                order=header.order,
-            )
-        ]
+        return StoredArray(
+            array=name,
+            key=file_key(fd),
+            shape=header.shape,
+            dtype=header.dtype,
+            offset=header.offset,
+            order=header.order,
+        )
 
-    def _open_matrix(self, name: str, path: str, matrix: SparseMatrix | None) -> list[StoredArray]:
+    def _open_matrix(
+        self, name: str, path: str, matrix: SparseMatrix | None
+    ) -> dict[str, StoredArray]:
         """Open a Matrix Market or .npz file. `matrix`: what it must hold; None: a dense array."""
         with _hint_at(self._enter(path)):
             fd = open_regular(path, "a Matrix Market or .npz file")
@@ -179,10 +171,10 @@ class InputOpener:
             parts = read_matrix(path, fd, header, shapes, self._max_read)
             shapes = {part: (array.shape, array.dtype.name) for part, array in parts.items()}
             self.loaded |= {names[part]: array for part, array in parts.items()}
-        return [
-            StoredArray(array=names[part], key=LOADED_KEY, shape=shape, dtype=dtype)
+        return {
+            names[part]: StoredArray(array=names[part], key=LOADED_KEY, shape=shape, dtype=dtype)
             for part, (shape, dtype) in shapes.items()
-        ]
+        }
 
     def close(self) -> None:
         """Close all files."""
@@ -193,7 +185,7 @@ class InputOpener:
         self.files.add(fd)
         self.nbytes += os.fstat(fd).st_size
 
-    def _enter(self, path: str) -> PromisedOutput | None:
+    def _enter(self, path: str) -> Promise | None:
         """Note that `path` is opened; return the output of another job that it will be."""
         self._step.enter(f"opening {path}")
         resolved = os.path.realpath(path)
@@ -201,15 +193,23 @@ class InputOpener:
         return None if self._pending is None else self._pending.promise(resolved)
 
 
+@contextmanager
+def _hint_at(promise: Promise | None) -> Iterator[None]:
+    """Add to the error of a missing file that another job will write it."""
+    try:
+        yield
+    except InputMissing as error:
+        if promise is None:
+            raise
+        job, _ = promise
+        raise InputMissing(
+            f"{error}; job {job} will write it: submit this job with --after {job}"
+        ) from None
+
+
 def shapes_of(stored: Mapping[str, StoredArray]) -> Shapes:
     """Return the shapes of inputs, and NumPy's names of their dtypes, for plug-ins."""
     return {name: (array.shape, np.dtype(array.dtype).name) for name, array in stored.items()}
-
-
-def _in_arena(name: str, ref: ArenaRef) -> StoredArray:
-    return StoredArray(
-        array=name, key=ref.segment, shape=ref.shape, dtype=ref.dtype, offset=ref.offset
-    )
 
 
 def _named(workload: BaseWorkload, inputs: Mapping[str, InputRef]) -> Mapping[str, InputRef]:
@@ -217,43 +217,27 @@ def _named(workload: BaseWorkload, inputs: Mapping[str, InputRef]) -> Mapping[st
     if "" in inputs:
         if len(inputs) > 1:
             raise UsageError(f"{workload.name}: give every input its name, NAME=FILE")
-        if workload.only_input is None:
+        only = workload.only_input
+        if only is None:
             names = ", ".join(workload.input_names)
             raise UsageError(f"{workload.name} has the inputs {names}: name them, NAME=FILE")
-        return {workload.only_input: inputs[""]}
+        return {only: inputs[""]}
+    names_of_inputs = {*workload.inputs, *workload.input_names}
     for name in inputs:
-        if name not in (*workload.inputs, *workload.input_names):
-            raise _unknown_input(workload, name)
+        if name not in names_of_inputs:
+            owner, _, part = name.rpartition(".")
+            if part in PARTS and owner in workload.inputs:
+                raise DataError(
+                    f"{workload.name} takes {owner} as a dense array, not as a sparse matrix: give"
+                    f" {owner}.toarray()"
+                )
+            names = ", ".join(workload.input_names)
+            raise UsageError(f"{workload.name} has no input {name!r}; it has {names}")
     for composite in workload.composites:
         for part in composite.arrays:
             if part in inputs and composite.name in inputs:
                 raise UsageError(f"input {part} is part of {composite.name}: give one of the two")
     return inputs
-
-
-def _unknown_input(workload: BaseWorkload, name: str) -> Exception:
-    owner, _, part = name.rpartition(".")
-    if part in PARTS and owner in workload.inputs:
-        return DataError(
-            f"{workload.name} takes {owner} as a dense array, not as a sparse matrix: give"
-            f" {owner}.toarray()"
-        )
-    names = ", ".join(workload.input_names)
-    return UsageError(f"{workload.name} has no input {name!r}; it has {names}")
-
-
-@contextmanager
-def _hint_at(promised: PromisedOutput | None) -> Iterator[None]:
-    """Add to the error of a missing file that another job will write it."""
-    try:
-        yield
-    except InputMissing as error:
-        if promised is None:
-            raise
-        job = promised.job
-        raise InputMissing(
-            f"{error}; job {job} will write it: submit this job with --after {job}"
-        ) from None
 
 
 # ---- checkpoints
@@ -271,22 +255,23 @@ def check_checkpoints(
     if not spec.checkpoint and not spec.resume:
         return
     _check_no_output(spec)
-    if spec.checkpoint and not is_readmitted:
-        assert isinstance(job.workload, Iterative), "others have no such options"
+    assert job.iterative is not None, "others have no such options"
+    assert isinstance(job.workload, Iterative), "others have no such options"
+    is_written = bool(spec.checkpoint) and not is_readmitted
+    if is_written:
         step.enter(f"creating a file beside {spec.checkpoint}")
         check_folder(spec.checkpoint, saved_bytes(job.workload, job.params))
     if spec.after:
         return
     is_read_later = any(stored.key == LOADED_KEY for stored in job.inputs.values())
-    problem = None if is_read_later else _problem(job, spec)
+    problem = None if is_read_later else _problem(job, job.workload, spec)
     if spec.resume:
         step.enter(f"reading {spec.resume}")
         record = read_record(spec.resume)
-        assert job.iterative is not None, "others have no such options"
         if problem is not None:
             check_problem(spec.resume, record, problem)
             check_iteration(spec.resume, record, job.iterative.max_iterations)
-    if spec.checkpoint and not is_readmitted:
+    if is_written:
         step.enter(f"checking {spec.checkpoint}")
         check_target(spec.checkpoint, problem)
 
@@ -299,7 +284,6 @@ def _check_no_output(spec: JobSpec) -> None:
             raise UsageError(f"{path}: both a checkpoint and an output; give another name")
 
 
-def _problem(job: ResolvedJob, spec: JobSpec) -> Problem:
-    assert isinstance(job.workload, Iterative), "others have no such options"
+def _problem(job: ResolvedJob, workload: Iterative, spec: JobSpec) -> Problem:
     sources = {array.name: f"seed:{spec.seed}" for array in job.generate}
-    return problem_of(job.workload, job.params, job.specs, sources)[0]
+    return problem_of(workload, job.params, job.specs, sources)[0]

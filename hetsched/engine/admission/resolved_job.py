@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,9 +14,15 @@ import numpy as np
 from hetsched.engine.threads import Step
 from hetsched.iterations.home import state_shape
 from hetsched.iterations.partials import partials_shape
-from hetsched.job import ArenaRef
+from hetsched.job import ArenaRef, FileOut
 from hetsched.sparse import Shapes
-from hetsched.store.output_files import OutputFile, PreparedOutput, Ranges, publish_all
+from hetsched.store.output_files import (
+    OutputClaim,
+    OutputFile,
+    PreparedOutput,
+    Ranges,
+    publish_all,
+)
 from hetsched.transport.control import control_words
 from hetsched.transport.device_messages import StoredArray
 from hetsched.units import format_bytes
@@ -29,19 +35,6 @@ _MAX_DESCRIPTORS = 1 << 31
 
 
 @dataclass(frozen=True)
-class WorkArray:
-    """An array that the engine allocates and only devices see."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
-
-
-@dataclass(frozen=True)
 class IterativeDeclaration:
     """State, reductions and limits of an iterative workload with certain parameters."""
 
@@ -50,29 +43,26 @@ class IterativeDeclaration:
     granule: int  # Rows that are never divided between devices
     max_iterations: int
     must_converge: bool  # A job that ends by `max_iterations` has failed
-    # Name -> shape and dtype of what devices save now and then, if one has its own memory
-    saved: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    # For rows that devices save now and then; without them rows never stay in a GPU
+    saved: tuple[ArraySpec, ...] = ()
     # Output -> the state array whose rows after iteration `max_iterations` it is
     results: Mapping[str, StateArray] = field(default_factory=dict)
 
-    def work_arrays(self, load: int, slots: int) -> Iterator[WorkArray]:
-        """Yield the arrays besides inputs and outputs, of a job of `slots` devices."""
-        yield from self.needed_arrays(load, slots)
-        yield from self.saved_arrays()
+    def work_arrays(self, load: int, slots: int) -> tuple[ArraySpec, ...]:
+        """Return the arrays that only devices see, without `saved`; a job has `slots` devices."""
+        return (
+            *(whole(array.name, state_shape(array, load), array.dtype) for array in self.state),
+            *(
+                whole(f"partials/{each.name}", partials_shape(each, slots), each.dtype)
+                for each in self.reductions
+            ),
+            whole(CONTROL, (control_words(slots),), "int32"),
+        )
 
-    def needed_arrays(self, load: int, slots: int) -> Iterator[WorkArray]:
-        """Yield those without which the job can't run."""
-        for array in self.state:
-            yield WorkArray(array.name, state_shape(array, load), array.dtype)
-        for reduction in self.reductions:
-            shape = partials_shape(reduction, slots)
-            yield WorkArray(f"partials/{reduction.name}", shape, reduction.dtype)
-        yield WorkArray(CONTROL, (control_words(slots),), "int32")
 
-    def saved_arrays(self) -> Iterator[WorkArray]:
-        """Yield those for rows that devices save; without them, rows never stay in a GPU."""
-        for name, (shape, dtype) in self.saved.items():
-            yield WorkArray(f"saved/{name}", shape, dtype)
+def whole(name: str, shape: tuple[int, ...], dtype: str) -> ArraySpec:
+    """Return an array that isn't split between devices."""
+    return ArraySpec(name, "resident", shape, dtype)
 
 
 @dataclass(eq=False)
@@ -93,13 +83,18 @@ class Declaration:
 
 @dataclass(eq=False)
 class ResolvedJob(Declaration):
-    """A job that can run. `close` releases its files."""
+    """A job bound to arrays and devices; it can run while its files are open.
 
+    `close` releases these.
+    """
+
+    declaration: Declaration | None = None  # Shared by jobs of one kind
     devices: tuple[str, ...] = ()  # That it may use
     # The `key` of an input is a segment's id, the `file_key` of a file, or LOADED_KEY
     inputs: dict[str, StoredArray] = field(default_factory=dict)
     generate: list[ArraySpec] = field(default_factory=list)
     into: dict[str, ArenaRef | None] = field(default_factory=dict)  # None: a new segment
+    targets: dict[str, FileOut] = field(default_factory=dict)  # Outputs that become files
     outputs: dict[str, OutputFile] = field(default_factory=dict)
     files: set[int] = field(default_factory=set)  # Descriptors of inputs
     loaded: dict[str, np.ndarray] = field(default_factory=dict)  # From files that aren't .npy
@@ -112,6 +107,11 @@ class ResolvedJob(Declaration):
     finished: Ranges = ()  # Units that an earlier daemon has completed
     keeps_parts: bool = False  # `close` leaves unfinished outputs for the next daemon
     owner: Hashable = None  # Of whom the memory of its arrays may have earlier data
+    # What was found when it was submitted; paths with their links resolved
+    claims: tuple[OutputClaim, ...] = ()
+    input_paths: tuple[str, ...] = ()
+    input_bytes: int = 0
+    checkpoint: str = ""
 
     @property
     def kind(self) -> str:
@@ -125,6 +125,12 @@ class ResolvedJob(Declaration):
             return "memory"
         storage = "file" if self.in_files else "memory"
         return f"{storage}, converted" if self.converted else storage
+
+    @property
+    def results_in_state(self) -> set[str]:
+        """Outputs for which the memory of a state array serves."""
+        results = () if self.iterative is None else self.iterative.results
+        return {name for name in results if self.into.get(name, name) is None}
 
     @property
     def copied_inputs(self) -> tuple[str, ...]:
@@ -217,13 +223,9 @@ def kernel_layout(
     )
 
 
-def format_shape(shape: Sequence[int]) -> str:
-    """Return "256x512", or "()" for a scalar."""
-    return "x".join(map(str, shape)) or "()"
-
-
-def not_saving_note(nbytes: int) -> str:
-    """Return why GPUs copy their rows to the host after each iteration; `nbytes`: of the state."""
+def not_saving_note(saved: Sequence[ArraySpec]) -> str:
+    """Return why GPUs copy their rows to the host after each iteration."""
+    nbytes = sum(array_bytes(array, 1) for array in saved)
     return (
         f"GPUs store their rows after each iteration: no room in shared memory for"
         f" {format_bytes(nbytes)} to save them in (arena.limit in the config)"

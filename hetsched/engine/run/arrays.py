@@ -15,7 +15,6 @@ from hetsched.devices.file_array import FileArray
 from hetsched.engine.admission.resolved_job import (
     CONTROL,
     ResolvedJob,
-    WorkArray,
     array_bytes,
     fd_of_key,
     file_key,
@@ -163,31 +162,22 @@ class IterativeArrays(JobArrays):
         """
         job = self.job
         assert job.iterative is not None
-        in_state = self._results_in_state()
+        in_state = job.results_in_state
         for spec in job.specs:
             if spec.name not in in_state:
                 self.stored.append(self._input(spec) if spec.is_input else self._output(spec))
         slots = len(job.devices)
-        for array in job.iterative.needed_arrays(job.load, slots):
-            segment = self._allocate(array.nbytes)
-            self.stored.append(_work_array(array, segment))
+        for array in job.iterative.work_arrays(job.load, slots):
+            segment = self._allocate(array_bytes(array, job.load))
+            self.stored.append(kernel_layout(array, job.load, segment, output=True))
             if array.name == CONTROL:
-                words = self._arena.segment(segment).array(array.shape, array.dtype)
+                words = self._arena.segment(segment).array(array.unit_shape, array.dtype)
                 self.control = IterationControl(words, slots)
                 self.control.begin()
-        self.stored += [self._result_in_state(in_state[name]) for name in in_state]
+        self.stored += [self._result_in_state(s) for s in job.specs if s.name in in_state]
         names = [spec.name for spec in job.specs]  # the order that users see
         self.results = dict(sorted(self.results.items(), key=lambda item: names.index(item[0])))
-        self._allocate_saved(tuple(job.iterative.saved_arrays()))
-
-    def _results_in_state(self) -> dict[str, ArraySpec]:
-        """Return the outputs for which the memory of a state array serves."""
-        job = self.job
-        assert job.iterative is not None
-        names = {name for name, into in job.into.items() if into is None}
-        return {
-            s.name: s for s in job.specs if s.name in names.intersection(job.iterative.results)
-        }
+        self._allocate_saved(job.iterative.saved)
 
     def _result_in_state(self, spec: ArraySpec) -> StoredArray:
         job = self.job
@@ -201,19 +191,22 @@ class IterativeArrays(JobArrays):
         self.results[spec.name] = ArenaRef(state.key, shape, dtype, offset)
         return kernel_layout(spec, job.load, state.key, output=True, offset=offset)
 
-    def _allocate_saved(self, arrays: Sequence[WorkArray]) -> None:
+    def _allocate_saved(self, arrays: Sequence[ArraySpec]) -> None:
         """Allocate what devices save their rows in, or nothing, with a note."""
         before = len(self._allocated)
         try:
-            segments = [self._allocate(array.nbytes) for array in arrays]
+            segments = [self._allocate(array_bytes(each, self.job.load)) for each in arrays]
         except TryAgain:
             if self._needs_saved:
                 raise
             while len(self._allocated) > before:
                 self._arena.release(self._allocated.pop())
-            self.notes.append(not_saving_note(sum(array.nbytes for array in arrays)))
+            self.notes.append(not_saving_note(arrays))
             return
-        self.stored += map(_work_array, arrays, segments)
+        self.stored += [
+            kernel_layout(array, self.job.load, segment, output=True)
+            for array, segment in zip(arrays, segments, strict=True)
+        ]
 
     def loads(self) -> ArrayCopies | None:
         """Return the copies to make before the job starts; None if there are none."""
@@ -306,11 +299,6 @@ class IterativeArrays(JobArrays):
         except OSError as error:
             raise TryAgain(f"{stored.array}: {error.strerror}; try again later") from error
         return stored.values(memory)
-
-
-def _work_array(array: WorkArray, segment: int) -> StoredArray:
-    dtype = np.dtype(array.dtype).str
-    return StoredArray(array=array.name, key=segment, shape=array.shape, dtype=dtype, output=True)
 
 
 def job_arrays(job: ResolvedJob, spec: JobSpec, arena: Arena) -> JobArrays:

@@ -13,8 +13,9 @@ import scipy.sparse
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.bind import MachineLimits
-from hetsched.engine.admission.check import CheckedJob, check
+from hetsched.engine.admission.check import check
 from hetsched.engine.admission.files import PendingOutputs
+from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.threads import Step
 from hetsched.errors import CantCreate
 from hetsched.job import Dependency, FileRef, JobSpec
@@ -26,7 +27,7 @@ def checked(
     checkpoint: Path | str,
     inputs: Mapping[str, FileRef] | None = None,
     after: Collection[int] = (),
-) -> CheckedJob:
+) -> ResolvedJob:
     spec = JobSpec(
         workload="sparse_workload:Relaxation",
         params={"rows": 3, "entries": 7} if inputs is None else {},

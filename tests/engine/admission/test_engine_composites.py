@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse
+from msgspec.structs import replace
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.admission.bind import MachineLimits, output_targets
+from hetsched.engine.admission.bind import MachineLimits
 from hetsched.engine.admission.check import check, open_job, resolve
 from hetsched.engine.admission.files import LOADED_KEY, PendingOutputs
 from hetsched.engine.threads import Step
@@ -37,15 +38,14 @@ def test_a_matrix_that_is_not_given_is_generated() -> None:
 
 
 def test_an_output_file_without_a_name_is_the_only_one_that_is_needed() -> None:
-    job = resolve(JobSpec(workload="heat", params={"grid": "4x4"}), MACHINE)
     file = FileOut("/tmp/final.npy", force=False)
-    to_file = JobSpec(workload="heat", params={}, outputs={"": file})
-    to_array = JobSpec(workload="heat", params={}, outputs={"": ArenaOut()})
+    heat = JobSpec(workload="heat", params={"grid": "4x4"}, outputs={"": file})
 
-    assert output_targets(job, to_file)["final"] == file
-    assert output_targets(job, to_file)["steps"] == ArenaOut()
+    job = resolve(heat, MACHINE)
+
+    assert (job.targets, job.into) == ({"final": file}, {"steps": None})
     with pytest.raises(UsageError, match="heat has the outputs final, steps: name them"):
-        output_targets(job, to_array)
+        resolve(replace(heat, outputs={"": ArenaOut()}), MACHINE)
 
 
 def test_an_input_without_a_name_is_the_only_one_that_is_needed() -> None:
@@ -87,10 +87,10 @@ def test_the_files_of_a_matrix_and_a_vector_are_read_when_the_job_is_opened(
     }
 
     checked = check(spec(files), MACHINE, PendingOutputs(), Step())
-    job = open_job(checked, MACHINE, Step())
+    job = open_job(spec(files), checked, MACHINE, Step())
 
-    assert (checked.job.load, checked.job.params.entries) == (3, 7)
-    assert checked.job.loaded == {}
+    assert (checked.load, checked.params.entries) == (3, 7)
+    assert checked.loaded == {}
     assert job.inputs["A.indptr"].key == LOADED_KEY
     parts = tuple(job.loaded[f"A.{part}"] for part in ("data", "indices", "indptr"))
     assert (scipy.sparse.csr_array(parts) != matrix + matrix.T).nnz == 0

@@ -8,8 +8,9 @@ import pytest
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.bind import MachineLimits
-from hetsched.engine.admission.check import Admission, CheckedJob
+from hetsched.engine.admission.check import Admission
 from hetsched.engine.admission.declare import declare
+from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.threads import Pool, Step
 from hetsched.errors import TryAgain, UsageError
 from hetsched.job import JobSpec
@@ -26,10 +27,10 @@ class Bench:
         self.files = Pool(self.loop, 4, deadline=60.0)
         self.machine = MACHINE
         self.admission = Admission(self.files, lambda: self.machine)
-        self.answers: list[CheckedJob | BaseException | None] = []
+        self.answers: list[ResolvedJob | BaseException | None] = []
 
     def check(self, spec: JobSpec) -> None:
-        def on_checked(checked: CheckedJob | None, error: BaseException | None) -> None:
+        def on_checked(checked: ResolvedJob | None, error: BaseException | None) -> None:
             self.answers.append(checked or error)
             self.loop.stop()
 
