@@ -28,7 +28,7 @@ Change = tuple[Job, HetschedError | None]
 """A waiting job that now waits for something else (None); one that has left the queue, because it
 can't run any more; or a running one that must stop. The caller reports it."""
 
-_Key = tuple[int, tuple[int, int], int]
+_Key = tuple[int, int, int, int]
 
 
 class JobQueue:
@@ -257,7 +257,7 @@ class JobQueue:
 
 
 def _key(job: Job) -> _Key:
-    return -job.priority, job.place, job.number
+    return -job.priority, *job.place, job.number
 
 
 def _not_waiting(job: Job, change: str) -> UsageError:
