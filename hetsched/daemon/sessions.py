@@ -161,7 +161,7 @@ class Sessions:
     def open(self, listener: socket.socket) -> None:
         """Accept clients at `listener`."""
         self._listener = listener
-        self._loop.add_reader(listener.fileno(), self._accept)
+        self._loop.add_reader(listener.fileno(), self._accept, listener)
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._max_descriptor = limit - RESERVED_DESCRIPTORS
         self._arena.max_descriptor = self._max_descriptor - RESERVED_DESCRIPTORS
@@ -192,16 +192,14 @@ class Sessions:
         session.held.clear()  # a submission of this session may still be looked up
         self.trim_if_idle()
 
-    def _accept(self) -> None:
-        if self._listener is None:
-            return
+    def _accept(self, listener: socket.socket) -> None:
         try:
-            connection, _ = self._listener.accept()
+            connection, _ = listener.accept()
         except OSError as error:
             if error.errno in NO_DESCRIPTORS:  # the connection stays readable: the loop would spin
                 text = f"no sessions are accepted for {PAUSE_SECONDS:g} s: {error.strerror}"
                 self._refusals.warn(text)
-                self._loop.remove_reader(self._listener.fileno())
+                self._loop.remove_reader(listener.fileno())
                 self._loop.call_later(PAUSE_SECONDS, self._resume)
             else:  # the client has closed
                 self._refusals.warn(f"session not accepted: {error.strerror}")
@@ -224,7 +222,7 @@ class Sessions:
 
     def _resume(self) -> None:
         if self._listener is not None:
-            self._loop.add_reader(self._listener.fileno(), self._accept)
+            self.open(self._listener)
 
     def _refuse(self, connection: socket.socket) -> None:
         error = TryAgain(
@@ -238,8 +236,6 @@ class Sessions:
             send_message(connection, encode(say.Refused(to_record(error))), (), NOW)
 
     def _on_readable(self, session: ClientSession) -> None:
-        if session.id not in self._sessions:
-            return
         fds: list[int] = []
         try:
             payload, fds = receive_message(session.connection, MAX_SESSION_REQUEST)
