@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 import msgspec
 import numpy as np
@@ -35,7 +35,6 @@ MAX_RECORD = 4 << 20
 MEMBER_OVERHEAD = 1024
 """Upper bound of the bytes that a member's headers take."""
 _DIGEST_BYTES = 16
-_FIRST_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 class InputIdentity(msgspec.Struct, frozen=True):
@@ -67,7 +66,7 @@ class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="sch
     hetsched: str
     problem: Problem
     limits: dict[str, Any] = {}
-    iteration: int
+    iteration: Annotated[int, msgspec.Meta(ge=0)]
     residual: float | None = None
     written: datetime
 
@@ -134,8 +133,6 @@ def _facts(problem: Problem) -> dict[str, Any]:
 
 def check_iteration(path: str, record: CheckpointRecord, limit: int) -> None:
     """Raise DataError unless a job of at most `limit` iterations can continue from `record`."""
-    if record.iteration < 0:
-        raise DataError(f"{path}: damaged checkpoint: iteration {record.iteration}")
     if record.iteration > limit:
         raise DataError(
             f"{path}: a checkpoint after iteration {record.iteration}; this job ends after"
@@ -191,9 +188,9 @@ def save_checkpoint(
         open(output.fd, "r+b", closefd=False) as file,
     ):
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            archive.writestr(zipfile.ZipInfo(RECORD, _FIRST_DATE), text)
+            archive.writestr(zipfile.ZipInfo(RECORD), text)
             for name, array in arrays.items():
-                info = zipfile.ZipInfo(f"{name}.npy", _FIRST_DATE)
+                info = zipfile.ZipInfo(f"{name}.npy")
                 with archive.open(info, "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
         file.truncate()

@@ -410,17 +410,13 @@ class PartsRecord(msgspec.Struct, frozen=True):
 _decode_parts = msgspec.msgpack.Decoder(PartsRecord).decode
 
 
-def mark_finished(hidden: Iterable[tuple[str, int]], identity: str, ranges: Ranges) -> None:
+def mark_finished(files: Sequence[tuple[str, int]], identity: str, ranges: Ranges) -> None:
     """Note that these units of all output files (hidden name, descriptor) are complete.
 
     Waits until their data are on disk. Raises IOFailure: nothing new is noted then.
     """
-    files = list(hidden)
     for path, fd in files:
-        try:
-            os.fdatasync(fd)
-        except OSError as error:
-            raise IOFailure(f"{path}: {error.strerror}") from None
+        fsync(path, fd)
     for path, fd in files:
         record = PartsRecord(identity, os.fstat(fd).st_ino, ranges)
         replace_file(_parts_path(path), msgspec.msgpack.encode(record))
