@@ -36,7 +36,8 @@ from hetsched.jobs.followers import Followers
 from hetsched.jobs.recovery import find_saved_work, finish_publications, recover
 from hetsched.jobs.table import JobTable, Limits, share_of
 from hetsched.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
-from hetsched.store.journal import Journal, history_bounds
+from hetsched.store.journal import Journal
+from hetsched.store.journal_records import HistoryBounds
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import MAX_FRAME
@@ -192,7 +193,8 @@ def _tune_interpreter() -> None:
 def _open_journal(config: Config, loop: Loop) -> Journal:
     """Open the journal; those who wait for a hung disk are answered after a deadline."""
     deadline = config.deadlines.disk
-    bounds = history_bounds(config.journal)
+    kept = config.journal
+    bounds = HistoryBounds(kept.keep_jobs, parse_time(kept.keep), parse_size(kept.limit))
     path = paths.journal_path()
     journal = Journal(path, loop.call_soon_threadsafe, bounds, deadline=deadline)
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetsched.config import JournalConfig
 from hetsched.errors import HetschedError, IOFailure, TryAgain
 from hetsched.paths import private_folder
 from hetsched.store.job_numbers import NumberBlocks
@@ -30,7 +29,6 @@ from hetsched.store.journal_records import (
     Record,
     Write,
 )
-from hetsched.units import parse_size, parse_time
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +57,6 @@ class JournalStatistics:
     seconds: float = 0.0
     longest: float = 0.0
     last_at: float | None = None
-
-
-def history_bounds(config: JournalConfig) -> HistoryBounds:
-    """Return the bounds that a configuration sets. Raises UsageError."""
-    return HistoryBounds(config.keep_jobs, parse_time(config.keep), parse_size(config.limit))
 
 
 class Journal:

@@ -212,19 +212,7 @@ class JournalFile:
             result = connection.execute("PRAGMA quick_check(1)").get
             if result != "ok":
                 raise apsw.CorruptError(str(result).replace("\n", "; "))
-        self._report_losses(connection, last, recorded, log_before)
-        return int(max(last, recorded))
-
-    def _begin(self, last: int, now: float) -> None:
-        connection = self._writable()
-        with database.transaction(connection):
-            connection.execute("UPDATE journal SET reserved = ?, is_open = 1", (last + BLOCK,))
-            journal_records.trim_ended(connection, self._bounds, now)
-
-    def _report_losses(
-        self, connection: apsw.Connection, last: int, recorded: int, log_before: bytes
-    ) -> None:
-        """Log what must have been in the file and isn't; keep a log that can't be read."""
+        number = int(max(last, recorded)) + 1
         frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
         if has_lost_commits(log_before, frames if last else 0):
             aside = Path(f"{database.unreadable_name(self._path)}-wal")
@@ -232,7 +220,7 @@ class JournalFile:
             log.error(
                 "%s: a part of its log can't be read; that is now %s. Jobs may be missing, and"
                 " numbers go on from %d",
-                *(self._path, aside, max(last, recorded) + 1),
+                *(self._path, aside, number),
             )
         elif recorded > last:
             what = "is an older one" if last else "was missing or empty"
@@ -240,6 +228,13 @@ class JournalFile:
                 "%s: %s, and the jobs up to %d aren't in it; numbers go on from there",
                 *(self._path, what, recorded),
             )
+        return number - 1
+
+    def _begin(self, last: int, now: float) -> None:
+        connection = self._writable()
+        with database.transaction(connection):
+            connection.execute("UPDATE journal SET reserved = ?, is_open = 1", (last + BLOCK,))
+            journal_records.trim_ended(connection, self._bounds, now)
 
     def _read_record(self) -> int:
         """Return the highest number on record beside the file; 0 if there is none."""

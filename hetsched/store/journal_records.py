@@ -141,12 +141,11 @@ CREATE TABLE job(
     spec BLOB NOT NULL,
     outputs BLOB NOT NULL,
     state BLOB,
-    nbytes INTEGER NOT NULL,
     CHECK((ended_at IS NULL) = (stage IN ('queued', 'running', 'publishing'))),
     CHECK((ended_at IS NULL) = (state IS NULL))) STRICT;
 CREATE INDEX job_by_client_id ON job(client_id) WHERE client_id IS NOT NULL;
 CREATE INDEX job_open ON job(number) WHERE ended_at IS NULL;
-CREATE INDEX job_ended ON job(ended_at, number, nbytes) WHERE ended_at IS NOT NULL;
+CREATE INDEX job_ended ON job(ended_at, number) WHERE ended_at IS NOT NULL;
 CREATE TABLE journal(
     id INTEGER PRIMARY KEY CHECK(id = 1),
     reserved INTEGER NOT NULL,
@@ -155,7 +154,7 @@ CREATE TABLE journal(
 INSERT INTO journal VALUES (1, 0, 0, lower(hex(randomblob(6))));
 """
 """`journal.reserved`: the last number that may have been given out; `is_open`: 1 while a daemon
-runs, and after a crash. `job.nbytes`: of all its columns, roughly."""
+runs, and after a crash."""
 
 WAL_LIMIT = 4 << 20
 """Bytes to which the WAL is cut after a checkpoint."""
@@ -196,11 +195,9 @@ _FIELDS = JournaledJob.__struct_fields__
 _COLUMNS = ", ".join(_FIELDS)
 _SQL: dict[type, str] = {
     # A record may be written again after a commit whose outcome was unknown.
-    JournaledJob: f"""INSERT INTO job({_COLUMNS}, nbytes)
-        VALUES ({", ".join(f":{name}" for name in _FIELDS)},
-            {ROW_BYTES} + length(:spec) + coalesce(length(:state), 0))
-        ON CONFLICT(number) DO NOTHING""",
-    JobUpdate: f"""UPDATE job SET nbytes = nbytes + coalesce(length(:state), 0),
+    JournaledJob: f"""INSERT INTO job({_COLUMNS})
+        VALUES ({", ".join(f":{name}" for name in _FIELDS)}) ON CONFLICT(number) DO NOTHING""",
+    JobUpdate: f"""UPDATE job SET
         {", ".join(f"{n} = coalesce(:{n}, {n})" for n in JobUpdate.__struct_fields__[1:])}
         WHERE number = :number AND ended_at IS NULL""",
     JobForgotten: "DELETE FROM job WHERE number = :number",
@@ -246,21 +243,17 @@ def ended_stage(state: Done | Failed) -> Stage:
 # ---- reading
 
 
-def _job(row: Sequence[Any]) -> JournaledJob:
-    return JournaledJob(
-        **{
-            name: _DECODERS[name](value) if name in _DECODERS else value
-            for name, value in zip(_FIELDS, row, strict=True)
-            if value is not None
-        }
-    )
-
-
 def _jobs(rows: Iterable[Sequence[Any]]) -> Iterator[JournaledJob]:
     """Yield the jobs; one that can't be read stays in the file, and costs no other."""
     for row in rows:
         try:
-            yield _job(row)
+            yield JournaledJob(
+                **{
+                    name: _DECODERS[name](value) if name in _DECODERS else value
+                    for name, value in zip(_FIELDS, row, strict=True)
+                    if value is not None
+                }
+            )
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             log.error("job %s in the journal can't be read: %s", row[0], error)
 
@@ -307,9 +300,9 @@ def query_jobs(connection: apsw.Connection, wanted: HistoryFilter) -> list[Journ
 
 
 def trim_ended(connection: apsw.Connection, bounds: HistoryBounds, now: float) -> None:
-    sql = """DELETE FROM job WHERE number IN (SELECT number FROM
+    sql = f"""DELETE FROM job WHERE number IN (SELECT number FROM
         (SELECT number, ended_at, row_number() OVER newest AS position,
-            sum(nbytes) OVER newest AS total
+            sum({ROW_BYTES} + length(spec) + length(state)) OVER newest AS total
          FROM job WHERE ended_at IS NOT NULL
          WINDOW newest AS (ORDER BY ended_at DESC, number DESC))
         WHERE position > ? OR total > ? OR ended_at < ?)"""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -354,21 +353,16 @@ def collect(path: Path) -> Export:
         )
 
 
-@dataclass(frozen=True)
-class ImportCounts:
-    new: int
-    extended: int
-    unchanged: int
+def restore(path: Path, export: Export) -> Counter[str]:
+    """Add an export to the file at `path`, created if needed, completely or not at all.
 
-
-def restore(path: Path, export: Export) -> ImportCounts:
-    """Add an export to the file at `path`, created if needed, completely or not at all."""
+    Returns how many models were "new", "extended" and "unchanged".
+    """
     private_folder(path.parent, "state folder")
     with _connection(path, database.open_database) as connection, transaction(connection):
-        outcomes = Counter(_add(connection, model) for model in export.models)
         for races in export.races:
             _add(connection, races)
-    return ImportCounts(outcomes["new"], outcomes["extended"], outcomes["unchanged"])
+        return Counter(_add(connection, model) for model in export.models)
 
 
 def _add(connection: apsw.Connection, record: Record) -> str:

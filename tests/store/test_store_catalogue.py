@@ -2,6 +2,7 @@
 
 import multiprocessing
 import resource
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from hetsched.models.evidence.samples import Sample
 from hetsched.store import database
 from hetsched.store.model_records import (
     Export,
-    ImportCounts,
     Observation,
     StoredModel,
     collect,
@@ -61,9 +61,9 @@ def test_reading_creates_no_file(path: Path) -> None:
 def test_an_export_is_merged_with_the_stored_models(path: Path) -> None:
     learn(path, KEY, 10, 5.0)
 
-    assert restore(path, export(KEY, OTHER)) == ImportCounts(new=1, extended=1, unchanged=0)
+    assert restore(path, export(KEY, OTHER)) == Counter(new=1, extended=1)
     assert medians(path) == {"cpu0": [(1, 1.0), (10, 5.0)], "cpu1": [(1, 1.0)]}
-    assert restore(path, collect(path)) == ImportCounts(new=0, extended=0, unchanged=2)
+    assert restore(path, collect(path)) == Counter(unchanged=2)
 
 
 def test_open_stores_see_an_import(path: Path) -> None:

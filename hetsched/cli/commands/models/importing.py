@@ -24,8 +24,9 @@ def command(
 
     added = restore(paths.models_path(), read(file))
     if json:
-        counts = {"new": added.new, "grown": added.extended, "known": added.unchanged}
+        counts = {"new": added["new"], "grown": added["extended"], "known": added["unchanged"]}
         out_json({"schema": SCHEMA, "file": file, **counts})
         return
-    new = counted(added.new, "new model")
-    out(clean(f"imported {file}: {new}, {added.extended} extended, {added.unchanged} unchanged"))
+    new = counted(added["new"], "new model")
+    others = f"{added['extended']} extended, {added['unchanged']} unchanged"
+    out(clean(f"imported {file}: {new}, {others}"))
