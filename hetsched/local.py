@@ -15,9 +15,8 @@ import numpy as np
 from msgspec.structs import asdict
 
 from hetsched import engine, paths
-from hetsched.client.job import FROM_CALLBACK, Job, Listener
+from hetsched.client.job import FROM_CALLBACK, Job, Listener, ProcessOwner
 from hetsched.client.request import JobSubmitter, PreparedJob
-from hetsched.client.session import ProcessOwner
 from hetsched.config import Config, load
 from hetsched.device import DeviceInfo
 from hetsched.errors import ErrorRecord, TryAgain, UsageError, from_record

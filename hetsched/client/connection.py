@@ -26,8 +26,8 @@ from typing import Any
 import zmq
 from msgspec.structs import replace
 
-from hetsched.client.job import FROM_CALLBACK, Job
-from hetsched.client.session import ProcessOwner, Session, SessionLost
+from hetsched.client.job import FROM_CALLBACK, Job, ProcessOwner, SessionLost
+from hetsched.client.session import Session
 from hetsched.errors import (
     HetschedError,
     InternalError,

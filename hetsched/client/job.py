@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from hetsched.client.session import ProcessOwner, SessionLost
 from hetsched.device import Timeline
 from hetsched.errors import (
     Cancelled,
@@ -18,6 +18,8 @@ from hetsched.errors import (
     HetschedError,
     InputMissing,
     JobFailed,
+    TryAgain,
+    UsageError,
     WaitTimeout,
     from_record,
     to_record,
@@ -36,6 +38,32 @@ Listener = Callable[[JobState], None]
 
 FROM_CALLBACK = "can't be called from a callback, which would wait for itself; use another thread"
 """Error for waiting on the thread that delivers the jobs' states."""
+
+
+class ProcessOwner:
+    """The process that has created an object: a forked child shares its sockets, and must not use
+    them."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child of that process."""
+        return os.getpid() != self._pid
+
+    def check(self) -> None:
+        """Raise UsageError in a child."""
+        pid = os.getpid()
+        if pid != self._pid:
+            raise UsageError(
+                f"this client belongs to process {self._pid}, of which this one (pid {pid}) is a"
+                " fork; create another client here"
+            )
+
+
+class SessionLost(TryAgain):
+    """The daemon has ended; the next one decides what becomes of open requests."""
 
 
 class Job(Future[Any]):

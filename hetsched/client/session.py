@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import zmq
 
 from hetsched import __version__
+from hetsched.client.job import ProcessOwner, SessionLost
 from hetsched.errors import (
     NotPermitted,
     ProtocolError,
@@ -53,32 +54,6 @@ RECONNECT_MS = 1000
 is noticed. It would take waiting requests to the next one, which doesn't know their token."""
 
 _decode: Decoder[messages.SessionAnswer] = Decoder(messages.SessionAnswer)
-
-
-class ProcessOwner:
-    """The process that has created an object: a forked child shares its sockets, and must not use
-    them."""
-
-    def __init__(self) -> None:
-        self._pid = os.getpid()
-
-    @property
-    def is_forked(self) -> bool:
-        """Whether this is a child of that process."""
-        return os.getpid() != self._pid
-
-    def check(self) -> None:
-        """Raise UsageError in a child."""
-        pid = os.getpid()
-        if pid != self._pid:
-            raise UsageError(
-                f"this client belongs to process {self._pid}, of which this one (pid {pid}) is a"
-                " fork; create another client here"
-            )
-
-
-class SessionLost(TryAgain):
-    """The daemon has ended; the next one decides what becomes of open requests."""
 
 
 class Session:
