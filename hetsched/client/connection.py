@@ -182,6 +182,7 @@ class EventFollower(OpenRequest):
         numbers = tuple(dict.fromkeys(jobs))
         super().__init__(messages.Events(numbers))
         self.done: Future[None] = self.answer
+        self.done.set_running_or_notify_cancel()  # so that nobody cancels it under the thread
         self._on_event = on_event
         self._pending = set(numbers)
         self._is_endless = not numbers
