@@ -27,7 +27,7 @@ import hetsched
 from benchmarks.results import Bar, Result
 from hetsched.client.job import Job
 from hetsched.config import parse
-from hetsched.engine.run import running_job
+from hetsched.engine.run import runner
 from hetsched.engine.run.saves import Saves
 from hetsched.errors import HetschedError
 from hetsched.job import BALANCE_METHODS, JobState, Running
@@ -131,7 +131,7 @@ def machine() -> Iterator[hetsched.Local]:
     """An engine that reports each iteration, and writes one checkpoint of a job, at once."""
     with ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, NUMBA_DISABLE_JIT="1"))
-        stack.enter_context(mock.patch.object(running_job, "PROGRESS_SECONDS", 0.0))
+        stack.enter_context(mock.patch.object(runner, "PROGRESS_SECONDS", 0.0))
         stack.enter_context(mock.patch.object(Saves, "begin", _begin_at_once))
         yield stack.enter_context(hetsched.Local(parse(DEVICES, "matrix"), learn=False))
 

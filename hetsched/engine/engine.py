@@ -223,7 +223,7 @@ class Engine:
     def _snapshot(self, job: Job) -> JobSnapshot:
         runner = self._scheduler.runners.get(job.number)
         if runner is not None:
-            running = runner.running.snapshot()
+            running = runner.snapshot()
             if not running.plan.assignments:
                 raise TryAgain(f"job {job.number} is still being planned; try again in a moment")
             return running
@@ -285,7 +285,7 @@ class Engine:
         return tuple(
             activity
             for runner in self._scheduler.runners.values()
-            for activity in job_activity(runner.running.snapshot())
+            for activity in job_activity(runner.snapshot())
         )
 
     def pids(self) -> dict[str, int]:

@@ -207,7 +207,6 @@ class JobFailures:
     """All devices: the last one is never quarantined."""
     # Device that the job no longer uses -> why
     excluded: dict[str, str] = field(default_factory=dict)
-    abandoned: frozenset[str] = frozenset()  # Devices whose process won't restart
     # Devices that have missed a deadline, which may be the plug-in's fault
     overdue: set[str] = field(default_factory=set)
     # Devices on which a variant couldn't be prepared
@@ -231,10 +230,6 @@ class JobFailures:
     def remaining(self, devices: Iterable[str]) -> tuple[str, ...]:
         """Return those of `devices` that the job may use."""
         return tuple([device for device in devices if device not in self.excluded])
-
-    def excludes_all(self, devices: Iterable[str]) -> bool:
-        """Return whether none of `devices` can work for the job again."""
-        return all(d in self.excluded or d in self.abandoned for d in devices)
 
     def error(self) -> JobFailed:
         """Return the error of a job that may use no device any more."""

@@ -23,8 +23,8 @@ from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import JobSnapshot
 from hetsched.engine.planning.run_planner import LearningTask
+from hetsched.engine.run.attempt import Event, Joined, Lost, Message, Switched
 from hetsched.engine.run.runner import JobRunner
-from hetsched.engine.run.running_job import with_notes
 from hetsched.engine.small_jobs import SmallJobs
 from hetsched.engine.threads import Step, answer_of
 from hetsched.errors import (
@@ -150,8 +150,7 @@ class Scheduler:
     # ---- events of devices
 
     def on_message(self, device: str, message: AttemptEvent) -> None:
-        for runner in list(self.runners.values()):
-            runner.on_message(device, message)
+        self._tell(Message(device, message))
 
     def on_lost(self, device: str, reason: str) -> None:
         """Report a death to all jobs.
@@ -166,15 +165,18 @@ class Scheduler:
         if any(each.is_stopping for each in users):
             charged = []
         for runner in list(self.runners.values()):
-            runner.on_lost(device, reason, counts=runner in charged)
+            runner.tell(Lost(device, reason, counts=runner in charged))
 
     def on_joined(self, device: str) -> None:
-        for runner in list(self.runners.values()):
-            runner.on_joined(device)
+        self._tell(Joined(device))
 
     def on_switched(self) -> None:
+        """Note that the user has disabled devices, or enabled them."""
+        self._tell(Switched())
+
+    def _tell(self, event: Event) -> None:
         for runner in list(self.runners.values()):
-            runner.on_switched()
+            runner.tell(event)
 
     # ---- waiting jobs
 
@@ -354,12 +356,10 @@ class Scheduler:
         self.runners[job.number] = runner
         if plan is None:
             self._main = runner
-            runner.running.small_jobs_beside = len(self.runners) - 1
+            runner.small_jobs_beside = len(self.runners) - 1
         elif self._main is not None:
-            self._main.running.small_jobs_beside += 1
-            runner.running.note(
-                f"ran beside job {self._main.number}, on {plan.assignments[0].device}"
-            )
+            self._main.small_jobs_beside += 1
+            runner.note(f"ran beside job {self._main.number}, on {plan.assignments[0].device}")
         runner.begin()
 
     def _on_timeout(self, job: Job) -> None:
@@ -387,7 +387,7 @@ class Scheduler:
             runs_again = False
         try:
             if not runs_again:
-                self._end(job, state, runner.running.snapshot())
+                self._end(job, state, runner.snapshot())
             if (task := learning_task()) is not None:
                 self._on_learn(task)
         finally:
@@ -398,7 +398,7 @@ class Scheduler:
         if self._context.is_stopping:
             return False
         reason = ""
-        lacks_core = state.error.code in TRANSIENT_CODES or runner.has_excluded_devices
+        lacks_core = state.error.code in TRANSIENT_CODES or bool(runner.failures.excluded)
         if job.stop is None and runner.is_small and lacks_core:
             job.runs_alone = True
             self.queue.put_back(job)
@@ -424,10 +424,12 @@ class Scheduler:
             changes = self.queue.end(job, outcome(error))
         except Exception:
             log.exception("job %d: unexpected error in the queue", job.number)
-        if job.failure_notes:
-            state = with_notes(state, job.failure_notes)
-        whole = time.monotonic() - job.turn
-        state = replace(state, report=replace(state.report, whole_seconds=whole))
+        report = replace(
+            state.report,
+            whole_seconds=time.monotonic() - job.turn,
+            notes=(*state.report.notes, *job.failure_notes),
+        )
+        state = replace(state, report=report)
         self._conclude(job, state, snapshot)
         self._carry_out(changes)
 

@@ -45,8 +45,13 @@ class IterationTimes(msgspec.Struct, array_like=True):
     save: float = 0.0  # Saving rows before the iteration, with the others: IterationControl.save
 
     @property
+    def busy(self) -> float:
+        """Without waits and saves."""
+        return self.compute + self.transfer + self.converge
+
+    @property
     def total(self) -> float:
-        return self.compute + self.transfer + self.wait + self.converge + self.save
+        return self.busy + self.wait + self.save
 
     def plus(self, other: IterationTimes) -> IterationTimes:
         return IterationTimes(

@@ -12,7 +12,7 @@ from scarce import WIDTH
 
 import hetsched
 from hetsched.config import Config, parse
-from hetsched.engine.run import running_job
+from hetsched.engine.run import runner
 from hetsched.errors import DataError, JobFailed
 from hetsched.explain import Explanation
 from hetsched.job import JobState, Running
@@ -93,7 +93,7 @@ def test_a_job_that_starts_over_with_fewer_devices_is_explained(
 ) -> None:
     """Chunks that emu0 has done don't belong to the plan without it."""
     monkeypatch.setenv("PYTHONPATH", str(HERE))
-    monkeypatch.setattr(running_job, "PROGRESS_SECONDS", 0)
+    monkeypatch.setattr(runner, "PROGRESS_SECONDS", 0)
     explanations: list[tuple[Explanation | None, BaseException | None]] = []
 
     def on_state(state: JobState) -> None:

@@ -20,8 +20,9 @@ from hetsched.engine.planning import run_planner
 from hetsched.engine.planning.planning_state import WarmKernels
 from hetsched.engine.planning.run_planner import JobPlanning
 from hetsched.engine.processes.fleet import Fleet
-from hetsched.engine.run import compute, preparing, runner
+from hetsched.engine.run import runner
 from hetsched.engine.run.arrays import JobArrays
+from hetsched.engine.run.attempt import Attempt
 from hetsched.errors import ErrorRecord, InternalError, TryAgain
 from hetsched.job import FileOut, JobSpec
 
@@ -46,10 +47,10 @@ STAGES: dict[str, tuple[Any, str]] = {
     "warm kernels": (WarmKernels, "contains_all"),
     "attach": (JobArrays, "attach"),
     "prepare": (JobArrays, "prepare_message"),
-    "fill": (preparing, "fill_messages"),
-    "computation": (compute, "Computation"),
+    "fill": (Attempt, "_fill_messages"),
+    "computation": (runner, "Computation"),
     "dispatch": (Dispatcher, "handle_together"),
-    "check": (preparing, "check_messages"),
+    "check": (Attempt, "_check_messages"),
     "publish": (ResolvedJob, "publish"),
     "report": (runner, "job_report"),
 }

@@ -19,7 +19,7 @@ from gated_workload import Gate
 from hetsched.client.job import Job
 from hetsched.config import parse
 from hetsched.engine import small_jobs
-from hetsched.engine.run import running_job
+from hetsched.engine.run import runner
 from hetsched.errors import JobFailed
 from hetsched.job import JobState, Queued, Running
 from hetsched.local import Local
@@ -136,7 +136,7 @@ def make_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str) ->
     for folder in folders:
         monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(running_job, "PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(runner, "PROGRESS_SECONDS", 0.0)
     monkeypatch.setattr(small_jobs, "MIN_REMAINING_SECONDS", 0.0)
     with Local(config=parse(machine + PATIENT, "test"), learn=False) as local:
         bench = Bench(local, tmp_path)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.planning.device_run import DeviceRun, FinishedRun, makespan
@@ -14,9 +15,11 @@ from hetsched.engine.planning.first_plan import first_plan
 from hetsched.engine.planning.learning import learn, learn_rows
 from hetsched.engine.planning.next_plan import next_plan
 from hetsched.engine.planning.planning_state import JobKind, job_kind
-from hetsched.engine.run.running_job import RunningJob
 from hetsched.planner.races.prediction import predicted_race
 from hetsched.planner.records import JobPlan
+
+if TYPE_CHECKING:
+    from hetsched.engine.run.runner import JobRunner
 
 LearningTask = Callable[[], None]
 """For the planner's thread: learn from a run and plan the next."""
@@ -25,7 +28,7 @@ LearningTask = Callable[[], None]
 class JobPlanning:
     """Plans the attempts of one job, and makes the task that learns from it."""
 
-    def __init__(self, running: RunningJob) -> None:
+    def __init__(self, running: JobRunner) -> None:
         self._running = running
         self._job = running.job
         self._memory_limit = running.spec.memory_limit or running.context.memory_limit

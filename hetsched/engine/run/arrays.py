@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
+from hetsched.devices.base import HostArray
 from hetsched.devices.file_array import FileArray
+from hetsched.devices.host_arrays import ArenaArray
 from hetsched.engine.admission.resolved_job import (
     CONTROL,
     ResolvedJob,
@@ -27,7 +30,7 @@ from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.threads import Step, answer_of
 from hetsched.errors import Cancelled, TryAgain
 from hetsched.iterations.home import first_row
-from hetsched.job import ArenaRef, JobSpec
+from hetsched.job import ArenaRef
 from hetsched.planner.records import Assignment
 from hetsched.store.output_files import PreparedOutput, publish_all
 from hetsched.transport.arena import Arena
@@ -36,17 +39,26 @@ from hetsched.transport.device_messages import Prepare, StoredArray
 from hetsched.transport.pages import map_unpopulated
 from hetsched.workload import ArraySpec
 
+T = TypeVar("T")
+
 MAX_QUICK_BYTES = 1 << 30
 """Segments that a process may map after chunks were sent to it: that takes up to 2.5 s per GiB,
 which count as time of the first chunk. Arbitrary; less than a tenth of the least deadline."""
 
 
 class JobArrays:
-    """Arrays of one job; allocates generated inputs, and results without a caller's array."""
+    """Arrays of one job; allocates generated inputs, and results without a caller's array.
 
-    def __init__(self, job: ResolvedJob, arena: Arena) -> None:
+    Of an iterative job everything is in the arena, with its state and what devices save.
+    `needs_saved`: it can't run without room for that, as it has checkpoints.
+    """
+
+    control: IterationControl  # Of an iterative job, once allocated
+
+    def __init__(self, job: ResolvedJob, arena: Arena, *, needs_saved: bool = False) -> None:
         self.job = job
         self._arena = arena
+        self._needs_saved = needs_saved
         # Chunks zero their outputs themselves; iterations have state that may never be written.
         self._zero = job.iterative is not None and not job.workload.writes_all
         self._allocated: list[int] = []
@@ -55,31 +67,111 @@ class JobArrays:
         # Output name -> its place in the arena; the job holds a reference to each segment
         self.results: dict[str, ArenaRef] = {}
         self.notes: list[str] = []  # For the job's report
+        # Of an iterative job, copied input or output that becomes a file -> its segment
+        self._copied: dict[str, int] = {}
+        self._written: dict[str, int] = {}
 
     def allocate(self) -> None:
-        """Allocate every segment.
+        """Allocate every segment; without room for what devices save, all others.
 
         Raises TryAgain if the arena is full; `close` releases the segments allocated so far.
         """
+        job, iterative = self.job, self.job.iterative
+        in_state = job.results_in_state
+        for spec in job.specs:
+            if spec.is_input:
+                self.stored.append(self._input(spec))
+            if spec.is_output and spec.name not in in_state:
+                self.stored.append(self._output(spec))
+        if iterative is None:
+            return
+        slots = len(job.devices)
+        for array in iterative.work_arrays(job.load, slots):
+            segment = self._allocate(array_bytes(array, job.load))
+            self.stored.append(self._layout(array, segment))
+            if array.name == CONTROL:
+                words = self._arena.segment(segment).array(array.unit_shape, array.dtype)
+                self.control = IterationControl(words, slots)
+                self.control.begin()
+        self.stored += [self._result_in_state(s) for s in job.specs if s.name in in_state]
+        names = [spec.name for spec in job.specs]  # the order that users see
+        self.results = dict(sorted(self.results.items(), key=lambda item: names.index(item[0])))
+        self._allocate_saved(iterative.saved)
+
+    def _input(self, spec: ArraySpec) -> StoredArray:
+        stored = self.job.inputs.get(spec.name)
+        if stored is not None and (self.job.iterative is None or is_plain(stored, spec)):
+            return stored
+        segment = self._allocate(array_bytes(spec, self.job.load))
+        if stored is not None:
+            self._copied[spec.name] = segment
+        return self._layout(spec, segment, output=False)
+
+    def _output(self, spec: ArraySpec) -> StoredArray:
+        """Return where an output is: in a file, or in the arena."""
+        file = self.job.outputs.get(spec.name)
+        if file is not None and self.job.iterative is None:
+            return self._layout(spec, file_key(file.fd), offset=file.offset)
+        into = self.job.into.get(spec.name)
+        if into is not None:
+            self._arena.retain(into.segment)
+            self.results[spec.name] = into
+            return self._layout(spec, into.segment, offset=into.offset)
+        nbytes = array_bytes(spec, self.job.load)
+        if file is not None:
+            segment = self._written[spec.name] = self._allocate(nbytes)
+        else:
+            segment = self._arena.allocate(nbytes, self.job.owner, zero=self._zero).id
+            self._add_result(spec, segment)
+        return self._layout(spec, segment)
+
+    def _result_in_state(self, spec: ArraySpec) -> StoredArray:
+        """Return an output for which the memory of a state array serves."""
         job = self.job
-        self.stored = list(job.inputs.values())
-        for array in job.generate:
-            segment = self._arena.allocate(array_bytes(array, job.load), job.owner)
-            self._allocated.append(segment.id)
-            self.stored.append(kernel_layout(array, job.load, segment.id, output=False))
-        for array in job.specs:
-            if array.name in job.outputs:
-                output = job.outputs[array.name]
-                key = file_key(output.fd)
-                self.stored.append(
-                    kernel_layout(array, job.load, key, output=True, offset=output.offset)
-                )
-            elif array.is_output:
-                self.stored.append(self._result(array))
+        assert job.iterative is not None
+        array = job.iterative.results[spec.name]
+        (state,) = (stored for stored in self.stored if stored.array == array.name)
+        row_bytes = array_bytes(spec, job.load) // job.load
+        offset = first_row(array, job.load, job.iterative.max_iterations) * row_bytes
+        self._arena.retain(state.key)
+        self._add_result(spec, state.key, offset)
+        return self._layout(spec, state.key, offset=offset)
+
+    def _add_result(self, spec: ArraySpec, segment: int, offset: int = 0) -> None:
+        shape, dtype = spec.shape(self.job.load), np.dtype(spec.dtype).name
+        self.results[spec.name] = ArenaRef(segment, shape, dtype, offset)
+
+    def _allocate_saved(self, arrays: Sequence[ArraySpec]) -> None:
+        """Allocate what devices save their rows in, or nothing, with a note."""
+        before = len(self._allocated)
+        try:
+            segments = [self._allocate(array_bytes(each, self.job.load)) for each in arrays]
+        except TryAgain:
+            if self._needs_saved:
+                raise
+            while len(self._allocated) > before:
+                self._arena.release(self._allocated.pop())
+            self.notes.append(not_saving_note(arrays))
+            return
+        self.stored += map(self._layout, arrays, segments)
+
+    def _allocate(self, nbytes: int) -> int:
+        segment = self._arena.allocate(nbytes, self.job.owner, zero=self._zero)
+        self._allocated.append(segment.id)
+        return segment.id
+
+    def _layout(
+        self, spec: ArraySpec, key: int, *, offset: int = 0, output: bool = True
+    ) -> StoredArray:
+        return kernel_layout(spec, self.job.load, key, output=output, offset=offset)
+
+    # ---- in device processes
 
     def are_mapped(self, fleet: Fleet, devices: Iterable[str]) -> bool:
         """Return whether the processes of `devices` have all but small segments mapped."""
         sizes = {s.key: self._arena.segment(s.key).nbytes for s in self.stored if s.key >= 0}
+        if sum(sizes.values()) <= MAX_QUICK_BYTES:
+            return True
         return all(
             sum(sizes[key] for key in sizes.keys() - set(fleet.attached(device)))
             <= MAX_QUICK_BYTES
@@ -128,114 +220,35 @@ class JobArrays:
         self._allocated.clear()
         self.results = {}
 
-    def _result(self, array: ArraySpec) -> StoredArray:
-        into = self.job.into[array.name]
-        if into is None:
-            nbytes = array_bytes(array, self.job.load)
-            segment = self._arena.allocate(nbytes, self.job.owner, zero=self._zero)
-            extent = array.shape(self.job.load)
-            into = ArenaRef(segment.id, extent, np.dtype(array.dtype).name)
-        else:
-            self._arena.retain(into.segment)
-        self.results[array.name] = into
-        return kernel_layout(array, self.job.load, into.segment, output=True, offset=into.offset)
-
-
-class IterativeArrays(JobArrays):
-    """As JobArrays, with everything in the arena.
-
-    `needs_saved`: the job can't run without room for what devices save: it has checkpoints.
-    """
-
-    control: IterationControl  # Once allocated
-
-    def __init__(self, job: ResolvedJob, arena: Arena, *, needs_saved: bool = False) -> None:
-        super().__init__(job, arena)
-        self._needs_saved = needs_saved
-        self._copied: dict[str, int] = {}  # Input -> the segment of its copy
-        self._written: dict[str, int] = {}  # Output that becomes a file -> its segment
-
-    def allocate(self) -> None:
-        """Allocate every segment; without room for what devices save, all others.
-
-        Raises TryAgain if the arena is full; `close` releases the segments allocated so far.
-        """
-        job = self.job
-        assert job.iterative is not None
-        in_state = job.results_in_state
-        for spec in job.specs:
-            if spec.name not in in_state:
-                self.stored.append(self._input(spec) if spec.is_input else self._output(spec))
-        slots = len(job.devices)
-        for array in job.iterative.work_arrays(job.load, slots):
-            segment = self._allocate(array_bytes(array, job.load))
-            self.stored.append(kernel_layout(array, job.load, segment, output=True))
-            if array.name == CONTROL:
-                words = self._arena.segment(segment).array(array.unit_shape, array.dtype)
-                self.control = IterationControl(words, slots)
-                self.control.begin()
-        self.stored += [self._result_in_state(s) for s in job.specs if s.name in in_state]
-        names = [spec.name for spec in job.specs]  # the order that users see
-        self.results = dict(sorted(self.results.items(), key=lambda item: names.index(item[0])))
-        self._allocate_saved(job.iterative.saved)
-
-    def _result_in_state(self, spec: ArraySpec) -> StoredArray:
-        job = self.job
-        assert job.iterative is not None
-        array = job.iterative.results[spec.name]
-        (state,) = (stored for stored in self.stored if stored.array == array.name)
-        row_bytes = array_bytes(spec, job.load) // job.load
-        offset = first_row(array, job.load, job.iterative.max_iterations) * row_bytes
-        self._arena.retain(state.key)
-        shape, dtype = spec.shape(job.load), np.dtype(spec.dtype).name
-        self.results[spec.name] = ArenaRef(state.key, shape, dtype, offset)
-        return kernel_layout(spec, job.load, state.key, output=True, offset=offset)
-
-    def _allocate_saved(self, arrays: Sequence[ArraySpec]) -> None:
-        """Allocate what devices save their rows in, or nothing, with a note."""
-        before = len(self._allocated)
-        try:
-            segments = [self._allocate(array_bytes(each, self.job.load)) for each in arrays]
-        except TryAgain:
-            if self._needs_saved:
-                raise
-            while len(self._allocated) > before:
-                self._arena.release(self._allocated.pop())
-            self.notes.append(not_saving_note(arrays))
-            return
-        self.stored += [
-            kernel_layout(array, self.job.load, segment, output=True)
-            for array, segment in zip(arrays, segments, strict=True)
-        ]
+    # ---- of an iterative job
 
     def loads(self) -> ArrayCopies | None:
         """Return the copies to make before the job starts; None if there are none."""
-        copies = [
-            ArrayCopy(spec, self._mapped(self._home(spec, segment)), self._source(spec))
-            for spec in self.job.specs
-            if (segment := self._copied.get(spec.name)) is not None
-        ]
-        return ArrayCopies(copies, to_files=False) if copies else None
+        return self._copies(self._copied, self._source, to_files=False)
 
     def saves(self) -> ArrayCopies | None:
         """Return the copies to output files; None if there are none."""
+        return self._copies(self._written, self._output_file, to_files=True)
+
+    def _copies(
+        self,
+        segments: Mapping[str, int],
+        other: Callable[[ArraySpec], HostArray],
+        *,
+        to_files: bool,
+    ) -> ArrayCopies | None:
+        if not segments:
+            return None
+        specs = [spec for spec in self.job.specs if spec.name in segments]
         copies = [
-            ArrayCopy(spec, self._mapped(self._home(spec, segment)), self._output_file(spec))
-            for spec in self.job.specs
-            if (segment := self._written.get(spec.name)) is not None
+            (spec, self._mapped(self._layout(spec, segments[spec.name])), other(spec))
+            for spec in specs
         ]
-        return ArrayCopies(copies, to_files=True) if copies else None
+        return ArrayCopies(copies, to_files=to_files)
 
-    def retain_copied(self) -> Callable[[], None]:
-        """Keep the targets of `loads` from being reused; returns a function that ends that."""
-        return self._retain(self._copied.values())
-
-    def retain_all(self) -> Callable[[], None]:
+    def retain(self) -> Callable[[], None]:
         """Keep all segments from being reused; returns a function that ends that."""
-        return self._retain({stored.key for stored in self.stored})
-
-    def _retain(self, segments: Iterable[int]) -> Callable[[], None]:
-        retained = list(segments)
+        retained = {stored.key for stored in self.stored}
         for segment in retained:
             self._arena.retain(segment)
 
@@ -255,41 +268,19 @@ class IterativeArrays(JobArrays):
         """Map all segments; return name -> array. Raises TryAgain without descriptors for them."""
         return {stored.array: self._mapped(stored) for stored in self.stored}
 
-    def _input(self, spec: ArraySpec) -> StoredArray:
-        stored = self.job.inputs.get(spec.name)
-        if stored is not None and is_plain(stored, spec):
-            return stored
-        segment = self._allocate(array_bytes(spec, self.job.load))
-        if stored is not None:
-            self._copied[spec.name] = segment
-        return self._home(spec, segment)
-
-    def _output(self, spec: ArraySpec) -> StoredArray:
-        if spec.name not in self.job.outputs:
-            return self._result(spec)
-        segment = self._written[spec.name] = self._allocate(array_bytes(spec, self.job.load))
-        return self._home(spec, segment)
-
-    def _home(self, spec: ArraySpec, segment: int) -> StoredArray:
-        return kernel_layout(spec, self.job.load, segment, output=spec.is_output)
-
-    def _allocate(self, nbytes: int) -> int:
-        segment = self._arena.allocate(nbytes, self.job.owner, zero=self._zero)
-        self._allocated.append(segment.id)
-        return segment.id
-
-    def _source(self, spec: ArraySpec) -> OpenFile | np.ndarray:
+    def _source(self, spec: ArraySpec) -> HostArray:
         loaded = self.job.loaded.pop(spec.name, None)
         if loaded is not None:
-            return loaded
+            return ArenaArray(spec, loaded)
         stored = self.job.inputs[spec.name]
         fd = fd_of_key(stored.key)
-        return self._mapped(stored) if fd is None else OpenFile(spec, fd, stored)
+        return (
+            ArenaArray(spec, self._mapped(stored)) if fd is None else _open_file(spec, fd, stored)
+        )
 
-    def _output_file(self, spec: ArraySpec) -> OpenFile:
+    def _output_file(self, spec: ArraySpec) -> HostArray:
         file = self.job.outputs[spec.name]
-        layout = kernel_layout(spec, self.job.load, 0, output=True, offset=file.offset)
-        return OpenFile(spec, file.fd, layout)
+        return _open_file(spec, file.fd, self._layout(spec, 0, offset=file.offset))
 
     def _mapped(self, stored: StoredArray) -> np.ndarray:
         """Map the array apart from the arena, for a thread that may hang. Raises TryAgain."""
@@ -301,12 +292,6 @@ class IterativeArrays(JobArrays):
         return stored.values(memory)
 
 
-def job_arrays(job: ResolvedJob, spec: JobSpec, arena: Arena) -> JobArrays:
-    if job.iterative is None:
-        return JobArrays(job, arena)
-    return IterativeArrays(job, arena, needs_saved=bool(spec.checkpoint))
-
-
 # ---- copies, in a thread of the pool
 
 BLOCK_BYTES = 16 << 20
@@ -315,47 +300,32 @@ MIN_RATE = 20e6
 """Bytes per second that a disk is expected to reach."""
 
 
-class OpenFile:
-    """An array in a file; the thread that uses it, which may hang, has a descriptor of its own.
+def _open_file(spec: ArraySpec, fd: int, stored: StoredArray) -> FileArray:
+    """Return an array in a file, with a descriptor of its own, as its thread may hang.
 
     Raises TryAgain if there is none left.
     """
-
-    def __init__(self, spec: ArraySpec, fd: int, stored: StoredArray) -> None:
-        self._fd = -1
-        try:
-            self._fd = os.dup(fd)
-        except OSError as error:
-            raise TryAgain(f"{spec.name}: {error.strerror}; try again later") from error
-        self.array = FileArray(
-            spec, self._fd, stored.shape, stored.dtype, stored.offset, stored.order
-        )
-
-    def __del__(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-
-
-@dataclass(frozen=True)
-class ArrayCopy:
-    """A copy of the array `spec` between `memory`, as kernels expect it, and somewhere else."""
-
-    spec: ArraySpec
-    memory: np.ndarray
-    other: OpenFile | np.ndarray
+    try:
+        own = os.dup(fd)
+    except OSError as error:
+        raise TryAgain(f"{spec.name}: {error.strerror}; try again later") from error
+    array = FileArray(spec, own, stored.shape, stored.dtype, stored.offset, stored.order)
+    weakref.finalize(array, os.close, own)
+    return array
 
 
 @dataclass
 class ArrayCopies:
     """Copies of one job; `cancel` ends them soon. Each array's blocks are converted if need be."""
 
-    copies: Sequence[ArrayCopy]
+    # Arrays in memory, as kernels expect them, and somewhere else
+    copies: Sequence[tuple[ArraySpec, np.ndarray, HostArray]]
     to_files: bool
     _cancelled: threading.Event = field(default_factory=threading.Event)
 
     @property
     def seconds(self) -> float:
-        return sum(copy.memory.nbytes for copy in self.copies) / MIN_RATE
+        return sum(memory.nbytes for _, memory, _ in self.copies) / MIN_RATE
 
     def cancel(self) -> None:
         """End with Cancelled. From any thread."""
@@ -363,36 +333,20 @@ class ArrayCopies:
 
     def run(self, step: Step) -> None:
         """Copy everything. Raises Cancelled after `cancel`."""
-        for copy in self.copies:
-            step.enter(
-                f"{'writing output' if self.to_files else 'reading input'} {copy.spec.name}"
-            )
-            self._copy(copy)
+        for spec, memory, other in self.copies:
+            step.enter(f"{'writing output' if self.to_files else 'reading input'} {spec.name}")
+            self._copy(spec, memory, other)
 
-    def _copy(self, copy: ArrayCopy) -> None:
-        for first, count in self._blocks(copy):
-            block = _rows(copy.memory, copy.spec, first, count)
-            if isinstance(copy.other, OpenFile):
-                move = copy.other.array.write if self.to_files else copy.other.array.read
-                move(first, count, block)
-                continue
-            with np.errstate(over="ignore"):  # kernels report infinite inputs
-                values = _rows(copy.other, copy.spec, first, count)
-                np.copyto(block, values, casting="same_kind")
-
-    def _blocks(self, copy: ArrayCopy) -> Iterator[tuple[int, int]]:
-        """Yield first row and rows of each block; resident arrays are copied in one."""
-        rows = 1 if copy.spec.is_whole else copy.memory.shape[0]
-        row_bytes = copy.memory.nbytes // max(1, rows)
-        step = max(1, BLOCK_BYTES // max(1, row_bytes))
-        for first in range(0, rows, step):
+    def _copy(self, spec: ArraySpec, memory: np.ndarray, other: HostArray) -> None:
+        rows = 1 if spec.is_whole else memory.shape[0]  # resident arrays are copied in one
+        block_rows = max(1, BLOCK_BYTES // max(1, memory.nbytes // max(1, rows)))
+        move = other.write if self.to_files else other.read
+        for first in range(0, rows, block_rows):
             if self._cancelled.is_set():
                 raise Cancelled("cancelled")
-            yield first, min(step, rows - first)
-
-
-def _rows(array: np.ndarray, spec: ArraySpec, first: int, count: int) -> np.ndarray:
-    return array if spec.is_whole else array[first : first + count]
+            count = min(block_rows, rows - first)
+            with np.errstate(over="ignore"):  # kernels report infinite inputs
+                move(first, count, memory if spec.is_whole else memory[first : first + count])
 
 
 # ---- names of output files
@@ -420,9 +374,9 @@ async def publish(
     if copies is not None:
         await disk.call(copies.run, deadline=seconds + copies.seconds)
     if on_prepared is None:
-        await disk.call(_entering(text, job.publish), deadline=seconds)
+        await disk.call(entering(text, job.publish), deadline=seconds)
         return
-    outputs = await disk.call(_entering(text, job.prepare), deadline=seconds)
+    outputs = await disk.call(entering(text, job.prepare), deadline=seconds)
     try:
         await answer_of(lambda on_done: on_prepared(outputs, functools.partial(on_done, None)))
     except BaseException:
@@ -431,8 +385,10 @@ async def publish(
     await disk.call(functools.partial(_name, outputs, text), deadline=seconds)
 
 
-def _entering(text: str, function: Callable[[], Any]) -> Callable[[Step], Any]:
-    def work(step: Step) -> Any:
+def entering(text: str, function: Callable[[], T]) -> Callable[[Step], T]:
+    """Return `function` as a task that does what `text` says."""
+
+    def work(step: Step) -> T:
         step.enter(text)
         return function()
 

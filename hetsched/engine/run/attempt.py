@@ -8,41 +8,52 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import logging
+import random
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import msgspec
 
 from hetsched import errors
-from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.engine.planning.device_run import DeviceRun
-from hetsched.engine.run.computation import Computation, remaining_assignments
-from hetsched.engine.run.running_job import RunningJob
 from hetsched.planner.job_planner import JobPlan
 from hetsched.planner.records import Assignment
+from hetsched.store.output_files import Ranges, without
 from hetsched.transport import device_messages
 from hetsched.transport.device_messages import (
+    Check,
+    Checked,
     CommandFailed,
     DeviceNote,
+    Fill,
+    Filled,
     Prepared,
     Released,
 )
 from hetsched.transport.loop import Timer
 from hetsched.units import format_seconds
 
+if TYPE_CHECKING:
+    from hetsched.engine.run.compute import Computation
+    from hetsched.engine.run.runner import JobRunner
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-STAGES = {"filling": "generating", "reloading": "generating"}
-"""Step of an attempt -> stage that users see, if it has another name."""
-KERNEL_STEPS = ("preparing", "reloading", "computing")
+KERNEL_STEPS = ("preparing", "computing")
 """Steps in which a device fails because of its kernel, not because of data or the workload."""
 SILENCE_CHECKS = 8
 """How often devices are looked at within `deadlines.chunk`, without which they are silent."""
+RANDOM_SAMPLES = 8
+"""Random units compared with the reference, besides the edges of shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +81,8 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejoined:
-    """`device` was lost, and has prepared its kernel again."""
-
-    device: str
-
-
-@dataclass(frozen=True, slots=True)
 class Switched:
-    """The user has disabled devices, or enabled them; `disabled`: all that aren't to be used."""
-
-    disabled: frozenset[str]
+    """The user has disabled devices, or enabled them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class StopRequested:
     error: BaseException
 
 
-Event = Message | Lost | Joined | Rejoined | Switched | StopRequested
+Event = Message | Lost | Joined | Switched | StopRequested
 
 
 class StartOver(Exception):
@@ -119,47 +121,13 @@ def no_waits(now: float) -> Mapping[str, DeviceWait]:
     return {}
 
 
-class PendingAnswers:
-    """How many answers are awaited from each device, and since when.
-
-    `devices`: one entry per answer.
-    """
-
-    def __init__(self, devices: Iterable[str], since: float) -> None:
-        self._counts = Counter(list(devices))  # of a mapping it would be the values
-        self._since = dict.fromkeys(self._counts, since)
-
-    def __bool__(self) -> bool:
-        return bool(self._counts)
-
-    def answered(self, device: str, now: float) -> None:
-        self._since[device] = now
-        self._counts -= Counter([device])  # which drops what is no longer awaited
-
-    def progressed(self, device: str, now: float) -> None:
-        self._since[device] = now
-
-    def restart(self, now: float) -> None:
-        """Count the time of all waits from `now` on."""
-        self._since = dict.fromkeys(self._counts, now)
-
-    def drop(self, device: str) -> None:
-        """Expect no further answers from `device`."""
-        del self._counts[device]  # if there are any, as it is a Counter
-
-    def waits(self, seconds: float, reason: str) -> dict[str, DeviceWait]:
-        return {d: DeviceWait(self._since[d], seconds, reason) for d in self._counts}
-
-
 class Attempt:
     """One start of a job. Within ``async with``, devices work for it."""
 
-    def __init__(
-        self, running: RunningJob, attempt_id: int, plan: JobPlan, infos: Iterable[DeviceInfo]
-    ) -> None:
+    def __init__(self, running: JobRunner, plan: JobPlan, infos: Iterable[DeviceInfo]) -> None:
         self.running = running
         # In every message to and from devices: late answers to another attempt are dropped
-        self.id = attempt_id
+        self.id = running.context.new_attempt_id()
         self.plan = plan
         self.infos = {info.name: info for info in infos}  # Device -> its description
         # Device -> its assignment; only devices with chunks
@@ -167,13 +135,13 @@ class Attempt:
         self.live: set[str] = set()  # Assigned devices with a running process
         self.prepared: set[str] = set()  # Live devices with a prepared kernel
         self.joining: dict[str, float] = {}  # Restarted device -> when it was asked to prepare
-        # Device -> (units, times) of its finished chunks
+        # Device -> (units, times) of its finished chunks; of very many, neighbours are merged
         self.times: dict[str, list[tuple[int, ChunkTimes]]] = {}
         # Variants that don't work on a device; another one computes their chunks
         self.failed_variants: set[str] = set()
         # Of a job that is computed in one pass, once it is
         self.computation: Computation | None = None
-        self.step = ""  # What the devices do
+        self.step = ""  # What the devices do, as users see it
         # Whether the result is right; None: it hasn't been checked. `max_error`: of its samples.
         self.verified: bool | None = None
         self.max_error = 0.0
@@ -185,13 +153,8 @@ class Attempt:
         self._waits: Waits = no_waits
         self._timer: Timer | None = None
         self._is_due = False
-        self._fences = PendingAnswers((), 0.0)
+        self._fences: dict[str, float] = {}  # Device that is to stop -> since when
         self._fence_seconds = self._deadlines.device_stop
-
-    @property
-    def stage(self) -> str:
-        """The step, as users see it."""
-        return STAGES.get(self.step, self.step)
 
     def runs(self) -> dict[str, DeviceRun]:
         """Device -> its part of the run."""
@@ -216,10 +179,7 @@ class Attempt:
     ) -> None:
         try:
             if error is None:
-                try:
-                    self._release()
-                except Exception:  # the result is there
-                    log.exception("job %d: devices can't release it", self.running.number)
+                self._release()
             elif not isinstance(error, GeneratorExit):  # raised when the loop has ended
                 await self._stop(is_cancelled=isinstance(error, asyncio.CancelledError))
         finally:
@@ -227,13 +187,110 @@ class Attempt:
             self._waits = no_waits  # which may refer to this attempt
 
     def _release(self) -> None:
-        for device in self.assignments:
-            self._fleet.send(device, device_messages.Release(self.id))
+        try:
+            for device in self.assignments:
+                self._fleet.send(device, device_messages.Release(self.id))
+        except Exception:  # the result is there
+            log.exception("job %d: devices can't release it", self.running.number)
 
-    # ---- commands
+    # ---- the steps before and after the timed one
 
-    def prepare_device(self, device: str, *, answer: bool = True) -> None:
-        arrays, assignment = self.running.arrays, self._to_prepare(device)
+    async def prepare(self, *, kernels_cached: bool) -> None:
+        """Prepare all devices and fill the arrays.
+
+        `kernels_cached`: that takes no time worth waiting; chunks follow without answers if
+        nothing is filled.
+        """
+        running = self.running
+        fills = self._fill_messages()
+        if kernels_cached and not fills and running.iterations is None:
+            self.step = "preparing"
+            self._prepare_all(answer=False)
+            return
+        await self._prepare_and_wait()
+        running.context.planning.record_kernels(
+            running.job,
+            tuple(self.assignments.values()),
+            self.infos,
+            frozenset(self.failed_variants),
+        )
+        if not fills:
+            return
+        await self._ask(fills, Filled, "generating", "generating arrays")
+        running.inputs_filled = True
+        if any(array.role == "resident" for array in running.job.generate):
+            await self._prepare_and_wait()  # they are copied to a device when it is prepared
+
+    async def verify(self) -> None:
+        """Check the result. Raises JobFailed."""
+        answers = await self._ask(self._check_messages(), Checked, "verifying", "verification")
+        self.max_error = max(checked.max_error for checked in answers)
+        self.verified = False
+        for checked in answers:
+            for value, name in ((checked.worst, "residual"), (checked.sample_error, "difference")):
+                if not value <= 1:  # NaN counts as an error
+                    raise errors.JobFailed(
+                        f"verification failed: unit {checked.unit}: the {name} is {value:.3g}"
+                        " times what rounding explains; the result was not kept"
+                    )
+        self.verified = True
+
+    def _fill_messages(self) -> list[tuple[str, Fill]]:
+        """Return what devices are to fill, unless an earlier attempt has: inputs, and the outputs.
+
+        Outputs to be verified are poisoned because segments are reused: units that a device failed
+        to compute could still hold the correct results of an earlier job.
+        """
+        job, spec = self.running.job, self.running.spec
+        if self.running.inputs_filled or not (spec.verify or job.generate):
+            return []
+        fills = [(array, spec.seed, False) for array in job.generate]
+        if spec.verify:
+            poisoned = [a for a in job.specs if a.is_output and a.name not in job.outputs]
+            fills += [(array, 0, True) for array in poisoned]
+        devices = _helpers([self.infos[name] for name in self.assignments])
+        return [
+            (device, Fill(self.id, array.name, first, count, seed, poison))
+            for array, seed, poison in fills
+            for device, first, count in _ranges(1 if array.is_whole else job.load, devices)
+        ]
+
+    def _check_messages(self) -> list[tuple[str, Check]]:
+        """Return what devices are to check: all units, and edges of shares by the reference."""
+        load, seed = self.running.job.load, self.running.verification_seed
+        edges = self.computation.edges() if self.computation else []
+        sampled = random.Random(seed).sample(range(load), min(RANDOM_SAMPLES, load))
+        samples = sorted({*edges, *sampled})
+        # At least the device of the last chunk is prepared
+        devices = _helpers([self.infos[d] for d in self.assignments if d in self.prepared])
+        messages = []
+        for device, first, count in _ranges(load, devices):
+            own = tuple(unit for unit in samples if first <= unit < first + count)
+            messages.append((device, Check(self.id, first, count, own, seed)))
+        return messages
+
+    async def _prepare_and_wait(self) -> None:
+        self._prepare_all(answer=True)
+        await self._answers(Prepared, self.assignments, "preparing", "preparing kernels")
+        self.prepared.update(self.live)
+
+    def _prepare_all(self, *, answer: bool) -> None:
+        """Prepare the devices, those with a link first.
+
+        Once cores compute, the engine's thread may have to wait for one of them.
+        """
+        for device in sorted(self.assignments, key=lambda name: not self.infos[name].link):
+            self._prepare_device(device, answer=answer)
+
+    def _prepare_device(self, device: str, *, answer: bool = True) -> None:
+        arrays, assignment = self.running.arrays, self.assignments[device]
+        failed = self.failed_variants.intersection(assignment.variants)
+        # Unless there is no other: they may have failed on another core only.
+        if failed and not failed.issuperset(assignment.variants):
+            variants = ["" if v in failed else v for v in assignment.variants]
+            assignment = dataclasses.replace(
+                assignment, variant=variants[0], rivals=tuple(variants[1:])
+            )
         arrays.attach(self._fleet, device)
         self._fleet.send(device, arrays.prepare_message(self.id, assignment, answer))
 
@@ -243,25 +300,47 @@ class Attempt:
         if device in self.assignments and device not in self.live and not is_excluded:
             self.live.add(device)
             self.joining[device] = time.monotonic()
-            self.prepare_device(device)
+            self._prepare_device(device)
 
     def joining_waits(self) -> dict[str, DeviceWait]:
         seconds = self._deadlines.step
         reason = f"preparing kernels takes longer than {format_seconds(seconds)} (deadlines.step)"
         return {d: DeviceWait(since, seconds, reason) for d, since in self.joining.items()}
 
-    def _to_prepare(self, device: str) -> Assignment:
-        """Return the assignment of `device` with "" for variants that have failed.
+    async def _ask(
+        self, messages: Sequence[tuple[str, Fill | Check]], answer: type[T], step: str, text: str
+    ) -> list[T]:
+        for device, message in messages:
+            self._fleet.send(device, message)
+        return await self._answers(answer, [device for device, _ in messages], step, text)
 
-        Unless it has no other: they may have failed on another core only.
+    async def _answers(
+        self, answer: type[T], devices: Iterable[str], step: str, text: str
+    ) -> list[T]:
+        """Wait for an answer per entry of `devices`; a loss of one is a reason to start over.
+
+        `text`: what the devices do.
         """
-        assignment = self.assignments[device]
-        if self.failed_variants.isdisjoint(assignment.variants):
-            return assignment
-        if self.failed_variants.issuperset(assignment.variants):
-            return assignment
-        variants = ["" if v in self.failed_variants else v for v in assignment.variants]
-        return dataclasses.replace(assignment, variant=variants[0], rivals=tuple(variants[1:]))
+        seconds, pending = self._deadlines.step, list(devices)
+        since = dict.fromkeys(pending, time.monotonic())  # The last sign of progress
+        reason = f"{text} takes longer than {format_seconds(seconds)} (deadlines.step)"
+        self.begin_step(
+            step, lambda now: {d: DeviceWait(since[d], seconds, reason) for d in pending}, seconds
+        )
+        self.running.report_progress(self, force=step != "preparing")
+        answers: list[T] = []
+        while pending:
+            event = await self.event()
+            if isinstance(event, Lost):
+                raise StartOver(event.reason)
+            if not isinstance(event, Message) or event.device not in pending:
+                continue
+            if isinstance(event.message, answer):
+                pending.remove(event.device)
+                answers.append(event.message)
+            if isinstance(event.message, answer | DeviceNote):
+                since[event.device] = time.monotonic()
+        return answers
 
     # ---- events
 
@@ -304,43 +383,14 @@ class Attempt:
                 self._on_command_failed(device, failure)
             case Message(device, Prepared()):
                 self.prepared.add(device)
-                if self.joining.pop(device, None) is not None:
-                    return Rejoined(device)
+                self.joining.pop(device, None)
             case Message(device, DeviceNote(text=text)):
                 if device in self.joining:
                     self.joining[device] = time.monotonic()
                 self.running.report_progress(self, text, force=True)
             case Lost():
                 self._on_loss(event)
-            case Switched(disabled) if self.running.iterations is None:
-                self.running.disabled = disabled
         return event
-
-    async def answers(
-        self, answer: type[T], devices: Iterable[str], step: str, text: str
-    ) -> list[T]:
-        """Wait for an answer per entry of `devices`; a loss of one is a reason to start over.
-
-        `text`: what the devices do.
-        """
-        seconds = self._deadlines.step
-        pending = PendingAnswers(devices, time.monotonic())
-        reason = f"{text} takes longer than {format_seconds(seconds)} (deadlines.step)"
-        self.begin_step(step, lambda now: pending.waits(seconds, reason), seconds)
-        self.running.report_progress(self, force=step != "preparing")
-        answers: list[T] = []
-        while pending:
-            event = await self.event()
-            if isinstance(event, Lost):
-                raise StartOver(event.reason)
-            if not isinstance(event, Message):
-                continue
-            if isinstance(event.message, answer):
-                pending.answered(event.device, time.monotonic())
-                answers.append(event.message)
-            elif isinstance(event.message, DeviceNote):
-                pending.progressed(event.device, time.monotonic())
-        return answers
 
     async def _next_event(self) -> Event:
         while not self._inbox:
@@ -404,31 +454,32 @@ class Attempt:
         if not is_cancelled:
             waits = self._waits(now).values()
             seconds = max([self._deadlines.chunk, *(wait.seconds for wait in waits)])
-        self._fences = PendingAnswers(self.live, now)
+        self._fences = dict.fromkeys(sorted(self.live), now)
         self._fence_seconds = seconds
-        for device in sorted(self.live):
+        for device in list(self._fences):
             try:
                 self._fleet.send(device, device_messages.Release(self.id, answer=True))
             except Exception:
                 log.exception("job %d: %s can't be fenced", self.running.number, device)
-                self._fences.drop(device)
+                del self._fences[device]
         self.begin_step(self.step, self._fence_waits, seconds)
         while self._fences:
             match await self._next_event():
                 case Message(device, Released()):
-                    self._fences.answered(device, time.monotonic())
+                    self._fences.pop(device, None)
                 case Lost(device):
                     self._remove(device)
-                    self._fences.drop(device)
+                    self._fences.pop(device, None)
 
     def _fence_waits(self, now: float) -> Mapping[str, DeviceWait]:
         seconds = self._fence_seconds
         limit = f"{format_seconds(seconds)} (a twelfth of deadlines.stop)"
-        return self._fences.waits(seconds, f"stopping takes longer than {limit}")
+        reason = f"stopping takes longer than {limit}"
+        return {d: DeviceWait(since, seconds, reason) for d, since in self._fences.items()}
 
     def hurry(self) -> None:
         """Wait no longer for fences than after a cancellation, which has come now."""
-        self._fences.restart(time.monotonic())
+        self._fences = dict.fromkeys(self._fences, time.monotonic())
         self._fence_seconds = min(self._fence_seconds, self._deadlines.device_stop)
         self._set_timer(self._fence_seconds)
 
@@ -440,42 +491,38 @@ class Attempt:
         self.joining.pop(device, None)
 
     def _on_loss(self, event: Lost) -> None:
-        running, failures, device = self.running, self.running.failures, event.device
+        iterations, failures, device = self.running.iterations, self.running.failures, event.device
         variant = self._running_variant(device)
         was_working = device in self._waits(time.monotonic())
         self._remove(device)
-        what = "its unfinished chunks ran again"
-        if running.iterations is not None:
-            what = "the iteration was repeated"
-        running.note(f"the process of {device} died, {event.reason}: {what}")
+        what, finished = "its unfinished chunks ran again", len(self.times.get(device, ()))
+        if iterations is not None:
+            what, finished = "the iteration was repeated", iterations.reported
+        self.running.note(f"the process of {device} died, {event.reason}: {what}")
         if event.counts and was_working:
             failures.note_successes(self.chunk_counts(), device)
-            failures.record_death(device, self._finished(device), event.reason)
-            self._leave_race(device, variant, event.reason)
+            failures.record_death(device, finished, event.reason)
+            others = {*self.assignments[device].variants} - self.failed_variants - {variant}
+            if variant and others:  # of a race
+                self._leave_race(device, variant, f"its process died, {event.reason}")
         failures.overdue.discard(device)
-        if not self.live and failures.excludes_all(self.assignments):
+        may_return = failures.remaining(self.assignments)
+        if not self.live and not (may_return and self._fleet.any_remaining(may_return)):
             raise StartOver(event.reason)
-
-    def _finished(self, device: str) -> int:
-        """Return how many chunks, or iterations, `device` has finished."""
-        iterations = self.running.iterations
-        return iterations.reported if iterations else len(self.times.get(device, ()))
 
     def _running_variant(self, device: str) -> str:
         """Return the variant with which `device` computes a chunk; "" if it doesn't."""
-        if self.computation is None or device not in self.assignments:
-            return ""
-        kernel = self.computation.running_kernel(device)
-        return "" if kernel is None else self.assignments[device].variants[kernel]
+        if self.computation is not None:
+            for name, chunk, _ in self.computation.dispatcher.oldest_sent():
+                if name == device:
+                    return self.assignments[device].variants[chunk.kernel]
+        return ""
 
     def _leave_race(self, device: str, variant: str, reason: str) -> None:
-        """Exclude the variant that ran when a process died, if another one can take its place."""
-        if not variant:
-            return
-        if len(set(self.assignments[device].variants) - self.failed_variants) < 2:
-            return
-        self.failed_variants.add(variant)
-        self._exclude_variant(device, variant, f"its process died, {reason}")
+        """Exclude a variant that doesn't work; another one computes its chunks."""
+        if variant not in self.failed_variants:  # else it failed on another core
+            self.failed_variants.add(variant)
+            self._exclude_variant(device, variant, reason)
 
     def _exclude_variant(self, device: str, variant: str, reason: str) -> None:
         self._note_warning(f"{device}: variant {variant} can't be used: {reason}")
@@ -497,9 +544,7 @@ class Attempt:
         if failure.cause == "fault":
             return
         if failure.variant:  # another one computes its chunks
-            if failure.variant not in self.failed_variants:  # else it failed on another core
-                self.failed_variants.add(failure.variant)
-                self._exclude_variant(device, failure.variant, reason)
+            self._leave_race(device, failure.variant, reason)
             return
         if failure.cause == "variant" and was_preparing:
             self._exclude_variant(device, assignment.variant, reason)
@@ -511,9 +556,8 @@ class Attempt:
             running.context.planning.record_out_of_memory(device, assignment.slot_memory)
             raise StartOver(reason)
         is_kernel = failure.cause in ("kernel", "variant")
-        if failure.error.code == errors.DataError.code:  # it would fail elsewhere, too
-            is_kernel = False
-        if is_kernel and self._may_run_elsewhere(device):
+        is_data = failure.error.code == errors.DataError.code  # it would fail elsewhere, too
+        if is_kernel and not is_data and self._may_run_elsewhere(device):
             self._note_warning(f"{device} takes no part in this job: {reason}")
             failures.excluded[device] = reason
             failures.record(device, reason)
@@ -530,3 +574,63 @@ class Attempt:
         others = [d for d in self.running.failures.remaining(job.devices) if d != device]
         may_depend = self.step in KERNEL_STEPS and not job.measure
         return self.infos[device].link and bool(others) and may_depend
+
+
+def _helpers(infos: Sequence[DeviceInfo]) -> list[str]:
+    """Return the devices that fill and check: the cores, or all devices if there are no cores."""
+    cores = [info.name for info in infos if info.is_core]
+    return cores or [info.name for info in infos]
+
+
+def _ranges(load: int, devices: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Divide `load` units evenly into (device, first, count); none is empty."""
+    parts = min(len(devices), load)
+    bounds = [load * part // parts for part in range(parts + 1)]
+    pairs = zip(devices, itertools.pairwise(bounds), strict=False)
+    return [(device, low, high - low) for device, (low, high) in pairs]
+
+
+def remaining_assignments(
+    assignments: Iterable[Assignment], finished: Ranges
+) -> dict[str, Assignment]:
+    """Return the assignments of devices with chunks, without the units that are finished.
+
+    What is left of a shared tail becomes chunks of the cores that share it.
+    """
+    devices = {a.device: a for a in assignments if a.chunks}
+    if not finished:
+        return devices
+    left = {
+        device: [
+            Chunk(0, begin, end - begin, kernel=chunk.kernel)
+            for chunk in a.chunks
+            for begin, end in without(chunk.first, chunk.first + chunk.count, finished)
+        ]
+        for device, a in devices.items()
+    }
+    tails: dict[tuple[int, int], list[str]] = {}
+    for device, a in devices.items():
+        if a.tail is not None:
+            tails.setdefault((a.tail.first, a.tail.units), []).append(device)
+    for (first, units), sharing in tails.items():
+        turns = itertools.cycle(sharing)
+        for start, end in without(first, first + units, finished):
+            begin = start
+            while begin < end:
+                device = next(turns)
+                count = min(end - begin, devices[device].max_chunk)
+                left[device].append(Chunk(0, begin, count))
+                begin += count
+    numbers = itertools.count()
+    return {
+        device: dataclasses.replace(devices[device], chunks=_numbered(chunks, numbers), tail=None)
+        for device, chunks in left.items()
+        if chunks
+    }
+
+
+def _numbered(chunks: Sequence[Chunk], numbers: Iterator[int]) -> list[Chunk]:
+    return [
+        msgspec.structs.replace(chunk, id=next(numbers), last=chunk is chunks[-1])
+        for chunk in chunks
+    ]

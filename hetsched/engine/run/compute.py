@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from hetsched.config import DeadlinesConfig
-from hetsched.dispatch.dispatcher import Command, DeviceJoined, Send, Started
+from hetsched.device import ChunkTimes
+from hetsched.dispatch.dispatcher import (
+    ChunkFinished,
+    DeviceJoined,
+    DeviceLost,
+    Dispatcher,
+    Event,
+    Send,
+    Started,
+    TailChunkFinished,
+    TailLeft,
+)
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
-from hetsched.engine.run.attempt import Attempt, DeviceWait, Joined, Lost, Message, Rejoined
-from hetsched.engine.run.computation import Computation, RunningChunk
+from hetsched.engine.run.attempt import Attempt, DeviceWait, Joined, Lost, Message
 from hetsched.engine.small_jobs import Outlook
 from hetsched.engine.threads import Step
+from hetsched.plans.shared_tail import TAIL_CHUNK_ID
 from hetsched.store.output_files import mark_finished, merged
-from hetsched.transport.device_messages import ChunksDone, Run
+from hetsched.transport.device_messages import ChunksDone, DoneChunk, Prepared, Run
 from hetsched.units import format_seconds
 
 log = logging.getLogger(__name__)
@@ -28,92 +39,145 @@ MAX_PENDING = 4096
 """Chunks that are merged into ranges at once."""
 JOBS_PER_CORE = 2
 """A core computes for a main job and a small one at once, each half of the time."""
+MAX_RECORDS = 1024
+"""Records per device, some hundred bytes each."""
+MAX_RANGES = 8
+"""Ranges kept per device: the first ones and the latest. Their edges are compared with the
+reference, which takes long, and there may be one range per chunk of a tail."""
+
+Record = tuple[int, ChunkTimes]
+"""Units and times of a chunk, or of neighbours."""
 
 
-async def compute(attempt: Attempt) -> None:
-    """Run all chunks. Raises StartOver if no assigned device remains."""
-    await _Pass(attempt).run()
+class Computation:
+    """One pass over a job's load: its dispatcher, and what its devices have computed."""
 
-
-class _Pass:
     def __init__(self, attempt: Attempt) -> None:
+        attempt.computation = self
+        assignments = attempt.assignments
         self._attempt = attempt
         self._running = attempt.running
-        self._deadlines = attempt.running.context.deadlines
-        infos = [attempt.infos[device] for device in attempt.assignments]
-        self._parts = FinishedParts(self._running.job, self._running.context)
-        self._computation = attempt.computation = Computation(
-            attempt.assignments,
-            attempt.times,
-            stealing=self._running.steals(infos),
-            on_finished=self._parts.add,
-        )
+        context = self._running.context
+        self._deadlines = context.deadlines
+        self._parts = FinishedParts(self._running.job, context)
+        self._paces: dict[str, float | None] = {}
+        # Device -> ranges of units that it really computed. Its chunks are contiguous but for
+        # those that it stole, reran or took from a tail.
+        self._ranges: dict[str, list[tuple[int, int]]] = {}
+        chunks, windows, limits, tails = {}, {}, {}, {}
+        for device, assignment in assignments.items():
+            attempt.times[device], self._ranges[device] = [], []
+            self._paces[device] = assignment.pace
+            chunks[device], windows[device] = assignment.chunks, assignment.window
+            limits[device] = assignment.max_chunk
+            if assignment.tail:
+                tails[device] = assignment.tail
+        # Stealing is for devices on the wall clock only, and would spoil measurements.
+        steals = context.stealing and not self._running.job.measure
+        steals = steals and {attempt.infos[device].clock for device in assignments} == {"wall"}
+        paces = self._paces if steals else None
+        self.dispatcher = Dispatcher(chunks, windows, limits, paces, tails)
+        self.has_lost_device = False  # Then the times aren't those of the plan
         self._is_done = False
 
     async def run(self) -> None:
-        attempt, computation = self._attempt, self._computation
+        """Run all chunks. Raises StartOver if no assigned device remains."""
+        attempt = self._attempt
         attempt.begin_step("computing", self._waits, self._deadlines.chunk)
         self._running.report_progress(attempt, force=True)
-        self._send(computation.handle([Started()], time.monotonic()))
+        self._handle([Started()])
         while not self._is_done:
-            event = await attempt.event()
-            now = time.monotonic()
-            match event:
+            match await attempt.event():
                 case Message(device, ChunksDone() as done):
                     attempt.prepared.add(device)  # if no answer to Prepare is due
-                    self._send(computation.chunks_done(device, done, now))
+                    self._on_chunks(device, done)
                 case Joined(device):
                     attempt.prepare_again(device)
-                case Rejoined(device):
-                    self._send(computation.handle([DeviceJoined(device)], now))
+                case Message(device, Prepared()):  # its process had ended
+                    self._handle([DeviceJoined(device)])
                 case Lost(device):
-                    self._send(computation.device_lost(device, now))
+                    self.has_lost_device = True
+                    self._handle([DeviceLost(device)])
             if not self._is_done:
                 self._running.report_progress(attempt)
         await self._parts.close()
 
-    def _send(self, commands: Iterable[Command]) -> None:
+    def edges(self) -> list[int]:
+        """Return the first and the last unit of each range, to compare with the reference."""
+        ranges = [pair for pairs in self._ranges.values() for pair in pairs]
+        return [unit for first, end in ranges for unit in (first, end - 1)]
+
+    def _handle(self, events: Sequence[Event]) -> None:
         attempt = self._attempt
-        for command in commands:
+        for command in self.dispatcher.handle_together(events, time.monotonic()):
             if isinstance(command, Send):
-                _run_chunks(attempt, command)
+                message = Run(attempt.id, command.chunks, command.opens_tail)
+                self._running.context.fleet.send(command.device, message)
             else:
                 self._is_done = True
 
+    def _on_chunks(self, device: str, done: ChunksDone) -> None:
+        """Record a device's report; what it took from the tail counts only if the tail does."""
+        own, taken, events = [], [], []
+        tail_events: list[Event] = []
+        for chunk in done.chunks:
+            if chunk.chunk == TAIL_CHUNK_ID:
+                taken.append(chunk)
+                tail_events.append(TailChunkFinished(device, chunk.first, chunk.count))
+            else:
+                own.append(chunk)
+                events.append(ChunkFinished(device, chunk.chunk))
+        if own:
+            self._record(device, own)
+            self._handle(events)
+        if done.has_left:
+            tail_events.append(TailLeft(device))
+        if not tail_events:
+            return
+        units_before = self.dispatcher.done_units(device)
+        self._handle(tail_events)
+        if self.dispatcher.done_units(device) > units_before:  # else they run again
+            self._record(device, taken)
+
+    def _record(self, device: str, chunks: Iterable[DoneChunk]) -> None:
+        ranges, records = self._ranges[device], self._attempt.times[device]
+        for chunk in chunks:
+            end = chunk.first + chunk.count
+            if ranges and ranges[-1][1] == chunk.first:
+                ranges[-1] = (ranges[-1][0], end)
+            else:
+                ranges.append((chunk.first, end))
+                if len(ranges) > MAX_RANGES:
+                    del ranges[MAX_RANGES // 2]
+            add_record(records, chunk.count, chunk.times)
+            self._parts.add(chunk.first, end)
+
+    # ---- deadlines
+
     def _waits(self, now: float) -> Mapping[str, DeviceWait]:
         waits = self._attempt.joining_waits()
-        slowdown = JOBS_PER_CORE if self._running.shares_cores else 1
-        for chunk in self._computation.running_chunks():
-            seconds, key = chunk_seconds(chunk, self._deadlines, slowdown)
+        for device, chunk, since in self.dispatcher.oldest_sent():
+            seconds, key = self._chunk_seconds(device, chunk.count)
             limit = f"{format_seconds(seconds)} (deadlines.{key})"
-            reason = f"a chunk of {chunk.units} units takes longer than {limit}"
-            waits[chunk.device] = DeviceWait(chunk.since, seconds, reason)
+            reason = f"a chunk of {chunk.count} units takes longer than {limit}"
+            waits[device] = DeviceWait(since, seconds, reason)
         return waits
 
+    def _chunk_seconds(self, device: str, units: int) -> tuple[float, str]:
+        """Return how long a chunk may take, and the key of the configuration that decides it.
 
-def _run_chunks(attempt: Attempt, command: Send) -> None:
-    message = Run(attempt.id, command.chunks, command.opens_tail)
-    attempt.running.context.fleet.send(command.device, message)
-
-
-def chunk_seconds(
-    chunk: RunningChunk, deadlines: DeadlinesConfig, slowdown: float = 1
-) -> tuple[float, str]:
-    """Return how long a chunk may take, and the key of the configuration that decides it.
-
-    A device without a prediction may take `chunk_factor` times as long per unit as the slowest
-    of the others has taken so far, and that many times again.
-
-    `slowdown`: factor on its predicted time.
-    """
-    factor = deadlines.chunk_factor
-    if chunk.predicted_seconds is not None:
-        seconds = slowdown * factor * chunk.predicted_seconds
-    elif chunk.seconds_elsewhere is not None:
-        seconds = slowdown * factor * factor * chunk.seconds_elsewhere
-    else:
-        return deadlines.step, "step"
-    return (seconds, "chunk_factor") if seconds > deadlines.chunk else (deadlines.chunk, "chunk")
+        A device without a prediction may take `chunk_factor` times as long per unit as the slowest
+        of the others has taken so far, and that many times again.
+        """
+        deadlines, dispatcher = self._deadlines, self.dispatcher
+        pace = max(self._paces[device] or 0.0, dispatcher.measured_pace(device) or 0.0)
+        pace = pace or deadlines.chunk_factor * max(dispatcher.measured_paces(), default=0.0)
+        if not pace:
+            return deadlines.step, "step"
+        running = self._running
+        slowdown = JOBS_PER_CORE if running.is_small or running.small_jobs_beside else 1
+        seconds = slowdown * deadlines.chunk_factor * pace * units
+        return max((deadlines.chunk, "chunk"), (seconds, "chunk_factor"))
 
 
 def outlook(attempt: Attempt, now: float) -> Outlook | None:
@@ -123,21 +187,64 @@ def outlook(attempt: Attempt, now: float) -> Outlook | None:
     core) or devices with a virtual clock; nor while kernels are made, which takes up to a minute.
     """
     running = attempt.running
-    if attempt.step not in ("filling", "computing") or running.iterations is not None:
+    if attempt.step not in ("generating", "computing") or attempt.is_stopping:
+        return None
+    if running.iterations is not None or running.job.measure:
         return None
     infos = [attempt.infos[device] for device in attempt.assignments]
-    if running.job.measure or any(i.members or i.clock == "virtual" for i in infos):
-        return None
-    if attempt.is_stopping:
+    if any(info.members or info.clock == "virtual" for info in infos):
         return None
     if attempt.computation is None:
         seconds = attempt.plan.predicted_seconds  # before the first chunk
         return None if seconds is None else Outlook(seconds, attempt.assignments.keys())
     dispatcher = attempt.computation.dispatcher
     remaining = dispatcher.remaining_seconds(now)
-    if remaining is None:
-        return None
-    return Outlook(remaining, dispatcher.busy_devices())
+    return None if remaining is None else Outlook(remaining, dispatcher.busy_devices())
+
+
+# ---- records of chunks, of bounded length
+
+
+def add_record(records: list[Record], units: int, times: ChunkTimes) -> None:
+    """Append a chunk; merge pairs of neighbours if there are too many records.
+
+    So an hour of short chunks takes no more memory than a few minutes. Units, first start and last
+    end stay exact. Merged records are longer than any chunk, by which `learning.py` knows them.
+    """
+    records.append((units, times))
+    if len(records) > MAX_RECORDS:
+        own = [record for record in records if not record[1].taken]
+        taken = [record for record in records if record[1].taken]
+        records[:] = [
+            _merged(part[start : start + 2])
+            for part in (own, taken)
+            for start in range(0, len(part), 2)
+        ]
+
+
+def _merged(records: Sequence[Record]) -> Record:
+    times = [times for _, times in records]
+    busy = [each.busy for each in times if each.busy is not None]
+    overhead = [each.host_overhead for each in times if each.host_overhead is not None]
+    return sum(units for units, _ in records), ChunkTimes(
+        copy_in=_enclosing([each.copy_in for each in times if each.copy_in]),
+        compute=(times[0].compute[0], times[-1].compute[1]),
+        copy_out=_enclosing([each.copy_out for each in times if each.copy_out]),
+        late=sum(each.late for each in times),
+        busy=sum(busy) if len(busy) == len(times) else None,
+        host_overhead=sum(overhead) if len(overhead) == len(times) else None,
+        cold=times[0].cold or times[-1].cold,
+        kernel=times[0].kernel,
+        taken=times[0].taken,
+        units_per_call=max(each.units_per_call for each in times),
+    )
+
+
+def _enclosing(spans: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
+    return (spans[0][0], spans[-1][1]) if spans else None
+
+
+# ---- what has been written to files
 
 
 class FinishedParts:
@@ -151,14 +258,16 @@ class FinishedParts:
         self._due = time.monotonic() + MARK_SECONDS
         self._marking: asyncio.Future[None] | None = None
 
-    def add(self, first: int, count: int) -> None:
+    def add(self, first: int, end: int) -> None:
         """Note a chunk whose data have been written to the files."""
         if not self._is_kept:
             return
-        self._new.append((first, first + count))
-        if len(self._new) >= MAX_PENDING:
-            self._merge()
-        if time.monotonic() >= self._due and self._marking is None:
+        self._new.append((first, end))
+        is_due = time.monotonic() >= self._due and self._marking is None
+        if is_due or len(self._new) >= MAX_PENDING:
+            self._ranges = merged([*self._ranges, *self._new])
+            self._new.clear()
+        if is_due:
             self._mark()
 
     async def close(self) -> None:
@@ -166,36 +275,33 @@ class FinishedParts:
         if self._marking is not None:
             await self._marking
 
-    def _merge(self) -> None:
-        self._ranges = merged([*self._ranges, *self._new])
-        self._new.clear()
-
     def _mark(self) -> None:
-        self._merge()
-        ranges, identity = self._ranges, self._job.parts_identity
+        files, ranges = [], self._ranges
+        self._due = time.monotonic() + MARK_SECONDS
         try:
             # Descriptors of its own: the job's may be closed before the thread has ended.
-            files = [(out.hidden, os.dup(out.fd)) for out in self._job.outputs.values()]
+            with contextlib.ExitStack() as stack:
+                for output in self._job.outputs.values():
+                    files.append((output.hidden, os.dup(output.fd)))
+                    stack.callback(os.close, files[-1][1])
+                close = stack.pop_all().close
         except OSError as error:
             log.warning("finished parts can't be marked: %s", error)
-            self._due = time.monotonic() + MARK_SECONDS
             return
-        self._marking = self._context.loop.create_future()
 
         def mark(step: Step) -> None:
             step.enter(f"writing {', '.join(hidden for hidden, _ in files)} to disk")
-            try:
-                mark_finished(files, identity, ranges)
-            finally:
-                for _, fd in files:
-                    os.close(fd)
+            mark_finished(files, self._job.parts_identity, ranges)
 
-        self._context.disk.submit(mark, self._on_marked, deadline=self._context.deadlines.step)
+        deadline = self._context.deadlines.step
+        self._marking = self._context.loop.create_future()
+        self._context.disk.submit(mark, self._on_marked, release=close, deadline=deadline)
 
     def _on_marked(self, value: None, error: BaseException | None) -> None:
         if error is not None:  # the job goes on; the disk is reported when it publishes
             log.warning("finished parts can't be marked: %s", error)
-        marking, self._marking = self._marking, None
+        assert self._marking is not None
         self._due = time.monotonic() + MARK_SECONDS
-        if marking is not None and not marking.done():
+        marking, self._marking = self._marking, None
+        if not marking.done():
             marking.set_result(None)

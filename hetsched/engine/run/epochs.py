@@ -17,7 +17,6 @@ import msgspec
 
 from hetsched.explain.iterations.recorder import DecidedMove, IterationRecorder
 from hetsched.explain.iterations.records import MoveKind
-from hetsched.job import IterationSeconds
 from hetsched.partition import iterations
 from hetsched.transport.device_messages import (
     Iterate,
@@ -26,10 +25,14 @@ from hetsched.transport.device_messages import (
     IterationTimes,
 )
 
-# ---- what devices report
-
 MAX_RATES = 64
 """Reports over which the rate is measured."""
+MAX_SIZES = 32
+"""Numbers of rows remembered per device; those with the fewest iterations are dropped first."""
+MAX_TIMES = 32
+"""Times kept per number of rows: the last ones."""
+
+# ---- what devices report
 
 
 @dataclass(frozen=True)
@@ -66,17 +69,12 @@ class IterationLog:
         ends = [{record.last for record in records} for records in self._records.values()]
         return [self._take(end) for end in sorted(set.intersection(*ends))]
 
-    def discard(self) -> None:
-        """Drop iterations that some device hasn't reported: it was lost."""
-        for records in self._records.values():
-            records.clear()
-
     def _take(self, end: int) -> CompleteIteration:
         """Remove the records up to `end` and return them as one."""
         taken = {device: _merged(records, end) for device, records in self._records.items()}
         times = {d: record.times.times(1 / record.count) for d, record in taken.items()}
         if self._derives_waits:
-            times = with_waits(times)
+            times = _with_waits(times)
         rows = {device: record.rows for device, record in taken.items()}
         first = next(iter(taken.values()))
         return CompleteIteration(end, rows, times, first.residual, first.count)
@@ -92,69 +90,13 @@ def _merged(records: deque[IterationRecord], end: int) -> IterationRecord:
     return record
 
 
-def with_waits(times: Mapping[str, IterationTimes]) -> dict[str, IterationTimes]:
+def _with_waits(times: Mapping[str, IterationTimes]) -> dict[str, IterationTimes]:
     """Return modelled times with the wait of each device for the slowest one."""
-    busy = {device: t.compute + t.transfer + t.converge for device, t in times.items()}
-    longest = max(busy.values())
+    longest = max(each.busy for each in times.values())
     return {
-        device: IterationTimes(t.compute, t.transfer, longest - busy[device], t.converge)
+        device: IterationTimes(t.compute, t.transfer, longest - t.busy, t.converge)
         for device, t in times.items()
     }
-
-
-class PhaseSums:
-    """The seconds of each device's phases over all iterations, and its rows at last."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, IterationTimes] = {}
-        self.rows: dict[str, int] = {}
-
-    def add(self, complete: CompleteIteration) -> None:
-        count = complete.count
-        for device, times in complete.times.items():
-            sums = self._sums.get(device, IterationTimes())
-            self._sums[device] = sums.plus(times.times(count))
-        self.rows = dict(complete.rows)
-
-    def of(self, device: str) -> IterationSeconds:
-        sums = self._sums.get(device, IterationTimes())
-        return IterationSeconds(**msgspec.structs.asdict(sums))
-
-    @property
-    def max_save_seconds(self) -> float:
-        """Seconds for which the iterations have paused to be saved."""
-        return max((sums.save for sums in self._sums.values()), default=0.0)
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        return tuple(self._sums)
-
-
-class IterationRate:
-    """Iterations per second, over the last reports."""
-
-    def __init__(self) -> None:
-        self._marks: list[tuple[float, int]] = []
-
-    def add(self, iteration: int, now: float) -> None:
-        if self._marks and self._marks[-1][0] == now:
-            self._marks.pop()
-        self._marks.append((now, iteration))
-        del self._marks[:-MAX_RATES]
-
-    @property
-    def per_second(self) -> float | None:
-        """None until two reports have come."""
-        if len(self._marks) < 2:
-            return None
-        (start, first), (end, last) = self._marks[0], self._marks[-1]
-        return (last - first) / (end - start) if end > start else None
-
-
-MAX_SIZES = 32
-"""Numbers of rows remembered per device; those with the fewest iterations are dropped first."""
-MAX_TIMES = 32
-"""Times kept per number of rows: the last ones."""
 
 
 class RowMedian(NamedTuple):
@@ -169,66 +111,36 @@ class RowMedian(NamedTuple):
     compute: float | None
 
 
-class _Seconds(NamedTuple):
-    busy: float
-    transfer: float
-
-
 class RowEvidence:
     """Seconds of iterations, without waits, for each number of rows of each device."""
 
     def __init__(self) -> None:
-        self._seconds: dict[str, dict[int, list[_Seconds]]] = {}
-        self._previous: dict[str, int] = {}
+        # Device -> rows -> seconds without waits, and these without copies
+        self._seconds: dict[str, dict[int, deque[tuple[float, float]]]] = {}
+        self._previous: Mapping[str, int] = {}
 
     def add(self, complete: CompleteIteration) -> None:
         """Add an iteration; not if rows have just moved, which fills caches."""
         for device, times in complete.times.items():
             rows = complete.rows[device]
-            if rows and self._previous.get(device) == rows:
-                busy = times.compute + times.transfer + times.converge
-                self._add(device, rows, _Seconds(busy, times.transfer))
-            self._previous[device] = rows
-
-    def _add(self, device: str, rows: int, seconds: _Seconds) -> None:
-        sizes = self._seconds.setdefault(device, {})
-        if rows not in sizes and len(sizes) >= MAX_SIZES:
-            del sizes[min(sizes, key=lambda size: len(sizes[size]))]
-        times = sizes.setdefault(rows, [])
-        times.append(seconds)
-        del times[:-MAX_TIMES]
+            if not rows or self._previous.get(device) != rows:
+                continue
+            sizes = self._seconds.setdefault(device, {})
+            if rows not in sizes and len(sizes) >= MAX_SIZES:
+                del sizes[min(sizes, key=lambda size: len(sizes[size]))]
+            seconds = sizes.setdefault(rows, deque(maxlen=MAX_TIMES))
+            seconds.append((times.busy, times.busy - times.transfer))
+        self._previous = {**self._previous, **complete.rows}
 
     def medians(self) -> Iterator[RowMedian]:
         for device, sizes in self._seconds.items():
             for rows, seconds in sizes.items():
-                yield _median(device, rows, seconds)
+                busy, compute = map(statistics.median, zip(*seconds, strict=True))
+                has_copies = any(each != without for each, without in seconds)
+                yield RowMedian(device, rows, busy, compute if has_copies else None)
 
 
-def _median(device: str, rows: int, seconds: Sequence[_Seconds]) -> RowMedian:
-    busy = statistics.median(each.busy for each in seconds)
-    if not any(each.transfer for each in seconds):
-        return RowMedian(device, rows, busy, None)
-    compute = statistics.median(each.busy - each.transfer for each in seconds)
-    return RowMedian(device, rows, busy, compute)
-
-
-# ---- epochs
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """Devices that compute iterations together, and the message for the first of them.
-
-    Each has rows, so that the order of partial results never depends on a split that the engine
-    doesn't know yet.
-    """
-
-    devices: tuple[str, ...]  # In the order of their rows
-    order: Iterate
-
-    def orders(self) -> Iterator[tuple[str, Iterate]]:
-        for rank, device in enumerate(self.devices):
-            yield device, msgspec.structs.replace(self.order, rank=rank)
+# ---- shares
 
 
 def bounds_of(rows: Sequence[int]) -> tuple[int, ...]:
@@ -279,30 +191,6 @@ def _apportioned(granules: int, weights: Sequence[float]) -> list[int]:
     return parts
 
 
-class EpochProgress:
-    """When an epoch last got on, and who is behind the others."""
-
-    def __init__(self, since: float) -> None:
-        # When a device last arrived at the end of a stage, as far as has been looked
-        self.since = since
-        self._arrivals: Mapping[str, int] = {}
-
-    def reported(self, now: float) -> None:
-        self.since = now
-
-    def look(self, arrivals: Mapping[str, int], now: float) -> None:
-        """Compare how often devices have arrived with the last look."""
-        if dict(arrivals) != dict(self._arrivals):
-            self._arrivals = dict(arrivals)
-            self.since = now
-
-    def laggards(self, running: Collection[str]) -> list[str]:
-        """Return those of `running` that have arrived least often: the others wait for them."""
-        counts = {device: self._arrivals.get(device, 0) for device in sorted(running)}
-        least = min(counts.values(), default=0)
-        return [device for device, count in counts.items() if count == least]
-
-
 @dataclass
 class IterationState:
     """The state of one iterative job."""
@@ -315,8 +203,8 @@ class IterationState:
     finished: int = -1  # The last complete iteration; -1: the start isn't complete
     ended: int | None = None  # The iteration after which the method has ended; None: it hasn't
     previous: tuple[int, ...] = ()  # Slots with partial results of iteration `finished`
-    epochs: int = 0  # So far; `moves`: how often rows moved between devices
-    moves: int = 0
+    epochs: int = 0  # So far
+    moves: int = 0  # How often rows moved between devices
     is_complete: bool = False  # The finish stages are complete, so the outputs are
     has_converged: bool = False
     residual: float = math.nan  # After the last iteration reported; NaN: unknown
@@ -324,16 +212,18 @@ class IterationState:
     seconds: float = 0.0
     reported: int = 0  # The last iteration that all devices have reported
     begun_at: float | None = None  # When the first attempt began to iterate, seconds
-    epoch: Epoch | None = None  # The present one; None: it has been settled
+    # The order for the first device of the present epoch; None: it has been settled
+    epoch: Iterate | None = None
     proposed: tuple[int, ...] | None = None  # Bounds that haven't been adopted
-    sums: PhaseSums = field(default_factory=PhaseSums)
-    rate: IterationRate = field(default_factory=IterationRate)
+    sums: dict[str, IterationTimes] = field(default_factory=dict)  # Of all iterations, by device
     evidence: RowEvidence = field(default_factory=RowEvidence)
     last: CompleteIteration | None = None
     continued_after: int = 0  # The iteration of the checkpoint that it was given
     restores: bool = False  # The next epoch begins with what devices saved of iteration `finished`
     history: IterationRecorder = field(init=False)
     _residuals: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=16))
+    # (time, iteration) of the last reports
+    _marks: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=MAX_RATES))
     _move: iterations.Move | None = None
     _present: set[str] = field(default_factory=set)
 
@@ -357,10 +247,11 @@ class IterationState:
 
     # ---- epochs
 
-    def next_epoch(self, attempt: int, usable: Collection[str], *, is_paced: bool) -> Epoch:
-        """Return the next epoch, of those of `usable` that have rows; none is running.
+    def next_epoch(self, attempt: int, usable: Collection[str], *, is_paced: bool) -> Iterate:
+        """Return the order for the next epoch; none is running, and `usable` isn't empty.
 
-        `usable` isn't empty.
+        It has those of `usable` that have rows. Each has some, so that the order of partial
+        results never depends on a split that the engine doesn't know yet.
         """
         rows = self._shares(usable)
         first, last = self.finished + 1, self.max_iterations
@@ -368,7 +259,7 @@ class IterationState:
             first, last = self.ended + 1, self.ended
         self.epochs += 1
         self.proposed = None
-        order = Iterate(
+        self.epoch = Iterate(
             attempt=attempt,
             epoch=self.epochs,
             rank=0,
@@ -380,8 +271,11 @@ class IterationState:
             restores=self.restores,
             paced=is_paced,
         )
-        self.epoch = Epoch(tuple(rows), order)
         return self.epoch
+
+    def devices_of(self, epoch: Iterate) -> tuple[str, ...]:
+        """Return the devices of an epoch, in the order of their rows."""
+        return tuple([self.devices[slot] for slot in epoch.slots])
 
     def complete(self, now: float) -> None:
         self.is_complete = True
@@ -395,7 +289,7 @@ class IterationState:
         one.
         """
         assert self.epoch is not None, "settled twice"
-        order, self.epoch = self.epoch.order, None
+        order, self.epoch = self.epoch, None
         self.restores = False
         self.ended = ended if ended is not None else self.ended
         if finished < order.first:
@@ -415,7 +309,7 @@ class IterationState:
         self.finished, self.reported = iteration, max(0, iteration)
         self.ended, self.previous = None, ()
         self.restores = iteration >= 0
-        self.rate = IterationRate()
+        self._marks.clear()
 
     def _shares(self, usable: Collection[str]) -> dict[str, int]:
         """Return device -> rows at the beginning of an epoch, in the order of slots."""
@@ -423,18 +317,18 @@ class IterationState:
         balance = self.balance
         if balance is None:
             return shares_of({}, present, self.load, self.granule)
-        for device in present:
-            if device not in self._present:
-                balance.restore(self.devices.index(device))
-        for device in sorted(self._present.difference(present)):
+        come = sorted(set(present) - self._present)
+        gone = sorted(self._present.difference(present))
+        for device in come:
+            balance.restore(self.devices.index(device))
+        for device in gone:
             balance.lose(self.devices.index(device))
-        gone, come = self._present.difference(present), set(present) - self._present
         self._present = set(present)
         shares = self.wanted_shares(present)
-        if gone or come:
-            self.announce(shares, _change(gone, come), "lost" if gone else "joined")
-        else:
-            self.announce(shares)
+        changes = [f"without {', '.join(gone)}"] if gone else []
+        changes += [f"with {', '.join(come)}"] if come else []
+        kind: MoveKind = "lost" if gone else "joined" if come else "balance"
+        self.announce(shares, " and ".join(changes), kind)
         return shares
 
     def wanted_shares(self, devices: Sequence[str]) -> dict[str, int]:
@@ -453,25 +347,35 @@ class IterationState:
 
     # ---- reports
 
-    def add(self, complete: CompleteIteration, now: float) -> None:
+    def add(self, complete: CompleteIteration, now: float) -> iterations.TimedIteration:
+        """Record an iteration; return it for the balance."""
         if self.last is not None and self.last.rows != complete.rows:
             self.moves += 1
         self.last = complete
         self.reported = complete.iteration
         self.residual = complete.residual
         self._residuals.append((complete.iteration, complete.residual))
-        self.sums.add(complete)
-        self.rate.add(complete.iteration, now)
-        if self.epoch is not None and self.epoch.order.paced:
+        for device, times in complete.times.items():
+            sums = self.sums.get(device, IterationTimes())
+            self.sums[device] = sums.plus(times.times(complete.count))
+        if self._marks and self._marks[-1][0] == now:
+            self._marks.pop()
+        self._marks.append((now, complete.iteration))
+        if self.epoch is not None and self.epoch.paced:
             self.seconds += complete.count * complete.seconds
         self.evidence.add(complete)
-        self.history.add(
-            complete.iteration,
-            tuple(complete.rows.get(device, 0) for device in self.devices),
-            tuple(complete.times.get(device) for device in self.devices),
-            complete.residual,
-            complete.count,
-        )
+        rows = tuple([complete.rows.get(device, 0) for device in self.devices])
+        phases = tuple([complete.times.get(device) for device in self.devices])
+        self.history.add(complete.iteration, rows, phases, complete.residual, complete.count)
+        return iterations.TimedIteration(complete.iteration, rows, phases, complete.count)
+
+    @property
+    def per_second(self) -> float | None:
+        """Iterations per second, over the last reports; None until two have come."""
+        if len(self._marks) < 2:
+            return None
+        (start, first), (end, last) = self._marks[0], self._marks[-1]
+        return (last - first) / (end - start)
 
     def residual_after(self, iteration: int) -> float:
         """Return the residual last reported up to `iteration`; NaN if none is known."""
@@ -489,27 +393,8 @@ class IterationState:
             decided = DecidedMove(rows, move.reason, kind, *seconds)
         self.history.announce(decided)
 
-    def tell_balance(self, complete: Sequence[CompleteIteration], remaining: int | None) -> bool:
-        if self.balance is None or not complete:
-            return False
-        reported = [
-            iterations.TimedIteration(
-                each.iteration,
-                tuple(each.rows.get(device, 0) for device in self.devices),
-                tuple(each.times.get(device) for device in self.devices),
-                each.count,
-            )
-            for each in complete
-        ]
-        move = self.balance.tell(reported, remaining)
-        self._move = move or self._move
-        return move is not None
-
-
-def _change(gone: Collection[str], come: Collection[str]) -> str:
-    parts = []
-    if gone:
-        parts.append(f"without {', '.join(sorted(gone))}")
-    if come:
-        parts.append(f"with {', '.join(sorted(come))}")
-    return " and ".join(parts)
+    def tell_balance(
+        self, reported: Sequence[iterations.TimedIteration], remaining: int | None
+    ) -> None:
+        if self.balance is not None:
+            self._move = self.balance.tell(reported, remaining) or self._move

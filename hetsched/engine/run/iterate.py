@@ -11,7 +11,8 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 
-from hetsched.engine.run.arrays import IterativeArrays
+from msgspec.structs import replace
+
 from hetsched.engine.run.attempt import (
     Attempt,
     DeviceWait,
@@ -19,27 +20,14 @@ from hetsched.engine.run.attempt import (
     Joined,
     Lost,
     Message,
-    Rejoined,
     StartOver,
     StopRequested,
     Switched,
 )
-from hetsched.engine.run.epochs import (
-    CompleteIteration,
-    Epoch,
-    EpochProgress,
-    IterationLog,
-    IterationState,
-    bounds_of,
-)
-from hetsched.engine.run.running_job import RunningJob
-from hetsched.engine.run.saves import Saves
+from hetsched.engine.run.epochs import CompleteIteration, IterationLog, bounds_of
 from hetsched.errors import Cancelled
-from hetsched.transport.control import IterationControl
-from hetsched.transport.device_messages import (
-    IterationsDone,
-    IterationsStopped,
-)
+from hetsched.partition.iterations import TimedIteration
+from hetsched.transport.device_messages import Iterate, IterationsDone, IterationsStopped, Prepared
 from hetsched.units import format_seconds
 
 log = logging.getLogger(__name__)
@@ -48,60 +36,34 @@ ENDS = frozenset(("converged", "limit"))
 """Reasons to stop after which the outputs are complete."""
 
 
-async def iterate(attempt: Attempt) -> None:
-    """Compute iterations until the method has ended, in this attempt or an earlier one.
+class Iterations:
+    """The epochs of one attempt."""
 
-    Raises StartOver if no device remains, or with devices that are new.
-    """
-    await _Iterations(attempt).run()
-
-
-def settle_stopped(running: RunningJob) -> None:
-    """Record how far an attempt got whose devices have been stopped."""
-    iterations = running.iterations
-    if iterations is not None and iterations.epoch is not None:
-        _settle(running, iterations.epoch)
-
-
-def _settle(running: RunningJob, epoch: Epoch, *, is_paused: bool = False) -> bool:
-    """Look how far the devices of an epoch got; return whether a lost one had what came last."""
-    iterations, control = running.iterations, _control(running)
-    assert iterations is not None
-    slots = epoch.order.slots
-    finished, ended, saved = control.finished(slots), control.ended(slots), control.saved(slots)
-    iterations.settle(finished, ended, is_paused=is_paused)
-    if saved is None:
-        return False
-    if saved < finished:  # else another device was lost before any iteration followed
-        running.note(f"iterations {saved + 1} to {finished} were lost and repeated")
-    iterations.go_back(saved)
-    return True
-
-
-def _control(running: RunningJob) -> IterationControl:
-    assert isinstance(running.arrays, IterativeArrays)
-    return running.arrays.control
-
-
-class _Iterations:
     def __init__(self, attempt: Attempt) -> None:
         running = attempt.running
         assert running.iterations is not None and running.saves is not None
         self._attempt = attempt
         self._running = running
-        self._state: IterationState = running.iterations
-        self._saves: Saves = running.saves
-        self._control = _control(running)
+        self._state = running.iterations
+        self._saves = running.saves
+        self._control = running.arrays.control
         self._deadlines = running.context.deadlines
         self._replan_reason = ""
-        self._epoch: Epoch | None = None
         self._computing: set[str] = set()  # Devices of the epoch that haven't stopped
         self._stops: set[str] = set()  # Why others have (`StopReason`)
         self._log = IterationLog(())
-        self._progress = EpochProgress(time.monotonic())
+        # How often each device has arrived at the end of a stage, and when one last did
+        self._arrivals: list[int] = []
+        self._since = time.monotonic()
 
     async def run(self) -> None:
+        """Compute iterations until the method has ended, in this attempt or an earlier one.
+
+        Raises StartOver if no device remains, or with devices that are new.
+        """
         state, attempt, now = self._state, self._attempt, time.monotonic()
+        if state.epoch is not None:  # of an earlier attempt, whose devices have been stopped
+            self._settle(state.epoch)
         if state.is_complete:
             return
         state.begun_at = now if state.begun_at is None else state.begun_at
@@ -113,7 +75,7 @@ class _Iterations:
             while not state.is_complete:
                 await self._run_epoch(await self._devices())
         except BaseException:
-            if self._epoch is not None:
+            if state.epoch is not None:
                 self._control.abort()
             raise
 
@@ -131,11 +93,11 @@ class _Iterations:
                 running.failures.uncounted += 1  # the next attempt isn't the job's fault
                 raise StartOver(self._replan_reason)
             usable = running.failures.remaining(attempt.live & attempt.prepared)
-            usable = tuple(device for device in usable if device not in running.disabled)
+            disabled = running.context.disabled
+            usable = tuple(device for device in usable if device not in disabled)
             if usable and not attempt.joining:
                 return usable
-            is_disabled = not running.disabled.isdisjoint(attempt.live)
-            if not usable and not attempt.joining and is_disabled:
+            if not attempt.joining and not disabled.isdisjoint(attempt.live):
                 text = "all devices that could go on are disabled"
                 running.report_progress(attempt, text, force=True)
             self._on_event(await attempt.event())
@@ -143,29 +105,24 @@ class _Iterations:
     def _on_event(self, event: Event) -> None:
         """Take in what isn't about iterations; the present epoch pauses if others may compute."""
         match event:
-            case Rejoined() if not self._attempt.joining:
-                self._pause()
+            case Message(message=Prepared()) if not self._attempt.joining:
+                self._pause()  # a device is back
             case Joined(device):
                 self._on_joined(device)
-            case Switched(disabled):
-                has_changed = self._attempt.assignments.keys() & (
-                    self._running.disabled ^ disabled
-                )
-                self._running.disabled = disabled
-                if has_changed:
-                    self._pause()
+            case Switched():
+                self._pause()
             case StopRequested(error):
                 self._running.stop_error = error
                 self._running.stop_begun_at = time.monotonic()
                 self._attempt.begin_step("computing", self._waits, self._deadlines.last_iteration)
                 self._pause()
-            case Lost(device) if self._epoch is not None and device in self._computing:
+            case Lost(device) if device in self._computing:
                 self._computing.discard(device)
                 self._stops.add("aborted")
                 self._control.abort()  # to go on with the others after the last complete iteration
 
     def _pause(self) -> None:
-        if self._epoch is not None:
+        if self._state.epoch is not None:
             self._control.pause()
 
     def _on_joined(self, device: str) -> None:
@@ -191,104 +148,98 @@ class _Iterations:
     # ---- an epoch
 
     async def _run_epoch(self, devices: Sequence[str]) -> None:
-        self._start_epoch(devices)
+        epoch = self._start_epoch(devices)
         while self._computing:
             event = await self._attempt.event()
             now = time.monotonic()
             match event:
                 case Message(device, IterationsDone() as done):
-                    self._progress.reported(now)
-                    self._on_done(device, done, now)
+                    self._since = now
+                    self._on_done(epoch, self._log.add(device, done), now)
                 case Message(device, IterationsStopped() as stopped):
-                    self._progress.reported(now)
-                    self._on_stopped(device, stopped)
+                    self._since = now
+                    if stopped.epoch == epoch.epoch:
+                        self._computing.discard(device)
+                        self._stops.add(stopped.reason)
                 case _:
                     self._on_event(event)
             self._saves.look(now)
-        self._end_epoch(time.monotonic())
+        self._end_epoch(epoch, time.monotonic())
 
-    def _start_epoch(self, devices: Sequence[str]) -> None:
+    def _start_epoch(self, devices: Sequence[str]) -> Iterate:
         state, attempt = self._state, self._attempt
         is_paced = any(attempt.infos[device].clock == "virtual" for device in devices)
-        epoch = self._epoch = state.next_epoch(attempt.id, devices, is_paced=is_paced)
-        self._log = IterationLog(epoch.devices, derives_waits=is_paced)
-        self._computing, self._stops = set(epoch.devices), set()
-        self._progress = EpochProgress(time.monotonic())
+        epoch = state.next_epoch(attempt.id, devices, is_paced=is_paced)
+        devices = state.devices_of(epoch)
+        self._log = IterationLog(devices, derives_waits=is_paced)
+        self._computing, self._stops = set(devices), set()
+        self._arrivals, self._since = [], time.monotonic()
         keeps_save = self._saves.is_writing
-        first, restores = epoch.order.first, epoch.order.restores
-        self._control.begin(first, restores=restores, keeps_save=keeps_save)
+        self._control.begin(epoch.first, restores=epoch.restores, keeps_save=keeps_save)
         if is_paced:
-            self._control.allow(max(first, 1))
-        for device, order in epoch.orders():
-            self._running.context.fleet.send(device, order)
+            self._control.allow(max(epoch.first, 1))
+        for rank, device in enumerate(devices):
+            self._running.context.fleet.send(device, replace(epoch, rank=rank))
         if state.is_warming_up:
             self._control.pause()
+        return epoch
 
-    def _on_done(self, device: str, done: IterationsDone, now: float) -> None:
+    def _on_done(self, epoch: Iterate, complete: Sequence[CompleteIteration], now: float) -> None:
         """Record iterations; share the rows out anew if that pays."""
-        complete = self._log.add(device, done)
-        if not complete or self._epoch is None:
+        if not complete:
             return
-        for each in complete:
-            self._state.add(each, now)
-        self._balance(complete, self._epoch)
-        if self._epoch.order.paced:
+        self._balance([self._state.add(each, now) for each in complete], complete[-1].rows, epoch)
+        if epoch.paced:
             self._control.allow(complete[-1].iteration + 1)
         self._running.report_progress(self._attempt)
 
-    def _balance(self, complete: Sequence[CompleteIteration], epoch: Epoch) -> None:
-        """Pass iterations to the balance, and its new split to the devices."""
+    def _balance(
+        self, reported: Sequence[TimedIteration], rows: Mapping[str, int], epoch: Iterate
+    ) -> None:
+        """Pass iterations to the balance, and its new split to the devices; they have `rows`."""
         state, job = self._state, self._running.job.iterative
         assert job is not None
-        if state.proposed == bounds_of(tuple(complete[-1].rows.values())):
+        if state.proposed == bounds_of(tuple(rows.values())):
             state.proposed = None
-        remaining = None if job.must_converge else job.max_iterations - complete[-1].iteration
-        state.tell_balance(complete, remaining)
+        remaining = None if job.must_converge else job.max_iterations - reported[-1].iteration
+        state.tell_balance(reported, remaining)
         if state.is_warming_up or state.proposed is not None or state.balance is None:
             return
-        wanted = state.wanted_shares(epoch.devices)
-        if tuple(wanted) != epoch.devices or self._has_idle_device(epoch):
+        attempt, devices = self._attempt, state.devices_of(epoch)
+        able = attempt.prepared & attempt.live | {*devices}  # Some may wait outside of the epoch
+        wanted = state.wanted_shares([device for device in state.devices if device in able])
+        if tuple(wanted) != devices:
             self._control.pause()
-        elif wanted != complete[-1].rows:
+        elif wanted != rows:
             state.announce(wanted)
             state.proposed = bounds_of(tuple(wanted.values()))
             self._control.propose(state.proposed)
 
-    def _has_idle_device(self, epoch: Epoch) -> bool:
-        """Return whether the balance has rows for a device that waits outside of the epoch."""
-        state, attempt = self._state, self._attempt
-        assert state.balance is not None
-        rows = dict(zip(state.devices, state.balance.rows, strict=True))
-        outside = attempt.prepared & attempt.live - set(epoch.devices)
-        return any(rows[device] for device in outside)
-
-    def _on_stopped(self, device: str, stopped: IterationsStopped) -> None:
-        if self._epoch is not None and stopped.epoch == self._epoch.order.epoch:
-            self._computing.discard(device)
-            self._stops.add(stopped.reason)
-
-    def _end_epoch(self, now: float) -> None:
+    def _end_epoch(self, epoch: Iterate, now: float) -> None:
         """Record how far the epoch got; the method may have ended with it."""
-        state, epoch, stops = self._state, self._epoch, self._stops
-        assert epoch is not None
-        self._epoch = None
-        self._saves.on_epoch_end(now)
-        if _settle(self._running, epoch, is_paused=stops == {"paused"}):
-            self._log.discard()
+        state, stops, job = self._state, self._stops, self._running.job.iterative
+        self._saves.look(now, is_over=True)
+        if self._settle(epoch, is_paused=stops == {"paused"}):
             return
         state.has_converged |= "converged" in stops
         if stops and ENDS.issuperset(stops):
-            self._complete(now)
-            return
-        self._log.discard()
-        if "aborted" in stops:
+            state.complete(now)
+            if state.has_converged or (job is not None and job.must_converge):
+                state.history.end(state.has_converged)
+        elif "aborted" in stops:
             state.history.repeat()
 
-    def _complete(self, now: float) -> None:
-        state, job = self._state, self._running.job.iterative
-        state.complete(now)
-        if state.has_converged or (job is not None and job.must_converge):
-            state.history.end(state.has_converged)
+    def _settle(self, epoch: Iterate, *, is_paused: bool = False) -> bool:
+        """Record how far the stopped devices got; return whether a lost one had what came last."""
+        state, control, slots = self._state, self._control, epoch.slots
+        finished, saved = control.finished(slots), control.saved(slots)
+        state.settle(finished, control.ended(slots), is_paused=is_paused)
+        if saved is None:
+            return False
+        if saved < finished:  # else another device was lost before any iteration followed
+            self._running.note(f"iterations {saved + 1} to {finished} were lost and repeated")
+        state.go_back(saved)
+        return True
 
     # ---- deadlines
 
@@ -298,14 +249,17 @@ class _Iterations:
         The others wait for those that are behind, which alone are killed.
         """
         waits = self._attempt.joining_waits()
-        if self._epoch is None:
+        epoch = self._state.epoch
+        if epoch is None:
             return waits
-        arrivals = map(self._control.arrivals, self._epoch.order.slots)
-        self._progress.look(dict(zip(self._epoch.devices, arrivals, strict=True)), now)
-        behind = self._progress.laggards(self._computing)
+        arrivals = [self._control.arrivals(slot) for slot in epoch.slots]
+        if arrivals != self._arrivals:
+            self._arrivals, self._since = arrivals, now
+        counts = dict(zip(self._state.devices_of(epoch), arrivals, strict=True))
+        least = min((counts[device] for device in self._computing), default=0)
         since, seconds, reason = self._iteration_wait()
         for device in self._computing:
-            waits[device] = DeviceWait(since, seconds, reason, device in behind)
+            waits[device] = DeviceWait(since, seconds, reason, counts[device] == least)
         return waits
 
     def _iteration_wait(self) -> tuple[float, float, str]:
@@ -316,7 +270,7 @@ class _Iterations:
             seconds, key = deadlines.chunk_factor * last.seconds, "chunk_factor"
             if seconds < deadlines.chunk:
                 seconds, key = deadlines.chunk, "chunk"
-        since = self._progress.since
+        since = self._since
         if self._running.stop_error is not None:
             stop_since, stop_seconds = self._running.stop_begun_at, deadlines.last_iteration
             if stop_since + stop_seconds < since + seconds:

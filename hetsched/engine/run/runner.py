@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
-from hetsched.engine.failures import names
+from hetsched.engine.explanations import JobSnapshot
+from hetsched.engine.failures import JobFailures, names
 from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.engine.planning.run_planner import JobPlanning, LearningTask
-from hetsched.engine.run.arrays import IterativeArrays, OnPrepared, publish
+from hetsched.engine.run.arrays import JobArrays, OnPrepared, publish
 from hetsched.engine.run.attempt import (
     Attempt,
-    Joined,
-    Lost,
+    Event,
     Message,
     StartOver,
     StopRequested,
-    Switched,
 )
-from hetsched.engine.run.compute import compute, outlook
-from hetsched.engine.run.iterate import iterate, settle_stopped
-from hetsched.engine.run.preparing import prepare, verify
-from hetsched.engine.run.running_job import RunningJob, job_report
+from hetsched.engine.run.compute import Computation, outlook
+from hetsched.engine.run.epochs import IterationState
+from hetsched.engine.run.iterate import Iterations
+from hetsched.engine.run.report import Notes, job_report, progress
+from hetsched.engine.run.saves import Saves
 from hetsched.engine.small_jobs import Outlook
 from hetsched.errors import (
     Cancelled,
@@ -42,10 +43,12 @@ from hetsched.errors import (
 )
 from hetsched.job import Done, Failed, JobReport, JobSpec, JobState, outcome
 from hetsched.planner.job_planner import JobPlan
-from hetsched.transport import device_messages
 from hetsched.units import counted
 
 log = logging.getLogger(__name__)
+
+PROGRESS_SECONDS = 0.1
+"""Minimum interval between two progress states of a job."""
 
 OnEnd = Callable[[Done | Failed, Callable[[], LearningTask | None]], None]
 
@@ -57,17 +60,10 @@ def do_nothing(*arguments: object) -> None:
 class JobRunner:
     """Runs one job, on the loop's thread.
 
-    Parameters
-    ----------
-    on_state : callable
-        Called with each Running state.
-    on_prepared : callable or None
-        Called when output files are complete, before they get their names.
-    on_end : callable
-        Called once with the last state and a function that returns the learning task, to be called
-        after the state has been reported; None if there is nothing to learn.
-    plan : JobPlan, optional
-        On one core, beside another job.
+    `on_state` takes each Running state; `on_prepared` output files that are complete, before they
+    get their names; `on_end`, once, the last state and a function that returns the learning task,
+    to be called after the state has been reported (None: there is nothing to learn). `plan`: on
+    one core, beside another job.
     """
 
     def __init__(
@@ -82,22 +78,49 @@ class JobRunner:
         on_prepared: OnPrepared | None = None,
     ) -> None:
         self.number = number
-        self._plan_beside = plan
-        self._context = context
+        self.spec = spec
+        self.job = job
+        self.is_small = plan is not None  # It runs beside another job, on one core
+        if plan is not None:
+            own = tuple(each.device for each in plan.assignments)
+            self.job = dataclasses.replace(job, devices=own)
+        self.context = context
+        self.on_state = on_state
         self._on_end = on_end
         self._on_prepared = on_prepared
-        self.running = running = RunningJob(number, spec, job, context, on_state, plan)
-        self._job = running.job
-        self._planning = JobPlanning(running)
+        self._plan_beside = plan
+        # Of random projections: unpredictable for workloads
+        self.verification_seed = context.verification_secret ^ number
+        self._notes = Notes()
+        self.arrays = JobArrays(self.job, context.arena, needs_saved=bool(spec.checkpoint))
+        self.failures = JobFailures(context.failures, job.kind, lambda: context.fleet.infos)
+        # The last attempt with a plan: the subject of reports and explanations
+        self.latest: Attempt | None = None
+        # Inputs have been generated and outputs poisoned; a later attempt skips this
+        self.inputs_filled = False
+        # Small jobs that ran beside this one, so its times aren't those of a job that runs alone
+        self.small_jobs_beside = 0
+        # The job ends with it once its state is saved; `stop_begun_at`: when that was requested
+        self.stop_error: BaseException | None = None
+        self.stop_begun_at = math.inf
+        self.iterations: IterationState | None = None
+        self.saves: Saves | None = None
+        if job.iterative is not None:
+            self.iterations = IterationState(
+                self.job.devices, job.load, job.iterative.granule, job.iterative.max_iterations
+            )
+            self.saves = Saves(spec, self.arrays, context, self.iterations, self._notes.replace)
+        self._planning = JobPlanning(self)
         self._task: asyncio.Task[None] | None = None
         self._attempt: Attempt | None = None  # The present one, while devices work for it
         self._abort_error: BaseException | None = None
         self._has_begun = self._is_past_abort = False
+        self._reported_at = -math.inf
 
     # ---- from outside
 
     def begin(self) -> None:
-        self._task = self._context.loop.create_task(self._run())
+        self._task = self.context.loop.create_task(self._run())
 
     def abort(self, error: BaseException, *, saves_state: bool = False) -> None:
         """Stop between chunks: send nothing more and wait for the chunks already sent.
@@ -107,90 +130,73 @@ class JobRunner:
         """
         if self._is_past_abort or self._task is None:
             return
-        attempt, running = self._attempt, self.running
-        if attempt is not None and saves_state and self._can_save(attempt):
-            if running.stop_error is None:
-                running.stop_error = error
+        attempt, is_stopping = self._attempt, self.is_stopping
+        can_save = self.saves is not None and self.saves.can_save and saves_state
+        if attempt is not None and attempt.step == "computing" and can_save and not is_stopping:
+            if self.stop_error is None:
+                self.stop_error = error
                 attempt.post(StopRequested(error))
                 return
             if not isinstance(error, Cancelled):  # the state is being saved already
                 return
-        if attempt is not None and attempt.is_stopping:
-            self._abort_error = self._abort_error or error
+        self._abort_error = self._abort_error or error
+        if attempt is not None and is_stopping:
             attempt.hurry()
             return
-        self._abort_error = self._abort_error or error
         if attempt is not None:
             attempt.drop_events()
         if self._has_begun:  # a task that hasn't would end without a word
             self._task.cancel()
 
-    def _can_save(self, attempt: Attempt) -> bool:
-        iterations, saves = self.running.iterations, self.running.saves
-        return (
-            iterations is not None
-            and saves is not None
-            and saves.can_save
-            and not iterations.is_warming_up
-            and attempt.step == "computing"
-            and not attempt.is_stopping
-        )
-
-    def on_message(self, device: str, message: device_messages.AttemptEvent) -> None:
-        """Take a message, if it is about the present attempt."""
+    def tell(self, event: Event) -> None:
+        """Take in an event, if it is about the present attempt."""
         attempt = self._attempt
-        if attempt is not None and message.attempt == attempt.id:
-            attempt.post(Message(device, message))
-
-    def on_lost(self, device: str, reason: str, *, counts: bool = True) -> None:
-        """Note the death of a device's process; `counts`: this job may be the cause."""
-        if self._attempt is not None:
-            fleet = self._context.fleet
-            gone = [name for name in self._job.devices if not fleet.any_remaining([name])]
-            self.running.failures.abandoned = frozenset(gone)
-            self._attempt.post(Lost(device, reason, counts))
-
-    def on_joined(self, device: str) -> None:
-        if self._attempt is not None:
-            self._attempt.post(Joined(device))
-
-    def on_switched(self) -> None:
-        """Note that the user has disabled devices, or enabled them."""
-        disabled = frozenset(self._context.disabled)
-        if self._attempt is None:
-            self.running.disabled = disabled
-        else:
-            self._attempt.post(Switched(disabled))
+        if attempt is None or (isinstance(event, Message) and event.message.attempt != attempt.id):
+            return
+        attempt.post(event)
 
     def uses(self, device: str) -> bool:
         """Return whether the present attempt has chunks for `device`."""
-        latest = self.running.latest
-        return latest is not None and device in latest.assignments
-
-    @property
-    def has_excluded_devices(self) -> bool:
-        """Whether the job doesn't use some of its devices because of failures."""
-        return bool(self.running.failures.excluded)
+        return self.latest is not None and device in self.latest.assignments
 
     @property
     def has_checkpoint(self) -> bool:
         """Whether another start of the job may continue from a checkpoint of this one."""
-        saves = self.running.saves
-        return saves is not None and saves.has_checkpoint
-
-    def outlook(self) -> Outlook | None:
-        """Return what the job still has to do; None if nothing may run beside it now."""
-        return None if self._attempt is None else outlook(self._attempt, time.monotonic())
-
-    @property
-    def is_small(self) -> bool:
-        """Whether it runs beside another job, on one core."""
-        return self._plan_beside is not None
+        return self.saves is not None and self.saves.has_checkpoint
 
     @property
     def is_stopping(self) -> bool:
         """Whether devices are asked to stop working for it."""
         return self._attempt is not None and self._attempt.is_stopping
+
+    def outlook(self) -> Outlook | None:
+        """Return what the job still has to do; None if nothing may run beside it now."""
+        return None if self._attempt is None else outlook(self._attempt, time.monotonic())
+
+    def snapshot(self) -> JobSnapshot:
+        plan = self.latest.plan if self.latest else JobPlan((), None)
+        times = self.latest.times if self.latest else {}
+        history = self.iterations.history.history() if self.iterations else None
+        return JobSnapshot.of(self.number, self.job, plan, times, self.notes(), history)
+
+    # ---- from the attempt
+
+    def note(self, text: str) -> None:
+        self._notes.add(text)
+
+    def notes(self) -> list[str]:
+        notes = self._notes.all()
+        if self.small_jobs_beside:
+            notes.append(f"{counted(self.small_jobs_beside, 'small job')} ran beside it")
+        return notes
+
+    def report_progress(self, attempt: Attempt, text: str = "", *, force: bool = False) -> None:
+        """Report the state, at most every PROGRESS_SECONDS unless forced."""
+        now = time.monotonic()
+        self._notes.measure_step(text, now)
+        if force or now - self._reported_at >= PROGRESS_SECONDS:
+            self._reported_at = now
+            self.on_state(progress(self, attempt, text))
 
     # ---- the run
 
@@ -202,7 +208,8 @@ class JobRunner:
         report: JobReport | None = None
         keeps_results = False
         try:
-            self._check_abort()
+            if self._abort_error is not None:
+                raise self._abort_error
             report, runs = await self._run_to_report()
         except asyncio.CancelledError:
             error = to_record(self._abort_error or TryAgain("the engine has stopped; try again"))
@@ -213,171 +220,149 @@ class JobRunner:
             elif error.frames:
                 log.warning("job %d: %s\n%s", self.number, error.message, error.frames)
         self._is_past_abort = True
-        self._abort_error = self.running.stop_error = None
+        self._abort_error = self.stop_error = None
         self._end(self._last_state(report, error, keeps_results=keeps_results), runs)
 
     async def _run_to_report(self) -> tuple[JobReport, Mapping[str, DeviceRun] | None]:
         """Return the report, and the part of each device; None: the run isn't a typical one."""
-        running = self.running
-        running.arrays.allocate()
-        for note in running.arrays.notes:
-            running.note(note)
-        if self._job.finished:
-            units = sum(end - first for first, end in self._job.finished)
-            running.note(f"continued: {units} of {self._job.load} units were complete on disk")
+        self.arrays.allocate()
+        for note in self.arrays.notes:
+            self.note(note)
+        if self.job.finished:
+            units = sum(end - first for first, end in self.job.finished)
+            self.note(f"continued: {units} of {self.job.load} units were complete on disk")
         await self._load_inputs()
         attempt = await self._attempts()
         unconverged = self._convergence_error()
         runs = attempt.runs()
-        report = job_report(running, runs)
-        if self._job.outputs:
+        report = job_report(self, runs)
+        if self.job.outputs:
             self._is_past_abort = True  # from now on files get their names
-            await self._publish()
+            await publish(self.job, self.context, self.arrays.saves(), self._on_prepared)
         if unconverged is not None:
             raise unconverged
-        running.failures.record_success(attempt.chunk_counts())
+        self.failures.record_success(attempt.chunk_counts())
         is_typical = attempt.computation is not None and not attempt.computation.has_lost_device
-        is_typical = is_typical and not self._job.finished
-        return report, runs if is_typical else None
+        return report, runs if is_typical and not self.job.finished else None
 
     async def _load_inputs(self) -> None:
         """Copy inputs of an iterative job to its segments, in a thread."""
-        arrays, files = self.running.arrays, self._context.files
-        if not self._job.copied_inputs or not isinstance(arrays, IterativeArrays):
-            return
-        loads = arrays.loads()
+        loads = self.arrays.loads()
         if loads is None:
             return
-        seconds = files.deadline + loads.seconds
+        release, seconds = self.arrays.retain(), self.context.files.deadline + loads.seconds
         try:
-            await self._context.disk.call(
-                loads.run, release=arrays.retain_copied(), deadline=seconds
-            )
+            await self.context.disk.call(loads.run, release=release, deadline=seconds)
         except asyncio.CancelledError:
             loads.cancel()
             raise
 
     async def _attempts(self) -> Attempt:
         """Start the job until it is computed; return the attempt that has done it."""
-        running, wait_for_restarts = self.running, False
+        wait_for_restarts = False
         while True:
-            attempt_id, infos, starting, absent = await self._usable_devices(wait_for_restarts)
+            infos, starting = await self._usable_devices(wait_for_restarts)
             try:
                 plan = await self._plan(infos)
             except Unavailable as error:
-                if not starting:
-                    raise self._without_variant(error, absent) from error
-                wait_for_restarts = True  # none of the others has a variant
-                continue
+                if starting:  # none of the others has a variant
+                    wait_for_restarts = True
+                    continue
+                if self.failures.excluded:  # the others have no variant of this workload
+                    raise self.failures.error() from error
+                if absent := _listed(self.context.fleet.absent):
+                    raise Unavailable(f"{error}; devices not available: {absent}") from error
+                raise
             wait_for_restarts = False
-            attempt = Attempt(running, attempt_id, plan, infos)
-            if running.latest is None and starting:
-                self._note_restarting(starting)
-            running.latest = attempt
+            restarting = [device for device in self.job.devices if device in starting]
+            if self.latest is None and restarting:
+                text = f"began without {names(restarting)}: the process is starting again"
+                self.note(text)
+            attempt = self.latest = Attempt(self, plan, infos)
             try:
                 await self._start(attempt)
             except StartOver as reason:
-                self._check_abort()
-                running.failures.reason = str(reason)
+                # The end may have been requested while devices were stopped.
+                if (end := self._abort_error or self.stop_error) is not None:
+                    raise end from None
+                self.failures.reason = str(reason)
                 log.info("job %d: starts over: %s", self.number, reason)
-                settle_stopped(running)
             else:
                 return attempt
 
     async def _start(self, attempt: Attempt) -> None:
         """Run one attempt. Raises StartOver if another one may do better."""
-        running, fleet = self.running, self._context.fleet
-        devices = list(attempt.assignments)
+        fleet, devices = self.context.fleet, attempt.assignments.keys()
         await fleet.started(devices)
-        if not fleet.ready() >= attempt.assignments.keys():
+        if not fleet.ready() >= devices:
             raise StartOver("a device process ended while the job was planned")
         attempt.infos.update((device, fleet.info(device)) for device in devices)
         self._attempt = attempt
         try:
             async with attempt:
-                await prepare(attempt, kernels_cached=self._has_kernels(attempt))
-                if running.iterations is not None:
-                    await iterate(attempt)
+                await attempt.prepare(kernels_cached=self._has_kernels(attempt))
+                if self.iterations is None:
+                    await Computation(attempt).run()
                 else:
-                    await compute(attempt)
-                if running.spec.verify and self._convergence_error() is None:
-                    await verify(attempt)
+                    await Iterations(attempt).run()
+                if self.spec.verify and self._convergence_error() is None:
+                    await attempt.verify()
         finally:
             self._attempt = None
-
-    def _check_abort(self) -> None:
-        """End the job if that was requested while devices were stopped for another attempt."""
-        error = self._abort_error or self.running.stop_error
-        if error is not None:
-            raise error
 
     # ---- before an attempt
 
     async def _usable_devices(
         self, wait_for_restarts: bool
-    ) -> tuple[int, list[DeviceInfo], frozenset[str], Mapping[str, str]]:
-        """Return the number of the next attempt and the devices usable now.
+    ) -> tuple[list[DeviceInfo], frozenset[str]]:
+        """Return the devices usable now, and those that are starting.
 
-        And those that are starting, and why others are absent. Raises Unavailable, or JobFailed
-        after too many attempts.
+        Raises Unavailable, or JobFailed after too many attempts.
         """
-        running, fleet, failures = self.running, self._context.fleet, self.running.failures
-        devices = failures.remaining(self._job.devices)
+        fleet, failures, disabled = self.context.fleet, self.failures, self.context.disabled
+        devices = failures.remaining(self.job.devices)
         # That others are ready is no reason not to wait for the restart of these.
-        unusable = {*self._context.disabled, *failures.reasons_against(devices)}
+        unusable = {*disabled, *failures.reasons_against(devices)}
         awaited = [name for name in devices if name not in unusable] or devices
         await fleet.settled(awaited, with_restarts=wait_for_restarts)
         failures.count_attempt()
         for device, reason in failures.reasons_against(devices).items():
-            if device not in failures.excluded:
-                failures.excluded[device] = reason
-                running.note(f"{device}: {reason}")
-        running.disabled = frozenset(self._context.disabled)
-        absent = dict(fleet.absent)
-        infos = [i for i in fleet.usable(devices) if i.name not in failures.excluded]
-        enabled = [info for info in infos if info.name not in running.disabled]
+            failures.excluded[device] = reason
+            self.note(f"{device}: {reason}")
+        infos = fleet.usable(failures.remaining(devices))
+        enabled = [info for info in infos if info.name not in disabled]
         if not enabled:
-            own = running.disabled.intersection(self._job.devices)
-            disabled = dict.fromkeys(sorted(own), "disabled")
-            raise failures.error() if failures.excluded else _no_device({**absent, **disabled})
-        if running.iterations is None:  # an iterative job may use others once they are enabled
+            if failures.excluded:
+                raise failures.error()
+            own = sorted(disabled.intersection(self.job.devices))
+            absent = _listed({**fleet.absent, **dict.fromkeys(own, "disabled")})
+            raise Unavailable(
+                f"no device is available for this job ({absent or 'none configured'})"
+            )
+        if self.iterations is None:  # an iterative job may use others once they are enabled
             infos = enabled
-        starting = fleet.starting(devices).difference(failures.excluded)
-        return self._context.new_attempt_id(), infos, starting, absent
+        return infos, fleet.starting(devices).difference(failures.excluded)
 
     async def _plan(self, infos: Sequence[DeviceInfo]) -> JobPlan:
         if self._plan_beside is None:
             return await self._planning.plan(infos)
-        if self.running.latest is None:
+        if self.latest is None:
             return self._plan_beside
         # Its plan has failed: the job needs all devices to choose from.
         raise TryAgain("the job will run alone")
 
-    def _without_variant(self, error: Unavailable, absent: Mapping[str, str]) -> Exception:
-        if self.running.failures.excluded:
-            return self.running.failures.error()  # the others have no variant of this workload
-        if absent:
-            return Unavailable(f"{error}; devices not available: {_listed(absent)}")
-        return error
-
-    def _note_restarting(self, starting: Collection[str]) -> None:
-        """Report devices that an earlier job lost, and that may take part later."""
-        restarting = [device for device in self._job.devices if device in starting]
-        if restarting:
-            self.running.note(f"began without {names(restarting)}: the process is starting again")
-
     def _has_kernels(self, attempt: Attempt) -> bool:
         """Return whether the devices have these kernels, and large arrays mapped."""
-        kernels = self._context.planning.kernels
-        return kernels.contains_all(self._job, attempt.assignments.values()) and (
-            self.running.arrays.are_mapped(self._context.fleet, attempt.assignments)
+        kernels = self.context.planning.kernels
+        return kernels.contains_all(self.job, attempt.assignments.values()) and (
+            self.arrays.are_mapped(self.context.fleet, attempt.assignments)
         )
 
     # ---- the end
 
     def _convergence_error(self) -> _Unconverged | None:
         """Return the error of an iterative job whose method should have converged and hasn't."""
-        iterations, declared = self.running.iterations, self._job.iterative
+        iterations, declared = self.iterations, self.job.iterative
         if iterations is None or declared is None or not declared.must_converge:
             return None
         if iterations.has_converged:
@@ -387,50 +372,44 @@ class JobRunner:
         count = counted(iterations.finished, "iteration")
         return _Unconverged(f"no convergence after {count}{residual}")
 
-    async def _publish(self) -> None:
-        arrays = self.running.arrays
-        copies = arrays.saves() if isinstance(arrays, IterativeArrays) else None
-        await publish(self._job, self._context, copies, self._on_prepared)
-
     def _end(self, state: Done | Failed, runs: Mapping[str, DeviceRun] | None) -> None:
         """Take all final steps, even if some of them raise."""
         learning_task = functools.partial(self._try, self._planning.learning_task, runs)
-        running = self.running
-        if running.saves is not None:
-            running.saves.close()
-        self._try(running.arrays.close, self._context.fleet)
-        if self._job.files or self._job.outputs:
+        if self.saves is not None:
+            self.saves.close()
+        self._try(self.arrays.close, self.context.fleet)
+        if self.job.files or self.job.outputs:
             is_stopped = isinstance(state, Failed) and state.error.code == TryAgain.code
-            if is_stopped and self._context.is_stopping:  # the next daemon goes on with them
-                self._job.keeps_parts = True
-            self._try(self._context.disk.submit, self._job.close_files)
+            if is_stopped and self.context.is_stopping:  # the next daemon goes on with them
+                self.job.keeps_parts = True
+            self._try(self.context.disk.submit, self.job.close_files)
         on_end = self._on_end
         # These refer to the caller's arrays: break cycles, so that the arrays are freed now.
-        self._on_end = running.on_state = do_nothing
+        self._on_end = self.on_state = do_nothing
         self._task = None
         self._try(on_end, state, learning_task)
-        running.latest = running.saves = None
+        self.latest = self.saves = None
+        del self._planning
 
     def _last_state(
         self, report: JobReport | None, error: ErrorRecord | None, *, keeps_results: bool
     ) -> Done | Failed:
-        running = self.running
         if error is None:
             assert report is not None
-            return Done(self.number, report, running.arrays.hand_over())
-        results = running.arrays.hand_over() if keeps_results else {}
+            return Done(self.number, report, self.arrays.hand_over())
+        results = self.arrays.hand_over() if keeps_results else {}
+        report = JobReport(
+            job=self.number,
+            state=outcome(error),
+            workload=self.job.workload.name,
+            load=self.job.load,
+            error=error,
+        )
         try:
-            runs = running.latest.runs() if running.latest is not None else {}
-            report = job_report(running, runs, error=error)
+            runs = self.latest.runs() if self.latest is not None else {}
+            report = job_report(self, runs, error=error)
         except Exception:
             log.exception("job %d: no full report", self.number)
-            report = JobReport(
-                job=self.number,
-                state=outcome(error),
-                workload=self._job.workload.name,
-                load=self._job.load,
-                error=error,
-            )
         return Failed(self.number, report, error, results)
 
     def _try(self, step: Callable[..., Any], *arguments: Any) -> Any:
@@ -443,12 +422,6 @@ class JobRunner:
 
 class _Unconverged(JobFailed):
     """Its results are kept: they are the best that there are."""
-
-
-def _no_device(absent: Mapping[str, str]) -> Unavailable:
-    """Return the error of a job without usable devices; `absent`: device -> reason."""
-    reasons = _listed(absent) or "none configured"
-    return Unavailable(f"no device is available for this job ({reasons})")
 
 
 def _listed(absent: Mapping[str, str]) -> str:

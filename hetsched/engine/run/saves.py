@@ -13,15 +13,14 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
-from hetsched.engine.run.arrays import MIN_RATE, IterativeArrays
+from hetsched.engine.run.arrays import MIN_RATE, JobArrays, entering
 from hetsched.engine.run.epochs import IterationState
-from hetsched.engine.threads import Step
 from hetsched.errors import CantCreate, HetschedError, TryAgain
 from hetsched.explain.iterations.records import WrittenCheckpoint
 from hetsched.iterations.home import Part, stages_of
@@ -42,7 +41,7 @@ from hetsched.store.checkpoint import (
     problem_of,
     save_checkpoint,
 )
-from hetsched.workload import ArraySpec, Iterative
+from hetsched.workload import Iterative
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ class Saves:
     def __init__(
         self,
         spec: JobSpec,
-        arrays: IterativeArrays,
+        arrays: JobArrays,
         context: EngineContext,
         iterations: IterationState,
         replace_note: Callable[[str, str], None],
@@ -77,7 +76,6 @@ class Saves:
         self._saved_at = 0.0
         # The iteration of the last save, or of the checkpoint that was continued; -1: none
         self._saved = -1
-        self.is_restored = False
         self.is_writing = False  # A thread reads what devices have saved, which must stay as it is
         # The iteration of the last complete file of this job; -1: none
         self.written_iteration = -1
@@ -92,19 +90,14 @@ class Saves:
     async def restore(self) -> None:
         """Fill the job's arrays from the checkpoint that it continues, once."""
         path, iterations = self._spec.resume, self._iterations
-        if not path or self.is_restored or iterations.finished >= 0:
+        if not path or iterations.continued_after or iterations.finished >= 0:
             return
-
         files = self._files()
-
-        def read(step: Step) -> tuple[int, float | None]:
-            step.enter(f"reading {path}")
-            return files.restore(path)
-
         iteration, residual = await self._context.disk.call(
-            read, release=self._arrays.retain_all(), deadline=self._deadline
+            entering(f"reading {path}", lambda: files.restore(path)),
+            release=self._arrays.retain(),
+            deadline=self._deadline,
         )
-        self.is_restored = True
         iterations.begun_at = time.monotonic()
         iterations.continue_after(iteration, residual)
         self._saved = iteration
@@ -113,15 +106,19 @@ class Saves:
 
     @property
     def can_save(self) -> bool:
-        """Whether the job has checkpoints, and its state isn't to be restored any more."""
-        is_ready = not self._spec.resume or self.is_restored or self._iterations.finished >= 0
-        return bool(self._spec.checkpoint) and is_ready
+        """Whether the job has checkpoints, and its state isn't to be restored or a warm-up."""
+        iterations, spec = self._iterations, self._spec
+        is_restored = iterations.continued_after or iterations.finished >= 0
+        return bool(spec.checkpoint and (is_restored or not spec.resume)) and (
+            not iterations.is_warming_up
+        )
 
     @property
     def has_checkpoint(self) -> bool:
         """Whether the file is a checkpoint of this job, from which another start may continue."""
-        continues_own = self.is_restored and self._spec.resume == self._spec.checkpoint
-        return self.written_iteration >= 0 or continues_own
+        if self.written_iteration >= 0:
+            return True
+        return self._iterations.continued_after > 0 and self._spec.resume == self._spec.checkpoint
 
     # ---- saving while devices iterate
 
@@ -130,35 +127,28 @@ class Saves:
         if not self.is_writing:
             self._due = now + self._every
 
-    def look(self, now: float) -> None:
-        """Ask the devices of an epoch to save if it is time; write what they have saved."""
+    def look(self, now: float, *, is_over: bool = False) -> None:
+        """Ask the devices of an epoch to save if it is time; write what they have saved.
+
+        `is_over`: it has ended, and so has its request.
+        """
+        control, iterations = self._arrays.control, self._iterations
+        self._is_requested = self._is_requested and not is_over
         if not self._spec.checkpoint or self.is_writing:
             return
-        kept = self._arrays.control.kept()
-        if kept is not None:
-            if self._iterations.reported >= kept:
-                self._write_kept(kept, now)
-            return
-        is_due = now >= self._due and not self._iterations.is_warming_up
-        if is_due and not self._is_requested:
-            self._is_requested = True
-            self._arrays.control.request_save()
-
-    def on_epoch_end(self, now: float) -> None:
-        """Write what the devices of an epoch, which has ended, have saved last."""
-        self._is_requested = False
-        kept = self._arrays.control.kept()
-        if self._spec.checkpoint and kept is not None and not self.is_writing:
-            self._write_kept(kept, now)
-
-    def _write_kept(self, iteration: int, now: float) -> None:
-        self._is_requested = False
-        if iteration <= max(0, self._saved):  # this one is written, or work was lost
-            self._arrays.control.release_save()
-            self.begin(now)
-            return
-        residual = self._iterations.residual_after(iteration)
-        self._start_writing(iteration, residual, lambda state: state.saved(iteration))
+        kept = control.kept()
+        if kept is None:
+            is_due = now >= self._due and not iterations.is_warming_up and not is_over
+            if is_due and not self._is_requested:
+                self._is_requested = True
+                control.request_save()
+        elif is_over or kept <= iterations.reported:
+            self._is_requested = False
+            if kept <= max(0, self._saved):  # this one is written, or work was lost
+                control.release_save()
+                self.begin(now)
+            else:
+                self._start_writing(kept, iterations.residual_after(kept), None)
 
     # ---- saving before the job stops
 
@@ -166,43 +156,34 @@ class Saves:
         """Write the state after the last iteration, unless it has been; no device computes."""
         if self._written is not None:
             await asyncio.shield(self._written)
-        iterations = self._iterations
-        finished, slots, restores = iterations.finished, iterations.previous, iterations.restores
+        iterations, finished = self._iterations, self._iterations.finished
         if self.is_writing or iterations.ended is not None or finished <= max(0, self._saved):
             return
-
-        def state(files: StateFiles) -> SavedState:
-            # Restored rows are where the next epoch would take them from.
-            return files.saved(finished) if restores else files.home(finished, slots)
-
-        self._start_writing(finished, iterations.residual, state)
+        # Restored rows are where the next epoch would take them from.
+        slots = None if iterations.restores else iterations.previous
+        self._start_writing(finished, iterations.residual, slots)
         if self._written is not None:
             await asyncio.shield(self._written)
 
     # ---- writing
 
-    def _start_writing(
-        self, iteration: int, residual: float, state_of: Callable[[StateFiles], SavedState]
-    ) -> None:
+    def _start_writing(self, iteration: int, residual: float, slots: Sequence[int] | None) -> None:
         self._saved, self._saved_at = iteration, time.monotonic()
         self._due = math.inf  # not before this one has been written
-        path = self._spec.checkpoint
-        written = self._written = self._context.loop.create_future()
-        on_done = functools.partial(self._on_written, iteration, written)
+        path, self._written = self._spec.checkpoint, self._context.loop.create_future()
         try:
             files = self._files()
         except HetschedError as error:
             self._arrays.control.release_save()
-            on_done(0, error)
+            self._on_written(iteration, 0, error)
             return
-
-        def write(step: Step) -> int:
-            step.enter(f"writing {path}")
-            return files.write(path, state_of(files), residual)
-
         self.is_writing = True
-        release = functools.partial(self._on_thread_end, self._arrays.retain_all())
-        self._context.disk.submit(write, on_done, release=release, deadline=self._deadline)
+        self._context.disk.submit(
+            entering(f"writing {path}", lambda: files.write(path, iteration, residual, slots)),
+            functools.partial(self._on_written, iteration),
+            release=functools.partial(self._on_thread_end, self._arrays.retain()),
+            deadline=self._deadline,
+        )
 
     def _on_thread_end(self, release: Callable[[], None]) -> None:
         """Let devices save again: no thread reads what they have saved, not even one that hung."""
@@ -211,17 +192,11 @@ class Saves:
         if not self._is_closed:
             self._arrays.control.release_save()
 
-    def _on_written(
-        self,
-        iteration: int,
-        written: asyncio.Future[None],
-        nbytes: int,
-        error: BaseException | None,
-    ) -> None:
+    def _on_written(self, iteration: int, nbytes: int, error: BaseException | None) -> None:
         self._due = max(self._saved_at + self._every, 2 * time.monotonic() - self._saved_at)
         if error is None:
             self.written_iteration = iteration
-            seconds = self._iterations.sums.max_save_seconds
+            seconds = max((sums.save for sums in self._iterations.sums.values()), default=0.0)
             pause, self._saving_seconds = seconds - self._saving_seconds, seconds
             self._iterations.history.checkpoint(WrittenCheckpoint(iteration, pause, nbytes))
         else:
@@ -229,8 +204,8 @@ class Saves:
             self._replace_note(NO_CHECKPOINT, text)  # the last one is enough
             is_expected = isinstance(error, HetschedError)
             log.warning("%s", text, exc_info=None if is_expected else error)
-        self._written = None
-        if not written.done():
+        written, self._written = self._written, None
+        if written is not None and not written.done():
             written.set_result(None)
 
     def close(self) -> None:
@@ -247,79 +222,73 @@ class Saves:
                 arrays = self._arrays.map_all()
             except TryAgain as error:
                 raise CantCreate(f"the state can't be mapped: {error}") from error
-            job = self._arrays.job
-            assert isinstance(job.workload, Iterative)
-            seeds = {spec.name: self._spec.seed for spec in job.generate}
-            self._state = StateFiles(job.workload, job.params, job.specs, arrays, seeds)
+            self._state = StateFiles(self._arrays.job, arrays, self._spec.seed)
         return self._state
 
 
-@dataclass
 class StateFiles:
-    """The state of one job in memory, to and from files. In threads of the pool."""
+    """The state of one job in memory, to and from files. In threads of the pool.
 
-    workload: Iterative
-    params: Any
-    specs: Sequence[ArraySpec]  # Inputs and outputs
-    # Name -> array in memory: inputs, outputs, state, partials, and what devices save
-    arrays: Mapping[str, np.ndarray]
-    seeds: Mapping[str, int]  # Name of a generated input -> its seed
-    _sources: dict[str, str] = field(default_factory=dict)
+    `arrays`: name -> array in memory: inputs, outputs, state, partials, and what devices save.
+    `seed`: of generated inputs.
+    """
 
-    def saved(self, iteration: int) -> SavedState:
-        names = saved_names(self.workload, self.params)
-        arrays = {name: self.arrays[SAVED + name] for name in names}
-        return SavedState(iteration, arrays, self._values(iteration, ()))
+    def __init__(self, job: ResolvedJob, arrays: Mapping[str, np.ndarray], seed: int) -> None:
+        assert isinstance(job.workload, Iterative)
+        self._workload: Iterative = job.workload
+        self._params = job.params
+        self._specs = job.specs
+        self._arrays = arrays
+        self._sources = {spec.name: f"seed:{seed}" for spec in job.generate}
 
-    def home(self, iteration: int, slots: Sequence[int]) -> SavedState:
-        """Return the state after `iteration`; no device computes.
+    def write(
+        self, path: str, iteration: int, residual: float, slots: Sequence[int] | None
+    ) -> int:
+        """Write the state after `iteration`; return the bytes of its arrays.
 
-        `slots`: of the devices with partial results of that iteration, in the order of their rows;
-        (): its combined values are in the last slot.
+        `slots`: no device computes, and these have partial results of that iteration, in the order
+        of their rows; (): its combined values are in the last slot. None: what devices saved.
         """
-        views = state_views(self.workload, self.params, self.arrays, iteration)
-        return SavedState(iteration, views, self._values(iteration, slots))
+        if slots is None:
+            names = saved_names(self._workload, self._params)
+            arrays = {name: self._arrays[SAVED + name] for name in names}
+        else:
+            arrays = state_views(self._workload, self._params, self._arrays, iteration)
+        saved = SavedState(iteration, arrays, self._values(iteration, slots or ()))
+        problem, limits = self._problem()
+        check_target(path, problem)
+        save_checkpoint(path, saved, problem, limits=limits, residual=residual, now=time.time())
+        return sum(array.nbytes for array in (*saved.arrays.values(), *saved.values.values()))
 
     def _values(self, iteration: int, slots: Sequence[int]) -> dict[str, np.ndarray]:
-        stages = stages_of(self.workload, self.params, Part.ITERATION)
+        stages = stages_of(self._workload, self._params, Part.ITERATION)
         repeated = {name for stage in stages for name in stage.reductions}
+        needed = value_shapes(self._workload, self._params)
         values = {}
-        needed = value_shapes(self.workload, self.params)
-        for reduction in self.workload.reductions(self.params):
+        for reduction in self._workload.reductions(self._params):
             if reduction.name not in needed:
                 continue
-            partials = self.arrays[PARTIALS + reduction.name]
+            partials = self._arrays[PARTIALS + reduction.name]
             if reduction.name in repeated and slots:
                 values[reduction.name] = combine(reduction, partials, iteration, slots)
             else:
                 values[reduction.name] = np.array(partials[iteration % 2, combined_slot(partials)])
         return values
 
-    def write(self, path: str, saved: SavedState, residual: float) -> int:
-        """Write the state; return the bytes of its arrays."""
-        problem, limits = self._problem()
-        check_target(path, problem)
-        save_checkpoint(path, saved, problem, limits=limits, residual=residual, now=time.time())
-        return sum(array.nbytes for array in (*saved.arrays.values(), *saved.values.values()))
-
     def restore(self, path: str) -> tuple[int, float | None]:
         """Fill the job's arrays from a checkpoint; return its iteration and residual."""
         problem, _ = self._problem()
-        record, saved = load_checkpoint(path, self.workload, self.params, problem)
-        restore_state(self.workload, self.params, self.arrays, saved)
+        record, saved = load_checkpoint(path, self._workload, self._params, problem)
+        restore_state(self._workload, self._params, self._arrays, saved)
         for name, value in saved.values.items():
-            partials = self.arrays[PARTIALS + name]
+            partials = self._arrays[PARTIALS + name]
             partials[:, combined_slot(partials)] = value
         return record.iteration, record.residual
 
     def _problem(self) -> tuple[Problem, dict[str, Any]]:
-        names = [spec.name for spec in self.specs if spec.is_input]
-        sources = {name: self._source(name) for name in names}
-        return problem_of(self.workload, self.params, self.specs, sources)
-
-    def _source(self, name: str) -> str:
-        if name in self.seeds:
-            return f"seed:{self.seeds[name]}"
-        if name not in self._sources:
-            self._sources[name] = data_digest(self.arrays[name])
-        return self._sources[name]
+        names = [spec.name for spec in self._specs if spec.is_input]
+        for name in names:
+            if name not in self._sources:
+                self._sources[name] = data_digest(self._arrays[name])
+        sources = {name: self._sources[name] for name in names}
+        return problem_of(self._workload, self._params, self._specs, sources)

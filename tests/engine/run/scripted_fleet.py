@@ -14,6 +14,7 @@ from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.engine.run.attempt import Joined, Lost, Message
 from hetsched.engine.run.runner import JobRunner
 from hetsched.errors import ErrorRecord
 from hetsched.job import Done, Failed, JobSpec, JobState
@@ -179,7 +180,7 @@ class Story:
 
     def prepared(self, *devices: str) -> Story:
         for device in devices:
-            self.runner.on_message(device, messages.Prepared(self.attempt))
+            self.runner.tell(Message(device, messages.Prepared(self.attempt)))
         return self.settle()
 
     def chunk(self, device: str, times: int = 1) -> Story:
@@ -190,30 +191,30 @@ class Story:
             times_of_it = ChunkTimes(compute=(0.0, 1.0))
             report = messages.DoneChunk(chunk.id, chunk.first, chunk.count, times_of_it)
             done = messages.ChunksDone(self.attempt, (report,))
-            self.runner.on_message(device, done)
+            self.runner.tell(Message(device, done))
             self.settle()
         return self
 
     def failed(self, device: str, cause: Any, chunk: int | None = None) -> Story:
         error = ErrorRecord(1, f"{cause} on {device}")
         failure = messages.CommandFailed(self.attempt, cause, error, chunk)
-        self.runner.on_message(device, failure)
+        self.runner.tell(Message(device, failure))
         return self.settle()
 
     def fenced(self, *devices: str) -> Story:
         for device in devices:
-            self.runner.on_message(device, messages.Released(self.attempt))
+            self.runner.tell(Message(device, messages.Released(self.attempt)))
         return self.settle()
 
     def lost(self, device: str) -> Story:
         self._finished.update((device, self.attempt, c.id) for c in self.unfinished(device))
         self.fleet.dead.add(device)
-        self.runner.on_lost(device, "killed")
+        self.runner.tell(Lost(device, "killed"))
         return self.settle()
 
     def back(self, device: str) -> Story:
         self.fleet.dead.discard(device)
-        self.runner.on_joined(device)
+        self.runner.tell(Joined(device))
         return self.settle()
 
     def finish(self) -> Story:
@@ -230,7 +231,7 @@ class Story:
     @property
     def attempt(self) -> int:
         """The present attempt, or the last one."""
-        latest = self.runner.running.latest
+        latest = self.runner.latest
         self._attempt = latest.id if latest is not None else self._attempt
         return self._attempt
 

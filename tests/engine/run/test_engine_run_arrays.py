@@ -16,7 +16,7 @@ from hetsched.engine.admission.check import resolve
 from hetsched.engine.admission.declare import declare_iterative
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.processes.fleet import Fleet
-from hetsched.engine.run.arrays import IterativeArrays
+from hetsched.engine.run.arrays import JobArrays
 from hetsched.engine.threads import Step
 from hetsched.errors import DataError, IOFailure, UsageError
 from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, Generated, JobSpec
@@ -39,15 +39,15 @@ def spec(**fields: Any) -> JobSpec:
     return JobSpec(workload=NAME, params={"rows": ROWS}, **fields)
 
 
-def allocated(arena: Arena, **fields: Any) -> IterativeArrays:
+def allocated(arena: Arena, **fields: Any) -> JobArrays:
     job = resolve(spec(**fields), MachineLimits(CORES, {}, arena.limit))
     create_outputs(job, spec(**fields))
-    arrays = IterativeArrays(job, arena)
+    arrays = JobArrays(job, arena)
     arrays.allocate()
     return arrays
 
 
-def view(arena: Arena, arrays: IterativeArrays, name: str) -> np.ndarray:
+def view(arena: Arena, arrays: JobArrays, name: str) -> np.ndarray:
     (stored,) = [each for each in arrays.stored if each.array == name]
     return arena.segment(stored.key).array(stored.shape, stored.dtype, stored.offset)
 
@@ -57,24 +57,24 @@ def gpu_job(limit: int) -> ResolvedJob:
     return resolve(spec(), MachineLimits([*CORES, gpu], {}, limit))
 
 
-def names(arrays: IterativeArrays) -> set[str]:
+def names(arrays: JobArrays) -> set[str]:
     return {stored.array for stored in arrays.stored if stored.array.startswith("saved/")}
 
 
 def test_rows_of_a_gpu_are_saved_if_there_is_room(arena: Arena) -> None:
-    arrays = IterativeArrays(gpu_job(arena.limit), arena)
+    arrays = JobArrays(gpu_job(arena.limit), arena)
     arrays.allocate()
     assert (names(arrays), arrays.notes) == ({"saved/u"}, [])
 
 
 def test_without_room_in_an_arena_in_use_they_are_not_and_the_job_runs(arena: Arena) -> None:
-    whole = IterativeArrays(gpu_job(arena.limit), arena)
+    whole = JobArrays(gpu_job(arena.limit), arena)
     whole.allocate()
     needed = sum(arena.segment(stored.key).nbytes for stored in whole.stored[:-1])
     whole.close(cast(Fleet, NoFleet()))
     held = arena.allocate(arena.limit - needed)
 
-    arrays = IterativeArrays(gpu_job(arena.limit), arena)
+    arrays = JobArrays(gpu_job(arena.limit), arena)
     arrays.allocate()
 
     assert names(arrays) == set()
@@ -88,7 +88,7 @@ def test_values_beyond_the_kernels_dtype_become_infinite_without_a_warning(arena
     segment.array((4, 4), "float64")[...] = 1e200
     inputs = {"initial": ArenaRef(segment.id, (4, 4), "float64")}
     heat = JobSpec(workload="heat", params={"dtype": "float32"}, inputs=inputs)
-    arrays = IterativeArrays(resolve(heat, MachineLimits(CORES, {}, arena.limit)), arena)
+    arrays = JobArrays(resolve(heat, MachineLimits(CORES, {}, arena.limit)), arena)
     arrays.allocate()
     loads = arrays.loads()
     assert loads is not None
@@ -96,12 +96,12 @@ def test_values_beyond_the_kernels_dtype_become_infinite_without_a_warning(arena
     assert np.isinf(view(arena, arrays, "initial")).all()
 
 
-def heat(arena: Arena, steps: int, **fields: Any) -> IterativeArrays:
+def heat(arena: Arena, steps: int, **fields: Any) -> JobArrays:
     params = {"grid": "5x4", "steps": steps, "dtype": "float64"}
     spec = JobSpec(workload="heat", params=params, inputs={"initial": Generated()}, **fields)
     job = resolve(spec, MachineLimits(CORES, {}, arena.limit))
     create_outputs(job, spec)
-    arrays = IterativeArrays(job, arena)
+    arrays = JobArrays(job, arena)
     arrays.allocate()
     return arrays
 
@@ -173,7 +173,7 @@ def test_a_thread_that_hangs_keeps_its_segments(arena: Arena, tmp_path: Path) ->
     np.save(tmp_path / "x.npy", np.zeros((ROWS, 4)))
     arrays = allocated(arena, inputs={"x": FileRef(str(tmp_path / "x.npy"))})
     key = next(each.key for each in arrays.stored if each.array == "x")
-    release = arrays.retain_copied()
+    release = arrays.retain()
     arrays.close(cast(Fleet, NoFleet()))
     assert arena.holds(key)
     release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 from hetsched.device import ChunkTimes
-from hetsched.engine.run.computation import MAX_RECORDS, Record, add_record
+from hetsched.engine.run.compute import MAX_RECORDS, Record, add_record
 
 
 def record(number: int, *, copies: bool = False) -> ChunkTimes:

@@ -52,42 +52,42 @@ def state() -> IterationState:
 
 
 def test_an_epoch_has_those_devices_that_are_usable() -> None:
-    epoch = state().next_epoch(1, {"cpu1", "gpu0"}, is_paced=False)
-    orders = dict(epoch.orders())
-    assert [(device, order.rank) for device, order in orders.items()] == [("cpu1", 0), ("gpu0", 1)]
-    assert {(order.slots, order.bounds) for order in orders.values()} == {((1, 2), (0, 6, 12))}
-    assert {(order.first, order.last, order.previous) for order in orders.values()} == {(0, 9, ())}
+    iterations = state()
+    order = iterations.next_epoch(1, {"cpu1", "gpu0"}, is_paced=False)
+    assert iterations.devices_of(order) == ("cpu1", "gpu0")
+    assert (order.slots, order.bounds) == ((1, 2), (0, 6, 12))
+    assert (order.first, order.last, order.previous) == (0, 9, ())
 
 
 def test_partial_results_are_those_of_the_epoch_that_completed_the_last_iteration() -> None:
     iterations = state()
     iterations.next_epoch(1, set(DEVICES), is_paced=False)
     iterations.settle(finished=4, ended=None)
-    second = iterations.next_epoch(1, {"cpu0", "cpu1"}, is_paced=False).order
+    second = iterations.next_epoch(1, {"cpu0", "cpu1"}, is_paced=False)
     assert (second.first, second.previous) == (5, (0, 1, 2))
 
     iterations.settle(finished=4, ended=None)  # it completed none
-    third = iterations.next_epoch(1, {"cpu0"}, is_paced=False).order
+    third = iterations.next_epoch(1, {"cpu0"}, is_paced=False)
     assert (third.first, third.previous, third.bounds) == (5, (0, 1, 2), (0, 12))
 
     iterations.settle(finished=5, ended=None)
-    assert iterations.next_epoch(1, set(DEVICES), is_paced=False).order.previous == (0,)
+    assert iterations.next_epoch(1, set(DEVICES), is_paced=False).previous == (0,)
 
 
 def test_finish_stages_that_were_cut_short_are_all_that_is_repeated() -> None:
     iterations = state()
     iterations.next_epoch(1, set(DEVICES), is_paced=False)
     iterations.settle(finished=6, ended=6)
-    epoch = iterations.next_epoch(1, {"cpu0"}, is_paced=False).order
+    epoch = iterations.next_epoch(1, {"cpu0"}, is_paced=False)
     assert (epoch.first, epoch.last, epoch.previous) == (7, 6, (0, 1, 2))
 
 
 def test_rounds_of_a_warm_up_repeat_the_first_iteration() -> None:
     balance = IterationBalance(12, 3, "functional", names=DEVICES, warm_up=True)
     iterations = IterationState(DEVICES, 12, 1, 9, balance)
-    assert iterations.next_epoch(1, set(DEVICES), is_paced=False).order.first == 0
+    assert iterations.next_epoch(1, set(DEVICES), is_paced=False).first == 0
     iterations.settle(finished=0, ended=None)
     for _ in range(2):
-        epoch = iterations.next_epoch(1, {"cpu0", "cpu1"}, is_paced=False).order
+        epoch = iterations.next_epoch(1, {"cpu0", "cpu1"}, is_paced=False)
         assert (epoch.first, epoch.previous) == (1, (0, 1, 2))
         iterations.settle(finished=1, ended=None, is_paused=True)

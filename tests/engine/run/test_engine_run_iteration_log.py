@@ -1,4 +1,4 @@
-"""Reports of iterations put together; sums, rates and evidence from them."""
+"""Reports of iterations put together; evidence from them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import pytest
 from hetsched.engine.run.epochs import (
     MAX_SIZES,
     CompleteIteration,
-    EpochProgress,
     IterationLog,
-    IterationRate,
     RowEvidence,
 )
 from hetsched.transport.device_messages import IterationRecord, IterationsDone, IterationTimes
@@ -57,22 +55,6 @@ def test_records_of_several_iterations_are_complete_where_those_of_all_devices_e
     assert complete[1].times["b"].compute == pytest.approx((6 * 0.001 + 2 * 1.0) / 8)
 
 
-def test_iterations_that_a_lost_device_never_reported_are_dropped() -> None:
-    log = IterationLog(("a", "b"))
-    log.add("a", report(5, FAST))
-    log.discard()
-    assert log.add("b", report(5, SLOW)) == []
-
-
-def test_the_rate_is_known_from_the_second_report_on() -> None:
-    rate = IterationRate()
-    assert rate.per_second is None
-    rate.add(10, 100.0)
-    for iteration in range(11, 200):
-        rate.add(iteration - 169, 104.0)  # in one report
-    assert rate.per_second == 5.0
-
-
 def test_evidence_is_the_median_time_of_each_number_of_rows() -> None:
     evidence = RowEvidence()
     for iteration, seconds in enumerate([9.0, 1.0, 5.0, 2.0]):
@@ -94,10 +76,3 @@ def test_evidence_is_bounded() -> None:
         for _ in range(2):
             evidence.add(complete(1, rows, 1.0))
     assert len(list(evidence.medians())) == MAX_SIZES
-
-
-def test_the_device_behind_the_others_is_the_one_they_wait_for() -> None:
-    progress = EpochProgress(10.0)
-    progress.look({"a": 3, "b": 2}, 20.0)
-    assert progress.laggards({"a", "b"}) == ["b"]
-    assert progress.laggards({"a"}) == ["a"], "one that has stopped isn't behind"

@@ -9,6 +9,7 @@ from scripted_fleet import Story
 
 from hetsched.config import DeadlinesConfig
 from hetsched.config.schema import Seconds
+from hetsched.engine.run.attempt import Message
 from hetsched.errors import Cancelled
 from hetsched.job import Done, JobState
 from hetsched.transport.device_messages import Prepare, Prepared, Release, Run
@@ -61,7 +62,7 @@ def test_answers_to_an_earlier_attempt_count_for_nothing(story: Story) -> None:
     assert story.attempt != earlier
 
     for device in ("a", "b"):
-        story.runner.on_message(device, Prepared(earlier))
+        story.runner.tell(Message(device, Prepared(earlier)))
     story.settle()
 
     assert not story.commands(Run)
@@ -84,8 +85,8 @@ def test_nothing_is_sent_after_a_callback_has_cancelled_the_job(story: Story) ->
     def cancel(state: JobState) -> None:
         story.runner.abort(Cancelled("cancelled"))
 
-    story.runner.running.on_state = cancel
-    story.runner.running._reported_at = 0.0
+    story.runner.on_state = cancel
+    story.runner._reported_at = 0.0
     story.chunk("a")
     sent = len(story.fleet.sent)
     story.fenced("a", "b")
@@ -121,6 +122,6 @@ def test_a_silent_device_is_killed_though_its_step_may_take_longer() -> None:
     story.begin().wait_until(lambda: story.fleet.killed)
 
     assert set(story.fleet.killed) == {"b"}
-    assert not story.runner.running.failures.overdue, "its kind of job isn't the cause"
+    assert not story.runner.failures.overdue, "its kind of job isn't the cause"
     story.lost("b").fenced("a")
     story.close()
