@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import functools
 import inspect
 import math
 import operator
@@ -251,12 +250,12 @@ class PreparedJob:
         return target
 
 
-# ---- keywords: `checked` says what is wrong with values that aren't converted here
+# ---- keywords
 
 
 def _given(**options: Any) -> dict[str, Any]:
     return {
-        name: _CONVERTERS.get(name, _number)(name, value)
+        name: _converted(name, value.item() if isinstance(value, np.generic) else value)
         for name, value in options.items()
         if value is not _DEFAULTS[name]
     }
@@ -268,26 +267,36 @@ _DEFAULTS = {
 }
 
 
-def _number(name: str, value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+def _converted(name: str, value: Any) -> Any:
+    """Return a keyword's value as JobSpec has it; `checked` says what is wrong with others."""
+    match name, value:
+        case "devices", Iterable():
+            return tuple(value.split(",") if isinstance(value, str) else value)
+        case "memory_limit", str():
+            return _parsed(parse_size, name, value)
+        case "timeout" | "every", str():
+            return _parsed(parse_time, name, value)
+        case "after", _:
+            return _dependencies(value)
+        case "deadline", _:
+            return _timestamp(value)
+        case "warm_up", bool():
+            return WARM_UPS[0] if value else ""
+        case "checkpoint" | "resume", str() | os.PathLike():
+            if value == "":
+                raise UsageError(f"{name}: '' should be the path of a checkpoint")
+            return real_path(os.fspath(value))
+    return value
 
 
-def _parsed(parse: Callable[[str], float], name: str, value: Any) -> Any:
-    if not isinstance(value, str):
-        return _number(name, value)
+def _parsed(parse: Callable[[str], float], name: str, text: str) -> float:
     try:
-        return parse(value)
+        return parse(text)
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from None
 
 
-def _names(name: str, value: Any) -> Any:
-    if isinstance(value, str):
-        return tuple(value.split(","))
-    return tuple(value) if isinstance(value, Iterable) else value
-
-
-def _dependencies(name: str, after: Any) -> tuple[Dependency, ...]:
+def _dependencies(after: Any) -> tuple[Dependency, ...]:
     if isinstance(after, int | str | Job | Dependency):
         after = (after,)
     if not isinstance(after, Iterable):
@@ -303,36 +312,11 @@ def _dependency(earlier: Any) -> Dependency:
     return parse_dependency(str(earlier.id if isinstance(earlier, Job) else earlier))
 
 
-def _timestamp(name: str, value: Any) -> Any:
-    seconds = value.timestamp() if isinstance(value, datetime.datetime) else _number(name, value)
+def _timestamp(value: Any) -> Any:
+    seconds = value.timestamp() if isinstance(value, datetime.datetime) else value
     if isinstance(seconds, int | float) and seconds <= time.time():
         raise UsageError(f"deadline: {quoted(value)} has passed; give one in the future")
     return seconds
-
-
-def _warm_up(name: str, value: Any) -> Any:
-    """Return the name of a method; "" for False, the only method for True."""
-    return (WARM_UPS[0] if value else "") if isinstance(value, bool) else value
-
-
-def _checkpoint(name: str, value: Any) -> Any:
-    path = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if path == "":
-        raise UsageError(f"{name}: '' should be the path of a checkpoint")
-    return real_path(path) if isinstance(path, str) else path
-
-
-_CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
-    "devices": _names,
-    "memory_limit": functools.partial(_parsed, parse_size),
-    "after": _dependencies,
-    "timeout": functools.partial(_parsed, parse_time),
-    "deadline": _timestamp,
-    "warm_up": _warm_up,
-    "checkpoint": _checkpoint,
-    "every": functools.partial(_parsed, parse_time),
-    "resume": _checkpoint,
-}
 
 
 def _plain(name: str, value: Any) -> Any:
