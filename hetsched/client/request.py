@@ -223,16 +223,9 @@ class PreparedJob:
 
         Raises TryAgain if one can't be passed on.
         """
-
-        def passed_on(array: np.ndarray) -> ArenaRef:
-            ref = _shared(array, self._segments)
-            if ref is None:
-                raise TryAgain("its shared memory couldn't be passed to the next daemon")
-            return ref
-
-        inputs = {name: passed_on(array) for name, array in self._inputs.items()}
+        inputs = {name: _in_place(array, self._segments) for name, array in self._inputs.items()}
         outputs = {
-            name: ArenaOut(passed_on(self._targets[name]))
+            name: ArenaOut(_in_place(self._targets[name], self._segments))
             for name, out in spec.outputs.items()
             if isinstance(out, ArenaOut) and out.into is not None
         }
@@ -376,6 +369,14 @@ def _shared(array: np.ndarray, segments: SharedArrays) -> ArenaRef | None:
     return ArenaRef(segment.id, array.shape, array.dtype.name, offset)
 
 
+def _in_place(array: np.ndarray, segments: SharedArrays) -> ArenaRef:
+    """As `_shared`, of an array in shared memory. Raises TryAgain if its daemon has stopped."""
+    ref = _shared(array, segments)
+    if ref is None:
+        raise TryAgain("the job's shared memory couldn't be passed to the next daemon")
+    return ref
+
+
 def _by_name(parameter: str, arrays: Any) -> dict[str, ArrayOrPath]:
     """Return arrays by name, with the three arrays of a sparse matrix in its place."""
     if arrays is None:
@@ -399,12 +400,11 @@ def _shared_input(value: Any, segments: SharedArrays) -> tuple[np.ndarray, Arena
     except (TypeError, ValueError) as error:  # rows of different lengths
         raise DataError(f"arrays: {quoted(value)} is not an array: {error}") from None
     ref = _shared(array, segments)
-    if ref is None:
-        copy = segments.empty(array.shape, _numeric(array.dtype))
-        np.copyto(copy, array)
-        array, ref = copy, _shared(copy, segments)
-        assert ref is not None
-    return array, ref
+    if ref is not None:
+        return array, ref
+    copy = segments.empty(array.shape, _numeric(array.dtype))
+    np.copyto(copy, array)
+    return copy, _in_place(copy, segments)
 
 
 def _writable(name: str, array: ArrayOrPath) -> np.ndarray:

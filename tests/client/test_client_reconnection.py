@@ -192,7 +192,7 @@ def test_memory_that_cannot_be_passed_on_is_a_lost_input(daemons: Daemons, tmp_p
         job = client.submit("wait", x)
         daemons.stop()
         daemons.start()
-        with pytest.raises(TryAgain, match="job 1 is lost: its shared memory"):
+        with pytest.raises(TryAgain, match="job 1 is lost: the job's shared memory"):
             job.result(60)
         assert client.submit("double", x).result(60).shape == (3,)
 
