@@ -446,10 +446,9 @@ class Connection:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     break
-                # Jitter, so that many clients don't come back at the same moment.
-                end = time.monotonic() + min(delay * random.uniform(0.5, 1.0), left)
-                while self._closed is None and time.monotonic() < end:  # requests wake it, too
-                    self._sleep(end - time.monotonic())
+                # Jitter, so that many clients don't come back at the same moment. A request ends
+                # the pause.
+                self._sleep(min(delay * random.uniform(0.5, 1.0), left))
                 delay = min(2 * delay, MAX_DELAY)
             except HetschedError as error:  # another version, or another user's
                 self._give_up(error)
