@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import time
@@ -127,13 +128,14 @@ class Engine:
             self._life.refuse(job, to_record(error))
             return
         self._checking += 1
-        if job.after:
-            self._check_earlier(self._unchecked_before(job), lambda: self._check(job))
+        earlier = self._unchecked_before(job) if job.after else []
+        if earlier:
+            self._context.loop.create_task(self._check_after(earlier, job))
         else:
             self._check(job)
 
     def _unchecked_before(self, job: Job) -> list[Job]:
-        """Return the recovered jobs that `job` comes after, the last first."""
+        """Return the recovered jobs that `job` comes after, in their order."""
         found: dict[int, Job] = {}
         numbers = list(job.after)
         while numbers:
@@ -142,21 +144,14 @@ class Engine:
             if earlier is not None and earlier.checked is None and number not in found:
                 found[number] = earlier
                 numbers += earlier.after
-        return [found[number] for number in sorted(found, reverse=True)]
+        return [found[number] for number in sorted(found)]
 
-    def _check_earlier(self, jobs: list[Job], then: Callable[[], None]) -> None:
-        """Check recovered jobs, the last of the list first: others read what they will write."""
-        if not jobs:
-            then()
-            return
-        job = jobs.pop()
-
-        def on_checked(checked: ResolvedJob | None, error: BaseException | None) -> None:
-            if checked is not None and self.queue.is_waiting(job):
-                self._scheduler.note_checked(job, checked)
-            self._check_earlier(jobs, then)  # one that can't run fails when its turn comes
-
-        self._context.admission.check(self._scheduler.spec(job), on_checked, is_readmitted=True)
+    async def _check_after(self, earlier: list[Job], job: Job) -> None:
+        """Check recovered jobs, then `job`, which may read what they will write."""
+        for recovered in earlier:
+            with contextlib.suppress(Exception):  # one that can't run fails when its turn comes
+                await self._scheduler.check_again(recovered)
+        self._check(job)
 
     def _check(self, job: Job) -> None:
         def on_checked(checked: ResolvedJob | None, error: BaseException | None) -> None:

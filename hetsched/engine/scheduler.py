@@ -283,16 +283,18 @@ class Scheduler:
         self._context.loop.call_later(SLOW_OPENING_SECONDS, slow)
 
     async def _open(self, job: Job) -> None:
-        spec = self.spec(job)
-        if job.checked is None:  # an earlier daemon has accepted it
-            self.note_checked(
-                job,
-                await answer_of(
-                    lambda on_done: self._admission.check(spec, on_done, is_readmitted=True)
-                ),
-            )
+        if job.checked is None:
+            await self.check_again(job)
         token = self._context.output_token(job.number)
-        job.bound = await self._admission.open(spec, job.checked, token)
+        job.bound = await self._admission.open(self._spec(job), job.checked, token)
+
+    async def check_again(self, job: Job) -> None:
+        """Check a job that an earlier daemon has accepted. Raises why it can't run."""
+        checked = await answer_of(
+            lambda on_done: self._admission.check(self._spec(job), on_done, is_readmitted=True)
+        )
+        if job.checked is None and job in self.queue:  # it may have started or ended meanwhile
+            self.note_checked(job, checked)
 
     def _on_slow_opening(self, job: Job, opening: asyncio.Task[None]) -> None:
         if not opening.done():
@@ -326,7 +328,7 @@ class Scheduler:
             self._small.order.add(job)
             self._admission.pending.add(job.number, checked)
 
-    def spec(self, job: Job) -> JobSpec:
+    def _spec(self, job: Job) -> JobSpec:
         """Return the request as it is to be run now: a later attempt continues."""
         return replace(job.spec, resume=job.checkpoint) if job.checkpoint else job.spec
 
@@ -338,7 +340,7 @@ class Scheduler:
         try:
             runner = JobRunner(
                 job.number,
-                self.spec(job),
+                self._spec(job),
                 job.bound,
                 self._context,
                 functools.partial(self._life.change, job),

@@ -98,10 +98,9 @@ class DeviceProcess:
             self._pack()
 
     def attach(self, key: int, fd: int, nbytes: int, kind: str) -> None:
-        """Send `fd` as attachment `key`, once. Raises OSError as `send`."""
-        if key not in self.attached:
-            self.send(Attach(key, kind, nbytes), fd)
-            self.attached.add(key)
+        """Send `fd` as attachment `key`, which isn't attached yet. Raises OSError as `send`."""
+        self.send(Attach(key, kind, nbytes), fd)
+        self.attached.add(key)
 
     def detach(self, keys: Collection[int]) -> None:
         """Detach those of `keys` that are attached."""
@@ -112,12 +111,8 @@ class DeviceProcess:
     def flush(self) -> None:
         """Send all commands as one message, or queue it until the process reads; never block.
 
-        Raises
-        ------
-        InternalError
-            MAX_QUEUED_BYTES are queued: the process hangs and should be killed.
-        OSError
-            No descriptors are left for a large message; the next flush tries again.
+        Raises InternalError if so much is queued that the process must hang; OSError if no
+        descriptors are left for a large message: the next flush tries again.
         """
         if self._commands:
             self._pack()
@@ -181,7 +176,7 @@ class DeviceProcess:
     # ---- the end
 
     def stop(self) -> None:
-        """Ask the process to end, or kill it if it hangs; `join` waits for the end."""
+        """Ask the process to end, or kill it if it hangs."""
         try:
             self.send(Stop())
             self.flush()
