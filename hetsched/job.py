@@ -434,7 +434,7 @@ def words(state: JobState) -> tuple[str, ...]:
             return (outcome(state.error),)
 
 
-# ---- the segments of shared memory that a job names
+# ---- the files and the segments of shared memory that a job names
 
 
 def arena_refs(spec: JobSpec) -> list[ArenaRef]:
@@ -447,6 +447,14 @@ def arena_refs(spec: JobSpec) -> list[ArenaRef]:
         if isinstance(target, ArenaOut) and target.into is not None:
             refs.append(target.into)
     return refs
+
+
+def has_files(spec: JobSpec) -> bool:
+    """Return whether an input or output of `spec` is a file, or it names a checkpoint."""
+    for ref in (*spec.inputs.values(), *spec.outputs.values()):
+        if isinstance(ref, FileRef | FileOut):
+            return True
+    return bool(spec.checkpoint or spec.resume)
 
 
 def caller_outputs(spec: JobSpec) -> set[int]:

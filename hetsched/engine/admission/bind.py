@@ -14,7 +14,6 @@ import numpy as np
 from hetsched import __version__
 from hetsched.device import DeviceInfo
 from hetsched.device_kinds import group_names, kind_of_group
-from hetsched.engine.admission.files import InputOpener, has_files
 from hetsched.engine.admission.resolved_job import (
     Declaration,
     ResolvedJob,
@@ -22,7 +21,7 @@ from hetsched.engine.admission.resolved_job import (
     not_saving_note,
 )
 from hetsched.errors import DataError, Unavailable, UsageError
-from hetsched.job import ArenaRef, FileOut, JobSpec
+from hetsched.job import ArenaRef, FileOut, JobSpec, has_files
 from hetsched.sparse import input_names
 from hetsched.store.output_files import OutputClaim, check_output, common, create_output
 from hetsched.transport.device_messages import StoredArray
@@ -55,7 +54,6 @@ def bind(
     declaration: Declaration,
     stored: Mapping[str, StoredArray],
     machine: MachineLimits,
-    opener: InputOpener,
 ) -> ResolvedJob:
     """Bind devices and inputs. Doesn't block, nor call code of plug-ins."""
     _check_kind(spec, declaration)
@@ -63,8 +61,6 @@ def bind(
         **vars(declaration),
         declaration=declaration,
         devices=select_devices(spec.devices, machine.infos, machine.absent),
-        files=opener.files,
-        loaded=opener.loaded,
         measure=spec.measure,
         in_files=has_files(spec),
     )

@@ -13,8 +13,7 @@ import scipy.sparse
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.bind import MachineLimits
-from hetsched.engine.admission.check import check
-from hetsched.engine.admission.files import PendingOutputs
+from hetsched.engine.admission.check import PendingOutputs, check
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.threads import Step
 from hetsched.errors import CantCreate

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.bind import MachineLimits
-from hetsched.engine.admission.check import check, open_job, resolve
-from hetsched.engine.admission.files import LOADED_KEY, PendingOutputs
+from hetsched.engine.admission.check import LOADED_KEY, PendingOutputs, check, open_job, resolve
 from hetsched.engine.threads import Step
 from hetsched.errors import DataError, UsageError
 from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, InputRef, JobSpec
