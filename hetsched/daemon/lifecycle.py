@@ -33,7 +33,7 @@ from hetsched.engine.engine import CLOSE_SECONDS, Engine
 from hetsched.errors import ConfigError, HetschedError
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Followers
-from hetsched.jobs.recovery import find_saved_work, finish_publications, recover
+from hetsched.jobs.recovery import recover
 from hetsched.jobs.table import JobTable, Limits, share_of
 from hetsched.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
 from hetsched.store.journal import Journal
@@ -158,9 +158,7 @@ def _run(config: Config, manager: ServiceManager) -> None:
         stack.callback(sessions.close)
         stack.callback(guarded, router.close)
         engine.start()
-        published = finish_publications(contents.open_jobs, PUBLISH_SECONDS)
-        saved = find_saved_work(contents.open_jobs, contents.token, PUBLISH_SECONDS)
-        engine.recover(*recover(life, contents, published, saved))
+        engine.recover(*recover(life, contents, PUBLISH_SECONDS))
         for path, kind, accept in (
             (paths.endpoint_path(), socket.SOCK_STREAM, router.open),
             (paths.session_path(), socket.SOCK_SEQPACKET, sessions.open),

@@ -198,7 +198,7 @@ class Requests:
                     f"segment {ref.segment} isn't this client's;"
                     " arrays come from its own empty() or submit()"
                 )
-        key, number = spec.id or request.key, self._life.new_number()
+        key, number = spec.id or request.key, self._table.numbers.take()
         return Job(number, spec, session.id, session.owner, key, now, asker.nbytes)
 
     def _check_same(self, asker: Asker, spec: JobSpec, job: Job) -> None:

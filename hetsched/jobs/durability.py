@@ -55,13 +55,6 @@ class Durability:
 
     # ---- acceptance
 
-    def new_number(self) -> int:
-        """Return a number that no job has had, nor will have after a crash. Raises TryAgain."""
-        numbers = self.table.numbers
-        if numbers.is_used_up:
-            raise TryAgain("the journal's disk is slow: there are no new job numbers; try again")
-        return numbers.take()
-
     def accept(self, job: Job, then: OnWritten) -> None:
         """Confirm a new job, a durable one once it is on disk; then go on: perhaps at once.
 

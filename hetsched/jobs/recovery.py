@@ -12,9 +12,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -40,8 +40,7 @@ MAX_STARTS = 3
 """Times that a job may be running when the daemon ends without stopping in order."""
 
 
-@dataclass(frozen=True)
-class SavedWork:
+class SavedWork(NamedTuple):
     """What an open job has left on disk."""
 
     checkpoint: str  # From which it continues; "": none
@@ -49,16 +48,14 @@ class SavedWork:
 
 
 def recover(
-    life: Durability,
-    contents: JournalContents,
-    publish_errors: Mapping[int, ErrorRecord | None],
-    saved: Mapping[int, SavedWork],
+    life: Durability, contents: JournalContents, seconds: float
 ) -> tuple[list[Job], list[Job]]:
     """Take over all jobs of the journal; return those to run, by number, and the ended ones.
 
-    `publish_errors`: number of each job that was publishing -> None if its files have their names
-    now, else why not. `saved`: number of each open job -> what it has on disk.
+    Files that were to get their names, and what jobs have saved, may take so many `seconds` each.
     """
+    publish_errors = _finish_publications(contents.open_jobs, seconds)
+    saved = _find_saved_work(contents.open_jobs, contents.token, seconds)
     ended, opened = [], []
     for journaled in contents.ended_jobs:
         job = restored(journaled)
@@ -144,37 +141,33 @@ def _published(job: Job) -> Done:
 # In a thread with a deadline: a folder on a dead mount must not keep the daemon from starting.
 
 
-def _in_thread(work: Iterator[None], name: str, seconds: float) -> bool:
-    """Run `work` step by step for at most `seconds`; return whether it has ended."""
-    thread = threading.Thread(target=lambda: list(work), name=name, daemon=True)
+def _in_thread(work: Callable[[], None], name: str, seconds: float) -> bool:
+    """Run `work` for at most `seconds`; return whether it has ended."""
+    thread = threading.Thread(target=work, name=name, daemon=True)
     thread.start()
     thread.join(seconds)
     return not thread.is_alive()
 
 
-def finish_publications(
+def _finish_publications(
     jobs: Sequence[JournaledJob], seconds: float
 ) -> Mapping[int, ErrorRecord | None]:
     """Name the prepared files of the jobs that were publishing.
 
-    Returns number of each of these -> None if its files have their names, else why not.
+    Returns number of each of these -> None if its files have their names now, else why not.
     """
     publishing = [job for job in jobs if job.stage == "publishing"]
     if not publishing:
         return {}
-    errors: dict[int, ErrorRecord | None] = {}
+    late = IOFailure(f"the folder of the result hasn't responded for {seconds:g} s at the start")
+    errors: dict[int, ErrorRecord | None] = {job.number: to_record(late) for job in publishing}
 
-    def run() -> Iterator[None]:
+    def finish() -> None:
         for job in publishing:
             errors[job.number] = _finish(job)
-            yield
 
-    _in_thread(run(), "publications", seconds)
-    late = IOFailure(f"the folder of the result hasn't responded for {seconds:g} s at the start")
-    return {
-        job.number: errors[job.number] if job.number in errors else to_record(late)
-        for job in publishing
-    }
+    _in_thread(finish, "publications", seconds)
+    return dict(errors)
 
 
 def _finish(job: JournaledJob) -> ErrorRecord | None:
@@ -188,7 +181,7 @@ def _finish(job: JournaledJob) -> ErrorRecord | None:
     return None
 
 
-def find_saved_work(
+def _find_saved_work(
     jobs: Sequence[JournaledJob], token: str, seconds: float
 ) -> Mapping[int, SavedWork]:
     """Return job number -> what it has left on disk; `token`: the journal's.
@@ -198,20 +191,16 @@ def find_saved_work(
     before it got its name, and is read whole by its job.
     """
     found: dict[int, SavedWork] = {}
-    checkpoints = [job for job in jobs if job.spec.checkpoint]
 
-    def run() -> Iterator[None]:
+    def find() -> None:
         for job in jobs:
-            saved = _saved_work(job, f"{token}-{job.number}")
-            if saved is not None:
+            if (saved := _saved_work(job, f"{token}-{job.number}")) is not None:
                 found[job.number] = saved
-            yield
-        for job in checkpoints:
-            if job.number in found and not _is_whole(job):
+        for job in jobs:
+            if job.spec.checkpoint and job.number in found and not _is_whole(job):
                 del found[job.number]
-            yield
 
-    if not _in_thread(run(), "saved work", seconds):
+    if not _in_thread(find, "saved work", seconds):
         log.warning("not all that jobs have saved has been read within %g s at the start", seconds)
     return dict(found)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hetsched.errors import TryAgain
+
 BLOCK = 1000
 """Numbers per reservation; at 5000 jobs/s one every 0.2 s."""
 
@@ -27,13 +29,10 @@ class NumberBlocks:
         self.reserved = self._requested = reserved
         self._reserve = reserve
 
-    @property
-    def is_used_up(self) -> bool:
-        """Whether no number is reserved until the next reservation is on disk."""
-        return self.last >= self.reserved
-
     def take(self) -> int:
-        assert not self.is_used_up, "no number is reserved"
+        """Return a number that no job has had, nor will have after a crash. Raises TryAgain."""
+        if self.last >= self.reserved:
+            raise TryAgain("the journal's disk is slow: there are no new job numbers; try again")
         self.last += 1
         if self._reserve is not None and self._requested - self.last <= BLOCK // 2:
             self._requested += BLOCK
