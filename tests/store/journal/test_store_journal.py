@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hetsched.errors import ConfigError
+from hetsched.errors import ConfigError, TryAgain
 from hetsched.job import DeviceReport, Done, JobReport, JobSpec
 from hetsched.store import database, journal_records
 from hetsched.store.job_numbers import BLOCK
@@ -130,9 +130,10 @@ def test_more_numbers_are_reserved_before_they_run_out(path: Path) -> None:
     reserved = journal.load().next_number - 1 + BLOCK
     for _ in range(reserved):
         journal.numbers.take()
-    assert journal.numbers.is_used_up
+    with pytest.raises(TryAgain):
+        journal.numbers.take()
 
-    calls.run_until(lambda: not journal.numbers.is_used_up)
+    calls.run_until(lambda: journal.numbers.reserved > reserved)
     crashed = crashed_copy(path)
 
     assert journal.numbers.take() == reserved + 1
