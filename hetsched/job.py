@@ -265,16 +265,39 @@ def _metas(hint: Any) -> Iterator[str]:
 
 
 class IterationSeconds(msgspec.Struct, frozen=True):
-    """The phases of a device's iterations, seconds in sum (NEC, section 6.1)."""
+    """The phases of a device's iteration, or of several in sum (NEC, section 6.1)."""
 
     compute: float = 0.0
+    """Kernels."""
     transfer: float = 0.0
+    """Copies between host and device."""
     wait: float = 0.0
     """For the other devices."""
     converge: float = 0.0
     """Combining reductions and testing convergence."""
     save: float = 0.0
-    """Saving rows for the loss of a device with its own memory."""
+    """Saving rows, with the others, for the loss of a device with its own memory."""
+
+    @property
+    def busy(self) -> float:
+        """Without waits and saves."""
+        return self.compute + self.transfer + self.converge
+
+    @property
+    def total(self) -> float:
+        return self.busy + self.wait + self.save
+
+    def plus(self, other: IterationSeconds) -> IterationSeconds:
+        return IterationSeconds(
+            self.compute + other.compute,
+            self.transfer + other.transfer,
+            self.wait + other.wait,
+            self.converge + other.converge,
+            self.save + other.save,
+        )
+
+    def times(self, factor: float) -> IterationSeconds:
+        return IterationSeconds(*(factor * each for each in msgspec.structs.astuple(self)))
 
 
 class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):

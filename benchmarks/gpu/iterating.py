@@ -50,7 +50,7 @@ def measure(report: Report) -> None:
         expected = run(Diffusion(), params, {"x": x}, (rows - gpu_rows, gpu_rows)).outputs["y"]
         error = float(np.abs(bench.arrays["y"] - expected).max())
         worst = max(worst, error)
-        phases = [record.times for record in bench.records(1)]
+        phases = [record.seconds for record in bench.records(1)]
         bench.close()
         devices.pop().close()  # unpins memory before it is mapped again
         report.row(

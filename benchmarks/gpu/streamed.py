@@ -69,7 +69,7 @@ def run(
     bench.prepare(variant="numpy" if runtime.kernels == "cpu" else "cupy")
     bench.iterate({0: len(x)})
     bench.stopped(1)
-    phases = [record.times for record in bench.records(0)][STEPS // 2 :]
+    phases = [record.seconds for record in bench.records(0)][STEPS // 2 :]
     result = bench.arrays["final"].copy()
     bench.close()
     device.close()  # unpins memory before it is mapped again

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
@@ -19,13 +20,13 @@ from hetsched.errors import DataError, UsageError
 from hetsched.iterations.home import Home, Part, stages_of
 from hetsched.iterations.partials import combine, combined_slot, slot_of
 from hetsched.iterations.saved_state import restore_rows, save_rows
+from hetsched.job import IterationSeconds
 from hetsched.transport.control import Aborted, IterationControl, slots_of
 from hetsched.transport.device_messages import (
     Iterate,
     IterationRecord,
     IterationsDone,
     IterationsStopped,
-    IterationTimes,
     StopReason,
 )
 from hetsched.workload import Iterative, Rows, Stage, Values
@@ -127,13 +128,13 @@ class IterationReports:
         self._size = 1
         self._began = self._since = clock()
 
-    def add(self, iteration: int, times: IterationTimes, residual: float, rows: int) -> None:
+    def add(self, iteration: int, seconds: IterationSeconds, residual: float, rows: int) -> None:
         """Add a finished iteration; send all if it is time."""
         count = 1
         if self._is_open:
             before = self._records.pop()
-            count, times = before.count + 1, before.times.plus(times)
-        self._records.append(IterationRecord(iteration, count, times, residual, rows))
+            count, seconds = before.count + 1, before.seconds.plus(seconds)
+        self._records.append(IterationRecord(iteration, count, seconds, residual, rows))
         self._is_open = not self._is_first and (iteration + 1) % self._size != 0
         self._is_first = False
         if self._clock() - self._since >= self._interval:
@@ -296,8 +297,8 @@ class EpochRunner:
         is_fixed = run.workload.has_fixed_length(run.params)
         self._schedule = SaveSchedule(command.last if is_fixed else None)
         self._is_deferring = False
-        self._times = IterationTimes()
-        """Of the present iteration."""
+        self._seconds: dict[str, float] = defaultdict(float)
+        """Of each phase of the present iteration."""
         self._move_seconds = self._save_seconds = 0.0
         """Since the last iteration; part of the next one."""
         self._is_converged = False
@@ -384,7 +385,8 @@ class EpochRunner:
     def _iterate(self, iteration: int) -> Iterator[None]:
         """Compute an iteration and test convergence. Raises DataError."""
         run = self._run
-        self._times = times = IterationTimes(transfer=self._move_seconds, save=self._save_seconds)
+        self._seconds.clear()
+        self._seconds |= {"transfer": self._move_seconds, "save": self._save_seconds}
         self._move_seconds = self._save_seconds = 0.0
         self._values.begin_iteration()
         stages = self._stages[Part.ITERATION]
@@ -400,11 +402,12 @@ class EpochRunner:
         is_infinite = math.isinf(residual)
         if not is_infinite:
             self._is_converged = run.workload.converged(run.params, self._values.values)
-        times.converge += time.monotonic() - began
-        self._schedule.add(times.total - times.save)
+        self._seconds["converge"] += time.monotonic() - began
+        seconds = IterationSeconds(**self._seconds)
+        self._schedule.add(seconds.total - seconds.save)
         if run.executor.is_virtual:
-            times = IterationTimes(times.compute, times.transfer)
-        self._reports.add(iteration, times, residual, self._rows.count)
+            seconds = IterationSeconds(seconds.compute, seconds.transfer)
+        self._reports.add(iteration, seconds, residual, self._rows.count)
         if is_infinite:
             raise DataError(f"iteration {iteration} diverges")
 
@@ -478,8 +481,8 @@ class EpochRunner:
             seconds = self._run.executor.compute(
                 part, stage, iteration, self._values.values, partials
             )
-            self._times.compute += seconds.compute
-            self._times.transfer += seconds.transfer
+            self._seconds["compute"] += seconds.compute
+            self._seconds["transfer"] += seconds.transfer
         if time.monotonic() - self._step_began >= STEP_SECONDS:
             yield from self._pass()
 
@@ -500,12 +503,12 @@ class EpochRunner:
         count = control.arrive(self._slot)
         while not control.wait_for(self._others, count):
             yield from self._pass()
-        self._times.wait += time.monotonic() - began
+        self._seconds["wait"] += time.monotonic() - began
 
     def _combine(self, stage: Stage, parity: int) -> None:
         began = time.monotonic()
         self._values.combine(stage, parity)
-        self._times.converge += time.monotonic() - began
+        self._seconds["converge"] += time.monotonic() - began
 
     def _pass(self) -> Iterator[None]:
         """Let the device's loop look for commands."""

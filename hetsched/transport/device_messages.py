@@ -14,6 +14,7 @@ import numpy as np
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, TailPart
 from hetsched.errors import ErrorRecord
+from hetsched.job import IterationSeconds
 
 # ---- what messages are about
 
@@ -35,43 +36,12 @@ class StoredArray(msgspec.Struct, frozen=True, kw_only=True):
         return np.ndarray(self.shape, np.dtype(self.dtype), memory, self.offset, order=order)
 
 
-class IterationTimes(msgspec.Struct, array_like=True):
-    """Seconds that a device spent in one iteration or several: the phases of NEC, section 6.1."""
-
-    compute: float = 0.0  # Kernels
-    transfer: float = 0.0  # Copies between host and device
-    wait: float = 0.0  # For other devices
-    converge: float = 0.0  # Combining reductions and testing convergence
-    save: float = 0.0  # Saving rows before the iteration, with the others: IterationControl.save
-
-    @property
-    def busy(self) -> float:
-        """Without waits and saves."""
-        return self.compute + self.transfer + self.converge
-
-    @property
-    def total(self) -> float:
-        return self.busy + self.wait + self.save
-
-    def plus(self, other: IterationTimes) -> IterationTimes:
-        return IterationTimes(
-            self.compute + other.compute,
-            self.transfer + other.transfer,
-            self.wait + other.wait,
-            self.converge + other.converge,
-            self.save + other.save,
-        )
-
-    def times(self, factor: float) -> IterationTimes:
-        return IterationTimes(*(factor * seconds for seconds in msgspec.structs.astuple(self)))
-
-
 class IterationRecord(msgspec.Struct, frozen=True, array_like=True):
-    """`count` iterations with the same rows, up to the `last`, and their times together."""
+    """`count` iterations with the same rows, up to the `last`, and their seconds together."""
 
     last: int
     count: int
-    times: IterationTimes
+    seconds: IterationSeconds
     residual: float  # After the last one
     rows: int
 

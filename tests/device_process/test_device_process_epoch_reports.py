@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hetsched.device_process.epochs import DETAILED_ITERATIONS, IterationReports
-from hetsched.transport.device_messages import IterationsDone, IterationTimes
+from hetsched.job import IterationSeconds
+from hetsched.transport.device_messages import IterationsDone
 
 
 class Bench:
@@ -19,7 +20,7 @@ class Bench:
         for _ in range(count):
             self.now += seconds
             self.iteration += 1
-            times = IterationTimes(seconds, 0.5 * seconds, 0.25 * seconds, 0.125 * seconds)
+            times = IterationSeconds(seconds, 0.5 * seconds, 0.25 * seconds, 0.125 * seconds)
             self.reports.add(self.iteration, times, 1.0 / self.iteration, 7)
 
     def skip(self, iterations: int) -> None:
@@ -57,8 +58,8 @@ def test_a_record_has_the_times_together_and_the_last_residual() -> None:
     bench.iterate(4000, 1e-4)
 
     for record in bench.sent[-1].records:
-        assert round(record.times.compute / record.count, 9) == 1e-4
-        assert round(record.times.converge / record.count, 9) == 0.125e-4
+        assert round(record.seconds.compute / record.count, 9) == 1e-4
+        assert round(record.seconds.converge / record.count, 9) == 0.125e-4
         assert (record.residual, record.rows) == (1.0 / record.last, 7)
 
 

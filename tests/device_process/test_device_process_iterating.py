@@ -19,13 +19,13 @@ from hetsched.config.cost import Cost
 from hetsched.device_process import fill_and_check
 from hetsched.devices.emulated.device import open_device
 from hetsched.iterations.serial import SerialResult, run
+from hetsched.job import IterationSeconds
 from hetsched.transport.device_messages import (
     Check,
     Checked,
     CommandFailed,
     Fill,
     Filled,
-    IterationTimes,
     Release,
     Released,
 )
@@ -332,9 +332,9 @@ def test_devices_on_a_virtual_clock_report_modelled_times(make_bench: MakeBench)
     bench.control.allow(2)
     bench.stopped(2)
 
-    core, gpu = ([record.times for record in bench.records(slot)] for slot in (0, 1))
-    assert core == [IterationTimes(pytest.approx(4e-3))] * 2
-    assert gpu == [IterationTimes(pytest.approx(4e-3), pytest.approx(4e-3 + 28e-6))] * 2
+    core, gpu = ([record.seconds for record in bench.records(slot)] for slot in (0, 1))
+    assert core == [IterationSeconds(pytest.approx(4e-3))] * 2
+    assert gpu == [IterationSeconds(pytest.approx(4e-3), pytest.approx(4e-3 + 28e-6))] * 2
     np.testing.assert_array_equal(bench.arrays["y"], expected(bench, (4, 20)).outputs["y"])
 
 

@@ -139,5 +139,5 @@ def test_the_time_of_saving_is_reported_with_the_next_iteration(
         bench.stopped(3)
 
         for slot in range(3):
-            saves = [record.times.save for record in bench.records(slot)]
+            saves = [record.seconds.save for record in bench.records(slot)]
             assert [seconds > 0 for seconds in saves] == [True, False, False]

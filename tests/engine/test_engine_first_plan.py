@@ -20,9 +20,8 @@ from hetsched.engine.planning.learning import learn_rows
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.run.epochs import CompleteIteration, RowEvidence
 from hetsched.errors import DataError
-from hetsched.job import JobSpec
+from hetsched.job import IterationSeconds, JobSpec
 from hetsched.store.model_store import ModelStore
-from hetsched.transport.device_messages import IterationTimes
 from hetsched.workload import Variant
 
 ROWS = 120
@@ -62,12 +61,12 @@ def spec(**options: Any) -> JobSpec:
 def learnt(seconds: tuple[float, float]) -> PlanningState:
     """The state after a job in which each of ROWS / 2 rows took cpu0 and cpu1 so long."""
     half = ROWS // 2
-    times = {f"cpu{i}": IterationTimes(half * each) for i, each in enumerate(seconds)}
+    times = {f"cpu{i}": IterationSeconds(half * each) for i, each in enumerate(seconds)}
     return learnt_from(times, CORES, state())
 
 
 def learnt_from(
-    times: Mapping[str, IterationTimes], devices: tuple[DeviceInfo, ...], planning: PlanningState
+    times: Mapping[str, IterationSeconds], devices: tuple[DeviceInfo, ...], planning: PlanningState
 ) -> PlanningState:
     """The state after a job in which devices took so long for ROWS / 2 rows each."""
     plan = first_plan(job(devices), spec(), devices, planning).plan
@@ -104,9 +103,9 @@ def test_the_history_of_a_device_with_a_link_separates_transfers(
     """Without them in models.db, as older releases wrote it, all is compute time."""
     devices, path = (CORES[0], LINKED), tmp_path / "models.db"
     transfer = 0.02 if has_compute else 0.0
-    gpu = IterationTimes(0.03 - transfer, transfer=transfer)
+    gpu = IterationSeconds(0.03 - transfer, transfer=transfer)
     planning = PlanningState(ModelStore(path), machine=lambda: devices)
-    learnt_from({"cpu0": IterationTimes(0.06), "emu0": gpu}, devices, planning)
+    learnt_from({"cpu0": IterationSeconds(0.06), "emu0": gpu}, devices, planning)
     planning.store.close()
 
     reopened = PlanningState(ModelStore(path), machine=lambda: devices)

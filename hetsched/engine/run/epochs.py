@@ -17,12 +17,12 @@ import msgspec
 
 from hetsched.explain.iterations.recorder import DecidedMove, IterationRecorder
 from hetsched.explain.iterations.records import MoveKind
+from hetsched.job import IterationSeconds
 from hetsched.partition import iterations
 from hetsched.transport.device_messages import (
     Iterate,
     IterationRecord,
     IterationsDone,
-    IterationTimes,
 )
 
 MAX_RATES = 64
@@ -41,7 +41,7 @@ class CompleteIteration:
 
     iteration: int  # The last one
     rows: Mapping[str, int]  # Device -> its rows; `times`: mean seconds of its phases
-    times: Mapping[str, IterationTimes]
+    times: Mapping[str, IterationSeconds]
     residual: float  # After the last one; NaN: the workload has no such number
     count: int = 1
 
@@ -72,7 +72,7 @@ class IterationLog:
     def _take(self, end: int) -> CompleteIteration:
         """Remove the records up to `end` and return them as one."""
         taken = {device: _merged(records, end) for device, records in self._records.items()}
-        times = {d: record.times.times(1 / record.count) for d, record in taken.items()}
+        times = {d: record.seconds.times(1 / record.count) for d, record in taken.items()}
         if self._derives_waits:
             times = _with_waits(times)
         rows = {device: record.rows for device, record in taken.items()}
@@ -85,16 +85,16 @@ def _merged(records: deque[IterationRecord], end: int) -> IterationRecord:
     record = records.popleft()
     while record.last < end:
         later = records.popleft()
-        count, times = record.count + later.count, record.times.plus(later.times)
-        record = msgspec.structs.replace(later, count=count, times=times)
+        count, seconds = record.count + later.count, record.seconds.plus(later.seconds)
+        record = msgspec.structs.replace(later, count=count, seconds=seconds)
     return record
 
 
-def _with_waits(times: Mapping[str, IterationTimes]) -> dict[str, IterationTimes]:
+def _with_waits(times: Mapping[str, IterationSeconds]) -> dict[str, IterationSeconds]:
     """Return modelled times with the wait of each device for the slowest one."""
     longest = max(each.busy for each in times.values())
     return {
-        device: IterationTimes(t.compute, t.transfer, longest - t.busy, t.converge)
+        device: IterationSeconds(t.compute, t.transfer, longest - t.busy, t.converge)
         for device, t in times.items()
     }
 
@@ -215,7 +215,7 @@ class IterationState:
     # The order for the first device of the present epoch; None: it has been settled
     epoch: Iterate | None = None
     proposed: tuple[int, ...] | None = None  # Bounds that haven't been adopted
-    sums: dict[str, IterationTimes] = field(default_factory=dict)  # Of all iterations, by device
+    sums: dict[str, IterationSeconds] = field(default_factory=dict)  # Of all iterations, by device
     evidence: RowEvidence = field(default_factory=RowEvidence)
     last: CompleteIteration | None = None
     continued_after: int = 0  # The iteration of the checkpoint that it was given
@@ -356,7 +356,7 @@ class IterationState:
         self.residual = complete.residual
         self._residuals.append((complete.iteration, complete.residual))
         for device, times in complete.times.items():
-            sums = self.sums.get(device, IterationTimes())
+            sums = self.sums.get(device, IterationSeconds())
             self.sums[device] = sums.plus(times.times(complete.count))
         if self._marks and self._marks[-1][0] == now:
             self._marks.pop()

@@ -13,7 +13,6 @@ from hetsched.errors import ErrorRecord
 from hetsched.job import (
     DeviceProgress,
     DeviceReport,
-    IterationSeconds,
     JobReport,
     Running,
     outcome,
@@ -177,7 +176,7 @@ def _iterating_devices(iterations: IterationState, attempt: Attempt) -> tuple[De
                 seconds=times.busy + times.save,
                 chunks=(),
                 compute_seconds=times.compute,
-                phases=IterationSeconds(**msgspec.structs.asdict(times)),
+                phases=times,
             )
         )
     return tuple(reports)

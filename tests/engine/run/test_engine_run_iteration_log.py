@@ -12,13 +12,14 @@ from hetsched.engine.run.epochs import (
     IterationLog,
     RowEvidence,
 )
-from hetsched.transport.device_messages import IterationRecord, IterationsDone, IterationTimes
+from hetsched.job import IterationSeconds
+from hetsched.transport.device_messages import IterationRecord, IterationsDone
 
-FAST, SLOW = IterationTimes(1.0, 0.5, 2.0, 0.25), IterationTimes(3.0)
+FAST, SLOW = IterationSeconds(1.0, 0.5, 2.0, 0.25), IterationSeconds(3.0)
 
 
 def report(
-    first: int, *means: IterationTimes, rows: int = 4, counts: tuple[int, ...] = ()
+    first: int, *means: IterationSeconds, rows: int = 4, counts: tuple[int, ...] = ()
 ) -> IterationsDone:
     records, last = [], first - 1
     for mean, count in zip(means, counts or (1,) * len(means), strict=True):
@@ -28,7 +29,7 @@ def report(
 
 
 def complete(iteration: int, rows: int, seconds: float) -> CompleteIteration:
-    return CompleteIteration(iteration, {"a": rows}, {"a": IterationTimes(seconds)}, math.nan)
+    return CompleteIteration(iteration, {"a": rows}, {"a": IterationSeconds(seconds)}, math.nan)
 
 
 def test_an_iteration_is_complete_when_every_device_has_reported_it() -> None:
@@ -44,7 +45,7 @@ def test_an_iteration_is_complete_when_every_device_has_reported_it() -> None:
 
 def test_records_of_several_iterations_are_complete_where_those_of_all_devices_end() -> None:
     log = IterationLog(("a", "b"))
-    times = (IterationTimes(0.001), IterationTimes(0.001, wait=0.003))
+    times = (IterationSeconds(0.001), IterationSeconds(0.001, wait=0.003))
     assert log.add("a", report(1000, *times, *times, counts=(4, 4, 4, 4))) == []
 
     complete = log.add("b", report(1000, *times, FAST, counts=(8, 6, 2)))
@@ -64,7 +65,7 @@ def test_evidence_is_the_median_time_of_each_number_of_rows() -> None:
 
 def test_evidence_of_a_device_that_copies_has_its_compute_time() -> None:
     evidence = RowEvidence()
-    times = IterationTimes(1.0, transfer=3.0, wait=9.0, converge=0.5)
+    times = IterationSeconds(1.0, transfer=3.0, wait=9.0, converge=0.5)
     for iteration in range(2):
         evidence.add(CompleteIteration(iteration, {"a": 7}, {"a": times}, 0.0))
     assert list(evidence.medians()) == [("a", 7, 4.5, 1.5)]
