@@ -110,11 +110,7 @@ class FileRef(msgspec.Struct, frozen=True, tag="file"):
     path: str
 
 
-class Generated(msgspec.Struct, frozen=True, tag="generated"):
-    """An array that the device processes generate from the job's seed, into the arena."""
-
-
-InputRef = ArenaRef | FileRef | Generated
+InputRef = ArenaRef | FileRef
 
 
 class ArenaOut(msgspec.Struct, frozen=True, tag="arena-out"):
@@ -171,9 +167,9 @@ WARM_UPS: tuple[str, ...] = tuple(name for name in get_args(WarmUp) if name)
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What a user submits. The limits hold for decoded ones and those made by `checked`.
 
-    `inputs` and `outputs` are keyed by array name; "" stands for the only one. Inputs that aren't
-    named are Generated, outputs that aren't named are ArenaOut(). Only iterative jobs have the
-    fields from `balance` on.
+    `inputs` and `outputs` are keyed by array name; "" stands for the only one. Device processes
+    generate the inputs that aren't named from the job's seed, into the arena; outputs that aren't
+    named are ArenaOut(). Only iterative jobs have the fields from `balance` on.
     """
 
     workload: WorkloadName

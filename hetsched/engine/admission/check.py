@@ -35,7 +35,7 @@ from hetsched.errors import (
     to_record,
 )
 from hetsched.iterations.saved_state import saved_bytes
-from hetsched.job import ArenaRef, FileOut, FileRef, InputRef, JobSpec, arena_refs, has_files
+from hetsched.job import ArenaRef, FileOut, InputRef, JobSpec, arena_refs, has_files
 from hetsched.sparse import PARTS, Shapes, part_name
 from hetsched.store.checkpoint import (
     Problem,
@@ -314,14 +314,12 @@ class InputOpener:
                     dtype=reference.dtype,
                     offset=reference.offset,
                 )
-            elif isinstance(reference, FileRef):
-                path = reference.path
-                if matrix is not None or (
-                    isinstance(workload, Iterative) and is_matrix_file(path)
-                ):
-                    opened |= self._open_matrix(name, path, matrix)
-                else:
-                    opened[name] = self._open_npy(name, path)
+            elif matrix is not None or (
+                isinstance(workload, Iterative) and is_matrix_file(reference.path)
+            ):
+                opened |= self._open_matrix(name, reference.path, matrix)
+            else:
+                opened[name] = self._open_npy(name, reference.path)
         for composite in workload.composites:
             composite.check(shapes_of(opened))
         return opened

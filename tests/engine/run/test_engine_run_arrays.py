@@ -19,7 +19,7 @@ from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run.arrays import JobArrays
 from hetsched.engine.threads import Step
 from hetsched.errors import DataError, IOFailure, UsageError
-from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, Generated, JobSpec
+from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, JobSpec
 from hetsched.transport.arena import Arena
 from hetsched.workload import ArraySpec, Stage, StateArray
 
@@ -98,7 +98,7 @@ def test_values_beyond_the_kernels_dtype_become_infinite_without_a_warning(arena
 
 def heat(arena: Arena, steps: int, **fields: Any) -> JobArrays:
     params = {"grid": "5x4", "steps": steps, "dtype": "float64"}
-    spec = JobSpec(workload="heat", params=params, inputs={"initial": Generated()}, **fields)
+    spec = JobSpec(workload="heat", params=params, **fields)
     job = resolve(spec, MachineLimits(CORES, {}, arena.limit))
     create_outputs(job, spec)
     arrays = JobArrays(job, arena)
@@ -128,13 +128,12 @@ def test_a_result_may_be_the_rows_of_a_state_array(arena: Arena, steps: int) -> 
 
 def test_a_result_in_a_state_array_needs_no_room_of_its_own() -> None:
     params = {"grid": "1000x100", "dtype": "float64"}
-    inputs = {"initial": Generated()}
     limits = MachineLimits(CORES, {}, 2_800_000)  # bytes: 1.6 million for both buffers, 0.8 each
 
-    assert resolve(JobSpec(workload="heat", params=params, inputs=inputs), limits).generate
+    assert resolve(JobSpec(workload="heat", params=params), limits).generate
     params["tolerance"] = "1e-3"
     with pytest.raises(DataError, match="shared memory"):
-        resolve(JobSpec(workload="heat", params=params, inputs=inputs), limits)
+        resolve(JobSpec(workload="heat", params=params), limits)
 
 
 def test_a_result_for_the_callers_array_or_a_file_is_apart(arena: Arena, tmp_path: Path) -> None:
