@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
 
 from hetsched.device import DeviceInfo
 from hetsched.device_process.arrays import Attachments
-from hetsched.device_process.prepared_job import PreparedJob, StepFailed, command_failed
+from hetsched.device_process.prepared_job import (
+    PreparedJob,
+    StepFailed,
+    error_record,
+    failure_cause,
+)
 from hetsched.devices.base import Device, DeviceFault, MemoryKeeper, ShareableDevice
 from hetsched.errors import InternalError
 from hetsched.transport.device_channel import Channel, ChannelClosed
@@ -20,6 +24,7 @@ from hetsched.transport.device_messages import (
     Attach,
     AttemptCommand,
     Command,
+    CommandFailed,
     Detach,
     Hello,
     MemoryReading,
@@ -106,21 +111,17 @@ class DeviceLoop:
         self._jobs: list[PreparedJob] = []
         """The one whose turn it is first."""
 
-    def run(self, on_ready: Callable[[], None] = lambda: None) -> bool:
-        """Say hello, call `on_ready`, then serve; return True at Stop, False at the engine's end.
-
-        Raises DeviceLost.
-        """
-        self._channel.send(Hello(self._info))
-        on_ready()
-        try:
+    def run(self) -> None:
+        """Say hello, then serve until Stop, or the engine's end. Raises DeviceLost."""
+        with contextlib.suppress(ChannelClosed):
+            self._channel.send(Hello(self._info))
             while True:
                 job, patience = self._next()
                 if self._channel.poll(patience):
                     commands, fds = self._channel.receive()
                     for command in commands:
                         if isinstance(command, Stop):
-                            return True
+                            return
                         self._handle(command, fds)
                     if fds:  # of no command
                         close_all(fds)
@@ -130,8 +131,6 @@ class DeviceLoop:
                     self._jobs.remove(job)
                     self._jobs.append(job)
                     self._step(job)
-        except ChannelClosed:
-            return False
 
     def _next(self) -> tuple[PreparedJob | None, float | None]:
         """Return the job whose turn it is, and for how long a command may be waited for first."""
@@ -254,11 +253,11 @@ class DeviceLoop:
     def _report_failure(
         self, attempt: int, error: BaseException, chunk: int | None = None
     ) -> None:
-        event = command_failed(attempt, error, chunk, has_link=self._info.link)
+        cause, record = failure_cause(error, self._info.link), error_record(error)
         with contextlib.suppress(ChannelClosed):
-            self._channel.send(event)
-        if event.cause == "fault":
-            raise DeviceLost(event.error.message) from error
+            self._channel.send(CommandFailed(attempt, cause, record, chunk))
+        if cause == "fault":
+            raise DeviceLost(record.message) from error
 
 
 def _unusable(error: BaseException) -> DeviceFault:

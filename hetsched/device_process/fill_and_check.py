@@ -16,7 +16,7 @@ import numpy as np
 from hetsched.device_process.arrays import HostArrays
 from hetsched.devices.base import HostArray
 from hetsched.devices.slot_layout import unit_bytes
-from hetsched.errors import DataError, InternalError
+from hetsched.errors import DataError
 from hetsched.transport.device_messages import Check, Checked, Fill
 from hetsched.workload import BaseWorkload, Iterative, Rows, Workload
 
@@ -128,10 +128,8 @@ def _real(what: str, returned: Any, count: int) -> np.ndarray:
 
 
 def _whole(array: HostArray) -> np.ndarray:
-    """Return a whole array of an iterative job, which is in memory as kernels expect it."""
     values = array.direct(0, sys.maxsize)
-    if values is None:
-        raise InternalError(f"{array.spec.name}: no direct view of the array")
+    assert values is not None, "an iterative job's arrays are in memory as kernels expect them"
     return values
 
 

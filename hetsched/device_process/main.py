@@ -93,8 +93,8 @@ def _serve(sock: socket.socket, spec: ProcessSpec) -> None:
     _prctl(_PR_SET_NAME, f"hetsched {info.name}".encode()[:15], 0, 0, 0)
     pin(info)
     device = device_opener(spec.package, spec.config)(info)
-    loop = DeviceLoop(SocketChannel(sock, list[Command]), device, spec.warm_for)
-    loop.run(on_ready=_freeze)
+    _freeze()
+    DeviceLoop(SocketChannel(sock, list[Command]), device, spec.warm_for).run()
 
 
 def _freeze() -> None:

@@ -66,13 +66,6 @@ ONLY_SLOT = Slot(0, 0)
 Work = Run | Fill | Iterate | Check
 
 
-def command_failed(
-    attempt: int, error: BaseException, chunk: int | None = None, *, has_link: bool = False
-) -> CommandFailed:
-    """Return the event that reports `error`."""
-    return CommandFailed(attempt, failure_cause(error, has_link), error_record(error), chunk)
-
-
 def error_record(error: BaseException) -> ErrorRecord:
     """Return `error` as a record of bounded length.
 
