@@ -79,6 +79,9 @@ class Asker:
     def reply(self, answer: say.Answer, droppable: bool = False) -> None:
         self.send(self.identity, say.Reply(self.number, answer), droppable)
 
+    def tell(self, state: JobState, droppable: bool = False, sequence: int = 0) -> None:
+        self.reply(say.State(state, sequence), droppable)
+
     def refuse(self, error: BaseException) -> None:
         if not isinstance(error, HetschedError):
             log.error("unexpected error in a request", exc_info=error)
@@ -224,14 +227,11 @@ class Requests:
             self._follow(job, asker)
 
     def _follow(self, job: Job, asker: Asker, *, tells_present: bool = False) -> None:
-        def deliver(state: JobState, droppable: bool) -> None:
-            asker.reply(say.State(state), droppable)
-
         if not job.has_ended:
-            self._followers.follow(job, Follower(asker.session.id, deliver))
+            self._followers.follow(job, Follower(asker.session.id, asker.tell))
         is_new = isinstance(job.state, Queued) and not job.state.reason
         if tells_present or not is_new:
-            deliver(job.state, False)
+            asker.tell(job.state)
 
     def retry(self, asker: Asker, request: say.Retry) -> None:
         """Submit an ended job again, as a new one, without its id and what it was to run after."""
@@ -243,14 +243,32 @@ class Requests:
                 f"job {job.number} used arrays of a program, which aren't kept; submit it again"
                 " from there, or use files"
             )
-        spec = _renewed(job, is_forced=request.force)
+        outputs, deadline = job.spec.outputs, job.spec.deadline
+        if request.force:
+            outputs = {
+                name: structs.replace(output, force=True)
+                if isinstance(output, FileOut)
+                else output
+                for name, output in outputs.items()
+            }
+        if deadline is not None and deadline <= time.time():
+            deadline = None
+        spec = structs.replace(
+            job.spec,
+            outputs=outputs,
+            id="",
+            after=(),
+            hold=False,
+            priority=job.priority,
+            deadline=deadline,
+        )
         asker = replace(asker, nbytes=job.nbytes)
         self.submit(asker, say.Submit(spec, follow=False, key=request.key))
 
     # ---- one job
 
     def show(self, asker: Asker, request: say.Show) -> None:
-        asker.reply(say.State(self._table.job(request.job).state))
+        asker.tell(self._table.job(request.job).state)
 
     def follow(self, asker: Asker, request: say.Follow) -> None:
         job = self._table.job(request.job)
@@ -269,11 +287,7 @@ class Requests:
                 " use one request for several jobs"
             )
         jobs = [self._table.job(number) for number in dict.fromkeys(request.jobs)]
-
-        def deliver(sequence: int, state: JobState, droppable: bool) -> None:
-            asker.reply(say.State(state, sequence), droppable)
-
-        self._followers.watch(Watcher(asker.session.id, deliver), jobs)
+        self._followers.watch(Watcher(asker.session.id, asker.tell), jobs)
 
     def explain(self, asker: Asker, request: say.Explain) -> None:
         job = self._table.job(request.job)
@@ -459,23 +473,3 @@ BY_TYPE: dict[type, Callable[[Requests, Asker, Any], None]] = {
     say.Metrics: Requests.metric_text,
     say.Devices: Requests.devices,
 }
-
-
-def _renewed(job: Job, *, is_forced: bool) -> JobSpec:
-    """Return the request of a job that is to run again."""
-    deadline = job.spec.deadline
-    outputs = {
-        name: structs.replace(output, force=True)
-        if is_forced and isinstance(output, FileOut)
-        else output
-        for name, output in job.spec.outputs.items()
-    }
-    return structs.replace(
-        job.spec,
-        outputs=outputs,
-        id="",
-        after=(),
-        hold=False,
-        priority=job.priority,
-        deadline=deadline if deadline is not None and deadline > time.time() else None,
-    )

@@ -36,19 +36,19 @@ class Follower:
 class Watcher:
     """Who watches several jobs, or all, as numbered events.
 
-    `deliver`: deliver(sequence, state, droppable). Events are droppable: a client that doesn't
+    `deliver`: deliver(state, droppable, sequence). Events are droppable: a client that doesn't
     read in time misses some, which it sees by the numbers. Only a job's last event isn't dropped.
     """
 
     client: int
-    deliver: Callable[[int, JobState, bool], None]
+    deliver: Callable[[JobState, bool, int], None]
     pending: set[int] | None = None  # The jobs that haven't ended; None: all jobs
     unsent: dict[int, Job] = field(default_factory=dict)  # Their present states are still due
     sequence: int = 0
 
     def send(self, job: Job, droppable: bool) -> None:
         self.sequence += 1
-        self.deliver(self.sequence, brief(job.state), droppable)
+        self.deliver(brief(job.state), droppable, self.sequence)
         if job.has_ended and self.pending is not None:
             self.pending.discard(job.number)
 
