@@ -12,8 +12,9 @@ def test_an_id_finds_its_job_when_newer_ones_have_displaced_it() -> None:
     config = CORES + '[limits]\nended_jobs = "16KiB"\n'
     with serving(config) as daemon, daemon.client() as client:
         first = client.submit("fft", id="mine", **TINY)
-        for job in [first, *(client.submit("fft", **TINY) for _ in range(20))]:
-            job.result(60)
+        first.result(60)
+        for _ in range(20):
+            client.submit("fft", **TINY).result(60)
         with refused(66):
             client.show(first.id)
 
