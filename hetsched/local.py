@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ import numpy as np
 from msgspec.structs import asdict
 
 from hetsched import engine, paths
-from hetsched.client.job import FROM_CALLBACK, Job, Listener, ProcessOwner
+from hetsched.client.job import FROM_CALLBACK, Job, Listener, check_process
 from hetsched.client.request import JobSubmitter, PreparedJob
 from hetsched.config import Config, load
 from hetsched.device import DeviceInfo
@@ -87,7 +88,7 @@ class Local(JobSubmitter):
             self._loop.close()
             raise
         self._open = True
-        self._owner = ProcessOwner()
+        self._pid = os.getpid()
         self._lock = threading.RLock()
         self._pending: set[Future[Any]] = set()
         self._thread = threading.Thread(target=self._loop.run, name="hetsched", daemon=True)
@@ -191,7 +192,7 @@ class Local(JobSubmitter):
 
     def _begin_closing(self) -> bool:
         """Refuse new calls and end the engine's thread; return False if already closing."""
-        if self._owner.is_forked:
+        if os.getpid() != self._pid:
             return False  # the engine is the parent's
         with self._lock:
             was_open, self._open = self._open, False
@@ -262,7 +263,7 @@ class Local(JobSubmitter):
 
     def _post(self, work: Callable[[], None], answer: Future[Any] | None = None) -> None:
         """Run `work` on the engine's thread. Raises UsageError if that has ended, or in a fork."""
-        self._owner.check()
+        check_process(self._pid)
         with self._lock:
             if not self._open:
                 raise UsageError(CLOSED)
@@ -290,7 +291,7 @@ class _LocalSegments:
 
     def __init__(self, arena: Arena, call: Callable[[Callable[[], Any]], Any], loop: Loop) -> None:
         self._arena, self._call, self._loop = arena, call, loop
-        self._owner = ProcessOwner()
+        self._pid = os.getpid()
         self.is_open = True
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -318,5 +319,5 @@ class _LocalSegments:
             raise
 
     def _drop(self, ident: int) -> None:
-        if self.is_open and not self._owner.is_forked:
+        if self.is_open and os.getpid() == self._pid:
             self._loop.call_soon_threadsafe(lambda: self._arena.release(ident))

@@ -26,7 +26,7 @@ from typing import Any
 import zmq
 from msgspec.structs import replace
 
-from hetsched.client.job import FROM_CALLBACK, Job, ProcessOwner, SessionLost
+from hetsched.client.job import FROM_CALLBACK, Job, SessionLost, check_process
 from hetsched.client.session import Session
 from hetsched.errors import (
     HetschedError,
@@ -226,7 +226,7 @@ class Connection:
 
     def __init__(self, path: Path, timeout: float, reconnect: float) -> None:
         self.timeout = timeout
-        self._owner = ProcessOwner()
+        self._pid = os.getpid()
         self._path, self._reconnect = path, reconnect
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -274,7 +274,7 @@ class Connection:
 
         Raises UsageError if it is too large, after `close` and in a forked child.
         """
-        self._owner.check()
+        check_process(self._pid)
         with self._lock:
             if self._closed is not None:
                 raise self._closed
@@ -293,7 +293,7 @@ class Connection:
 
         If there is none, wait for one, but not on the connection's own thread: TryAgain.
         """
-        self._owner.check()
+        check_process(self._pid)
         session = self.session
         if (session is None or session.is_lost) and threading.current_thread() is not self._thread:
             self.wait(OpenRequest(messages.Ping()))  # which the next daemon answers
@@ -306,7 +306,7 @@ class Connection:
 
     def close(self) -> None:
         """Stop the thread; the Futures of jobs that haven't ended fail. Idempotent."""
-        if not self._thread.is_alive() or self._owner.is_forked:
+        if not self._thread.is_alive() or os.getpid() != self._pid:
             return
         self._end(UsageError("this client is closed; create another one"))
         if threading.current_thread() is not self._thread:

@@ -40,26 +40,15 @@ FROM_CALLBACK = "can't be called from a callback, which would wait for itself; u
 """Error for waiting on the thread that delivers the jobs' states."""
 
 
-class ProcessOwner:
-    """The process that has created an object: a forked child shares its sockets, and must not use
+def check_process(owner: int) -> None:
+    """Raise UsageError in a fork of process `owner`, which shares its sockets: it must not use
     them."""
-
-    def __init__(self) -> None:
-        self._pid = os.getpid()
-
-    @property
-    def is_forked(self) -> bool:
-        """Whether this is a child of that process."""
-        return os.getpid() != self._pid
-
-    def check(self) -> None:
-        """Raise UsageError in a child."""
-        pid = os.getpid()
-        if pid != self._pid:
-            raise UsageError(
-                f"this client belongs to process {self._pid}, of which this one (pid {pid}) is a"
-                " fork; create another client here"
-            )
+    pid = os.getpid()
+    if pid != owner:
+        raise UsageError(
+            f"this client belongs to process {owner}, of which this one (pid {pid}) is a fork;"
+            " create another client here"
+        )
 
 
 class SessionLost(TryAgain):
@@ -94,7 +83,7 @@ class Job(Future[Any]):
         follow: Listener | None = None,
     ) -> None:
         super().__init__()
-        self._owner = ProcessOwner()
+        self._pid = os.getpid()
         self.id, self.durability = ident, ""
         self._request_cancel, self._request_explanation = cancel, explain
         self._fetch: Callable[[Done | Failed], Any] | None = fetch
@@ -193,7 +182,7 @@ class Job(Future[Any]):
     def _wait(self, timeout: float | None) -> None:
         """Wait for the end, and ask for the history of its iterations while it can be had."""
         if not self.done():
-            self._owner.check()  # in a forked child, the result would never come
+            check_process(self._pid)  # in a forked child, the result would never come
         try:
             error = super().exception(timeout)
         except TimeoutError:

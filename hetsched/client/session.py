@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import zmq
 
 from hetsched import __version__
-from hetsched.client.job import ProcessOwner, SessionLost
+from hetsched.client.job import SessionLost, check_process
 from hetsched.errors import (
     NotPermitted,
     ProtocolError,
@@ -73,7 +73,7 @@ class Session:
         timeout: float,
         greeting_timeout: float,
     ) -> None:
-        self._owner = ProcessOwner()
+        self._pid = os.getpid()
         self._path, self._timeout = path, timeout
         self.lock = threading.RLock()
         """Guards `segments` and the session's socket, but for sending."""
@@ -156,7 +156,7 @@ class Session:
         self, message: messages.SessionRequest, fds: Sequence[int] = ()
     ) -> tuple[messages.SegmentFd, int | None]:
         """Request a segment, with copies of `fds`; return the answer and its fd, the caller's."""
-        self._owner.check()  # before the lock, which another thread may have held
+        check_process(self._pid)  # before the lock, which another thread may have held
         with self.lock:
             self._check_usable()
             self._has_open_request = True  # still set after an interrupt or a timeout
@@ -184,7 +184,7 @@ class Session:
     def drop(self, segment: int, array: object = None) -> None:
         """Drop a reference to a segment, which may be an array's. Takes no lock, never blocks."""
         self.arrays.discard(array)
-        if self._owner.is_forked:  # its arrays are its parent's references
+        if os.getpid() != self._pid:  # its arrays are its parent's references
             return
         self._unsent.append(encode(messages.Drop(segment)))
         self._flush()
