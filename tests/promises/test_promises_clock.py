@@ -12,7 +12,7 @@ from served import Daemon, ended, serving, until
 from toys import diffused
 
 CLOCK = """
-import datetime, pathlib, time
+import datetime, pathlib, sys, time
 
 real = time.time
 
@@ -25,7 +25,8 @@ class Datetime(datetime.datetime):
         return cls.fromtimestamp(shifted(), tz)
 
 time.time = shifted
-datetime.datetime = Datetime
+if "serve" not in sys.orig_argv:  # the daemon stores dates, of the real type
+    datetime.datetime = Datetime
 """
 """Python runs a module of this name first, here in the daemon, its children and the commands."""
 DAY = 86_400
