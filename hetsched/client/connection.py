@@ -362,8 +362,10 @@ class Connection:
     def _serve(self, session: Session) -> None:
         """Send and receive until the daemon has stopped."""
         while self._closed is None and not session.is_lost:
-            self._read_replies(session)
-            seconds = RESEND_SECONDS if self._unsent and not self._send_unsent(session) else None
+            if self._unsent:
+                self._send_unsent(session)
+            self._read_replies(session)  # after sending, which may consume the event of a reply
+            seconds = RESEND_SECONDS if self._unsent else None
             if session.fd in self._sleep(seconds, session.reply_fd, session.fd):
                 session.receive_pending()
         # Replies sent before the end are still valid, and may be on their way.
@@ -402,27 +404,26 @@ class Connection:
             if is_last:
                 self._open.pop(reply.number, None)
 
-    def _send_unsent(self, session: Session) -> bool:
-        """Send waiting requests in their order; return False if some must be tried again."""
+    def _send_unsent(self, session: Session) -> None:
+        """Send waiting requests in their order, up to one that must be tried again."""
         while self._unsent and self._closed is None:
             number = self._unsent[0]
             request = self._open.get(number)
             try:
                 if request is not None:
                     if not request.renew(self._numbers):
-                        return False
+                        return
                     with self._lock:
                         if not session.send(number, request.request):
-                            return False
+                            return
             except HetschedError as error:
                 if session.is_lost:
-                    return False
+                    return
                 if request is not None:
                     del self._open[number]
                     request.on_lost(error)
             with self._lock:
                 self._unsent.popleft()
-        return True
 
     # ---- the loss of the daemon
 
