@@ -114,6 +114,8 @@ def test_costs_are_a_gap_and_a_rate_or_a_time_a_unit() -> None:
         (EMULATED + "duplex = [0.9, 0.0]", ["duplex"]),
         (EMULATED + "engines = 3", ["engines"]),
         ("memory_limit = 'much'", ["memory_limit"]),
+        ("[arena]\nresults_for = 'many'", ["arena.results_for: 'many'"]),
+        ("[arena]\nwarm_for = 'many'", ["arena.warm_for: 'many'"]),
         ("[deadlines]\nstart = 'soon'", ["deadlines.start: 'soon' is not a time"]),
         ("[deadlines]\nstop = '0s'", ["deadlines.stop: '0s' should be above 0"]),
         ("[deadlines]\nchunk_factor = 0.5", ["deadlines.chunk_factor: expected float >= 1"]),

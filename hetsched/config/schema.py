@@ -250,6 +250,8 @@ def parse(text: str, source: str) -> Config:
         _check_device(device, f"{source}: device[{index}]")
     for key in LimitsConfig.__struct_fields__:
         parsed(f"{source}: limits.{key}", parse_size, getattr(config.limits, key))
+    parsed(f"{source}: arena.results_for", parse_time, config.arena.results_for)
+    parsed(f"{source}: arena.warm_for", parse_time, config.arena.warm_for)
     parsed(f"{source}: queue.parameters", parse_size, config.queue.parameters)
     parsed(f"{source}: memory_limit", parse_size, config.memory_limit)
     parsed(f"{source}: journal.keep", parse_time, config.journal.keep)

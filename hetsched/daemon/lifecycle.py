@@ -30,7 +30,7 @@ from hetsched.daemon.router import Router
 from hetsched.daemon.service import ServiceManager
 from hetsched.daemon.sessions import Sessions
 from hetsched.engine.engine import CLOSE_SECONDS, Engine
-from hetsched.errors import ConfigError, HetschedError
+from hetsched.errors import ConfigError
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Followers
 from hetsched.jobs.recovery import recover
@@ -105,21 +105,14 @@ def limits(config: Config, memory: int) -> tuple[int, Limits]:
     results = resolve_size(arena.results, memory, "arena.results")
     return total, Limits(
         results=min(results, total),
-        results_for=_seconds(arena.results_for, "arena.results_for"),
-        warm_for=_seconds(arena.warm_for, "arena.warm_for"),
+        results_for=parse_time(arena.results_for),
+        warm_for=parse_time(arena.warm_for),
         ended_jobs=parse_size(config.limits.ended_jobs),
         unread=max(parse_size(config.limits.unread), MAX_FRAME),
         jobs_per_client=config.queue.per_client or share_of(config.queue.limit),
         parameters=parse_size(config.queue.parameters),
         followed_jobs=config.queue.followers,
     )
-
-
-def _seconds(text: str, where: str) -> float:
-    try:
-        return parse_time(text)
-    except HetschedError as error:
-        raise ConfigError(f"{where}: {error}") from None
 
 
 def _run(config: Config, manager: ServiceManager) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from itertools import islice
 from typing import Any
 
@@ -60,27 +60,22 @@ def status(table: JobTable, queue: JobQueue, request: Status) -> JobList:
     check_states(request.states)
     for number in request.jobs:
         table.job(number)
-    page = list(islice(_newest_first(table, request), PAGE + 1))
+    # Checks take their time and restored jobs come in groups, so numbers are only mostly in order.
+    numbers = sorted(set(request.jobs) or table.jobs)
+    if request.before is not None:
+        del numbers[bisect_left(numbers, request.before) :]
+    wanted = set(request.states)
+    newest_first = (
+        job
+        for job in map(table.jobs.__getitem__, reversed(numbers))
+        if not wanted or wanted.intersection(words(job.state))
+    )
+    page = list(islice(newest_first, PAGE + 1))
     lines = [
         _line(job, queue.position(job) if queue.is_waiting(job) else brief(job.state))
         for job in reversed(page[:PAGE])
     ]
     return JobList(tuple(lines), has_earlier=len(page) > PAGE)
-
-
-def _newest_first(table: JobTable, request: Status) -> Iterator[Job]:
-    """Yield the remembered jobs that are asked for.
-
-    Jobs become known in another order: checks take their time, and restored ones come in groups.
-    """
-    wanted = set(request.states)
-    numbers = sorted(set(request.jobs) or table.jobs)  # mostly in order, so this is fast
-    if request.before is not None:
-        del numbers[bisect_left(numbers, request.before) :]
-    for number in reversed(numbers):
-        job = table.jobs[number]
-        if not wanted or wanted.intersection(words(job.state)):
-            yield job
 
 
 def history_filter(request: History) -> HistoryFilter:

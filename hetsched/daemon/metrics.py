@@ -5,6 +5,7 @@ Bounded: labels are devices, phases, states, reasons and exit codes, never what 
 
 from __future__ import annotations
 
+import functools
 from collections import Counter as Count
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -41,34 +42,37 @@ class Metrics:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(namespace="hetsched", registry=self._registry)
-        count = self._counter
-        self._ended = count("jobs_ended", "Jobs that have ended.", "state", "code")
-        self._refused = count("submissions_refused", "Refused submissions, by exit code.", "code")
-        self._queue = self._histogram("job_queue_seconds", "Time from submission to start.")
-        self._run = self._histogram(
+        registry = self._registry
+        count = functools.partial(Counter, namespace="hetsched", registry=registry)
+        observe = functools.partial(
+            Histogram, namespace="hetsched", registry=registry, buckets=SECONDS
+        )
+        self._ended = count("jobs_ended", "Jobs that have ended.", ["state", "code"])
+        self._refused = count(
+            "submissions_refused", "Refused submissions, by exit code.", ["code"]
+        )
+        self._queue = observe("job_queue_seconds", "Time from submission to start.")
+        self._run = observe(
             "job_run_seconds", "Time from the first chunk's start to the last's end."
         )
-        self._total = self._histogram("job_total_seconds", "Time from submission to the end.")
-        self._error = self._histogram(
+        self._total = observe("job_total_seconds", "Time from submission to the end.")
+        self._error = observe(
             "job_prediction_error_ratio",
             "Absolute error of predicted run times, relative to the measured ones.",
-            RATIOS,
+            buckets=RATIOS,
         )
-        self._spread = self._histogram(
-            "job_spread_ratio", "Relative difference of the devices' times.", RATIOS
+        self._spread = observe(
+            "job_spread_ratio", "Relative difference of the devices' times.", buckets=RATIOS
         )
         self._phases = count(
             "device_phase_seconds",
             "Time that devices spent copying in (h2d), computing and copying out (d2h).",
-            "device",
-            "phase",
+            ["device", "phase"],
         )
-        self._units = count("device_units", "Units that devices have computed.", "device")
-        self.rejected_frames = count(
-            "rejected_frames", "Messages of several frames, which were dropped."
-        )
+        self._units = count("device_units", "Units that devices have computed.", ["device"])
+        self.rejected_frames = count("rejected_frames", "Dropped messages of several frames.")
         self.rejected_requests = count(
-            "rejected_requests", "Frames that weren't requests, which were dropped."
+            "rejected_requests", "Dropped frames that weren't requests."
         )
         self.dropped_events = count(
             "dropped_events", "Events not sent to clients that didn't read."
@@ -110,12 +114,6 @@ class Metrics:
             self._phases.labels(device.device, "compute").inc(device.compute_seconds)
             self._phases.labels(device.device, "d2h").inc(device.copy_out_seconds)
             self._units.labels(device.device).inc(device.share)
-
-    def _counter(self, name: str, help: str, *labels: str) -> Counter:
-        return Counter(f"hetsched_{name}", help, labels, registry=self._registry)
-
-    def _histogram(self, name: str, help: str, buckets: tuple[float, ...] = SECONDS) -> Histogram:
-        return Histogram(f"hetsched_{name}", help, buckets=buckets, registry=self._registry)
 
 
 def present_state(

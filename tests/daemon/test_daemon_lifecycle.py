@@ -21,7 +21,7 @@ def test_results_may_not_have_more_than_there_is() -> None:
     assert limits(Config(arena=arena), 100 * GIB)[1].results == GIB
 
 
-@pytest.mark.parametrize("key", ["limit", "results", "results_for", "warm_for"])
+@pytest.mark.parametrize("key", ["limit", "results"])
 def test_a_wrong_value_names_its_key(key: str) -> None:
     with pytest.raises(ConfigError, match=rf"arena\.{key}: 'many'"):
         limits(Config(arena=ArenaConfig(**{key: "many"})), GIB)
