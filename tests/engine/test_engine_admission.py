@@ -1,8 +1,10 @@
-"""A sparse matrix is bound as the arrays that its workload declares."""
+"""What is checked of a job before it runs, and how its arrays are bound."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +14,19 @@ from msgspec.structs import replace
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.bind import MachineLimits
-from hetsched.engine.admission.check import LOADED_KEY, PendingOutputs, check, open_job, resolve
-from hetsched.engine.threads import Step
-from hetsched.errors import DataError, UsageError
-from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, InputRef, JobSpec
+from hetsched.engine.admission.check import (
+    LOADED_KEY,
+    Admission,
+    PendingOutputs,
+    check,
+    open_job,
+    resolve,
+)
+from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.threads import Pool, Step
+from hetsched.errors import CantCreate, DataError, TryAgain, UsageError
+from hetsched.job import ArenaOut, ArenaRef, Dependency, FileOut, FileRef, InputRef, JobSpec
+from hetsched.transport.loop import Loop
 
 MACHINE = MachineLimits([DeviceInfo(name="cpu0", kind="cpu", identity="c")], {}, 1 << 30)
 PARTS: dict[str, InputRef] = {
@@ -94,3 +105,67 @@ def test_the_files_of_a_matrix_and_a_vector_are_read_when_the_job_is_opened(
     parts = tuple(job.loaded[f"A.{part}"] for part in ("data", "indices", "indptr"))
     assert (scipy.sparse.csr_array(parts) != matrix + matrix.T).nnz == 0
     job.close()
+
+
+def checked(
+    checkpoint: Path | str,
+    inputs: Mapping[str, FileRef] | None = None,
+    after: Collection[int] = (),
+) -> ResolvedJob:
+    spec = JobSpec(
+        workload="sparse_workload:Relaxation",
+        params={"rows": 3, "entries": 7} if inputs is None else {},
+        inputs=dict(inputs or {}),
+        checkpoint=str(checkpoint),
+        after=tuple(Dependency(job) for job in after),
+    )
+    return check(spec, MACHINE, PendingOutputs(), Step())
+
+
+@pytest.fixture
+def matrix(tmp_path: Path) -> dict[str, FileRef]:
+    """A system of equations in files that are read when the job is opened."""
+    folder = tmp_path / "inputs"
+    folder.mkdir()
+    diagonals = scipy.sparse.diags_array([2.0, 0.5], offsets=[0, 1], shape=(3, 3))
+    scipy.io.mmwrite(folder / "a.mtx", diagonals.tocsr())
+    np.save(folder / "b.npy", np.ones(3))
+    return {"A": FileRef(str(folder / "a.mtx")), "b": FileRef(str(folder / "b.npy"))}
+
+
+def test_a_folder_that_is_missing_is_refused(matrix: dict[str, FileRef]) -> None:
+    several: list[dict[str, Any]] = [{}, {"inputs": matrix}, {"after": (1,)}]
+    for fields in several:
+        with pytest.raises(CantCreate, match=r"^/nowhere/job: there is no folder /nowhere; crea"):
+            checked("/nowhere/job", **fields)
+
+
+def test_another_file_is_not_replaced_by_a_job_that_reads_its_matrix_later(
+    tmp_path: Path, matrix: dict[str, FileRef]
+) -> None:
+    checked(tmp_path / "job", matrix)
+    (tmp_path / "job").write_bytes(b"mine")
+    with pytest.raises(CantCreate, match="it is not replaced"):
+        checked(tmp_path / "job", matrix)
+
+
+def test_checks_in_progress_can_be_abandoned() -> None:
+    answers: list[BaseException | None] = []
+    loop = Loop()
+    files = Pool(loop, 4, deadline=60.0)
+    admission = Admission(files, lambda: MACHINE)
+    admission.check(
+        JobSpec(workload="fft", params={"batch": "4x8x8"}),
+        lambda checked, error: answers.append(error),
+    )
+    admission.abandon_checks(TryAgain("stopping"))
+    files.close(60)
+    loop.close()
+    assert [str(answer) for answer in answers] == ["stopping"]
+
+
+def test_more_iterations_than_devices_can_count_are_refused() -> None:
+    spec = JobSpec(workload="heat", params={"grid": "9x9", "steps": 2**31})
+
+    with pytest.raises(UsageError, match="heat: 2147483648 iterations; the maximum is 2000000000"):
+        resolve(spec, MACHINE)
