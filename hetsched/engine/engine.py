@@ -20,9 +20,7 @@ from hetsched.devices.process_spec import Probe
 from hetsched.engine.admission.bind import MachineLimits
 from hetsched.engine.admission.check import (
     Admission,
-    hold_attached,
     hold_segments,
-    release_segments,
 )
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
@@ -112,7 +110,7 @@ class Engine:
         arena.on_discard.append(lambda segment: fleet.detach([segment]))
         fleet.on_event, fleet.on_ready = scheduler.on_message, scheduler.on_joined
         fleet.on_lost, fleet.on_memory = scheduler.on_lost, self._on_memory
-        fleet.on_stuck = lambda keys: hold_attached(arena, keys)
+        fleet.on_stuck = arena.hold  # it may still write: no other job gets that memory
 
     def start(self) -> None:
         """Start the device processes. Jobs may be submitted immediately."""
@@ -123,7 +121,7 @@ class Engine:
         try:
             self._check_queue()
             self.queue.check(job.spec.after)
-            job.held_segments = hold_segments(self._arena, job.spec)
+            job.release_segments = hold_segments(self._arena, job.spec)
         except Exception as error:  # the client needs an answer even to our own bugs
             self._life.refuse(job, to_record(error))
             return
@@ -177,7 +175,7 @@ class Engine:
 
     def _refuse(self, job: Job, error: ErrorRecord) -> None:
         self._checking -= 1
-        release_segments(self._arena, job.held_segments)
+        job.release_segments()
         self._life.refuse(job, error)
         self._scheduler.advance()
 

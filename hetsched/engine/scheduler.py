@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from hetsched.bounded_cache import BoundedCache
-from hetsched.engine.admission.check import release_segments
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import JobSnapshot
@@ -452,7 +451,7 @@ class Scheduler:
         self._small.order.remove(job)
         if job.checked is not None:
             self._admission.pending.remove(job.number, job.checked)
-        release_segments(self._context.arena, job.held_segments)
+        job.release_segments()
 
     def _keep(self, snapshot: JobSnapshot, state: Done | Failed) -> None:
         error = state.error.message if isinstance(state, Failed) else None

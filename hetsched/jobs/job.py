@@ -82,7 +82,7 @@ class Job:
     bound: Any = None
     stop: Exception | None = None  # End the job with it, once its files have been opened
     runs_alone: bool = False  # It was tried beside another job
-    held_segments: list[int] = field(default_factory=list)
+    release_segments: Callable[[], None] = lambda: None  # Of its request
 
     def __post_init__(self) -> None:
         self.priority, self.is_held = self.spec.priority, self.spec.hold

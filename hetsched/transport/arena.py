@@ -15,7 +15,7 @@ import mmap
 import os
 import sys
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -227,6 +227,18 @@ class Arena:
 
     def retain(self, segment_id: int) -> None:
         self._in_use[segment_id].references += 1
+
+    def hold(self, segments: Iterable[int]) -> Callable[[], None]:
+        """Retain those of `segments` that are in use; return what releases them, once."""
+        held = [segment for segment in segments if segment in self._in_use]
+        for segment in held:
+            self.retain(segment)
+
+        def release() -> None:
+            while held:
+                self.release(held.pop())
+
+        return release
 
     def release(self, segment_id: int) -> None:
         segment = self._in_use[segment_id]

@@ -268,3 +268,18 @@ def test_memory_of_one_client_is_never_shown_to_another(arena: Arena) -> None:
 
     assert not arena.allocate(GRAIN, "you").array((GRAIN,), "u1").any()
     assert arena.allocate(GRAIN, "me") is first
+
+
+def test_segments_that_are_held_are_in_use_until_they_are_released() -> None:
+    arena = Arena(1 << 20)
+    segment, unused = arena.allocate(4096).id, arena.allocate(4096).id
+    arena.release(unused)
+
+    release = arena.hold([segment, unused, -3])
+    arena.release(segment)
+
+    assert arena.holds(segment)
+    release()
+    assert not arena.holds(segment)
+    assert not arena.holds(unused)
+    arena.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 import msgspec
@@ -477,36 +477,12 @@ def _problem(job: ResolvedJob, workload: Iterative, spec: JobSpec) -> Problem:
 # ---- the segments of requests
 
 
-def hold_segments(arena: Arena, spec: JobSpec) -> list[int]:
-    """Retain every segment named in `spec`, or none on error; return the segments."""
-    segments: list[int] = []
-    try:
-        for ref in arena_refs(spec):
-            _check_ref(arena, ref)
-            arena.retain(ref.segment)
-            segments.append(ref.segment)
-    except Exception:
-        release_segments(arena, segments)
-        raise
-    return segments
-
-
-def hold_attached(arena: Arena, keys: Iterable[int]) -> Callable[[], None]:
-    """Retain the segments among the attachments `keys` of a process that can't be stopped.
-
-    Their memory must not become another job's while it may still be written to. Returns a function
-    that releases them.
-    """
-    segments = [key for key in keys if arena.holds(key)]
-    for segment in segments:
-        arena.retain(segment)
-    return lambda: release_segments(arena, segments)
-
-
-def release_segments(arena: Arena, segments: Iterable[int]) -> None:
-    """Undo `hold_segments`."""
-    for segment in segments:
-        arena.release(segment)
+def hold_segments(arena: Arena, spec: JobSpec) -> Callable[[], None]:
+    """Retain every segment named in `spec`; return what releases them."""
+    refs = arena_refs(spec)
+    for ref in refs:
+        _check_ref(arena, ref)
+    return arena.hold([ref.segment for ref in refs])
 
 
 def _check_ref(arena: Arena, ref: ArenaRef) -> None:

@@ -248,15 +248,7 @@ class JobArrays:
 
     def retain(self) -> Callable[[], None]:
         """Keep all segments from being reused; returns a function that ends that."""
-        retained = {stored.key for stored in self.stored}
-        for segment in retained:
-            self._arena.retain(segment)
-
-        def release() -> None:
-            for segment in retained:
-                self._arena.release(segment)
-
-        return release
+        return self._arena.hold({stored.key for stored in self.stored})
 
     @property
     def nbytes(self) -> int:
