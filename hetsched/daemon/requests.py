@@ -31,6 +31,8 @@ from hetsched.errors import (
 from hetsched.explain import Explanation
 from hetsched.explain.thinning import thinned
 from hetsched.job import (
+    Done,
+    Failed,
     FileOut,
     JobSpec,
     JobState,
@@ -236,7 +238,7 @@ class Requests:
     def retry(self, asker: Asker, request: say.Retry) -> None:
         """Submit an ended job again, as a new one, without its id and what it was to run after."""
         job = self._table.job(request.job)
-        if job.end is None:
+        if job.outcome is None:
             raise UsageError(f"job {job.number} hasn't ended; only an ended job can be run again")
         if any(ref.segment not in asker.session.held for ref in arena_refs(job.spec)):
             raise InputMissing(
@@ -394,8 +396,8 @@ class Requests:
     def _on_ended(self, job: Job) -> None:
         started, ended = job.started_at, job.ended_at or time.time()
         queued = None if started is None else started - job.submitted_at
-        if (end := job.end) is not None:
-            self.metrics.on_end(end, queued, ended - job.submitted_at)
+        if isinstance(job.state, Done | Failed):
+            self.metrics.on_end(job.state, queued, ended - job.submitted_at)
         self._stop_if_idle()
         self.sessions.trim_if_idle()
 

@@ -43,7 +43,6 @@ from hetsched.errors import (
     UsageError,
     to_record,
 )
-from hetsched.job import Failed, outcome
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job
 from hetsched.paths import cache_dir, private_folder
@@ -182,9 +181,8 @@ class Engine:
     def recover(self, jobs: Iterable[Job], ended: Iterable[Job]) -> None:
         """Queue jobs that an earlier daemon has accepted; others may run after ended ones."""
         for job in ended:
-            if job.end is not None:
-                error = job.end.error if isinstance(job.end, Failed) else None
-                self.queue.remember(job.number, outcome(error))
+            if job.outcome is not None:
+                self.queue.remember(job.number, job.outcome)
         self._scheduler.recover(jobs)
 
     def cancel(self, job: Job) -> None:

@@ -14,6 +14,7 @@ from hetsched.job import (
     JobReport,
     JobSpec,
     JobState,
+    Outcome,
     Queued,
     arena_refs,
     outcome,
@@ -104,16 +105,12 @@ class Job:
         return not self.is_held and not self.after
 
     @property
-    def end(self) -> Done | Failed | None:
+    def outcome(self) -> Outcome | None:
         """How it ended, on disk or not yet; None: it hasn't."""
-        return self.state if isinstance(self.state, Done | Failed) else self.ending
-
-    @property
-    def outcome(self) -> str:
-        """ "done", "failed" or "cancelled"; "" if it hasn't ended."""
-        if self.end is None:
-            return ""
-        return outcome(self.end.error if isinstance(self.end, Failed) else None)
+        end = self.state if isinstance(self.state, Done | Failed) else self.ending
+        if end is None:
+            return None
+        return outcome(end.error if isinstance(end, Failed) else None)
 
     @property
     def expires(self) -> float:

@@ -261,7 +261,7 @@ def _key(job: Job) -> _Key:
 
 
 def _not_waiting(job: Job, change: str) -> UsageError:
-    why = f"has already ended: {job.outcome}" if job.end is not None else "is running"
+    why = f"has already ended: {job.outcome}" if job.outcome is not None else "is running"
     return UsageError(f"job {job.number} {why}; only a waiting job can be {change}")
 
 
