@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -68,8 +68,7 @@ class JobArrays:
         self.results: dict[str, ArenaRef] = {}
         self.notes: list[str] = []  # For the job's report
         # Of an iterative job, copied input or output that becomes a file -> its segment
-        self._copied: dict[str, int] = {}
-        self._written: dict[str, int] = {}
+        self._moved: dict[str, int] = {}
 
     def allocate(self) -> None:
         """Allocate every segment; without room for what devices save, all others.
@@ -104,7 +103,7 @@ class JobArrays:
             return stored
         segment = self._allocate(array_bytes(spec, self.job.load))
         if stored is not None:
-            self._copied[spec.name] = segment
+            self._moved[spec.name] = segment
         return self._layout(spec, segment, output=False)
 
     def _output(self, spec: ArraySpec) -> StoredArray:
@@ -119,7 +118,7 @@ class JobArrays:
             return self._layout(spec, into.segment, offset=into.offset)
         nbytes = array_bytes(spec, self.job.load)
         if file is not None:
-            segment = self._written[spec.name] = self._allocate(nbytes)
+            segment = self._moved[spec.name] = self._allocate(nbytes)
         else:
             segment = self._arena.allocate(nbytes, self.job.owner, zero=self._zero).id
             self._add_result(spec, segment)
@@ -222,29 +221,17 @@ class JobArrays:
 
     # ---- of an iterative job
 
-    def loads(self) -> ArrayCopies | None:
-        """Return the copies to make before the job starts; None if there are none."""
-        return self._copies(self._copied, self._source, to_files=False)
+    def copies(self, *, to_files: bool) -> ArrayCopies | None:
+        """Return the copies to make before the job starts, or to its files; None: there are none.
 
-    def saves(self) -> ArrayCopies | None:
-        """Return the copies to output files; None if there are none."""
-        return self._copies(self._written, self._output_file, to_files=True)
-
-    def _copies(
-        self,
-        segments: Mapping[str, int],
-        other: Callable[[ArraySpec], HostArray],
-        *,
-        to_files: bool,
-    ) -> ArrayCopies | None:
-        if not segments:
-            return None
-        specs = [spec for spec in self.job.specs if spec.name in segments]
-        copies = [
-            (spec, self._mapped(self._layout(spec, segments[spec.name])), other(spec))
-            for spec in specs
-        ]
-        return ArrayCopies(copies, to_files=to_files)
+        Raises TryAgain without descriptors for them.
+        """
+        copies = []
+        for spec in self.job.specs if self._moved else ():
+            if spec.name in self._moved and spec.is_output == to_files:
+                memory = self._mapped(self._layout(spec, self._moved[spec.name]))
+                copies.append((spec, memory, self._elsewhere(spec)))
+        return ArrayCopies(copies, to_files=to_files) if copies else None
 
     def retain(self) -> Callable[[], None]:
         """Keep all segments from being reused; returns a function that ends that."""
@@ -260,19 +247,17 @@ class JobArrays:
         """Map all segments; return name -> array. Raises TryAgain without descriptors for them."""
         return {stored.array: self._mapped(stored) for stored in self.stored}
 
-    def _source(self, spec: ArraySpec) -> HostArray:
-        loaded = self.job.loaded.pop(spec.name, None)
-        if loaded is not None:
+    def _elsewhere(self, spec: ArraySpec) -> HostArray:
+        """Return where an array was or will be that the job has in memory."""
+        if spec.is_output:
+            file = self.job.outputs[spec.name]
+            return _open_file(spec, file.fd, self._layout(spec, 0, offset=file.offset))
+        if (loaded := self.job.loaded.pop(spec.name, None)) is not None:
             return ArenaArray(spec, loaded)
         stored = self.job.inputs[spec.name]
-        fd = fd_of_key(stored.key)
-        return (
-            ArenaArray(spec, self._mapped(stored)) if fd is None else _open_file(spec, fd, stored)
-        )
-
-    def _output_file(self, spec: ArraySpec) -> HostArray:
-        file = self.job.outputs[spec.name]
-        return _open_file(spec, file.fd, self._layout(spec, 0, offset=file.offset))
+        if (fd := fd_of_key(stored.key)) is not None:
+            return _open_file(spec, fd, stored)
+        return ArenaArray(spec, self._mapped(stored))
 
     def _mapped(self, stored: StoredArray) -> np.ndarray:
         """Map the array apart from the arena, for a thread that may hang. Raises TryAgain."""
@@ -372,9 +357,9 @@ async def publish(
     try:
         await answer_of(lambda on_done: on_prepared(outputs, functools.partial(on_done, None)))
     except BaseException:
-        disk.submit(functools.partial(_discard, outputs))
+        disk.submit(entering("removing unfinished output files", lambda: _discard(outputs)))
         raise
-    await disk.call(functools.partial(_name, outputs, text), deadline=seconds)
+    await disk.call(entering(text, lambda: publish_all(outputs)), deadline=seconds)
 
 
 def entering(text: str, function: Callable[[], T]) -> Callable[[Step], T]:
@@ -387,12 +372,6 @@ def entering(text: str, function: Callable[[], T]) -> Callable[[Step], T]:
     return work
 
 
-def _name(outputs: tuple[PreparedOutput, ...], text: str, step: Step) -> None:
-    step.enter(text)
-    publish_all(outputs)
-
-
-def _discard(outputs: tuple[PreparedOutput, ...], step: Step) -> None:
-    step.enter("removing unfinished output files")
+def _discard(outputs: tuple[PreparedOutput, ...]) -> None:
     for output in outputs:
         output.discard()

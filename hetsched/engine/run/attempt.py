@@ -108,10 +108,6 @@ class DeviceWait:
     reason: str  # Why the device is killed after that
     is_behind: bool = True  # Others wait for it, not it for others
 
-    @property
-    def end(self) -> float:
-        return self.since + self.seconds
-
 
 Waits = Callable[[float], Mapping[str, DeviceWait]]
 """waits(now): device -> what is awaited from it."""
@@ -179,19 +175,13 @@ class Attempt:
     ) -> None:
         try:
             if error is None:
-                self._release()
+                for device in self.assignments:
+                    self._fleet.send(device, device_messages.Release(self.id))
             elif not isinstance(error, GeneratorExit):  # raised when the loop has ended
                 await self._stop(is_cancelled=isinstance(error, asyncio.CancelledError))
         finally:
             self._cancel_timer()
             self._waits = no_waits  # which may refer to this attempt
-
-    def _release(self) -> None:
-        try:
-            for device in self.assignments:
-                self._fleet.send(device, device_messages.Release(self.id))
-        except Exception:  # the result is there
-            log.exception("job %d: devices can't release it", self.running.number)
 
     # ---- the steps before and after the timed one
 
@@ -424,21 +414,15 @@ class Attempt:
         now, patience = time.monotonic(), self._deadlines.chunk
         waits = self._waits(now)
         for device, wait in waits.items():
-            if wait.end <= now and wait.is_behind:
+            if wait.since + wait.seconds <= now and wait.is_behind:
                 if not self.is_stopping:  # it may be right in what it does then
                     self.running.failures.overdue.add(device)
-                self._kill(device, wait.reason)
+                self._fleet.kill_process_of(device, wait.reason)
             elif self._fleet.silent_seconds(device, wait.since) >= patience:
                 limit = f"{format_seconds(patience)} (deadlines.chunk)"
-                self._kill(device, f"no sign of life for {limit}")
-        ends = [wait.end - now for wait in waits.values() if wait.end > now]
-        self._set_timer(min([patience / SILENCE_CHECKS, *ends]))
-
-    def _kill(self, device: str, reason: str) -> None:
-        try:
-            self._fleet.kill_process_of(device, reason)
-        except Exception:  # its loss is awaited all the same: it may still write
-            log.exception("job %d: %s can't be killed", self.running.number, device)
+                self._fleet.kill_process_of(device, f"no sign of life for {limit}")
+        left = [wait.since + wait.seconds - now for wait in waits.values()]
+        self._set_timer(min([patience / SILENCE_CHECKS, *filter(lambda s: s > 0, left)]))
 
     # ---- the end of an attempt that hasn't ended well
 
@@ -456,12 +440,8 @@ class Attempt:
             seconds = max([self._deadlines.chunk, *(wait.seconds for wait in waits)])
         self._fences = dict.fromkeys(sorted(self.live), now)
         self._fence_seconds = seconds
-        for device in list(self._fences):
-            try:
-                self._fleet.send(device, device_messages.Release(self.id, answer=True))
-            except Exception:
-                log.exception("job %d: %s can't be fenced", self.running.number, device)
-                del self._fences[device]
+        for device in self._fences:
+            self._fleet.send(device, device_messages.Release(self.id, answer=True))
         self.begin_step(self.step, self._fence_waits, seconds)
         while self._fences:
             match await self._next_event():

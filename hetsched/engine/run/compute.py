@@ -24,7 +24,6 @@ from hetsched.dispatch.dispatcher import (
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.run.attempt import Attempt, DeviceWait, Joined, Lost, Message
-from hetsched.engine.small_jobs import Outlook
 from hetsched.engine.threads import Step
 from hetsched.plans.shared_tail import TAIL_CHUNK_ID
 from hetsched.store.output_files import mark_finished, merged
@@ -178,28 +177,6 @@ class Computation:
         slowdown = JOBS_PER_CORE if running.is_small or running.small_jobs_beside else 1
         seconds = slowdown * deadlines.chunk_factor * pace * units
         return max((deadlines.chunk, "chunk"), (seconds, "chunk_factor"))
-
-
-def outlook(attempt: Attempt, now: float) -> Outlook | None:
-    """Return what an attempt still has to do; None if nothing may run beside it, or it is unknown.
-
-    Nothing runs beside explicit measurements, iterations or a core team (they wait for the slowest
-    core) or devices with a virtual clock; nor while kernels are made, which takes up to a minute.
-    """
-    running = attempt.running
-    if attempt.step not in ("generating", "computing") or attempt.is_stopping:
-        return None
-    if running.iterations is not None or running.job.measure:
-        return None
-    infos = [attempt.infos[device] for device in attempt.assignments]
-    if any(info.members or info.clock == "virtual" for info in infos):
-        return None
-    if attempt.computation is None:
-        seconds = attempt.plan.predicted_seconds  # before the first chunk
-        return None if seconds is None else Outlook(seconds, attempt.assignments.keys())
-    dispatcher = attempt.computation.dispatcher
-    remaining = dispatcher.remaining_seconds(now)
-    return None if remaining is None else Outlook(remaining, dispatcher.busy_devices())
 
 
 # ---- records of chunks, of bounded length

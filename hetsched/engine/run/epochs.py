@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
 import msgspec
 
@@ -99,18 +98,6 @@ def _with_waits(times: Mapping[str, IterationSeconds]) -> dict[str, IterationSec
     }
 
 
-class RowMedian(NamedTuple):
-    """Median seconds of a device's iterations with so many rows.
-
-    `seconds`: without waits. `compute`: these without copies, if there were any; else None.
-    """
-
-    device: str
-    rows: int
-    seconds: float
-    compute: float | None
-
-
 class RowEvidence:
     """Seconds of iterations, without waits, for each number of rows of each device."""
 
@@ -132,12 +119,13 @@ class RowEvidence:
             seconds.append((times.busy, times.busy - times.transfer))
         self._previous = {**self._previous, **complete.rows}
 
-    def medians(self) -> Iterator[RowMedian]:
+    def medians(self) -> Iterator[tuple[str, int, float, float | None]]:
+        """Yield device, rows, median seconds, and these without copies; None: there were none."""
         for device, sizes in self._seconds.items():
             for rows, seconds in sizes.items():
                 busy, compute = map(statistics.median, zip(*seconds, strict=True))
                 has_copies = any(each != without for each, without in seconds)
-                yield RowMedian(device, rows, busy, compute if has_copies else None)
+                yield device, rows, busy, compute if has_copies else None
 
 
 # ---- shares

@@ -26,7 +26,7 @@ from hetsched.engine.run.attempt import (
     StartOver,
     StopRequested,
 )
-from hetsched.engine.run.compute import Computation, outlook
+from hetsched.engine.run.compute import Computation
 from hetsched.engine.run.epochs import IterationState
 from hetsched.engine.run.iterate import Iterations
 from hetsched.engine.run.report import Notes, job_report, progress
@@ -51,10 +51,6 @@ PROGRESS_SECONDS = 0.1
 """Minimum interval between two progress states of a job."""
 
 OnEnd = Callable[[Done | Failed, Callable[[], LearningTask | None]], None]
-
-
-def do_nothing(*arguments: object) -> None:
-    return None
 
 
 class JobRunner:
@@ -170,8 +166,26 @@ class JobRunner:
         return self._attempt is not None and self._attempt.is_stopping
 
     def outlook(self) -> Outlook | None:
-        """Return what the job still has to do; None if nothing may run beside it now."""
-        return None if self._attempt is None else outlook(self._attempt, time.monotonic())
+        """Return what it still has to do; None if nothing may run beside it, or it is unknown.
+
+        Nothing runs beside explicit measurements, iterations or a core team (they wait for the
+        slowest core) or devices with a virtual clock; nor while kernels are made, which takes up
+        to a minute.
+        """
+        attempt = self._attempt
+        if attempt is None or attempt.is_stopping or self.iterations is not None:
+            return None
+        if attempt.step not in ("generating", "computing") or self.job.measure:
+            return None
+        infos = [attempt.infos[device] for device in attempt.assignments]
+        if any(info.members or info.clock == "virtual" for info in infos):
+            return None
+        seconds, devices = attempt.plan.predicted_seconds, frozenset(attempt.assignments)
+        if attempt.computation is not None:
+            dispatcher = attempt.computation.dispatcher
+            seconds = dispatcher.remaining_seconds(time.monotonic())
+            devices = dispatcher.busy_devices()
+        return None if seconds is None else Outlook(seconds, devices)
 
     def snapshot(self) -> JobSnapshot:
         plan = self.latest.plan if self.latest else JobPlan((), None)
@@ -238,7 +252,9 @@ class JobRunner:
         report = job_report(self, runs)
         if self.job.outputs:
             self._is_past_abort = True  # from now on files get their names
-            await publish(self.job, self.context, self.arrays.saves(), self._on_prepared)
+            await publish(
+                self.job, self.context, self.arrays.copies(to_files=True), self._on_prepared
+            )
         if unconverged is not None:
             raise unconverged
         self.failures.record_success(attempt.chunk_counts())
@@ -247,7 +263,7 @@ class JobRunner:
 
     async def _load_inputs(self) -> None:
         """Copy inputs of an iterative job to its segments, in a thread."""
-        loads = self.arrays.loads()
+        loads = self.arrays.copies(to_files=False)
         if loads is None:
             return
         release, seconds = self.arrays.retain(), self.context.files.deadline + loads.seconds
@@ -300,7 +316,10 @@ class JobRunner:
         self._attempt = attempt
         try:
             async with attempt:
-                await attempt.prepare(kernels_cached=self._has_kernels(attempt))
+                kernels = self.context.planning.kernels
+                has_kernels = kernels.contains_all(self.job, attempt.assignments.values())
+                has_arrays = has_kernels and self.arrays.are_mapped(fleet, devices)
+                await attempt.prepare(kernels_cached=has_arrays)
                 if self.iterations is None:
                     await Computation(attempt).run()
                 else:
@@ -351,13 +370,6 @@ class JobRunner:
         # Its plan has failed: the job needs all devices to choose from.
         raise TryAgain("the job will run alone")
 
-    def _has_kernels(self, attempt: Attempt) -> bool:
-        """Return whether the devices have these kernels, and large arrays mapped."""
-        kernels = self.context.planning.kernels
-        return kernels.contains_all(self.job, attempt.assignments.values()) and (
-            self.arrays.are_mapped(self.context.fleet, attempt.assignments)
-        )
-
     # ---- the end
 
     def _convergence_error(self) -> _Unconverged | None:
@@ -385,7 +397,8 @@ class JobRunner:
             self._try(self.context.disk.submit, self.job.close_files)
         on_end = self._on_end
         # These refer to the caller's arrays: break cycles, so that the arrays are freed now.
-        self._on_end = self.on_state = do_nothing
+        self._on_end = lambda state, learning_task: None
+        self.on_state = lambda state: None
         self._task = None
         self._try(on_end, state, learning_task)
         self.latest = self.saves = None

@@ -90,7 +90,7 @@ def test_values_beyond_the_kernels_dtype_become_infinite_without_a_warning(arena
     heat = JobSpec(workload="heat", params={"dtype": "float32"}, inputs=inputs)
     arrays = JobArrays(resolve(heat, MachineLimits(CORES, {}, arena.limit)), arena)
     arrays.allocate()
-    loads = arrays.loads()
+    loads = arrays.copies(to_files=False)
     assert loads is not None
     loads.run(Step())
     assert np.isinf(view(arena, arrays, "initial")).all()
@@ -162,7 +162,7 @@ def test_a_file_that_is_too_short_is_an_error(arena: Arena, tmp_path: Path) -> N
     arrays = allocated(arena, inputs={"x": FileRef(str(path))})
     with path.open("r+b") as file:
         file.truncate(200)
-    loads = arrays.loads()
+    loads = arrays.copies(to_files=False)
     assert loads is not None
     with pytest.raises(IOFailure, match="x: the file ends at byte 200"):
         loads.run(Step())
