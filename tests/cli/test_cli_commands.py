@@ -100,7 +100,10 @@ def test_shipped_configurations_are_right(call: Call, name: str) -> None:
 
 
 def test_a_configuration_is_shown_as_it_is_written(call: Call) -> None:
-    assert "stealing = true" in call("config", "show", "default").out.splitlines()
+    lines = call("config", "show", "default").out.splitlines()
+    assert "stealing = true" in lines
+    (deadlines,) = [line for line in lines if line.startswith("deadlines: ")]
+    assert 'stop = "60s"' in deadlines
 
 
 @pytest.mark.parametrize(

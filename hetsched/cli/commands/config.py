@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -37,7 +37,7 @@ def show(name: Name = None, json: Json = False) -> None:
     """Print a configuration, with defaults filled in."""
     config, source = load(name)
     if json:
-        out_json({"schema": SCHEMA, "source": source, "config": config})
+        out_json({"schema": SCHEMA, "source": source, "config": _as_written(config)})
         return
     out(clean(f"# {source}; shipped: {', '.join(shipped())}"))
     for line in _lines(config):
@@ -63,10 +63,16 @@ def check(name: Name = None) -> None:
     out(clean(f"{source}: valid; devices here: {', '.join(names) or 'none'}"))
 
 
+def _as_written(config: Config) -> dict[str, Any]:
+    """Return the tables of the file; durations are the only values that msgspec doesn't know."""
+    tables: dict[str, Any] = msgspec.to_builtins(config, enc_hook=lambda value: f"{value:g}s")
+    return tables
+
+
 def _lines(config: Config) -> list[str]:
     """Return one line per table: key = value, values as JSON; unset keys are left out."""
     lines = []
-    record = msgspec.to_builtins(config)
+    record = _as_written(config)
     for device in record.pop("device"):
         lines.append(f"device: {_pairs(device)}")
     for key, value in record.items():
