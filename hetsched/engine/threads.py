@@ -139,28 +139,18 @@ class Pool:
 
         With `discard`, nobody waits for the function once the caller is cancelled.
         """
-        values: list[T] = []
-        tasks: list[Task] = []
-        dropped = discard or (lambda value: None)
-
-        def work(step: Step) -> T:
-            values.append(function(step))
-            return values[0]
-
-        def begin(on_done: OnDone) -> None:
-            tasks.append(
-                self.submit(work, on_done, discard=dropped, release=release, deadline=deadline)
-            )
-
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        on_done = functools.partial(_settle, future)
+        drop = discard or (lambda value: None)
+        task = self.submit(function, on_done, discard=drop, release=release, deadline=deadline)
         try:
-            value: T = await answer_of(begin)
+            return await future
         except asyncio.CancelledError:
-            if discard is not None and not tasks[0].is_answered:
-                self.abandon(tasks[0], TryAgain("it was cancelled"))
-            elif discard is not None and values:  # the answer has come at the same time
-                self.run(functools.partial(discard, values[0]))
+            if discard is not None and future.cancelled():
+                self.abandon(task, TryAgain("it was cancelled"))
+            elif discard is not None and future.exception() is None:  # it has come just now
+                self.run(functools.partial(discard, future.result()))
             raise
-        return value
 
     def submit(
         self,
@@ -315,19 +305,19 @@ class Pool:
 async def answer_of(begin: Callable[[OnDone], object]) -> Any:
     """Return what `begin` passes to its callback, perhaps at once; raises the error it passes."""
     future = asyncio.get_running_loop().create_future()
-
-    def on_done(value: Any, error: BaseException | None) -> None:
-        if future.done():  # the job was cancelled meanwhile
-            return
-        if error is None:
-            future.set_result(value)
-        elif isinstance(error, Exception) and not isinstance(error, StopIteration):
-            future.set_exception(error)
-        else:  # a future refuses these, and a task would end the loop with them
-            future.set_exception(from_record(to_record(error)))
-
-    begin(on_done)
+    begin(functools.partial(_settle, future))
     return await future
+
+
+def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    if future.done():  # whoever waited was cancelled meanwhile
+        return
+    if error is None:
+        future.set_result(value)
+    elif isinstance(error, Exception) and not isinstance(error, StopIteration):
+        future.set_exception(error)
+    else:  # a future refuses these, and a task would end the loop with them
+        future.set_exception(from_record(to_record(error)))
 
 
 def planner_thread(loop: Loop, deadline: float) -> Pool:
