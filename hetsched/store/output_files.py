@@ -377,23 +377,28 @@ def _allocate(path: str, fd: int, nbytes: int) -> None:
     if not nbytes:
         return
     _check_room(path, fd, nbytes)  # or it would fill the disk for every process before it failed
-    with creation_errors(path):
-        try:
-            os.posix_fallocate(fd, 0, nbytes)
-        except OSError as error:
-            if error.errno not in UNSUPPORTED:
-                raise
+    try:
+        os.posix_fallocate(fd, 0, nbytes)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise _no_room(path, fd, nbytes, error.errno or 0) from None
+        with creation_errors(path):
             os.ftruncate(fd, nbytes)
 
 
 def _check_room(path: str, fd: int, nbytes: int) -> None:
     disk = os.fstatvfs(fd)
-    free = disk.f_bfree * disk.f_frsize
-    if nbytes > free:
-        raise CantCreate(
-            f"{path}: no room for {format_bytes(nbytes)} ({format_bytes(free)} free); choose"
-            " another folder"
-        )
+    if nbytes > disk.f_bfree * disk.f_frsize:
+        raise _no_room(path, fd, nbytes, errno.ENOSPC)
+
+
+def _no_room(path: str, fd: int, nbytes: int, code: int) -> CantCreate:
+    disk = os.fstatvfs(fd)
+    free = format_bytes(disk.f_bfree * disk.f_frsize)
+    return CantCreate(
+        f"{path}: no room for {format_bytes(nbytes)} ({os.strerror(code)}, {free}"
+        " free); choose another folder"
+    )
 
 
 # ---- what a crash leaves behind
