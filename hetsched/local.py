@@ -91,7 +91,9 @@ class Local(JobSubmitter):
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._pending: set[Future[Any]] = set()
-        self._thread = threading.Thread(target=self._loop.run, name="hetsched", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="hetsched", daemon=True
+        )
         self._thread.start()
         # Device processes die with the thread that started them (PR_SET_PDEATHSIG).
         self._loop.call_soon_threadsafe(self._engine.start)

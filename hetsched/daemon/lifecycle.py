@@ -169,7 +169,7 @@ def _run(config: Config, manager: ServiceManager) -> None:
         manager.notify("READY=1")
         manager.notify(f"STATUS=listening in {folder}")
         log.info("listening in %s, pid %d", folder, os.getpid())
-        loop.run()
+        loop.run_forever()
 
 
 def _tune_interpreter() -> None:
@@ -221,9 +221,9 @@ class StopLadder:
     def listen(self) -> None:
         """Handle signals from now on. Only on the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.on_signal(number, self._escalate)
+            self._loop.add_signal_handler(number, self._escalate)
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
-            self._loop.on_signal(signal.SIGHUP, self.start)
+            self._loop.add_signal_handler(signal.SIGHUP, self.start)
 
     def start(self) -> None:
         """Begin to stop, unless that has begun."""

@@ -43,12 +43,8 @@ class Loop(asyncio.SelectorEventLoop):
         self._next_slow_log = 0.0
         self._sockets: dict[zmq.Socket[Any], Callable[[], Any]] = {}
 
-    def run(self) -> None:
-        """Run callbacks until `stop`."""
-        self.run_forever()
-
     def stop(self) -> None:
-        """Make `run` return after this round. Safe from any thread."""
+        """Make `run_forever` return after this round. Safe from any thread."""
         self.call_soon_threadsafe(super().stop)
 
     def add_reader(self, fd: Any, callback: Callable[[*_Args], object], *args: *_Args) -> None:
@@ -102,10 +98,6 @@ class Loop(asyncio.SelectorEventLoop):
             return super().call_soon_threadsafe(self._call, callback, *args, context=context)
         except RuntimeError:  # closed, perhaps just now
             return asyncio.Handle(callback, args, self)
-
-    def on_signal(self, number: int, callback: Callable[[], None]) -> None:
-        """Call `callback` whenever the process receives signal `number`. On the main thread."""
-        self.add_signal_handler(number, self._call, callback)
 
     def _read(self, source: zmq.Socket[Any]) -> None:
         callback = self._sockets.get(source)

@@ -65,7 +65,7 @@ class FleetBench:
         while not condition():
             assert not self.loop.time() > late.when(), self.seen
             self.loop.call_later(0.01, self.loop.stop)
-            self.loop.run()
+            self.loop.run_forever()
         late.cancel()
 
     def wait_until_ready(self, *devices: str) -> None:

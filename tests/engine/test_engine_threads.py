@@ -53,7 +53,7 @@ class Bench:
 
         self.loop._stopping = False
         check()
-        self.loop.run()
+        self.loop.run_forever()
 
     def run_until_answered(self, count: int) -> None:
         self.run_until(lambda: len(self.answers) >= count)

@@ -1,10 +1,8 @@
 import asyncio
 import os
 import re
-import signal
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import zmq
@@ -24,7 +22,7 @@ def test_calls_come_in_order(loop: Loop) -> None:
     for number in range(5):
         loop.call_soon_threadsafe(lambda number=number: calls.append(number))  # type: ignore[misc]
     loop.stop()
-    loop.run()
+    loop.run_forever()
     assert calls == [0, 1, 2, 3, 4]
 
 
@@ -32,7 +30,7 @@ def test_timers_come_in_the_order_in_which_they_are_due(loop: Loop) -> None:
     calls: list[str] = []
     loop.call_later(0.002, lambda: (calls.append("late"), loop.stop()))  # type: ignore[func-returns-value]
     loop.call_later(0.0, lambda: calls.append("early"))
-    loop.run()
+    loop.run_forever()
     assert calls == ["early", "late"]
 
 
@@ -49,7 +47,7 @@ def test_descriptors_and_zeromq_sockets_are_served_alike(loop: Loop) -> None:
         loop.add_reader(near, lambda: (calls.append(near.recv()), os.write(writing, b"go")))  # type: ignore[func-returns-value]
         loop.add_reader(reading, lambda: (calls.append(os.read(reading, 9)), loop.stop()))  # type: ignore[func-returns-value]
         far.send(b"ready")
-        loop.run()
+        loop.run_forever()
     os.close(reading)
     os.close(writing)
     assert calls == [b"ready", b"go"]
@@ -57,7 +55,7 @@ def test_descriptors_and_zeromq_sockets_are_served_alike(loop: Loop) -> None:
 
 def test_another_thread_wakes_the_loop(loop: Loop) -> None:
     threading.Timer(0.0, loop.stop).start()
-    loop.run()
+    loop.run_forever()
 
 
 def test_an_error_in_a_callback_does_not_end_the_loop(
@@ -68,7 +66,7 @@ def test_an_error_in_a_callback_does_not_end_the_loop(
 
     loop.call_soon_threadsafe(fail)
     loop.stop()
-    loop.run()
+    loop.run_forever()
     assert "oops" in caplog.text
 
 
@@ -77,7 +75,7 @@ def test_what_is_forgotten_is_not_called_again(loop: Loop) -> None:
     os.write(writing, b"x")
     calls: list[int] = []
     loop.add_reader(reading, lambda: (calls.append(1), loop.remove_reader(reading), loop.stop()))  # type: ignore[func-returns-value]
-    loop.run()
+    loop.run_forever()
     loop.remove_reader(reading)
     os.close(reading)
     os.close(writing)
@@ -117,7 +115,7 @@ def test_a_zeromq_socket_is_read_to_the_end_and_after_a_send(loop: Loop) -> None
         loop.add_reader(near, read)
         for number in range(3):
             far.send(b"%d" % number)
-        loop.run()
+        loop.run_forever()
     assert calls == [b"0", b"1", b"2", b"last"]
 
 
@@ -135,36 +133,8 @@ def test_a_cancelled_timer_is_not_called(loop: Loop) -> None:
     timer = loop.call_later(0.0, lambda: calls.append("cancelled"))
     loop.call_later(0.001, loop.stop)
     timer.cancel()
-    loop.run()
+    loop.run_forever()
     assert calls == []
-
-
-def test_a_signal_during_no_system_call_is_not_lost(loop: Loop) -> None:
-    """A Python handler alone would wait for the main thread's next bytecode, here forever."""
-    received = threading.Event()
-    in_time: list[bool] = []
-    loop.on_signal(signal.SIGUSR1, received.set)
-
-    def signal_this_thread() -> None:
-        wait_for_sleep(threading.main_thread())
-        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
-        in_time.append(received.wait(60))
-        loop.stop()
-
-    thread = threading.Thread(target=signal_this_thread)
-    thread.start()
-    loop.run()
-    thread.join()
-    assert in_time == [True]
-
-
-def test_signal_handlers_are_restored() -> None:
-    before = signal.getsignal(signal.SIGUSR1)
-    loop = Loop()
-    loop.on_signal(signal.SIGUSR1, lambda: None)
-    loop.close()
-    assert signal.getsignal(signal.SIGUSR1) is before
-    assert signal.set_wakeup_fd(-1) == -1
 
 
 def test_a_slow_callback_is_logged_by_name(
@@ -176,12 +146,5 @@ def test_a_slow_callback_is_logged_by_name(
         loop.stop()
 
     loop.call_soon(ponder)
-    loop.run()
+    loop.run_forever()
     assert re.search(r"blocked for \d+ ms by .*ponder", caplog.text)
-
-
-def wait_for_sleep(thread: threading.Thread) -> None:
-    """Return once `thread` is in a system call that waits."""
-    status = Path(f"/proc/self/task/{thread.native_id}/stat")
-    while status.read_text().rpartition(")")[2].split()[0] != "S":
-        pass
