@@ -80,7 +80,7 @@ class Place:
         """A command in the background, which is killed at the end if it still runs."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = subprocess.Popen(
-            [HETSCHED, *words], env=self.environment, text=True, **{**pipes, **options}
+            [HETSCHED, *words], text=True, **{"env": self.environment, **pipes, **options}
         )
         try:
             yield process

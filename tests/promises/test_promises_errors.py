@@ -169,7 +169,9 @@ def test_a_full_disk_is_found_before_anything_is_computed(place: Place) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
     words = ("run", "fft", "--input", "good.npy", "--output", "y.npy")
-    ended = place.call(*words, cwd=place.folder, preexec_fn=small_files)
+    # or it would leave broken bytecode for later commands
+    env = place.environment | {"PYTHONDONTWRITEBYTECODE": "1"}
+    ended = place.call(*words, cwd=place.folder, preexec_fn=small_files, env=env)
     assert (ended.code, "no room" in ended.error) == (73, True)
     assert not (place.folder / "y.npy").exists()
 
