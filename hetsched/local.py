@@ -15,12 +15,11 @@ from typing import Any, TypeVar
 import numpy as np
 from msgspec.structs import asdict
 
-from hetsched import engine, paths
+from hetsched import engine, errors, paths
 from hetsched.client.job import FROM_CALLBACK, Job, Listener, check_process
 from hetsched.client.request import JobSubmitter, PreparedJob
 from hetsched.config import Config, load
 from hetsched.device import DeviceInfo
-from hetsched.errors import ErrorRecord, TryAgain, UsageError, from_record
 from hetsched.explain import Explanation
 from hetsched.job import ArenaRef, JobSpec, checked
 from hetsched.jobs.durability import Durability
@@ -61,7 +60,7 @@ class Local(JobSubmitter):
 
     def __init__(self, config: str | Config | None = None, *, learn: bool = True) -> None:
         if config is not None and not isinstance(config, str | Config):
-            raise UsageError(
+            raise errors.UsageError(
                 f"config: {quoted(config)} should be a configuration's name or path, or a Config"
             )
         chosen = config if isinstance(config, Config) else load(config)[0]
@@ -171,7 +170,7 @@ class Local(JobSubmitter):
                 if found is not None:
                     answer.set_result(found)
                 else:
-                    answer.set_exception(error or TryAgain(CLOSED))
+                    answer.set_exception(error or errors.TryAgain(CLOSED))
 
             self._engine.explain(self._table.job(job), on_explained)
 
@@ -204,7 +203,7 @@ class Local(JobSubmitter):
 
     def _clean_up(self) -> None:
         for answer in list(self._pending):
-            answer.set_exception(TryAgain(CLOSED))
+            answer.set_exception(errors.TryAgain(CLOSED))
         self._engine.close()
         self._segments.is_open = False
         self._arena.close()
@@ -220,9 +219,9 @@ class Local(JobSubmitter):
         number = self._table.numbers.take()
         record = JobRecord(number, prepared.spec, submitted_at=time.time())
 
-        def confirm(error: ErrorRecord | None) -> None:
+        def confirm(error: errors.ErrorRecord | None) -> None:
             if error is not None:
-                accepted.set_exception(from_record(error))
+                accepted.set_exception(errors.from_record(error))
                 return
             job = Job(
                 number,
@@ -268,7 +267,7 @@ class Local(JobSubmitter):
         check_process(self._pid)
         with self._lock:
             if not self._open:
-                raise UsageError(CLOSED)
+                raise errors.UsageError(CLOSED)
             if answer is not None:
                 self._pending.add(answer)
             self._loop.call_soon_threadsafe(work)
@@ -276,7 +275,7 @@ class Local(JobSubmitter):
     def _refuse_in_callback(self, method: str) -> None:
         """Raise UsageError on the engine's thread, which can't wait for itself."""
         if threading.current_thread() is self._thread:
-            raise UsageError(f"{method} {FROM_CALLBACK}")
+            raise errors.UsageError(f"{method} {FROM_CALLBACK}")
 
 
 def _run(work: Callable[[Future[T]], None], answer: Future[T]) -> None:

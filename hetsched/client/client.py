@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from hetsched import errors
 from hetsched.client.connection import Connection
 from hetsched.client.control import TIMEOUT, Control
 from hetsched.client.job import Job, Listener
 from hetsched.client.request import JobSubmitter, PreparedJob
 from hetsched.client.session import Session
-from hetsched.errors import HetschedError, TryAgain
 from hetsched.job import ArenaRef, Done, Failed, JobSpec
+from hetsched.transport import messages
 from hetsched.transport.arena import Segment
-from hetsched.transport.messages import Adopt, Allocate, Map
 
 log = logging.getLogger(__name__)
 
@@ -102,11 +102,11 @@ class SharedMemory:
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
         """Allocate a shared array, contents undefined. Raises DataError, TryAgain."""
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
-        return self._array(Allocate(nbytes), shape, dtype, 0)
+        return self._array(messages.Allocate(nbytes), shape, dtype, 0)
 
     def map(self, ref: ArenaRef) -> np.ndarray:
         """Return the array behind `ref`. Raises InputMissing if the daemon no longer keeps it."""
-        return self._array(Map(ref.segment), ref.shape, ref.dtype, ref.offset)
+        return self._array(messages.Map(ref.segment), ref.shape, ref.dtype, ref.offset)
 
     def claim(self, segment: Segment) -> bool:
         """Make a segment of this client usable for the present daemon; return whether it is.
@@ -122,16 +122,20 @@ class SharedMemory:
             session = self._connection.live_session()
             with session.lock:
                 if not session.knows(segment):
-                    segment.id = session.request(Adopt(), [segment.fd])[0].segment
+                    segment.id = session.request(messages.Adopt(), [segment.fd])[0].segment
                     segment.adopted.append((session, segment.id))
                     session.segments[segment.id] = segment
-        except HetschedError as error:
+        except errors.HetschedError as error:
             log.warning("shared memory %d wasn't passed to the daemon: %s", segment.id, error)
             return False
         return True
 
     def _array(
-        self, request: Allocate | Map, shape: tuple[int, ...], dtype: str, offset: int
+        self,
+        request: messages.Allocate | messages.Map,
+        shape: tuple[int, ...],
+        dtype: str,
+        offset: int,
     ) -> np.ndarray:
         session, segment = self._request(request)
         on_freed = segment.add_array(session)
@@ -144,7 +148,7 @@ class SharedMemory:
             on_freed()
             raise
 
-    def _request(self, request: Allocate | Map) -> tuple[Session, ClientSegment]:
+    def _request(self, request: messages.Allocate | messages.Map) -> tuple[Session, ClientSegment]:
         while True:
             session = self._connection.live_session()  # may wait for a daemon
             try:
@@ -154,6 +158,6 @@ class SharedMemory:
                     if fd is not None:
                         session.segments[ident] = ClientSegment(ident, fd, answer.nbytes)
                     return session, session.segments[ident]
-            except TryAgain:
-                if isinstance(request, Map) or not session.is_lost:
+            except errors.TryAgain:
+                if isinstance(request, messages.Map) or not session.is_lost:
                     raise

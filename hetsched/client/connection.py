@@ -26,18 +26,9 @@ from typing import Any
 import zmq
 from msgspec.structs import replace
 
+from hetsched import errors
 from hetsched.client.job import FROM_CALLBACK, Job, SessionLost, check_process
 from hetsched.client.session import Session
-from hetsched.errors import (
-    HetschedError,
-    InternalError,
-    NotPermitted,
-    ProtocolError,
-    TryAgain,
-    Unavailable,
-    UsageError,
-    from_record,
-)
 from hetsched.job import JobSpec, JobState, ended
 from hetsched.transport import messages
 from hetsched.transport.codec import Decoder
@@ -80,12 +71,12 @@ class OpenRequest:
     def on_answer(self, answer: messages.Answer) -> bool:
         """Handle an answer; return True if it was the last."""
         if isinstance(answer, messages.Refused):
-            self.answer.set_exception(from_record(answer.error))
+            self.answer.set_exception(errors.from_record(answer.error))
         else:
             self.answer.set_result(answer)
         return True
 
-    def on_lost(self, error: HetschedError) -> None:
+    def on_lost(self, error: errors.HetschedError) -> None:
         """Handle the loss of the connection: there will be no more answers."""
         if not self.answer.done():
             self.answer.set_exception(error)
@@ -119,18 +110,18 @@ class JobRequest(OpenRequest):
                 self._job.advance(state)
                 return ended(state)
             case messages.Refused(error=record):
-                self._fail(from_record(record))
+                self._fail(errors.from_record(record))
             case _:
-                self._fail(ProtocolError(f"unexpected answer {type(answer).__name__}"))
+                self._fail(errors.ProtocolError(f"unexpected answer {type(answer).__name__}"))
         return True
 
-    def on_lost(self, error: HetschedError) -> None:
+    def on_lost(self, error: errors.HetschedError) -> None:
         job = self._job
         if self.answer.done() and job.durability == "durable":
             hint = f"the job continues then, see `hetsched wait {job.id}`"
-            error = TryAgain(f"job {job.id} is out of reach: {error}; {hint}")
+            error = errors.TryAgain(f"job {job.id} is out of reach: {error}; {hint}")
         elif self.answer.done():
-            error = TryAgain(f"job {job.id} is lost: {error}; submit it again")
+            error = errors.TryAgain(f"job {job.id} is lost: {error}; submit it again")
         self._fail(error)
 
     def renew(self, numbers: Numbers) -> bool:
@@ -154,7 +145,7 @@ class JobRequest(OpenRequest):
                 numbers[self._job.id] = None
         return True
 
-    def _fail(self, error: HetschedError) -> None:
+    def _fail(self, error: errors.HetschedError) -> None:
         if self.answer.done():
             self._numbers.pop(self._job.id, None)
             self._job.lost(error)
@@ -192,9 +183,9 @@ class EventFollower(OpenRequest):
             case messages.State(state=state, sequence=sequence):
                 self._advance(sequence, state)
             case messages.Refused(error=error):
-                self.done.set_exception(from_record(error))
+                self.done.set_exception(errors.from_record(error))
             case _:
-                self.on_lost(ProtocolError(f"unexpected answer {type(answer).__name__}"))
+                self.on_lost(errors.ProtocolError(f"unexpected answer {type(answer).__name__}"))
         return self.done.done()
 
     def renew(self, numbers: Numbers) -> bool:
@@ -243,8 +234,8 @@ class Connection:
         self._open: dict[int, OpenRequest] = {}
         self._unsent: deque[int] = deque()
         self._numbers: Numbers = {}
-        self._closed: HetschedError | None = None
-        self._lost_error: HetschedError | None = None
+        self._closed: errors.HetschedError | None = None
+        self._lost_error: errors.HetschedError | None = None
         self._thread = threading.Thread(target=self._run, name="hetsched-client", daemon=True)
         self._thread.start()
 
@@ -256,16 +247,16 @@ class Connection:
         `seconds`: for the answer of the present daemon; default: also wait for the next one.
         """
         if seconds is not None and (self.session is None or self.session.is_lost):
-            raise TryAgain("the daemon has stopped")
+            raise errors.TryAgain("the daemon has stopped")
         if threading.current_thread() is self._thread:
-            raise UsageError(f"{type(request.request).__name__.lower()} {FROM_CALLBACK}")
+            raise errors.UsageError(f"{type(request.request).__name__.lower()} {FROM_CALLBACK}")
         self.send(request)
         limit = self.timeout if seconds is None else min(seconds, self.timeout)
         answer = request.answer
         try:
             return answer.result(limit)
         except TimeoutError:
-            raise TryAgain(f"the daemon hasn't answered for {limit:g} s") from None
+            raise errors.TryAgain(f"the daemon hasn't answered for {limit:g} s") from None
         finally:
             del answer, request  # their error refers to this frame and its callers', with arrays
 
@@ -308,11 +299,11 @@ class Connection:
         """Stop the thread; the Futures of jobs that haven't ended fail. Idempotent."""
         if not self._thread.is_alive() or os.getpid() != self._pid:
             return
-        self._end(UsageError("this client is closed; create another one"))
+        self._end(errors.UsageError("this client is closed; create another one"))
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def _end(self, error: HetschedError) -> None:
+    def _end(self, error: errors.HetschedError) -> None:
         with self._lock:
             if self._closed is None:
                 self._closed = error
@@ -336,8 +327,8 @@ class Connection:
                     self._sleep(None)
         except Exception as error:  # a bug: nobody may wait for ever
             log.exception("the client's thread has failed")
-            self._end(InternalError(f"a bug in hetsched: {type(error).__name__}: {error}"))
-        self._fail_all(self._closed or InternalError("the client's thread has ended"))
+            self._end(errors.InternalError(f"a bug in hetsched: {type(error).__name__}: {error}"))
+        self._fail_all(self._closed or errors.InternalError("the client's thread has ended"))
         if self.session is not None:
             self.session.close(linger_ms=100)  # a last Cancel may not have been sent yet
         self._context.term()
@@ -387,13 +378,16 @@ class Connection:
                 return
             try:
                 reply = _decode(frame)
-            except ProtocolError as error:
+            except errors.ProtocolError as error:
                 self._end(error)
                 return
             answer, request = reply.answer, self._open.get(reply.number)
             if request is None:
                 continue
-            if isinstance(answer, messages.Refused) and answer.error.code == NotPermitted.code:
+            if (
+                isinstance(answer, messages.Refused)
+                and answer.error.code == errors.NotPermitted.code
+            ):
                 session.receive_pending()
                 if session.is_lost:  # ZeroMQ has taken it to the next daemon, without its token
                     continue
@@ -416,7 +410,7 @@ class Connection:
                     with self._lock:
                         if not session.send(number, request.request):
                             return
-            except HetschedError as error:
+            except errors.HetschedError as error:
                 if session.is_lost:
                     return
                 if request is not None:
@@ -443,7 +437,7 @@ class Connection:
         while self._closed is None and self._reconnect > 0:
             try:
                 session = Session(self._context, self._path, self.timeout, GREETING_SECONDS)
-            except (Unavailable, TryAgain):
+            except (errors.Unavailable, errors.TryAgain):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     break
@@ -451,7 +445,7 @@ class Connection:
                 # the pause.
                 self._sleep(min(delay * random.uniform(0.5, 1.0), left))
                 delay = min(2 * delay, MAX_DELAY)
-            except HetschedError as error:  # another version, or another user's
+            except errors.HetschedError as error:  # another version, or another user's
                 self._give_up(error)
                 return
             else:
@@ -464,16 +458,16 @@ class Connection:
         if self._closed is None:
             self._give_up()
 
-    def _give_up(self, error: HetschedError | None = None) -> None:
+    def _give_up(self, error: errors.HetschedError | None = None) -> None:
         """Fail all requests: no daemon has come. The next request begins to look again."""
-        lost = self._lost_error or TryAgain("the daemon has stopped")
+        lost = self._lost_error or errors.TryAgain("the daemon has stopped")
         if error is not None:
             self._lost_error = lost = type(error)(f"{lost}; the next one can't be used: {error}")
         elif self._reconnect > 0:
-            lost = TryAgain(f"{lost}; none has come for {format_seconds(self._reconnect)}")
+            lost = errors.TryAgain(f"{lost}; none has come for {format_seconds(self._reconnect)}")
         self._fail_all(lost)
 
-    def _fail_all(self, error: HetschedError) -> None:
+    def _fail_all(self, error: errors.HetschedError) -> None:
         with self._lock:
             requests = list(self._open.values())
             self._open.clear()

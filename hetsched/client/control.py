@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import asdict, replace
 
-from hetsched import paths
+from hetsched import errors, paths
 from hetsched.client.connection import (
     Connection,
     EventFollower,
@@ -24,7 +24,6 @@ from hetsched.client.connection import (
 )
 from hetsched.client.job import Job, Listener
 from hetsched.device import DeviceInfo
-from hetsched.errors import ProtocolError, UsageError
 from hetsched.explain import Explanation
 from hetsched.job import Done, Failed, JobSpec, JobState, checked
 from hetsched.transport import messages
@@ -158,7 +157,9 @@ class Control:
         `since`: only jobs submitted then, in seconds since the epoch, or later.
         """
         if not isinstance(limit, int) or limit < 1:
-            raise UsageError(f"limit: {quoted(limit)} should be an integer from 1 to 2**63-1")
+            raise errors.UsageError(
+                f"limit: {quoted(limit)} should be an integer from 1 to 2**63-1"
+            )
         return self._pages(messages.History(_states(states), since), limit)
 
     def _pages(
@@ -279,7 +280,7 @@ class Control:
     def _ask(self, request: messages.Request, kind: type[T], seconds: float | None = None) -> T:
         answer = self._connection.wait(OpenRequest(request), seconds)
         if not isinstance(answer, kind):
-            raise ProtocolError(
+            raise errors.ProtocolError(
                 f"the daemon answered {type(answer).__name__}, not {kind.__name__}"
             )
         return answer
@@ -298,7 +299,7 @@ class _Times(msgspec.Struct):
 
 def _states(states: Sequence[str]) -> tuple[str, ...]:
     if isinstance(states, str):
-        raise UsageError(f"states: {quoted(states)} should be a sequence of states")
+        raise errors.UsageError(f"states: {quoted(states)} should be a sequence of states")
     return tuple(states)
 
 
@@ -306,7 +307,7 @@ def _endpoint(value: Any) -> str:
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if isinstance(path, str) and "\0" not in path:
         return path
-    raise UsageError(f"endpoint: {quoted(value)} should be the path of a runtime folder")
+    raise errors.UsageError(f"endpoint: {quoted(value)} should be the path of a runtime folder")
 
 
 def _reconnect(value: Any) -> Any:
@@ -314,6 +315,6 @@ def _reconnect(value: Any) -> Any:
     if value is None and variable:
         try:
             return min(parse_time(variable), MAX_TIMEOUT)
-        except UsageError as error:
-            raise UsageError(f"HETSCHED_RECONNECT: {error}") from None
+        except errors.UsageError as error:
+            raise errors.UsageError(f"HETSCHED_RECONNECT: {error}") from None
     return RECONNECT_SECONDS if value is None else value

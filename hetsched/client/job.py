@@ -11,19 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from hetsched import errors
 from hetsched.device import Timeline
-from hetsched.errors import (
-    Cancelled,
-    ErrorRecord,
-    HetschedError,
-    InputMissing,
-    JobFailed,
-    TryAgain,
-    UsageError,
-    WaitTimeout,
-    from_record,
-    to_record,
-)
 from hetsched.explain import Explanation
 from hetsched.explain.iterations import IterationHistory
 from hetsched.job import Done, Failed, JobReport, JobState, Queued, Running, ended
@@ -45,13 +34,13 @@ def check_process(owner: int) -> None:
     them."""
     pid = os.getpid()
     if pid != owner:
-        raise UsageError(
+        raise errors.UsageError(
             f"this client belongs to process {owner}, of which this one (pid {pid}) is a fork;"
             " create another client here"
         )
 
 
-class SessionLost(TryAgain):
+class SessionLost(errors.TryAgain):
     """The daemon has ended; the next one decides what becomes of open requests."""
 
 
@@ -155,7 +144,7 @@ class Job(Future[Any]):
             return self.cancelled()
         try:
             self._request_cancel(self.id)
-        except HetschedError:
+        except errors.HetschedError:
             return self.cancelled()
         return True
 
@@ -186,10 +175,10 @@ class Job(Future[Any]):
         try:
             error = super().exception(timeout)
         except TimeoutError:
-            raise WaitTimeout(
+            raise errors.WaitTimeout(
                 f"job {self.id} hasn't ended after {timeout:g} s; it continues"
             ) from None
-        value = error.result if isinstance(error, JobFailed) else error or super().result()
+        value = error.result if isinstance(error, errors.JobFailed) else error or super().result()
         if type(value) is IterativeResult:  # isinstance takes a Python call here: it is a Mapping
             value.keep_history()
 
@@ -205,7 +194,7 @@ class Job(Future[Any]):
         if not isinstance(state, Done | Failed):
             return
         self._fetch = None
-        if isinstance(outcome, Cancelled):
+        if isinstance(outcome, errors.Cancelled):
             super().cancel()
             self.set_running_or_notify_cancel()
         elif isinstance(outcome, Exception):
@@ -224,25 +213,27 @@ class Job(Future[Any]):
         if is_new:
             self.advance(Queued(ident, 0))
 
-    def lost(self, error: HetschedError) -> None:
+    def lost(self, error: errors.HetschedError) -> None:
         """Fail the job: there will be no more states."""
-        report = JobReport(job=self.id, state="lost", workload="", load=0, error=to_record(error))
-        self.advance(Failed(self.id, report, ErrorRecord(error.code, str(error))))
+        report = JobReport(
+            job=self.id, state="lost", workload="", load=0, error=errors.to_record(error)
+        )
+        self.advance(Failed(self.id, report, errors.ErrorRecord(error.code, str(error))))
 
     def _outcome(self, state: Done | Failed) -> Any:
         """Return the result, or the exception to raise instead."""
         if isinstance(state, Done):
             if state.lost:
-                return InputMissing(state.lost)
+                return errors.InputMissing(state.lost)
             try:
                 return self._value(state)
             except SessionLost:
                 raise
             except Exception as error:
                 return error
-        failure = from_record(state.error)
+        failure = errors.from_record(state.error)
         is_kept = state.results or state.report.outputs
-        if isinstance(failure, JobFailed) and state.report.converged is False and is_kept:
+        if isinstance(failure, errors.JobFailed) and state.report.converged is False and is_kept:
             try:
                 failure.result = self._value(state)
             except SessionLost:
@@ -301,13 +292,15 @@ class IterativeResult(Mapping[str, Any]):
         if self._history is None:
             self._history = self._explain(None).iterations
         if self._history is None:
-            raise InputMissing(f"job {self.report.job}: the records of its iterations are gone")
+            raise errors.InputMissing(
+                f"job {self.report.job}: the records of its iterations are gone"
+            )
         return self._history
 
     def keep_history(self) -> None:
         """Ask for the history now, so that it outlives the connection."""
         if self._history is None:
-            with contextlib.suppress(HetschedError):
+            with contextlib.suppress(errors.HetschedError):
                 self._history = self._explain(HISTORY_SECONDS).iterations
 
     @property

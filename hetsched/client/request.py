@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 from msgspec.structs import asdict, replace
 
+from hetsched import errors
 from hetsched.client.job import Job, Listener
-from hetsched.errors import DataError, TryAgain, UsageError
 from hetsched.job import (
     WARM_UPS,
     ArenaOut,
@@ -182,7 +182,7 @@ class PreparedJob:
     ) -> None:
         ins, outs = _by_name("arrays", arrays), _by_name("out", out)
         if not isinstance(force, bool | np.bool_):
-            raise UsageError(f"force: {quoted(force)} should be True or False")
+            raise errors.UsageError(f"force: {quoted(force)} should be True or False")
         self._segments = segments
         self._inputs: dict[str, np.ndarray] = {}
         """Kept until the job's end is known: the next daemon needs the same data if this one is
@@ -277,7 +277,7 @@ def _converted(name: str, value: Any) -> Any:
             return WARM_UPS[0] if value else ""
         case "checkpoint" | "resume", str() | os.PathLike():
             if value == "":
-                raise UsageError(f"{name}: '' should be the path of a checkpoint")
+                raise errors.UsageError(f"{name}: '' should be the path of a checkpoint")
             return real_path(os.fspath(value))
     return value
 
@@ -285,15 +285,15 @@ def _converted(name: str, value: Any) -> Any:
 def _parsed(parse: Callable[[str], float], name: str, text: str) -> float:
     try:
         return parse(text)
-    except UsageError as error:
-        raise UsageError(f"{name}: {error}") from None
+    except errors.UsageError as error:
+        raise errors.UsageError(f"{name}: {error}") from None
 
 
 def _dependencies(after: Any) -> tuple[Dependency, ...]:
     if isinstance(after, int | str | Job | Dependency):
         after = (after,)
     if not isinstance(after, Iterable):
-        raise UsageError(
+        raise errors.UsageError(
             f"after: {quoted(after)} should be a job or its number, or a sequence of them"
         )
     return tuple(map(_dependency, after))
@@ -308,7 +308,7 @@ def _dependency(earlier: Any) -> Dependency:
 def _timestamp(value: Any) -> Any:
     seconds = value.timestamp() if isinstance(value, datetime.datetime) else value
     if isinstance(seconds, int | float) and seconds <= time.time():
-        raise UsageError(f"deadline: {quoted(value)} has passed; give one in the future")
+        raise errors.UsageError(f"deadline: {quoted(value)} has passed; give one in the future")
     return seconds
 
 
@@ -323,12 +323,14 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(name, item) for item in value]
     if isinstance(value, int) and not -NUMBER_LIMIT <= value < NUMBER_LIMIT:
-        raise UsageError(f"{name}: a number of {value.bit_length()} bits; the maximum is 63")
+        raise errors.UsageError(
+            f"{name}: a number of {value.bit_length()} bits; the maximum is 63"
+        )
     if isinstance(value, str) and not is_utf8(value):
-        raise UsageError(f"parameter {name}: {quoted(value)} should be text in UTF-8")
+        raise errors.UsageError(f"parameter {name}: {quoted(value)} should be text in UTF-8")
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise UsageError(f"parameter {name}: {quoted(value)} is neither a number nor text")
+    raise errors.UsageError(f"parameter {name}: {quoted(value)} is neither a number nor text")
 
 
 def _extents(shape: Any) -> tuple[int, ...]:
@@ -337,11 +339,11 @@ def _extents(shape: Any) -> tuple[int, ...]:
     except (TypeError, ValueError):  # not integers; rows of different lengths
         extents = (-1,)
     if len(extents) > MAX_AXES or min(extents, default=0) < 0:
-        raise UsageError(
+        raise errors.UsageError(
             f"shape: {quoted(shape)} should be an integer from 0 on, or at most {MAX_AXES} of them"
         )
     if math.prod(extents) >= NUMBER_LIMIT // MAX_ITEM_BYTES:
-        raise DataError(f"shape: {quoted(shape)} is more than any machine has")
+        raise errors.DataError(f"shape: {quoted(shape)} is more than any machine has")
     return extents
 
 
@@ -349,9 +351,9 @@ def _numeric(dtype: Any) -> str:
     try:
         kind = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError) as error:
-        raise DataError(f"dtype {quoted(dtype)}: {error}") from None
+        raise errors.DataError(f"dtype {quoted(dtype)}: {error}") from None
     if kind.kind not in "biufc":
-        raise DataError(f"dtype {kind}: only numeric dtypes are supported")
+        raise errors.DataError(f"dtype {kind}: only numeric dtypes are supported")
     return str(kind.newbyteorder("=").name)
 
 
@@ -373,7 +375,7 @@ def _in_place(array: np.ndarray, segments: SharedArrays) -> ArenaRef:
     """As `_shared`, of an array in shared memory. Raises TryAgain if its daemon has stopped."""
     ref = _shared(array, segments)
     if ref is None:
-        raise TryAgain("the job's shared memory couldn't be passed to the next daemon")
+        raise errors.TryAgain("the job's shared memory couldn't be passed to the next daemon")
     return ref
 
 
@@ -384,10 +386,10 @@ def _by_name(parameter: str, arrays: Any) -> dict[str, ArrayOrPath]:
     found: dict[str, ArrayOrPath] = {}
     for name, value in (arrays if isinstance(arrays, Mapping) else {ONLY: arrays}).items():
         if not isinstance(name, str) or not is_utf8(name):
-            raise UsageError(f"{parameter}: {quoted(name)} should be an array's name")
+            raise errors.UsageError(f"{parameter}: {quoted(name)} should be an array's name")
         parts = sparse_arrays(name, value) if is_sparse(value) else {name: value}
         for twice in parts.keys() & found.keys():
-            raise UsageError(
+            raise errors.UsageError(
                 f"{parameter}: {twice} is given twice: by name and as part of a matrix"
             )
         found |= parts
@@ -398,7 +400,7 @@ def _shared_input(value: Any, segments: SharedArrays) -> tuple[np.ndarray, Arena
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:  # rows of different lengths
-        raise DataError(f"arrays: {quoted(value)} is not an array: {error}") from None
+        raise errors.DataError(f"arrays: {quoted(value)} is not an array: {error}") from None
     ref = _shared(array, segments)
     if ref is not None:
         return array, ref
@@ -409,18 +411,18 @@ def _shared_input(value: Any, segments: SharedArrays) -> tuple[np.ndarray, Arena
 
 def _writable(name: str, array: ArrayOrPath) -> np.ndarray:
     if not isinstance(array, np.ndarray):
-        raise UsageError(
+        raise errors.UsageError(
             f"out{name and ' '}{name}: {quoted(array)} should be a NumPy array to write to, or the"
             " path of a .npy file"
         )
     if not array.flags.writeable:
-        raise DataError(f"out {name or 'array'} is read-only; give one that can be written")
+        raise errors.DataError(f"out {name or 'array'} is read-only; give one that can be written")
     return array
 
 
 def _copy_out(name: str, result: np.ndarray, target: np.ndarray) -> None:
     if result.shape != target.shape or not np.can_cast(result.dtype, target.dtype, "same_kind"):
-        raise DataError(
+        raise errors.DataError(
             f"out {name}: the result is {result.dtype} {result.shape}, but the array is"
             f" {target.dtype} {target.shape}; use client.empty({result.shape},"
             f' "{result.dtype}")'

@@ -18,29 +18,10 @@ from typing import TYPE_CHECKING
 
 import zmq
 
-from hetsched import __version__
+from hetsched import __version__, errors
 from hetsched.client.job import SessionLost, check_process
-from hetsched.errors import (
-    NotPermitted,
-    ProtocolError,
-    TryAgain,
-    Unavailable,
-    UsageError,
-    from_record,
-    to_record,
-)
-from hetsched.transport import messages
+from hetsched.transport import messages, sockets
 from hetsched.transport.codec import Decoder, encode
-from hetsched.transport.messages import MAX_FRAME, PROTOCOL
-from hetsched.transport.sockets import (
-    NOW,
-    close_all,
-    connect,
-    connect_failure,
-    receive_message,
-    send_message,
-    socket_peer,
-)
 from hetsched.units import format_bytes
 
 if TYPE_CHECKING:
@@ -95,7 +76,9 @@ class Session:
             self.reply_fd = int(self._requests.getsockopt(zmq.FD))
         except zmq.ZMQError as error:  # no descriptors, above all
             self._socket.close()
-            raise TryAgain(f"can't connect to the daemon ({path.parent}): {error}") from None
+            raise errors.TryAgain(
+                f"can't connect to the daemon ({path.parent}): {error}"
+            ) from None
         except BaseException:
             self._socket.close()
             raise
@@ -121,11 +104,11 @@ class Session:
         try:
             payload = encode(messages.Envelope(self._token, number, request))
         except (OverflowError, UnicodeEncodeError) as error:
-            raise UsageError(f"{name}: {error}") from None
-        if len(payload) > MAX_FRAME:
-            raise UsageError(
-                f"{name}: the request has {len(payload)} bytes, the limit is {MAX_FRAME}"
-                f" ({format_bytes(MAX_FRAME)}); pass large data as arrays"
+            raise errors.UsageError(f"{name}: {error}") from None
+        if len(payload) > messages.MAX_FRAME:
+            raise errors.UsageError(
+                f"{name}: the request has {len(payload)} bytes, the limit is {messages.MAX_FRAME}"
+                f" ({format_bytes(messages.MAX_FRAME)}); pass large data as arrays"
             )
         try:
             self._requests.send(payload, zmq.NOBLOCK)
@@ -164,12 +147,12 @@ class Session:
             self._has_open_request = False
         if isinstance(answer, messages.SegmentFd) and len(received) == int(answer.is_new):
             return answer, received[0] if received else None
-        close_all(received)
+        sockets.close_all(received)
         if isinstance(answer, messages.Refused):
-            raise from_record(answer.error)
+            raise errors.from_record(answer.error)
         if answer is None:
             raise self.lost_error()
-        raise ProtocolError(f"unexpected answer {type(answer).__name__} to {message!r}")
+        raise errors.ProtocolError(f"unexpected answer {type(answer).__name__} to {message!r}")
 
     def knows(self, segment: Segment) -> bool:
         """Whether the daemon is there, and has given this segment its number."""
@@ -199,7 +182,7 @@ class Session:
             except IndexError:  # another thread has sent it
                 return
             try:
-                self._socket.send(payload, NOW)
+                self._socket.send(payload, sockets.NOW)
             except BlockingIOError:
                 self._unsent.appendleft(payload)
                 return
@@ -208,26 +191,30 @@ class Session:
 
     def _check_usable(self) -> None:
         if self._is_closing:
-            raise UsageError("this client is closed; create another one")
+            raise errors.UsageError("this client is closed; create another one")
         if self.is_lost:
             raise self.lost_error()
         if self._has_open_request:  # its answer may still come, and would be taken for this one's
-            raise TryAgain("an earlier request was never answered; create another client")
+            raise errors.TryAgain("an earlier request was never answered; create another client")
         try:  # without a free descriptor the kernel would drop the one that comes with an answer
             os.close(os.dup(self.fd))
         except OSError as error:
-            raise from_record(to_record(error)) from None
+            raise errors.from_record(errors.to_record(error)) from None
 
     def _greet(self, timeout: float) -> messages.Welcome:
-        answer, fds = self._ask(messages.Hello(PROTOCOL, __version__, os.getpid()), timeout)
-        close_all(fds)
+        answer, fds = self._ask(
+            messages.Hello(messages.PROTOCOL, __version__, os.getpid()), timeout
+        )
+        sockets.close_all(fds)
         if answer is None:
-            raise Unavailable(f"the daemon at {self._path} closed the connection; is it stopping?")
+            raise errors.Unavailable(
+                f"the daemon at {self._path} closed the connection; is it stopping?"
+            )
         if isinstance(answer, messages.Refused):
-            raise from_record(answer.error)
-        if not isinstance(answer, messages.Welcome) or answer.protocol != PROTOCOL:
-            raise ProtocolError(
-                f"{self._path}: the daemon's answer isn't protocol {PROTOCOL} of hetsched"
+            raise errors.from_record(answer.error)
+        if not isinstance(answer, messages.Welcome) or answer.protocol != messages.PROTOCOL:
+            raise errors.ProtocolError(
+                f"{self._path}: the daemon's answer isn't protocol {messages.PROTOCOL} of hetsched"
                 f" {__version__}; install the same version for both"
             )
         return answer
@@ -238,12 +225,12 @@ class Session:
         """Return the answer and its descriptors; None if the daemon has ended."""
         self._flush()
         try:
-            send_message(self._socket, encode(message), attached)
+            sockets.send_message(self._socket, encode(message), attached)
         except OSError:  # the daemon may have refused the session before it closed it
             self.is_lost = not self._readable(0)
         while not self.is_lost:
             if not self._readable(timeout):
-                raise TryAgain(
+                raise errors.TryAgain(
                     f"the daemon ({self._path.parent}) hasn't answered for {timeout:g} s"
                 )
             answer, fds = self._receive()
@@ -259,7 +246,7 @@ class Session:
     def _receive(self) -> tuple[messages.SessionAnswer | None, list[int]]:
         """Return an answer; None for a notification and at the end of file."""
         try:
-            payload, fds = receive_message(self._socket, MAX_ANSWER)
+            payload, fds = sockets.receive_message(self._socket, MAX_ANSWER)
         except OSError:
             payload, fds = b"", []
         if not payload:
@@ -288,17 +275,17 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 def _connect(path: Path) -> socket.socket:
     try:
-        connection = connect(path)
+        connection = sockets.connect(path)
     except PermissionError as error:
-        raise NotPermitted(f"daemon at {path}: {connect_failure(error)}") from None
+        raise errors.NotPermitted(f"daemon at {path}: {sockets.connect_failure(error)}") from None
     except OSError as error:
-        raise Unavailable(
-            f"no daemon at {path} ({connect_failure(error)}); start it: hetsched serve"
+        raise errors.Unavailable(
+            f"no daemon at {path} ({sockets.connect_failure(error)}); start it: hetsched serve"
         ) from None
-    owner = socket_peer(connection).uid
+    owner = sockets.socket_peer(connection).uid
     if owner not in (os.geteuid(), 0):  # it would get the caller's arrays and paths
         connection.close()
-        raise NotPermitted(
+        raise errors.NotPermitted(
             f"daemon at {path}: it belongs to user {owner}; only your own (user {os.geteuid()})"
             " or root's is trusted"
         )

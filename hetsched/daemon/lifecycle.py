@@ -38,10 +38,10 @@ from hetsched.jobs.table import JobTable, Limits, share_of
 from hetsched.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
 from hetsched.store.journal import Journal
 from hetsched.store.journal_records import HistoryBounds
+from hetsched.transport import sockets
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import MAX_FRAME
-from hetsched.transport.sockets import acquire_lock, listen, validate_socket_path
 from hetsched.units import parse_size, parse_time
 
 log = logging.getLogger(__name__)
@@ -81,14 +81,14 @@ def serve(config: Config, source: str = "") -> None:
     """
     folder = paths.private_folder(paths.runtime_dir(), "runtime folder")
     for path in (paths.endpoint_path(), paths.session_path()):
-        validate_socket_path(path)
+        sockets.validate_socket_path(path)
     mode = folder.stat().st_mode & 0o777
     if mode & 0o077:  # all clients are served
         raise ConfigError(
             f"runtime folder {folder}: open to others (mode {mode:o}); chmod 700 {folder}"
         )
     manager = ServiceManager(os.environ)
-    lock_fd = acquire_lock(folder / "lock")
+    lock_fd = sockets.acquire_lock(folder / "lock")
     try:
         log.info("configuration: %s", source or "passed in")
         raise_descriptor_limit()
@@ -156,7 +156,7 @@ def _run(config: Config, manager: ServiceManager) -> None:
             (paths.endpoint_path(), socket.SOCK_STREAM, router.open),
             (paths.session_path(), socket.SOCK_SEQPACKET, sessions.open),
         ):
-            accept(passed.get(kind) or listen(path, kind))
+            accept(passed.get(kind) or sockets.listen(path, kind))
             if kind not in passed:  # those stay, so that clients wait for the next daemon
                 stack.callback(path.unlink, missing_ok=True)
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from hetsched.errors import DataError, UsageError, encodable, to_record
+from hetsched import errors
 from hetsched.job import (
     STATES,
     Done,
@@ -26,36 +26,25 @@ from hetsched.jobs.job import Job
 from hetsched.jobs.queue import JobQueue
 from hetsched.jobs.recovery import restored
 from hetsched.jobs.table import JobTable
-from hetsched.store.journal_records import HistoryFilter, JournaledJob, Stage
+from hetsched.store import journal_records
+from hetsched.transport import messages
 from hetsched.transport.codec import encode
-from hetsched.transport.messages import (
-    MAX_FRAME,
-    Answer,
-    DaemonOverview,
-    History,
-    JobLine,
-    JobList,
-    Refused,
-    Reply,
-    State,
-    Status,
-)
 
 PAGE = 500
 """Jobs in one answer: more would hold up the loop for milliseconds."""
 MAX_OVERVIEW = 200
 """Jobs in an overview: more than any screen shows."""
-STAGES: tuple[Stage, ...] = ("queued", "running", "done", "failed", "cancelled")
+STAGES: tuple[journal_records.Stage, ...] = ("queued", "running", "done", "failed", "cancelled")
 
 
 def check_states(states: Collection[str]) -> None:
     """Raise UsageError unless all are words of STATES."""
     for state in states:
         if state not in STATES:
-            raise UsageError(f"no job state {state!r}; choose from: {', '.join(STATES)}")
+            raise errors.UsageError(f"no job state {state!r}; choose from: {', '.join(STATES)}")
 
 
-def status(table: JobTable, queue: JobQueue, request: Status) -> JobList:
+def status(table: JobTable, queue: JobQueue, request: messages.Status) -> messages.JobList:
     """Return a page of the remembered jobs. Raises UsageError, InputMissing."""
     check_states(request.states)
     for number in request.jobs:
@@ -75,14 +64,14 @@ def status(table: JobTable, queue: JobQueue, request: Status) -> JobList:
         _line(job, queue.position(job) if queue.is_waiting(job) else brief(job.state))
         for job in reversed(page[:PAGE])
     ]
-    return JobList(tuple(lines), has_earlier=len(page) > PAGE)
+    return messages.JobList(tuple(lines), has_earlier=len(page) > PAGE)
 
 
-def history_filter(request: History) -> HistoryFilter:
+def history_filter(request: messages.History) -> journal_records.HistoryFilter:
     """Return what to ask the journal for. Raises UsageError for an unknown state."""
     check_states(request.states)
     states = {"queued" if state == "held" else state for state in request.states}
-    return HistoryFilter(
+    return journal_records.HistoryFilter(
         stages=tuple(stage for stage in STAGES if stage in states),
         since=request.since,
         before=request.before,
@@ -90,16 +79,18 @@ def history_filter(request: History) -> HistoryFilter:
     )
 
 
-def history(table: JobTable, request: History, rows: list[JournaledJob]) -> JobList:
+def history(
+    table: JobTable, request: messages.History, rows: list[journal_records.JournaledJob]
+) -> messages.JobList:
     """Return jobs of the journal, newest first and one more than asked for if there are more."""
     lines = []
     for row in reversed(rows[: request.limit]):
         job = table.jobs.get(row.number) or restored(row)
         lines.append(_line(job, brief(job.state)))
-    return JobList(tuple(lines), has_earlier=len(rows) > request.limit)
+    return messages.JobList(tuple(lines), has_earlier=len(rows) > request.limit)
 
 
-def overview(table: JobTable, most_waiting: int) -> tuple[list[JobLine], int, int]:
+def overview(table: JobTable, most_waiting: int) -> tuple[list[messages.JobLine], int, int]:
     """Return jobs that run, then those that wait in about the order in which they will run.
 
     And how many there are of both. O(unfinished jobs).
@@ -115,9 +106,9 @@ def overview(table: JobTable, most_waiting: int) -> tuple[list[JobLine], int, in
     return lines, len(running), len(jobs) - len(running)
 
 
-def _line(job: Job, state: JobState) -> JobLine:
+def _line(job: Job, state: JobState) -> messages.JobLine:
     spec = job.spec
-    return JobLine(
+    return messages.JobLine(
         job=job.number,
         workload=spec.workload,
         params=spec.params,
@@ -136,7 +127,7 @@ def _line(job: Job, state: JobState) -> JobLine:
     )
 
 
-def encode_bounded(reply: Reply) -> bytes:
+def encode_bounded(reply: messages.Reply) -> bytes:
     """Encode `reply` in at most MAX_FRAME bytes: the client would drop a longer message.
 
     A list loses its oldest jobs, which are on its next page. The report of a job loses its lists
@@ -147,15 +138,15 @@ def encode_bounded(reply: Reply) -> bytes:
             payload = encode(reply)
         except UnicodeEncodeError:  # one such text must not cost all clients their lists
             payload = encode(_escaped(msgspec.to_builtins(reply)))
-        if len(payload) <= MAX_FRAME:
+        if len(payload) <= messages.MAX_FRAME:
             return payload
-        reply = Reply(reply.number, _shorter(reply.answer, len(payload)))
+        reply = messages.Reply(reply.number, _shorter(reply.answer, len(payload)))
 
 
 def _escaped(value: Any) -> Any:
     match value:
         case str():
-            return encodable(value)
+            return errors.encodable(value)
         case dict():
             return {_escaped(key): _escaped(each) for key, each in value.items()}
         case list() | tuple():
@@ -163,15 +154,15 @@ def _escaped(value: Any) -> Any:
     return value
 
 
-def _shorter(answer: Answer, nbytes: int) -> Answer:
+def _shorter(answer: messages.Answer, nbytes: int) -> messages.Answer:
     """Return what is said instead of an answer that has too many bytes."""
-    if isinstance(answer, JobList) and len(answer.jobs) > 1:
-        return JobList(answer.jobs[len(answer.jobs) // 2 :], has_earlier=True)
-    if isinstance(answer, JobList | DaemonOverview) and answer.jobs:
+    if isinstance(answer, messages.JobList) and len(answer.jobs) > 1:
+        return messages.JobList(answer.jobs[len(answer.jobs) // 2 :], has_earlier=True)
+    if isinstance(answer, messages.JobList | messages.DaemonOverview) and answer.jobs:
         bare = tuple(replace(line, params={}, shapes={}) for line in answer.jobs)
         is_bare = bare == answer.jobs
         return replace(answer, jobs=bare[: len(bare) // 2] if is_bare else bare)
-    if isinstance(answer, State) and isinstance(answer.state, Done | Failed):
+    if isinstance(answer, messages.State) and isinstance(answer.state, Done | Failed):
         report = answer.state.report
         if any(device.chunks for device in report.devices):
             devices = tuple(replace(device, chunks=()) for device in report.devices)
@@ -181,5 +172,5 @@ def _shorter(answer: Answer, nbytes: int) -> Answer:
         if report.notes != (note,):
             report = replace(report, devices=(), params={}, notes=(note,))
             return replace(answer, state=replace(answer.state, report=report))
-    error = DataError(f"the answer has {nbytes} bytes, the limit is {MAX_FRAME}")
-    return Refused(to_record(error))
+    error = errors.DataError(f"the answer has {nbytes} bytes, the limit is {messages.MAX_FRAME}")
+    return messages.Refused(errors.to_record(error))

@@ -12,22 +12,11 @@ from typing import Any
 
 from msgspec import structs
 
-from hetsched import __version__
+from hetsched import __version__, errors
 from hetsched.daemon import lists
 from hetsched.daemon.metrics import Metrics, present_state
 from hetsched.daemon.sessions import ClientSession, Sessions
 from hetsched.engine.engine import Engine
-from hetsched.errors import (
-    DataError,
-    ErrorRecord,
-    HetschedError,
-    InputMissing,
-    InternalError,
-    NotPermitted,
-    TryAgain,
-    UsageError,
-    to_record,
-)
 from hetsched.explain import Explanation
 from hetsched.explain.thinning import thinned
 from hetsched.job import (
@@ -46,8 +35,8 @@ from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Follower, Watcher
 from hetsched.jobs.job import Job
 from hetsched.jobs.recovery import restored
+from hetsched.store import journal_records
 from hetsched.store.journal import Journal
-from hetsched.store.journal_records import HistoryFilter, JobForgotten, JournaledJob
 from hetsched.transport import messages as say
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
@@ -85,9 +74,9 @@ class Asker:
         self.reply(say.State(state, sequence), droppable)
 
     def refuse(self, error: BaseException) -> None:
-        if not isinstance(error, HetschedError):
+        if not isinstance(error, errors.HetschedError):
             log.error("unexpected error in a request", exc_info=error)
-        self.reply(say.Refused(to_record(error)))
+        self.reply(say.Refused(errors.to_record(error)))
 
 
 class Requests:
@@ -128,8 +117,8 @@ class Requests:
         """
         session = self.sessions.of_token(envelope.token, peer)
         if session is None:
-            error = NotPermitted("unknown token: send hello on the session socket first")
-            send(identity, say.Reply(envelope.number, say.Refused(to_record(error))), False)
+            error = errors.NotPermitted("unknown token: send hello on the session socket first")
+            send(identity, say.Reply(envelope.number, say.Refused(errors.to_record(error))), False)
             return
         session.identity = identity
         asker = Asker(session, identity, envelope.number, nbytes, send)
@@ -145,7 +134,7 @@ class Requests:
     def submit(self, asker: Asker, request: say.Submit) -> None:
         """Submit a job, or answer for the one with this id or key."""
         if self._life.is_draining:
-            raise TryAgain(
+            raise errors.TryAgain(
                 "the daemon is stopping and takes no new jobs; try again when it is back"
             )
         known = self._table.with_key(request.spec.id or request.key)
@@ -153,7 +142,9 @@ class Requests:
             self._submit(asker, request, known)
             return
 
-        def looked_up(rows: list[JournaledJob], error: HetschedError | None) -> None:
+        def looked_up(
+            rows: list[journal_records.JournaledJob], error: errors.HetschedError | None
+        ) -> None:
             try:
                 if error is not None:
                     raise error
@@ -167,7 +158,9 @@ class Requests:
                 asker.refuse(problem)
 
         # The journal may remember the id longer than the table.
-        self._journal.query(HistoryFilter(client_id=request.spec.id, limit=1), looked_up)
+        self._journal.query(
+            journal_records.HistoryFilter(client_id=request.spec.id, limit=1), looked_up
+        )
 
     def _submit(self, asker: Asker, request: say.Submit, known: Job | None) -> None:
         """Add a job, or answer for the known one: its client sends the request again."""
@@ -188,7 +181,7 @@ class Requests:
     def _new_job(self, asker: Asker, request: say.Submit) -> Job:
         spec, session = request.spec, asker.session
         if self.is_closed:
-            raise TryAgain(
+            raise errors.TryAgain(
                 "the daemon is draining and takes no new jobs; `hetsched drain --undo` changes"
                 " that"
             )
@@ -196,10 +189,10 @@ class Requests:
         self._table.check_quota(session.owner)
         if spec.deadline is not None and spec.deadline <= now:
             late = format_seconds(now - spec.deadline)
-            raise UsageError(f"deadline: it passed {late} ago; give one in the future")
+            raise errors.UsageError(f"deadline: it passed {late} ago; give one in the future")
         for ref in arena_refs(spec):
             if ref.segment not in session.held:
-                raise DataError(
+                raise errors.DataError(
                     f"segment {ref.segment} isn't this client's;"
                     " arrays come from its own empty() or submit()"
                 )
@@ -210,16 +203,18 @@ class Requests:
         """Raise DataError if a request with a known id is another one; take over the job."""
         known = f"id {spec.id or job.key}: job {job.number} has this id"
         if not is_same_request(spec, job.spec):
-            raise DataError(f"{known}, but it is another request; choose another id")
+            raise errors.DataError(f"{known}, but it is another request; choose another id")
         if job.client not in self.sessions:
             job.client = asker.session.id
         elif caller_outputs(job.spec) != caller_outputs(spec):
-            raise DataError(
+            raise errors.DataError(
                 f"{known}, and its result goes to the array that was passed as `out` then; choose"
                 " another id, or omit `out`"
             )
 
-    def _confirm(self, job: Job, asker: Asker, follow: bool, error: ErrorRecord | None) -> None:
+    def _confirm(
+        self, job: Job, asker: Asker, follow: bool, error: errors.ErrorRecord | None
+    ) -> None:
         """Tell a client the job's number; then its states, if the client wants to `follow`."""
         if error is not None:
             asker.reply(say.Refused(error))
@@ -239,9 +234,11 @@ class Requests:
         """Submit an ended job again, as a new one, without its id and what it was to run after."""
         job = self._table.job(request.job)
         if job.outcome is None:
-            raise UsageError(f"job {job.number} hasn't ended; only an ended job can be run again")
+            raise errors.UsageError(
+                f"job {job.number} hasn't ended; only an ended job can be run again"
+            )
         if any(ref.segment not in asker.session.held for ref in arena_refs(job.spec)):
-            raise InputMissing(
+            raise errors.InputMissing(
                 f"job {job.number} used arrays of a program, which aren't kept; submit it again"
                 " from there, or use files"
             )
@@ -276,7 +273,7 @@ class Requests:
         job = self._table.job(request.job)
         limit = self._table.limits.followed_jobs
         if not job.has_ended and self._followers.follows[asker.session.id] >= limit:
-            raise TryAgain(
+            raise errors.TryAgain(
                 f"this client already follows {counted(limit, 'job')}, which is the limit"
                 " (queue.followers in the config); try again when some have ended"
             )
@@ -284,7 +281,7 @@ class Requests:
 
     def events(self, asker: Asker, request: say.Events) -> None:
         if self._followers.watches(asker.session.id) >= MAX_WATCHERS:
-            raise TryAgain(
+            raise errors.TryAgain(
                 f"this client already follows events {MAX_WATCHERS} times, which is the limit;"
                 " use one request for several jobs"
             )
@@ -296,7 +293,7 @@ class Requests:
 
         def explained(explanation: Explanation | None, error: BaseException | None) -> None:
             if explanation is None:
-                asker.refuse(error or InternalError("no answer"))
+                asker.refuse(error or errors.InternalError("no answer"))
             else:
                 asker.reply(say.Explained(thinned(explanation, MAX_EXPLAINED_CHUNKS)))
 
@@ -355,7 +352,7 @@ class Requests:
             f"job {job.number} was changed, but that can't be written to the journal at present,"
             " see the daemon's log; it is written as soon as possible"
         )
-        asker.reply(say.Refused(ErrorRecord(to_record(error).code, text)))
+        asker.reply(say.Refused(errors.ErrorRecord(errors.to_record(error).code, text)))
 
     def clean(self, asker: Asker, request: say.Clean) -> None:
         """Forget ended jobs, and release their results."""
@@ -373,7 +370,9 @@ class Requests:
             self._life.results.release(job)
         numbers = tuple(job.number for job in jobs)
         if numbers:
-            self._journal.write([JobForgotten(number) for number in numbers], urgent=True)
+            self._journal.write(
+                [journal_records.JobForgotten(number) for number in numbers], urgent=True
+            )
         asker.reply(say.JobNumbers(numbers))
 
     def drain(self, asker: Asker, request: say.Drain) -> None:
@@ -413,7 +412,9 @@ class Requests:
         asker.reply(lists.status(self._table, self._engine.queue, request))
 
     def history(self, asker: Asker, request: say.History) -> None:
-        def on_rows(rows: list[JournaledJob], error: HetschedError | None) -> None:
+        def on_rows(
+            rows: list[journal_records.JournaledJob], error: errors.HetschedError | None
+        ) -> None:
             if error is not None:
                 asker.refuse(error)
             else:

@@ -16,14 +16,13 @@ from dataclasses import dataclass, field
 
 import zmq
 
+from hetsched import errors
 from hetsched.daemon.lists import encode_bounded
 from hetsched.daemon.requests import Requests
 from hetsched.daemon.sessions import ROOT_UID, LimitedLog
-from hetsched.errors import ProtocolError, to_record
+from hetsched.transport import messages, sockets
 from hetsched.transport.codec import Decoder
 from hetsched.transport.loop import Loop
-from hetsched.transport.messages import MAX_FRAME, Envelope, Refused, Reply
-from hetsched.transport.sockets import Peer, address_peer
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +73,7 @@ class Router:
         self._zap.bind(ZAP_ENDPOINT)  # before the socket that it protects
         loop.add_reader(self._zap, self._on_connection)
         self._socket = context.socket(zmq.ROUTER)
-        self._decode: Decoder[Envelope] = Decoder(Envelope)
+        self._decode: Decoder[messages.Envelope] = Decoder(messages.Envelope)
         self._max_unsent = max_unsent
         self._unsent: dict[bytes, _Unsent] = {}
         self._is_retrying = False
@@ -86,7 +85,7 @@ class Router:
         path = listener.getsockname()
         for option, value in (
             (zmq.LINGER, 0),
-            (zmq.MAXMSGSIZE, MAX_FRAME),
+            (zmq.MAXMSGSIZE, messages.MAX_FRAME),
             (zmq.ROUTER_MANDATORY, 1),  # else replies to a slow client are silently dropped
             (zmq.RCVHWM, RECEIVE_QUEUE),
             (zmq.SNDHWM, SEND_QUEUE),
@@ -126,7 +125,7 @@ class Router:
                 client, _, version, number, _, address, *_ = self._zap.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            peer = address_peer(address.decode("ascii", "replace"))
+            peer = sockets.address_peer(address.decode("ascii", "replace"))
             status = [b"200", b"OK"]
             if all(session.peer != peer for session in self._sessions):
                 log.warning("refused a connection of uid %d (pid %d)", peer.uid, peer.pid)
@@ -148,7 +147,7 @@ class Router:
             if time.monotonic() > end:
                 return
 
-    def _next_message(self) -> tuple[bytes, bytes, Peer] | None:
+    def _next_message(self) -> tuple[bytes, bytes, sockets.Peer] | None:
         """Return a client, its frame and its process; None for a message of several frames."""
         identity = self._socket.recv(zmq.NOBLOCK)
         frame = self._socket.recv(zmq.NOBLOCK, copy=False)
@@ -164,22 +163,26 @@ class Router:
             address = str(frame.get("Peer-Address"))
         except zmq.ZMQError:  # the transport has no such property
             address = ""
-        return identity, frame.bytes, address_peer(address)
+        return identity, frame.bytes, sockets.address_peer(address)
 
-    def _on_frame(self, identity: bytes, frame: bytes, peer: Peer) -> None:
+    def _on_frame(self, identity: bytes, frame: bytes, peer: sockets.Peer) -> None:
         try:
             envelope = self._decode(frame)
-        except ProtocolError as error:
+        except errors.ProtocolError as error:
             self._metrics.rejected_requests.inc()
             self._bad_requests.warn(f"dropped a request: {error}")
             # Number 0, which no request has, explains a mismatch of versions.
-            self.send(identity, Reply(0, Refused(to_record(error))), droppable=True)
+            self.send(
+                identity,
+                messages.Reply(0, messages.Refused(errors.to_record(error))),
+                droppable=True,
+            )
             return
         self._requests.on_request(identity, peer, envelope, len(frame), self.send)
 
     # ---- replies
 
-    def send(self, identity: bytes, reply: Reply, droppable: bool = False) -> None:
+    def send(self, identity: bytes, reply: messages.Reply, droppable: bool = False) -> None:
         """Send now or, unless `droppable`, as soon as the client reads, if it still exists."""
         unsent = self._unsent.get(identity)
         if unsent is None or not droppable:

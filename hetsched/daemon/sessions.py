@@ -26,32 +26,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hetsched import __version__
-from hetsched.errors import (
-    DataError,
-    HetschedError,
-    InputMissing,
-    NotPermitted,
-    ProtocolError,
-    TryAgain,
-    to_record,
-)
+from hetsched import __version__, errors
 from hetsched.job import arena_refs
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Owner
 from hetsched.jobs.table import share_of
 from hetsched.transport import messages as say
+from hetsched.transport import sockets
 from hetsched.transport.arena import Arena
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.loop import Loop
-from hetsched.transport.sockets import (
-    NOW,
-    Peer,
-    close_all,
-    receive_message,
-    send_message,
-    socket_peer,
-)
 from hetsched.units import format_bytes, format_seconds
 
 log = logging.getLogger(__name__)
@@ -100,7 +84,7 @@ class ClientSession:
 
     id: int
     connection: socket.socket
-    peer: Peer
+    peer: sockets.Peer
     owner: Owner
     token: str = ""
     identity: bytes = b""
@@ -108,7 +92,7 @@ class ClientSession:
     mapped: set[int] = field(default_factory=set)
 
 
-def owner_of(peer: Peer) -> Owner:
+def owner_of(peer: sockets.Peer) -> Owner:
     """Return whom a process's jobs and memory count for: its user and session (setsid)."""
     try:
         return peer.uid, os.getsid(peer.pid)
@@ -151,7 +135,7 @@ class Sessions:
         if uid == self._uid or (uid == ROOT_UID and type(request) not in OWNER_ONLY):
             return
         who = "root" if uid == ROOT_UID else "another user"
-        raise NotPermitted(
+        raise errors.NotPermitted(
             f"{type(request).__name__.lower()}: not permitted to {who} (uid {uid});"
             f" this daemon serves uid {self._uid}"
         )
@@ -205,7 +189,7 @@ class Sessions:
                 self._refusals.warn(f"session not accepted: {error.strerror}")
             return
         connection.setblocking(False)
-        peer = socket_peer(connection)
+        peer = sockets.socket_peer(connection)
         # Each session soon has a ZeroMQ connection, too; the lowest descriptors are taken first.
         if connection.fileno() + len(self) >= self._max_descriptor:
             self._refuse(connection)
@@ -225,7 +209,7 @@ class Sessions:
             self.open(self._listener)
 
     def _refuse(self, connection: socket.socket) -> None:
-        error = TryAgain(
+        error = errors.TryAgain(
             f"the daemon has {len(self)} clients and no descriptors for more (limit"
             f" RLIMIT_NOFILE: {self._max_descriptor + RESERVED_DESCRIPTORS}); try again later, or"
             " raise the limit"
@@ -233,31 +217,33 @@ class Sessions:
         self._refusals.warn(f"refused a session: {error}")
         self._arena.trim()
         with connection, contextlib.suppress(OSError):
-            send_message(connection, encode(say.Refused(to_record(error))), (), NOW)
+            sockets.send_message(
+                connection, encode(say.Refused(errors.to_record(error))), (), sockets.NOW
+            )
 
     def _on_readable(self, session: ClientSession) -> None:
         fds: list[int] = []
         try:
-            payload, fds = receive_message(session.connection, MAX_SESSION_REQUEST)
+            payload, fds = sockets.receive_message(session.connection, MAX_SESSION_REQUEST)
             if payload:
                 self._handle(session, self._decode(payload), fds)
             else:
                 self.end(session)
         except BlockingIOError:
             return
-        except ProtocolError as error:
-            self._answer(session, say.Refused(to_record(error)))
+        except errors.ProtocolError as error:
+            self._answer(session, say.Refused(errors.to_record(error)))
             self.end(session)
         except OSError:
             self.end(session)
         finally:
-            close_all(fds)
+            sockets.close_all(fds)
 
     def _answer(
         self, session: ClientSession, answer: say.SessionAnswer, fds: Sequence[int] = ()
     ) -> None:
         try:
-            send_message(session.connection, encode(answer), fds, NOW)
+            sockets.send_message(session.connection, encode(answer), fds, sockets.NOW)
         except OSError:  # the client has ended, or sends without ever reading
             if not isinstance(answer, say.Discarded):
                 self.end(session)
@@ -268,7 +254,7 @@ class Sessions:
         One that uses a descriptor of `fds` removes it from the list.
         """
         if not session.token and not isinstance(request, say.Hello):
-            raise ProtocolError("the first message must be hello")
+            raise errors.ProtocolError("the first message must be hello")
         try:
             self.check_permission(request, session.peer.uid)
             match request:
@@ -280,7 +266,7 @@ class Sessions:
                 case say.Adopt():
                     self._check_memory(session, 0)
                     if not fds:
-                        raise DataError("adopt: the segment's descriptor is missing")
+                        raise errors.DataError("adopt: the segment's descriptor is missing")
                     segment = self._arena.adopt(fds.pop(0)).id
                     session.mapped.add(segment)
                     self._grant(session, segment)
@@ -288,17 +274,17 @@ class Sessions:
                     self._map(session, segment)
                 case say.Drop(segment):
                     self._drop(session, segment)
-        except ProtocolError:
+        except errors.ProtocolError:
             raise
         except Exception as error:  # the client must not wait forever because of our bug
-            if not isinstance(error, HetschedError):
+            if not isinstance(error, errors.HetschedError):
                 log.exception("unexpected error in a session's request")
             if not isinstance(request, say.Drop):  # which isn't answered
-                self._answer(session, say.Refused(to_record(error)))
+                self._answer(session, say.Refused(errors.to_record(error)))
 
     def _greet(self, session: ClientSession, request: say.Hello) -> None:
         if request.protocol != say.PROTOCOL:
-            raise ProtocolError(
+            raise errors.ProtocolError(
                 f"client {request.version} speaks protocol {request.protocol}, the daemon"
                 f" {__version__} (pid {os.getpid()}) speaks {say.PROTOCOL};"
                 " install the same version for both"
@@ -313,7 +299,7 @@ class Sessions:
     def _map(self, session: ClientSession, segment: int) -> None:
         """Give the client a reference to a kept result."""
         if segment not in session.held and not self._life.results.keeps(segment):
-            raise InputMissing(
+            raise errors.InputMissing(
                 "the result is no longer in the daemon's memory, which keeps it for"
                 f" {format_seconds(self._table.limits.results_for)}, or less when others need the"
                 " room; run the job again: hetsched retry"
@@ -352,7 +338,7 @@ class Sessions:
     def _check_memory(self, session: ClientSession, nbytes: int) -> None:
         """Raise TryAgain if the daemon stops, or the client would have too much shared memory."""
         if self._life.is_draining:
-            raise TryAgain("the daemon is stopping; try again when it is back")
+            raise errors.TryAgain("the daemon is stopping; try again when it is back")
         most = share_of(self._arena.limit)
         segments = {
             segment
@@ -363,7 +349,7 @@ class Sessions:
         total = nbytes + sum(self._arena.segment(each).nbytes for each in segments)
         # What doesn't fit at all is the arena's to refuse.
         if most < total and self._arena.used + nbytes <= self._arena.limit:
-            raise TryAgain(
+            raise errors.TryAgain(
                 f"arrays of one client may take {format_bytes(most)} of shared memory, the rest of"
                 f" {format_bytes(self._arena.limit)} (arena.limit in the config) is for others;"
                 " delete some arrays, or use files"
@@ -412,7 +398,7 @@ class Sessions:
 
         self._loop.call_later(self._table.limits.warm_for, trim)
 
-    def of_token(self, token: str, peer: Peer) -> ClientSession | None:
+    def of_token(self, token: str, peer: sockets.Peer) -> ClientSession | None:
         """Return the session with this token, if the same process has opened it."""
         for session in self._sessions.values():
             if session.peer != peer or not session.token:

@@ -17,7 +17,7 @@ from hetsched.devices.base import HostArray
 from hetsched.devices.file_array import FileArray
 from hetsched.devices.host_arrays import ArenaArray, ResidentArray
 from hetsched.errors import InternalError
-from hetsched.transport.device_messages import Attach, StoredArray
+from hetsched.transport import device_messages
 from hetsched.transport.pages import map_unpopulated, populate
 from hetsched.workload import ArraySpec
 
@@ -41,7 +41,9 @@ class OpenFile:
 class OpenFileArray(FileArray):
     """An array in a file that stays open while the array exists."""
 
-    def __init__(self, spec: ArraySpec, file: OpenFile, stored: StoredArray) -> None:
+    def __init__(
+        self, spec: ArraySpec, file: OpenFile, stored: device_messages.StoredArray
+    ) -> None:
         super().__init__(spec, file.fd, stored.shape, stored.dtype, stored.offset, stored.order)
         self._file = file
 
@@ -104,7 +106,7 @@ class Attachments:
         self._populating: dict[int, Iterator[int]] = {}
         """Of segments without all pages in place, as far as this process knows."""
 
-    def attach(self, command: Attach, fd: int) -> None:
+    def attach(self, command: device_messages.Attach, fd: int) -> None:
         """Map or keep `fd`, taking ownership of it."""
         file = OpenFile(fd)
         if command.kind == "file":
@@ -130,7 +132,9 @@ class Attachments:
             else:
                 yield
 
-    def host_arrays(self, arrays: Sequence[StoredArray], specs: Sequence[ArraySpec]) -> HostArrays:
+    def host_arrays(
+        self, arrays: Sequence[device_messages.StoredArray], specs: Sequence[ArraySpec]
+    ) -> HostArrays:
         """Return the host arrays of a job; the state of an iterative job isn't among them.
 
         Raises InternalError: an array isn't attached.
@@ -145,13 +149,13 @@ class Attachments:
                 side[stored.array] = self._host_array(stored, spec)
         return inputs, outputs
 
-    def whole_array(self, stored: StoredArray) -> np.ndarray:
+    def whole_array(self, stored: device_messages.StoredArray) -> np.ndarray:
         """Return a whole array in a segment as it is stored. InternalError: it isn't attached."""
         attached = self._attached(stored)
         assert not isinstance(attached, OpenFile), "iterative jobs have no arrays in files"
         return stored.values(attached)
 
-    def _host_array(self, stored: StoredArray, spec: ArraySpec) -> HostArray:
+    def _host_array(self, stored: device_messages.StoredArray, spec: ArraySpec) -> HostArray:
         attached = self._attached(stored)
         array: HostArray
         if isinstance(attached, OpenFile):
@@ -162,7 +166,7 @@ class Attachments:
             return array
         return ResidentArray(array)
 
-    def _attached(self, stored: StoredArray) -> np.ndarray | OpenFile:
+    def _attached(self, stored: device_messages.StoredArray) -> np.ndarray | OpenFile:
         attached = self._objects.get(stored.key)
         if attached is None:
             raise InternalError(f"array {stored.array!r}: nothing is attached as {stored.key}")

@@ -19,21 +19,8 @@ from hetsched.device_process.prepared_job import (
 )
 from hetsched.devices.base import Device, DeviceFault, MemoryKeeper, ShareableDevice
 from hetsched.errors import InternalError
+from hetsched.transport import device_messages
 from hetsched.transport.device_channel import Channel, ChannelClosed
-from hetsched.transport.device_messages import (
-    Attach,
-    AttemptCommand,
-    Command,
-    CommandFailed,
-    Detach,
-    Hello,
-    MemoryReading,
-    Prepare,
-    Release,
-    Released,
-    Run,
-    Stop,
-)
 from hetsched.transport.sockets import close_all
 
 MAX_JOBS = 2
@@ -114,13 +101,13 @@ class DeviceLoop:
     def run(self) -> None:
         """Say hello, then serve until Stop, or the engine's end. Raises DeviceLost."""
         with contextlib.suppress(ChannelClosed):
-            self._channel.send(Hello(self._info))
+            self._channel.send(device_messages.Hello(self._info))
             while True:
                 job, patience = self._next()
                 if self._channel.poll(patience):
                     commands, fds = self._channel.receive()
                     for command in commands:
-                        if isinstance(command, Stop):
+                        if isinstance(command, device_messages.Stop):
                             return
                         self._handle(command, fds)
                     if fds:  # of no command
@@ -174,18 +161,18 @@ class DeviceLoop:
 
     # ---- commands
 
-    def _handle(self, command: Command, fds: list[int]) -> None:
+    def _handle(self, command: device_messages.Command, fds: list[int]) -> None:
         """Handle a command; an error of its job must not end the loop."""
         match command:
-            case Attach(key=key):
+            case device_messages.Attach(key=key):
                 if not fds:
                     raise InternalError(f"attach {key} without a descriptor")
                 self._attachments.attach(command, fds.pop(0))
-            case Detach(keys=keys):
+            case device_messages.Detach(keys=keys):
                 self._attachments.detach(keys)
                 if self._keeper is not None:
                     self._keeper.forget_host_memory()
-            case Stop():
+            case device_messages.Stop():
                 pass  # `run` has seen that
             case _:
                 try:
@@ -193,29 +180,31 @@ class DeviceLoop:
                 except ChannelClosed:
                     raise
                 except BaseException as error:
-                    if isinstance(command, Release):
+                    if isinstance(command, device_messages.Release):
                         error = _unusable(error)  # else the engine would wait for ever
                     self._report_failure(command.attempt, error)
 
-    def _order(self, command: AttemptCommand) -> None:
+    def _order(self, command: device_messages.AttemptCommand) -> None:
         attempt = command.attempt
-        if isinstance(command, Prepare):
+        if isinstance(command, device_messages.Prepare):
             self._prepare(command)
             return
         job = next((job for job in self._jobs if job.attempt == attempt), None)
-        if isinstance(command, Release):
+        if isinstance(command, device_messages.Release):
             if job is not None:
                 self._drop(job)
             if command.answer:
-                self._channel.send(Released(attempt))
+                self._channel.send(device_messages.Released(attempt))
             if self._keeper is not None and not self._jobs:
                 self._report_memory()
         elif job is not None:
             job.order(command)
-        elif not isinstance(command, Run):  # whose job may have failed here, as was reported
+        elif not isinstance(
+            command, device_messages.Run
+        ):  # whose job may have failed here, as was reported
             raise InternalError(f"{self._info.name} isn't prepared for attempt {attempt}")
 
-    def _prepare(self, command: Prepare) -> None:
+    def _prepare(self, command: device_messages.Prepare) -> None:
         if self._upkeep is not None:
             self._upkeep.on_busy()
         job = PreparedJob(
@@ -248,14 +237,14 @@ class DeviceLoop:
 
     def _report_memory(self, *, released: bool = False) -> None:
         assert self._keeper is not None, "it keeps memory"
-        self._channel.send(MemoryReading(self._keeper.usable_memory(), released))
+        self._channel.send(device_messages.MemoryReading(self._keeper.usable_memory(), released))
 
     def _report_failure(
         self, attempt: int, error: BaseException, chunk: int | None = None
     ) -> None:
         cause, record = failure_cause(error, self._info.link), error_record(error)
         with contextlib.suppress(ChannelClosed):
-            self._channel.send(CommandFailed(attempt, cause, record, chunk))
+            self._channel.send(device_messages.CommandFailed(attempt, cause, record, chunk))
         if cause == "fault":
             raise DeviceLost(record.message) from error
 

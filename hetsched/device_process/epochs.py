@@ -14,21 +14,15 @@ from itertools import pairwise
 
 import numpy as np
 
+from hetsched import errors
 from hetsched.devices.base import Device, DeviceJob
 from hetsched.devices.iterating import IteratingDevice, IterativeJob
-from hetsched.errors import DataError, UsageError
+from hetsched.iterations import saved_state
 from hetsched.iterations.home import Home, Part, stages_of
 from hetsched.iterations.partials import combine, combined_slot, slot_of
-from hetsched.iterations.saved_state import restore_rows, save_rows
 from hetsched.job import IterationSeconds
+from hetsched.transport import device_messages
 from hetsched.transport.control import Aborted, IterationControl, slots_of
-from hetsched.transport.device_messages import (
-    Iterate,
-    IterationRecord,
-    IterationsDone,
-    IterationsStopped,
-    StopReason,
-)
 from hetsched.workload import Iterative, Rows, Stage, Values
 
 CONTROL = "control"
@@ -78,7 +72,9 @@ class IterativeRun:
         workload, params = job.workload, job.params
         assert isinstance(workload, Iterative)
         if not isinstance(device, IteratingDevice):
-            raise UsageError(f"{device_name} can't compute iterative jobs such as {workload.name}")
+            raise errors.UsageError(
+                f"{device_name} can't compute iterative jobs such as {workload.name}"
+            )
         self.workload, self.params = workload, params
         self.load = workload.load(params)
         self.home = Home(workload, params, arrays)
@@ -97,11 +93,15 @@ class IterativeRun:
 
     def save(self, iteration: int, rows: Rows) -> None:
         """Save the state of `rows` after `iteration`."""
-        save_rows(self.workload, self.params, self._arrays, self.saved, iteration, rows)
+        saved_state.save_rows(
+            self.workload, self.params, self._arrays, self.saved, iteration, rows
+        )
 
     def restore(self, iteration: int, rows: Rows) -> None:
         """Go back to the state of `rows` after `iteration`, which was saved."""
-        restore_rows(self.workload, self.params, self._arrays, self.saved, iteration, rows)
+        saved_state.restore_rows(
+            self.workload, self.params, self._arrays, self.saved, iteration, rows
+        )
 
 
 class IterationReports:
@@ -114,13 +114,13 @@ class IterationReports:
     def __init__(
         self,
         attempt: int,
-        send: Callable[[IterationsDone], None],
+        send: Callable[[device_messages.IterationsDone], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._attempt = attempt
         self._send = send
         self._clock = clock
-        self._records: list[IterationRecord] = []
+        self._records: list[device_messages.IterationRecord] = []
         self._is_open = False
         """The next iteration belongs to the last record."""
         self._is_first = True
@@ -134,7 +134,9 @@ class IterationReports:
         if self._is_open:
             before = self._records.pop()
             count, seconds = before.count + 1, before.seconds.plus(seconds)
-        self._records.append(IterationRecord(iteration, count, seconds, residual, rows))
+        self._records.append(
+            device_messages.IterationRecord(iteration, count, seconds, residual, rows)
+        )
         self._is_open = not self._is_first and (iteration + 1) % self._size != 0
         self._is_first = False
         if self._clock() - self._since >= self._interval:
@@ -155,7 +157,7 @@ class IterationReports:
             mean_seconds = (now - since) / sum(record.count for record in records)
             size = int(self._interval / RECORDS_PER_REPORT / max(mean_seconds, 1e-9))
             self._size = 1 << max(0, size.bit_length() - 1)
-        self._send(IterationsDone(self._attempt, records))
+        self._send(device_messages.IterationsDone(self._attempt, records))
 
     @property
     def _interval(self) -> float:
@@ -280,8 +282,8 @@ class EpochRunner:
     def __init__(
         self,
         run: IterativeRun,
-        command: Iterate,
-        send: Callable[[IterationsDone | IterationsStopped], None],
+        command: device_messages.Iterate,
+        send: Callable[[device_messages.IterationsDone | device_messages.IterationsStopped], None],
     ) -> None:
         self._run = run
         self._command = command
@@ -315,7 +317,7 @@ class EpochRunner:
             Whatever a kernel raises.
         """
         self._step_began = time.monotonic()
-        reason: StopReason
+        reason: device_messages.StopReason
         try:
             reason = yield from self._epoch()
         except Aborted:
@@ -327,9 +329,13 @@ class EpochRunner:
             self._come_home()
         self._reports.flush()
         command = self._command
-        self._send(IterationsStopped(command.attempt, command.epoch, self._complete, reason))
+        self._send(
+            device_messages.IterationsStopped(
+                command.attempt, command.epoch, self._complete, reason
+            )
+        )
 
-    def _epoch(self) -> Generator[None, None, StopReason]:
+    def _epoch(self) -> Generator[None, None, device_messages.StopReason]:
         command, run = self._command, self._run
         run.executor.begin()
         if run.executor.has_own_memory and run.saved:
@@ -409,7 +415,7 @@ class EpochRunner:
             seconds = IterationSeconds(seconds.compute, seconds.transfer)
         self._reports.add(iteration, seconds, residual, self._rows.count)
         if is_infinite:
-            raise DataError(f"iteration {iteration} diverges")
+            raise errors.DataError(f"iteration {iteration} diverges")
 
     def _finish(self) -> Iterator[None]:
         """Run the finish stages; their partials must not replace those of the last iteration."""

@@ -17,7 +17,7 @@ from hetsched.device_process.arrays import HostArrays
 from hetsched.devices.base import HostArray
 from hetsched.devices.slot_layout import unit_bytes
 from hetsched.errors import DataError
-from hetsched.transport.device_messages import Check, Checked, Fill
+from hetsched.transport import device_messages
 from hetsched.workload import BaseWorkload, Iterative, Rows, Workload
 
 ROUNDINGS = 8.0
@@ -33,7 +33,9 @@ ErrorsOf = Callable[[int, int], np.ndarray]
 """Errors of units as multiples of the tolerance: from the first one on, how many."""
 
 
-def fill(workload: BaseWorkload, params: Any, array: HostArray, command: Fill) -> Iterator[None]:
+def fill(
+    workload: BaseWorkload, params: Any, array: HostArray, command: device_messages.Fill
+) -> Iterator[None]:
     """Generate units, or fill them with NaN: integers with a conspicuous bit pattern."""
     blocks = [(0, 0)]
     if not array.spec.is_whole:
@@ -63,8 +65,8 @@ def _block_ranges(
 
 
 def check(
-    workload: BaseWorkload, params: Any, arrays: HostArrays, command: Check
-) -> Generator[None, None, Checked]:
+    workload: BaseWorkload, params: Any, arrays: HostArrays, command: device_messages.Check
+) -> Generator[None, None, device_messages.Checked]:
     """Verify units; yields after each block and each sample. Raises DataError."""
     errors_of: ErrorsOf
     if isinstance(workload, Iterative):
@@ -80,7 +82,7 @@ def check(
             worst, unit = float(errors.max()), start + int(errors.argmax())
         yield
     if isinstance(workload, Iterative):
-        return Checked(command.attempt, worst, unit, worst, 0.0)
+        return device_messages.Checked(command.attempt, worst, unit, worst, 0.0)
     max_error = sample_error = 0.0
     for sample in command.samples:
         by_largest, by_rest = _sample_errors(workload, params, arrays, sample)
@@ -89,7 +91,7 @@ def check(
             unit = sample
         sample_error = max(sample_error, by_rest)
         yield
-    return Checked(command.attempt, worst, unit, max_error, sample_error)
+    return device_messages.Checked(command.attempt, worst, unit, max_error, sample_error)
 
 
 def _errors_of_rows(workload: Iterative, params: Any, arrays: HostArrays, seed: int) -> ErrorsOf:

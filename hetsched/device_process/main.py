@@ -23,14 +23,14 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from hetsched import errors
 from hetsched.device import DeviceInfo
 from hetsched.device_process.device_loop import DeviceLoop, DeviceLost
 from hetsched.devices.process_spec import ProcessSpec
 from hetsched.devices.registry import device_opener
-from hetsched.errors import HetschedError, InternalError
+from hetsched.transport import sockets
 from hetsched.transport.device_channel import SocketChannel
 from hetsched.transport.device_messages import Command
-from hetsched.transport.sockets import close_all, receive_message, send_message
 
 FAULT_EXIT = 17
 """Exit status of a process whose device has become unusable."""
@@ -70,14 +70,14 @@ def die_with_parent(parent: int) -> None:
 
 def run_device(sock: socket.socket, spec: str | bytes) -> None:
     """Open the device of `spec`, serve its engine, and end the process."""
-    status = InternalError.code
+    status = errors.InternalError.code
     try:
         _serve(sock, msgspec.json.decode(spec, type=ProcessSpec))
         status = 0
     except DeviceLost:
         # A normal exit would run destructors on a device that no longer responds.
         status = FAULT_EXIT
-    except HetschedError as error:
+    except errors.HetschedError as error:
         print(error, file=sys.stderr)  # noqa: T201 - read by the engine
         status = error.code
     except BaseException:
@@ -131,12 +131,14 @@ def serve_forks(sock: socket.socket) -> None:
     importlib.import_module("hetsched.devices.cpu.device")  # what all cores need
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:  # which don't survive a fork
-        raise InternalError(f"the template of device processes has {threads} threads, not 1")
+        raise errors.InternalError(
+            f"the template of device processes has {threads} threads, not 1"
+        )
     _freeze()
-    send_message(sock, b"ready", [])
+    sockets.send_message(sock, b"ready", [])
     parent = os.getpid()
     while True:
-        request, fds = receive_message(sock, MAX_REQUEST)
+        request, fds = sockets.receive_message(sock, MAX_REQUEST)
         if not request:
             os._exit(0)  # children end with their parent
         if not fds:
@@ -147,12 +149,12 @@ def serve_forks(sock: socket.socket) -> None:
         if not pid:
             _run_child(sock, request, fds, parent)
         pidfd = os.pidfd_open(pid)
-        send_message(sock, str(pid).encode(), [pidfd])
-        close_all([*fds, pidfd])
+        sockets.send_message(sock, str(pid).encode(), [pidfd])
+        sockets.close_all([*fds, pidfd])
 
 
 def _run_child(sock: socket.socket, spec: bytes, fds: list[int], parent: int) -> None:
-    status = InternalError.code
+    status = errors.InternalError.code
     try:
         die_with_parent(parent)
         sock.close()

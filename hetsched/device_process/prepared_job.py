@@ -11,42 +11,18 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from hetsched import errors
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
 from hetsched.device_process import fill_and_check
 from hetsched.device_process.arrays import Attachments
 from hetsched.device_process.epochs import EpochRunner, IterativeRun
 from hetsched.devices.base import Device, DeviceFault, DeviceJob, DeviceOutOfMemory
-from hetsched.errors import (
-    CantCreate,
-    ErrorRecord,
-    InternalError,
-    IOFailure,
-    JobFailed,
-    UsageError,
-    encodable,
-    text_of,
-    to_record,
-)
 from hetsched.memory import MemoryDemand
 from hetsched.paths import cache_dir
 from hetsched.plans.shared_tail import TAIL_CHUNK_ID
 from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
 from hetsched.plug_in_errors import plug_in_error
-from hetsched.transport.device_messages import (
-    Check,
-    ChunksDone,
-    CommandFailed,
-    DeviceNote,
-    DoneChunk,
-    Event,
-    FailureCause,
-    Fill,
-    Filled,
-    Iterate,
-    Prepare,
-    Prepared,
-    Run,
-)
+from hetsched.transport import device_messages
 from hetsched.workload import ArraySpec, BaseWorkload, Iterative, find
 from hetsched.workload.conversion import decode_params
 from hetsched.workload.registry import check_sources, note_sources
@@ -63,25 +39,25 @@ dies, so much is computed again."""
 ONLY_SLOT = Slot(0, 0)
 """Of a device in the host's memory."""
 
-Work = Run | Fill | Iterate | Check
+Work = device_messages.Run | device_messages.Fill | device_messages.Iterate | device_messages.Check
 
 
-def error_record(error: BaseException) -> ErrorRecord:
+def error_record(error: BaseException) -> errors.ErrorRecord:
     """Return `error` as a record of bounded length.
 
     An error of a kernel is the job's failure, not our bug.
     """
     if isinstance(error, DeviceOutOfMemory | DeviceFault):
-        record = to_record(JobFailed(text_of(error)))
+        record = errors.to_record(errors.JobFailed(errors.text_of(error)))
     else:
-        record = to_record(plug_in_error("the kernel", error))
+        record = errors.to_record(plug_in_error("the kernel", error))
     message, frames = record.message, record.frames
-    return ErrorRecord(
+    return errors.ErrorRecord(
         record.code, message[:MAX_MESSAGE_CHARACTERS], frames[-MAX_MESSAGE_CHARACTERS:]
     )
 
 
-def failure_cause(error: BaseException, has_link: bool) -> FailureCause:
+def failure_cause(error: BaseException, has_link: bool) -> device_messages.FailureCause:
     """Return the class of `error`.
 
     A MemoryError of a kernel that runs in host memory is the kernel's: a smaller plan won't help.
@@ -90,9 +66,9 @@ def failure_cause(error: BaseException, has_link: bool) -> FailureCause:
         return "fault"
     if isinstance(error, DeviceOutOfMemory) or (isinstance(error, MemoryError) and has_link):
         return "memory"
-    if isinstance(error, IOFailure | CantCreate):
+    if isinstance(error, errors.IOFailure | errors.CantCreate):
         return "io"
-    return "variant" if isinstance(error, UsageError) else "kernel"
+    return "variant" if isinstance(error, errors.UsageError) else "kernel"
 
 
 class StepFailed(Exception):
@@ -242,11 +218,11 @@ class PreparedJob:
 
     def __init__(
         self,
-        command: Prepare,
+        command: device_messages.Prepare,
         device: Device,
         info: DeviceInfo,
         attachments: Attachments,
-        send: Callable[[Event], None],
+        send: Callable[[device_messages.Event], None],
         warm: set[tuple[str, bytes, str]],
     ) -> None:
         self.device = device
@@ -261,7 +237,7 @@ class PreparedJob:
         # In a race, the last report shows which variant has ended the process; and the queue of a
         # device with copies in flight must not run dry.
         self._gathers = not info.link and not command.rivals
-        self._done: list[DoneChunk] = []
+        self._done: list[device_messages.DoneChunk] = []
         """Finished chunks that the engine hasn't heard of."""
         self._done_since = 0.0
         """The start of the first of them."""
@@ -296,15 +272,15 @@ class PreparedJob:
             self._waiting.append(work)
             return
         match work:
-            case Run():
+            case device_messages.Run():
                 self._pipeline.add(work.chunks)
                 self._level = self._pipeline.pending
                 self._tail_is_open |= work.opens_tail
-            case Fill():
+            case device_messages.Fill():
                 self._tasks.append(self._filling(work))
-            case Check():
+            case device_messages.Check():
                 self._tasks.append(self._checking(work))
-            case Iterate():
+            case device_messages.Iterate():
                 assert self._run is not None, "the engine iterates iterative jobs only"
                 self._tasks.append(EpochRunner(self._run, work, self._send).steps())
 
@@ -335,7 +311,7 @@ class PreparedJob:
         """Report all finished chunks; `has_left` as in ChunksDone."""
         done, self._done = tuple(self._done), []
         if done or has_left:
-            self._send(ChunksDone(self.attempt, done, has_left))
+            self._send(device_messages.ChunksDone(self.attempt, done, has_left))
 
     def drop(self) -> None:
         """Drop queued chunks, finish those in flight, and give up the arrays. DeviceFault."""
@@ -352,7 +328,7 @@ class PreparedJob:
     def _preparing(self) -> Iterator[None]:
         command = self._command
         if command.tail is not None and self._attachments.tail is None:
-            raise InternalError(f"{self._info.name} shares no tails")
+            raise errors.InternalError(f"{self._info.name} shares no tails")
         for stored in command.arrays:
             yield from self._attachments.populate(stored.key)
         described = _described(command.workload, command.params, self._info.kind)
@@ -368,7 +344,7 @@ class PreparedJob:
         note_sources(command.workload)  # kernels have been loaded
         self._pipeline = self._make_pipeline(job)
         if command.answer:
-            self._send(Prepared(self.attempt))
+            self._send(device_messages.Prepared(self.attempt))
         for work in self._waiting:
             self.order(work)
         self._waiting.clear()
@@ -395,10 +371,16 @@ class PreparedJob:
 
     def _say(self, text: object) -> None:
         """Report what a plug-in says: anything, of any length."""
-        self._send(DeviceNote(self.attempt, encodable(str(text)[:MAX_SAID])))
+        self._send(
+            device_messages.DeviceNote(self.attempt, errors.encodable(str(text)[:MAX_SAID]))
+        )
 
     def _reject(self, variant: str, error: Exception) -> None:
-        self._send(CommandFailed(self.attempt, "variant", error_record(error), variant=variant))
+        self._send(
+            device_messages.CommandFailed(
+                self.attempt, "variant", error_record(error), variant=variant
+            )
+        )
 
     def _make_pipeline(self, job: DeviceJob) -> Pipeline:
         """Return a pipeline; without slots for an iterative job, which has no chunks."""
@@ -445,7 +427,7 @@ class PreparedJob:
         start, end = times.start, times.end
         if not self._done:
             self._done_since = start
-        self._done.append(DoneChunk(chunk.id, chunk.first, chunk.count, times))
+        self._done.append(device_messages.DoneChunk(chunk.id, chunk.first, chunk.count, times))
         queued = self._pipeline.pending
         # With an open tail the device goes on by itself, whatever is in its queue.
         is_low = not self._tail_is_open and 2 * queued <= self._level
@@ -474,14 +456,14 @@ class PreparedJob:
 
     # ---- tasks
 
-    def _filling(self, command: Fill) -> Iterator[None]:
+    def _filling(self, command: device_messages.Fill) -> Iterator[None]:
         workload, params = self._described.workload, self._described.params
         inputs, outputs = self._arrays
         array = (outputs if command.poison else inputs)[command.array]
         yield from fill_and_check.fill(workload, params, array, command)
-        self._send(Filled(self.attempt))
+        self._send(device_messages.Filled(self.attempt))
 
-    def _checking(self, command: Check) -> Iterator[None]:
+    def _checking(self, command: device_messages.Check) -> Iterator[None]:
         workload, params = self._described.workload, self._described.params
         self._send((yield from fill_and_check.check(workload, params, self._arrays, command)))
 

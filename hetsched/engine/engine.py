@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from hetsched import errors
 from hetsched.bounded_cache import BoundedCache
 from hetsched.config import Config
 from hetsched.device import DeviceInfo
@@ -35,14 +36,6 @@ from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.scheduler import Scheduler, stopping_error
 from hetsched.engine.threads import FILE_THREADS, OnDone, Pool, Step, planner_thread
-from hetsched.errors import (
-    ErrorRecord,
-    HetschedError,
-    InputMissing,
-    TryAgain,
-    UsageError,
-    to_record,
-)
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job
 from hetsched.paths import cache_dir, private_folder
@@ -122,7 +115,7 @@ class Engine:
             self.queue.check(job.spec.after)
             job.release_segments = hold_segments(self._arena, job.spec)
         except Exception as error:  # the client needs an answer even to our own bugs
-            self._life.refuse(job, to_record(error))
+            self._life.refuse(job, errors.to_record(error))
             return
         self._checking += 1
         earlier = self._unchecked_before(job) if job.after else []
@@ -153,7 +146,9 @@ class Engine:
     def _check(self, job: Job) -> None:
         def on_checked(checked: ResolvedJob | None, error: BaseException | None) -> None:
             if checked is None:
-                self._refuse(job, to_record(error or TryAgain("no answer from its check")))
+                self._refuse(
+                    job, errors.to_record(error or errors.TryAgain("no answer from its check"))
+                )
             elif (reason := self._context.admission.refusal(job.spec, checked)) is not None:
                 self._refuse(job, reason)
             else:
@@ -172,7 +167,7 @@ class Engine:
         finally:
             self._scheduler.advance()
 
-    def _refuse(self, job: Job, error: ErrorRecord) -> None:
+    def _refuse(self, job: Job, error: errors.ErrorRecord) -> None:
         self._checking -= 1
         job.release_segments()
         self._life.refuse(job, error)
@@ -204,7 +199,7 @@ class Engine:
         """
         try:
             snapshot = self._snapshot(job)
-        except HetschedError as error:
+        except errors.HetschedError as error:
             on_done(None, error)
             return
         context = self._context
@@ -216,14 +211,18 @@ class Engine:
         if runner is not None:
             running = runner.snapshot()
             if not running.plan.assignments:
-                raise TryAgain(f"job {job.number} is still being planned; try again in a moment")
+                raise errors.TryAgain(
+                    f"job {job.number} is still being planned; try again in a moment"
+                )
             return running
         kept = self._kept.peek(job.number)
         if kept is not None:
             return kept
         if self.queue.is_waiting(job):
-            raise TryAgain(f"job {job.number} hasn't started; there is nothing to explain yet")
-        raise InputMissing(
+            raise errors.TryAgain(
+                f"job {job.number} hasn't started; there is nothing to explain yet"
+            )
+        raise errors.InputMissing(
             f"job {job.number} ended too long ago; only the last {len(self._kept)} jobs can be"
             " explained"
         )
@@ -266,7 +265,9 @@ class Engine:
         names = [info.name for info in self._fleet.infos]
         for name in (*enable, *disable):
             if name not in names:
-                raise UsageError(f"no device {quoted(name)}; devices here: {', '.join(names)}")
+                raise errors.UsageError(
+                    f"no device {quoted(name)}; devices here: {', '.join(names)}"
+                )
         self._context.disabled.difference_update(enable)
         self._context.disabled.update(disable)
         self._context.planning.plans.clear()  # they may have these devices
@@ -311,7 +312,7 @@ class Engine:
             raise stopping_error()
         if len(self.queue) + self._checking >= self._config.queue.limit:
             limit = self._config.queue.limit
-            raise TryAgain(
+            raise errors.TryAgain(
                 f"the queue is full: {limit} jobs wait or run (queue.limit in the config); try"
                 " again later"
             )

@@ -17,23 +17,16 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
+from hetsched import errors
 from hetsched.bounded_cache import BoundedCache
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import JobSnapshot
 from hetsched.engine.planning.run_planner import LearningTask
-from hetsched.engine.run.attempt import Event, Joined, Lost, Message, Switched
+from hetsched.engine.run import attempt
 from hetsched.engine.run.runner import JobRunner
 from hetsched.engine.small_jobs import SmallJobs
 from hetsched.engine.threads import Step, answer_of
-from hetsched.errors import (
-    Cancelled,
-    HetschedError,
-    JobFailed,
-    TryAgain,
-    Unavailable,
-    to_record,
-)
 from hetsched.job import Done, Failed, FileOut, JobSpec, outcome
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job, unstarted
@@ -54,7 +47,7 @@ MAX_CONSIDERED = 32
 """First jobs in line that may start beside another: a long queue must not delay the loop."""
 LOOK_SECONDS = 0.1
 """Between two looks at the line: what the main job still needs, and so what is small, changes."""
-TRANSIENT_CODES = (TryAgain.code, Unavailable.code)
+TRANSIENT_CODES = (errors.TryAgain.code, errors.Unavailable.code)
 """A small job's core, or its memory, wasn't there."""
 
 
@@ -114,7 +107,7 @@ class Scheduler:
 
         An iterative job with checkpoints writes one first; a second call ends it at once.
         """
-        self._stop(job, Cancelled(f"job {job.number} was cancelled"), saves_state=True)
+        self._stop(job, errors.Cancelled(f"job {job.number} was cancelled"), saves_state=True)
         self.advance()
 
     def stop(self) -> None:
@@ -149,7 +142,7 @@ class Scheduler:
     # ---- events of devices
 
     def on_message(self, device: str, message: AttemptEvent) -> None:
-        self._tell(Message(device, message))
+        self._tell(attempt.Message(device, message))
 
     def on_lost(self, device: str, reason: str) -> None:
         """Report a death to all jobs.
@@ -164,16 +157,16 @@ class Scheduler:
         if any(each.is_stopping for each in users):
             charged = []
         for runner in list(self.runners.values()):
-            runner.tell(Lost(device, reason, counts=runner in charged))
+            runner.tell(attempt.Lost(device, reason, counts=runner in charged))
 
     def on_joined(self, device: str) -> None:
-        self._tell(Joined(device))
+        self._tell(attempt.Joined(device))
 
     def on_switched(self) -> None:
         """Note that the user has disabled devices, or enabled them."""
-        self._tell(Switched())
+        self._tell(attempt.Switched())
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: attempt.Event) -> None:
         for runner in list(self.runners.values()):
             runner.tell(event)
 
@@ -191,7 +184,7 @@ class Scheduler:
             elif self.queue.is_waiting(job):
                 self._report(job)
 
-    def _stop(self, job: Job, error: HetschedError, *, saves_state: bool = False) -> None:
+    def _stop(self, job: Job, error: errors.HetschedError, *, saves_state: bool = False) -> None:
         """End a job with `error`; a running one between chunks. No effect if it has ended."""
         if self.queue.is_waiting(job):
             self._drop(job, error)
@@ -206,7 +199,7 @@ class Scheduler:
         """End a job that hasn't started, or can't."""
         if job not in self.queue:
             return
-        changes = self.queue.end(job, outcome(to_record(error)))
+        changes = self.queue.end(job, outcome(errors.to_record(error)))
         self._end_unstarted(job, error)
         self._carry_out(changes)
 
@@ -221,7 +214,7 @@ class Scheduler:
         snapshot = None
         if job.checked is not None:
             snapshot = JobSnapshot.of(job.number, job.checked, JobPlan((), None), {})
-        self._conclude(job, unstarted(job, to_record(error)), snapshot)
+        self._conclude(job, unstarted(job, errors.to_record(error)), snapshot)
 
     def _watch_deadline(self) -> None:
         """Set the timer for the next deadline of all jobs."""
@@ -365,7 +358,7 @@ class Scheduler:
 
     def _on_timeout(self, job: Job) -> None:
         text = f"job {job.number} ran longer than its timeout of {job.spec.timeout:g} s"
-        self._stop(job, JobFailed(text))
+        self._stop(job, errors.JobFailed(text))
 
     # ---- ends
 
@@ -459,8 +452,8 @@ class Scheduler:
         self._kept.put(kept.number, kept, kept.nbytes())
 
 
-def stopping_error() -> TryAgain:
-    return TryAgain("the daemon is stopping; submit the job again later")
+def stopping_error() -> errors.TryAgain:
+    return errors.TryAgain("the daemon is stopping; submit the job again later")
 
 
 def _remove_unfinished(spec: JobSpec, token: str, step: Step) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from hetsched.errors import HetschedError, JobFailed, TryAgain, from_record, to_record
+from hetsched import errors
 from hetsched.transport.loop import Loop, Timer
 
 log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class Pool:
             return await future
         except asyncio.CancelledError:
             if discard is not None and future.cancelled():
-                self.abandon(task, TryAgain("it was cancelled"))
+                self.abandon(task, errors.TryAgain("it was cancelled"))
             elif discard is not None and future.exception() is None:  # it has come just now
                 self.run(functools.partial(discard, future.result()))
             raise
@@ -178,7 +178,7 @@ class Pool:
             self._limit(task, functools.partial(self._on_unstarted, task))
         return task
 
-    def abandon(self, task: Task, error: HetschedError) -> None:
+    def abandon(self, task: Task, error: errors.HetschedError) -> None:
         """Answer `task` with `error` now; its value is discarded when it comes.
 
         No effect if it has been answered.
@@ -223,7 +223,7 @@ class Pool:
         self._waiting.remove(task)
         busy = "; ".join(sorted({w.task.step.text for w in self._busy if w.task is not None}))
         text = f"no thread was free for {task.deadline:g} s; in progress: {busy}"
-        self._answer(task, None, TryAgain(text))
+        self._answer(task, None, errors.TryAgain(text))
 
     def _on_deadline(self, worker: _Worker, task: Task) -> None:
         """Give up a worker whose task hangs."""
@@ -278,19 +278,19 @@ class Pool:
         except Exception:
             log.exception("unexpected error in a callback of %s", task.step.text)
 
-    def _deadline_error(self, task: Task) -> HetschedError:
+    def _deadline_error(self, task: Task) -> errors.HetschedError:
         if not self._is_planner:
             text = f"{task.step.text} hasn't returned for {task.deadline:g} s; try again later"
-            return TryAgain(text)
-        return JobFailed(
+            return errors.TryAgain(text)
+        return errors.JobFailed(
             f"planning hasn't finished within {task.deadline:g} s (deadlines.disk in the"
             " config): code of the workload, or the file of the models, hangs"
         )
 
-    def _too_many_error(self, texts: list[str]) -> HetschedError:
+    def _too_many_error(self, texts: list[str]) -> errors.HetschedError:
         names = "; ".join(sorted(set(texts)))
         text = f"{len(texts)} threads hang: {names:.300}; try again when these have returned"
-        return JobFailed(f"planning: {text}") if self._is_planner else TryAgain(text)
+        return errors.JobFailed(f"planning: {text}") if self._is_planner else errors.TryAgain(text)
 
     # ---- on a worker's thread
 
@@ -317,7 +317,7 @@ def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None
     elif isinstance(error, Exception) and not isinstance(error, StopIteration):
         future.set_exception(error)
     else:  # a future refuses these, and a task would end the loop with them
-        future.set_exception(from_record(to_record(error)))
+        future.set_exception(errors.from_record(errors.to_record(error)))
 
 
 def planner_thread(loop: Loop, deadline: float) -> Pool:

@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hetsched.errors import ErrorRecord, HetschedError, TryAgain, to_record
+from hetsched import errors
 from hetsched.job import Done, Failed, JobState, Queued, Running, caller_outputs
 from hetsched.jobs.followers import Followers
 from hetsched.jobs.job import Job
 from hetsched.jobs.table import JobTable, KeptResults
-from hetsched.store.journal_records import JobUpdate, JournaledJob, OnWritten
+from hetsched.store import journal_records
 from hetsched.store.output_files import PreparedOutput
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
@@ -55,20 +55,20 @@ class Durability:
 
     # ---- acceptance
 
-    def accept(self, job: Job, then: OnWritten) -> None:
+    def accept(self, job: Job, then: journal_records.OnWritten) -> None:
         """Confirm a new job, a durable one once it is on disk; then go on: perhaps at once.
 
         ``then(error)`` if the journal can't be written: the job was refused.
         """
 
-        def written(error: HetschedError | None) -> None:
+        def written(error: errors.HetschedError | None) -> None:
             if error is None:
                 job.reported_at = time.monotonic()
                 job.is_confirmed = True
                 self.table.jobs[job.number] = job
                 _answer(job, None)
             else:  # its number may be on disk
-                self._refuse(job, to_record(error))
+                self._refuse(job, errors.to_record(error))
             then(error)
 
         if self._journal is not None and job.is_durable:
@@ -76,12 +76,12 @@ class Durability:
         else:
             written(None)
 
-    def refuse(self, job: Job, error: ErrorRecord) -> None:
+    def refuse(self, job: Job, error: errors.ErrorRecord) -> None:
         """Note that the engine has refused a new job."""
         self.table.numbers.give_back(job.number)
         self._refuse(job, error)
 
-    def _refuse(self, job: Job, error: ErrorRecord) -> None:
+    def _refuse(self, job: Job, error: errors.ErrorRecord) -> None:
         self.on_refused(error.code)
         self.table.forget(job)
         _answer(job, error)
@@ -103,7 +103,7 @@ class Durability:
         """Count the starts of a durable job at once: one that ends each daemon must fail."""
         if self._journal is not None and job.is_durable:
             job.starts += change
-            start = JobUpdate(
+            start = journal_records.JobUpdate(
                 number=job.number,
                 stage="running",
                 starts=job.starts,
@@ -112,23 +112,29 @@ class Durability:
             )
             self._journal.write((start,), urgent=True)
 
-    def rewrite(self, job: Job, then: OnWritten) -> None:
+    def rewrite(self, job: Job, then: journal_records.OnWritten) -> None:
         """Write a waiting job's priority and hold, then call back: with the error, if any."""
-        change = JobUpdate(number=job.number, priority=job.priority, held=job.is_held)
+        change = journal_records.JobUpdate(
+            number=job.number, priority=job.priority, held=job.is_held
+        )
         self._write_anyway(change, then)
 
-    def publish(self, job: Job, outputs: tuple[PreparedOutput, ...], then: OnWritten) -> None:
+    def publish(
+        self, job: Job, outputs: tuple[PreparedOutput, ...], then: journal_records.OnWritten
+    ) -> None:
         """Note the complete output files that a durable job is about to name."""
         assert self._journal is not None, "otherwise files are named at once"
-        record = JobUpdate(number=job.number, stage="publishing", outputs=outputs)
+        record = journal_records.JobUpdate(number=job.number, stage="publishing", outputs=outputs)
         self._journal.write((record,), then)
 
-    def _write_anyway(self, record: JobUpdate, then: OnWritten) -> None:
+    def _write_anyway(
+        self, record: journal_records.JobUpdate, then: journal_records.OnWritten
+    ) -> None:
         """Write a record, and call back; after an error the journal keeps it until it can."""
         journal = self._journal
         assert journal is not None, "without a journal nothing is written"
 
-        def written(error: HetschedError | None) -> None:
+        def written(error: errors.HetschedError | None) -> None:
             if error is not None:
                 journal.write((record,))
             then(error)
@@ -144,12 +150,18 @@ class Durability:
         elif not job.is_durable:
             self._conclude(job, state)
             self._journal.write((_record(job, state),))
-        elif self.is_draining and isinstance(state, Failed) and state.error.code == TryAgain.code:
+        elif (
+            self.is_draining
+            and isinstance(state, Failed)
+            and state.error.code == errors.TryAgain.code
+        ):
             if isinstance(job.state, Running):  # it continues in the next daemon
                 self._count_start(job, -1)
         else:
             job.ending = state
-            record = JobUpdate(number=job.number, state=state, ended_at=time.time())
+            record = journal_records.JobUpdate(
+                number=job.number, state=state, ended_at=time.time()
+            )
             # Reported in any case: clients must not wait for a full disk.
             self._write_anyway(record, lambda error: self._conclude(job, state))
 
@@ -173,7 +185,7 @@ class Durability:
         self.on_ended(job)
 
 
-def _answer(job: Job, error: ErrorRecord | None) -> None:
+def _answer(job: Job, error: errors.ErrorRecord | None) -> None:
     confirmations, job.confirmations = job.confirmations, []
     for confirm in confirmations:
         try:
@@ -182,8 +194,8 @@ def _answer(job: Job, error: ErrorRecord | None) -> None:
             log.exception("job %d: unexpected error in a callback", job.number)
 
 
-def _record(job: Job, end: Done | Failed | None = None) -> JournaledJob:
-    return JournaledJob(
+def _record(job: Job, end: Done | Failed | None = None) -> journal_records.JournaledJob:
+    return journal_records.JournaledJob(
         number=job.number,
         spec=job.spec,
         client_id=job.key,

@@ -14,8 +14,8 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator
 
+from hetsched import errors
 from hetsched.bounded_cache import BoundedCache
-from hetsched.errors import HetschedError, InputMissing, JobFailed, UsageError
 from hetsched.job import Condition, Dependency, Outcome, Queued
 from hetsched.jobs.job import Job
 
@@ -24,7 +24,7 @@ PERMANENT_CODES = {2, 65, 66, 76, 77, 78, 130}
 MAX_OUTCOMES = 10_000
 """Ended jobs whose outcome is remembered for `--after`, about 100 bytes each."""
 
-Change = tuple[Job, HetschedError | None]
+Change = tuple[Job, errors.HetschedError | None]
 """A waiting job that now waits for something else (None); one that has left the queue, because it
 can't run any more; or a running one that must stop. The caller reports it."""
 
@@ -98,7 +98,7 @@ class JobQueue:
         for dependency in after:
             number = dependency.job
             if self.unfinished(number) is None and number not in self._outcomes:
-                raise InputMissing(
+                raise errors.InputMissing(
                     f"after: there is no job {number}, or it ended too long ago;"
                     " `hetsched status` lists the jobs"
                 )
@@ -223,7 +223,7 @@ class JobQueue:
         if self._ready[index : index + 1] == [key]:
             del self._ready[index]
 
-    def _fail(self, job: Job, error: JobFailed) -> list[Change]:
+    def _fail(self, job: Job, error: errors.JobFailed) -> list[Change]:
         """Fail a waiting job and those that can't run without it."""
         del self._waiting[job.number]
         self._leave_line(job)
@@ -260,9 +260,9 @@ def _key(job: Job) -> _Key:
     return -job.priority, *job.place, job.number
 
 
-def _not_waiting(job: Job, change: str) -> UsageError:
+def _not_waiting(job: Job, change: str) -> errors.UsageError:
     why = f"has already ended: {job.outcome}" if job.outcome is not None else "is running"
-    return UsageError(f"job {job.number} {why}; only a waiting job can be {change}")
+    return errors.UsageError(f"job {job.number} {why}; only a waiting job can be {change}")
 
 
 def _settle(job: Job, earlier: int, outcome: Outcome | None) -> bool:
@@ -275,16 +275,18 @@ def _meets(outcome: Outcome, condition: Condition) -> bool:
     return condition == "any" or (condition == "ok") == (outcome == "done")
 
 
-def _never(job: Job, earlier: int, outcome: Outcome | None) -> JobFailed:
+def _never(job: Job, earlier: int, outcome: Outcome | None) -> errors.JobFailed:
     """Return the error of a job that waits for an outcome that can no longer come."""
     if outcome is None:
-        return JobFailed(f"job {job.number} runs after job {earlier}, whose outcome isn't known")
+        return errors.JobFailed(
+            f"job {job.number} runs after job {earlier}, whose outcome isn't known"
+        )
     ended = {"done": "succeeded", "failed": "failed"}.get(outcome, "was cancelled")
     wanted = "fails" if outcome == "done" else "succeeds"
-    return JobFailed(
+    return errors.JobFailed(
         f"job {job.number} was to run only if job {earlier} {wanted}, but job {earlier} {ended}"
     )
 
 
-def _too_late(job: Job, when: str) -> JobFailed:
-    return JobFailed(f"job {job.number}: its deadline passed {when}")
+def _too_late(job: Job, when: str) -> errors.JobFailed:
+    return errors.JobFailed(f"job {job.number}: its deadline passed {when}")

@@ -29,9 +29,8 @@ from hetsched.errors import (
 from hetsched.job import Done, Failed, FileOut
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job, report_without_run, unstarted
+from hetsched.store import journal_records, output_files
 from hetsched.store.checkpoint import read_record
-from hetsched.store.journal_records import JournalContents, JournaledJob
-from hetsched.store.output_files import finished_at, publish_all
 from hetsched.transport.codec import encode
 
 log = logging.getLogger(__name__)
@@ -48,7 +47,7 @@ class SavedWork(NamedTuple):
 
 
 def recover(
-    life: Durability, contents: JournalContents, seconds: float
+    life: Durability, contents: journal_records.JournalContents, seconds: float
 ) -> tuple[list[Job], list[Job]]:
     """Take over all jobs of the journal; return those to run, by number, and the ended ones.
 
@@ -78,7 +77,7 @@ def recover(
     return opened, ended
 
 
-def restored(journaled: JournaledJob) -> Job:
+def restored(journaled: journal_records.JournaledJob) -> Job:
     """Return the record of a job of the journal; if it has ended, as clients may see it."""
     job = Job(
         journaled.number,
@@ -150,7 +149,7 @@ def _in_thread(work: Callable[[], None], name: str, seconds: float) -> bool:
 
 
 def _finish_publications(
-    jobs: Sequence[JournaledJob], seconds: float
+    jobs: Sequence[journal_records.JournaledJob], seconds: float
 ) -> Mapping[int, ErrorRecord | None]:
     """Name the prepared files of the jobs that were publishing.
 
@@ -170,10 +169,10 @@ def _finish_publications(
     return dict(errors)
 
 
-def _finish(job: JournaledJob) -> ErrorRecord | None:
+def _finish(job: journal_records.JournaledJob) -> ErrorRecord | None:
     start = time.monotonic()
     try:
-        publish_all(job.outputs)
+        output_files.publish_all(job.outputs)
     except HetschedError as error:
         log.warning("job %d: its result can't be published: %s", job.number, error)
         return to_record(error)
@@ -182,7 +181,7 @@ def _finish(job: JournaledJob) -> ErrorRecord | None:
 
 
 def _find_saved_work(
-    jobs: Sequence[JournaledJob], token: str, seconds: float
+    jobs: Sequence[journal_records.JournaledJob], token: str, seconds: float
 ) -> Mapping[int, SavedWork]:
     """Return job number -> what it has left on disk; `token`: the journal's.
 
@@ -205,7 +204,7 @@ def _find_saved_work(
     return dict(found)
 
 
-def _saved_work(job: JournaledJob, token: str) -> SavedWork | None:
+def _saved_work(job: journal_records.JournaledJob, token: str) -> SavedWork | None:
     if job.spec.checkpoint:
         return _checkpoint_of(job)
     if job.started_at is None:
@@ -213,11 +212,13 @@ def _saved_work(job: JournaledJob, token: str) -> SavedWork | None:
     for output in job.spec.outputs.values():
         if isinstance(output, FileOut):
             with contextlib.suppress(OSError):
-                return SavedWork("", finished_at(output.path, token) >= job.started_at)
+                return SavedWork(
+                    "", output_files.finished_at(output.path, token) >= job.started_at
+                )
     return None
 
 
-def _checkpoint_of(job: JournaledJob) -> SavedWork | None:
+def _checkpoint_of(job: journal_records.JournaledJob) -> SavedWork | None:
     path = job.spec.checkpoint
     try:
         status = Path(path).stat()
@@ -238,7 +239,7 @@ def _checkpoint_of(job: JournaledJob) -> SavedWork | None:
     return SavedWork(path, is_progress)
 
 
-def _is_whole(job: JournaledJob) -> bool:
+def _is_whole(job: journal_records.JournaledJob) -> bool:
     """Read all of a checkpoint, which may take long."""
     try:
         record = read_record(job.spec.checkpoint, reads_all=True)

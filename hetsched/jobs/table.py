@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hetsched.errors import InputMissing, TryAgain
+from hetsched import errors
 from hetsched.jobs.job import Job, Owner
 from hetsched.store.job_numbers import NumberBlocks
 from hetsched.transport.arena import Arena
@@ -63,7 +63,7 @@ class JobTable:
         if job is None:
             newest = max(self.jobs, default=None)
             hint = "there are no jobs yet" if newest is None else f"the newest is {newest}"
-            raise InputMissing(f"no job {number}; {hint} (`hetsched status` lists them)")
+            raise errors.InputMissing(f"no job {number}; {hint} (`hetsched status` lists them)")
         return job
 
     def with_key(self, key: str) -> Job | None:
@@ -74,13 +74,13 @@ class JobTable:
         """Raise TryAgain if a client may submit nothing at present."""
         most = self.limits.jobs_per_client
         if most is not None and self._counts[owner] >= most:
-            raise TryAgain(
+            raise errors.TryAgain(
                 f"this client already has {most} unfinished jobs, which is the limit"
                 " (queue.per_client in the config); try again when some have ended"
             )
         nbytes, limit = self._unfinished_bytes, self.limits.parameters
         if nbytes >= limit:
-            raise TryAgain(
+            raise errors.TryAgain(
                 f"the parameters of all unfinished jobs take {format_bytes(nbytes)}; the"
                 f" limit is {format_bytes(limit)} (queue.parameters in the config);"
                 " try again when some have ended"

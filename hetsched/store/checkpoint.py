@@ -20,11 +20,9 @@ from typing import IO, Annotated, Any
 import msgspec
 import numpy as np
 
-from hetsched import __version__
-from hetsched.errors import CantCreate, DataError, InputMissing
-from hetsched.iterations.saved_state import SavedState, saved_shapes, value_shapes
-from hetsched.store.input_files import MAX_HEADER, open_archive, open_regular, parse_header
-from hetsched.store.output_files import create_file, publishing
+from hetsched import __version__, errors
+from hetsched.iterations import saved_state
+from hetsched.store import input_files, output_files
 from hetsched.units import format_bytes
 from hetsched.workload import ArraySpec, Iterative
 
@@ -109,13 +107,13 @@ def check_problem(path: str, record: CheckpointRecord, job: Problem) -> None:
     for fact in [*saved, *(ours.keys() - saved.keys())]:
         there, here = saved.get(fact), ours.get(fact)
         if there != here:
-            raise DataError(
+            raise errors.DataError(
                 f"{path}: checkpoint of another problem: {fact} is {there!r} there, {here!r} in"
                 " the job"
             )
     for name, array in record.problem.inputs.items():
         if array.source and job.inputs[name].source not in ("", array.source):
-            raise DataError(
+            raise errors.DataError(
                 f"{path}: checkpoint of another problem: input {name} has other values"
             )
 
@@ -134,7 +132,7 @@ def _facts(problem: Problem) -> dict[str, Any]:
 def check_iteration(path: str, record: CheckpointRecord, limit: int) -> None:
     """Raise DataError unless a job of at most `limit` iterations can continue from `record`."""
     if record.iteration > limit:
-        raise DataError(
+        raise errors.DataError(
             f"{path}: a checkpoint after iteration {record.iteration}; this job ends after"
             f" {limit}: give it a higher limit, or an earlier checkpoint"
         )
@@ -149,11 +147,13 @@ def check_target(path: str, problem: Problem | None) -> None:
         record = read_record(path)
         if problem is not None:
             check_problem(path, record, problem)
-    except InputMissing:
+    except errors.InputMissing:
         if os.path.lexists(path):
-            raise CantCreate(f"{path}: exists and can't be read; give another name") from None
-    except DataError as error:
-        raise CantCreate(f"{error}; it is not replaced: give another name") from None
+            raise errors.CantCreate(
+                f"{path}: exists and can't be read; give another name"
+            ) from None
+    except errors.DataError as error:
+        raise errors.CantCreate(f"{error}; it is not replaced: give another name") from None
 
 
 # ---- writing
@@ -161,7 +161,7 @@ def check_target(path: str, problem: Problem | None) -> None:
 
 def save_checkpoint(
     path: str,
-    saved: SavedState,
+    saved: saved_state.SavedState,
     problem: Problem,
     *,
     limits: Mapping[str, Any] | None = None,
@@ -184,7 +184,7 @@ def save_checkpoint(
     nbytes = sum(array.nbytes + MEMBER_OVERHEAD for array in arrays.values())
     nbytes += len(text) + 2 * MEMBER_OVERHEAD
     with (
-        publishing(create_file(path, nbytes, force=True)) as output,
+        output_files.publishing(output_files.create_file(path, nbytes, force=True)) as output,
         open(output.fd, "r+b", closefd=False) as file,
     ):
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
@@ -196,7 +196,7 @@ def save_checkpoint(
         file.truncate()
 
 
-def _members(saved: SavedState) -> dict[str, np.ndarray]:
+def _members(saved: saved_state.SavedState) -> dict[str, np.ndarray]:
     return {
         **{f"state/{name}": array for name, array in saved.arrays.items()},
         **{f"values/{name}": value for name, value in saved.values.items()},
@@ -207,7 +207,7 @@ def _check_no_nan(where: str, arrays: Mapping[str, np.ndarray]) -> None:
     for name, array in arrays.items():
         # The least of numbers is NaN if one of them is; no array of flags is needed
         if array.dtype.kind in "fc" and array.size and np.isnan(array.min()):
-            raise DataError(f"{where}: {name} contains NaN; no job can continue from it")
+            raise errors.DataError(f"{where}: {name} contains NaN; no job can continue from it")
 
 
 # ---- reading
@@ -224,13 +224,13 @@ def read_record(path: str, *, reads_all: bool = False) -> CheckpointRecord:
 
 def load_checkpoint(
     path: str, workload: Iterative, params: Any, problem: Problem
-) -> tuple[CheckpointRecord, SavedState]:
+) -> tuple[CheckpointRecord, saved_state.SavedState]:
     with _opened(path) as (archive, record):
         check_problem(path, record, problem)
         check_iteration(path, record, workload.max_iterations(params))
-        arrays = _read(path, archive, "state", saved_shapes(workload, params))
-        values = _read(path, archive, "values", value_shapes(workload, params))
-    saved = SavedState(record.iteration, arrays, values)
+        arrays = _read(path, archive, "state", saved_state.saved_shapes(workload, params))
+        values = _read(path, archive, "values", saved_state.value_shapes(workload, params))
+    saved = saved_state.SavedState(record.iteration, arrays, values)
     _check_no_nan(path, _members(saved))
     return record, saved
 
@@ -238,15 +238,15 @@ def load_checkpoint(
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[zipfile.ZipFile, CheckpointRecord]]:
     with (
-        open(open_regular(path, "a checkpoint"), "rb") as file,
-        open_archive(path, "a checkpoint", file) as archive,
+        open(input_files.open_regular(path, "a checkpoint"), "rb") as file,
+        input_files.open_archive(path, "a checkpoint", file) as archive,
     ):
         with _member(path, archive, RECORD, MAX_RECORD) as member:
             raw = member.read()
         try:
             record = _decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise DataError(
+            raise errors.DataError(
                 f"{path}: damaged checkpoint, or of another version than {SCHEMA!r}, which this"
                 f" version of hetsched reads: {error}"
             ) from None
@@ -263,11 +263,11 @@ def _read(
     arrays = {}
     for name, (shape, dtype) in shapes.items():
         file, expected = f"{folder}/{name}.npy", np.dtype(dtype)
-        most = math.prod(shape) * expected.itemsize + MAX_HEADER
+        most = math.prod(shape) * expected.itemsize + input_files.MAX_HEADER
         with _member(path, archive, file, most) as member:
-            found, _, found_dtype = parse_header(f"{path}: {file}", member)
+            found, _, found_dtype = input_files.parse_header(f"{path}: {file}", member)
             if found != shape or found_dtype != expected:
-                raise DataError(
+                raise errors.DataError(
                     f"{path}: checkpoint of another version of the workload: {file} is"
                     f" {found} {found_dtype} there, {shape} {expected} in the job"
                 )
@@ -281,7 +281,7 @@ def _read(
 def _member(path: str, archive: zipfile.ZipFile, name: str, max_bytes: int) -> IO[bytes]:
     info = archive.getinfo(name)
     if info.compress_type != zipfile.ZIP_STORED:
-        raise DataError(f"{path}: {name} is compressed; checkpoints never are")
+        raise errors.DataError(f"{path}: {name} is compressed; checkpoints never are")
     if info.file_size > max_bytes:
-        raise DataError(f"{path}: {name} has {format_bytes(info.file_size)}, too many")
+        raise errors.DataError(f"{path}: {name} has {format_bytes(info.file_size)}, too many")
     return archive.open(info)

@@ -22,7 +22,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
-from hetsched.errors import DataError, InputMissing, IOFailure, TryAgain
+from hetsched import errors
 from hetsched.units import format_bytes
 
 MAX_HEADER = 10_000
@@ -59,24 +59,26 @@ def read_header(path: str, fd: int) -> NpyHeader:
     try:
         start = io.BytesIO(os.pread(fd, MAX_HEADER + 12, 0))
     except OSError as error:
-        raise IOFailure(f"{path}: {error.strerror}") from None
+        raise errors.IOFailure(f"{path}: {error.strerror}") from None
     if size == 0:
-        raise DataError(f"{path}: is empty, not a .npy file")
+        raise errors.DataError(f"{path}: is empty, not a .npy file")
     if start.getvalue()[:1] == b"\x80":
-        raise DataError(f"{path}: is a pickle, which is never loaded; numpy.save() writes arrays")
+        raise errors.DataError(
+            f"{path}: is a pickle, which is never loaded; numpy.save() writes arrays"
+        )
     shape, is_fortran, dtype = parse_header(path, start)
     offset = start.tell()
     nbytes = math.prod(shape) * dtype.itemsize  # Python's integers don't overflow
     extents = "x".join(map(str, shape)) or "()"
     if nbytes == 0:
-        raise DataError(f"{path}: holds no elements (shape {extents})")
+        raise errors.DataError(f"{path}: holds no elements (shape {extents})")
     if offset + nbytes > size:
-        raise DataError(
+        raise errors.DataError(
             f"{path}: its header says {extents} {dtype.name} ({nbytes} bytes),"
             f" the file has {size - offset}: truncated, or the header is wrong"
         )
     if offset + nbytes < size:
-        raise DataError(
+        raise errors.DataError(
             f"{path}: has {size - offset - nbytes} bytes more than its header says"
             f" ({extents} {dtype.name}); several arrays in one file?"
         )
@@ -94,14 +96,14 @@ def parse_header(path: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.
         shape, is_fortran, dtype = read(file, max_header_size=MAX_HEADER)
     except Exception as error:  # NumPy's parser raises a dozen different ones
         reason = " ".join(str(error).split())
-        raise DataError(f"{path}: broken or truncated .npy header: {reason:.120}") from None
+        raise errors.DataError(f"{path}: broken or truncated .npy header: {reason:.120}") from None
     if dtype.hasobject:
-        raise DataError(f"{path}: holds pickled Python objects, which are never loaded")
+        raise errors.DataError(f"{path}: holds pickled Python objects, which are never loaded")
     if dtype.kind not in NUMERIC:
         kind = f"records {dtype.descr!r:.60}" if dtype.names else dtype.name
-        raise DataError(f"{path}: holds {kind}; only numbers are supported")
+        raise errors.DataError(f"{path}: holds {kind}; only numbers are supported")
     if any(not 0 <= extent < MAX_EXTENT for extent in shape):
-        raise DataError(f"{path}: broken .npy header: impossible shape {shape!r:.60}")
+        raise errors.DataError(f"{path}: broken .npy header: impossible shape {shape!r:.60}")
     return shape, is_fortran, dtype
 
 
@@ -136,11 +138,11 @@ def open_archive(path: str, kind: str, file: IO[bytes]) -> Iterator[zipfile.ZipF
             yield archive
     except ARCHIVE_ERRORS as error:
         reason = " ".join(str(error.args[0] if error.args else error).split())
-        raise DataError(f"{path}: not {kind}, or damaged: {reason:.200}") from None
+        raise errors.DataError(f"{path}: not {kind}, or damaged: {reason:.200}") from None
     except OSError as error:
         if error.errno == errno.EINVAL:
-            raise DataError(f"{path}: damaged: a position before the start") from None
-        raise IOFailure(f"{path}: {error.strerror}") from None
+            raise errors.DataError(f"{path}: damaged: a position before the start") from None
+        raise errors.IOFailure(f"{path}: {error.strerror}") from None
 
 
 def read_whole(path: str, max_bytes: int) -> bytes:
@@ -149,9 +151,9 @@ def read_whole(path: str, max_bytes: int) -> bytes:
         try:
             raw = file.read(max_bytes + 1)
         except OSError as error:
-            raise IOFailure(f"{path}: {error.strerror}") from None
+            raise errors.IOFailure(f"{path}: {error.strerror}") from None
     if len(raw) > max_bytes:
-        raise DataError(f"{path}: larger than the limit of {format_bytes(max_bytes)}")
+        raise errors.DataError(f"{path}: larger than the limit of {format_bytes(max_bytes)}")
     return raw
 
 
@@ -174,7 +176,7 @@ def open_regular(path: str, expected: str = "a .npy file", allow_pipe: bool = Fa
     try:
         mode = os.fstat(path_fd).st_mode
         if not stat.S_ISREG(mode) and not (allow_pipe and stat.S_ISFIFO(mode)):
-            raise DataError(f"{path}: is {file_kind(mode)}, not {expected}")
+            raise errors.DataError(f"{path}: is {file_kind(mode)}, not {expected}")
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         fd = os.open(f"/proc/self/fd/{path_fd}", flags)
     except OSError as error:
@@ -189,11 +191,15 @@ def open_regular(path: str, expected: str = "a .npy file", allow_pipe: bool = Fa
 def _cant_open(path: str, error: OSError | ValueError) -> Exception:
     code = error.errno if isinstance(error, OSError) else errno.ENOENT
     if code in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-        return TryAgain(f"{path}: {os.strerror(code)}; try again, or raise `ulimit -n`")
+        return errors.TryAgain(f"{path}: {os.strerror(code)}; try again, or raise `ulimit -n`")
     if code == errno.ENOENT and Path(path).is_symlink():
-        return InputMissing(f"{path}: is a link to {Path(path).readlink()}, which doesn't exist")
+        return errors.InputMissing(
+            f"{path}: is a link to {Path(path).readlink()}, which doesn't exist"
+        )
     if code == errno.ENOENT:
-        return InputMissing(f"{path}: no such file")
+        return errors.InputMissing(f"{path}: no such file")
     if code in (errno.EACCES, errno.EPERM):
-        return InputMissing(f"{path}: not readable by this user (permission denied)")
-    return InputMissing(f"{path}: {error.strerror if isinstance(error, OSError) else error}")
+        return errors.InputMissing(f"{path}: not readable by this user (permission denied)")
+    return errors.InputMissing(
+        f"{path}: {error.strerror if isinstance(error, OSError) else error}"
+    )

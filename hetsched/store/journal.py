@@ -15,20 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetsched.errors import HetschedError, IOFailure, TryAgain
+from hetsched import errors
 from hetsched.paths import private_folder
+from hetsched.store import journal_records
 from hetsched.store.job_numbers import NumberBlocks
 from hetsched.store.journal_file import JournalFile, forget_refused
-from hetsched.store.journal_records import (
-    HistoryBounds,
-    HistoryFilter,
-    JournalContents,
-    JournaledJob,
-    NumbersReserved,
-    OnWritten,
-    Record,
-    Write,
-)
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +36,7 @@ LOADED_ENDED_JOBS = 1000
 DEADLINE_SECONDS = 30.0
 
 CallSoon = Callable[[Callable[[], None]], object]
-OnRows = Callable[[list[JournaledJob], HetschedError | None], None]
+OnRows = Callable[[list[journal_records.JournaledJob], errors.HetschedError | None], None]
 
 
 @dataclass
@@ -68,7 +59,7 @@ class Journal:
         self,
         path: Path,
         call_soon_threadsafe: CallSoon,
-        bounds: HistoryBounds | None = None,
+        bounds: journal_records.HistoryBounds | None = None,
         vfs: str | None = None,
         deadline: float = DEADLINE_SECONDS,
     ) -> None:
@@ -78,36 +69,39 @@ class Journal:
         """
         if vfs is None:
             private_folder(path.parent, "state folder")
-        self._file = JournalFile(path, bounds or HistoryBounds(), time.time(), vfs)
+        self._file = JournalFile(path, bounds or journal_records.HistoryBounds(), time.time(), vfs)
         self._call_soon = call_soon_threadsafe
         self._path = path
         self._deadline = deadline
         self._lock = threading.Condition(threading.Lock())
-        self._writes: list[Write] = []
+        self._writes: list[journal_records.Write] = []
         self._due = math.inf
-        self._queries: list[tuple[HistoryFilter, OnRows]] = []
-        self._committing: list[Write] = []
+        self._queries: list[tuple[journal_records.HistoryFilter, OnRows]] = []
+        self._committing: list[journal_records.Write] = []
         self._busy_since = math.inf
         """When the present commit began."""
         self._has_expired = False
         """Those who wait for the present commit have been answered."""
         self._is_closing = False
-        self._failure: HetschedError | None = None
+        self._failure: errors.HetschedError | None = None
         self.statistics = JournalStatistics()
         self.numbers = NumberBlocks(
             self._file.next_number,
             self._file.reserved,
-            lambda upto: self.write((NumbersReserved(upto),), urgent=True),
+            lambda upto: self.write((journal_records.NumbersReserved(upto),), urgent=True),
         )
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
 
-    def load(self, ended: int = LOADED_ENDED_JOBS) -> JournalContents:
+    def load(self, ended: int = LOADED_ENDED_JOBS) -> journal_records.JournalContents:
         """Read the jobs of earlier daemons; before the first write. Raises ConfigError."""
         assert not self._thread.is_alive()
         return self._file.load(ended)
 
     def write(
-        self, records: Sequence[Record], on_done: OnWritten | None = None, urgent: bool = False
+        self,
+        records: Sequence[journal_records.Record],
+        on_done: journal_records.OnWritten | None = None,
+        urgent: bool = False,
     ) -> None:
         """Write `records`, all or none of them, with the next commit.
 
@@ -115,7 +109,7 @@ class Journal:
         room, or not writable), IOFailure. Without it they are kept after an error, and written as
         soon as that is possible; unless that is `urgent`, they may wait for 2 s.
         """
-        write = Write(records, on_done)
+        write = journal_records.Write(records, on_done)
         now = time.monotonic()
         refusal = self._refusal(now) if on_done is not None or self._is_closing else None
         if refusal is not None:  # later, as every outcome, so that the caller isn't interrupted
@@ -132,7 +126,7 @@ class Journal:
                 self._lock.notify()
         self._start()
 
-    def query(self, wanted: HistoryFilter, on_done: OnRows) -> None:
+    def query(self, wanted: journal_records.HistoryFilter, on_done: OnRows) -> None:
         """Read jobs, newest first, what was written before included: ``on_done(jobs, error)``."""
         with self._lock:
             self._queries.append((wanted, on_done))
@@ -157,7 +151,7 @@ class Journal:
         self._report([(write, stall) for write in expired])
 
     @property
-    def failure(self) -> HetschedError | None:
+    def failure(self) -> errors.HetschedError | None:
         """Why nothing can be written at present; None if it can."""
         return self._stall(time.monotonic()) or self._failure
 
@@ -175,13 +169,13 @@ class Journal:
             return False
         return True
 
-    def _refusal(self, now: float) -> HetschedError | None:
-        return TryAgain("the daemon is stopping") if self._is_closing else self._stall(now)
+    def _refusal(self, now: float) -> errors.HetschedError | None:
+        return errors.TryAgain("the daemon is stopping") if self._is_closing else self._stall(now)
 
-    def _stall(self, now: float) -> HetschedError | None:
+    def _stall(self, now: float) -> errors.HetschedError | None:
         if now - self._busy_since < self._deadline:
             return None
-        return IOFailure(
+        return errors.IOFailure(
             f"{self._path}: the disk hasn't responded for {self._deadline:g} s; check it, then"
             " submit the job again"
         )
@@ -211,7 +205,11 @@ class Journal:
         is_certain = self._failure is None and not self._writes
         self._file.close(self.numbers.last if is_certain else None)
 
-    def _next_work(self) -> tuple[list[Write], list[tuple[HistoryFilter, OnRows]], bool]:
+    def _next_work(
+        self,
+    ) -> tuple[
+        list[journal_records.Write], list[tuple[journal_records.HistoryFilter, OnRows]], bool
+    ]:
         with self._lock:
             while not self._queries and not self._is_closing:
                 seconds = self._due - time.monotonic()
@@ -225,13 +223,13 @@ class Journal:
                 self._busy_since, self._has_expired = time.monotonic(), False
             return self._committing, queries, self._is_closing
 
-    def _commit(self, writes: list[Write]) -> None:
-        outcomes: Sequence[HetschedError | None]
-        retry: list[Write] = []
+    def _commit(self, writes: list[journal_records.Write]) -> None:
+        outcomes: Sequence[errors.HetschedError | None]
+        retry: list[journal_records.Write] = []
         failure = None
         try:
             outcomes = self._file.commit(writes)
-        except HetschedError as error:
+        except errors.HetschedError as error:
             failure = error
             outcomes = [failure] * len(writes)
             retry = [write for write in writes if write.on_done is None]
@@ -249,15 +247,15 @@ class Journal:
             results = list(zip(writes, outcomes, strict=True))
             self._call_soon(functools.partial(self._report, results))
 
-    def _query(self, wanted: HistoryFilter, on_done: OnRows) -> None:
+    def _query(self, wanted: journal_records.HistoryFilter, on_done: OnRows) -> None:
         rows, failure = [], None
         try:
             rows = self._file.query(wanted)
-        except HetschedError as error:
+        except errors.HetschedError as error:
             failure = error
         self._call_soon(functools.partial(on_done, rows, failure))
 
-    def _note_outcome(self, failure: HetschedError | None) -> None:
+    def _note_outcome(self, failure: errors.HetschedError | None) -> None:
         if failure is None:
             seconds = time.monotonic() - self._busy_since
             self.statistics.commits += 1
@@ -272,7 +270,9 @@ class Journal:
             log.warning("%s: can be written again", self._path)
         self._failure = failure
 
-    def _report(self, results: Sequence[tuple[Write, HetschedError | None]]) -> None:
+    def _report(
+        self, results: Sequence[tuple[journal_records.Write, errors.HetschedError | None]]
+    ) -> None:
         """Call the callbacks, on the loop's thread."""
         for write, outcome in results:
             if write.on_done is None:
@@ -283,5 +283,7 @@ class Journal:
                 log.exception("unexpected error in a callback of the journal")
 
 
-def _is_history(write: Write) -> bool:
-    return write.on_done is None and any(isinstance(r, JournaledJob) for r in write.records)
+def _is_history(write: journal_records.Write) -> bool:
+    return write.on_done is None and any(
+        isinstance(r, journal_records.JournaledJob) for r in write.records
+    )

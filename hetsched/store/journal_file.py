@@ -24,23 +24,10 @@ from pathlib import Path
 
 import apsw
 
-from hetsched.errors import CantCreate, ConfigError, HetschedError, InternalError, IOFailure
-from hetsched.store import database, journal_records
+from hetsched import errors
+from hetsched.store import database, journal_records, output_files
 from hetsched.store.database import UNREADABLE, DatabaseFormat
 from hetsched.store.job_numbers import BLOCK
-from hetsched.store.journal_records import (
-    FORMAT,
-    HistoryBounds,
-    HistoryFilter,
-    JobForgotten,
-    JobUpdate,
-    JournalContents,
-    JournaledJob,
-    NumbersReserved,
-    Statement,
-    Write,
-)
-from hetsched.store.output_files import fsync, open_folder, replace_file
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +48,10 @@ class JournalFile:
     def __init__(
         self,
         path: Path,
-        bounds: HistoryBounds,
+        bounds: journal_records.HistoryBounds,
         now: float,
         vfs: str | None = None,
-        file_format: DatabaseFormat = FORMAT,
+        file_format: DatabaseFormat = journal_records.FORMAT,
         checkpoint_pages: int = CHECKPOINT_PAGES,
     ) -> None:
         """Open or create the file. Raises ConfigError; the file is left as it is then.
@@ -83,31 +70,31 @@ class JournalFile:
         self._ended = 0
         try:
             last = self._open(now)
-        except (apsw.Error, ConfigError, OSError) as error:
+        except (apsw.Error, errors.ConfigError, OSError) as error:
             self._drop_connection()
             raise open_error(path, error) from None
         self.next_number, self.reserved = last + 1, last + BLOCK
 
-    def load(self, ended: int) -> JournalContents:
+    def load(self, ended: int) -> journal_records.JournalContents:
         try:
             return journal_records.load_contents(self._readable(), self.next_number, ended)
         except apsw.Error as error:
             raise open_error(self._path, error) from None
 
-    def query(self, wanted: HistoryFilter) -> list[JournaledJob]:
+    def query(self, wanted: journal_records.HistoryFilter) -> list[journal_records.JournaledJob]:
         try:
             return journal_records.query_jobs(self._readable(), wanted)
         except Exception as error:
             self._drop_connection()
             raise write_error(self._path, error) from None
 
-    def commit(self, writes: Sequence[Write]) -> list[HetschedError | None]:
+    def commit(self, writes: Sequence[journal_records.Write]) -> list[errors.HetschedError | None]:
         """Write everything in one transaction, and wait until it is on disk.
 
         Returns for each write None, or why it can't be encoded; then nothing of it was written.
         """
-        statements: list[Statement] = []
-        outcomes: list[HetschedError | None] = []
+        statements: list[journal_records.Statement] = []
+        outcomes: list[errors.HetschedError | None] = []
         for write in writes:
             try:
                 statements += [journal_records.statement(record) for record in write.records]
@@ -127,10 +114,13 @@ class JournalFile:
             self._drop_connection()
             raise write_error(self._path, error) from None
         for record in (record for write in writes for record in write.records):
-            if isinstance(record, NumbersReserved):
+            if isinstance(record, journal_records.NumbersReserved):
                 self._record(record.upto)
                 self.reserved = record.upto
-            elif isinstance(record, JournaledJob | JobUpdate) and record.state is not None:
+            elif (
+                isinstance(record, journal_records.JournaledJob | journal_records.JobUpdate)
+                and record.state is not None
+            ):
                 self._ended += 1
         return outcomes
 
@@ -259,10 +249,10 @@ class JournalFile:
             return
         path = str(self._record_path)
         try:
-            replace_file(path, f"{number}\n".encode())
-            with open_folder(path) as folder:
-                fsync(path, folder)
-        except (OSError, IOFailure) as error:
+            output_files.replace_file(path, f"{number}\n".encode())
+            with output_files.open_folder(path) as folder:
+                output_files.fsync(path, folder)
+        except (OSError, errors.IOFailure) as error:
             log.warning("%s: can't be written (%s)", path, error)
 
     def _connect(self) -> apsw.Connection:
@@ -310,7 +300,7 @@ class JournalFile:
         return apsw.SQLITE_OK
 
 
-def forget_refused(writes: Sequence[Write]) -> list[Write]:
+def forget_refused(writes: Sequence[journal_records.Write]) -> list[journal_records.Write]:
     """Return what deletes the jobs that were refused because these writes failed.
 
     Some of them may be in the file all the same.
@@ -320,40 +310,49 @@ def forget_refused(writes: Sequence[Write]) -> list[Write]:
         for write in writes
         if write.on_done is not None
         for record in write.records
-        if isinstance(record, JournaledJob)
+        if isinstance(record, journal_records.JournaledJob)
     ]
-    return [Write([JobForgotten(number) for number in numbers])] if numbers else []
+    return (
+        [journal_records.Write([journal_records.JobForgotten(number) for number in numbers])]
+        if numbers
+        else []
+    )
 
 
-def write_error(path: Path, error: Exception) -> HetschedError:
-    if isinstance(error, ConfigError):
-        return CantCreate(str(error))
+def write_error(path: Path, error: Exception) -> errors.HetschedError:
+    if isinstance(error, errors.ConfigError):
+        return errors.CantCreate(str(error))
     if isinstance(error, apsw.FullError):
-        return CantCreate(f"{path}: no room to record the job; make room, then submit it again")
+        return errors.CantCreate(
+            f"{path}: no room to record the job; make room, then submit it again"
+        )
     if isinstance(error, _NOT_WRITABLE):
-        return CantCreate(f"{path}: can't be written ({error}); make it writable again")
+        return errors.CantCreate(f"{path}: can't be written ({error}); make it writable again")
     if isinstance(error, apsw.Error):
-        return IOFailure(f"{path}: the job can't be recorded ({error}); check the disk")
-    return InternalError(f"{path}: {type(error).__name__}: {error}")
+        return errors.IOFailure(f"{path}: the job can't be recorded ({error}); check the disk")
+    return errors.InternalError(f"{path}: {type(error).__name__}: {error}")
 
 
-def open_error(path: Path, error: Exception) -> ConfigError:
-    if isinstance(error, ConfigError):
+def open_error(path: Path, error: Exception) -> errors.ConfigError:
+    if isinstance(error, errors.ConfigError):
         return error
     if isinstance(error, apsw.BusyError):
-        return ConfigError(
+        return errors.ConfigError(
             f"{path}: in use by another daemon; stop it, or set HETSCHED_STATE_DIR to another"
             " folder"
         )
     state = "damaged" if isinstance(error, UNREADABLE) else "can't be opened"
-    return ConfigError(f"{path}: {state} ({error}); check its disk")
+    return errors.ConfigError(f"{path}: {state} ({error}); check its disk")
 
 
 def _sync_folders(path: Path) -> None:
     """Wait until the entry of a new file, and of a new folder around it, are on disk."""
     for new in (path, path.parent):
-        with open_folder(str(new)) as folder, contextlib.suppress(OSError, IOFailure):
-            fsync(str(new), folder)
+        with (
+            output_files.open_folder(str(new)) as folder,
+            contextlib.suppress(OSError, errors.IOFailure),
+        ):
+            output_files.fsync(str(new), folder)
 
 
 _CHUNK = 1 << 16

@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from hetsched.errors import DataError, HetschedError, IOFailure, TryAgain
+from hetsched import errors
 from hetsched.sparse_rows import MAX_INT32, is_sparse, sparse_arrays, value_dtype
-from hetsched.store.input_files import ARCHIVE_ERRORS, open_archive, open_regular, parse_header
+from hetsched.store import input_files
 from hetsched.units import format_bytes
 
 MARKET_MAGIC = b"%%MatrixMarket"
@@ -70,12 +70,14 @@ class MatrixHeader:
     def sparse_shapes(self, path: str) -> Shapes:
         """Return the shapes of compressed sparse rows. Raises DataError if it isn't square."""
         if self.entries is None:
-            raise DataError(f"{path}: holds a dense array; {HOW_TO_SAVE}")
+            raise errors.DataError(f"{path}: holds a dense array; {HOW_TO_SAVE}")
         rows, columns = self.shape
         if rows != columns:
-            raise DataError(f"{path}: holds a matrix of {rows}x{columns}; it must be square")
+            raise errors.DataError(
+                f"{path}: holds a matrix of {rows}x{columns}; it must be square"
+            )
         if not self.entries:
-            raise DataError(f"{path}: holds a matrix without entries")
+            raise errors.DataError(f"{path}: holds a matrix without entries")
         index = "int32" if max(self.entries, rows) <= MAX_INT32 else "int64"
         return {
             "data": ((self.entries,), self.dtype),
@@ -85,12 +87,15 @@ class MatrixHeader:
 
     def dense_shape(self, path: str) -> Shapes:
         if self.entries is not None:
-            raise DataError(f"{path}: holds a sparse matrix; a dense array is needed")
+            raise errors.DataError(f"{path}: holds a sparse matrix; a dense array is needed")
         return {"": (self.shape, self.dtype)}
 
 
 def is_matrix_file(path: str) -> bool:
-    with suppress(HetschedError, OSError), open(open_regular(path, "a file"), "rb") as file:
+    with (
+        suppress(errors.HetschedError, OSError),
+        open(input_files.open_regular(path, "a file"), "rb") as file,
+    ):
         start = file.read(len(MARKET_MAGIC))
         return start.startswith((MARKET_MAGIC, NPZ_MAGIC, GZIP_MAGIC))
     return False
@@ -101,20 +106,22 @@ def read_matrix_header(path: str, fd: int) -> MatrixHeader:
     try:
         start = os.pread(fd, MAX_HEADER, 0)
     except OSError as error:
-        raise IOFailure(f"{path}: {error.strerror}") from None
+        raise errors.IOFailure(f"{path}: {error.strerror}") from None
     if start.startswith(MARKET_MAGIC):
         return _market_header(path, start)
     if start.startswith(NPZ_MAGIC):
         with (
             open(fd, "rb", closefd=False) as file,
-            open_archive(path, "an .npz file", file) as npz,
+            input_files.open_archive(path, "an .npz file", file) as npz,
         ):
             return _npz_header(path, npz)
     if start.startswith(NPY_MAGIC):
-        raise DataError(f"{path}: holds a dense array; {HOW_TO_SAVE}")
+        raise errors.DataError(f"{path}: holds a dense array; {HOW_TO_SAVE}")
     if start.startswith(GZIP_MAGIC):
-        raise DataError(f"{path}: is compressed with gzip; decompress it first, with gunzip")
-    raise DataError(
+        raise errors.DataError(
+            f"{path}: is compressed with gzip; decompress it first, with gunzip"
+        )
+    raise errors.DataError(
         f"{path}: is neither a Matrix Market file (scipy.io.mmwrite) nor an .npz file"
         " (scipy.sparse.save_npz)"
     )
@@ -126,14 +133,16 @@ def _market_header(path: str, start: bytes) -> MatrixHeader:
     try:
         found = scipy.io.mminfo(io.BytesIO(start))
     except (ValueError, OverflowError, TypeError) as error:
-        raise DataError(f"{path}: broken Matrix Market header: {str(error)[:200]}") from None
+        raise errors.DataError(
+            f"{path}: broken Matrix Market header: {str(error)[:200]}"
+        ) from None
     rows, columns, entries, kind, field, symmetry = found
     if max(rows, columns, entries) >= MAX_EXTENT:
-        raise DataError(f"{path}: broken Matrix Market header: {rows}x{columns}, {entries}")
+        raise errors.DataError(f"{path}: broken Matrix Market header: {rows}x{columns}, {entries}")
     dtype = "complex128" if field == "complex" else "float64"
     if kind == "array":
         if not rows * columns:
-            raise DataError(f"{path}: holds no elements ({rows}x{columns})")
+            raise errors.DataError(f"{path}: holds no elements ({rows}x{columns})")
         return MatrixHeader((rows,) if columns == 1 else (rows, columns), dtype)
     if symmetry == "skew-symmetric":
         entries *= 2
@@ -147,22 +156,22 @@ def _npz_header(path: str, archive: zipfile.ZipFile) -> MatrixHeader:
     names = [name for name in archive.namelist() if name.endswith(".npy")]
     is_matrix = "format.npy" in names
     if not is_matrix and len(names) != 1:
-        raise DataError(
+        raise errors.DataError(
             f"{path}: holds the arrays {', '.join(sorted(names)[:4]) or '(none)'}: neither one"
             " array nor a sparse matrix of scipy.sparse.save_npz"
         )
     name = "data.npy" if is_matrix else names[0]
     with archive.open(name) as member:
-        shape, _, dtype = parse_header(f"{path}: {name}", member)
+        shape, _, dtype = input_files.parse_header(f"{path}: {name}", member)
     if not is_matrix:
         if not math.prod(shape):
-            raise DataError(f"{path}: holds no elements")
+            raise errors.DataError(f"{path}: holds no elements")
         return MatrixHeader(shape, dtype.newbyteorder("=").name)
     with archive.open("shape.npy") as member:
-        _, _, kind = parse_header(f"{path}: shape.npy", member)
+        _, _, kind = input_files.parse_header(f"{path}: shape.npy", member)
         rows, columns = map(int, np.frombuffer(member.read(2 * kind.itemsize), kind))
     if min(rows, columns) < 0:
-        raise DataError(f"{path}: a sparse matrix of shape {rows}x{columns}")
+        raise errors.DataError(f"{path}: a sparse matrix of shape {rows}x{columns}")
     return MatrixHeader((rows, columns), value_dtype(path, dtype).name, math.prod(shape))
 
 
@@ -175,7 +184,7 @@ def read_matrix(
     """Return the arrays of the file behind `fd` by part: those of `shapes`."""
     nbytes = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes.values())
     if nbytes > max_bytes:
-        raise DataError(
+        raise errors.DataError(
             f"{path}: needs {format_bytes(nbytes)} of shared memory, the limit here is"
             f" {format_bytes(max_bytes)}"
         )
@@ -186,7 +195,7 @@ def read_matrix(
         _run_reader(path, fd, memory, list(outputs.values()))
         # Each is freed with its array
         return {
-            part: np.load(f"/proc/self/fd/{output}", mmap_mode="r")
+            part: np.load(f"/proc/self/fd/{output}", mmap_mode="r", allow_pickle=False)
             for part, output in outputs.items()
         }
     finally:
@@ -215,17 +224,17 @@ def _run_reader(path: str, fd: int, memory: int, outputs: list[int]) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise IOFailure(f"{path}: hasn't been read after {error.timeout:.0f} s") from None
+        raise errors.IOFailure(f"{path}: hasn't been read after {error.timeout:.0f} s") from None
     except OSError as error:
-        raise TryAgain(f"{path}: can't start the process that reads it: {error}") from None
-    if reader.returncode == DataError.code:
-        raise DataError(f"{path}: {reader.stdout.decode(errors='replace')}")
+        raise errors.TryAgain(f"{path}: can't start the process that reads it: {error}") from None
+    if reader.returncode == errors.DataError.code:
+        raise errors.DataError(f"{path}: {reader.stdout.decode(errors='replace')}")
     if reader.returncode < 0:
         crash = signal.Signals(-reader.returncode).name
-        raise DataError(f"{path}: broken: the process that reads it ended by {crash}")
+        raise errors.DataError(f"{path}: broken: the process that reads it ended by {crash}")
     if reader.returncode:
         reason = reader.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise IOFailure(
+        raise errors.IOFailure(
             f"{path}: the process that reads it ended with status {reader.returncode}:"
             f" {reason[:200]}"
         )
@@ -245,12 +254,12 @@ def main(parent: int, memory: int, fd: int, *outputs: int) -> int:
         for output, array in zip(outputs, _arrays(fd, len(outputs) > 1), strict=True):
             with open(output, "wb") as file:
                 np.save(file, array, allow_pickle=False)
-    except DataError as error:
+    except errors.DataError as error:
         sys.stdout.write(str(error))
-        return DataError.code
+        return errors.DataError.code
     except MemoryError:
         sys.stdout.write(f"reading it needs more than {format_bytes(memory)} of memory")
-        return DataError.code
+        return errors.DataError.code
     return 0
 
 
@@ -260,9 +269,9 @@ def _arrays(fd: int, is_wanted_sparse: bool) -> Iterable[np.ndarray]:
     is_text = os.pread(fd, len(MARKET_MAGIC), 0) == MARKET_MAGIC
     try:
         matrix = _read(fd, is_text)
-    except (TypeError, *ARCHIVE_ERRORS) as error:
+    except (TypeError, *input_files.ARCHIVE_ERRORS) as error:
         kind = "Matrix Market" if is_text else ".npz"
-        raise DataError(f"broken {kind} file: {str(error)[:200]}") from None
+        raise errors.DataError(f"broken {kind} file: {str(error)[:200]}") from None
     if is_wanted_sparse:
         rows = matrix if is_sparse(matrix) else scipy.sparse.csr_array(matrix)
         return sparse_arrays("A", rows).values()

@@ -16,8 +16,7 @@ from typing import Annotated, Any, TypeVar
 import apsw
 import msgspec
 
-from hetsched import __version__
-from hetsched.errors import CantCreate, ConfigError, DataError, TryAgain
+from hetsched import __version__, errors
 from hetsched.models import Knot
 from hetsched.models.curve_windows import MAX_SIZES
 from hetsched.models.evidence.co_runners import CoRunners
@@ -317,27 +316,27 @@ def decode(raw: bytes, source: str) -> Export:
     try:
         schema = msgspec.json.decode(raw, type=_ExportHeader).schema
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{source}: not an export of hetsched models: {error}") from None
+        raise errors.DataError(f"{source}: not an export of hetsched models: {error}") from None
     kind, _, number = schema.partition("/")
     if kind != KIND or not number.isdecimal():
-        raise DataError(
+        raise errors.DataError(
             f"{source}: not an export of hetsched models: its schema is {schema[:60]!r}"
         )
     if int(number) > VERSION:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{source}: exported by a newer hetsched (format {number[:60]}, this one reads up to"
             f" {VERSION}); update hetsched"
         )
     try:
         export = msgspec.json.decode(raw, type=Export)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{source}: broken export: {error}") from None
+        raise errors.DataError(f"{source}: broken export: {error}") from None
     records: list[StoredModel | StoredRaces] = [*export.models, *export.races]
     counts = Counter[ModelKey | RaceKey](record.key for record in records)
     for key, count in counts.items():
         if count > 1:
             what = f"{key.workload} on {key.device}"
-            raise DataError(f"{source}: broken export: {count} records of one key, {what}")
+            raise errors.DataError(f"{source}: broken export: {count} records of one key, {what}")
     return export
 
 
@@ -391,10 +390,10 @@ def _connection(
         with contextlib.closing(connect(path, FORMAT)) as connection:
             yield connection
     except (apsw.BusyError, apsw.LockedError):
-        raise TryAgain(f"{path}: another process is writing to it; try again") from None
+        raise errors.TryAgain(f"{path}: another process is writing to it; try again") from None
     except (apsw.FullError, apsw.IOError) as error:
-        raise CantCreate(f"{path}: {error}; nothing was changed; make room") from None
+        raise errors.CantCreate(f"{path}: {error}; nothing was changed; make room") from None
     except apsw.ReadOnlyError as error:
-        raise ConfigError(f"{path}: {error}; make it writable") from None
+        raise errors.ConfigError(f"{path}: {error}; make it writable") from None
     except DAMAGE as error:
-        raise ConfigError(f"{path}: {error}; move it away to start afresh") from None
+        raise errors.ConfigError(f"{path}: {error}; move it away to start afresh") from None

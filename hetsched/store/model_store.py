@@ -30,16 +30,6 @@ from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.paths import private_folder
 from hetsched.store import database, model_records
 from hetsched.store.database import DAMAGE, UNREADABLE, RefusedFile
-from hetsched.store.model_records import (
-    ModelKey,
-    ProbeKey,
-    RaceKey,
-    StoredModel,
-    StoredRace,
-    StoredRaces,
-)
-
-__all__ = ["ModelKey", "ModelStore"]
 
 T = TypeVar("T")
 
@@ -70,12 +60,20 @@ class ModelStore:
     ) -> None:
         self._name = str(path)
         self._max_file_bytes = FILE_TO_MEMORY * max_bytes
-        self._histories: BoundedCache[ModelKey, History] = BoundedCache(max_bytes=max_bytes)
-        self._races: BoundedCache[RaceKey, RaceRecord] = BoundedCache(max_entries=MAX_RACE_KEYS)
+        self._histories: BoundedCache[model_records.ModelKey, History] = BoundedCache(
+            max_bytes=max_bytes
+        )
+        self._races: BoundedCache[model_records.RaceKey, RaceRecord] = BoundedCache(
+            max_entries=MAX_RACE_KEYS
+        )
         # What isn't in the file yet.
-        self._new_runs: deque[tuple[ModelKey, list[Sample], float]] = deque(maxlen=MAX_PENDING)
-        self._new_races: deque[tuple[RaceKey, Race, float]] = deque(maxlen=MAX_PENDING)
-        self._new_probes: dict[ProbeKey, ProbeState | None] = {}
+        self._new_runs: deque[tuple[model_records.ModelKey, list[Sample], float]] = deque(
+            maxlen=MAX_PENDING
+        )
+        self._new_races: deque[tuple[model_records.RaceKey, Race, float]] = deque(
+            maxlen=MAX_PENDING
+        )
+        self._new_probes: dict[model_records.ProbeKey, ProbeState | None] = {}
         self._has_warned = False
         try:
             self._connection = _open(path, read_only)
@@ -87,7 +85,7 @@ class ModelStore:
     # ---- models
 
     def load_many(
-        self, keys: Iterable[ModelKey], link: bool | None = None
+        self, keys: Iterable[model_records.ModelKey], link: bool | None = None
     ) -> list[DeviceModel | None]:
         """Return the models of `keys`, or None for each without one. A model never changes.
 
@@ -97,23 +95,25 @@ class ModelStore:
         self._refresh()
         return [self._history(key).model(link) for key in keys]
 
-    def runs(self, key: ModelKey) -> int:
+    def runs(self, key: model_records.ModelKey) -> int:
         return self._history(key).runs
 
-    def keys(self) -> list[ModelKey]:
+    def keys(self) -> list[model_records.ModelKey]:
         keys = {key for key, history in self._histories.items() if history.runs}
-        keys.update(self._read(lambda db: model_records.read_keys(db, ModelKey)) or ())
+        keys.update(
+            self._read(lambda db: model_records.read_keys(db, model_records.ModelKey)) or ()
+        )
         return sorted(keys)
 
     def observe_many(
-        self, runs: Iterable[tuple[ModelKey, Sequence[Sample]]], at: float
-    ) -> dict[ModelKey, SpeedChange]:
+        self, runs: Iterable[tuple[model_records.ModelKey, Sequence[Sample]]], at: float
+    ) -> dict[model_records.ModelKey, SpeedChange]:
         """Learn from all devices of a run; `at`: seconds since the epoch. Written by `flush`.
 
         Returns the changes of speed that this run confirmed.
         """
         observed = {key: self._add(key, samples, at) for key, samples in runs}
-        changes: dict[ModelKey, SpeedChange] = {}
+        changes: dict[model_records.ModelKey, SpeedChange] = {}
         for key, history in observed.items():
             if history.changes:
                 self._propagate(key, history.changes, observed)
@@ -124,7 +124,7 @@ class ModelStore:
             self._histories.put(key, history, history.nbytes)
         return changes
 
-    def _add(self, key: ModelKey, samples: Sequence[Sample], at: float) -> History:
+    def _add(self, key: model_records.ModelKey, samples: Sequence[Sample], at: float) -> History:
         """Add one device's part of a run to its history, and to what is to be written."""
         history = self._history(key)
         samples = history.as_warm(history.without_calls(samples))
@@ -136,19 +136,19 @@ class ModelStore:
 
     def _propagate(
         self,
-        changed: ModelKey,
+        changed: model_records.ModelKey,
         changes: Mapping[CurveName, float],
-        observed: Container[ModelKey],
+        observed: Container[model_records.ModelKey],
     ) -> None:
         device = changed.workload, changed.device, changed.storage
         for key in self.keys():
             if (key.workload, key.device, key.storage) == device and key not in observed:
                 self._history(key).apply_changes(changes)
 
-    def _history(self, key: ModelKey) -> History:
+    def _history(self, key: model_records.ModelKey) -> History:
         history = self._histories.get(key)
         if history is None:
-            stored = self._read(lambda db: model_records.read(db, key, StoredModel))
+            stored = self._read(lambda db: model_records.read(db, key, model_records.StoredModel))
             history = stored.history() if stored else History()
             for other, samples, _ in self._new_runs:
                 if other == key:
@@ -159,28 +159,28 @@ class ModelStore:
 
     # ---- races, and devices without a share
 
-    def races(self, key: RaceKey) -> RaceRecord:
+    def races(self, key: model_records.RaceKey) -> RaceRecord:
         record = self._races.get(key)
         if record is None:
-            stored = self._read(lambda db: model_records.read(db, key, StoredRaces))
+            stored = self._read(lambda db: model_records.read(db, key, model_records.StoredRaces))
             record = stored.record() if stored else NO_RACES
             for other, race, _ in self._new_races:
                 record = model_records.with_race(record, race) if other == key else record
             self._races.put(key, record)
         return record
 
-    def add_race(self, key: RaceKey, race: Race, at: float) -> None:
+    def add_race(self, key: model_records.RaceKey, race: Race, at: float) -> None:
         """Add a race; without paces, a change of speed. Written at the next `flush`."""
         self._races.put(key, model_records.with_race(self.races(key), race))
         self._new_races.append((key, race, at))
 
-    def probe_state(self, key: ProbeKey) -> ProbeState | None:
+    def probe_state(self, key: model_records.ProbeKey) -> ProbeState | None:
         """Return the state of a device without a share; None if it has one."""
         if key in self._new_probes:
             return self._new_probes[key]
         return self._read(lambda db: model_records.read(db, key, ProbeState))
 
-    def set_probe_state(self, key: ProbeKey, state: ProbeState | None) -> None:
+    def set_probe_state(self, key: model_records.ProbeKey, state: ProbeState | None) -> None:
         """Record the state of `key`. Written at the next `flush`."""
         if state != self.probe_state(key):
             self._new_probes[key] = state
@@ -245,26 +245,26 @@ class ModelStore:
         database.check_version(connection, model_records.FORMAT, self._name)
         rewritten = self._write_models(connection)
         for key, race, at in self._new_races:
-            before = model_records.read_again(connection, key, StoredRaces)
-            added = StoredRace(race.number, race.units, dict(race.paces), at)
+            before = model_records.read_again(connection, key, model_records.StoredRaces)
+            added = model_records.StoredRace(race.number, race.units, dict(race.paces), at)
             races = (*before.races, added) if before else (added,)
-            model_records.write(connection, key, StoredRaces.of(key, races))
+            model_records.write(connection, key, model_records.StoredRaces.of(key, races))
         model_records.delete(connection, self._new_probes)
         for probe, state in self._new_probes.items():
             if state is not None:
                 model_records.write(connection, probe, state)
         if model_records.used_bytes(connection) > self._max_file_bytes:
-            keys = model_records.read_keys(connection, ModelKey)
+            keys = model_records.read_keys(connection, model_records.ModelKey)
             oldest = keys[: max(1, int(len(keys) * DELETED_FRACTION))]
             model_records.delete_models(connection, oldest)
         return rewritten
 
     def _write_models(self, connection: apsw.Connection) -> list[History]:
-        models: dict[ModelKey, StoredModel] = {}
+        models: dict[model_records.ModelKey, model_records.StoredModel] = {}
         for key, samples, at in self._new_runs:
             if key not in models:
-                stored = model_records.read_again(connection, key, StoredModel)
-                models[key] = stored or StoredModel.of(key, 0, ())
+                stored = model_records.read_again(connection, key, model_records.StoredModel)
+                models[key] = stored or model_records.StoredModel.of(key, 0, ())
             models[key] = models[key].with_run(samples, at)
         rewritten: list[History] = []
         # Else what others have written would be lost; the file's lock is held.
@@ -274,7 +274,7 @@ class ModelStore:
                     # A change of speed scaled or dropped older observations.
                     at = self._new_runs[-1][2]
                     seen = model_records.observations_of(history.samples(), at)
-                    models[key] = StoredModel.of(key, history.runs, seen)
+                    models[key] = model_records.StoredModel.of(key, history.runs, seen)
                     rewritten.append(history)
         for key, model in models.items():
             model_records.write(connection, key, model)
@@ -302,7 +302,7 @@ def _open(path: Path | None, read_only: bool) -> apsw.Connection:
 def _open_whole(path: Path) -> apsw.Connection:
     connection = database.open_database(path, model_records.FORMAT)
     try:
-        model_records.read_keys(connection, ModelKey)
+        model_records.read_keys(connection, model_records.ModelKey)
     except BaseException:
         connection.close()
         raise

@@ -30,8 +30,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from hetsched.errors import CantCreate, DataError, HetschedError, IOFailure, TryAgain
-from hetsched.store.input_files import file_kind, npy_layout
+from hetsched import errors
+from hetsched.store import input_files
 from hetsched.units import format_bytes
 
 MAX_WRITE = 64 << 20
@@ -138,7 +138,7 @@ def publish_all(outputs: Sequence[PreparedOutput], sync: bool = True) -> None:
     except BaseException as error:
         for output in outputs:
             output.discard()
-        if written and isinstance(error, HetschedError):
+        if written and isinstance(error, errors.HetschedError):
             text = f"{error}; already written: {', '.join(written)}"
             raise type(error)(text) from error
         raise
@@ -227,7 +227,7 @@ def create_output(
     that name is a leftover, and replaced. But one with the same `identity` (of the job and its
     inputs), in which units are known to be complete, is opened again.
     """
-    prefix, nbytes = npy_layout(shape, dtype)
+    prefix, nbytes = input_files.npy_layout(shape, dtype)
     return create_file(path, nbytes, force, inputs, token, identity, prefix)
 
 
@@ -260,7 +260,7 @@ def create_file(
     except BaseException as error:
         output.discard()
         if isinstance(error, OSError):
-            raise IOFailure(f"{path}: {error.strerror}") from None
+            raise errors.IOFailure(f"{path}: {error.strerror}") from None
         raise
     return output
 
@@ -278,7 +278,7 @@ def check_output(
     with creation_errors(path), open_folder(target):
         if not os.access(os.path.dirname(target), os.W_OK | os.X_OK):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
-    return OutputClaim(target, npy_layout(shape, dtype)[1], tuple(shape), dtype)
+    return OutputClaim(target, input_files.npy_layout(shape, dtype)[1], tuple(shape), dtype)
 
 
 def check_folder(path: str, nbytes: int) -> None:
@@ -300,7 +300,7 @@ def publishing(output: OutputFile) -> Iterator[OutputFile]:
         yield output
         output.publish()
     except OSError as error:
-        raise IOFailure(f"{output.path}: {error.strerror}") from None
+        raise errors.IOFailure(f"{output.path}: {error.strerror}") from None
     finally:
         output.discard()
 
@@ -330,11 +330,13 @@ def _checked_target(
         except FileNotFoundError:
             return target, None
     if (existing.st_dev, existing.st_ino) in inputs:
-        raise DataError(f"{path}: is also the input; give the output another name")
+        raise errors.DataError(f"{path}: is also the input; give the output another name")
     if not stat.S_ISREG(existing.st_mode):
-        raise CantCreate(f"{path}: is {file_kind(existing.st_mode)}; give the name of a file")
+        raise errors.CantCreate(
+            f"{path}: is {input_files.file_kind(existing.st_mode)}; give the name of a file"
+        )
     if not force:
-        raise CantCreate(f"{path}: exists; give another name, or replace it with --force")
+        raise errors.CantCreate(f"{path}: exists; give another name, or replace it with --force")
     return target, stat.S_IMODE(existing.st_mode) & 0o777
 
 
@@ -392,10 +394,10 @@ def _check_room(path: str, fd: int, nbytes: int) -> None:
         raise _no_room(path, fd, nbytes, errno.ENOSPC)
 
 
-def _no_room(path: str, fd: int, nbytes: int, code: int) -> CantCreate:
+def _no_room(path: str, fd: int, nbytes: int, code: int) -> errors.CantCreate:
     disk = os.fstatvfs(fd)
     free = format_bytes(disk.f_bfree * disk.f_frsize)
-    return CantCreate(
+    return errors.CantCreate(
         f"{path}: no room for {format_bytes(nbytes)} ({os.strerror(code)}, {free}"
         " free); choose another folder"
     )
@@ -542,7 +544,7 @@ def replace_file(path: str, raw: bytes) -> None:
             fsync(path, folder)
     except OSError as error:
         _unlink(temporary)
-        raise IOFailure(f"{path}: {error.strerror}") from None
+        raise errors.IOFailure(f"{path}: {error.strerror}") from None
 
 
 def _unlink(path: bytes | str) -> None:
@@ -556,7 +558,7 @@ def fsync(path: str, fd: int) -> None:
         os.fsync(fd)
     except OSError as error:
         if error.errno != errno.EINVAL:  # some file systems can't sync a folder
-            raise IOFailure(f"{path}: {error.strerror}") from None
+            raise errors.IOFailure(f"{path}: {error.strerror}") from None
 
 
 @contextlib.contextmanager
@@ -574,13 +576,15 @@ def creation_errors(path: str) -> Iterator[None]:
     try:
         yield
     except FileExistsError:
-        raise CantCreate(
+        raise errors.CantCreate(
             f"{path}: was created by another process meanwhile; use --force to replace it"
         ) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         if isinstance(error, FileNotFoundError | NotADirectoryError) and not folder.is_dir():
-            raise CantCreate(f"{path}: there is no folder {folder}; create it first") from None
+            raise errors.CantCreate(
+                f"{path}: there is no folder {folder}; create it first"
+            ) from None
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-            raise TryAgain(f"{path}: {reason}; try again, or raise `ulimit -n`") from None
-        raise CantCreate(f"{path}: can't be created in {folder} ({reason})") from None
+            raise errors.TryAgain(f"{path}: {reason}; try again, or raise `ulimit -n`") from None
+        raise errors.CantCreate(f"{path}: can't be created in {folder} ({reason})") from None

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from hetsched.errors import DataError, InternalError, TryAgain
+from hetsched import errors
 from hetsched.transport.pages import SIZE_SEALS, map_segment, seals_of
 from hetsched.units import format_bytes
 
@@ -64,7 +64,9 @@ class Segment:
                 self._mapping = map_segment(self.fd, self.nbytes)
             except OSError as error:
                 size = format_bytes(self.nbytes)
-                raise TryAgain(f"can't map {size} of shared memory: {error.strerror}") from None
+                raise errors.TryAgain(
+                    f"can't map {size} of shared memory: {error.strerror}"
+                ) from None
         return self._mapping
 
     def array(
@@ -82,10 +84,12 @@ class Segment:
         """
         kind, mapping = np.dtype(dtype), self.mapping()
         if kind.hasobject or min(shape, default=0) < 0:
-            raise DataError(f"shape {shape}, dtype {dtype}: can't be stored in shared memory")
+            raise errors.DataError(
+                f"shape {shape}, dtype {dtype}: can't be stored in shared memory"
+            )
         nbytes = kind.itemsize * math.prod(shape)
         if offset < 0 or offset + nbytes > len(mapping):
-            raise DataError(
+            raise errors.DataError(
                 f"an array of {nbytes} bytes at {offset} extends past its segment"
                 f" of {len(mapping)} bytes"
             )
@@ -187,7 +191,7 @@ class Arena:
         """
         size = max(SIZE_GRANULARITY, -(-nbytes // SIZE_GRANULARITY) * SIZE_GRANULARITY)
         if nbytes < 0 or size > self.limit:
-            raise DataError(
+            raise errors.DataError(
                 f"{format_bytes(nbytes)} of shared memory: the limit is"
                 f" {format_bytes(self.limit)} in all (arena.limit in the config);"
                 " use files for the input and the output"
@@ -211,7 +215,7 @@ class Arena:
             status = os.fstat(fd)
             size, file = status.st_size, (status.st_dev, status.st_ino)
             if seals_of(fd) != _SEALS or size == 0 or size % SIZE_GRANULARITY:
-                raise DataError("the memory passed isn't a sealed segment of hetsched")
+                raise errors.DataError("the memory passed isn't a sealed segment of hetsched")
             for segment in self._in_use.values():
                 if segment.file == file:
                     os.close(fd)
@@ -265,7 +269,7 @@ class Arena:
         try:
             return self._in_use[segment_id]
         except KeyError:
-            raise InternalError(f"segment {segment_id} is not in use") from None
+            raise errors.InternalError(f"segment {segment_id} is not in use") from None
 
     def holds(self, segment_id: int) -> bool:
         return segment_id in self._in_use
@@ -314,7 +318,7 @@ class Arena:
             return self._memfd(size)
         except OSError as error:
             hint = " (RLIMIT_NOFILE); release arrays and results, or raise the limit"
-            raise TryAgain(
+            raise errors.TryAgain(
                 f"{format_bytes(size)} of shared memory: {error.strerror}"
                 f"{hint if error.errno in NO_DESCRIPTORS else ''}"
             ) from None
@@ -346,7 +350,7 @@ class Arena:
             self.on_pressure(missing)
         self.trim(max(0, self.limit - self.used - size))
         if self.used + size > self.limit:
-            raise TryAgain(
+            raise errors.TryAgain(
                 f"{format_bytes(size)} of shared memory: {format_bytes(self.used)} of"
                 f" {format_bytes(self.limit)} are in use; try again later, or use files"
             )

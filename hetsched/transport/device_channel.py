@@ -15,8 +15,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from hetsched.errors import ProtocolError
+from hetsched.transport import sockets
 from hetsched.transport.codec import Decoder, encode
-from hetsched.transport.sockets import close_all, receive_message, send_message
 
 MAX_INLINE = 64 << 10
 """Bytes of a message without a memfd: fits into any socket buffer, at least 208 KiB by default."""
@@ -55,12 +55,12 @@ class SocketChannel:
     def send(self, message: Any, fds: Sequence[int] = ()) -> None:
         payload, own = packed(message)
         try:
-            send_message(self._sock, payload, [*fds, *own])
+            sockets.send_message(self._sock, payload, [*fds, *own])
         except OSError as error:
             raise ChannelClosed from error
         finally:
             if own:
-                close_all(own)
+                sockets.close_all(own)
 
     def poll(self, seconds: float | None) -> bool:
         return bool(self._poll.poll(None if seconds is None else seconds * 1e3))
@@ -68,7 +68,7 @@ class SocketChannel:
     def receive(self) -> tuple[Any, list[int]]:
         """As `Channel.receive`; BlockingIOError where a non-blocking socket has no message."""
         try:
-            payload, fds = receive_message(self._sock, MAX_INLINE)
+            payload, fds = sockets.receive_message(self._sock, MAX_INLINE)
         except BlockingIOError:
             raise
         except OSError as error:
@@ -76,12 +76,12 @@ class SocketChannel:
         if payload == MARKER:
             payload = _unpack(fds)
         if not payload:
-            close_all(fds)
+            sockets.close_all(fds)
             raise ChannelClosed
         try:
             return self._decode(payload), fds
         except ProtocolError:
-            close_all(fds)
+            sockets.close_all(fds)
             raise
 
 

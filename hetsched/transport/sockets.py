@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetsched.errors import ConfigError, ProtocolError
+from hetsched import errors
 from hetsched.paths import MAX_SOCKET_PATH
 
 MAX_FDS = 16
@@ -70,7 +70,7 @@ def receive_message(sock: socket.socket, limit: int, flags: int = 0) -> tuple[by
             fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
     if status & _TRUNCATED:
         close_all(fds)
-        raise ProtocolError(
+        raise errors.ProtocolError(
             f"a message over {limit} bytes or {MAX_FDS} descriptors; it was truncated"
         )
     return payload, list(fds)
@@ -87,7 +87,7 @@ def validate_socket_path(path: Path) -> None:
     """Check that `path` isn't too long for a unix socket. Raises ConfigError."""
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"runtime path too long: {path} has {length} bytes, the limit for a socket is"
             f" {MAX_SOCKET_PATH}; set HETSCHED_RUNTIME_DIR to a shorter folder"
         )
@@ -101,13 +101,13 @@ def acquire_lock(path: Path) -> int:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise ConfigError(f"lock file {path}: {error.strerror}") from None
+        raise errors.ConfigError(f"lock file {path}: {error.strerror}") from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         pid = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
         os.close(fd)
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{path.parent} is in use by hetsched pid {pid};"
             " stop it, or set HETSCHED_RUNTIME_DIR to another folder"
         ) from None
@@ -126,7 +126,9 @@ def listen(path: Path, kind: int = socket.SOCK_SEQPACKET) -> socket.socket:
     if path.is_socket():
         path.unlink(missing_ok=True)
     elif path.is_symlink() or path.exists():
-        raise ConfigError(f"{path} is not a socket; move it away or set HETSCHED_RUNTIME_DIR")
+        raise errors.ConfigError(
+            f"{path} is not a socket; move it away or set HETSCHED_RUNTIME_DIR"
+        )
     sock = socket.socket(socket.AF_UNIX, kind | socket.SOCK_NONBLOCK)
     try:
         mask = os.umask(0o177)
@@ -137,7 +139,7 @@ def listen(path: Path, kind: int = socket.SOCK_SEQPACKET) -> socket.socket:
         sock.listen(128)
     except OSError as error:
         sock.close()
-        raise ConfigError(f"socket {path}: {error.strerror}") from None
+        raise errors.ConfigError(f"socket {path}: {error.strerror}") from None
     return sock
 
 

@@ -12,7 +12,8 @@ from virtual_machine import VIRTUAL
 
 from hetsched import paths
 from hetsched.models.evidence.samples import Sample
-from hetsched.store.model_store import ModelKey, ModelStore
+from hetsched.store.model_records import ModelKey
+from hetsched.store.model_store import ModelStore
 from tests.store.learning import observe
 
 from .conftest import Call

@@ -11,7 +11,8 @@ from hetsched.models.evidence.history import History
 from hetsched.models.evidence.run_medians import run_medians
 from hetsched.models.evidence.samples import Sample, run_samples
 from hetsched.models.variation import MAX_RUNS, RunVariation
-from hetsched.store.model_store import ModelKey, ModelStore
+from hetsched.store.model_records import ModelKey
+from hetsched.store.model_store import ModelStore
 from tests.store.learning import load, observe
 
 KEY = ModelKey("fft", "", "numpy", "1", "cpu0 test", "memory")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from hetsched.models import DeviceModel
 from hetsched.models.evidence.samples import Sample
-from hetsched.store.model_store import ModelKey, ModelStore
+from hetsched.store.model_records import ModelKey
+from hetsched.store.model_store import ModelStore
 
 
 def observe(store: ModelStore, key: ModelKey, samples: Sequence[Sample], at: float) -> None:

@@ -14,13 +14,14 @@ from hetsched.models.evidence.samples import Sample
 from hetsched.store import database
 from hetsched.store.model_records import (
     Export,
+    ModelKey,
     Observation,
     StoredModel,
     collect,
     forget,
     restore,
 )
-from hetsched.store.model_store import ModelKey, ModelStore
+from hetsched.store.model_store import ModelStore
 from tests.store.learning import load, observe
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")

@@ -14,8 +14,8 @@ from hetsched.models.curve_windows import MAX_SIZES
 from hetsched.models.evidence.observations import WINDOW
 from hetsched.models.evidence.samples import Sample
 from hetsched.store import database, model_records
-from hetsched.store.model_records import collect, forget
-from hetsched.store.model_store import ModelKey, ModelStore
+from hetsched.store.model_records import ModelKey, collect, forget
+from hetsched.store.model_store import ModelStore
 from tests.store.learning import load, observe
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")

@@ -11,7 +11,8 @@ import pytest
 from hetsched.errors import ConfigError
 from hetsched.models.evidence.races import Race
 from hetsched.models.evidence.samples import Sample
-from hetsched.store.model_store import ModelKey, ModelStore
+from hetsched.store.model_records import ModelKey
+from hetsched.store.model_store import ModelStore
 from tests.store.learning import load, observe
 
 KEY = ModelKey("fft", "512x512", "v", "1", "cpu0", "memory")

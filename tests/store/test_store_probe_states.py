@@ -6,8 +6,8 @@ import pytest
 
 from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.models.evidence.samples import Sample
-from hetsched.store.model_records import ProbeKey, forget
-from hetsched.store.model_store import ModelKey, ModelStore
+from hetsched.store.model_records import ModelKey, ProbeKey, forget
+from hetsched.store.model_store import ModelStore
 from tests.store.learning import observe
 
 KEY = ProbeKey("fft", "64x64", "cpu1 Some Processor", "memory", 32)

@@ -8,8 +8,8 @@ import pytest
 from hetsched.errors import DataError
 from hetsched.models.evidence.races import MAX_RACES, Race
 from hetsched.models.evidence.samples import Sample
-from hetsched.store.model_records import collect, decode, encode, restore
-from hetsched.store.model_store import ModelKey, ModelStore
+from hetsched.store.model_records import ModelKey, collect, decode, encode, restore
+from hetsched.store.model_store import ModelStore
 from tests.store.learning import load, observe
 
 KEY = ModelKey("fft", "512", "mkl", "1", "cpu0 Some Processor", "memory")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from hetsched import __version__
+from hetsched import __version__, errors
 from hetsched.device import DeviceInfo
 from hetsched.device_kinds import group_names, kind_of_group
 from hetsched.engine.admission.resolved_job import (
@@ -20,10 +20,9 @@ from hetsched.engine.admission.resolved_job import (
     array_bytes,
     not_saving_note,
 )
-from hetsched.errors import DataError, Unavailable, UsageError
 from hetsched.job import ArenaRef, FileOut, JobSpec, has_files
 from hetsched.sparse import input_names
-from hetsched.store.output_files import OutputClaim, check_output, common, create_output
+from hetsched.store import output_files
 from hetsched.transport.device_messages import StoredArray
 from hetsched.units import closest_name, format_bytes, quoted
 from hetsched.workload import ArraySpec
@@ -65,7 +64,7 @@ def bind(
         in_files=has_files(spec),
     )
     if spec.memory_limit is not None and not any(info.link for info in _infos(job, machine)):
-        raise UsageError(
+        raise errors.UsageError(
             f"memory_limit: {format_bytes(spec.memory_limit)}, but none of the job's devices has"
             f" memory of its own ({', '.join(job.devices)}); leave it out"
         )
@@ -87,7 +86,7 @@ def _check_kind(spec: JobSpec, declaration: Declaration) -> None:
     """Raise UsageError for options that this kind of workload doesn't have."""
     if declaration.iterative is not None:
         if spec.measure:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{declaration.workload.name} is iterative: its devices are measured while it"
                 " runs, not by explicit measurements"
             )
@@ -95,7 +94,7 @@ def _check_kind(spec: JobSpec, declaration: Declaration) -> None:
     options = [name for name, unset in ITERATION_OPTIONS.items() if getattr(spec, name) != unset]
     if options:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in options)
-        raise UsageError(
+        raise errors.UsageError(
             f"{declaration.workload.name} has no iterations, so {names} can't be used with it: it"
             " is computed in one pass"
         )
@@ -125,13 +124,13 @@ def _bind_input(job: ResolvedJob, array: ArraySpec, stored: StoredArray | None) 
         return
     expected = array.shape(job.load)
     if stored.shape != expected:
-        raise DataError(
+        raise errors.DataError(
             f"input {array.name} has shape {_extent(stored.shape)},"
             f" {job.workload.name} needs {_extent(expected)}"
         )
     stored_dtype, kernel_dtype = np.dtype(stored.dtype), np.dtype(array.dtype)
     if not np.can_cast(stored_dtype, kernel_dtype, "same_kind"):
-        raise DataError(
+        raise errors.DataError(
             f"input {array.name} holds {stored_dtype.name}, which can't be converted to"
             f" {array.dtype}; convert it, or use another --dtype"
         )
@@ -171,20 +170,20 @@ def _matches(word: str, info: DeviceInfo) -> bool:
 
 def _unknown_device(
     word: str, infos: Sequence[DeviceInfo], absent: Mapping[str, str]
-) -> UsageError | Unavailable:
+) -> errors.UsageError | errors.Unavailable:
     names = [info.name for info in infos]
     available = ", ".join(names)
     group = word.rstrip("0123456789")
     kind = kind_of_group(group)
     reason = absent.get(word) or absent.get(group)
     if reason or (kind is not None and kind.can_be_missing):
-        return Unavailable(
+        return errors.Unavailable(
             f"device {word} is not available: {reason or 'none found'}; devices here: {available}"
         )
     groups = [*group_names(), *([TEAM_GROUP] if any(info.members for info in infos) else [])]
     match = closest_name(word, [*names, *(group for group in groups if group != word)])
     hint = f"did you mean {match}? " if match else ""
-    return UsageError(f"no device {quoted(word)}; {hint}devices here: {available}")
+    return errors.UsageError(f"no device {quoted(word)}; {hint}devices here: {available}")
 
 
 # ---- outputs
@@ -196,7 +195,7 @@ def _bind_outputs(job: ResolvedJob, spec: JobSpec) -> None:
     names = [array.name for array in outputs]
     for requested in spec.outputs:
         if requested and requested not in names:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{job.workload.name} has no output {requested!r}; it has {', '.join(names)}"
             )
     given = dict(spec.outputs)
@@ -217,23 +216,29 @@ def _only_output(job: ResolvedJob, names: Sequence[str], given: Mapping[str, obj
     optional = job.workload.optional_outputs if isinstance(given[""], FileOut) else ()
     needed = [name for name in names if name not in optional] if len(names) > 1 else names
     if len(needed) != 1 or len(given) > 1:
-        raise UsageError(f"{job.workload.name} has the outputs {', '.join(names)}: name them")
+        raise errors.UsageError(
+            f"{job.workload.name} has the outputs {', '.join(names)}: name them"
+        )
     return needed[0]
 
 
 def _bind_caller_array(job: ResolvedJob, array: ArraySpec, into: ArenaRef) -> None:
     expected = array.shape(job.load)
     if into.shape != expected or np.dtype(into.dtype) != np.dtype(array.dtype):
-        raise DataError(
+        raise errors.DataError(
             f"out for {array.name} is {into.dtype} {_extent(into.shape)},"
             f" the result is {array.dtype} {_extent(expected)}"
         )
     for name, stored in job.inputs.items():
         if stored.key == into.segment and _overlap(stored, into):
-            raise DataError(f"out for {array.name} overlaps the input {name}: use another array")
+            raise errors.DataError(
+                f"out for {array.name} overlaps the input {name}: use another array"
+            )
     for name, other in job.into.items():
         if other is not None and other.segment == into.segment and _overlap(other, into):
-            raise UsageError(f"out for {name} and {array.name} overlap: use separate arrays")
+            raise errors.UsageError(
+                f"out for {name} and {array.name} overlap: use separate arrays"
+            )
     job.into[array.name] = into
 
 
@@ -252,16 +257,18 @@ def _end(array: StoredArray | ArenaRef) -> int:
 # ---- output files
 
 
-def check_outputs(job: ResolvedJob) -> tuple[OutputClaim, ...]:
+def check_outputs(job: ResolvedJob) -> tuple[output_files.OutputClaim, ...]:
     """Check that the outputs could be created, but for their space; return what they will need."""
-    claims: dict[str, OutputClaim] = {}
+    claims: dict[str, output_files.OutputClaim] = {}
     inputs = _file_identities(job)
     for array, target in _output_files(job):
         shape, dtype = array.shape(job.load), np.dtype(array.dtype).str
-        claim = check_output(target.path, shape, dtype, force=target.force, inputs=inputs)
+        claim = output_files.check_output(
+            target.path, shape, dtype, force=target.force, inputs=inputs
+        )
         for name, other in claims.items():
             if other.path == claim.path:
-                raise UsageError(
+                raise errors.UsageError(
                     f"the outputs {name} and {array.name} are the same file, {target.path};"
                     " give each another name"
                 )
@@ -278,7 +285,7 @@ def create_outputs(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
     if token and job.iterative is None and not job.into:  # what is in memory is lost in a crash
         job.parts_identity = _parts_identity(job, spec)
     for array, target in _output_files(job):
-        job.outputs[array.name] = create_output(
+        job.outputs[array.name] = output_files.create_output(
             target.path,
             array.shape(job.load),
             np.dtype(array.dtype).str,
@@ -287,7 +294,7 @@ def create_outputs(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
             token=token and f"{token}-{array.name}",
             identity=job.parts_identity,
         )
-    job.finished = common([output.finished for output in job.outputs.values()])
+    job.finished = output_files.common([output.finished for output in job.outputs.values()])
     if job.finished == ((0, job.load),):  # a unit remains: a plan without any is none
         job.finished = ((0, job.load - 1),) if job.load > 1 else ()
 
@@ -320,7 +327,7 @@ def _check_shared_memory(job: ResolvedJob, limit: int) -> None:
     if needed <= limit:
         return
     if job.iterative is not None:
-        raise DataError(
+        raise errors.DataError(
             f"{job.workload.name} with {job.load} rows needs {format_bytes(needed)} of shared"
             f" memory for its inputs, outputs and state, the limit here is {format_bytes(limit)}"
             " (arena.limit in the config)"
@@ -329,7 +336,7 @@ def _check_shared_memory(job: ResolvedJob, limit: int) -> None:
     unit_bytes = (needed - fixed) / job.load
     max_load = max(0, int((limit - fixed) // unit_bytes)) if unit_bytes else 0
     largest = f"the largest load that fits is {max_load} units" if max_load else "no unit fits"
-    raise DataError(
+    raise errors.DataError(
         f"{job.workload.name} with {job.load} units needs {format_bytes(needed)} of shared memory,"
         f" the limit here is {format_bytes(limit)}; {largest}; or stream it with --input, --output"
     )

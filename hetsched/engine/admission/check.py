@@ -16,6 +16,7 @@ from contextlib import contextmanager
 import msgspec
 import numpy as np
 
+from hetsched import errors
 from hetsched.bounded_cache import BoundedCache
 from hetsched.engine.admission.bind import (
     MachineLimits,
@@ -26,39 +27,22 @@ from hetsched.engine.admission.bind import (
 from hetsched.engine.admission.declare import declare, load_workload
 from hetsched.engine.admission.resolved_job import Declaration, ResolvedJob, file_key
 from hetsched.engine.threads import Pool, Step, Task, run_inline
-from hetsched.errors import (
-    DataError,
-    ErrorRecord,
-    HetschedError,
-    InputMissing,
-    UsageError,
-    to_record,
-)
 from hetsched.iterations.saved_state import saved_bytes
 from hetsched.job import ArenaRef, FileOut, InputRef, JobSpec, arena_refs, has_files
 from hetsched.sparse import PARTS, Shapes, part_name
-from hetsched.store.checkpoint import (
-    Problem,
-    check_iteration,
-    check_problem,
-    check_target,
-    problem_of,
-    read_record,
-)
-from hetsched.store.input_files import open_npy, open_regular
+from hetsched.store import checkpoint, input_files, output_files
 from hetsched.store.matrix_file import (
     is_matrix_file,
     read_matrix,
     read_matrix_header,
     reading_seconds,
 )
-from hetsched.store.output_files import OutputClaim, check_folder
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import StoredArray
 from hetsched.workload import BaseWorkload, Iterative, SparseMatrix
 
 OnResolved = Callable[[ResolvedJob | None, BaseException | None], None]
-Promise = tuple[int, OutputClaim]
+Promise = tuple[int, output_files.OutputClaim]
 """A job, and a file that it will write."""
 
 PROMISED_KEY = -1 << 31
@@ -78,7 +62,7 @@ class PendingOutputs:
     """Output files and checkpoints of unfinished jobs, by path with its links resolved."""
 
     def __init__(self) -> None:
-        self._claims: dict[str, dict[int, OutputClaim]] = {}
+        self._claims: dict[str, dict[int, output_files.OutputClaim]] = {}
         self.checkpoints: dict[int, str] = {}  # Job -> where it writes them
 
     def add(self, number: int, job: ResolvedJob) -> None:
@@ -152,7 +136,7 @@ class Admission:
             deadline=self._files.deadline + _file_seconds(checked),
         )
 
-    def refusal(self, spec: JobSpec, checked: ResolvedJob) -> ErrorRecord | None:
+    def refusal(self, spec: JobSpec, checked: ResolvedJob) -> errors.ErrorRecord | None:
         """Return why a new job can't be queued now: another one writes the same checkpoint."""
         others = set()
         if checked.checkpoint:
@@ -161,14 +145,14 @@ class Admission:
             others -= {dependency.job for dependency in spec.after}
         if not others:
             return None
-        return to_record(
-            UsageError(
+        return errors.to_record(
+            errors.UsageError(
                 f"{spec.checkpoint}: job {min(others)} writes its checkpoints there; give another"
                 " name, or run this job after that one"
             )
         )
 
-    def abandon_checks(self, error: HetschedError) -> None:
+    def abandon_checks(self, error: errors.HetschedError) -> None:
         """Answer all checks in progress with `error`."""
         for task in list(self._checks):
             self._files.abandon(task, error)
@@ -303,7 +287,7 @@ class InputOpener:
             matrix = next((each for each in workload.composites if each.name == name), None)
             if isinstance(reference, ArenaRef):
                 if matrix is not None:
-                    raise DataError(
+                    raise errors.DataError(
                         f"input {name} is a sparse matrix, not one array: give a SciPy sparse"
                         f" array, such as scipy.sparse.csr_array({name})"
                     )
@@ -330,7 +314,7 @@ class InputOpener:
             _, claim = promise
             return StoredArray(array=name, key=PROMISED_KEY, shape=claim.shape, dtype=claim.dtype)
         with _hint_at(promise):
-            fd, header = open_npy(path)
+            fd, header = input_files.open_npy(path)
         self._take(fd)
         return StoredArray(
             array=name,
@@ -346,7 +330,7 @@ class InputOpener:
     ) -> dict[str, StoredArray]:
         """Open a Matrix Market or .npz file. `matrix`: what it must hold; None: a dense array."""
         with _hint_at(self._enter(path)):
-            fd = open_regular(path, "a Matrix Market or .npz file")
+            fd = input_files.open_regular(path, "a Matrix Market or .npz file")
         self._take(fd)
         header = read_matrix_header(path, fd)
         shapes = header.dense_shape(path) if matrix is None else header.sparse_shapes(path)
@@ -383,11 +367,11 @@ def _hint_at(promise: Promise | None) -> Iterator[None]:
     """Add to the error of a missing file that another job will write it."""
     try:
         yield
-    except InputMissing as error:
+    except errors.InputMissing as error:
         if promise is None:
             raise
         job, _ = promise
-        raise InputMissing(
+        raise errors.InputMissing(
             f"{error}; job {job} will write it: submit this job with --after {job}"
         ) from None
 
@@ -401,27 +385,31 @@ def _named(workload: BaseWorkload, inputs: Mapping[str, InputRef]) -> Mapping[st
     """Return inputs of the workload by name; "" is the only one that it needs."""
     if "" in inputs:
         if len(inputs) > 1:
-            raise UsageError(f"{workload.name}: give every input its name, NAME=FILE")
+            raise errors.UsageError(f"{workload.name}: give every input its name, NAME=FILE")
         only = workload.only_input
         if only is None:
             names = ", ".join(workload.input_names)
-            raise UsageError(f"{workload.name} has the inputs {names}: name them, NAME=FILE")
+            raise errors.UsageError(
+                f"{workload.name} has the inputs {names}: name them, NAME=FILE"
+            )
         return {only: inputs[""]}
     names_of_inputs = {*workload.inputs, *workload.input_names}
     for name in inputs:
         if name not in names_of_inputs:
             owner, _, part = name.rpartition(".")
             if part in PARTS and owner in workload.inputs:
-                raise DataError(
+                raise errors.DataError(
                     f"{workload.name} takes {owner} as a dense array, not as a sparse matrix: give"
                     f" {owner}.toarray()"
                 )
             names = ", ".join(workload.input_names)
-            raise UsageError(f"{workload.name} has no input {name!r}; it has {names}")
+            raise errors.UsageError(f"{workload.name} has no input {name!r}; it has {names}")
     for composite in workload.composites:
         for part in composite.arrays:
             if part in inputs and composite.name in inputs:
-                raise UsageError(f"input {part} is part of {composite.name}: give one of the two")
+                raise errors.UsageError(
+                    f"input {part} is part of {composite.name}: give one of the two"
+                )
     return inputs
 
 
@@ -445,20 +433,20 @@ def check_checkpoints(
     is_written = bool(spec.checkpoint) and not is_readmitted
     if is_written:
         step.enter(f"creating a file beside {spec.checkpoint}")
-        check_folder(spec.checkpoint, saved_bytes(job.workload, job.params))
+        output_files.check_folder(spec.checkpoint, saved_bytes(job.workload, job.params))
     if spec.after:
         return
     is_read_later = any(stored.key == LOADED_KEY for stored in job.inputs.values())
     problem = None if is_read_later else _problem(job, job.workload, spec)
     if spec.resume:
         step.enter(f"reading {spec.resume}")
-        record = read_record(spec.resume)
+        record = checkpoint.read_record(spec.resume)
         if problem is not None:
-            check_problem(spec.resume, record, problem)
-            check_iteration(spec.resume, record, job.iterative.max_iterations)
+            checkpoint.check_problem(spec.resume, record, problem)
+            checkpoint.check_iteration(spec.resume, record, job.iterative.max_iterations)
     if is_written:
         step.enter(f"checking {spec.checkpoint}")
-        check_target(spec.checkpoint, problem)
+        checkpoint.check_target(spec.checkpoint, problem)
 
 
 def _check_no_output(spec: JobSpec) -> None:
@@ -466,12 +454,12 @@ def _check_no_output(spec: JobSpec) -> None:
     for path in filter(None, (spec.checkpoint, spec.resume)):
         outputs = [out.path for out in spec.outputs.values() if isinstance(out, FileOut)]
         if os.path.realpath(path) in map(os.path.realpath, outputs):
-            raise UsageError(f"{path}: both a checkpoint and an output; give another name")
+            raise errors.UsageError(f"{path}: both a checkpoint and an output; give another name")
 
 
-def _problem(job: ResolvedJob, workload: Iterative, spec: JobSpec) -> Problem:
+def _problem(job: ResolvedJob, workload: Iterative, spec: JobSpec) -> checkpoint.Problem:
     sources = {array.name: f"seed:{spec.seed}" for array in job.generate}
-    return problem_of(workload, job.params, job.specs, sources)[0]
+    return checkpoint.problem_of(workload, job.params, job.specs, sources)[0]
 
 
 # ---- the segments of requests
@@ -487,14 +475,16 @@ def hold_segments(arena: Arena, spec: JobSpec) -> Callable[[], None]:
 
 def _check_ref(arena: Arena, ref: ArenaRef) -> None:
     if not arena.holds(ref.segment):
-        raise DataError(f"segment {ref.segment} is not in the arena; it may have been released")
+        raise errors.DataError(
+            f"segment {ref.segment} is not in the arena; it may have been released"
+        )
     try:
         size = math.prod(ref.shape) * np.dtype(ref.dtype).itemsize
     except Exception:  # NumPy's parser raises various exceptions for a client's text
-        raise DataError(f"{ref.dtype!r} is not a dtype") from None
+        raise errors.DataError(f"{ref.dtype!r} is not a dtype") from None
     capacity = arena.segment(ref.segment).nbytes
     if min(ref.shape, default=1) < 0 or ref.offset < 0 or ref.offset + size > capacity:
-        raise DataError(
+        raise errors.DataError(
             f"an array of {size} bytes at offset {ref.offset} is outside segment {ref.segment},"
             f" which has {capacity} bytes"
         )

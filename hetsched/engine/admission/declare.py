@@ -17,6 +17,7 @@ from typing import Any, TypeVar, get_args
 import msgspec
 import numpy as np
 
+from hetsched import errors
 from hetsched.engine.admission.resolved_job import (
     CONTROL,
     Declaration,
@@ -24,7 +25,6 @@ from hetsched.engine.admission.resolved_job import (
     whole,
 )
 from hetsched.engine.threads import Step
-from hetsched.errors import DataError, HetschedError, UsageError
 from hetsched.iterations.home import Part, stages_of
 from hetsched.iterations.saved_state import saved_shapes
 from hetsched.job import JobSpec
@@ -101,8 +101,8 @@ def declared_demand(workload: BaseWorkload, params: Any, kind: str) -> MemoryDem
     with plug_in(workload.name, "demand"):
         try:
             demand = workload.demand(params, kind)
-        except UsageError as error:  # of MemoryDemand: bytes that are no finite number
-            raise DataError(f"{workload.name}: demand(): {error}") from error
+        except errors.UsageError as error:  # of MemoryDemand: bytes that are no finite number
+            raise errors.DataError(f"{workload.name}: demand(): {error}") from error
     if not isinstance(demand, MemoryDemand):
         raise _wrong(f"{workload.name}: demand()", demand, "a MemoryDemand")
     return demand.monotone()
@@ -128,7 +128,7 @@ def plug_in(workload: str, method: str) -> Iterator[None]:
     """
     try:
         yield
-    except HetschedError:
+    except errors.HetschedError:
         raise
     except BaseException as error:
         raise plug_in_error(f"workload {workload}: {method}", error) from error
@@ -143,7 +143,9 @@ def whole_number(what: str, value: Any) -> int:
     except Exception:
         raise _wrong(what, value, "a whole number") from None
     if not -NUMBER_LIMIT <= number < NUMBER_LIMIT:
-        raise DataError(f"{what} is a number of {number.bit_length()} bits; the maximum is 63")
+        raise errors.DataError(
+            f"{what} is a number of {number.bit_length()} bits; the maximum is 63"
+        )
     return number
 
 
@@ -155,16 +157,16 @@ def _text(what: str, value: Any) -> str:
     except UnicodeEncodeError:
         raise _wrong(what, value, "text that UTF-8 can encode") from None
     if len(value) > MAX_TEXT:
-        raise DataError(f"{what} has {len(value)} characters; the maximum is {MAX_TEXT}")
+        raise errors.DataError(f"{what} has {len(value)} characters; the maximum is {MAX_TEXT}")
     return value
 
 
-def _wrong(what: str, value: Any, expected: str) -> DataError:
+def _wrong(what: str, value: Any, expected: str) -> errors.DataError:
     try:
         shown = ascii(value)[:MAX_SHOWN]
     except BaseException:  # of the plug-in's __repr__
         shown = f"an object of class {type(value).__name__}"
-    return DataError(f"{what} is {shown}, not {expected}")
+    return errors.DataError(f"{what} is {shown}, not {expected}")
 
 
 def _encoded_params(workload: BaseWorkload, params: Any) -> bytes:
@@ -175,13 +177,13 @@ def _encoded_params(workload: BaseWorkload, params: Any) -> bytes:
         value = getattr(params, name)
         if isinstance(value, int) and not -NUMBER_LIMIT <= value < NUMBER_LIMIT:
             bits = value.bit_length()
-            raise UsageError(f"{name}: a number of {bits} bits; the maximum is 63")
+            raise errors.UsageError(f"{name}: a number of {bits} bits; the maximum is 63")
     try:
         encoded = msgspec.json.encode(params)
         decode_params(workload, encoded)
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
-        raise DataError(
+        raise errors.DataError(
             f"{workload.name}: its parameters can't be sent to a device process, {text:.200}"
         ) from error
     return encoded
@@ -232,7 +234,7 @@ def declare_iterative(workload: BaseWorkload, params: Any) -> IterativeDeclarati
     reductions = workload.reductions(params)
     iterations = _count(name, "max_iterations()", workload.max_iterations(params))
     if iterations > MAX_ITERATIONS:
-        raise UsageError(
+        raise errors.UsageError(
             f"{name}: {iterations} iterations; the maximum is {MAX_ITERATIONS} (continue a longer"
             " run with --resume)"
         )
@@ -252,7 +254,7 @@ def declare_iterative(workload: BaseWorkload, params: Any) -> IterativeDeclarati
 def _count(workload: str, method: str, value: Any) -> int:
     number = whole_number(f"{workload}: {method}", value)
     if number < 1:
-        raise UsageError(f"{workload}: {method} is {number}; it must be at least 1")
+        raise errors.UsageError(f"{workload}: {method} is {number}; it must be at least 1")
     return number
 
 
@@ -261,9 +263,11 @@ def _check_names(workload: Iterative, params: Any, state: Sequence[StateArray]) 
     arrays = workload.arrays(params)
     names = [*(array.name for array in arrays), *(array.name for array in state)]
     if len({*names, CONTROL}) <= len(names):
-        raise UsageError(f"{workload.name}: two arrays have the same name ({', '.join(names)})")
+        raise errors.UsageError(
+            f"{workload.name}: two arrays have the same name ({', '.join(names)})"
+        )
     if any(array.role == "inout" for array in arrays):
-        raise UsageError(
+        raise errors.UsageError(
             f"{workload.name}: an iterative workload has no inout arrays, since an iteration may"
             " be repeated; declare an input and an output"
         )
@@ -272,7 +276,9 @@ def _check_names(workload: Iterative, params: Any, state: Sequence[StateArray]) 
         names = [name for stage in stages_of(workload, params, part) for name in stage.reductions]
         for name in names:
             if names.count(name) > 1:
-                raise UsageError(f"{workload.name}: reduction {name!r} belongs to two stages")
+                raise errors.UsageError(
+                    f"{workload.name}: reduction {name!r} belongs to two stages"
+                )
 
 
 def _results(
@@ -287,7 +293,7 @@ def _results(
         output = outputs.pop(array.result, None)
         layout = (array.unit_shape, array.dtype)
         if output is None or (output.unit_shape, output.dtype) != layout:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{workload.name}: {array.name!r} can't be the result {array.result!r}: there is"
                 " no output of this name with its unit_shape and dtype, or another array is it"
             )

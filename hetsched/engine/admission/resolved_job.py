@@ -16,13 +16,7 @@ from hetsched.iterations.home import state_shape
 from hetsched.iterations.partials import partials_shape
 from hetsched.job import ArenaRef, FileOut
 from hetsched.sparse import Shapes
-from hetsched.store.output_files import (
-    OutputClaim,
-    OutputFile,
-    PreparedOutput,
-    Ranges,
-    publish_all,
-)
+from hetsched.store import output_files
 from hetsched.transport.control import control_words
 from hetsched.transport.device_messages import StoredArray
 from hetsched.units import format_bytes
@@ -95,7 +89,7 @@ class ResolvedJob(Declaration):
     generate: list[ArraySpec] = field(default_factory=list)
     into: dict[str, ArenaRef | None] = field(default_factory=dict)  # None: a new segment
     targets: dict[str, FileOut] = field(default_factory=dict)  # Outputs that become files
-    outputs: dict[str, OutputFile] = field(default_factory=dict)
+    outputs: dict[str, output_files.OutputFile] = field(default_factory=dict)
     files: set[int] = field(default_factory=set)  # Descriptors of inputs
     loaded: dict[str, np.ndarray] = field(default_factory=dict)  # From files that aren't .npy
     notes: list[str] = field(default_factory=list)  # For the report
@@ -104,11 +98,11 @@ class ResolvedJob(Declaration):
     in_files: bool = False  # An array is stored in a file; still true after `close`
     # Identifies the job and its inputs beside finished parts of its outputs; "": these aren't kept
     parts_identity: str = ""
-    finished: Ranges = ()  # Units that an earlier daemon has completed
+    finished: output_files.Ranges = ()  # Units that an earlier daemon has completed
     keeps_parts: bool = False  # `close` leaves unfinished outputs for the next daemon
     owner: Hashable = None  # Of whom the memory of its arrays may have earlier data
     # What was found when it was submitted; paths with their links resolved
-    claims: tuple[OutputClaim, ...] = ()
+    claims: tuple[output_files.OutputClaim, ...] = ()
     input_paths: tuple[str, ...] = ()
     input_bytes: int = 0
     checkpoint: str = ""
@@ -145,11 +139,11 @@ class ResolvedJob(Declaration):
 
     def publish(self) -> None:
         """Give the output files their names."""
-        publish_all(self.prepare(sync=False), sync=False)
+        output_files.publish_all(self.prepare(sync=False), sync=False)
 
-    def prepare(self, sync: bool = True) -> tuple[PreparedOutput, ...]:
+    def prepare(self, sync: bool = True) -> tuple[output_files.PreparedOutput, ...]:
         """Complete the output files under hidden names, all or none."""
-        prepared: list[PreparedOutput] = []
+        prepared: list[output_files.PreparedOutput] = []
         try:
             for output in self.outputs.values():
                 prepared.append(output.prepare(sync))

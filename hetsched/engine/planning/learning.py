@@ -38,8 +38,7 @@ from hetsched.planner.races.evidence import race_of, variant_samples, with_fresh
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.planner.tails import seconds_of_planned_share
 from hetsched.planner.variants import pooled_models
-from hetsched.store.model_records import RaceKey
-from hetsched.store.model_store import ModelKey
+from hetsched.store.model_records import ModelKey, RaceKey
 
 log = logging.getLogger(__name__)
 

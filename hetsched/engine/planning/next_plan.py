@@ -7,11 +7,11 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from hetsched import errors
 from hetsched.device import Chunk, DeviceInfo
 from hetsched.engine.admission.declare import declared_demand
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.planning_state import PlanningState, job_kind
-from hetsched.errors import Unavailable, UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.models.evidence.co_runners import CO_RUNNERS, CoRunners
@@ -21,8 +21,8 @@ from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.plans.device_plan import DevicePlan
 from hetsched.plans.search.recipes import evenly
 from hetsched.plans.slot_allocation import slot_bytes, slotted
-from hetsched.store.model_records import ProbeKey, RaceKey
-from hetsched.store.model_store import ModelKey
+from hetsched.store import model_records
+from hetsched.store.model_records import ModelKey
 from hetsched.workload import Variant
 
 WINDOW = 2
@@ -90,14 +90,18 @@ def equal_plan(
         DeviceInfo -> names of its usable variants.
     """
     if load % len(variants):
-        raise UsageError(f"{load} units can't be divided equally among {len(variants)} devices")
+        raise errors.UsageError(
+            f"{load} units can't be divided equally among {len(variants)} devices"
+        )
     available = {info.name: (info, demand) for info, demand in devices}
     _check_teams([info for info, _ in devices], variants)
     for device, variant in variants.items():
         if device not in available:
-            raise Unavailable(f"{device} can't be measured: it is no longer available")
+            raise errors.Unavailable(f"{device} can't be measured: it is no longer available")
         if variant not in usable_variants(available[device][0]):
-            raise Unavailable(f"{device} can't be measured with {variant}: it doesn't work there")
+            raise errors.Unavailable(
+                f"{device} can't be measured with {variant}: it doesn't work there"
+            )
     share = load // len(variants)
     chunk_ids = itertools.count()
     assignments = tuple(
@@ -110,7 +114,7 @@ def equal_plan(
 def _check_teams(infos: Sequence[DeviceInfo], variants: Mapping[str, str]) -> None:
     for info in infos:
         if info.name in variants and not variants.keys().isdisjoint(info.members):
-            raise UsageError(f"{info.name} can't be measured together with its own cores")
+            raise errors.UsageError(f"{info.name} can't be measured together with its own cores")
 
 
 def _assignment(
@@ -167,14 +171,14 @@ def find_candidates(
     if not candidates:
         if infos and all(info.members for info in infos):
             teams = ", ".join(info.name for info in infos)
-            raise Unavailable(
+            raise errors.Unavailable(
                 f"{job.workload.name} has no multithreaded variant for {teams}; choose cpu, the"
                 " single cores"
             )
         kinds = ", ".join(sorted({info.kind for info in infos}))
         failures = dict.fromkeys(r for info in infos for r in state.variants.reasons(job, info))
         reasons = "".join(f"; {reason}" for reason in failures)
-        raise Unavailable(
+        raise errors.Unavailable(
             f"no working variant of {job.workload.name} is installed for the selected devices"
             f" ({kinds}){reasons}"
         )
@@ -199,10 +203,10 @@ def model_key(
     )
 
 
-def probe_key(job: ResolvedJob, info: DeviceInfo) -> ProbeKey:
+def probe_key(job: ResolvedJob, info: DeviceInfo) -> model_records.ProbeKey:
     """Return the key in models.db of `info` without a share in jobs like this one."""
     device = f"{info.name} {info.identity}"
-    return ProbeKey(job.workload.name, job.speed_key, device, job.storage, job.load)
+    return model_records.ProbeKey(job.workload.name, job.speed_key, device, job.storage, job.load)
 
 
 def device_demand(
@@ -245,9 +249,9 @@ def _candidate(
     )
 
 
-def race_key(job: ResolvedJob, info: DeviceInfo) -> RaceKey:
+def race_key(job: ResolvedJob, info: DeviceInfo) -> model_records.RaceKey:
     """Return the key in models.db of the races on cores like `info`."""
-    return RaceKey(job.workload.name, job.speed_key, info.identity, job.storage)
+    return model_records.RaceKey(job.workload.name, job.speed_key, info.identity, job.storage)
 
 
 def race_label(variant: Variant) -> str:

@@ -20,14 +20,7 @@ from hetsched.devices.process_spec import Probe, ProcessSpec
 from hetsched.engine.processes.process import DeviceProcess
 from hetsched.engine.processes.template import Template, TemplateLost
 from hetsched.errors import InternalError
-from hetsched.transport.device_messages import (
-    AttemptCommand,
-    AttemptEvent,
-    CommandFailed,
-    Event,
-    Hello,
-    MemoryReading,
-)
+from hetsched.transport import device_messages
 from hetsched.transport.loop import Loop, Timer
 from hetsched.units import format_seconds
 
@@ -97,7 +90,7 @@ class Host:
 class Fleet:
     """All device processes. Its owner sets the callbacks, called on the loop, before `start`."""
 
-    on_event: Callable[[str, AttemptEvent], None]  # (device, event)
+    on_event: Callable[[str, device_messages.AttemptEvent], None]  # (device, event)
     on_lost: Callable[[str, str], None]  # (device, reason): its process has died
     on_ready: Callable[[str], None]  # (device): its process takes commands
     # (keys of attachments): a killed process that doesn't end may still write to these. Returns
@@ -231,7 +224,7 @@ class Fleet:
 
     # ---- commands
 
-    def send(self, device: str, command: AttemptCommand) -> None:
+    def send(self, device: str, command: device_messages.AttemptCommand) -> None:
         """Send a command after this round of the loop, unless the device is lost."""
         host = self._hosts[device]
         if host.process is not None and host.state == "ready":
@@ -420,7 +413,7 @@ class Fleet:
 
         An error in doing so costs the process, or its job would wait.
         """
-        events: list[Event] = []
+        events: list[device_messages.Event] = []
         try:
             events = process.receive()
             for event in events:
@@ -433,20 +426,20 @@ class Fleet:
             self._loop.remove_reader(process.fileno())
         return bool(events) and not process.ended
 
-    def _on_event(self, host: Host, process: DeviceProcess, event: Event) -> None:
-        if isinstance(event, Hello):
+    def _on_event(self, host: Host, process: DeviceProcess, event: device_messages.Event) -> None:
+        if isinstance(event, device_messages.Hello):
             self._on_hello(host, process, event)
-        elif isinstance(event, MemoryReading):
+        elif isinstance(event, device_messages.MemoryReading):
             previous = host.info.memory
             memory = steady_memory(previous, event.nbytes)
             host.info = msgspec.structs.replace(host.info, memory=memory)
             self.on_memory(host.name, memory != previous, event.released)
-        elif isinstance(event, CommandFailed) and not event.attempt:
+        elif isinstance(event, device_messages.CommandFailed) and not event.attempt:
             log.warning("%s: between two jobs: %s", host.name, event.error.message)
         else:
             self.on_event(host.name, event)
 
-    def _on_hello(self, host: Host, process: DeviceProcess, hello: Hello) -> None:
+    def _on_hello(self, host: Host, process: DeviceProcess, hello: device_messages.Hello) -> None:
         if host.kill_reason:
             return
         host.expect(None)

@@ -19,9 +19,8 @@ import msgspec
 from hetsched.devices.process_spec import ProcessSpec
 from hetsched.engine.processes.template import Template, last_line, spawn, stat_fields
 from hetsched.errors import InternalError
+from hetsched.transport import device_messages, sockets
 from hetsched.transport.device_channel import ChannelClosed, SocketChannel, packed
-from hetsched.transport.device_messages import Attach, Command, Detach, Event, Stop
-from hetsched.transport.sockets import MAX_FDS, close_all, send_message
 
 SOCKET_BUFFER_BYTES = 1 << 20
 """Socket buffer in each direction."""
@@ -46,7 +45,7 @@ class DeviceProcess:
         self.attached: set[int] = set()  # Keys of its attached segments and files
         self.ended = False  # End of file on its socket: no more events will come
         self._template = template
-        self._commands: list[Command] = []
+        self._commands: list[device_messages.Command] = []
         self._fds: list[int] = []
         """Of the commands that attach something, in their order."""
         self._queued: deque[tuple[bytes, list[int]]] = deque()
@@ -69,7 +68,7 @@ class DeviceProcess:
                 finally:
                     os.close(stderr)
             on_error.pop_all()
-        self._channel = SocketChannel(self._sock, Event)
+        self._channel = SocketChannel(self._sock, device_messages.Event)
 
     def _start(
         self, spec: ProcessSpec, template: Template | None, channel: int, stderr: int
@@ -89,24 +88,24 @@ class DeviceProcess:
 
     # ---- messages
 
-    def send(self, command: Command, fd: int | None = None) -> None:
+    def send(self, command: device_messages.Command, fd: int | None = None) -> None:
         """Send with the next `flush`. Raises OSError without descriptors, and as `flush`."""
         if fd is not None:
             self._fds.append(os.dup(fd))
         self._commands.append(command)
-        if len(self._fds) == MAX_FDS - 1:  # one is left for a large message
+        if len(self._fds) == sockets.MAX_FDS - 1:  # one is left for a large message
             self._pack()
 
     def attach(self, key: int, fd: int, nbytes: int, kind: str) -> None:
         """Send `fd` as attachment `key`, which isn't attached yet. Raises OSError as `send`."""
-        self.send(Attach(key, kind, nbytes), fd)
+        self.send(device_messages.Attach(key, kind, nbytes), fd)
         self.attached.add(key)
 
     def detach(self, keys: Collection[int]) -> None:
         """Detach those of `keys` that are attached."""
         attached = tuple(self.attached.intersection(keys))
         self.attached.difference_update(attached)
-        self.send(Detach(attached))
+        self.send(device_messages.Detach(attached))
 
     def flush(self) -> None:
         """Send all commands as one message, or queue it until the process reads; never block.
@@ -122,14 +121,14 @@ class DeviceProcess:
         while self._queued:
             payload, fds = self._queued[0]
             try:
-                send_message(self._sock, payload, fds)
+                sockets.send_message(self._sock, payload, fds)
             except BlockingIOError:
                 return
             except OSError:  # it has died, as pidfd reports
                 self._drop_queued()
                 return
             if fds:
-                close_all(fds)
+                sockets.close_all(fds)
             self._queued.popleft()
             self._queued_bytes -= len(payload)
 
@@ -144,9 +143,9 @@ class DeviceProcess:
         self._queued_bytes += len(payload)
         self._commands, self._fds = [], []
 
-    def receive(self) -> list[Event]:
+    def receive(self) -> list[device_messages.Event]:
         """Return the events that have arrived. Raises ProtocolError."""
-        events: list[Event] = []
+        events: list[device_messages.Event] = []
         if self._queued:
             self._send_queued()
         while not self.ended and len(events) < MAX_EVENTS_PER_CALL:
@@ -158,7 +157,7 @@ class DeviceProcess:
                 self.ended = True
                 break
             if fds:
-                close_all(fds)
+                sockets.close_all(fds)
             self._alive_at = time.monotonic()
             events.append(event)
         return events
@@ -178,7 +177,7 @@ class DeviceProcess:
     def stop(self) -> None:
         """Ask the process to end, or kill it if it hangs."""
         try:
-            self.send(Stop())
+            self.send(device_messages.Stop())
             self.flush()
         except (InternalError, OSError):
             self.kill()
@@ -255,10 +254,10 @@ class DeviceProcess:
         return bool(poller.poll(int(seconds * 1000)))
 
     def _drop_queued(self) -> None:
-        close_all(self._fds)
+        sockets.close_all(self._fds)
         self._commands, self._fds = [], []
         for _, fds in self._queued:
-            close_all(fds)
+            sockets.close_all(fds)
         self._queued.clear()
         self._queued_bytes = 0
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from hetsched.devices.process_spec import ProcessSpec
-from hetsched.transport.sockets import close_all, receive_message, send_message
+from hetsched.transport import sockets
 
 ONE_THREAD = {
     "OPENBLAS_NUM_THREADS": "1",
@@ -55,10 +55,10 @@ class Template:
     def on_readable(self) -> bool:
         """Note that it is ready; return False if it has ended instead."""
         try:
-            payload, fds = receive_message(self._sock, MAX_ANSWER)
+            payload, fds = sockets.receive_message(self._sock, MAX_ANSWER)
         except OSError:
             return False
-        close_all(fds)
+        sockets.close_all(fds)
         self.is_ready = bool(payload)
         return self.is_ready
 
@@ -68,10 +68,10 @@ class Template:
         Raises TemplateLost.
         """
         try:
-            send_message(self._sock, msgspec.json.encode(spec), [channel, stderr])
+            sockets.send_message(self._sock, msgspec.json.encode(spec), [channel, stderr])
             if not select.select([self._sock], [], [], FORK_SECONDS)[0]:
                 raise TimeoutError(f"no answer for {FORK_SECONDS} s")
-            payload, (pidfd,) = receive_message(self._sock, MAX_ANSWER)
+            payload, (pidfd,) = sockets.receive_message(self._sock, MAX_ANSWER)
             return int(payload), pidfd
         except (OSError, ValueError) as error:
             self.kill()
@@ -84,7 +84,7 @@ class Template:
         """
         fields = stat_fields(pid)
         with contextlib.suppress(OSError):  # the template has died, so init reaps the child
-            send_message(self._sock, str(pid).encode(), [])
+            sockets.send_message(self._sock, str(pid).encode(), [])
         return os.waitstatus_to_exitcode(int(fields[49])) if fields else None  # exit_code
 
     def kill_unready(self) -> None:

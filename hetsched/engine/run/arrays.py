@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from hetsched import errors
 from hetsched.devices.base import HostArray
 from hetsched.devices.file_array import FileArray
 from hetsched.devices.host_arrays import ArenaArray
@@ -28,14 +29,13 @@ from hetsched.engine.admission.resolved_job import (
 from hetsched.engine.context import EngineContext
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.threads import Step, answer_of
-from hetsched.errors import Cancelled, TryAgain
 from hetsched.iterations.home import first_row
 from hetsched.job import ArenaRef
 from hetsched.planner.records import Assignment
-from hetsched.store.output_files import PreparedOutput, publish_all
+from hetsched.store import output_files
+from hetsched.transport import device_messages
 from hetsched.transport.arena import Arena
 from hetsched.transport.control import IterationControl
-from hetsched.transport.device_messages import Prepare, StoredArray
 from hetsched.transport.pages import map_unpopulated
 from hetsched.workload import ArraySpec
 
@@ -63,7 +63,7 @@ class JobArrays:
         self._zero = job.iterative is not None and not job.workload.writes_all
         self._allocated: list[int] = []
         # All arrays, as messages to device processes describe them
-        self.stored: list[StoredArray] = []
+        self.stored: list[device_messages.StoredArray] = []
         # Output name -> its place in the arena; the job holds a reference to each segment
         self.results: dict[str, ArenaRef] = {}
         self.notes: list[str] = []  # For the job's report
@@ -97,7 +97,7 @@ class JobArrays:
         self.results = dict(sorted(self.results.items(), key=lambda item: names.index(item[0])))
         self._allocate_saved(iterative.saved)
 
-    def _input(self, spec: ArraySpec) -> StoredArray:
+    def _input(self, spec: ArraySpec) -> device_messages.StoredArray:
         stored = self.job.inputs.get(spec.name)
         if stored is not None and (self.job.iterative is None or is_plain(stored, spec)):
             return stored
@@ -106,7 +106,7 @@ class JobArrays:
             self._moved[spec.name] = segment
         return self._layout(spec, segment, output=False)
 
-    def _output(self, spec: ArraySpec) -> StoredArray:
+    def _output(self, spec: ArraySpec) -> device_messages.StoredArray:
         """Return where an output is: in a file, or in the arena."""
         file = self.job.outputs.get(spec.name)
         if file is not None and self.job.iterative is None:
@@ -124,7 +124,7 @@ class JobArrays:
             self._add_result(spec, segment)
         return self._layout(spec, segment)
 
-    def _result_in_state(self, spec: ArraySpec) -> StoredArray:
+    def _result_in_state(self, spec: ArraySpec) -> device_messages.StoredArray:
         """Return an output for which the memory of a state array serves."""
         job = self.job
         assert job.iterative is not None
@@ -145,7 +145,7 @@ class JobArrays:
         before = len(self._allocated)
         try:
             segments = [self._allocate(array_bytes(each, self.job.load)) for each in arrays]
-        except TryAgain:
+        except errors.TryAgain:
             if self._needs_saved:
                 raise
             while len(self._allocated) > before:
@@ -161,7 +161,7 @@ class JobArrays:
 
     def _layout(
         self, spec: ArraySpec, key: int, *, offset: int = 0, output: bool = True
-    ) -> StoredArray:
+    ) -> device_messages.StoredArray:
         return kernel_layout(spec, self.job.load, key, output=output, offset=offset)
 
     # ---- in device processes
@@ -186,8 +186,10 @@ class JobArrays:
                 segment = self._arena.segment(stored.key)
                 fleet.attach(device, stored.key, segment.fd, segment.nbytes, "segment")
 
-    def prepare_message(self, attempt_id: int, assignment: Assignment, answer: bool) -> Prepare:
-        return Prepare(
+    def prepare_message(
+        self, attempt_id: int, assignment: Assignment, answer: bool
+    ) -> device_messages.Prepare:
+        return device_messages.Prepare(
             attempt=attempt_id,
             workload=self.job.reference,
             params=self.job.encoded_params,
@@ -259,13 +261,13 @@ class JobArrays:
             return _open_file(spec, fd, stored)
         return ArenaArray(spec, self._mapped(stored))
 
-    def _mapped(self, stored: StoredArray) -> np.ndarray:
+    def _mapped(self, stored: device_messages.StoredArray) -> np.ndarray:
         """Map the array apart from the arena, for a thread that may hang. Raises TryAgain."""
         segment = self._arena.segment(stored.key)
         try:
             memory = map_unpopulated(segment.fd, segment.nbytes)
         except OSError as error:
-            raise TryAgain(f"{stored.array}: {error.strerror}; try again later") from error
+            raise errors.TryAgain(f"{stored.array}: {error.strerror}; try again later") from error
         return stored.values(memory)
 
 
@@ -277,7 +279,7 @@ MIN_RATE = 20e6
 """Bytes per second that a disk is expected to reach."""
 
 
-def _open_file(spec: ArraySpec, fd: int, stored: StoredArray) -> FileArray:
+def _open_file(spec: ArraySpec, fd: int, stored: device_messages.StoredArray) -> FileArray:
     """Return an array in a file, with a descriptor of its own, as its thread may hang.
 
     Raises TryAgain if there is none left.
@@ -285,7 +287,7 @@ def _open_file(spec: ArraySpec, fd: int, stored: StoredArray) -> FileArray:
     try:
         own = os.dup(fd)
     except OSError as error:
-        raise TryAgain(f"{spec.name}: {error.strerror}; try again later") from error
+        raise errors.TryAgain(f"{spec.name}: {error.strerror}; try again later") from error
     array = FileArray(spec, own, stored.shape, stored.dtype, stored.offset, stored.order)
     weakref.finalize(array, os.close, own)
     return array
@@ -320,7 +322,7 @@ class ArrayCopies:
         move = other.write if self.to_files else other.read
         for first in range(0, rows, block_rows):
             if self._cancelled.is_set():
-                raise Cancelled("cancelled")
+                raise errors.Cancelled("cancelled")
             count = min(block_rows, rows - first)
             with np.errstate(over="ignore"):  # kernels report infinite inputs
                 move(first, count, memory if spec.is_whole else memory[first : first + count])
@@ -328,7 +330,9 @@ class ArrayCopies:
 
 # ---- names of output files
 
-OnPrepared = Callable[[tuple[PreparedOutput, ...], Callable[[BaseException | None], None]], None]
+OnPrepared = Callable[
+    [tuple[output_files.PreparedOutput, ...], Callable[[BaseException | None], None]], None
+]
 """on_prepared(outputs, then): note the files, then call ``then(None)``, or with an error."""
 
 
@@ -359,7 +363,7 @@ async def publish(
     except BaseException:
         disk.submit(entering("removing unfinished output files", lambda: _discard(outputs)))
         raise
-    await disk.call(entering(text, lambda: publish_all(outputs)), deadline=seconds)
+    await disk.call(entering(text, lambda: output_files.publish_all(outputs)), deadline=seconds)
 
 
 def entering(text: str, function: Callable[[], T]) -> Callable[[Step], T]:
@@ -372,6 +376,6 @@ def entering(text: str, function: Callable[[], T]) -> Callable[[Step], T]:
     return work
 
 
-def _discard(outputs: tuple[PreparedOutput, ...]) -> None:
+def _discard(outputs: tuple[output_files.PreparedOutput, ...]) -> None:
     for output in outputs:
         output.discard()

@@ -25,18 +25,8 @@ from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.planner.job_planner import JobPlan
 from hetsched.planner.records import Assignment
-from hetsched.store.output_files import Ranges, without
+from hetsched.store import output_files
 from hetsched.transport import device_messages
-from hetsched.transport.device_messages import (
-    Check,
-    Checked,
-    CommandFailed,
-    DeviceNote,
-    Fill,
-    Filled,
-    Prepared,
-    Released,
-)
 from hetsched.transport.loop import Timer
 from hetsched.units import format_seconds
 
@@ -206,14 +196,16 @@ class Attempt:
         )
         if not fills:
             return
-        await self._ask(fills, Filled, "generating", "generating arrays")
+        await self._ask(fills, device_messages.Filled, "generating", "generating arrays")
         running.inputs_filled = True
         if any(array.role == "resident" for array in running.job.generate):
             await self._prepare_and_wait()  # they are copied to a device when it is prepared
 
     async def verify(self) -> None:
         """Check the result. Raises JobFailed."""
-        answers = await self._ask(self._check_messages(), Checked, "verifying", "verification")
+        answers = await self._ask(
+            self._check_messages(), device_messages.Checked, "verifying", "verification"
+        )
         self.max_error = max(checked.max_error for checked in answers)
         self.verified = False
         for checked in answers:
@@ -225,7 +217,7 @@ class Attempt:
                     )
         self.verified = True
 
-    def _fill_messages(self) -> list[tuple[str, Fill]]:
+    def _fill_messages(self) -> list[tuple[str, device_messages.Fill]]:
         """Return what devices are to fill, unless an earlier attempt has: inputs, and the outputs.
 
         Outputs to be verified are poisoned because segments are reused: units that a device failed
@@ -240,12 +232,12 @@ class Attempt:
             fills += [(array, 0, True) for array in poisoned]
         devices = _helpers([self.infos[name] for name in self.assignments])
         return [
-            (device, Fill(self.id, array.name, first, count, seed, poison))
+            (device, device_messages.Fill(self.id, array.name, first, count, seed, poison))
             for array, seed, poison in fills
             for device, first, count in _ranges(1 if array.is_whole else job.load, devices)
         ]
 
-    def _check_messages(self) -> list[tuple[str, Check]]:
+    def _check_messages(self) -> list[tuple[str, device_messages.Check]]:
         """Return what devices are to check: all units, and edges of shares by the reference."""
         load, seed = self.running.job.load, self.running.verification_seed
         edges = self.computation.edges() if self.computation else []
@@ -256,12 +248,14 @@ class Attempt:
         messages = []
         for device, first, count in _ranges(load, devices):
             own = tuple(unit for unit in samples if first <= unit < first + count)
-            messages.append((device, Check(self.id, first, count, own, seed)))
+            messages.append((device, device_messages.Check(self.id, first, count, own, seed)))
         return messages
 
     async def _prepare_and_wait(self) -> None:
         self._prepare_all(answer=True)
-        await self._answers(Prepared, self.assignments, "preparing", "preparing kernels")
+        await self._answers(
+            device_messages.Prepared, self.assignments, "preparing", "preparing kernels"
+        )
         self.prepared.update(self.live)
 
     def _prepare_all(self, *, answer: bool) -> None:
@@ -298,7 +292,11 @@ class Attempt:
         return {d: DeviceWait(since, seconds, reason) for d, since in self.joining.items()}
 
     async def _ask(
-        self, messages: Sequence[tuple[str, Fill | Check]], answer: type[T], step: str, text: str
+        self,
+        messages: Sequence[tuple[str, device_messages.Fill | device_messages.Check]],
+        answer: type[T],
+        step: str,
+        text: str,
     ) -> list[T]:
         for device, message in messages:
             self._fleet.send(device, message)
@@ -328,7 +326,7 @@ class Attempt:
             if isinstance(event.message, answer):
                 pending.remove(event.device)
                 answers.append(event.message)
-            if isinstance(event.message, answer | DeviceNote):
+            if isinstance(event.message, answer | device_messages.DeviceNote):
                 since[event.device] = time.monotonic()
         return answers
 
@@ -369,12 +367,12 @@ class Attempt:
         """
         event = await self._next_event()
         match event:
-            case Message(device, CommandFailed() as failure):
+            case Message(device, device_messages.CommandFailed() as failure):
                 self._on_command_failed(device, failure)
-            case Message(device, Prepared()):
+            case Message(device, device_messages.Prepared()):
                 self.prepared.add(device)
                 self.joining.pop(device, None)
-            case Message(device, DeviceNote(text=text)):
+            case Message(device, device_messages.DeviceNote(text=text)):
                 if device in self.joining:
                     self.joining[device] = time.monotonic()
                 self.running.report_progress(self, text, force=True)
@@ -445,7 +443,7 @@ class Attempt:
         self.begin_step(self.step, self._fence_waits, seconds)
         while self._fences:
             match await self._next_event():
-                case Message(device, Released()):
+                case Message(device, device_messages.Released()):
                     self._fences.pop(device, None)
                 case Lost(device):
                     self._remove(device)
@@ -513,7 +511,7 @@ class Attempt:
         self.running.note(text)
         log.warning("job %d: %s", self.running.number, text)
 
-    def _on_command_failed(self, device: str, failure: CommandFailed) -> None:
+    def _on_command_failed(self, device: str, failure: device_messages.CommandFailed) -> None:
         """Raise what follows from a device's error: another attempt that may avoid it, or the end.
 
         Nothing follows from a fault: the process ends, and its loss is the next event.
@@ -571,7 +569,7 @@ def _ranges(load: int, devices: Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def remaining_assignments(
-    assignments: Iterable[Assignment], finished: Ranges
+    assignments: Iterable[Assignment], finished: output_files.Ranges
 ) -> dict[str, Assignment]:
     """Return the assignments of devices with chunks, without the units that are finished.
 
@@ -584,7 +582,9 @@ def remaining_assignments(
         device: [
             Chunk(0, begin, end - begin, kernel=chunk.kernel)
             for chunk in a.chunks
-            for begin, end in without(chunk.first, chunk.first + chunk.count, finished)
+            for begin, end in output_files.without(
+                chunk.first, chunk.first + chunk.count, finished
+            )
         ]
         for device, a in devices.items()
     }
@@ -594,7 +594,7 @@ def remaining_assignments(
             tails.setdefault((a.tail.first, a.tail.units), []).append(device)
     for (first, units), sharing in tails.items():
         turns = itertools.cycle(sharing)
-        for start, end in without(first, first + units, finished):
+        for start, end in output_files.without(first, first + units, finished):
             begin = start
             while begin < end:
                 device = next(turns)

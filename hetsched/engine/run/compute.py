@@ -26,8 +26,8 @@ from hetsched.engine.context import EngineContext
 from hetsched.engine.run.attempt import Attempt, DeviceWait, Joined, Lost, Message
 from hetsched.engine.threads import Step
 from hetsched.plans.shared_tail import TAIL_CHUNK_ID
-from hetsched.store.output_files import mark_finished, merged
-from hetsched.transport.device_messages import ChunksDone, DoneChunk, Prepared, Run
+from hetsched.store import output_files
+from hetsched.transport import device_messages
 from hetsched.units import format_seconds
 
 log = logging.getLogger(__name__)
@@ -87,12 +87,12 @@ class Computation:
         self._handle([Started()])
         while not self._is_done:
             match await attempt.event():
-                case Message(device, ChunksDone() as done):
+                case Message(device, device_messages.ChunksDone() as done):
                     attempt.prepared.add(device)  # if no answer to Prepare is due
                     self._on_chunks(device, done)
                 case Joined(device):
                     attempt.prepare_again(device)
-                case Message(device, Prepared()):  # its process had ended
+                case Message(device, device_messages.Prepared()):  # its process had ended
                     self._handle([DeviceJoined(device)])
                 case Lost(device):
                     self.has_lost_device = True
@@ -110,12 +110,12 @@ class Computation:
         attempt = self._attempt
         for command in self.dispatcher.handle_together(events, time.monotonic()):
             if isinstance(command, Send):
-                message = Run(attempt.id, command.chunks, command.opens_tail)
+                message = device_messages.Run(attempt.id, command.chunks, command.opens_tail)
                 self._running.context.fleet.send(command.device, message)
             else:
                 self._is_done = True
 
-    def _on_chunks(self, device: str, done: ChunksDone) -> None:
+    def _on_chunks(self, device: str, done: device_messages.ChunksDone) -> None:
         """Record a device's report; what it took from the tail counts only if the tail does."""
         own, taken, events = [], [], []
         tail_events: list[Event] = []
@@ -138,7 +138,7 @@ class Computation:
         if self.dispatcher.done_units(device) > units_before:  # else they run again
             self._record(device, taken)
 
-    def _record(self, device: str, chunks: Iterable[DoneChunk]) -> None:
+    def _record(self, device: str, chunks: Iterable[device_messages.DoneChunk]) -> None:
         ranges, records = self._ranges[device], self._attempt.times[device]
         for chunk in chunks:
             end = chunk.first + chunk.count
@@ -242,7 +242,7 @@ class FinishedParts:
         self._new.append((first, end))
         is_due = time.monotonic() >= self._due and self._marking is None
         if is_due or len(self._new) >= MAX_PENDING:
-            self._ranges = merged([*self._ranges, *self._new])
+            self._ranges = output_files.merged([*self._ranges, *self._new])
             self._new.clear()
         if is_due:
             self._mark()
@@ -268,7 +268,7 @@ class FinishedParts:
 
         def mark(step: Step) -> None:
             step.enter(f"writing {', '.join(hidden for hidden, _ in files)} to disk")
-            mark_finished(files, self._job.parts_identity, ranges)
+            output_files.mark_finished(files, self._job.parts_identity, ranges)
 
         deadline = self._context.deadlines.step
         self._marking = self._context.loop.create_future()

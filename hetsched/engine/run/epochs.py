@@ -18,11 +18,7 @@ from hetsched.explain.iterations.recorder import DecidedMove, IterationRecorder
 from hetsched.explain.iterations.records import MoveKind
 from hetsched.job import IterationSeconds
 from hetsched.partition import iterations
-from hetsched.transport.device_messages import (
-    Iterate,
-    IterationRecord,
-    IterationsDone,
-)
+from hetsched.transport import device_messages
 
 MAX_RATES = 64
 """Reports over which the rate is measured."""
@@ -59,10 +55,12 @@ class IterationLog:
     """
 
     def __init__(self, devices: Sequence[str], *, derives_waits: bool = False) -> None:
-        self._records: dict[str, deque[IterationRecord]] = {device: deque() for device in devices}
+        self._records: dict[str, deque[device_messages.IterationRecord]] = {
+            device: deque() for device in devices
+        }
         self._derives_waits = derives_waits
 
-    def add(self, device: str, done: IterationsDone) -> list[CompleteIteration]:
+    def add(self, device: str, done: device_messages.IterationsDone) -> list[CompleteIteration]:
         """Add a report; return the iterations that are complete now, in order."""
         self._records[device].extend(done.records)
         ends = [{record.last for record in records} for records in self._records.values()]
@@ -79,7 +77,9 @@ class IterationLog:
         return CompleteIteration(end, rows, times, first.residual, first.count)
 
 
-def _merged(records: deque[IterationRecord], end: int) -> IterationRecord:
+def _merged(
+    records: deque[device_messages.IterationRecord], end: int
+) -> device_messages.IterationRecord:
     """Remove the records up to `end` and return them as one."""
     record = records.popleft()
     while record.last < end:
@@ -201,7 +201,7 @@ class IterationState:
     reported: int = 0  # The last iteration that all devices have reported
     begun_at: float | None = None  # When the first attempt began to iterate, seconds
     # The order for the first device of the present epoch; None: it has been settled
-    epoch: Iterate | None = None
+    epoch: device_messages.Iterate | None = None
     proposed: tuple[int, ...] | None = None  # Bounds that haven't been adopted
     sums: dict[str, IterationSeconds] = field(default_factory=dict)  # Of all iterations, by device
     evidence: RowEvidence = field(default_factory=RowEvidence)
@@ -235,7 +235,9 @@ class IterationState:
 
     # ---- epochs
 
-    def next_epoch(self, attempt: int, usable: Collection[str], *, is_paced: bool) -> Iterate:
+    def next_epoch(
+        self, attempt: int, usable: Collection[str], *, is_paced: bool
+    ) -> device_messages.Iterate:
         """Return the order for the next epoch; none is running, and `usable` isn't empty.
 
         It has those of `usable` that have rows. Each has some, so that the order of partial
@@ -247,7 +249,7 @@ class IterationState:
             first, last = self.ended + 1, self.ended
         self.epochs += 1
         self.proposed = None
-        self.epoch = Iterate(
+        self.epoch = device_messages.Iterate(
             attempt=attempt,
             epoch=self.epochs,
             rank=0,
@@ -261,7 +263,7 @@ class IterationState:
         )
         return self.epoch
 
-    def devices_of(self, epoch: Iterate) -> tuple[str, ...]:
+    def devices_of(self, epoch: device_messages.Iterate) -> tuple[str, ...]:
         """Return the devices of an epoch, in the order of their rows."""
         return tuple([self.devices[slot] for slot in epoch.slots])
 

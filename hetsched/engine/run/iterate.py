@@ -27,7 +27,7 @@ from hetsched.engine.run.attempt import (
 from hetsched.engine.run.epochs import CompleteIteration, IterationLog, bounds_of
 from hetsched.errors import Cancelled
 from hetsched.partition.iterations import TimedIteration
-from hetsched.transport.device_messages import Iterate, IterationsDone, IterationsStopped, Prepared
+from hetsched.transport import device_messages
 from hetsched.units import format_seconds
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class Iterations:
     def _on_event(self, event: Event) -> None:
         """Take in what isn't about iterations; the present epoch pauses if others may compute."""
         match event:
-            case Message(message=Prepared()) if not self._attempt.joining:
+            case Message(message=device_messages.Prepared()) if not self._attempt.joining:
                 self._pause()  # a device is back
             case Joined(device):
                 self._on_joined(device)
@@ -153,10 +153,10 @@ class Iterations:
             event = await self._attempt.event()
             now = time.monotonic()
             match event:
-                case Message(device, IterationsDone() as done):
+                case Message(device, device_messages.IterationsDone() as done):
                     self._since = now
                     self._on_done(epoch, self._log.add(device, done), now)
-                case Message(device, IterationsStopped() as stopped):
+                case Message(device, device_messages.IterationsStopped() as stopped):
                     self._since = now
                     if stopped.epoch == epoch.epoch:
                         self._computing.discard(device)
@@ -166,7 +166,7 @@ class Iterations:
             self._saves.look(now)
         self._end_epoch(epoch, time.monotonic())
 
-    def _start_epoch(self, devices: Sequence[str]) -> Iterate:
+    def _start_epoch(self, devices: Sequence[str]) -> device_messages.Iterate:
         state, attempt = self._state, self._attempt
         is_paced = any(attempt.infos[device].clock == "virtual" for device in devices)
         epoch = state.next_epoch(attempt.id, devices, is_paced=is_paced)
@@ -184,7 +184,9 @@ class Iterations:
             self._control.pause()
         return epoch
 
-    def _on_done(self, epoch: Iterate, complete: Sequence[CompleteIteration], now: float) -> None:
+    def _on_done(
+        self, epoch: device_messages.Iterate, complete: Sequence[CompleteIteration], now: float
+    ) -> None:
         """Record iterations; share the rows out anew if that pays."""
         if not complete:
             return
@@ -194,7 +196,10 @@ class Iterations:
         self._running.report_progress(self._attempt)
 
     def _balance(
-        self, reported: Sequence[TimedIteration], rows: Mapping[str, int], epoch: Iterate
+        self,
+        reported: Sequence[TimedIteration],
+        rows: Mapping[str, int],
+        epoch: device_messages.Iterate,
     ) -> None:
         """Pass iterations to the balance, and its new split to the devices; they have `rows`."""
         state, job = self._state, self._running.job.iterative
@@ -215,7 +220,7 @@ class Iterations:
             state.proposed = bounds_of(tuple(wanted.values()))
             self._control.propose(state.proposed)
 
-    def _end_epoch(self, epoch: Iterate, now: float) -> None:
+    def _end_epoch(self, epoch: device_messages.Iterate, now: float) -> None:
         """Record how far the epoch got; the method may have ended with it."""
         state, stops, job = self._state, self._stops, self._running.job.iterative
         self._saves.look(now, is_over=True)
@@ -229,7 +234,7 @@ class Iterations:
         elif "aborted" in stops:
             state.history.repeat()
 
-    def _settle(self, epoch: Iterate, *, is_paused: bool = False) -> bool:
+    def _settle(self, epoch: device_messages.Iterate, *, is_paused: bool = False) -> bool:
         """Record how far the stopped devices got; return whether a lost one had what came last."""
         state, control, slots = self._state, self._control, epoch.slots
         finished, saved = control.finished(slots), control.saved(slots)

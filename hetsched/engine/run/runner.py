@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from hetsched import errors
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
@@ -32,15 +33,6 @@ from hetsched.engine.run.iterate import Iterations
 from hetsched.engine.run.report import Notes, job_report, progress
 from hetsched.engine.run.saves import Saves
 from hetsched.engine.small_jobs import Outlook
-from hetsched.errors import (
-    Cancelled,
-    ErrorRecord,
-    InternalError,
-    JobFailed,
-    TryAgain,
-    Unavailable,
-    to_record,
-)
 from hetsched.job import Done, Failed, JobReport, JobSpec, JobState, outcome
 from hetsched.planner.job_planner import JobPlan
 from hetsched.units import counted
@@ -133,7 +125,7 @@ class JobRunner:
                 self.stop_error = error
                 attempt.post(StopRequested(error))
                 return
-            if not isinstance(error, Cancelled):  # the state is being saved already
+            if not isinstance(error, errors.Cancelled):  # the state is being saved already
                 return
         self._abort_error = self._abort_error or error
         if attempt is not None and is_stopping:
@@ -217,7 +209,9 @@ class JobRunner:
     async def _run(self) -> None:
         """Run the job; whatever happens, it ends once and its resources are released."""
         self._has_begun = True
-        error: ErrorRecord | None = None  # no exception, whose traceback would keep arrays alive
+        error: errors.ErrorRecord | None = (
+            None  # no exception, whose traceback would keep arrays alive
+        )
         runs: Mapping[str, DeviceRun] | None = None
         report: JobReport | None = None
         keeps_results = False
@@ -226,10 +220,12 @@ class JobRunner:
                 raise self._abort_error
             report, runs = await self._run_to_report()
         except asyncio.CancelledError:
-            error = to_record(self._abort_error or TryAgain("the engine has stopped; try again"))
+            error = errors.to_record(
+                self._abort_error or errors.TryAgain("the engine has stopped; try again")
+            )
         except Exception as failure:
-            error, keeps_results = to_record(failure), isinstance(failure, _Unconverged)
-            if error.code == InternalError.code:
+            error, keeps_results = errors.to_record(failure), isinstance(failure, _Unconverged)
+            if error.code == errors.InternalError.code:
                 log.exception("job %d: %s", self.number, error.message)
             elif error.frames:
                 log.warning("job %d: %s\n%s", self.number, error.message, error.frames)
@@ -280,14 +276,16 @@ class JobRunner:
             infos, starting = await self._usable_devices(wait_for_restarts)
             try:
                 plan = await self._plan(infos)
-            except Unavailable as error:
+            except errors.Unavailable as error:
                 if starting:  # none of the others has a variant
                     wait_for_restarts = True
                     continue
                 if self.failures.excluded:  # the others have no variant of this workload
                     raise self.failures.error() from error
                 if absent := _listed(self.context.fleet.absent):
-                    raise Unavailable(f"{error}; devices not available: {absent}") from error
+                    raise errors.Unavailable(
+                        f"{error}; devices not available: {absent}"
+                    ) from error
                 raise
             wait_for_restarts = False
             restarting = [device for device in self.job.devices if device in starting]
@@ -355,7 +353,7 @@ class JobRunner:
                 raise failures.error()
             own = sorted(disabled.intersection(self.job.devices))
             absent = _listed({**fleet.absent, **dict.fromkeys(own, "disabled")})
-            raise Unavailable(
+            raise errors.Unavailable(
                 f"no device is available for this job ({absent or 'none configured'})"
             )
         if self.iterations is None:  # an iterative job may use others once they are enabled
@@ -368,7 +366,7 @@ class JobRunner:
         if self.latest is None:
             return self._plan_beside
         # Its plan has failed: the job needs all devices to choose from.
-        raise TryAgain("the job will run alone")
+        raise errors.TryAgain("the job will run alone")
 
     # ---- the end
 
@@ -391,7 +389,7 @@ class JobRunner:
             self.saves.close()
         self._try(self.arrays.close, self.context.fleet)
         if self.job.files or self.job.outputs:
-            is_stopped = isinstance(state, Failed) and state.error.code == TryAgain.code
+            is_stopped = isinstance(state, Failed) and state.error.code == errors.TryAgain.code
             if is_stopped and self.context.is_stopping:  # the next daemon goes on with them
                 self.job.keeps_parts = True
             self._try(self.context.disk.submit, self.job.close_files)
@@ -405,7 +403,7 @@ class JobRunner:
         del self._planning
 
     def _last_state(
-        self, report: JobReport | None, error: ErrorRecord | None, *, keeps_results: bool
+        self, report: JobReport | None, error: errors.ErrorRecord | None, *, keeps_results: bool
     ) -> Done | Failed:
         if error is None:
             assert report is not None
@@ -433,7 +431,7 @@ class JobRunner:
             return None
 
 
-class _Unconverged(JobFailed):
+class _Unconverged(errors.JobFailed):
     """Its results are kept: they are the best that there are."""
 
 

@@ -17,30 +17,17 @@ from typing import Any
 
 import numpy as np
 
+from hetsched import errors
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.run.arrays import MIN_RATE, JobArrays, entering
 from hetsched.engine.run.epochs import IterationState
-from hetsched.errors import CantCreate, HetschedError, TryAgain
 from hetsched.explain.iterations.records import WrittenCheckpoint
+from hetsched.iterations import saved_state
 from hetsched.iterations.home import Part, stages_of
 from hetsched.iterations.partials import combine, combined_slot
-from hetsched.iterations.saved_state import (
-    SavedState,
-    restore_state,
-    saved_names,
-    state_views,
-    value_shapes,
-)
 from hetsched.job import CHECKPOINT_SECONDS, JobSpec
-from hetsched.store.checkpoint import (
-    Problem,
-    check_target,
-    data_digest,
-    load_checkpoint,
-    problem_of,
-    save_checkpoint,
-)
+from hetsched.store import checkpoint
 from hetsched.workload import Iterative
 
 log = logging.getLogger(__name__)
@@ -173,7 +160,7 @@ class Saves:
         path, self._written = self._spec.checkpoint, self._context.loop.create_future()
         try:
             files = self._files()
-        except HetschedError as error:
+        except errors.HetschedError as error:
             self._arrays.control.release_save()
             self._on_written(iteration, 0, error)
             return
@@ -202,7 +189,7 @@ class Saves:
         else:
             text = f"{NO_CHECKPOINT} {iteration}: {error}"
             self._replace_note(NO_CHECKPOINT, text)  # the last one is enough
-            is_expected = isinstance(error, HetschedError)
+            is_expected = isinstance(error, errors.HetschedError)
             log.warning("%s", text, exc_info=None if is_expected else error)
         written, self._written = self._written, None
         if written is not None and not written.done():
@@ -220,8 +207,8 @@ class Saves:
         if self._state is None:
             try:
                 arrays = self._arrays.map_all()
-            except TryAgain as error:
-                raise CantCreate(f"the state can't be mapped: {error}") from error
+            except errors.TryAgain as error:
+                raise errors.CantCreate(f"the state can't be mapped: {error}") from error
             self._state = StateFiles(self._arrays.job, arrays, self._spec.seed)
         return self._state
 
@@ -250,20 +237,22 @@ class StateFiles:
         of their rows; (): its combined values are in the last slot. None: what devices saved.
         """
         if slots is None:
-            names = saved_names(self._workload, self._params)
+            names = saved_state.saved_names(self._workload, self._params)
             arrays = {name: self._arrays[SAVED + name] for name in names}
         else:
-            arrays = state_views(self._workload, self._params, self._arrays, iteration)
-        saved = SavedState(iteration, arrays, self._values(iteration, slots or ()))
+            arrays = saved_state.state_views(self._workload, self._params, self._arrays, iteration)
+        saved = saved_state.SavedState(iteration, arrays, self._values(iteration, slots or ()))
         problem, limits = self._problem()
-        check_target(path, problem)
-        save_checkpoint(path, saved, problem, limits=limits, residual=residual, now=time.time())
+        checkpoint.check_target(path, problem)
+        checkpoint.save_checkpoint(
+            path, saved, problem, limits=limits, residual=residual, now=time.time()
+        )
         return sum(array.nbytes for array in (*saved.arrays.values(), *saved.values.values()))
 
     def _values(self, iteration: int, slots: Sequence[int]) -> dict[str, np.ndarray]:
         stages = stages_of(self._workload, self._params, Part.ITERATION)
         repeated = {name for stage in stages for name in stage.reductions}
-        needed = value_shapes(self._workload, self._params)
+        needed = saved_state.value_shapes(self._workload, self._params)
         values = {}
         for reduction in self._workload.reductions(self._params):
             if reduction.name not in needed:
@@ -278,17 +267,17 @@ class StateFiles:
     def restore(self, path: str) -> tuple[int, float | None]:
         """Fill the job's arrays from a checkpoint; return its iteration and residual."""
         problem, _ = self._problem()
-        record, saved = load_checkpoint(path, self._workload, self._params, problem)
-        restore_state(self._workload, self._params, self._arrays, saved)
+        record, saved = checkpoint.load_checkpoint(path, self._workload, self._params, problem)
+        saved_state.restore_state(self._workload, self._params, self._arrays, saved)
         for name, value in saved.values.items():
             partials = self._arrays[PARTIALS + name]
             partials[:, combined_slot(partials)] = value
         return record.iteration, record.residual
 
-    def _problem(self) -> tuple[Problem, dict[str, Any]]:
+    def _problem(self) -> tuple[checkpoint.Problem, dict[str, Any]]:
         names = [spec.name for spec in self._specs if spec.is_input]
         for name in names:
             if name not in self._sources:
-                self._sources[name] = data_digest(self._arrays[name])
+                self._sources[name] = checkpoint.data_digest(self._arrays[name])
         sources = {name: self._sources[name] for name in names}
-        return problem_of(self._workload, self._params, self._specs, sources)
+        return checkpoint.problem_of(self._workload, self._params, self._specs, sources)
