@@ -368,7 +368,7 @@ class Queued(msgspec.Struct, frozen=True, tag="queued"):
 
 
 class Running(msgspec.Struct, frozen=True, tag="running"):
-    """`stage`: "generating", "planning", "computing", "verifying"; `text`: its slow step.
+    """`stage`: "preparing", "generating", "computing", "verifying"; `text`: its slow step.
 
     Of an iterative job `devices` have their present rows; `iteration`: the last complete one.
     """

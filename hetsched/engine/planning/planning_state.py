@@ -238,7 +238,7 @@ class WarmKernels:
 class PlanningState:
     """Models, variants, memory limits and the plans of repeated jobs.
 
-    The `record_` methods also drop all plans, whose assumptions no longer hold.
+    Methods that record what has failed or changed also drop all plans, which assumed otherwise.
 
     Attributes
     ----------

@@ -144,7 +144,7 @@ class JobRunner:
         attempt.post(event)
 
     def uses(self, device: str) -> bool:
-        """Return whether the present attempt has chunks for `device`."""
+        """Return whether the last attempt has chunks for `device`."""
         return self.latest is not None and device in self.latest.assignments
 
     @property
