@@ -235,7 +235,7 @@ def daemon(
         ):
             accept(listen(path, kind))
             stack.callback(path.unlink)
-        thread = threading.Thread(target=loop.run)
+        thread = threading.Thread(target=loop.run_forever)
         thread.start()
         stack.callback(thread.join)
         stack.callback(loop.stop)

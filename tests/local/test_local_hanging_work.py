@@ -17,9 +17,9 @@ from virtual_machine import VIRTUAL
 import hetsched
 from hetsched.config import parse
 from hetsched.engine import scheduler
-from hetsched.engine.admission import check
 from hetsched.errors import JobFailed, TryAgain
 from hetsched.job import JobState, Running
+from hetsched.store import input_files
 from hetsched.store.input_files import open_npy
 
 PATIENT = parse(VIRTUAL, "test")
@@ -90,7 +90,7 @@ def test_a_job_whose_file_hangs_at_its_turn_fails_and_the_next_runs(
     with hetsched.Local(IMPATIENT, learn=False) as local:
         assert works(local)
         job = local.submit("fft", tmp_path / "x.npy", hold=True)
-        monkeypatch.setattr(check, "open_npy", lambda path: hanging_workload.hang())
+        monkeypatch.setattr(input_files, "open_npy", lambda path: hanging_workload.hang())
         local.release(job.id)
         with pytest.raises(TryAgain, match=r"opening .*x.npy hasn't returned"):
             job.result(60)
@@ -114,7 +114,7 @@ def test_a_job_that_is_open_waits_for_the_one_that_overtook_it(
     with hetsched.Local(PATIENT, learn=False) as local:
         monkeypatch.setattr(scheduler, "SLOW_OPENING_SECONDS", 0.01)
         slow = local.submit("fft", tmp_path / "x.npy", hold=True)
-        monkeypatch.setattr(check, "open_npy", open_slow)
+        monkeypatch.setattr(input_files, "open_npy", open_slow)
         local.release(slow.id)
         assert hanging_workload.BEGUN.wait(60)
         overtaking += [local.submit("fft", batch="64x32x32", follow=on_state) for _ in range(5)]
