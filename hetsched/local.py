@@ -73,13 +73,13 @@ class Local(JobSubmitter):
             Limits(results_for=0.0, fetch_for=0.0), NumberBlocks(1, NUMBER_LIMIT - 1)
         )
         self._followers = Followers(self._loop, interval=0.0)
-        life = Durability(self._table, self._followers, self._arena, self._loop)
+        durability = Durability(self._table, self._followers, self._arena, self._loop)
         try:
             self._engine = engine.Engine(
                 chosen,
                 self._loop,
                 self._arena,
-                life,
+                durability,
                 models_path=paths.models_path() if learn else None,
             )
         except BaseException:

@@ -66,8 +66,8 @@ class FakeEngine:
     "queue" never starts: it is held, released and prioritized.
     """
 
-    def __init__(self, arena: Arena, life: Durability) -> None:
-        self.arena, self.life = arena, life
+    def __init__(self, arena: Arena, durability: Durability) -> None:
+        self.arena, self.durability = arena, durability
         self.queue = JobQueue()
         self.waiting: dict[int, Job] = {}
         self.specs: list[JobSpec] = []
@@ -76,7 +76,7 @@ class FakeEngine:
 
     def submit(self, job: Job) -> None:
         if job.spec.workload == "refuse":
-            self.life.refuse(job, to_record(DataError("no")))
+            self.durability.refuse(job, to_record(DataError("no")))
             return
         if job.spec.workload == "queue":
             job.is_durable = False  # `life` has no journal for its changes
@@ -84,13 +84,13 @@ class FakeEngine:
         for ref in _inputs(job.spec):
             self.arena.retain(ref.segment)
         self.queue.submit(job, time.time())
-        self.life.accept(job, lambda error: None)
-        self.life.change(job, self.queue.position(job))
+        self.durability.accept(job, lambda error: None)
+        self.durability.change(job, self.queue.position(job))
         self.waiting[job.number] = job
         if job.spec.workload == "queue":
             return
         self.queue.start(job)
-        self.life.change(job, Running(job.number, "computing"))
+        self.durability.change(job, Running(job.number, "computing"))
         if job.spec.workload == "double":
             self.finish(job.number)
 
@@ -101,10 +101,10 @@ class FakeEngine:
         for ref in refs:
             self.arena.release(ref.segment)
         self.queue.end(job, "done")
-        self.life.end(job, Done(number, report(number, "done"), results))
+        self.durability.end(job, Done(number, report(number, "done"), results))
 
     def progress(self, number: int, text: str = "") -> None:
-        self.life.change(self.waiting[number], Running(number, "computing", text=text))
+        self.durability.change(self.waiting[number], Running(number, "computing", text=text))
 
     def cancel(self, job: Job) -> None:
         number = job.number
@@ -113,7 +113,7 @@ class FakeEngine:
                 self.arena.release(ref.segment)
             self.queue.end(job, "cancelled")
             error = ErrorRecord(130, f"job {number} was cancelled")
-            self.life.end(job, Failed(number, report(number, "cancelled"), error))
+            self.durability.end(job, Failed(number, report(number, "cancelled"), error))
 
     def advance(self) -> None:
         """Workload "queue" never starts, and the others are never released."""
@@ -216,14 +216,14 @@ def daemon(
         stack.callback(loop.close)
         stack.callback(arena.close)
         table = JobTable(limits or Limits(), NumberBlocks(1, NUMBER_LIMIT - 1))
-        life = Durability(table, Followers(loop), arena, loop)
-        engine = FakeEngine(arena, life)
+        durability = Durability(table, Followers(loop), arena, loop)
+        engine = FakeEngine(arena, durability)
         endpoint = folder / "control.sock"
-        sessions = Sessions(endpoint, life, arena, loop)
+        sessions = Sessions(endpoint, durability, arena, loop)
         state = stack.enter_context(tempfile.TemporaryDirectory(prefix="hs-"))
         journal = Journal(Path(state) / "journal.db", loop.call_soon_threadsafe)
         stack.callback(journal.close, UNTIL_SECONDS)
-        requests = Requests(sessions, life, cast(Any, engine), arena, loop, journal)
+        requests = Requests(sessions, durability, cast(Any, engine), arena, loop, journal)
         router = Router(requests, loop, context, table.limits.unread)
         stack.callback(sessions.end_all)
         stack.callback(context.term)

@@ -129,20 +129,20 @@ def _run(config: Config, manager: ServiceManager) -> None:
         contents = journal.load()
         stack.callback(journal.close, JOURNAL_SECONDS)
         table, followers = JobTable(job_limits, journal.numbers), Followers(loop)
-        life = Durability(table, followers, arena, loop, journal)
+        durability = Durability(table, followers, arena, loop, journal)
         engine = Engine(
             config,
             loop,
             arena,
-            life,
+            durability,
             models_path=paths.models_path(),
             journal_token=contents.token,
         )
         # Processes, which are asked, then killed, and two kinds of threads
         seconds = 2 * config.deadlines.device_stop + 2 * CLOSE_SECONDS + ENGINE_SECONDS
         stack.callback(guarded, engine.close, seconds)
-        sessions = Sessions(paths.endpoint_path(), life, arena, loop)
-        requests = Requests(sessions, life, engine, arena, loop, journal)
+        sessions = Sessions(paths.endpoint_path(), durability, arena, loop)
+        requests = Requests(sessions, durability, engine, arena, loop, journal)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         router = Router(requests, loop, context, job_limits.unread)
         stack.callback(sessions.end_all)
@@ -151,7 +151,7 @@ def _run(config: Config, manager: ServiceManager) -> None:
         stack.callback(sessions.close)
         stack.callback(guarded, router.close)
         engine.start()
-        engine.recover(*recover(life, contents, PUBLISH_SECONDS))
+        engine.recover(*recover(durability, contents, PUBLISH_SECONDS))
         for path, kind, accept in (
             (paths.endpoint_path(), socket.SOCK_STREAM, router.open),
             (paths.session_path(), socket.SOCK_SEQPACKET, sessions.open),
@@ -160,7 +160,7 @@ def _run(config: Config, manager: ServiceManager) -> None:
             if kind not in passed:  # those stay, so that clients wait for the next daemon
                 stack.callback(path.unlink, missing_ok=True)
 
-        ladder = StopLadder(loop, manager, life, engine, journal, config.deadlines.stop)
+        ladder = StopLadder(loop, manager, durability, engine, journal, config.deadlines.stop)
         ladder.listen()
         requests.stop = ladder.start
         manager.send_signs_of_life(loop)
@@ -208,13 +208,13 @@ class StopLadder:
         self,
         loop: Loop,
         manager: ServiceManager,
-        life: Durability,
+        durability: Durability,
         engine: Engine,
         journal: Journal,
         drain_seconds: float,
     ) -> None:
         self._loop, self._manager = loop, manager
-        self._life, self._engine, self._journal = life, engine, journal
+        self._durability, self._engine, self._journal = durability, engine, journal
         self._drain_seconds = drain_seconds
         self._is_killing = False
 
@@ -227,9 +227,9 @@ class StopLadder:
 
     def start(self) -> None:
         """Begin to stop, unless that has begun."""
-        if self._life.is_draining:
+        if self._durability.is_stopping:
             return
-        self._life.is_draining = True
+        self._durability.is_stopping = True
         log.info("stopping: no new jobs, running jobs stop after their current chunks")
         self._manager.notify("STOPPING=1", "STATUS=stopping: running jobs end their chunks")
         reason = f"chunks still run after {self._drain_seconds:g} s"
@@ -246,7 +246,7 @@ class StopLadder:
 
     def _escalate(self) -> None:
         """Begin to stop; if that has begun, stop without waiting for chunks."""
-        if self._life.is_draining:
+        if self._durability.is_stopping:
             self._kill_devices("a second signal")
         else:
             self.start()

@@ -117,14 +117,19 @@ class Metrics:
 
 
 def present_state(
-    life: Durability, clients: int, engine: Engine, arena: Arena, journal: Journal, loop: Loop
+    durability: Durability,
+    clients: int,
+    engine: Engine,
+    arena: Arena,
+    journal: Journal,
+    loop: Loop,
 ) -> Iterator[Metric]:
     """Return jobs, devices (the reasons are in `hetsched devices`) and memory as they are now.
 
     O(unfinished jobs).
     """
     jobs = Count({("queued", "resources"): 0, ("running", ""): 0})
-    jobs.update(_state(job) for job in life.table.unfinished.values())
+    jobs.update(_state(job) for job in durability.table.unfinished.values())
     yield _gauges("jobs", "Jobs that wait (by reason) or run.", jobs, "state", "reason")
     infos, absent = engine.devices()
     usable = {(info.name,): 1.0 for info in infos} | {(name,): 0.0 for name in absent}
@@ -136,8 +141,8 @@ def present_state(
     commits = journal.statistics
     for name, help, value in (
         ("sessions", "Connected clients.", clients),
-        ("follows", "Requests that follow a job.", life.followers.follows.total()),
-        ("kept_results_bytes", "Results kept for clients.", life.results.nbytes),
+        ("follows", "Requests that follow a job.", durability.followers.follows.total()),
+        ("kept_results_bytes", "Results kept for clients.", durability.results.nbytes),
         ("loop_longest_callback_seconds", "Of the event loop.", loop.longest_callback),
         ("journal_longest_commit_seconds", "Time of the slowest commit.", commits.longest),
         ("journal_last_commit_timestamp_seconds", "0: there was none.", commits.last_at or 0.0),

@@ -59,7 +59,7 @@ Send = Callable[[bytes, say.Reply, bool], None]
 
 @dataclass(frozen=True)
 class Asker:
-    """The source of a request of `nbytes`: its session, where replies go, the client's number."""
+    """The source of a request of `nbytes`: its session, where replies go, the request's number."""
 
     session: ClientSession
     identity: bytes
@@ -88,23 +88,27 @@ class Requests:
     def __init__(
         self,
         sessions: Sessions,
-        life: Durability,
+        durability: Durability,
         engine: Engine,
         arena: Arena,
         loop: Loop,
         journal: Journal,
     ) -> None:
         self.sessions, self._journal = sessions, journal
-        self._life, self._table, self._followers = life, life.table, life.followers
+        self._durability, self._table, self._followers = (
+            durability,
+            durability.table,
+            durability.followers,
+        )
         self._engine, self._arena, self._loop = engine, arena, loop
         self._started = time.monotonic()
         self.metrics = Metrics(
-            lambda: present_state(life, len(sessions), engine, arena, journal, loop)
+            lambda: present_state(durability, len(sessions), engine, arena, journal, loop)
         )
         self.stop: Callable[[], None] = lambda: None
         self.is_closed = False
         self._stops_when_idle = False
-        life.on_ended, life.on_refused = self._on_ended, self.metrics.on_refused
+        durability.on_ended, durability.on_refused = self._on_ended, self.metrics.on_refused
 
     # ---- requests
 
@@ -133,7 +137,7 @@ class Requests:
 
     def submit(self, asker: Asker, request: say.Submit) -> None:
         """Submit a job, or answer for the one with this id or key."""
-        if self._life.is_draining:
+        if self._durability.is_stopping:
             raise errors.TryAgain(
                 "the daemon is stopping and takes no new jobs; try again when it is back"
             )
@@ -152,7 +156,7 @@ class Requests:
                 if known is None and rows:
                     known = restored(rows[0])
                     for forgotten in self._table.add_ended(known):
-                        self._life.results.release(forgotten)
+                        self._durability.results.release(forgotten)
                 self._submit(asker, request, known)
             except Exception as problem:
                 asker.refuse(problem)
@@ -335,7 +339,7 @@ class Requests:
             return
         job.state = queue.position(job)
         if job.is_durable:
-            self._life.rewrite(job, functools.partial(self._on_change_written, asker, job))
+            self._durability.rewrite(job, functools.partial(self._on_change_written, asker, job))
         else:
             asker.reply(say.Changed(True, job.state))
         self._followers.report(job)
@@ -367,7 +371,7 @@ class Requests:
         ]
         for job in jobs:
             self._table.forget(job)
-            self._life.results.release(job)
+            self._durability.results.release(job)
         numbers = tuple(job.number for job in jobs)
         if numbers:
             self._journal.write(
@@ -427,7 +431,7 @@ class Requests:
         overview = say.DaemonOverview(
             daemon=self._pong(),
             now=time.time(),
-            is_draining=self._life.is_draining,
+            is_stopping=self._durability.is_stopping,
             jobs=tuple(lines),
             running=running,
             waiting=waiting,

@@ -106,9 +106,13 @@ class Sessions:
     `endpoint`: path of the ZeroMQ socket, for clients.
     """
 
-    def __init__(self, endpoint: Path, life: Durability, arena: Arena, loop: Loop) -> None:
+    def __init__(self, endpoint: Path, durability: Durability, arena: Arena, loop: Loop) -> None:
         self._endpoint, self._uid = endpoint, os.getuid()
-        self._life, self._table, self._followers = life, life.table, life.followers
+        self._durability, self._table, self._followers = (
+            durability,
+            durability.table,
+            durability.followers,
+        )
         self._arena, self._loop = arena, loop
         self._sessions: dict[int, ClientSession] = {}
         self._next_session = 1
@@ -117,7 +121,7 @@ class Sessions:
         self._max_descriptor = 0
         self._refusals = LimitedLog()
         self._decode: Decoder[say.SessionRequest] = Decoder(say.SessionRequest)
-        life.results.on_expired = self.trim_if_idle
+        durability.results.on_expired = self.trim_if_idle
         arena.on_discard.append(self._on_segment_discarded)
         arena.on_pressure = self._on_memory_pressure
 
@@ -169,7 +173,7 @@ class Sessions:
         self._loop.remove_reader(session.connection.fileno())
         session.connection.close()
         self._followers.remove_client(session.id, list(self._table.unfinished.values()))
-        self._life.results.stop_awaiting(session.id)
+        self._durability.results.stop_awaiting(session.id)
         for segment, count in session.held.items():
             for _ in range(count):
                 self._arena.release(segment)
@@ -298,7 +302,7 @@ class Sessions:
 
     def _map(self, session: ClientSession, segment: int) -> None:
         """Give the client a reference to a kept result."""
-        if segment not in session.held and not self._life.results.keeps(segment):
+        if segment not in session.held and not self._durability.results.keeps(segment):
             raise errors.InputMissing(
                 "the result is no longer in the daemon's memory, which keeps it for"
                 f" {format_seconds(self._table.limits.results_for)}, or less when others need the"
@@ -306,7 +310,7 @@ class Sessions:
             )
         self._arena.retain(segment)
         self._grant(session, segment)
-        job = self._life.results.job_keeping(segment)
+        job = self._durability.results.job_keeping(segment)
         if job is not None and job.kept_results.keys() <= session.held.keys():
             job.stop_awaiting(session.id)
 
@@ -318,13 +322,13 @@ class Sessions:
         if not session.held[segment]:
             del session.held[segment]
         self._arena.release(segment)
-        job = self._life.results.job_keeping(segment)
+        job = self._durability.results.job_keeping(segment)
         if job is None or segment in session.held:
             return
         job.stop_awaiting(session.id)
         if job.client == session.id and not job.awaited_by:
             # The submitter has received its result, so the next job can use the warm memory.
-            self._life.results.spare(job, segment)
+            self._durability.results.spare(job, segment)
 
     def _grant(self, session: ClientSession, number: int) -> None:
         """Give the session a reference to a segment; its fd is sent only once."""
@@ -337,7 +341,7 @@ class Sessions:
 
     def _check_memory(self, session: ClientSession, nbytes: int) -> None:
         """Raise TryAgain if the daemon stops, or the client would have too much shared memory."""
-        if self._life.is_draining:
+        if self._durability.is_stopping:
             raise errors.TryAgain("the daemon is stopping; try again when it is back")
         most = share_of(self._arena.limit)
         segments = {
@@ -357,7 +361,7 @@ class Sessions:
 
     def _on_segment_discarded(self, segment: int) -> None:
         """Ask the clients that map a segment to unmap it: the arena has freed it."""
-        self._life.results.forget_spare(segment)
+        self._durability.results.forget_spare(segment)
         for session in self:
             if segment in session.mapped:
                 session.mapped.discard(segment)
@@ -371,7 +375,7 @@ class Sessions:
         in_use = {segment for session in self for segment in session.held}
         for unfinished in self._table.unfinished.values():
             in_use.update(ref.segment for ref in arena_refs(unfinished.spec))
-        for job in self._life.results.evictable():
+        for job in self._durability.results.evictable():
             if nbytes <= 0:
                 return
             freed = sum(
@@ -379,7 +383,7 @@ class Sessions:
             )
             if freed:
                 nbytes -= freed
-                self._life.results.release(job)
+                self._durability.results.release(job)
 
     def trim_if_idle(self) -> None:
         """Return free memory to the system, unless somebody needs it within `warm_for`."""

@@ -33,7 +33,7 @@ from hetsched.job import DeviceProgress
 
 
 class Started(msgspec.Struct, frozen=True):
-    """All devices are ready. Nothing is sent before this event."""
+    """The run begins: nothing is sent before this event."""
 
 
 class ChunkFinished(msgspec.Struct, frozen=True):

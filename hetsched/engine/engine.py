@@ -63,13 +63,13 @@ class Engine:
         config: Config,
         loop: Loop,
         arena: Arena,
-        life: Durability,  # Told of every job that is accepted, refused, changes or ends
+        durability: Durability,  # Told of every job that is accepted, refused, changes or ends
         *,
         models_path: Path | None,  # Of models.db; None: models are kept in memory only
         journal_token: str = "",  # Unique to the caller's journal; "": it has none
     ) -> None:
         """Raises ConfigError, Unavailable: a device is missing; models.db has a newer version."""
-        self._config, self._life, self._arena = config, life, arena
+        self._config, self._durability, self._arena = config, durability, arena
         self._fleet = fleet = Fleet(probe(config), loop, config.deadlines)
         private_folder(cache_dir(), "cache folder")
         store = ModelStore(models_path, max_bytes=parse_size(config.limits.models))
@@ -93,7 +93,7 @@ class Engine:
             max_entries=MAX_KEPT_JOBS, max_bytes=MAX_KEPT_BYTES
         )
         self._scheduler = scheduler = Scheduler(
-            context, life, self._kept, self._learn, self._on_idle
+            context, durability, self._kept, self._learn, self._on_idle
         )
         self.queue = scheduler.queue
         self._flush_timer: Timer | None = None
@@ -115,7 +115,7 @@ class Engine:
             self.queue.check(job.spec.after)
             job.release_segments = hold_segments(self._arena, job.spec)
         except Exception as error:  # the client needs an answer even to our own bugs
-            self._life.refuse(job, errors.to_record(error))
+            self._durability.refuse(job, errors.to_record(error))
             return
         self._checking += 1
         earlier = self._unchecked_before(job) if job.after else []
@@ -153,7 +153,7 @@ class Engine:
                 self._refuse(job, reason)
             else:
                 self._scheduler.note_checked(job, checked)
-                self._life.accept(job, functools.partial(self._on_accepted, job))
+                self._durability.accept(job, functools.partial(self._on_accepted, job))
 
         self._context.admission.check(job.spec, on_checked)
 
@@ -170,7 +170,7 @@ class Engine:
     def _refuse(self, job: Job, error: errors.ErrorRecord) -> None:
         self._checking -= 1
         job.release_segments()
-        self._life.refuse(job, error)
+        self._durability.refuse(job, error)
         self._scheduler.advance()
 
     def recover(self, jobs: Iterable[Job], ended: Iterable[Job]) -> None:

@@ -57,13 +57,13 @@ class Scheduler:
     def __init__(
         self,
         context: EngineContext,
-        life: Durability,
+        durability: Durability,
         kept: BoundedCache[int, JobSnapshot],  # Ended jobs, to be explained
         on_learn: Callable[[LearningTask], None],  # Takes the learning task of each attempt
         on_idle: Callable[[], None],  # Called whenever no job runs
     ) -> None:
         self._context, self._admission = context, context.admission
-        self._life, self._kept = life, kept
+        self._durability, self._kept = durability, kept
         self._on_learn, self._on_idle = on_learn, on_idle
         self.queue = JobQueue()
         self.runners: dict[int, JobRunner] = {}
@@ -173,7 +173,7 @@ class Scheduler:
     # ---- waiting jobs
 
     def _report(self, job: Job, reason: str = "") -> None:
-        self._life.change(job, self.queue.position(job, reason))
+        self._durability.change(job, self.queue.position(job, reason))
 
     def _carry_out(self, changes: Iterable[Change]) -> None:
         for job, error in changes:
@@ -326,8 +326,8 @@ class Scheduler:
 
     def _begin(self, job: Job) -> None:
         plan, on_prepared = self._small.plans.get(job.number), None
-        if self._life.is_written(job):
-            on_prepared = functools.partial(self._life.publish, job)
+        if self._durability.is_written(job):
+            on_prepared = functools.partial(self._durability.publish, job)
         job.bound.owner = job.owner
         try:
             runner = JobRunner(
@@ -335,7 +335,7 @@ class Scheduler:
                 self._spec(job),
                 job.bound,
                 self._context,
-                functools.partial(self._life.change, job),
+                functools.partial(self._durability.change, job),
                 functools.partial(self._on_end, job),
                 plan,
                 on_prepared,
@@ -433,7 +433,7 @@ class Scheduler:
             with contextlib.ExitStack() as steps:  # all are taken, whichever raise; the last first
                 if snapshot is not None:
                     steps.callback(self._keep, snapshot, state)
-                steps.callback(self._life.end, job, state)
+                steps.callback(self._durability.end, job, state)
                 steps.callback(self.release, job)
         except Exception:
             log.exception("job %d: unexpected error while reporting its end", job.number)

@@ -47,7 +47,7 @@ class Durability:
         self._arena, self._journal = arena, journal
         self.on_ended: Callable[[Job], None] = lambda job: None
         self.on_refused: Callable[[int], None] = lambda code: None  # With the exit code
-        self.is_draining = False  # Jobs that stop with this process continue in the next one
+        self.is_stopping = False  # Jobs that stop with this process continue in the next one
 
     def is_written(self, job: Job) -> bool:
         """Whether the journal has a job before it ends."""
@@ -151,7 +151,7 @@ class Durability:
             self._conclude(job, state)
             self._journal.write((_record(job, state),))
         elif (
-            self.is_draining
+            self.is_stopping
             and isinstance(state, Failed)
             and state.error.code == errors.TryAgain.code
         ):

@@ -47,7 +47,7 @@ class SavedWork(NamedTuple):
 
 
 def recover(
-    life: Durability, contents: journal_records.JournalContents, seconds: float
+    durability: Durability, contents: journal_records.JournalContents, seconds: float
 ) -> tuple[list[Job], list[Job]]:
     """Take over all jobs of the journal; return those to run, by number, and the ended ones.
 
@@ -58,12 +58,12 @@ def recover(
     ended, opened = [], []
     for journaled in contents.ended_jobs:
         job = restored(journaled)
-        life.table.add_ended(job)
+        durability.table.add_ended(job)
         ended.append(job)
     for journaled in contents.open_jobs:  # by number: one that runs after another comes after it
         job = restored(journaled)
-        life.table.add(job)
-        life.table.jobs[job.number] = job
+        durability.table.add(job)
+        durability.table.jobs[job.number] = job
         if (work := saved.get(job.number)) is not None:
             job.checkpoint = work.checkpoint
             if work.is_progress:  # the last start hasn't failed, so earlier ones were bad luck
@@ -72,7 +72,7 @@ def recover(
         if end is None:
             opened.append(job)
         else:
-            life.end(job, end)
+            durability.end(job, end)
             ended.append(job)
     return opened, ended
 

@@ -387,7 +387,7 @@ class DaemonOverview(msgspec.Struct, frozen=True, kw_only=True, tag="overview"):
 
     daemon: Pong
     now: float
-    is_draining: bool = False
+    is_stopping: bool = False
     jobs: tuple[JobLine, ...] = ()
     running: int = 0
     waiting: int = 0

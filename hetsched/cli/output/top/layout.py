@@ -63,7 +63,7 @@ def _title(state: TopState) -> ScreenLine:
     overview = state.overview
     if overview is None:
         return ScreenLine("hetsched: waiting for the daemon", "bold")
-    stopping = ", stopping" if overview.is_draining else ""
+    stopping = ", stopping" if overview.is_stopping else ""
     text = (
         f"hetsched,"
         f" up {_uptime(overview.daemon.uptime_seconds)}{stopping}: {overview.running} running,"
