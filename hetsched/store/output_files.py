@@ -194,7 +194,12 @@ class OutputFile:
 
     def publish(self) -> None:
         """Give the complete file its name, atomically."""
-        publish_all([self.prepare()])
+        # Of the same open file: until it has its name nobody may take it for a leftover.
+        lock = os.dup(self.fd)
+        try:
+            publish_all([self.prepare()])
+        finally:
+            os.close(lock)
 
     def discard(self) -> None:
         """Remove the file, unless it was prepared."""
