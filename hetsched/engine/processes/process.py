@@ -89,12 +89,15 @@ class DeviceProcess:
     # ---- messages
 
     def send(self, command: device_messages.Command, fd: int | None = None) -> None:
-        """Send with the next `flush`. Raises OSError without descriptors, and as `flush`."""
+        """Send with the next `flush`. With `fd` it raises as `flush`, and OSError.
+
+        Without `fd` it raises nothing: the end of an attempt must reach each of its devices.
+        """
         if fd is not None:
+            if len(self._fds) == sockets.MAX_FDS - 1:  # one is left for a large message
+                self._pack()
             self._fds.append(os.dup(fd))
         self._commands.append(command)
-        if len(self._fds) == sockets.MAX_FDS - 1:  # one is left for a large message
-            self._pack()
 
     def attach(self, key: int, fd: int, nbytes: int, kind: str) -> None:
         """Send `fd` as attachment `key`, which isn't attached yet. Raises OSError as `send`."""
