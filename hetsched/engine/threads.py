@@ -260,8 +260,15 @@ class Pool:
             elif self._idle:
                 self._start(self._idle.pop(), self._waiting.popleft())
             elif len(self._busy) < self._size:
-                worker = _Worker(self._name, self._post_result)
-                self._start(worker, self._waiting.popleft())
+                try:
+                    worker = _Worker(self._name, self._post_result)
+                except RuntimeError:  # no more threads
+                    if self._busy:
+                        return  # one of them will take it
+                    error = errors.TryAgain("no thread can be started; try again")
+                    self.abandon(self._waiting[0], error)
+                else:
+                    self._start(worker, self._waiting.popleft())
             else:
                 return
 
