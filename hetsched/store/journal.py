@@ -118,7 +118,9 @@ class Journal:
         with self._lock:
             self._writes.append(write)
             if len(self._writes) > MAX_UNWRITTEN and _is_history(write):
-                self._writes.remove(next(filter(_is_history, self._writes)))
+                history = list(filter(_is_history, self._writes))
+                if len(history) > MAX_UNWRITTEN:
+                    self._writes.remove(history[0])
             is_due = urgent or on_done is not None or len(self._writes) >= MAX_GATHERED
             due = now if is_due else now + GATHER_SECONDS
             if due < self._due:
