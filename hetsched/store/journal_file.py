@@ -16,7 +16,9 @@ numbers go on: the highest is on record beside the file (`job_numbers.py`).
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
+import os
 import re
 import struct
 from collections.abc import Sequence
@@ -39,6 +41,7 @@ TRIM_EVERY = 256
 """Ended jobs between two checks of the bounds."""
 VACUUM_PAGES = 1024
 """Free pages from which the file is shortened."""
+_NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_WRITABLE = (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError)
 
 
@@ -85,8 +88,7 @@ class JournalFile:
         try:
             return journal_records.query_jobs(self._readable(), wanted)
         except Exception as error:
-            self._drop_connection()
-            raise write_error(self._path, error) from None
+            raise self._failed(error) from None
 
     def commit(self, writes: Sequence[journal_records.Write]) -> list[errors.HetschedError | None]:
         """Write everything in one transaction, and wait until it is on disk.
@@ -111,8 +113,7 @@ class JournalFile:
                 for sql, values in statements:
                     connection.execute(sql, values)
         except Exception as error:
-            self._drop_connection()
-            raise write_error(self._path, error) from None
+            raise self._failed(error) from None
         for record in (record for write in writes for record in write.records):
             if isinstance(record, journal_records.NumbersReserved):
                 self._record(record.upto)
@@ -143,8 +144,7 @@ class JournalFile:
                 self._checkpoint_due = self._checkpoint_pages
         except apsw.Error as error:
             self._checkpoint_due = 2 * self._wal_pages  # not after each commit on a full disk
-            log.warning("%s", write_error(self._path, error))
-            self._drop_connection()
+            log.warning("%s", self._failed(error))
 
     def close(self, last_number: int | None) -> None:
         """Close the file; `last_number`: the last one given to a job, if that is certain."""
@@ -285,6 +285,14 @@ class JournalFile:
                 self._drop_connection()
             self._must_repair = False
         return self._readable()
+
+    def _failed(self, error: Exception) -> errors.HetschedError:
+        """Drop the connection, and return the error to report."""
+        code = self._connection.system_errno if self._connection is not None else 0
+        self._drop_connection()
+        # SQLite has an error of its own for ENOSPC only.
+        is_full = isinstance(error, apsw.IOError) and code in _NO_SPACE_ERRORS
+        return write_error(self._path, apsw.FullError(os.strerror(code)) if is_full else error)
 
     def _drop_connection(self) -> None:
         """Close a connection that failed, and write nothing more."""
