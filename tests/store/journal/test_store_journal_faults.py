@@ -53,7 +53,7 @@ def open_in_memory(vfs: str, calls: CallQueue) -> Journal:
 
 def numbers_in(vfs: str) -> list[int]:
     file = JournalFile(Path("/journal.db"), HistoryBounds(), START, vfs)
-    contents = file.load(100)
+    contents = file.load(10_000)
     file.close(None)
     return [job.number for job in (*contents.open_jobs, *contents.ended_jobs)]
 
@@ -201,3 +201,49 @@ def test_those_who_wait_for_a_hung_disk_are_answered_and_their_jobs_deleted(
     assert write_and_wait(journal, calls, [accepted(4)]) is None
     assert journal.close(PATIENCE)
     assert sorted(numbers_in(vfs)) == [1, 4]
+
+
+def test_acceptances_behind_a_hung_disk_drop_no_ended_job(
+    disk: MemoryDisk, vfs: str, calls: CallQueue
+) -> None:
+    journal = open_in_memory(vfs, calls)
+    hang = hung(journal, disk)
+    outcomes: list[BaseException | None] = []
+    journal.write([ended(2)])
+    for number in range(3, 1503):
+        journal.write([accepted(number)], outcomes.append)
+    journal.write([ended(1503)])
+    hang.released.set()
+    calls.run_until(lambda: len(outcomes) == 1500)
+    assert journal.close(PATIENCE)
+
+    assert outcomes == [None] * 1500
+    assert sorted(numbers_in(vfs)) == list(range(1, 1504))
+
+
+def test_history_behind_a_hung_disk_is_bounded_and_the_newest_stays(
+    disk: MemoryDisk, vfs: str, calls: CallQueue
+) -> None:
+    journal = open_in_memory(vfs, calls)
+    hang = hung(journal, disk)
+    for number in range(2, 3002):
+        journal.write([ended(number)])
+    hang.released.set()
+    assert journal.close(PATIENCE)
+
+    kept = sorted(numbers_in(vfs))
+    assert kept == [1, *range(3003 - len(kept), 3002)] and 1000 < len(kept) < 2000
+
+
+def hung(journal: Journal, disk: MemoryDisk) -> HungDisk:
+    """Return once the journal waits for the disk, to write an ended job."""
+    disk.fault = hang = HungDisk()
+    journal.write([ended(1)], urgent=True)
+    assert hang.hung.wait(PATIENCE)
+    return hang
+
+
+def ended(number: int) -> JournaledJob:
+    """Return a volatile job, which is written when it has ended."""
+    end = done(number)
+    return replace(accepted(number, durable=False), state=end.state, ended_at=end.ended_at)
