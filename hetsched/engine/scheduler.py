@@ -32,7 +32,7 @@ from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job, unstarted
 from hetsched.jobs.queue import Change, JobQueue
 from hetsched.planner.records import JobPlan
-from hetsched.store.output_files import remove_unfinished
+from hetsched.store import output_files
 from hetsched.transport.device_messages import AttemptEvent
 from hetsched.transport.loop import Timer
 
@@ -77,6 +77,7 @@ class Scheduler:
         self._timeouts: dict[int, Timer] = {}
         self._deadline_timer: Timer | None = None
         self._is_advancing = False
+        durability.discard = self._discard
 
     # ---- from the engine
 
@@ -389,7 +390,7 @@ class Scheduler:
 
     def _runs_again(self, job: Job, state: Failed, runner: JobRunner) -> bool:
         """Let a failed job wait for its next attempt, if it has one."""
-        if self._context.is_stopping:
+        if self._context.is_stopping or job.prepared:
             return False
         reason = ""
         lacks_core = state.error.code in TRANSIENT_CODES or bool(runner.failures.excluded)
@@ -438,6 +439,9 @@ class Scheduler:
         except Exception:
             log.exception("job %d: unexpected error while reporting its end", job.number)
 
+    def _discard(self, outputs: tuple[output_files.PreparedOutput, ...]) -> None:
+        self._context.disk.run(functools.partial(output_files.discard_all, outputs))
+
     def release(self, job: Job) -> None:
         """Release what a job uses."""
         self._small.plans.pop(job.number, None)
@@ -461,4 +465,4 @@ def _remove_unfinished(spec: JobSpec, token: str, step: Step) -> None:
     for output in spec.outputs.values():
         if token and isinstance(output, FileOut):
             step.enter(f"removing what is left of {output.path}")
-            remove_unfinished(output.path, token)
+            output_files.remove_unfinished(output.path, token)

@@ -47,6 +47,8 @@ class Durability:
         self._arena, self._journal = arena, journal
         self.on_ended: Callable[[Job], None] = lambda job: None
         self.on_refused: Callable[[int], None] = lambda code: None  # With the exit code
+        # Takes complete output files that won't get their names
+        self.discard: Callable[[tuple[PreparedOutput, ...]], object] = lambda outputs: None
         self.is_stopping = False  # Jobs that stop with this process continue in the next one
 
     def is_written(self, job: Job) -> bool:
@@ -124,6 +126,7 @@ class Durability:
     ) -> None:
         """Note the complete output files that a durable job is about to name."""
         assert self._journal is not None, "otherwise files are named at once"
+        job.prepared = outputs
         record = journal_records.JobUpdate(number=job.number, stage="publishing", outputs=outputs)
         self._journal.write((record,), then)
 
@@ -155,7 +158,8 @@ class Durability:
             and isinstance(state, Failed)
             and state.error.code == errors.TryAgain.code
         ):
-            if isinstance(job.state, Running):  # it continues in the next daemon
+            # It continues in the next daemon, which finishes a publication.
+            if isinstance(job.state, Running) and not job.prepared:
                 self._count_start(job, -1)
         else:
             job.ending = state
@@ -174,6 +178,8 @@ class Durability:
         job.fetch_deadline = now + limits.fetch_for if job.awaited_by else 0.0
         job.keep_until = now + limits.results_for
         self.followers.end(job)
+        if job.prepared and isinstance(state, Failed):
+            self.discard(job.prepared)
         callers = caller_outputs(job.spec)
         for ref in state.results.values():
             if ref.segment in callers or job.expires <= now:  # the caller has its own reference

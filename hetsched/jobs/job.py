@@ -22,6 +22,7 @@ from hetsched.job import (
 
 if TYPE_CHECKING:
     from hetsched.jobs.followers import Follower
+    from hetsched.store.output_files import PreparedOutput
 
 Owner = tuple[int, int]
 """Who submitted a job, for quotas: a user, and the session of processes (setsid) it came from."""
@@ -67,6 +68,8 @@ class Job:
     confirmations: list[OnConfirmed] = field(default_factory=list)
     is_confirmed: bool = False
     ending: Done | Failed | None = None  # Its end, before the journal has that
+    # Complete output files of which the journal may know: it isn't run again
+    prepared: tuple[PreparedOutput, ...] = ()
 
     followers: list[Follower] = field(default_factory=list)
     reported_at: float = 0.0

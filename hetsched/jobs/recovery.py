@@ -90,6 +90,7 @@ def restored(journaled: journal_records.JournaledJob) -> Job:
         starts=journaled.starts,
         failures=journaled.failures,
         is_confirmed=True,
+        prepared=journaled.outputs if journaled.stage == "publishing" else (),
     )
     job.priority, job.is_held = journaled.priority, journaled.held
     if isinstance(journaled.state, Done):

@@ -72,26 +72,22 @@ class PreparedOutput(msgspec.Struct, frozen=True):
         """Name the file, and wait until its name is on disk. May be repeated.
 
         If the hidden name is gone, the file was published before, and may have been removed or
-        replaced since. After CantCreate (another process has created the target, or the folder is
-        unusable) the hidden file is gone, and the next call raises the same; after IOFailure it is
-        kept: call again.
+        replaced since. So after an error the hidden file is kept until the journal has the end of
+        its job, or the caller gives up: then `discard` it.
         """
         target = os.fsdecode(self.target)
         with creation_errors(target), open_folder(target) as folder:
-            if os.path.lexists(self.temporary):
-                try:
-                    self._name()
-                except OSError:
-                    _unlink(self.temporary)
-                    raise
-            elif self._is_taken():
-                raise FileExistsError
+            if self._is_at(self.temporary):
+                self._name()
             if sync:
                 fsync(target, folder)
             self.discard()
 
     def discard(self) -> None:
-        _unlink(self.temporary)
+        """Remove the hidden name, unless another process has it by now."""
+        with contextlib.suppress(OSError):
+            if self._is_at(self.temporary):
+                _unlink(self.temporary)
         _unlink(_parts_path(os.fsdecode(self.temporary)))
 
     def _name(self) -> None:
@@ -102,7 +98,7 @@ class PreparedOutput(msgspec.Struct, frozen=True):
         try:
             os.link(hidden, target)  # fails if the name exists; a rename would replace that file
         except FileExistsError:
-            if not self._is_published():
+            if not self._is_at(self.target):
                 raise
         except OSError as error:
             if error.errno not in UNSUPPORTED:
@@ -112,21 +108,17 @@ class PreparedOutput(msgspec.Struct, frozen=True):
                 raise FileExistsError from None
             hidden.rename(target)
 
-    def _is_published(self) -> bool:
-        with contextlib.suppress(OSError):
-            status = os.lstat(self.target)
-            identity = (status.st_ino, status.st_size, status.st_mtime_ns)
-            return identity == (self.inode, self.size, self.mtime_ns)
-        return False
-
-    def _is_taken(self) -> bool:
-        if self.force:
-            return Path(os.fsdecode(self.target)).is_dir()
-        return os.path.lexists(self.target) and not self._is_published()
+    def _is_at(self, path: bytes) -> bool:
+        try:
+            status = os.lstat(path)
+        except FileNotFoundError:
+            return False
+        identity = (status.st_ino, status.st_size, status.st_mtime_ns)
+        return identity == (self.inode, self.size, self.mtime_ns)
 
 
 def publish_all(outputs: Sequence[PreparedOutput], sync: bool = True) -> None:
-    """Name several files, in order, until one fails; then the others are discarded.
+    """Name several files, in order, until one fails. May be repeated.
 
     They can't get their names at once. So the error of a later one tells which ones have theirs.
     """
@@ -135,13 +127,24 @@ def publish_all(outputs: Sequence[PreparedOutput], sync: bool = True) -> None:
         for output in outputs:
             output.publish(sync)
             written.append(os.fsdecode(output.target))
-    except BaseException as error:
-        for output in outputs:
-            output.discard()
-        if written and isinstance(error, errors.HetschedError):
-            text = f"{error}; already written: {', '.join(written)}"
-            raise type(error)(text) from error
-        raise
+    except errors.HetschedError as error:
+        if not written:
+            raise
+        text = f"{error}; already written: {', '.join(written)}"
+        raise type(error)(text) from error
+
+
+def publish_or_discard(outputs: Sequence[PreparedOutput], sync: bool = True) -> None:
+    """Name files of which no journal knows."""
+    try:
+        publish_all(outputs, sync)
+    finally:
+        discard_all(outputs)
+
+
+def discard_all(outputs: Iterable[PreparedOutput]) -> None:
+    for output in outputs:
+        output.discard()
 
 
 @dataclass
@@ -197,7 +200,7 @@ class OutputFile:
         # Of the same open file: until it has its name nobody may take it for a leftover.
         lock = os.dup(self.fd)
         try:
-            publish_all([self.prepare()])
+            publish_or_discard([self.prepare()])
         finally:
             os.close(lock)
 

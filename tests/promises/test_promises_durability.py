@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -159,6 +160,42 @@ def test_a_file_result_appears_once_across_a_kill(
         job.result(60)
     assert (np.load(folder / "y.npy") == 7).all()
     assert [path.name for path in folder.iterdir()] == ["y.npy"]
+
+
+def test_a_result_whose_naming_fails_while_the_daemon_stops_is_named_by_the_next_one(
+    tmp_path: Path,
+) -> None:
+    log, naming, failing = tmp_path / "log", tmp_path / "naming", tmp_path / "failing"
+    (tmp_path / "sitecustomize.py").write_text(f"""
+import errno, os, pathlib, time
+
+def link(hidden, target):
+    pathlib.Path({str(naming)!r}).touch()
+    while not os.path.exists({str(failing)!r}):
+        time.sleep(0.01)
+    raise OSError(errno.EMFILE, "no descriptor")
+
+os.link = link
+""")
+    with serving() as daemon:
+        ordinary = dict(daemon.environment)
+        daemon.stop()
+        daemon.environment["PYTHONPATH"] += f":{tmp_path}"
+        daemon.start()
+        with daemon.client() as client:
+            words = {"units": 1, "log": str(log), "name": "run"}
+            job = client.submit(TOY, out=tmp_path / "y.npy", **words)
+            until(naming.exists)
+            daemon.process.send_signal(signal.SIGTERM)
+            until(lambda: "no new jobs" in daemon.log.read_text())
+            failing.touch()
+            daemon.process.wait(60)
+            daemon.environment = ordinary
+            daemon.start()
+            job.result(60)
+    assert (tmp_path / "y.npy").exists()
+    assert log.read_text().split() == ["run"]
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_job_that_was_running_in_three_crashes_fails(mortal: Daemon, gate: Gate) -> None:

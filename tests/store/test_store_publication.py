@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hetsched.errors import CantCreate
-from hetsched.store.output_files import OutputFile, PreparedOutput, create_output, publish_all
+from hetsched.errors import CantCreate, HetschedError
+from hetsched.store.output_files import (
+    OutputFile,
+    PreparedOutput,
+    create_output,
+    discard_all,
+    publish_all,
+)
 from robustness.publication import published_inode
 from robustness.publishing_child import RESULT, TOKEN
 
@@ -56,13 +63,14 @@ def test_a_result_that_was_moved_away_is_not_published_again(tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["archived.npy"]
 
 
-def test_a_target_created_meanwhile_is_kept_and_the_result_removed(tmp_path: Path) -> None:
+def test_a_target_created_meanwhile_is_kept_and_the_error_repeated(tmp_path: Path) -> None:
     output = prepared(tmp_path)
     (tmp_path / "y.npy").write_text("theirs")
 
     for _ in range(2):  # the second time after a crash, before the end was recorded
         with pytest.raises(CantCreate, match="meanwhile; use --force"):
             output.publish()
+    output.discard()
 
     assert (tmp_path / "y.npy").read_text() == "theirs"
     assert os.listdir(tmp_path) == ["y.npy"]
@@ -75,6 +83,7 @@ def test_a_folder_in_the_target_s_place_is_an_error_each_time(tmp_path: Path) ->
     for _ in range(2):
         with pytest.raises(CantCreate):
             output.publish()
+    output.discard()
 
     assert os.listdir(tmp_path) == ["y.npy"]
 
@@ -125,11 +134,56 @@ def test_an_old_file_is_replaced_only_by_one_that_is_on_disk(
 
 
 def test_the_error_of_a_later_output_says_what_is_written_already(tmp_path: Path) -> None:
-    outputs = [create_output(str(tmp_path / f"{name}.npy"), (1,), "uint8") for name in "abc"]
+    outputs = several(tmp_path)
     (tmp_path / "b.npy").write_text("of another process")
 
     with pytest.raises(CantCreate) as raised:
-        publish_all([output.prepare() for output in outputs])
+        publish_all(outputs)
+    discard_all(outputs)
 
     assert str(raised.value).endswith(f"; already written: {tmp_path / 'a.npy'}")
     assert sorted(os.listdir(tmp_path)) == ["a.npy", "b.npy"]
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO, errno.EDQUOT])
+def test_after_any_error_the_next_call_names_what_lacks_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    outputs = several(tmp_path)
+    link = os.link
+
+    def fail(hidden: Path, target: Path) -> None:
+        if target.name == "b.npy":
+            raise OSError(code, os.strerror(code))
+        link(hidden, target)
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "link", fail)
+        with pytest.raises(HetschedError):
+            publish_all(outputs)
+    publish_all(outputs)
+
+    assert sorted(os.listdir(tmp_path)) == ["a.npy", "b.npy", "c.npy"]
+
+
+def several(folder: Path) -> list[PreparedOutput]:
+    files = [create_output(str(folder / f"{name}.npy"), (1,), "uint8") for name in "abc"]
+    return [file.prepare() for file in files]
+
+
+def test_a_hidden_name_that_another_process_has_by_now_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = written(tmp_path, force=True), tmp_path / ".hetsched-0a1b2c-7-y.part"
+    fsync = os.fsync
+
+    def create_then_fsync(fd: int) -> None:
+        if not theirs.exists():
+            theirs.write_text("theirs")
+        fsync(fd)
+
+    output = ours.prepare()
+    monkeypatch.setattr(os, "fsync", create_then_fsync)
+    output.publish()
+
+    assert theirs.read_text() == "theirs"

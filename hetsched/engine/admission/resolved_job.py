@@ -139,7 +139,7 @@ class ResolvedJob(Declaration):
 
     def publish(self) -> None:
         """Give the output files their names."""
-        output_files.publish_all(self.prepare(sync=False), sync=False)
+        output_files.publish_or_discard(self.prepare(sync=False), sync=False)
 
     def prepare(self, sync: bool = True) -> tuple[output_files.PreparedOutput, ...]:
         """Complete the output files under hidden names, all or none."""
@@ -148,8 +148,7 @@ class ResolvedJob(Declaration):
             for output in self.outputs.values():
                 prepared.append(output.prepare(sync))
         except BaseException:
-            for done in prepared:
-                done.discard()
+            output_files.discard_all(prepared)
             raise
         return tuple(prepared)
 

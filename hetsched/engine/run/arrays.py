@@ -346,6 +346,7 @@ async def publish(
 
     With a journal in three steps: the files are completed under hidden names, the journal notes
     them, then they get their names (`store/output_files.py`); without one they get them at once.
+    What the journal may have noted keeps its hidden name until the end of the job is written.
 
     `copies`: results in memory that must be written to the files first. `on_prepared`: None if
     there is no journal.
@@ -358,11 +359,7 @@ async def publish(
         await disk.call(entering(text, job.publish), deadline=seconds)
         return
     outputs = await disk.call(entering(text, job.prepare), deadline=seconds)
-    try:
-        await answer_of(lambda on_done: on_prepared(outputs, functools.partial(on_done, None)))
-    except BaseException:
-        disk.submit(entering("removing unfinished output files", lambda: _discard(outputs)))
-        raise
+    await answer_of(lambda on_done: on_prepared(outputs, functools.partial(on_done, None)))
     await disk.call(entering(text, lambda: output_files.publish_all(outputs)), deadline=seconds)
 
 
@@ -374,8 +371,3 @@ def entering(text: str, function: Callable[[], T]) -> Callable[[Step], T]:
         return function()
 
     return work
-
-
-def _discard(outputs: tuple[output_files.PreparedOutput, ...]) -> None:
-    for output in outputs:
-        output.discard()
