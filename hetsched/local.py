@@ -27,7 +27,7 @@ from hetsched.jobs.followers import Follower, Followers
 from hetsched.jobs.job import Job as JobRecord
 from hetsched.jobs.table import JobTable, Limits
 from hetsched.machine_limits import machine_memory, resolve_size
-from hetsched.store.job_numbers import NumberBlocks
+from hetsched.store.journal_records import NumberBlocks
 from hetsched.transport.arena import Arena, Segment
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import Prioritize

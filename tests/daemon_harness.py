@@ -44,8 +44,8 @@ from hetsched.jobs.followers import Followers
 from hetsched.jobs.job import Job
 from hetsched.jobs.queue import JobQueue
 from hetsched.jobs.table import JobTable, Limits
-from hetsched.store.job_numbers import NumberBlocks
 from hetsched.store.journal import Journal
+from hetsched.store.journal_records import NumberBlocks
 from hetsched.transport import messages
 from hetsched.transport.arena import Arena
 from hetsched.transport.codec import Decoder, encode

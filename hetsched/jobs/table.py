@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hetsched import errors
 from hetsched.jobs.job import Job, Owner
-from hetsched.store.job_numbers import NumberBlocks
+from hetsched.store import journal_records
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 from hetsched.units import format_bytes
@@ -46,7 +46,7 @@ def share_of(total: int) -> int:
 class JobTable:
     """Jobs by number and by key. On the loop's thread only."""
 
-    def __init__(self, limits: Limits, numbers: NumberBlocks) -> None:
+    def __init__(self, limits: Limits, numbers: journal_records.NumberBlocks) -> None:
         self.limits = limits
         self.numbers = numbers
         self.jobs: dict[int, Job] = {}  # All remembered ones; new ones once they are confirmed

@@ -18,7 +18,6 @@ from pathlib import Path
 from hetsched import errors
 from hetsched.paths import private_folder
 from hetsched.store import journal_records
-from hetsched.store.job_numbers import NumberBlocks
 from hetsched.store.journal_file import JournalFile, forget_refused
 
 log = logging.getLogger(__name__)
@@ -85,7 +84,7 @@ class Journal:
         self._is_closing = False
         self._failure: errors.HetschedError | None = None
         self.statistics = JournalStatistics()
-        self.numbers = NumberBlocks(
+        self.numbers = journal_records.NumberBlocks(
             self._file.next_number,
             self._file.reserved,
             lambda upto: self.write((journal_records.NumbersReserved(upto),), urgent=True),
@@ -111,7 +110,11 @@ class Journal:
         """
         write = journal_records.Write(records, on_done)
         now = time.monotonic()
-        refusal = self._refusal(now) if on_done is not None or self._is_closing else None
+        refusal: errors.HetschedError | None = None
+        if self._is_closing:
+            refusal = errors.TryAgain("the daemon is stopping")
+        elif on_done is not None:
+            refusal = self._stall(now)
         if refusal is not None:  # later, as every outcome, so that the caller isn't interrupted
             self._call_soon(functools.partial(self._report, [(write, refusal)]))
             return
@@ -170,9 +173,6 @@ class Journal:
             )
             return False
         return True
-
-    def _refusal(self, now: float) -> errors.HetschedError | None:
-        return errors.TryAgain("the daemon is stopping") if self._is_closing else self._stall(now)
 
     def _stall(self, now: float) -> errors.HetschedError | None:
         if now - self._busy_since < self._deadline:

@@ -10,7 +10,7 @@ The failed commit itself may be in it or not; jobs that were refused because of 
 by the next one.
 
 A file that can't be read is renamed, with a line in the log, and a new one takes its place. Job
-numbers go on: the highest is on record beside the file (`job_numbers.py`).
+numbers go on: the highest is on record beside the file.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ import apsw
 
 from hetsched import errors
 from hetsched.store import database, journal_records, output_files
-from hetsched.store.database import UNREADABLE, DatabaseFormat
-from hetsched.store.job_numbers import BLOCK
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +52,7 @@ class JournalFile:
         bounds: journal_records.HistoryBounds,
         now: float,
         vfs: str | None = None,
-        file_format: DatabaseFormat = journal_records.FORMAT,
+        file_format: database.DatabaseFormat = journal_records.FORMAT,
         checkpoint_pages: int = CHECKPOINT_PAGES,
     ) -> None:
         """Open or create the file. Raises ConfigError; the file is left as it is then.
@@ -76,7 +74,7 @@ class JournalFile:
         except (apsw.Error, errors.ConfigError, OSError) as error:
             self._drop_connection()
             raise open_error(path, error) from None
-        self.next_number, self.reserved = last + 1, last + BLOCK
+        self.next_number, self.reserved = last + 1, last + journal_records.BLOCK
 
     def load(self, ended: int) -> journal_records.JournalContents:
         try:
@@ -175,7 +173,7 @@ class JournalFile:
                 raise apsw.NotADBError(f"a link to {self._path.readlink()}, which doesn't exist")
             last = self._check(recorded, log_before)
             self._begin(last, now)
-        except UNREADABLE as error:
+        except database.UNREADABLE as error:
             self._drop_connection()
             aside = database.set_aside(self._path)
             if aside is None:
@@ -187,7 +185,7 @@ class JournalFile:
                 *(self._path, error, aside, last + 1),
             )
             self._begin(last, now)
-        self._record(last + BLOCK)
+        self._record(last + journal_records.BLOCK)
         return last
 
     def _check(self, recorded: int, log_before: bytes) -> int:
@@ -223,7 +221,8 @@ class JournalFile:
     def _begin(self, last: int, now: float) -> None:
         connection = self._writable()
         with database.transaction(connection):
-            connection.execute("UPDATE journal SET reserved = ?, is_open = 1", (last + BLOCK,))
+            reserved = last + journal_records.BLOCK
+            connection.execute("UPDATE journal SET reserved = ?, is_open = 1", (reserved,))
             journal_records.trim_ended(connection, self._bounds, now)
 
     def _read_record(self) -> int:
@@ -250,9 +249,7 @@ class JournalFile:
         path = str(self._record_path)
         try:
             output_files.replace_file(path, f"{number}\n".encode())
-            with output_files.open_folder(path) as folder:
-                output_files.fsync(path, folder)
-        except (OSError, errors.IOFailure) as error:
+        except errors.IOFailure as error:
             log.warning("%s: can't be written (%s)", path, error)
 
     def _connect(self) -> apsw.Connection:
@@ -265,12 +262,21 @@ class JournalFile:
             connection.set_busy_timeout(0)  # nobody else uses it
             connection.set_wal_hook(self._on_wal)
             if is_new:
-                _sync_folders(self._path)
+                self._sync_new_folder()
         except BaseException:
             connection.close()
             raise
         self._connection = connection
         return connection
+
+    def _sync_new_folder(self) -> None:
+        """Wait until a new state folder's entry is on disk; SQLite syncs those in the folder."""
+        folder = str(self._path.parent)
+        with (
+            contextlib.suppress(OSError, errors.IOFailure),
+            output_files.open_folder(folder) as parent,
+        ):
+            output_files.fsync(folder, parent)
 
     def _readable(self) -> apsw.Connection:
         """Return the connection; after a failure a new one, which may only read."""
@@ -349,18 +355,8 @@ def open_error(path: Path, error: Exception) -> errors.ConfigError:
             f"{path}: in use by another daemon; stop it, or set HETSCHED_STATE_DIR to another"
             " folder"
         )
-    state = "damaged" if isinstance(error, UNREADABLE) else "can't be opened"
+    state = "damaged" if isinstance(error, database.UNREADABLE) else "can't be opened"
     return errors.ConfigError(f"{path}: {state} ({error}); check its disk")
-
-
-def _sync_folders(path: Path) -> None:
-    """Wait until the entry of a new file, and of a new folder around it, are on disk."""
-    for new in (path, path.parent):
-        with (
-            output_files.open_folder(str(new)) as folder,
-            contextlib.suppress(OSError, errors.IOFailure),
-        ):
-            output_files.fsync(str(new), folder)
 
 
 _CHUNK = 1 << 16

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 
 from hetsched.errors import ErrorRecord
 from hetsched.job import Done, Failed, FileRef, JobReport, JobSpec
-from hetsched.store.job_numbers import BLOCK, NumberBlocks
 from hetsched.store.journal_records import (
+    BLOCK,
     ENDED_STAGES,
     HistoryBounds,
     JobForgotten,
     JobUpdate,
     JournalContents,
     JournaledJob,
+    NumberBlocks,
     NumbersReserved,
     Record,
     Stage,

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from hetsched.errors import ConfigError, TryAgain
 from hetsched.job import DeviceReport, Done, JobReport, JobSpec
 from hetsched.store import database, journal_records
-from hetsched.store.job_numbers import BLOCK
 from hetsched.store.journal_records import (
+    BLOCK,
     HistoryFilter,
     JobForgotten,
     JobUpdate,
