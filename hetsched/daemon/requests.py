@@ -308,8 +308,7 @@ class Requests:
         if request.job is not None:
             jobs = [self._table.job(request.job)]
         else:
-            jobs = [job for job in self._table.unfinished.values() if job.is_confirmed]
-            jobs.sort(key=lambda job: job.number)
+            jobs = sorted(self._table.unfinished.values(), key=lambda job: job.number)
         answer = say.JobNumbers(tuple(job.number for job in jobs))
 
         def cancel_some() -> None:

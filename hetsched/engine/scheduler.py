@@ -83,12 +83,11 @@ class Scheduler:
 
     def submit(self, job: Job) -> None:
         """Queue a job that has been checked and accepted."""
-        changes = self.queue.submit(job, time.time())
-        if self._context.is_stopping:
-            self._drop(job, stopping_error())
-            return
-        self._carry_out(changes)
-        if self.queue.is_waiting(job):
+        self._carry_out(self.queue.submit(job, time.time()))
+        error = stopping_error() if self._context.is_stopping else job.stop
+        if error is not None:
+            self._drop(job, error)
+        elif self.queue.is_waiting(job):
             if job.spec.deadline is not None:
                 self._watch_deadline()
             self._report(job)
@@ -195,6 +194,8 @@ class Scheduler:
         elif (runner := self.runners.get(job.number)) is not None:
             job.stop = error  # a small job may fail meanwhile, and must not wait again
             runner.abort(error, saves_state=saves_state)
+        else:  # it may still have to be accepted
+            job.stop = error
 
     def _drop(self, job: Job, error: Exception) -> None:
         """End a job that hasn't started, or can't."""

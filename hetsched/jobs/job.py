@@ -84,7 +84,8 @@ class Job:
     # The engine's ResolvedJob: as it was checked, and once its files are open
     checked: Any = None
     bound: Any = None
-    stop: Exception | None = None  # End the job with it, once its files have been opened
+    # End the job with it, once it is accepted, or its files have been opened
+    stop: Exception | None = None
     runs_alone: bool = False  # It was tried beside another job
     release_segments: Callable[[], None] = lambda: None  # Of its request
 
