@@ -185,6 +185,7 @@ class Harness:
     engine: FakeEngine
     requests: Requests
     router: Router
+    journal: Journal
 
     def ask(self, function: Callable[[], T]) -> T:
         """What `function` returns on the loop's thread, after all that was sent there before."""
@@ -239,7 +240,7 @@ def daemon(
         thread.start()
         stack.callback(thread.join)
         stack.callback(loop.stop)
-        yield Harness(folder, loop, arena, engine, requests, router)
+        yield Harness(folder, loop, arena, engine, requests, router, journal)
 
 
 class RawClient:

@@ -154,6 +154,11 @@ class Requests:
                     raise error
                 known = self._table.with_key(request.spec.id)
                 if known is None and rows:
+                    if rows[0].state is None:
+                        raise errors.TryAgain(
+                            f"id {request.spec.id}: a job that was refused is still in the"
+                            " journal; try again when that has removed it"
+                        )
                     known = restored(rows[0])
                     for forgotten in self._table.add_ended(known):
                         self._durability.results.release(forgotten)

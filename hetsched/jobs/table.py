@@ -168,9 +168,10 @@ class KeptResults:
         return self._by_segment.get(segment)
 
     def release(self, job: Job) -> None:
-        """Stop keeping a job's results."""
+        """Stop keeping a job's results, the spared ones included."""
         for segment in list(job.kept_results):
             self._release(job, segment)
+        job.keep_until = job.fetch_deadline = 0.0
 
     def spare(self, job: Job, segment: int) -> None:
         """Let others have the memory of a result, which can be fetched until they use it."""

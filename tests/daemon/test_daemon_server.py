@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -18,9 +19,10 @@ from hetsched.client.job import Job
 from hetsched.daemon.lists import encode_bounded
 from hetsched.daemon.router import MAX_SLOW_CLIENTS
 from hetsched.daemon.sessions import MAX_SESSION_REQUEST
-from hetsched.errors import ConfigError, ErrorRecord, InternalError
-from hetsched.job import Done, JobReport, JobState, Running
+from hetsched.errors import ConfigError, ErrorRecord, InternalError, TryAgain
+from hetsched.job import Done, JobReport, JobSpec, JobState, Running
 from hetsched.jobs.table import Limits
+from hetsched.store.journal_records import JobForgotten, JournaledJob
 from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.messages import (
     MAX_FRAME,
@@ -28,6 +30,7 @@ from hetsched.transport.messages import (
     Ping,
     Refused,
     Reply,
+    Show,
     State,
     Status,
 )
@@ -160,6 +163,39 @@ def test_an_ended_job_is_remembered_until_its_result_is_fetched(tmp_path: Path) 
         jobs = [client.submit("wait", np.full(3, float(n))) for n in range(3)]
         harness.ask(lambda: [harness.engine.finish(job.id) for job in jobs])
         assert [job.result(60)[0] for job in jobs] == [0.0, 2.0, 4.0]
+
+
+def test_a_result_that_others_may_have_the_memory_of_goes_with_its_job(
+    harness: Harness, raw: RawClient
+) -> None:
+    with Client(harness.folder, timeout=60) as client:
+        job = client.submit("double", np.ones(3))
+        job.result(60)
+        raw.ask(1, Show(job.id))
+        segment = raw.reply().answer.state.results["Y"].segment  # type: ignore[union-attr]
+        number = job.id
+        del job
+        gc.collect()
+        client.empty((1,))  # asked for on the same way, after the result was dropped
+        assert client.clean() == (number,)
+    raw.session.send(encode(Map(segment)))
+    answer = raw.session_answer()
+    assert isinstance(answer, Refused) and answer.error.code == 66
+
+
+def test_an_id_is_free_once_the_journal_has_removed_the_job_that_was_refused(
+    harness: Harness,
+) -> None:
+    """The disk may have the job although it answered too late, or with an error."""
+    spec = JobSpec(workload="double", params={}, id="nightly")
+    row = JournaledJob(number=99, spec=spec, client_id="nightly", submitted_at=1.0, durable=True)
+    harness.ask(lambda: harness.journal.write((row,), urgent=True))
+    with Client(harness.folder, timeout=60) as client:
+        with pytest.raises(TryAgain, match="still in the journal"):
+            client.submit("double", id="nightly")
+        harness.ask(lambda: harness.journal.write((JobForgotten(99),), urgent=True))
+
+        assert client.submit("double", id="nightly").exception(60) is None
 
 
 def test_an_answer_that_would_be_too_long_is_shortened_or_refused() -> None:
