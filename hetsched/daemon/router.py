@@ -13,15 +13,18 @@ import socket
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
+import msgspec
 import zmq
+from msgspec.structs import replace
 
 from hetsched import errors
-from hetsched.daemon.lists import encode_bounded
 from hetsched.daemon.requests import Requests
 from hetsched.daemon.sessions import ROOT_UID, LimitedLog
+from hetsched.job import Done, Failed
 from hetsched.transport import messages, sockets
-from hetsched.transport.codec import Decoder
+from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.loop import Loop
 
 log = logging.getLogger(__name__)
@@ -186,7 +189,7 @@ class Router:
         """Send now or, unless `droppable`, as soon as the client reads, if it still exists."""
         unsent = self._unsent.get(identity)
         if unsent is None or not droppable:
-            payload = encode_bounded(reply)
+            payload = _encode_bounded(reply)
             if unsent is None and self._try_send(identity, payload):
                 return
         if droppable:
@@ -242,3 +245,52 @@ class Router:
         self._metrics.disconnected_clients.inc()
         log.warning("disconnected a client that doesn't read: dropped %d replies to it", count)
         self._loop.call_soon(self._sessions.end_client, identity)
+
+
+def _encode_bounded(reply: messages.Reply) -> bytes:
+    """Encode `reply` in at most MAX_FRAME bytes: the client would drop a longer message.
+
+    A list loses its oldest jobs, which are on its next page. The report of a job loses its lists
+    of chunks, then its devices, parameters and notes. Other answers become an error.
+    """
+    while True:
+        try:
+            payload = encode(reply)
+        except UnicodeEncodeError:  # one such text must not cost all clients their lists
+            payload = encode(_escaped(msgspec.to_builtins(reply)))
+        if len(payload) <= messages.MAX_FRAME:
+            return payload
+        reply = messages.Reply(reply.number, _shorter(reply.answer, len(payload)))
+
+
+def _escaped(value: Any) -> Any:
+    match value:
+        case str():
+            return errors.encodable(value)
+        case dict():
+            return {_escaped(key): _escaped(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_escaped(each) for each in value]
+    return value
+
+
+def _shorter(answer: messages.Answer, nbytes: int) -> messages.Answer:
+    """Return what is said instead of an answer that has too many bytes."""
+    if isinstance(answer, messages.JobList) and len(answer.jobs) > 1:
+        return messages.JobList(answer.jobs[len(answer.jobs) // 2 :], has_earlier=True)
+    if isinstance(answer, messages.JobList | messages.DaemonOverview) and answer.jobs:
+        bare = tuple(replace(line, params={}, shapes={}) for line in answer.jobs)
+        is_bare = bare == answer.jobs
+        return replace(answer, jobs=bare[: len(bare) // 2] if is_bare else bare)
+    if isinstance(answer, messages.State) and isinstance(answer.state, Done | Failed):
+        report = answer.state.report
+        if any(device.chunks for device in report.devices):
+            devices = tuple(replace(device, chunks=()) for device in report.devices)
+            report = replace(report, devices=devices)
+            return replace(answer, state=replace(answer.state, report=report))
+        note = "left out here: devices, parameters and notes, which are too long for a message"
+        if report.notes != (note,):
+            report = replace(report, devices=(), params={}, notes=(note,))
+            return replace(answer, state=replace(answer.state, report=report))
+    error = errors.DataError(f"the answer has {nbytes} bytes, the limit is {messages.MAX_FRAME}")
+    return messages.Refused(errors.to_record(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import socket
 from concurrent.futures import CancelledError
@@ -16,14 +17,13 @@ from descriptors import open_descriptors
 
 from hetsched.client.client import Client
 from hetsched.client.job import Job
-from hetsched.daemon.lists import encode_bounded
 from hetsched.daemon.router import MAX_SLOW_CLIENTS
 from hetsched.daemon.sessions import MAX_SESSION_REQUEST
 from hetsched.errors import ConfigError, ErrorRecord, InternalError, TryAgain
 from hetsched.job import Done, JobReport, JobSpec, JobState, Running
 from hetsched.jobs.table import Limits
 from hetsched.store.journal_records import JobForgotten, JournaledJob
-from hetsched.transport.codec import Decoder, encode
+from hetsched.transport.codec import encode
 from hetsched.transport.messages import (
     MAX_FRAME,
     Map,
@@ -198,13 +198,19 @@ def test_an_id_is_free_once_the_journal_has_removed_the_job_that_was_refused(
         assert client.submit("double", id="nightly").exception(60) is None
 
 
-def test_an_answer_that_would_be_too_long_is_shortened_or_refused() -> None:
+def test_an_answer_that_would_be_too_long_is_shortened_or_refused(
+    harness: Harness, raw: RawClient
+) -> None:
     params = {"table": "x" * MAX_FRAME}
     report = JobReport(job=1, state="done", workload="w", load=1, params=params)
-    decode = Decoder(Reply)
+    answers = [State(Done(1, report)), Refused(ErrorRecord(75, "x" * MAX_FRAME))]
+    raw.ask(1, Ping())
+    raw.reply()
+    (session,) = harness.requests.sessions
 
-    shortened = decode(encode_bounded(Reply(1, State(Done(1, report))))).answer
-    refused = decode(encode_bounded(Reply(2, Refused(ErrorRecord(75, "x" * MAX_FRAME))))).answer
+    for answer in answers:
+        harness.ask(functools.partial(harness.router.send, session.identity, Reply(2, answer)))
+    shortened, refused = raw.reply().answer, raw.reply().answer
 
     assert isinstance(shortened, State)
     assert isinstance(shortened.state, Done)
