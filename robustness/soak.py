@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import Bar, Result
-from hetsched.engine.threads import FILE_THREADS
 from robustness.daemon import Daemon, daemon
 from robustness.scale import Scale
 
@@ -112,11 +111,9 @@ def measure(scale: Scale) -> Result:
         )
     )
     result.data.append(figures)
-    # A test ends before the two pools of threads are full.
-    threads = 2 * FILE_THREADS if scale.name == "test" else 0
     result.bars += [
         Bar("descriptors left over", figures["descriptors"], 0, at_least=False),
-        Bar("threads left over", figures["threads"], threads, at_least=False),
+        Bar("threads left over", figures["threads"], 0, at_least=False),
         Bar("segments left over", figures["segments"], 0, at_least=False),
     ]
     result.bars.append(Bar("daemon alive", figures["alive"], 1))

@@ -79,7 +79,7 @@ class Engine:
             fleet,
             planner_thread(loop, config.deadlines.disk),
             files,
-            Pool(loop, FILE_THREADS, config.deadlines.disk),
+            Pool(loop, FILE_THREADS, config.deadlines.disk, name="disk"),
             Admission(files, self._machine_limits),
             arena,
             PlanningState(store, machine=lambda: fleet.infos),

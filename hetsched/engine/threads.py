@@ -10,11 +10,10 @@ The planner is a pool of one thread: planning, learning and models.db, in order.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import functools
-import itertools
 import logging
-import queue
 import threading
 import time
 from collections import deque
@@ -62,66 +61,45 @@ class Task:
     deadline: float
     step: Step
     timer: Timer | None = None
-    has_begun: bool = False
+    thread: threading.Thread | None = None  # None: it hasn't begun
     is_answered: bool = False
 
-
-class _Worker:
-    """A thread that runs one task after the other."""
-
-    def __init__(self, name: str, on_result: Callable[[_Worker, Task, Any, Any], None]) -> None:
-        self._inbox: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
-        self._on_result = on_result
-        self.task: Task | None = None
-        self.thread = threading.Thread(target=self._run_tasks, name=name, daemon=True)
-        self.thread.start()
-
-    def start(self, task: Task) -> None:
-        self.task = task
-        self._inbox.put(task)
-
-    def end(self) -> None:
-        """End after the tasks that it was given."""
-        self._inbox.put(None)
-
-    def _run_tasks(self) -> None:
-        while (task := self._inbox.get()) is not None:
-            on_result = functools.partial(self._on_result, self, task)
-            run_inline(functools.partial(task.function, task.step), on_result)
-            del task, on_result  # keep no arrays or fds alive while idle
+    def is_running(self) -> bool:
+        return self.thread is not None and self.thread.is_alive()
 
 
 class Pool:
-    """Runs tasks in threads, and answers on the loop's thread, where all methods are called.
+    """Runs each task in a thread of its own, at most `size` at the same time.
 
-    The planner's tasks are Python code that may be interrupted; they wait for their thread as long
-    as that takes, and fail their job (JobFailed) if they are late.
+    Answers on the loop's thread, where all methods are called. The planner's tasks are Python code
+    that may be interrupted; they wait for their thread as long as that takes, and fail their job
+    (JobFailed) if they are late.
     """
 
     def __init__(
         self,
         loop: Loop,
-        size: int,  # Threads that run tasks at the same time; one runs them in order
+        size: int,  # 1: tasks run in order
         deadline: float,  # Seconds, of tasks that have no other
         *,
+        name: str = "files",  # Of its threads
         max_hanging: int = MAX_HANGING,
         is_planner: bool = False,
     ) -> None:
         self._loop = loop
         self.deadline = deadline
         self._size = size
+        self._name = name
         self._max_hanging = max_hanging
         self._is_planner = is_planner
-        self._name = "planner" if is_planner else "files"
-        self._idle: list[_Worker] = []
-        self._busy: set[_Worker] = set()
-        self._hanging: list[tuple[_Worker, str]] = []
         self._waiting: deque[Task] = deque()
+        self._running: list[Task] = []
+        self._given_up: list[Task] = []
 
     def hanging(self) -> list[str]:
         """Return what the threads hang in that were given up."""
-        self._hanging = [entry for entry in self._hanging if entry[0].thread.is_alive()]
-        return [text for _, text in self._hanging]
+        self._given_up = [task for task in self._given_up if task.is_running()]
+        return [task.step.text for task in self._given_up]
 
     def run(self, function: Callable[[], Any], on_done: OnDone | None = None) -> None:
         """As `submit`, for a function that doesn't tell its steps."""
@@ -175,7 +153,7 @@ class Pool:
         self._waiting.append(task)
         self._start_waiting()
         if task in self._waiting and not self._is_planner:
-            self._limit(task, functools.partial(self._on_unstarted, task))
+            self._limit(task, self._on_unstarted)
         return task
 
     def abandon(self, task: Task, error: errors.HetschedError) -> None:
@@ -188,95 +166,83 @@ class Pool:
         self._answer(task, None, error)
 
     def close(self, seconds: float) -> list[str]:
-        """End the threads; return what those do that didn't end within `seconds`.
+        """Run all tasks to their end; return what those do that didn't end within `seconds`.
 
-        Tasks that wait for a thread are run, too. Threads whose task was abandoned aren't waited
-        for.
+        Abandoned ones aren't waited for.
         """
-        workers = [*self._busy, *self._idle]
-        awaited = [each for each in workers if each.task is None or not each.task.is_answered]
-        if self._waiting and not awaited:
-            awaited = [_Worker(self._name, self._post_result)]
-        for worker, task in zip(itertools.cycle(awaited), self._waiting):
-            worker.start(task)
-        for worker in {*workers, *awaited}:
-            worker.end()
         until = time.monotonic() + seconds
-        for worker in awaited:
-            worker.thread.join(max(0.0, until - time.monotonic()))
-        steps = [w.task.step.text for w in workers if w.task is not None and w.thread.is_alive()]
-        return steps + self.hanging()
+        running, waiting = list(self._running), list(self._waiting)
+        for task in [*(task for task in running if not task.is_answered), *waiting]:
+            with contextlib.suppress(RuntimeError):  # no more threads
+                thread = task.thread or self._start(task)
+                thread.join(max(0.0, until - time.monotonic()))
+        return [t.step.text for t in [*running, *waiting] if t.is_running()] + self.hanging()
 
     # ---- on the loop's thread
 
-    def _start(self, worker: _Worker, task: Task) -> None:
-        task.has_begun = True
-        self._busy.add(worker)
-        self._limit(task, functools.partial(self._on_deadline, worker, task))
-        worker.start(task)
+    def _start(self, task: Task) -> threading.Thread:
+        """Start the task's thread. Raises RuntimeError if there can't be another one."""
+        thread = threading.Thread(target=self._run, args=(task,), name=self._name, daemon=True)
+        thread.start()
+        task.thread = thread
+        return thread
 
-    def _limit(self, task: Task, callback: Callable[[], None]) -> None:
+    def _start_waiting(self) -> None:
+        while self._waiting:
+            task = self._waiting[0]
+            if len(hanging := self.hanging()) >= self._max_hanging:
+                self.abandon(task, self._too_many_error(hanging))
+                continue
+            if len(self._running) >= self._size:
+                return
+            try:
+                self._start(task)
+            except RuntimeError:
+                if self._running:
+                    return  # after one of them
+                self.abandon(task, errors.TryAgain("no thread can be started; try again"))
+            else:
+                self._waiting.popleft()
+                self._running.append(task)
+                self._limit(task, self._on_deadline)
+
+    def _limit(self, task: Task, on_deadline: Callable[[Task], None]) -> None:
         _stop_timer(task)
-        task.timer = self._loop.call_later(task.deadline, callback)
+        task.timer = self._loop.call_later(task.deadline, on_deadline, task)
 
     def _on_unstarted(self, task: Task) -> None:
-        self._waiting.remove(task)
-        busy = "; ".join(sorted({w.task.step.text for w in self._busy if w.task is not None}))
+        busy = "; ".join(sorted({each.step.text for each in self._running}))
         text = f"no thread was free for {task.deadline:g} s; in progress: {busy}"
-        self._answer(task, None, errors.TryAgain(text))
+        self.abandon(task, errors.TryAgain(text))
 
-    def _on_deadline(self, worker: _Worker, task: Task) -> None:
-        """Give up a worker whose task hangs."""
-        self._busy.discard(worker)
-        self._hanging.append((worker, task.step.text))
-        worker.end()
+    def _on_deadline(self, task: Task) -> None:
+        """Give up a thread that hangs."""
+        self._running.remove(task)
+        self._given_up.append(task)
         if task.step.is_interruptible:
-            _interrupt(worker.thread)
+            _interrupt(task)
         log.warning(
             "%s: given up: %s hasn't returned for %g s", self._name, task.step.text, task.deadline
         )
         self._answer(task, None, self._deadline_error(task))
         self._start_waiting()
 
-    def _on_result(
-        self, worker: _Worker, task: Task, value: Any, error: BaseException | None
-    ) -> None:
+    def _on_result(self, task: Task, value: Any, error: BaseException | None) -> None:
         _stop_timer(task)
         _release(task)
-        if worker in self._busy:  # else it was given up
-            self._busy.discard(worker)
-            worker.task = None
-            self._idle.append(worker)
+        if task in self._running:  # else it was given up
+            self._running.remove(task)
         if not task.is_answered:
             self._answer(task, value, error)
         elif error is None:
             self.submit(lambda step: task.discard(value))
         self._start_waiting()
 
-    def _start_waiting(self) -> None:
-        while self._waiting:
-            if len(hanging := self.hanging()) >= self._max_hanging:
-                self.abandon(self._waiting[0], self._too_many_error(hanging))
-            elif self._idle:
-                self._start(self._idle.pop(), self._waiting.popleft())
-            elif len(self._busy) < self._size:
-                try:
-                    worker = _Worker(self._name, self._post_result)
-                except RuntimeError:  # no more threads
-                    if self._busy:
-                        return  # one of them will take it
-                    error = errors.TryAgain("no thread can be started; try again")
-                    self.abandon(self._waiting[0], error)
-                else:
-                    self._start(worker, self._waiting.popleft())
-            else:
-                return
-
     def _answer(self, task: Task, value: Any, error: BaseException | None) -> None:
         if task.is_answered:
             return
         task.is_answered = True
-        if not task.has_begun:
+        if task.thread is None:
             _stop_timer(task)
             _release(task)
         on_done, task.on_done = task.on_done, _log_error  # may refer to a client's arrays
@@ -299,14 +265,13 @@ class Pool:
         text = f"{len(texts)} threads hang: {names:.300}; try again when these have returned"
         return errors.JobFailed(f"planning: {text}") if self._is_planner else errors.TryAgain(text)
 
-    # ---- on a worker's thread
+    # ---- on the task's thread
 
-    def _post_result(
-        self, worker: _Worker, task: Task, value: Any, error: BaseException | None
-    ) -> None:
-        self._loop.call_soon_threadsafe(
-            functools.partial(self._on_result, worker, task, value, error)
-        )
+    def _run(self, task: Task) -> None:
+        def post(value: Any, error: BaseException | None) -> None:
+            self._loop.call_soon_threadsafe(self._on_result, task, value, error)
+
+        run_inline(functools.partial(task.function, task.step), post)
 
 
 async def answer_of(begin: Callable[[OnDone], object]) -> Any:
@@ -329,7 +294,9 @@ def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None
 
 def planner_thread(loop: Loop, deadline: float) -> Pool:
     """Return the planner: one thread that runs functions in order."""
-    return Pool(loop, 1, deadline, max_hanging=MAX_HANGING_PLANNERS, is_planner=True)
+    return Pool(
+        loop, 1, deadline, name="planner", max_hanging=MAX_HANGING_PLANNERS, is_planner=True
+    )
 
 
 def run_inline(function: Callable[[], Any], on_done: OnDone) -> None:
@@ -345,14 +312,14 @@ def run_inline(function: Callable[[], Any], on_done: OnDone) -> None:
         del failure  # its traceback refers to this frame, which must not keep arrays alive
 
 
-def _interrupt(thread: threading.Thread) -> None:
-    """Raise SystemExit in `thread` before its next bytecode.
+def _interrupt(task: Task) -> None:
+    """Raise SystemExit in its thread before the next bytecode.
 
     A system call or a library that hangs isn't interrupted; an endless loop in Python is.
     """
-    if thread.ident is not None and thread.is_alive():
+    if task.thread is not None and task.thread.ident is not None and task.is_running():
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
+            ctypes.c_ulong(task.thread.ident), ctypes.py_object(SystemExit)
         )
 
 

@@ -64,15 +64,14 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
+    others = set(threading.enumerate())
     bench = Bench()
     yield bench
     bench.released.set()
-    given_up = [worker for worker, _ in bench.work._hanging]
-    workers = [*bench.work._busy, *bench.work._idle, *given_up]
     bench.work.close(NEVER)
-    for worker in workers:
-        worker.thread.join(NEVER)
-        assert not worker.thread.is_alive()
+    for thread in set(threading.enumerate()) - others:
+        thread.join(NEVER)
+        assert not thread.is_alive()
     bench.loop.close()
 
 
@@ -124,6 +123,23 @@ def test_a_task_that_finds_no_thread_in_time_says_what_is_in_progress(bench: Ben
     pool.submit(lambda step: "never", bench.answer, deadline=SOON)
     bench.run_until_answered(1)
     assert bench.messages() == ["no thread was free for 0.01 s; in progress: opening /mnt/dead"]
+
+
+def test_a_task_for_which_no_thread_can_be_started_is_refused_and_never_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pool, done = bench.pool(), list[str]()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        pool.submit(lambda step: done.append("refused"), bench.answer)
+    pool.submit(lambda step: done.append("next"), bench.answer)
+    bench.run_until_answered(2)
+
+    assert bench.messages() == ["no thread can be started; try again", "None"]
+    assert done == ["next"]
 
 
 def test_an_endless_loop_in_python_is_ended(bench: Bench) -> None:
