@@ -109,6 +109,7 @@ class Requests:
         self.is_closed = False
         self._stops_when_idle = False
         durability.on_ended, durability.on_refused = self._on_ended, self.metrics.on_refused
+        engine.on_idle = self._stop_if_idle
 
     # ---- requests
 
@@ -347,10 +348,7 @@ class Requests:
         else:
             asker.reply(say.Changed(True, job.state))
         self._followers.report(job)
-        if isinstance(request, say.Hold) and not request.is_held:
-            self._engine.advance()
-        else:
-            self._stop_if_idle()
+        self._engine.advance()
 
     def _on_change_written(self, asker: Asker, job: Job, error: BaseException | None) -> None:
         if error is None:
@@ -405,7 +403,6 @@ class Requests:
         queued = None if started is None else started - job.submitted_at
         if isinstance(job.state, Done | Failed):
             self.metrics.on_end(job.state, queued, ended - job.submitted_at)
-        self._stop_if_idle()
         self.sessions.trim_if_idle()
 
     # ---- lists, the daemon and its devices

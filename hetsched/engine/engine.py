@@ -97,8 +97,10 @@ class Engine:
         )
         self.queue = scheduler.queue
         self._flush_timer: Timer | None = None
-        self._checking = 0  # Submissions that are being checked, or written to the journal
+        # Numbers of new jobs that are being checked, or written to the journal
+        self._checking: set[int] = set()
         self._on_drained: Callable[[], None] | None = None
+        self.on_idle: Callable[[], None] = lambda: None  # Called when it may have become so
         arena.on_discard.append(lambda segment: fleet.detach([segment]))
         fleet.on_event, fleet.on_ready = scheduler.on_message, scheduler.on_joined
         fleet.on_lost, fleet.on_memory = scheduler.on_lost, self._on_memory
@@ -114,15 +116,13 @@ class Engine:
             self._check_queue()
             self.queue.check(job.spec.after)
             job.release_segments = hold_segments(self._arena, job.spec)
+            self._checking.add(job.number)
+            if earlier := self._unchecked_before(job):
+                self._context.loop.create_task(self._check_after(earlier, job))
+            else:
+                self._check(job)
         except Exception as error:  # the client needs an answer even to our own bugs
-            self._durability.refuse(job, errors.to_record(error))
-            return
-        self._checking += 1
-        earlier = self._unchecked_before(job) if job.after else []
-        if earlier:
-            self._context.loop.create_task(self._check_after(earlier, job))
-        else:
-            self._check(job)
+            self._refuse(job, error)
 
     def _unchecked_before(self, job: Job) -> list[Job]:
         """Return the recovered jobs that `job` comes after, in their order."""
@@ -144,33 +144,38 @@ class Engine:
         self._check(job)
 
     def _check(self, job: Job) -> None:
-        def on_checked(checked: ResolvedJob | None, error: BaseException | None) -> None:
-            if checked is None:
-                self._refuse(
-                    job, errors.to_record(error or errors.TryAgain("no answer from its check"))
-                )
-            elif (reason := self._context.admission.refusal(job.spec, checked)) is not None:
-                self._refuse(job, reason)
-            else:
-                self._scheduler.note_checked(job, checked)
-                self._durability.accept(job, functools.partial(self._on_accepted, job))
+        self._context.admission.check(job.spec, functools.partial(self._on_checked, job))
 
-        self._context.admission.check(job.spec, on_checked)
+    def _on_checked(
+        self, job: Job, checked: ResolvedJob | None, error: BaseException | None
+    ) -> None:
+        if checked is None:
+            self._refuse(job, error or errors.TryAgain("no answer from its check"))
+            return
+        try:
+            self._context.admission.check_conflicts(job.spec, checked)
+            self._scheduler.note_checked(job, checked)
+            self._durability.accept(job, functools.partial(self._on_accepted, job))
+        except Exception as problem:
+            self._refuse(job, problem)
 
     def _on_accepted(self, job: Job, error: BaseException | None) -> None:
-        self._checking -= 1
+        self._checking.discard(job.number)
         try:
             if error is None:
                 self._scheduler.submit(job)
             else:
                 self._scheduler.release(job)
+        except Exception as problem:  # its client knows its number, and waits for its end
+            log.exception("job %d: unexpected error in the queue", job.number)
+            self._scheduler.drop(job, problem)
         finally:
             self._scheduler.advance()
 
-    def _refuse(self, job: Job, error: errors.ErrorRecord) -> None:
-        self._checking -= 1
-        job.release_segments()
-        self._durability.refuse(job, error)
+    def _refuse(self, job: Job, error: BaseException) -> None:
+        self._checking.discard(job.number)
+        self._scheduler.release(job)
+        self._durability.refuse(job, errors.to_record(error))
         self._scheduler.advance()
 
     def recover(self, jobs: Iterable[Job], ended: Iterable[Job]) -> None:
@@ -310,7 +315,7 @@ class Engine:
     def _check_queue(self) -> None:
         if self._context.is_stopping:
             raise stopping_error()
-        if len(self.queue) + self._checking >= self._config.queue.limit:
+        if len(self.queue) + len(self._checking) >= self._config.queue.limit:
             limit = self._config.queue.limit
             raise errors.TryAgain(
                 f"the queue is full: {limit} jobs wait or run (queue.limit in the config); try"
@@ -330,7 +335,10 @@ class Engine:
         self._context.planner_thread.run(self._context.planning.store.flush)
 
     def _on_idle(self) -> None:
-        if not self._checking and self._on_drained is not None:
+        if self._checking:
+            return
+        self.on_idle()
+        if self._on_drained is not None:
             on_drained, self._on_drained = self._on_drained, None
             on_drained()
 

@@ -86,7 +86,7 @@ class Scheduler:
         self._carry_out(self.queue.submit(job, time.time()))
         error = stopping_error() if self._context.is_stopping else job.stop
         if error is not None:
-            self._drop(job, error)
+            self.drop(job, error)
         elif self.queue.is_waiting(job):
             if job.spec.deadline is not None:
                 self._watch_deadline()
@@ -113,7 +113,7 @@ class Scheduler:
     def stop(self) -> None:
         """Fail all waiting jobs, and stop running ones between chunks (exit 75)."""
         for job in reversed(self.queue.waiting()):  # those that run after others come first
-            self._drop(job, stopping_error())
+            self.drop(job, stopping_error())
         for opening in self._openings.values():
             opening.cancel()
         for runner in list(self.runners.values()):
@@ -187,7 +187,7 @@ class Scheduler:
     def _stop(self, job: Job, error: errors.HetschedError, *, saves_state: bool = False) -> None:
         """End a job with `error`; a running one between chunks. No effect if it has ended."""
         if self.queue.is_waiting(job):
-            self._drop(job, error)
+            self.drop(job, error)
         elif (opening := self._openings.get(job.number)) is not None:
             job.stop = error
             opening.cancel()
@@ -197,7 +197,7 @@ class Scheduler:
         else:  # it may still have to be accepted
             job.stop = error
 
-    def _drop(self, job: Job, error: Exception) -> None:
+    def drop(self, job: Job, error: Exception) -> None:
         """End a job that hasn't started, or can't."""
         if job not in self.queue:
             return
@@ -306,7 +306,7 @@ class Scheduler:
             error = failure if isinstance(failure, Exception) else None
         try:
             if error is not None:
-                self._drop(job, error)
+                self.drop(job, error)
             elif self._main is not None and job.number not in self._small.plans:
                 self.queue.put_back(job)  # another has started meanwhile
             else:
@@ -344,7 +344,7 @@ class Scheduler:
             )
         except Exception as error:
             log.exception("job %d can't start", job.number)
-            self._drop(job, error)
+            self.drop(job, error)
             return
         if job.spec.timeout is not None:
             expired = functools.partial(self._on_timeout, job)

@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -79,6 +81,19 @@ def test_drain_waits_and_stops_when_the_jobs_have_ended(slow: Daemon) -> None:
         assert slow.call("drain", "--stop", "--wait").code == 0
         assert slow.process.wait(60) == 0
     assert (slow.folder / "y.npy").exists(), job
+
+
+@pytest.mark.parametrize("options", [{"units": 0}, {"units": 1, "hold": True}])
+def test_drain_stops_after_a_last_job_that_is_refused_or_on_hold(
+    slow: Daemon, gate: Gate, options: dict[str, Any]
+) -> None:
+    with slow.client(reconnect=0) as client, ThreadPoolExecutor() as threads:
+        answer = threads.submit(client.submit, "toys:Hesitant", gate=os.fspath(gate), **options)
+        until(gate.pids)
+        assert slow.call("drain", "--stop").code == 0
+        gate.open()
+        assert (answer.exception(60) is None) == (options["units"] > 0)
+        assert slow.process.wait(60) == 0
 
 
 def test_an_idle_daemon_stops_at_once(slow: Daemon) -> None:

@@ -112,6 +112,16 @@ class Slow(Toy):
     name = "slow"
 
 
+class Hesitant(Toy):
+    """The same, but its check waits for the gate, too."""
+
+    name = "hesitant"
+
+    def load(self, p: Any) -> int:
+        pass_gate(p.gate)
+        return int(p.units)
+
+
 def make_toy(p: Any, chunk: int, context: KernelContext) -> Kernel:
     misbehave(p, "prepare")
     if p.fault == "chatter":

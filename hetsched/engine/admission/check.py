@@ -136,21 +136,16 @@ class Admission:
             deadline=self._files.deadline + _file_seconds(checked),
         )
 
-    def refusal(self, spec: JobSpec, checked: ResolvedJob) -> errors.ErrorRecord | None:
-        """Return why a new job can't be queued now: another one writes the same checkpoint."""
-        others = set()
-        if checked.checkpoint:
-            written = self.pending.checkpoints.items()
-            others = {job for job, path in written if path == checked.checkpoint}
-            others -= {dependency.job for dependency in spec.after}
-        if not others:
-            return None
-        return errors.to_record(
-            errors.UsageError(
+    def check_conflicts(self, spec: JobSpec, checked: ResolvedJob) -> None:
+        """Raise UsageError if another job writes the same checkpoint, unless it runs before."""
+        written = self.pending.checkpoints.items()
+        others = {job for job, path in written if path == checked.checkpoint}
+        others -= {dependency.job for dependency in spec.after}
+        if others:
+            raise errors.UsageError(
                 f"{spec.checkpoint}: job {min(others)} writes its checkpoints there; give another"
                 " name, or run this job after that one"
             )
-        )
 
     def abandon_checks(self, error: errors.HetschedError) -> None:
         """Answer all checks in progress with `error`."""
