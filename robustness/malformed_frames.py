@@ -22,7 +22,6 @@ import zmq
 from benchmarks.results import Bar, Result
 from hetsched.job import FileRef, JobSpec
 from hetsched.transport import messages
-from hetsched.transport.codec import Decoder, encode
 from robustness.daemon import Daemon, daemon
 from robustness.scale import Scale
 
@@ -184,7 +183,7 @@ def valid_frames(token: str) -> list[bytes]:
         messages.Devices(),
     ]
     return [
-        encode(messages.Envelope(token, number, request))
+        messages.encode(messages.Envelope(token, number, request))
         for number, request in enumerate(requests, 1)
     ]
 
@@ -212,8 +211,8 @@ def _read_all(dealer: zmq.Socket[bytes]) -> None:
 
 def _expect_pong(dealer: zmq.Socket[bytes], token: str) -> None:
     number = 1 << 40
-    dealer.send(encode(messages.Envelope(token, number, messages.Ping())))
-    decode: Decoder[messages.Reply] = Decoder(messages.Reply)
+    dealer.send(messages.encode(messages.Envelope(token, number, messages.Ping())))
+    decode: messages.Decoder[messages.Reply] = messages.Decoder(messages.Reply)
     deadline = time.monotonic() + ANSWER_MS / 1000
     while time.monotonic() < deadline and dealer.poll(ANSWER_MS):
         if decode(dealer.recv()).number == number:
@@ -224,10 +223,10 @@ def _expect_pong(dealer: zmq.Socket[bytes], token: str) -> None:
 def send_session_message(path: Path, rng: random.Random) -> None:
     """Send one malformed message, some with descriptors, on a session of its own."""
     valid = [
-        encode(messages.Hello(messages.PROTOCOL, "fuzz", os.getpid())),
-        encode(messages.Allocate(1 << 16)),
-        encode(messages.Map(1)),
-        encode(messages.Drop(1)),
+        messages.encode(messages.Hello(messages.PROTOCOL, "fuzz", os.getpid())),
+        messages.encode(messages.Allocate(1 << 16)),
+        messages.encode(messages.Map(1)),
+        messages.encode(messages.Drop(1)),
     ]
     with _session(path) as sock, contextlib.suppress(OSError):
         if rng.random() < 0.5:
@@ -271,8 +270,8 @@ def _session(path: Path) -> socket.socket:
 
 
 def _greet(sock: socket.socket) -> str:
-    sock.send(encode(messages.Hello(messages.PROTOCOL, "fuzz", os.getpid())))
-    decode: Decoder[messages.SessionAnswer] = Decoder(messages.SessionAnswer)
+    sock.send(messages.encode(messages.Hello(messages.PROTOCOL, "fuzz", os.getpid())))
+    decode: messages.Decoder[messages.SessionAnswer] = messages.Decoder(messages.SessionAnswer)
     answer = decode(sock.recv(65536))
     assert isinstance(answer, messages.Welcome)
     return answer.token

@@ -9,16 +9,17 @@ from pathlib import Path
 import zmq
 
 from hetsched import __version__
-from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.messages import (
     PROTOCOL,
     Answer,
+    Decoder,
     Envelope,
     Hello,
     Reply,
     Request,
     SessionAnswer,
     Welcome,
+    encode,
 )
 from hetsched.transport.sockets import connect, receive_message, send_message
 

@@ -48,7 +48,6 @@ from hetsched.store.journal import Journal
 from hetsched.store.journal_records import NumberBlocks
 from hetsched.transport import messages
 from hetsched.transport.arena import Arena
-from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import DeviceActivity
 from hetsched.transport.sockets import connect, listen, receive_message
@@ -262,7 +261,7 @@ class RawClient:
         self._context.term()
 
     def greet(self) -> str:
-        self.session.send(encode(messages.Hello(messages.PROTOCOL, "test", os.getpid())))
+        self.session.send(messages.encode(messages.Hello(messages.PROTOCOL, "test", os.getpid())))
         welcome = self.session_answer()
         assert isinstance(welcome, messages.Welcome)
         return welcome.token
@@ -270,13 +269,13 @@ class RawClient:
     def session_answer(self) -> messages.SessionAnswer | None:
         """The next message; None: the session has been closed."""
         payload, _ = receive_message(self.session, 65536)
-        decode: Decoder[messages.SessionAnswer] = Decoder(messages.SessionAnswer)
+        decode: messages.Decoder[messages.SessionAnswer] = messages.Decoder(messages.SessionAnswer)
         return decode(payload) if payload else None
 
     def ask(self, number: Any, request: Any) -> None:
         envelope = {"token": self.token, "number": number, "request": request}
-        self.dealer.send(encode(envelope))
+        self.dealer.send(messages.encode(envelope))
 
     def reply(self) -> messages.Reply:
-        decode: Decoder[messages.Reply] = Decoder(messages.Reply)
+        decode: messages.Decoder[messages.Reply] = messages.Decoder(messages.Reply)
         return decode(self.dealer.recv())

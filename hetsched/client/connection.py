@@ -31,7 +31,6 @@ from hetsched.client.job import FROM_CALLBACK, Job, SessionLost, check_process
 from hetsched.client.session import Session
 from hetsched.job import JobSpec, JobState, ended
 from hetsched.transport import messages
-from hetsched.transport.codec import Decoder
 from hetsched.units import format_seconds
 
 log = logging.getLogger(__name__)
@@ -55,7 +54,7 @@ Numbers = dict[int, int | None]
 """A job's number at the last daemon -> that at this one, which may be another; None: the job has
 been submitted again, but hasn't been accepted yet."""
 
-_decode: Decoder[messages.Reply] = Decoder(messages.Reply)
+_decode: messages.Decoder[messages.Reply] = messages.Decoder(messages.Reply)
 
 
 class OpenRequest:

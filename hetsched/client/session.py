@@ -21,7 +21,6 @@ import zmq
 from hetsched import __version__, errors
 from hetsched.client.job import SessionLost, check_process
 from hetsched.transport import messages, sockets
-from hetsched.transport.codec import Decoder, encode
 from hetsched.units import format_bytes
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ RECONNECT_MS = 1000
 """Milliseconds until ZeroMQ tries again to connect: longer than the time in which a stopped daemon
 is noticed. It would take waiting requests to the next one, which doesn't know their token."""
 
-_decode: Decoder[messages.SessionAnswer] = Decoder(messages.SessionAnswer)
+_decode: messages.Decoder[messages.SessionAnswer] = messages.Decoder(messages.SessionAnswer)
 
 
 class Session:
@@ -102,7 +101,7 @@ class Session:
         """
         name = type(request).__name__.lower()
         try:
-            payload = encode(messages.Envelope(self._token, number, request))
+            payload = messages.encode(messages.Envelope(self._token, number, request))
         except (OverflowError, UnicodeEncodeError) as error:
             raise errors.UsageError(f"{name}: {error}") from None
         if len(payload) > messages.MAX_FRAME:
@@ -169,7 +168,7 @@ class Session:
         self.arrays.discard(array)
         if os.getpid() != self._pid:  # its arrays are its parent's references
             return
-        self._unsent.append(encode(messages.Drop(segment)))
+        self._unsent.append(messages.encode(messages.Drop(segment)))
         self._flush()
         if self._is_closing and not self.arrays:
             self._socket.close()
@@ -225,7 +224,7 @@ class Session:
         """Return the answer and its descriptors; None if the daemon has ended."""
         self._flush()
         try:
-            sockets.send_message(self._socket, encode(message), attached)
+            sockets.send_message(self._socket, messages.encode(message), attached)
         except OSError:  # the daemon may have refused the session before it closed it
             self.is_lost = not self._readable(0)
         while not self.is_lost:

@@ -24,7 +24,6 @@ from hetsched.daemon.requests import Requests
 from hetsched.daemon.sessions import ROOT_UID, LimitedLog
 from hetsched.job import Done, Failed
 from hetsched.transport import messages, sockets
-from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.loop import Loop
 
 log = logging.getLogger(__name__)
@@ -76,7 +75,7 @@ class Router:
         self._zap.bind(ZAP_ENDPOINT)  # before the socket that it protects
         loop.add_reader(self._zap, self._on_connection)
         self._socket = context.socket(zmq.ROUTER)
-        self._decode: Decoder[messages.Envelope] = Decoder(messages.Envelope)
+        self._decode: messages.Decoder[messages.Envelope] = messages.Decoder(messages.Envelope)
         self._max_unsent = max_unsent
         self._unsent: dict[bytes, _Unsent] = {}
         self._is_retrying = False
@@ -255,9 +254,9 @@ def _encode_bounded(reply: messages.Reply) -> bytes:
     """
     while True:
         try:
-            payload = encode(reply)
+            payload = messages.encode(reply)
         except UnicodeEncodeError:  # one such text must not cost all clients their lists
-            payload = encode(_escaped(msgspec.to_builtins(reply)))
+            payload = messages.encode(_escaped(msgspec.to_builtins(reply)))
         if len(payload) <= messages.MAX_FRAME:
             return payload
         reply = messages.Reply(reply.number, _shorter(reply.answer, len(payload)))

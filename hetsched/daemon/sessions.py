@@ -34,7 +34,6 @@ from hetsched.jobs.table import share_of
 from hetsched.transport import messages as say
 from hetsched.transport import sockets
 from hetsched.transport.arena import Arena
-from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.loop import Loop
 from hetsched.units import format_bytes, format_seconds
 
@@ -120,7 +119,7 @@ class Sessions:
         self._listener: socket.socket | None = None
         self._max_descriptor = 0
         self._refusals = LimitedLog()
-        self._decode: Decoder[say.SessionRequest] = Decoder(say.SessionRequest)
+        self._decode: say.Decoder[say.SessionRequest] = say.Decoder(say.SessionRequest)
         durability.results.on_expired = self.trim_if_idle
         arena.on_discard.append(self._on_segment_discarded)
         arena.on_pressure = self._on_memory_pressure
@@ -222,7 +221,7 @@ class Sessions:
         self._arena.trim()
         with connection, contextlib.suppress(OSError):
             sockets.send_message(
-                connection, encode(say.Refused(errors.to_record(error))), (), sockets.NOW
+                connection, say.encode(say.Refused(errors.to_record(error))), (), sockets.NOW
             )
 
     def _on_readable(self, session: ClientSession) -> None:
@@ -247,7 +246,7 @@ class Sessions:
         self, session: ClientSession, answer: say.SessionAnswer, fds: Sequence[int] = ()
     ) -> None:
         try:
-            sockets.send_message(session.connection, encode(answer), fds, sockets.NOW)
+            sockets.send_message(session.connection, say.encode(answer), fds, sockets.NOW)
         except OSError:  # the client has ended, or sends without ever reading
             if not isinstance(answer, say.Discarded):
                 self.end(session)

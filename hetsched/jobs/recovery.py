@@ -31,7 +31,7 @@ from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job, report_without_run, unstarted
 from hetsched.store import journal_records, output_files
 from hetsched.store.checkpoint import read_record
-from hetsched.transport.codec import encode
+from hetsched.transport.messages import encode
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from hetsched.errors import ProtocolError
 from hetsched.transport import sockets
-from hetsched.transport.codec import Decoder, encode
+from hetsched.transport.messages import Decoder, encode
 
 MAX_INLINE = 64 << 10
 """Bytes of a message without a memfd: fits into any socket buffer, at least 208 KiB by default."""

@@ -3,24 +3,59 @@
 Over the session's socket (SOCK_SEQPACKET): SessionRequest up, SessionAnswer down, with fds. Over
 ZeroMQ (DEALER to ROUTER), one frame each, from processes with a session only: Envelope up, Reply
 down. Submit and Follow have many replies, until the job has ended.
+
+All are typed msgpack, never a pickle. Decoding returns a record of the expected type or raises
+ProtocolError, whatever the peer sent.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from hetsched.device import DeviceInfo
-from hetsched.errors import ErrorRecord
+from hetsched.errors import ErrorRecord, ProtocolError
 from hetsched.explain import Explanation
 from hetsched.job import Dependency, DeviceNames, JobSpec, JobState, Priority
 from hetsched.units import MAX_SECONDS
 
+T = TypeVar("T")
+
 PROTOCOL = 1
 MAX_FRAME = 1 << 20
 """Bytes of the largest message that either side accepts."""
+MAX_REASON = 300
+"""Characters of a decoding error that are repeated: it may quote the message."""
+
+encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
+"""Returns a Struct or plain data as msgpack."""
+
+
+class Decoder(Generic[T]):
+    """A thread-safe decoder of a type, or of a union of tagged ones, in `limit` bytes."""
+
+    def __init__(self, message_type: Any, limit: int = MAX_FRAME) -> None:
+        self._decode = msgspec.msgpack.Decoder(message_type).decode
+        self._limit = limit
+
+    def __call__(self, payload: bytes | memoryview) -> T:
+        if len(payload) > self._limit:
+            raise ProtocolError(
+                f"a message of {len(payload)} bytes; the limit is {self._limit}: send less at once"
+            )
+        try:
+            message: T = self._decode(payload)
+        # Besides its own errors msgspec raises UnicodeDecodeError on bad UTF-8, RecursionError on
+        # deep nesting, and what a record's __post_init__ raises: here any error is the peer's.
+        except Exception as error:
+            reason = str(error)[:MAX_REASON]
+            raise ProtocolError(
+                f"undecodable message ({reason}); the peer may have another version"
+            ) from None
+        return message
 
 
 # session socket, client -> daemon

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.transport import messages
-from hetsched.transport.codec import encode
 from robustness.malformed_frames import attack
 
 TAGS = [msgspec.inspect.type_info(kind).tag for kind in get_args(messages.Request)]  # type: ignore[attr-defined]
@@ -67,10 +66,10 @@ def test_every_request_gets_an_answer(raw: RawClient, number: Any, request: Any)
 @given(message=requests | values)
 def test_every_session_message_leaves_the_daemon_serving(harness: Harness, message: Any) -> None:
     with contextlib.closing(RawClient(harness)) as raw:
-        raw.session.send(encode(message))
+        raw.session.send(messages.encode(message))
         answer = None
         with contextlib.suppress(BrokenPipeError):
-            raw.session.send(encode(messages.Map(1)))
+            raw.session.send(messages.encode(messages.Map(1)))
             answer = raw.session_answer()
         assert isinstance(answer, messages.Refused | messages.SegmentFd | None)
 

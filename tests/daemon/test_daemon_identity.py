@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from daemon_harness import Harness, RawClient
 
-from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.messages import (
     PROTOCOL,
+    Decoder,
     Envelope,
     Hello,
     Ping,
     Pong,
     Refused,
     Reply,
+    encode,
 )
 from hetsched.transport.sockets import (
     NOBODY,

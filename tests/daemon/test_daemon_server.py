@@ -23,7 +23,6 @@ from hetsched.errors import ConfigError, ErrorRecord, InternalError, TryAgain
 from hetsched.job import Done, JobReport, JobSpec, JobState, Running
 from hetsched.jobs.table import Limits
 from hetsched.store.journal_records import JobForgotten, JournaledJob
-from hetsched.transport.codec import encode
 from hetsched.transport.messages import (
     MAX_FRAME,
     Map,
@@ -33,6 +32,7 @@ from hetsched.transport.messages import (
     Show,
     State,
     Status,
+    encode,
 )
 
 

@@ -7,15 +7,16 @@ from hypothesis import strategies as st
 
 from hetsched.errors import ErrorRecord, ProtocolError, to_record
 from hetsched.job import ArenaRef, JobSpec
-from hetsched.transport.codec import Decoder, encode
 from hetsched.transport.messages import (
     MAX_FRAME,
+    Decoder,
     Envelope,
     Ping,
     Refused,
     Reply,
     SessionRequest,
     Submit,
+    encode,
 )
 
 decode: Decoder[Envelope] = Decoder(Envelope)
