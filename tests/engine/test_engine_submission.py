@@ -17,7 +17,7 @@ from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Followers
 from hetsched.jobs.job import Job
 from hetsched.jobs.table import JobTable, Limits
-from hetsched.store.job_numbers import NumberBlocks
+from hetsched.store.journal_records import NumberBlocks
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 
