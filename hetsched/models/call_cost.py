@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from statistics import median, median_low
 
 import numpy as np
+from msgspec.structs import replace
 
 from hetsched.models.curves.segments import Floats
 from hetsched.models.evidence.samples import CurveName, PhaseTimes, Sample, TimedPhases

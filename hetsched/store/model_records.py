@@ -1,13 +1,14 @@
 """``models.db``: a row for each model, race record and probe state, its value as JSON.
 
-An export holds the values of models and races. Observations are [curve, units, seconds, seconds
-since the epoch, contended, chunks], oldest first; races [run, units, paces, seconds since the
-epoch]. Values are checked when they are read: a damaged file must not reach the planner.
+An export holds the values of models and races. Observations are [curve, units, seconds, contended,
+chunks, seconds since the epoch], oldest first; races [run, units, paces, seconds since the epoch].
+Values are checked when they are read: a damaged file must not reach the planner.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -25,18 +26,12 @@ from hetsched.models.evidence.history import History
 from hetsched.models.evidence.observations import WINDOW
 from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.models.evidence.races import MAX_RACES, NO_RACES, Race, RaceRecord
-from hetsched.models.evidence.samples import MAX_SECONDS, MIN_SECONDS, CurveName, Sample
+from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.paths import private_folder
 from hetsched.store import database
-from hetsched.store.database import DAMAGE, DatabaseFormat, transaction
 from hetsched.units import NUMBER_LIMIT
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_LIMIT - 1)]
-Units = Annotated[int, msgspec.Meta(ge=1, le=NUMBER_LIMIT - 1)]
-Seconds = Annotated[float, msgspec.Meta(ge=MIN_SECONDS, le=MAX_SECONDS)]
-Pace = Annotated[float, msgspec.Meta(ge=MIN_SECONDS / NUMBER_LIMIT, le=MAX_SECONDS)]
-Moment = Annotated[float, msgspec.Meta(ge=0, lt=1e11)]
-"""Seconds since the epoch."""
 
 
 class RaceKey(msgspec.Struct, frozen=True, order=True):
@@ -80,25 +75,16 @@ class ProbeKey(msgspec.Struct, frozen=True, order=True):
     load: int
 
 
-class Observation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    curve: CurveName
-    units: Units
-    seconds: Seconds
-    at: Moment
-    contended: bool = False
-    chunks: Units = 1
-
-
 class StoredModel(ModelKey, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model: its key and its observations, oldest first."""
 
     runs: Count
-    observations: tuple[Observation, ...]
+    observations: tuple[Sample, ...]
 
     @classmethod
-    def of(cls, key: ModelKey, runs: int, observations: Sequence[Observation]) -> StoredModel:
+    def of(cls, key: ModelKey, runs: int, observations: Sequence[Sample]) -> StoredModel:
         """Keep what a `History` keeps: of each curve the last sizes, of each size a window."""
-        kept: list[Observation] = []
+        kept: list[Sample] = []
         repeats: Counter[tuple[CurveName, int]] = Counter()
         sizes: dict[CurveName, set[int]] = {}
         for seen in reversed(observations):
@@ -116,7 +102,7 @@ class StoredModel(ModelKey, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return _key_of(self, ModelKey)
 
     def with_run(self, samples: Iterable[Sample], at: float) -> StoredModel:
-        added = observations_of(samples, at)
+        added = stamped(samples, at)
         return StoredModel.of(self.key, self.runs + 1, (*self.observations, *added))
 
     def merged(self, other: StoredModel) -> StoredModel:
@@ -133,15 +119,11 @@ class StoredModel(ModelKey, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return StoredModel.of(self.key, runs, union)
 
     def history(self) -> History:
-        samples = [
-            Sample(seen.curve, seen.units, seen.seconds, seen.contended, seen.chunks)
-            for seen in self.observations
-        ]
-        return History(self.runs, samples)
+        return History(self.runs, self.observations)
 
     def knots(self, curve: CurveName) -> list[Knot]:
         """Return the evidence for one curve, by units."""
-        repeats: dict[int, list[Observation]] = {}
+        repeats: dict[int, list[Sample]] = {}
         for observation in self.observations:
             if observation.curve == curve:
                 repeats.setdefault(observation.units, []).append(observation)
@@ -151,26 +133,17 @@ class StoredModel(ModelKey, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ]
 
 
-def observations_of(samples: Iterable[Sample], at: float) -> list[Observation]:
-    return [Observation(s.curve, s.units, s.seconds, at, s.contended, s.chunks) for s in samples]
-
-
-class StoredRace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One race; without paces it records that the cores' speed has changed by run `number`."""
-
-    number: Count
-    units: Annotated[float, msgspec.Meta(ge=0, lt=NUMBER_LIMIT)]
-    paces: dict[str, tuple[Pace | None, ...]]
-    at: Moment
+def stamped(samples: Iterable[Sample], at: float) -> list[Sample]:
+    return [msgspec.structs.replace(sample, at=at) for sample in samples]
 
 
 class StoredRaces(RaceKey, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The races of one job on one kind of core, oldest first. `device`: without the name."""
 
-    races: tuple[StoredRace, ...]
+    races: tuple[Race, ...]
 
     @classmethod
-    def of(cls, key: RaceKey, races: Sequence[StoredRace]) -> StoredRaces:
+    def of(cls, key: RaceKey, races: Sequence[Race]) -> StoredRaces:
         return cls(**msgspec.structs.asdict(key), races=tuple(races[-MAX_RACES:]))
 
     @property
@@ -185,14 +158,7 @@ class StoredRaces(RaceKey, frozen=True, kw_only=True, forbid_unknown_fields=True
         return StoredRaces.of(self.key, sorted((*self.races, *added), key=lambda race: race.at))
 
     def record(self) -> RaceRecord:
-        record = NO_RACES
-        for race in self.races:
-            record = with_race(record, Race(race.number, race.units, race.paces))
-        return record
-
-
-def with_race(record: RaceRecord, race: Race) -> RaceRecord:
-    return record.with_race(race) if race.paces else record.with_change(race.number)
+        return functools.reduce(RaceRecord.with_race, self.races, NO_RACES)
 
 
 Record = TypeVar("Record", StoredModel, StoredRaces)
@@ -212,7 +178,7 @@ _KINDS: dict[type, str] = {
     **dict.fromkeys((ProbeKey, ProbeState), "probe"),
 }
 
-FORMAT = DatabaseFormat(
+FORMAT = database.DatabaseFormat(
     application_id=0x68737364,
     version=1,
     # A changed row gets a new id: the least ids are those written least recently.
@@ -358,7 +324,7 @@ def restore(path: Path, export: Export) -> Counter[str]:
     Returns how many models were "new", "extended" and "unchanged".
     """
     private_folder(path.parent, "state folder")
-    with _connection(path, database.open_database) as connection, transaction(connection):
+    with _connection(path, database.open_database) as connection, database.transaction(connection):
         for races in export.races:
             _add(connection, races)
         return Counter(_add(connection, model) for model in export.models)
@@ -376,7 +342,7 @@ def _add(connection: apsw.Connection, record: Record) -> str:
 def forget(path: Path, is_chosen: Callable[[ModelKey], bool]) -> list[ModelKey]:
     if not path.exists():
         return []
-    with _connection(path, database.open_database) as connection, transaction(connection):
+    with _connection(path, database.open_database) as connection, database.transaction(connection):
         chosen = [key for key in read_keys(connection, ModelKey) if is_chosen(key)]
         delete_models(connection, chosen)
     return sorted(chosen)
@@ -384,7 +350,7 @@ def forget(path: Path, is_chosen: Callable[[ModelKey], bool]) -> list[ModelKey]:
 
 @contextlib.contextmanager
 def _connection(
-    path: Path, connect: Callable[[Path, DatabaseFormat], apsw.Connection]
+    path: Path, connect: Callable[[Path, database.DatabaseFormat], apsw.Connection]
 ) -> Iterator[apsw.Connection]:
     try:
         with contextlib.closing(connect(path, FORMAT)) as connection:
@@ -395,5 +361,5 @@ def _connection(
         raise errors.CantCreate(f"{path}: {error}; nothing was changed; make room") from None
     except apsw.ReadOnlyError as error:
         raise errors.ConfigError(f"{path}: {error}; make it writable") from None
-    except DAMAGE as error:
+    except database.DAMAGE as error:
         raise errors.ConfigError(f"{path}: {error}; move it away to start afresh") from None

@@ -29,7 +29,6 @@ from hetsched.models.evidence.run_medians import run_medians
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.paths import private_folder
 from hetsched.store import database, model_records
-from hetsched.store.database import DAMAGE, UNREADABLE, RefusedFile
 
 T = TypeVar("T")
 
@@ -70,14 +69,12 @@ class ModelStore:
         self._new_runs: deque[tuple[model_records.ModelKey, list[Sample], float]] = deque(
             maxlen=MAX_PENDING
         )
-        self._new_races: deque[tuple[model_records.RaceKey, Race, float]] = deque(
-            maxlen=MAX_PENDING
-        )
+        self._new_races: deque[tuple[model_records.RaceKey, Race]] = deque(maxlen=MAX_PENDING)
         self._new_probes: dict[model_records.ProbeKey, ProbeState | None] = {}
         self._has_warned = False
         try:
             self._connection = _open(path, read_only)
-        except (*DAMAGE, RefusedFile, OSError) as error:
+        except (*database.DAMAGE, database.RefusedFile, OSError) as error:
             self._warn(error)
             self._connection = _open(None, read_only)
         self._data_version = database.data_version(self._connection)
@@ -164,15 +161,15 @@ class ModelStore:
         if record is None:
             stored = self._read(lambda db: model_records.read(db, key, model_records.StoredRaces))
             record = stored.record() if stored else NO_RACES
-            for other, race, _ in self._new_races:
-                record = model_records.with_race(record, race) if other == key else record
+            for other, race in self._new_races:
+                record = record.with_race(race) if other == key else record
             self._races.put(key, record)
         return record
 
-    def add_race(self, key: model_records.RaceKey, race: Race, at: float) -> None:
+    def add_race(self, key: model_records.RaceKey, race: Race) -> None:
         """Add a race; without paces, a change of speed. Written at the next `flush`."""
-        self._races.put(key, model_records.with_race(self.races(key), race))
-        self._new_races.append((key, race, at))
+        self._races.put(key, self.races(key).with_race(race))
+        self._new_races.append((key, race))
 
     def probe_state(self, key: model_records.ProbeKey) -> ProbeState | None:
         """Return the state of a device without a share; None if it has one."""
@@ -194,7 +191,7 @@ class ModelStore:
         try:
             with database.transaction(self._connection):
                 rewritten = self._write_all(self._connection)
-        except (*DAMAGE, RefusedFile) as error:
+        except (*database.DAMAGE, database.RefusedFile) as error:
             self._warn(error)
             return
         self._has_warned = False
@@ -226,13 +223,13 @@ class ModelStore:
         """Return what `action` returns; None if the file can't be used."""
         try:
             return action(self._connection)
-        except (*DAMAGE, RefusedFile) as error:
+        except (*database.DAMAGE, database.RefusedFile) as error:
             self._warn(error)
             return None
 
     def _warn(self, error: Exception) -> None:
         """Log the first error since the file was last written."""
-        if not self._has_warned and isinstance(error, RefusedFile):
+        if not self._has_warned and isinstance(error, database.RefusedFile):
             log.warning("%s; new measurements stay in memory", error)
         elif not self._has_warned:
             remedy = "make room, or delete the file to start afresh"
@@ -244,10 +241,9 @@ class ModelStore:
         """Write what is new; return the histories whose stored observations were replaced."""
         database.check_version(connection, model_records.FORMAT, self._name)
         rewritten = self._write_models(connection)
-        for key, race, at in self._new_races:
+        for key, race in self._new_races:
             before = model_records.read_again(connection, key, model_records.StoredRaces)
-            added = model_records.StoredRace(race.number, race.units, dict(race.paces), at)
-            races = (*before.races, added) if before else (added,)
+            races = (*before.races, race) if before else (race,)
             model_records.write(connection, key, model_records.StoredRaces.of(key, races))
         model_records.delete(connection, self._new_probes)
         for probe, state in self._new_probes.items():
@@ -273,7 +269,7 @@ class ModelStore:
                 if history.rewritten:
                     # A change of speed scaled or dropped older observations.
                     at = self._new_runs[-1][2]
-                    seen = model_records.observations_of(history.samples(), at)
+                    seen = model_records.stamped(history.samples(), at)
                     models[key] = model_records.StoredModel.of(key, history.runs, seen)
                     rewritten.append(history)
         for key, model in models.items():
@@ -291,7 +287,7 @@ def _open(path: Path | None, read_only: bool) -> apsw.Connection:
     tried = path.stat().st_ino if path.exists() else 0
     try:
         return _open_whole(path)
-    except UNREADABLE as error:
+    except database.UNREADABLE as error:
         # Another process may have replaced it by a new one meanwhile.
         if path.stat().st_ino == tried:
             aside = database.set_aside(path)

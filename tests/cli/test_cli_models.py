@@ -193,7 +193,7 @@ def test_showing_ends_with_the_races_of_variants(learnt: Ended, call: Call) -> N
     keys = store.keys()
     (key,) = {key.race_key for key in keys if key.device.startswith("core0")}
     paces = {"mkl 1": (1.0,) * 8, "ducc0 2": (1.5,) * 8, "numpy 3": (1.01,) * 8}
-    store.add_race(key, Race(4, 250.0, paces), 1.0)
+    store.add_race(key, Race(4, 250.0, paces, 1.0))
     store.close()
 
     lines = call("models", "show", "fft").out.splitlines()

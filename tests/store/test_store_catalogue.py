@@ -15,7 +15,6 @@ from hetsched.store import database
 from hetsched.store.model_records import (
     Export,
     ModelKey,
-    Observation,
     StoredModel,
     collect,
     forget,
@@ -40,7 +39,7 @@ def learn(path: Path, key: ModelKey, units: int, seconds: float, at: float = 1.0
 
 
 def export(*keys: ModelKey, sizes: int = 1) -> Export:
-    rows = [Observation("total", 1 + size, 1.0 + size, 2.0) for size in range(sizes)]
+    rows = [Sample("total", 1 + size, 1.0 + size, at=2.0) for size in range(sizes)]
     models = tuple(StoredModel.of(key, 1, rows) for key in keys)
     return Export(hetsched="0.1.0", models=models)
 

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from hetsched.errors import DataError
+from hetsched.models.evidence.samples import Sample
 from hetsched.store.model_records import (
     SCHEMA,
     Export,
     ModelKey,
-    Observation,
     StoredModel,
     decode,
     encode,
@@ -22,7 +22,7 @@ def learnt(
     *observations: tuple[int, float, float], key: ModelKey = KEY, runs: int = 1
 ) -> StoredModel:
     """Totals, as (units, seconds, at)."""
-    rows = [Observation("total", units, seconds, at) for units, seconds, at in observations]
+    rows = [Sample("total", units, seconds, at=at) for units, seconds, at in observations]
     return StoredModel.of(key, runs, rows)
 
 
@@ -54,13 +54,13 @@ def broken(**changes: object) -> bytes:
         (broken(runs=2**63), "broken export"),
         (broken(storage=3), "broken export"),
         (broken(colour="red"), "broken export.*colour"),
-        (broken(observations=[["warp", 1, 2.0, 3.0]]), r"broken export.*observations\[0\]"),
-        (broken(observations=[["total", 0, 2.0, 3.0]]), "broken export"),
-        (broken(observations=[["total", 1, -2.0, 3.0]]), "broken export"),
-        (broken(observations=[["total", 1, 1e999, 3.0]]), "not an export"),
-        (broken(observations=[["total", 1, 2.0]]), "broken export"),
-        (broken(observations=[["total", 1, 2.0, 1e300]]), "broken export"),
-        (broken(observations=[["total", 1, 2.0, -1.0]]), "broken export"),
+        (broken(observations=[["warp", 1, 2.0]]), r"broken export.*observations\[0\]"),
+        (broken(observations=[["total", 0, 2.0]]), "broken export"),
+        (broken(observations=[["total", 1, -2.0]]), "broken export"),
+        (broken(observations=[["total", 1, 1e999]]), "not an export"),
+        (broken(observations=[["total", 1]]), "broken export"),
+        (broken(observations=[["total", 1, 2.0, False, 1, 1e300]]), "broken export"),
+        (broken(observations=[["total", 1, 2.0, False, 1, -1.0]]), "broken export"),
         (
             encode(export(learnt((1, 2.0, 3.0)), learnt((2, 2.0, 3.0)))),
             "2 records of one key",

@@ -95,7 +95,7 @@ def test_damaged_values_cost_one_warning_and_no_job(
     damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = ModelStore(file(tmp_path))
-    store.add_race(KEY.race_key, Race(0, 10.0, {"a": (1.0,), "b": (2.0,)}), 1.0)
+    store.add_race(KEY.race_key, Race(0, 10.0, {"a": (1.0,), "b": (2.0,)}))
     learn(store, 10, 5.0)
     store.close()
     connection = apsw.Connection(str(file(tmp_path)))

@@ -16,13 +16,13 @@ KEY = ModelKey("fft", "512", "mkl", "1", "cpu0 Some Processor", "memory")
 SAMPLES = [Sample("total", 10, 1.0)]
 
 
-def race(number: int) -> Race:
-    return Race(number, 10.0, {"mkl 1": (1.0, None), "ducc0 2": (1.5, 1.25)})
+def race(number: int, at: float = 1.0) -> Race:
+    return Race(number, 10.0, {"mkl 1": (1.0, None), "ducc0 2": (1.5, 1.25)}, at)
 
 
 def add(store: ModelStore, *races: Race) -> None:
     for new in races:
-        store.add_race(KEY.race_key, new, 1.0)
+        store.add_race(KEY.race_key, new)
         observe(store, KEY, SAMPLES, 1.0)
 
 
@@ -59,10 +59,10 @@ def test_the_file_keeps_a_few_races_of_each_key(tmp_path: Path) -> None:
 
 def test_an_import_brings_the_races_of_an_export_once(tmp_path: Path) -> None:
     first, second = tmp_path / "first" / "models.db", tmp_path / "second" / "models.db"
-    for path, races, at in ((first, (race(1), Race(2, 0.0, {})), 5.0), (second, (race(7),), 1.0)):
+    for path, races in ((first, (race(1, 5.0), Race(2, 0.0, {}, 5.0))), (second, (race(7),))):
         store = ModelStore(path)
         for new in races:
-            store.add_race(KEY.race_key, new, at)
+            store.add_race(KEY.race_key, new)
         observe(store, KEY, SAMPLES, 1.0)
         store.close()
     export = decode(encode(collect(first)), "x")
@@ -71,7 +71,7 @@ def test_an_import_brings_the_races_of_an_export_once(tmp_path: Path) -> None:
     restore(second, export)
 
     record = ModelStore(second).races(KEY.race_key)
-    assert (record.races, record.changed_at) == ((race(7), race(1)), 2)
+    assert (record.races, record.changed_at) == ((race(7), race(1, 5.0)), 2)
     assert [len(stored.races) for stored in collect(second).races] == [3]
 
 

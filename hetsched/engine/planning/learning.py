@@ -240,7 +240,7 @@ def _record_change(
     races = state.store.races(key.race_key).races
     if races:
         number = races[-1].number + (key.race_key not in raced)
-        state.store.add_race(key.race_key, Race(number, 0.0, {}), at)
+        state.store.add_race(key.race_key, Race(number, 0.0, {}, at))
 
 
 # ---- iterations
@@ -298,7 +298,7 @@ def _learn_races(
         labels = {v.name: race_label(v) for v in state.variants.usable(job, info)}
         paces = {labels[name]: found for name, found in race.paces.items() if name in labels}
         key = race_key(job, info)
-        state.store.add_race(key, Race(race.number, race.units, paces), at)
+        state.store.add_race(key, Race(race.number, race.units, paces, at))
         raced.add(key)
     return raced
 

@@ -14,8 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
-from hetsched.models.evidence.samples import is_time
+import msgspec
+
+from hetsched.models.evidence.samples import MAX_SECONDS, MIN_SECONDS, Moment, is_time
+from hetsched.units import NUMBER_LIMIT
 
 MAX_RACES = 12
 """Races of one job kept; earlier ones may reflect another machine. Arbitrary."""
@@ -31,13 +35,13 @@ Arbitrary; that of a quiet machine is 0.02 to 0.05."""
 MAX_DEVIATIONS = 3.0
 """Ratios further from the median are limited to this many deviations."""
 
-Paces = Mapping[str, tuple[float | None, ...]]
+Pace = Annotated[float, msgspec.Meta(ge=MIN_SECONDS / NUMBER_LIMIT, le=MAX_SECONDS)]
+Paces = Mapping[str, tuple[Pace | None, ...]]
 """Variant -> seconds per unit in each round on each core; None: its chunk doesn't count."""
 
 
-@dataclass(frozen=True)
-class Race:
-    """One run in which variants raced.
+class Race(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One run in which variants raced. Stored like that; the limits hold for decoded ones.
 
     Attributes
     ----------
@@ -46,12 +50,16 @@ class Race:
     units : float, units
         Mean share of a core.
     paces : mapping
-        See `Paces`. All variants have equally many, in the same order.
+        See `Paces`. All variants have equally many, in the same order. None raced: the speed of
+        the cores has changed by this run.
+    at : float, seconds since the epoch
+        When it was stored.
     """
 
-    number: int
-    units: float
+    number: Annotated[int, msgspec.Meta(ge=0, le=NUMBER_LIMIT - 1)]
+    units: Annotated[float, msgspec.Meta(ge=0, lt=NUMBER_LIMIT)]
     paces: Paces
+    at: Moment = 0.0
 
 
 @dataclass(frozen=True)
@@ -105,6 +113,8 @@ class RaceRecord:
 
     def with_race(self, race: Race) -> RaceRecord:
         """Return a record with one more race; the oldest of too many is dropped."""
+        if not race.paces:
+            return self.with_change(race.number)
         return RaceRecord((*self.races, race)[-MAX_RACES:], self.changed_at)
 
     def with_change(self, number: int) -> RaceRecord:

@@ -11,8 +11,9 @@ the models of the other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import get_args
+
+from msgspec.structs import replace
 
 from hetsched.models import PiecewiseLinear
 from hetsched.models.cold_ratios import ColdRatios

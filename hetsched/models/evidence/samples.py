@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from hetsched.models.evidence.duplex import Copy, Span, duplex_times, one_way_times
+from hetsched.units import NUMBER_LIMIT
 
 CurveName = Literal[
     "total", "compute", "h2d", "d2h", "h2d_beside", "d2h_beside", "host_overhead", "variation",
@@ -57,19 +60,26 @@ TimedPhases = Sequence[tuple[int, PhaseTimes]]
 """(units, times) of each chunk, in execution order."""
 
 
-@dataclass(frozen=True)
-class Sample:
-    """`units` took `seconds`: one observation for one curve of a device.
+Units = Annotated[int, msgspec.Meta(ge=1, le=NUMBER_LIMIT - 1)]
+Seconds = Annotated[float, msgspec.Meta(ge=MIN_SECONDS, le=MAX_SECONDS)]
+Moment = Annotated[float, msgspec.Meta(ge=0, lt=1e11)]
+"""Seconds since the epoch."""
+
+
+class Sample(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """`units` took `seconds`: one observation for one curve of a device. Stored like that.
 
     `contended`: another process took part of the time, or the kernel ran for the first time in
     its process. Such samples are kept separately. `chunks`: of which `seconds` is the median.
+    `at`: when it was stored. The limits hold for decoded ones.
     """
 
     curve: CurveName
-    units: int
-    seconds: float
+    units: Units
+    seconds: Seconds
     contended: bool = False
-    chunks: int = 1
+    chunks: Units = 1
+    at: Moment = 0.0
 
 
 def is_time(seconds: float) -> bool:
