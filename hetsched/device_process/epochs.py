@@ -19,17 +19,12 @@ from hetsched.devices.base import Device, DeviceJob
 from hetsched.devices.iterating import IteratingDevice, IterativeJob
 from hetsched.iterations import saved_state
 from hetsched.iterations.home import Home, Part, stages_of
-from hetsched.iterations.partials import combine, combined_slot, slot_of
+from hetsched.iterations.partials import PARTIALS, combine, combined_slot, slot_of
 from hetsched.job import IterationSeconds
 from hetsched.transport import device_messages
-from hetsched.transport.control import Aborted, IterationControl, slots_of
+from hetsched.transport.control import CONTROL, Aborted, IterationControl, slots_of
 from hetsched.workload import Iterative, Rows, Stage, Values
 
-CONTROL = "control"
-PARTIALS = "partials/"
-"""Before the name of a reduction: the name of the array of its partial results."""
-SAVED = "saved/"
-"""Before the name of an array: the name of the copy to which devices go back together."""
 SPIN_SECONDS = 50e-6
 """How long a core looks for the others before it sleeps: about what waking it up may take."""
 STEP_SECONDS = 0.05
@@ -85,9 +80,9 @@ class IterativeRun:
         control = arrays[CONTROL]
         self.control = IterationControl(control, slots_of(control.size), spin)
         self.saved = {
-            name.removeprefix(SAVED): array
+            name.removeprefix(saved_state.SAVED): array
             for name, array in arrays.items()
-            if name.startswith(SAVED)
+            if name.startswith(saved_state.SAVED)
         }
         self._arrays = arrays
 

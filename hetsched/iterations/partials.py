@@ -15,6 +15,9 @@ import numpy as np
 
 from hetsched.workload import Reduction
 
+PARTIALS = "partials/"
+"""Before the name of a reduction: the name of the array of its partial results."""
+
 _COMBINE: dict[str, Callable[[Sequence[np.ndarray]], Any]] = {
     "sum": np.add.reduce,
     "max": np.maximum.reduce,

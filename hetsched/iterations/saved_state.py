@@ -17,6 +17,9 @@ import numpy as np
 from hetsched.iterations.home import Home, Part, border_rows, read_buffer, stages_of
 from hetsched.workload import Iterative, Rows, Stage, StateArray
 
+SAVED = "saved/"
+"""Before the name of an array: the name of the copy to which devices go back together."""
+
 
 @dataclass(frozen=True)
 class SavedState:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hetsched.job import IterationSeconds
 from hetsched.models import SpeedFunction
 from hetsched.partition import optimal
 from hetsched.partition.iterations import IterationBalance, Move, TimedIteration
@@ -16,20 +17,6 @@ from hetsched.partition.iterations.row_units import received
 
 MIXTURES = 10
 """Intermediate slowdowns from which the search for the best fixed split starts."""
-
-
-@dataclass(frozen=True)
-class SimulatedTimes:
-    """Seconds of one iteration on one device."""
-
-    compute: float
-    transfer: float = 0.0
-    wait: float = 0.0
-    converge: float = 0.0
-
-    @property
-    def busy(self) -> float:
-        return self.compute + self.transfer + self.converge
 
 
 Slowdown = Callable[[int], Sequence[float]]
@@ -71,16 +58,16 @@ class IterativeMachine:
 
     def run(
         self, iteration: int, rows: Sequence[int], gained: Sequence[int], draw: random.Random
-    ) -> list[SimulatedTimes]:
+    ) -> list[IterationSeconds]:
         """Return the times of an iteration for which devices got `gained` rows from others."""
         times = []
         for device, count in enumerate(rows):
             transfer = self._transfer(device) if count else 0.0
             compute = max(0.0, self.seconds(device, count, iteration) - transfer)
             compute = compute * math.exp(draw.gauss(0, self.noise)) + self.moving * gained[device]
-            times.append(SimulatedTimes(compute, transfer))
+            times.append(IterationSeconds(compute, transfer))
         total = max(each.busy for each in times)
-        return [SimulatedTimes(t.compute, t.transfer, total - t.busy) for t in times]
+        return [IterationSeconds(t.compute, t.transfer, total - t.busy) for t in times]
 
 
 @dataclass

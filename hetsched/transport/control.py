@@ -29,6 +29,8 @@ import numpy as np
 
 from hetsched.errors import Unavailable
 
+CONTROL = "control"
+"""The name of the array that holds these words, in which devices wait for each other."""
 WORDS_PER_LINE = 16
 """64 bytes: one line of the cache."""
 MAX_ARRIVALS = 2**30

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
+from hetsched.job import IterationSeconds
 from hetsched.partition.iterations import IterationBalance, TimedIteration
-from hetsched.simulate.iterations import SimulatedTimes
 
 ROWS, ITERATIONS = 2048, 300
 SLICE, REPORT = 4e-3, 50e-3
@@ -43,7 +43,7 @@ def seconds(work: float, percent: int | None, seed: int) -> float:
     for iteration in range(1, ITERATIONS + 1):
         shares = [work * count / ROWS * math.exp(draw.gauss(0, 0.02)) for count in rows]
         ends = [end_of(now, shares[0], edge), now + shares[1]]
-        times = [SimulatedTimes(end - now, wait=max(ends) - end) for end in ends]
+        times = [IterationSeconds(end - now, wait=max(ends) - end) for end in ends]
         batch.append(TimedIteration(iteration, rows, times))
         now = max(ends)
         following = rows
@@ -76,7 +76,7 @@ def test_two_equal_cores_keep_their_rows_beside_processes_that_interrupt_both(
         batch = []
         for iteration in range(first, first + 10):
             ends = [5e-3 + SLICE * (draw.random() < 0.2) * draw.randint(1, 5) for _ in range(2)]
-            times = [SimulatedTimes(end, wait=max(ends) - end) for end in ends]
+            times = [IterationSeconds(end, wait=max(ends) - end) for end in ends]
             batch.append(TimedIteration(iteration, balance.rows, times))
         balance.tell(batch, remaining and remaining - first - 9)
 

@@ -19,18 +19,18 @@ import numpy as np
 
 from hetsched import errors
 from hetsched.engine.admission.resolved_job import (
-    CONTROL,
     Declaration,
     IterativeDeclaration,
     whole,
 )
 from hetsched.engine.threads import Step
 from hetsched.iterations.home import Part, stages_of
-from hetsched.iterations.saved_state import saved_shapes
+from hetsched.iterations.saved_state import SAVED, saved_shapes
 from hetsched.job import JobSpec
 from hetsched.memory import MemoryDemand
 from hetsched.plug_in_errors import plug_in_error
 from hetsched.sparse import Shapes
+from hetsched.transport.control import CONTROL
 from hetsched.units import NUMBER_LIMIT
 from hetsched.workload import (
     ArraySpec,
@@ -246,7 +246,7 @@ def declare_iterative(workload: BaseWorkload, params: Any) -> IterativeDeclarati
         _count(name, "granule()", workload.granule(params)),
         iterations,
         bool(workload.must_converge(params)),
-        tuple(whole(f"saved/{array}", *layout) for array, layout in saved.items()),
+        tuple(whole(SAVED + array, *layout) for array, layout in saved.items()),
         _results(workload, params, state),
     )
 

@@ -13,17 +13,15 @@ import numpy as np
 
 from hetsched.engine.threads import Step
 from hetsched.iterations.home import state_shape
-from hetsched.iterations.partials import partials_shape
+from hetsched.iterations.partials import PARTIALS, partials_shape
 from hetsched.job import ArenaRef, FileOut
 from hetsched.sparse import Shapes
 from hetsched.store import output_files
-from hetsched.transport.control import control_words
+from hetsched.transport.control import CONTROL, control_words
 from hetsched.transport.device_messages import StoredArray
 from hetsched.units import format_bytes
 from hetsched.workload import ArraySpec, BaseWorkload, Reduction, StateArray
 
-CONTROL = "control"
-"""The name of the array in which devices wait for each other."""
 _MAX_DESCRIPTORS = 1 << 31
 """A descriptor's number is a C int."""
 
@@ -47,7 +45,7 @@ class IterativeDeclaration:
         return (
             *(whole(array.name, state_shape(array, load), array.dtype) for array in self.state),
             *(
-                whole(f"partials/{each.name}", partials_shape(each, slots), each.dtype)
+                whole(PARTIALS + each.name, partials_shape(each, slots), each.dtype)
                 for each in self.reductions
             ),
             whole(CONTROL, (control_words(slots),), "int32"),

@@ -17,7 +17,6 @@ from hetsched.devices.base import HostArray
 from hetsched.devices.file_array import FileArray
 from hetsched.devices.host_arrays import ArenaArray
 from hetsched.engine.admission.resolved_job import (
-    CONTROL,
     ResolvedJob,
     array_bytes,
     fd_of_key,
@@ -35,7 +34,7 @@ from hetsched.planner.records import Assignment
 from hetsched.store import output_files
 from hetsched.transport import device_messages
 from hetsched.transport.arena import Arena
-from hetsched.transport.control import IterationControl
+from hetsched.transport.control import CONTROL, IterationControl
 from hetsched.transport.pages import map_unpopulated
 from hetsched.workload import ArraySpec
 

@@ -25,17 +25,13 @@ from hetsched.engine.run.epochs import IterationState
 from hetsched.explain.iterations.records import WrittenCheckpoint
 from hetsched.iterations import saved_state
 from hetsched.iterations.home import Part, stages_of
-from hetsched.iterations.partials import combine, combined_slot
+from hetsched.iterations.partials import PARTIALS, combine, combined_slot
 from hetsched.job import CHECKPOINT_SECONDS, JobSpec
 from hetsched.store import checkpoint
 from hetsched.workload import Iterative
 
 log = logging.getLogger(__name__)
 
-PARTIALS = "partials/"
-"""The name of the array with partial results of a reduction begins with this."""
-SAVED = "saved/"
-"""The name of the array in which devices save another one begins with this."""
 NO_CHECKPOINT = "no checkpoint after iteration"
 
 
@@ -238,7 +234,7 @@ class StateFiles:
         """
         if slots is None:
             names = saved_state.saved_names(self._workload, self._params)
-            arrays = {name: self._arrays[SAVED + name] for name in names}
+            arrays = {name: self._arrays[saved_state.SAVED + name] for name in names}
         else:
             arrays = saved_state.state_views(self._workload, self._params, self._arrays, iteration)
         saved = saved_state.SavedState(iteration, arrays, self._values(iteration, slots or ()))

@@ -16,7 +16,7 @@ from hetsched.explain.iterations.records import (
     RowMove,
     WrittenCheckpoint,
 )
-from hetsched.iterations.device_phases import ReportedPhases
+from hetsched.job import IterationSeconds
 
 MAX_SPANS = 4096
 """Up to this many iterations are kept each. Arbitrary."""
@@ -109,7 +109,7 @@ class IterationRecorder:
         self,
         iteration: int,
         rows: Sequence[int],
-        phases: Sequence[ReportedPhases | None],
+        phases: Sequence[IterationSeconds | None],
         residual: float | None = None,
         count: int = 1,
     ) -> None:
@@ -121,7 +121,7 @@ class IterationRecorder:
         ----------
         rows : sequence of int
             By slot; 0 for devices that aren't in the epoch.
-        phases : sequence of ReportedPhases or None
+        phases : sequence of IterationSeconds or None
             By slot; means.
         """
         if iteration <= self._last:
@@ -267,11 +267,11 @@ def moved_rows(before: Sequence[int], rows: Sequence[int]) -> int:
 def _span(
     iteration: int,
     rows: tuple[int, ...],
-    phases: Sequence[ReportedPhases | None],
+    phases: Sequence[IterationSeconds | None],
     residual: float | None,
     count: int,
 ) -> IterationSpan:
-    def each(of: Callable[[ReportedPhases], float]) -> tuple[float, ...]:
+    def each(of: Callable[[IterationSeconds], float]) -> tuple[float, ...]:
         return tuple(0.0 if phase is None else of(phase) for phase in phases)
 
     compute, transfer = each(lambda p: p.compute), each(lambda p: p.transfer)

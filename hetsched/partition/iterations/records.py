@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hetsched.iterations.device_phases import DevicePhases
+from hetsched.job import IterationSeconds
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class TimedIteration:
         The number of the (last) iteration.
     rows : tuple of int
         Of each device.
-    times : sequence of DevicePhases or None
+    times : sequence of IterationSeconds or None
         None: the device took no part.
     count : int
         Iterations; `times` are their means.
@@ -26,16 +26,13 @@ class TimedIteration:
 
     iteration: int
     rows: tuple[int, ...]
-    times: Sequence[DevicePhases | None]
+    times: Sequence[IterationSeconds | None]
     count: int = 1
 
     @property
     def busy(self) -> tuple[float, ...]:
         """Seconds of each device without waits."""
-        return tuple(
-            0.0 if time is None else time.compute + time.transfer + time.converge
-            for time in self.times
-        )
+        return tuple(0.0 if time is None else time.busy for time in self.times)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ import pytest
 from iteration_times import timed
 
 from hetsched.errors import UsageError
+from hetsched.job import IterationSeconds
 from hetsched.models import Constant, PiecewiseLinear
 from hetsched.partition.iterations import HistoryTable, IterationBalance, Move, TimedIteration
 from hetsched.partition.iterations.methods import BALANCE_METHODS
-from hetsched.simulate.iterations import SimulatedTimes
 
 
 def test_rows_move_to_the_faster_device_after_one_iteration() -> None:
@@ -270,7 +270,7 @@ def test_times_that_vary_wildly_are_averaged_before_rows_move() -> None:
 
 def test_a_gain_that_is_small_beside_the_waits_moves_nothing() -> None:
     balance = IterationBalance(300, 2)
-    times = [SimulatedTimes(1e-5, wait=2e-3), SimulatedTimes(2e-5, wait=2e-3)]
+    times = [IterationSeconds(1e-5, wait=2e-3), IterationSeconds(2e-5, wait=2e-3)]
 
     for k in range(1, 10):
         assert balance.tell([TimedIteration(k, balance.rows, times)]) is None
