@@ -211,6 +211,10 @@ class Local(JobSubmitter):
 
     def _start(self, prepared: PreparedJob, follow: Listener | None) -> Job:
         self._refuse_in_callback("submit")
+        if prepared.spec.id:
+            raise errors.UsageError(
+                "id: hetsched.Local doesn't remember jobs; omit it, or submit to a daemon"
+            )
         return self._ask(lambda accepted: self._submit(prepared, accepted, follow))
 
     def _submit(

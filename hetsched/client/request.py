@@ -73,7 +73,7 @@ class JobSubmitter(ABC):
     ---------------------------------------------
     priority : int, -20 to 19; larger ones run first, as in Slurm (unlike nice)
     label : str, for people, shown by `hetsched status`
-    id : str, your own name for this job: submitting it again finds the job instead of adding one
+    id : str, your own name for this job of a `Client`: submitted again it is found, not added
     after : job, number, "12:any", "12:fail", or a sequence of them
         Run after these jobs have succeeded (or ended in any way; or failed). If that can no
         longer happen, this job fails.

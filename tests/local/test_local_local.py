@@ -43,6 +43,11 @@ def test_an_array_of_another_engine_is_copied(local: hetsched.Local) -> None:
     assert len(arrays) == 8
 
 
+def test_an_id_needs_a_daemon(local: hetsched.Local) -> None:
+    with pytest.raises(UsageError, match="Local doesn't remember jobs"):
+        local.submit("fft", batch="1x8x8", id="nightly")
+
+
 def in_a_callback(local: hetsched.Local, act: Any) -> Future[Any]:
     """The result of `act` on the thread that reports progress."""
     outcome: Future[Any] = Future()
