@@ -235,7 +235,7 @@ class Local(JobSubmitter):
             )
             if follow is not None:
                 job.follow(follow)
-            follower = Follower(0, lambda state, droppable: job.advance(state))
+            follower = Follower(0, lambda answer, droppable: job.advance(answer.state))
             self._followers.follow(record, follower)
             accepted.set_result(job)
 

@@ -24,7 +24,6 @@ from hetsched.job import (
     Failed,
     FileOut,
     JobSpec,
-    JobState,
     Queued,
     arena_refs,
     caller_outputs,
@@ -69,9 +68,6 @@ class Asker:
 
     def reply(self, answer: say.Answer, droppable: bool = False) -> None:
         self.send(self.identity, say.Reply(self.number, answer), droppable)
-
-    def tell(self, state: JobState, droppable: bool = False, sequence: int = 0) -> None:
-        self.reply(say.State(state, sequence), droppable)
 
     def refuse(self, error: BaseException) -> None:
         if not isinstance(error, errors.HetschedError):
@@ -235,10 +231,10 @@ class Requests:
 
     def _follow(self, job: Job, asker: Asker, *, tells_present: bool = False) -> None:
         if not job.has_ended:
-            self._followers.follow(job, Follower(asker.session.id, asker.tell))
+            self._followers.follow(job, Follower(asker.session.id, asker.reply))
         is_new = isinstance(job.state, Queued) and not job.state.reason
         if tells_present or not is_new:
-            asker.tell(job.state)
+            asker.reply(say.State(job.state))
 
     def retry(self, asker: Asker, request: say.Retry) -> None:
         """Submit an ended job again, as a new one, without its id and what it was to run after."""
@@ -277,7 +273,7 @@ class Requests:
     # ---- one job
 
     def show(self, asker: Asker, request: say.Show) -> None:
-        asker.tell(self._table.job(request.job).state)
+        asker.reply(say.State(self._table.job(request.job).state))
 
     def follow(self, asker: Asker, request: say.Follow) -> None:
         job = self._table.job(request.job)
@@ -296,7 +292,7 @@ class Requests:
                 " use one request for several jobs"
             )
         jobs = [self._table.job(number) for number in dict.fromkeys(request.jobs)]
-        self._followers.watch(Watcher(asker.session.id, asker.tell), jobs)
+        self._followers.watch(Watcher(asker.session.id, asker.reply), jobs)
 
     def explain(self, asker: Asker, request: say.Explain) -> None:
         job = self._table.job(request.job)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from hetsched.job import JobState, Queued, Running, brief
 from hetsched.jobs.job import Job
-from hetsched.transport.loop import Loop
+from hetsched.transport import messages
+from hetsched.transport.loop import Loop, Timer
 
 log = logging.getLogger(__name__)
 
@@ -23,43 +24,50 @@ EVENTS_PER_TURN = 100
 IMMEDIATE = ("", "resources")
 """Reasons of a job that is first in line: mostly it starts at once, which followers see then."""
 
+Deliver = Callable[[messages.State, bool], None]
+"""deliver(state, droppable)"""
+
 
 @dataclass(frozen=True)
 class Follower:
-    """Who follows one job. `deliver`: deliver(state, droppable)."""
+    """Who follows one job."""
 
     client: int
-    deliver: Callable[[JobState, bool], None]
+    deliver: Deliver
 
 
 @dataclass(eq=False)
 class Watcher:
     """Who watches several jobs, or all, as numbered events.
 
-    `deliver`: deliver(state, droppable, sequence). Events are droppable: a client that doesn't
-    read in time misses some, which it sees by the numbers. Only a job's last event isn't dropped.
+    Events are droppable: a client that doesn't read in time misses some, which it sees by the
+    numbers. Only a job's last event isn't dropped.
     """
 
     client: int
-    deliver: Callable[[JobState, bool, int], None]
+    deliver: Deliver
     pending: set[int] | None = None  # The jobs that haven't ended; None: all jobs
     unsent: dict[int, Job] = field(default_factory=dict)  # Their present states are still due
     sequence: int = 0
 
     def send(self, job: Job, droppable: bool) -> None:
         self.sequence += 1
-        self.deliver(brief(job.state), droppable, self.sequence)
+        self.deliver(messages.State(brief(job.state), self.sequence), droppable)
         if job.has_ended and self.pending is not None:
             self.pending.discard(job.number)
 
-    def report(self, job: Job) -> None:
+    def report(self, job: Job, is_last: bool) -> None:
         """Send a job's new state, unless its present one will be sent anyway."""
         if job.number in self.unsent:
             return
         if self.pending is None:
             self.send(job, droppable=True)
         elif job.number in self.pending:
-            self.send(job, droppable=not job.has_ended)
+            self.send(job, droppable=not is_last)
+
+    @property
+    def is_done(self) -> bool:
+        return self.pending is not None and not self.pending
 
 
 class Followers:
@@ -74,8 +82,8 @@ class Followers:
     def __init__(self, loop: Loop, interval: float = PROGRESS_INTERVAL) -> None:
         self._loop = loop
         self._interval = interval
-        self._held_back: dict[int, Job] = {}
-        self._is_timer_set = False
+        self._held_back: dict[int, Timer] = {}
+        """Number of a job -> when its present state is reported."""
         self._watchers: list[Watcher] = []
         self.follows: Counter[int] = Counter()
         """Client -> its requests that follow a job."""
@@ -99,30 +107,30 @@ class Followers:
     def change(self, job: Job, state: JobState) -> None:
         """Note a job's new state; followers hear of it now, or within the interval."""
         previous, job.state = job.state, state
-        is_due = time.monotonic() - job.reported_at >= self._interval
-        if is_due or _is_urgent(previous, state):
+        seconds = job.reported_at + self._interval - time.monotonic()
+        if seconds <= 0 or _is_urgent(previous, state):
             self.report(job)
-            return
-        self._held_back[job.number] = job
-        if not self._is_timer_set:
-            self._set_timer()
+        elif job.number not in self._held_back:
+            self._held_back[job.number] = self._loop.call_later(seconds, self.report, job)
 
-    def report(self, job: Job) -> None:
+    def report(self, job: Job, is_last: bool = False) -> None:
         """Send a job's present state to those who follow or watch it."""
-        self._held_back.pop(job.number, None)
+        if (timer := self._held_back.pop(job.number, None)) is not None:
+            timer.cancel()
         job.reported_at = time.monotonic()
         for follower in job.followers:
             try:
-                follower.deliver(job.state, not job.has_ended)
+                follower.deliver(messages.State(job.state), not is_last)
             except Exception:  # what a follower makes of it is no business of the job
                 log.exception("job %d: unexpected error in a callback", job.number)
         for watcher in list(self._watchers):
-            watcher.report(job)
-            self._remove_if_done(watcher)
+            watcher.report(job, is_last)
+            if watcher.is_done:
+                self._watchers.remove(watcher)
 
     def end(self, job: Job) -> None:
         """Report a job's last state."""
-        self.report(job)
+        self.report(job, is_last=True)
         for follower in job.followers:
             self.follows[follower.client] -= 1
             if self.follows[follower.client] <= 0:
@@ -144,28 +152,9 @@ class Followers:
         for number in list(watcher.unsent)[:EVENTS_PER_TURN]:
             watcher.send(watcher.unsent.pop(number), droppable=False)
         if watcher.unsent:
-            self._loop.call_soon(lambda: self._send_present(watcher))
-        self._remove_if_done(watcher)
-
-    def _remove_if_done(self, watcher: Watcher) -> None:
-        is_done = watcher.pending is not None and not watcher.pending and not watcher.unsent
-        if is_done and watcher in self._watchers:
+            self._loop.call_soon(self._send_present, watcher)
+        elif watcher.is_done:
             self._watchers.remove(watcher)
-
-    def _set_timer(self) -> None:
-        """Report what is held back in time."""
-        if self._held_back:
-            due = min(job.reported_at for job in self._held_back.values()) + self._interval
-            self._is_timer_set = True
-            self._loop.call_later(max(0.0, due - time.monotonic()), self._report_due)
-
-    def _report_due(self) -> None:
-        self._is_timer_set = False
-        now = time.monotonic()
-        for job in list(self._held_back.values()):
-            if now - job.reported_at >= self._interval:
-                self.report(job)
-        self._set_timer()
 
 
 def _is_urgent(previous: JobState, state: JobState) -> bool:
