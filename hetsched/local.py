@@ -16,8 +16,8 @@ import numpy as np
 from msgspec.structs import asdict
 
 from hetsched import engine, errors, paths
+from hetsched.client.client import JobSubmitter, Submission
 from hetsched.client.job import FROM_CALLBACK, Job, Listener, check_process
-from hetsched.client.request import JobSubmitter, PreparedJob
 from hetsched.config import Config, load
 from hetsched.device import DeviceInfo
 from hetsched.explain import Explanation
@@ -106,7 +106,7 @@ class Local(JobSubmitter):
     def run(self, spec: JobSpec) -> Job:
         """Submit a job whose arrays are files or generated."""
         valid = checked(JobSpec, **asdict(spec))
-        return self._start(PreparedJob(valid, self._segments), None)
+        return self._submit(Submission(valid, self._segments), None)
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """Return the devices, and the reasons why others are absent."""
@@ -209,19 +209,19 @@ class Local(JobSubmitter):
         self._arena.close()
         self._loop.close()
 
-    def _start(self, prepared: PreparedJob, follow: Listener | None) -> Job:
+    def _submit(self, submission: Submission, follow: Listener | None) -> Job:
         self._refuse_in_callback("submit")
-        if prepared.spec.id:
+        if submission.spec.id:
             raise errors.UsageError(
                 "id: hetsched.Local doesn't remember jobs; omit it, or submit to a daemon"
             )
-        return self._ask(lambda accepted: self._submit(prepared, accepted, follow))
+        return self._ask(lambda accepted: self._enter(submission, accepted, follow))
 
-    def _submit(
-        self, prepared: PreparedJob, accepted: Future[Job], follow: Listener | None
+    def _enter(
+        self, submission: Submission, accepted: Future[Job], follow: Listener | None
     ) -> None:
         number = self._table.numbers.take()
-        record = JobRecord(number, prepared.spec, submitted_at=time.time())
+        record = JobRecord(number, submission.spec, submitted_at=time.time())
 
         def confirm(error: errors.ErrorRecord | None) -> None:
             if error is not None:
@@ -230,7 +230,7 @@ class Local(JobSubmitter):
             job = Job(
                 number,
                 cancel=self.cancel,
-                fetch=prepared.result,
+                fetch=submission.result,
                 explain=lambda number, seconds: self.explain(number),
             )
             if follow is not None:

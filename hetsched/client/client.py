@@ -1,35 +1,169 @@
-"""The daemon's client: arrays in shared memory, jobs as Futures.
+"""Arrays and keywords become a job, and its end arrays: `Client`, and what `Local` shares with it.
 
 When the daemon is replaced by another one, segments that are still needed are passed to that.
 """
 
 from __future__ import annotations
 
+import datetime
+import inspect
 import logging
 import math
+import operator
 import os
 import resource
+import time
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
+from msgspec.structs import asdict, replace
 
-from hetsched import errors
-from hetsched.client.connection import Connection
+from hetsched import errors, job
+from hetsched.client.connection import Connection, Session
 from hetsched.client.control import TIMEOUT, Control
 from hetsched.client.job import Job, Listener
-from hetsched.client.request import JobSubmitter, PreparedJob
-from hetsched.client.session import Session
-from hetsched.job import ArenaRef, Done, Failed, JobSpec
+from hetsched.paths import real_path
+from hetsched.sparse_rows import is_sparse, sparse_arrays
 from hetsched.transport import messages
-from hetsched.transport.arena import Segment
+from hetsched.transport.arena import Segment, locate_in_segment
+from hetsched.units import NUMBER_LIMIT, is_utf8, parse_size, parse_time, quoted
 
 log = logging.getLogger(__name__)
+
+ONLY = ""
+"""Name that stands for the only array."""
+MAX_AXES = 64
+"""NumPy's limit on the axes of an array."""
+MAX_ITEM_BYTES = 32
+"""Bytes of NumPy's largest number, clongdouble."""
 
 MAX_KEPT_FD = 256
 """Descriptors above this number, or above a quarter of the process's limit, aren't kept, so that
 the caller's own files find room. Arrays in such segments can't be passed to another daemon."""
+
+ArrayOrPath = np.ndarray | str | os.PathLike[str]
+"""An array, or the path of a .npy file."""
+Inputs = Any
+"""An ArrayOrPath, a sparse matrix of SciPy, or a mapping of names to these."""
+Earlier = int | str | Job | job.Dependency
+"""A job to run after: its number, "12:any", its Future, or a Dependency."""
+
+
+class SharedArrays(Protocol):
+    """Source of arrays in shared memory: the daemon's for `Client`, its own for `Local`.
+
+    `claim` makes a segment usable for jobs in place, if it is one of this source.
+    """
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray: ...
+
+    def map(self, ref: job.ArenaRef) -> np.ndarray: ...
+
+    def claim(self, segment: Segment) -> bool: ...
+
+
+class JobSubmitter(ABC):
+    """The methods that `Client` and `Local` share. `_segments`: their source of shared memory.
+
+    Parameters of `submit` that concern the queue
+    ---------------------------------------------
+    priority : int, -20 to 19; larger ones run first, as in Slurm (unlike nice)
+    label : str, for people, shown by `hetsched status`
+    id : str, your own name for this job of a `Client`: submitted again it is found, not added
+    after : job, number, "12:any", "12:fail", or a sequence of them
+        Run after these jobs have succeeded (or ended in any way; or failed). If that can no
+        longer happen, this job fails.
+    retries : int, 0 to 100
+        Run a failed job again this often, unless it was cancelled or its request or data were
+        wrong.
+    timeout : float, seconds, or str ("10m"); an attempt that runs longer fails
+    deadline : datetime or float, seconds since the epoch; a job that hasn't ended by then fails
+    hold : bool, wait until the job is released
+
+    Parameters of `submit` that concern iterative jobs
+    --------------------------------------------------
+    balance : "auto", "functional", "constant", "imbalance-factor" or "none"
+        How rows are shared out while the job runs; "none": the first split stays.
+    warm_up : "dfpa", True for that, or None
+        Measure all devices in short benchmarks before the first iteration.
+    checkpoint : path or None, of a file to which the state is saved now and then
+    every : float, seconds, or str ("30s") between two checkpoints; default 30
+    resume : path or None, of the checkpoint to continue from
+    """
+
+    _segments: SharedArrays
+
+    @abstractmethod
+    def _submit(self, submission: Submission, follow: Listener | None) -> Job: ...
+
+    def empty(self, shape: int | Sequence[int], dtype: Any = "complex64") -> np.ndarray:
+        """Allocate a shared array, which jobs read and write without a copy. Contents undefined.
+
+        Raises DataError beyond the limit, TryAgain if too much shared memory is in use at present.
+        """
+        return self._segments.empty(_extents(shape), _numeric(dtype))
+
+    def submit(  # noqa: PLR0913 - optional keywords
+        self,
+        workload: str,
+        arrays: Inputs = None,
+        *,
+        out: ArrayOrPath | Mapping[str, ArrayOrPath] | None = None,
+        devices: str | Sequence[str] = (),
+        memory_limit: int | str | None = None,
+        verify: bool = False,
+        seed: int = 0,
+        priority: int = 0,
+        force: bool = False,
+        follow: Listener | None = None,
+        label: str = "",
+        id: str = "",
+        after: Earlier | Sequence[Earlier] = (),
+        retries: int = 0,
+        timeout: float | str | None = None,
+        deadline: float | datetime.datetime | None = None,
+        hold: bool = False,
+        balance: str = "auto",
+        warm_up: str | bool | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: float | str | None = None,
+        resume: str | os.PathLike[str] | None = None,
+        **params: Any,
+    ) -> Job:
+        """Submit a job and return once it has been accepted; `JobSubmitter` has more parameters.
+
+        Parameters
+        ----------
+        workload : str, a name or ``module:qualname``
+        arrays : array, path, sparse matrix, mapping of name to these, or None
+            Inputs; None: generated. C-contiguous parts of arrays from `empty` are used in place,
+            others are copied once; a path names a ``.npy`` file. A sparse matrix of SciPy may have
+            any format.
+        out : array, path, mapping of name to array or path, or None
+            Where results go. None: new shared arrays.
+        devices : str ("cpu,gpu0") or sequence of str; default: all devices
+        memory_limit : int, bytes, at least 1; or str ("256MiB"), of each device's own memory
+        verify : bool, check every unit; the job fails (JobFailed) if any is wrong
+        seed : int, 0 to 2**63-1, of generated inputs
+        force : bool, overwrite output files that exist
+        follow : callable, gets every state of the job, on the thread that serves this client
+        **params : the workload's own parameters; those implied by the inputs are optional
+
+        Raises HetschedError: UsageError for a wrong type or range or in a job's callback, ...
+        """
+        options = _given(
+            devices=devices, memory_limit=memory_limit, verify=verify, seed=seed,
+            priority=priority, label=label, id=id, after=after, retries=retries, timeout=timeout,
+            deadline=deadline, hold=hold, balance=balance, warm_up=warm_up, checkpoint=checkpoint,
+            every=every, resume=resume,
+        )  # fmt: skip
+        plain = {name: _plain(name, value) for name, value in params.items()}
+        spec = job.checked(job.JobSpec, workload=workload, params=plain, **options)
+        return self._submit(Submission(spec, self._segments, arrays, out, force), follow)
 
 
 class Client(JobSubmitter, Control):
@@ -50,11 +184,282 @@ class Client(JobSubmitter, Control):
         super().__init__(endpoint, timeout, reconnect)
         self._segments = SharedMemory(self._connection)
 
-    def _start(self, prepared: PreparedJob, follow: Listener | None) -> Job:
-        return self._new_job(prepared.spec, prepared.result, follow, prepared.renew)
+    def _submit(self, submission: Submission, follow: Listener | None) -> Job:
+        return self._new_job(submission.spec, submission.result, follow, submission.renew)
 
-    def _fetch(self, end: Done | Failed) -> Any:
-        return PreparedJob(JobSpec(workload="", params={}), self._segments).result(end)
+    def _fetch(self, end: job.Done | job.Failed) -> Any:
+        return _result(end, lambda name, ref: self._segments.map(ref))
+
+
+class Submission:
+    """A JobSpec with arrays in shared memory, and what converts the job's end to a result.
+
+    Those outside shared memory are copied into it, once all has been checked.
+    """
+
+    def __init__(
+        self,
+        spec: job.JobSpec,
+        segments: SharedArrays,
+        arrays: Inputs = None,
+        out: ArrayOrPath | Mapping[str, ArrayOrPath] | None = None,
+        force: bool = False,
+    ) -> None:
+        ins, outs = _by_name("arrays", arrays), _by_name("out", out)
+        if not isinstance(force, bool | np.bool_):
+            raise errors.UsageError(f"force: {quoted(force)} should be True or False")
+        self._segments = segments
+        self._inputs: dict[str, np.ndarray] = {}
+        """Kept until the job's end is known: the next daemon needs the same data if this one is
+        killed after it has released its own references."""
+        self._targets: dict[str, np.ndarray] = {}
+        """Output name -> the caller's own array."""
+        outputs: dict[str, job.OutputRef] = {}
+        for name, value in outs.items():
+            if isinstance(value, str | os.PathLike):
+                outputs[name] = job.FileOut(real_path(os.fspath(value)), bool(force))
+            else:
+                self._targets[name] = _writable(name, value)
+                outputs[name] = job.ArenaOut(_shared(value, segments))
+        inputs: dict[str, job.InputRef] = {}
+        for name, value in ins.items():
+            if isinstance(value, str | os.PathLike):
+                inputs[name] = job.FileRef(real_path(os.fspath(value)))
+            else:
+                self._inputs[name], inputs[name] = _shared_input(value, segments)
+        self.spec = replace(spec, inputs=spec.inputs | inputs, outputs=spec.outputs | outputs)
+
+    def result(self, end: job.Done | job.Failed) -> Any:
+        """As `_result`. Raises DataError if the caller's array has another shape or can't hold the
+        dtype, InputMissing if the result is no longer kept."""
+        value = _result(end, self._array)
+        self._inputs.clear()  # before the caller submits the next job, which may use their memory
+        return value
+
+    def renew(self, spec: job.JobSpec) -> job.JobSpec:
+        """Pass the arrays to the next daemon; return `spec` with their segments there.
+
+        Raises TryAgain if one can't be passed on.
+        """
+        inputs = {name: _in_place(array, self._segments) for name, array in self._inputs.items()}
+        outputs = {
+            name: job.ArenaOut(_in_place(self._targets[name], self._segments))
+            for name, out in spec.outputs.items()
+            if isinstance(out, job.ArenaOut) and out.into is not None
+        }
+        self.spec = replace(spec, inputs=spec.inputs | inputs, outputs=spec.outputs | outputs)
+        return self.spec
+
+    def _array(self, name: str, ref: job.ArenaRef) -> np.ndarray:
+        key = name if name in self._targets else ONLY
+        target, out = self._targets.get(key), self.spec.outputs.get(key)
+        if target is None:
+            return self._segments.map(ref)
+        place = out.into if isinstance(out, job.ArenaOut) else None
+        if place is None or (place.segment, place.offset) != (ref.segment, ref.offset):
+            _copy_out(name, self._segments.map(ref), target)
+        return target
+
+
+def _result(end: job.Done | job.Failed, array: Callable[[str, job.ArenaRef], np.ndarray]) -> Any:
+    """Return the only output, or a dict by name; a Path for an output saved as file.
+
+    Always a dict if the job has iterations.
+    """
+    values: dict[str, Any] = {name: array(name, ref) for name, ref in end.results.items()}
+    values |= {name: Path(path) for name, path in end.report.outputs.items()}
+    is_alone = len(values) == 1 and end.report.iterations is None
+    return next(iter(values.values())) if is_alone else values
+
+
+# ---- keywords
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {
+        name: _converted(name, value.item() if isinstance(value, np.generic) else value)
+        for name, value in options.items()
+        if value is not _DEFAULTS[name]
+    }
+
+
+_DEFAULTS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(JobSubmitter.submit).parameters.items()
+}
+
+
+def _converted(name: str, value: Any) -> Any:
+    """Return a keyword's value as JobSpec has it; `checked` says what is wrong with others."""
+    match name, value:
+        case "devices", Iterable():
+            return tuple(value.split(",") if isinstance(value, str) else value)
+        case "memory_limit", str():
+            return _parsed(parse_size, name, value)
+        case "timeout" | "every", str():
+            return _parsed(parse_time, name, value)
+        case "after", _:
+            return _dependencies(value)
+        case "deadline", _:
+            return _timestamp(value)
+        case "warm_up", bool():
+            return job.WARM_UPS[0] if value else ""
+        case "checkpoint" | "resume", str() | os.PathLike():
+            if value == "":
+                raise errors.UsageError(f"{name}: '' should be the path of a checkpoint")
+            return real_path(os.fspath(value))
+    return value
+
+
+def _parsed(parse: Callable[[str], float], name: str, text: str) -> float:
+    try:
+        return parse(text)
+    except errors.UsageError as error:
+        raise errors.UsageError(f"{name}: {error}") from None
+
+
+def _dependencies(after: Any) -> tuple[job.Dependency, ...]:
+    if isinstance(after, int | str | Job | job.Dependency):
+        after = (after,)
+    if not isinstance(after, Iterable):
+        raise errors.UsageError(
+            f"after: {quoted(after)} should be a job or its number, or a sequence of them"
+        )
+    return tuple(map(_dependency, after))
+
+
+def _dependency(earlier: Any) -> job.Dependency:
+    if isinstance(earlier, job.Dependency):
+        return job.checked(job.Dependency, **asdict(earlier))
+    return job.parse_dependency(str(earlier.id if isinstance(earlier, Job) else earlier))
+
+
+def _timestamp(value: Any) -> Any:
+    seconds = value.timestamp() if isinstance(value, datetime.datetime) else value
+    if isinstance(seconds, int | float) and seconds <= time.time():
+        raise errors.UsageError(f"deadline: {quoted(value)} has passed; give one in the future")
+    return seconds
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Convert NumPy's types in `value` to plain ones, which msgpack can encode."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, np.dtype):
+        return value.name
+    if isinstance(value, type) and issubclass(value, np.generic):
+        return np.dtype(value).name
+    if isinstance(value, list | tuple):
+        return [_plain(name, item) for item in value]
+    if isinstance(value, int) and not -NUMBER_LIMIT <= value < NUMBER_LIMIT:
+        raise errors.UsageError(
+            f"{name}: a number of {value.bit_length()} bits; the maximum is 63"
+        )
+    if isinstance(value, str) and not is_utf8(value):
+        raise errors.UsageError(f"parameter {name}: {quoted(value)} should be text in UTF-8")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise errors.UsageError(f"parameter {name}: {quoted(value)} is neither a number nor text")
+
+
+def _extents(shape: Any) -> tuple[int, ...]:
+    try:
+        extents = tuple(operator.index(extent) for extent in np.atleast_1d(shape))
+    except (TypeError, ValueError):  # not integers; rows of different lengths
+        extents = (-1,)
+    if len(extents) > MAX_AXES or min(extents, default=0) < 0:
+        raise errors.UsageError(
+            f"shape: {quoted(shape)} should be an integer from 0 on, or at most {MAX_AXES} of them"
+        )
+    if math.prod(extents) >= NUMBER_LIMIT // MAX_ITEM_BYTES:
+        raise errors.DataError(f"shape: {quoted(shape)} is more than any machine has")
+    return extents
+
+
+def _numeric(dtype: Any) -> str:
+    try:
+        kind = np.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise errors.DataError(f"dtype {quoted(dtype)}: {error}") from None
+    if kind.kind not in "biufc":
+        raise errors.DataError(f"dtype {kind}: only numeric dtypes are supported")
+    return str(kind.newbyteorder("=").name)
+
+
+# ---- arrays
+
+
+def _shared(array: np.ndarray, segments: SharedArrays) -> job.ArenaRef | None:
+    """Return the location of `array` in shared memory; None if it must be copied."""
+    if not (array.flags.c_contiguous and array.dtype.isnative):
+        return None
+    location = locate_in_segment(array)
+    if location is None or not segments.claim(location[0]):
+        return None
+    segment, offset = location
+    return job.ArenaRef(segment.id, array.shape, array.dtype.name, offset)
+
+
+def _in_place(array: np.ndarray, segments: SharedArrays) -> job.ArenaRef:
+    """As `_shared`, of an array in shared memory. Raises TryAgain if its daemon has stopped."""
+    ref = _shared(array, segments)
+    if ref is None:
+        raise errors.TryAgain("the job's shared memory couldn't be passed to the next daemon")
+    return ref
+
+
+def _by_name(parameter: str, arrays: Any) -> dict[str, ArrayOrPath]:
+    """Return arrays by name, with the three arrays of a sparse matrix in its place."""
+    if arrays is None:
+        return {}
+    found: dict[str, ArrayOrPath] = {}
+    for name, value in (arrays if isinstance(arrays, Mapping) else {ONLY: arrays}).items():
+        if not isinstance(name, str) or not is_utf8(name):
+            raise errors.UsageError(f"{parameter}: {quoted(name)} should be an array's name")
+        parts = sparse_arrays(name, value) if is_sparse(value) else {name: value}
+        for twice in parts.keys() & found.keys():
+            raise errors.UsageError(
+                f"{parameter}: {twice} is given twice: by name and as part of a matrix"
+            )
+        found |= parts
+    return found
+
+
+def _shared_input(value: Any, segments: SharedArrays) -> tuple[np.ndarray, job.ArenaRef]:
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:  # rows of different lengths
+        raise errors.DataError(f"arrays: {quoted(value)} is not an array: {error}") from None
+    ref = _shared(array, segments)
+    if ref is not None:
+        return array, ref
+    copy = segments.empty(array.shape, _numeric(array.dtype))
+    np.copyto(copy, array)
+    return copy, _in_place(copy, segments)
+
+
+def _writable(name: str, array: ArrayOrPath) -> np.ndarray:
+    if not isinstance(array, np.ndarray):
+        raise errors.UsageError(
+            f"out{name and ' '}{name}: {quoted(array)} should be a NumPy array to write to, or the"
+            " path of a .npy file"
+        )
+    if not array.flags.writeable:
+        raise errors.DataError(f"out {name or 'array'} is read-only; give one that can be written")
+    return array
+
+
+def _copy_out(name: str, result: np.ndarray, target: np.ndarray) -> None:
+    if result.shape != target.shape or not np.can_cast(result.dtype, target.dtype, "same_kind"):
+        raise errors.DataError(
+            f"out {name}: the result is {result.dtype} {result.shape}, but the array is"
+            f" {target.dtype} {target.shape}; use client.empty({result.shape},"
+            f' "{result.dtype}")'
+        )
+    np.copyto(target, result)
+
+
+# ---- the daemon's shared memory
 
 
 class ClientSegment(Segment):
@@ -104,7 +509,7 @@ class SharedMemory:
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
         return self._array(messages.Allocate(nbytes), shape, dtype, 0)
 
-    def map(self, ref: ArenaRef) -> np.ndarray:
+    def map(self, ref: job.ArenaRef) -> np.ndarray:
         """Return the array behind `ref`. Raises InputMissing if the daemon no longer keeps it."""
         return self._array(messages.Map(ref.segment), ref.shape, ref.dtype, ref.offset)
 

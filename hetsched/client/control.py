@@ -242,7 +242,7 @@ class Control:
         """As `job`; `callback` gets the present state and each new one, on another thread."""
         return self._new_job(job, follow=callback)
 
-    def start(self, spec: JobSpec, follow: Listener | None = None) -> Job:
+    def submit_spec(self, spec: JobSpec, follow: Listener | None = None) -> Job:
         """Submit `spec` as it is. Raises the daemon's error if it is refused."""
         return self._new_job(checked(JobSpec, **asdict(spec)), follow=follow)
 

@@ -71,7 +71,7 @@ def submit(  # noqa: PLR0913 - one for each flag
     with control() as daemon:
         number: Future[int] = Future()
         try:
-            job = daemon.start(spec, follow=_set_number(number))
+            job = daemon.submit_spec(spec, follow=_set_number(number))
         except KeyboardInterrupt:
             raise _detached(_wait_for_number(number), daemon.cancel) from None
         if detach:
