@@ -408,7 +408,8 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     results: dict[str, ArenaRef] = {}
 
 
-JobState = Queued | Running | Done | Failed
+Ended = Done | Failed
+JobState = Queued | Running | Ended
 """The four states as tagged records; sent to those who follow a job."""
 
 
@@ -424,14 +425,9 @@ def outcome(error: ErrorRecord | None) -> Outcome:
 
 def brief(state: JobState) -> JobState:
     """Return `state` without the part of its report about each device."""
-    if isinstance(state, Done | Failed):
-        report = replace(state.report, devices=())
-        return replace(state, report=report)
+    if isinstance(state, Ended):
+        return replace(state, report=replace(state.report, devices=()))
     return state
-
-
-def ended(state: JobState) -> bool:
-    return isinstance(state, Done | Failed)
 
 
 STATES = ("queued", "held", "running", "done", "failed", "cancelled")

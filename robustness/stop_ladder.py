@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.results import Bar, Result
-from hetsched.job import JobState, Running, ended
+from hetsched.job import Ended, JobState, Running
 from robustness.daemon import Daemon, daemon
 from robustness.scale import Scale
 
@@ -97,7 +97,7 @@ def _outcome(stop: Stop, chance: random.Random) -> StopOutcome:
         _, left = psutil.wait_procs(children, GONE_SECONDS)
         served.start()
         with served.client(reconnect=0.0) as client:
-            continues = not ended(client.show(job))
+            continues = not isinstance(client.show(job), Ended)
         served.kill()  # its chunks take long
         return StopOutcome(status, len(left), seconds, continues)
 

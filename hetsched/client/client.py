@@ -187,7 +187,7 @@ class Client(JobSubmitter, Control):
     def _submit(self, submission: Submission, follow: Listener | None) -> Job:
         return self._new_job(submission.spec, submission.result, follow, submission.renew)
 
-    def _fetch(self, end: job.Done | job.Failed) -> Any:
+    def _fetch(self, end: job.Ended) -> Any:
         return _result(end, lambda name, ref: self._segments.map(ref))
 
 
@@ -229,7 +229,7 @@ class Submission:
                 self._inputs[name], inputs[name] = _shared_input(value, segments)
         self.spec = replace(spec, inputs=spec.inputs | inputs, outputs=spec.outputs | outputs)
 
-    def result(self, end: job.Done | job.Failed) -> Any:
+    def result(self, end: job.Ended) -> Any:
         """As `_result`. Raises DataError if the caller's array has another shape or can't hold the
         dtype, InputMissing if the result is no longer kept."""
         value = _result(end, self._array)
@@ -261,7 +261,7 @@ class Submission:
         return target
 
 
-def _result(end: job.Done | job.Failed, array: Callable[[str, job.ArenaRef], np.ndarray]) -> Any:
+def _result(end: job.Ended, array: Callable[[str, job.ArenaRef], np.ndarray]) -> Any:
     """Return the only output, or a dict by name; a Path for an output saved as file.
 
     Always a dict if the job has iterations.

@@ -32,7 +32,7 @@ from msgspec.structs import replace
 
 from hetsched import __version__, errors
 from hetsched.client.job import FROM_CALLBACK, Job, SessionLost, check_process
-from hetsched.job import JobSpec, JobState, ended
+from hetsched.job import Ended, JobSpec, JobState
 from hetsched.transport import messages, sockets
 from hetsched.units import format_bytes, format_seconds
 
@@ -121,7 +121,7 @@ class JobRequest(OpenRequest):
                 if not self.answer.done():
                     self._accept(state.job)
                 self._job.advance(state)
-                return ended(state)
+                return isinstance(state, Ended)
             case messages.Refused(error=record):
                 self._fail(errors.from_record(record))
             case _:
@@ -215,7 +215,7 @@ class EventFollower(OpenRequest):
             self._on_event(sequence, state)
         except Exception:
             log.exception("error in a callback for events of job %d", state.job)
-        if ended(state):
+        if isinstance(state, Ended):
             self._pending.discard(state.job)
         if not self._pending and not self._is_endless:
             self.done.set_result(None)

@@ -25,7 +25,7 @@ from hetsched.client.connection import (
 from hetsched.client.job import Job, Listener
 from hetsched.device import DeviceInfo
 from hetsched.explain import Explanation
-from hetsched.job import Done, Failed, JobSpec, JobState, checked
+from hetsched.job import Ended, JobSpec, JobState, checked
 from hetsched.transport import messages
 from hetsched.units import parse_time, quoted
 
@@ -249,7 +249,7 @@ class Control:
     def _new_job(
         self,
         wanted: JobSpec | int,
-        fetch: Callable[[Done | Failed], Any] | None = None,
+        fetch: Callable[[Ended], Any] | None = None,
         follow: Listener | None = None,
         renew: Renew | None = None,
     ) -> Job:
@@ -273,7 +273,7 @@ class Control:
         """Cancel without waiting for the answer: the job's end follows."""
         self._connection.send(OpenRequest(messages.Cancel(job)))
 
-    def _fetch(self, end: Done | Failed) -> Any:
+    def _fetch(self, end: Ended) -> Any:
         """Return what a job's `result` returns: references to arrays here, not the arrays."""
         return {**end.results, **{n: Path(path) for n, path in end.report.outputs.items()}}
 

@@ -15,7 +15,7 @@ from hetsched import errors
 from hetsched.device import Timeline
 from hetsched.explain import Explanation
 from hetsched.explain.iterations import IterationHistory
-from hetsched.job import Done, Failed, JobReport, JobState, Queued, Running, ended
+from hetsched.job import Done, Ended, Failed, JobReport, JobState, Queued, Running
 from hetsched.units import counted
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Job(Future[Any]):
         ident: int = 0,
         *,
         cancel: Callable[[int], None],
-        fetch: Callable[[Done | Failed], Any],
+        fetch: Callable[[Ended], Any],
         explain: Callable[[int, float | None], Explanation],
         follow: Listener | None = None,
     ) -> None:
@@ -75,7 +75,7 @@ class Job(Future[Any]):
         self._pid = os.getpid()
         self.id, self.durability = ident, ""
         self._request_cancel, self._request_explanation = cancel, explain
-        self._fetch: Callable[[Done | Failed], Any] | None = fetch
+        self._fetch: Callable[[Ended], Any] | None = fetch
         self._last_state: JobState = Queued(ident, 0)
         self._listeners: list[Listener] = [] if follow is None else [follow]
         self._delivery_lock = threading.RLock()
@@ -90,7 +90,7 @@ class Job(Future[Any]):
     @property
     def report(self) -> JobReport | None:
         """Return the job's report; None until it has ended."""
-        return self._last_state.report if isinstance(self._last_state, Done | Failed) else None
+        return self._last_state.report if isinstance(self._last_state, Ended) else None
 
     def explain(self) -> Explanation:
         """Explain the job, a running one up to now; `str` of the result is readable text.
@@ -184,14 +184,14 @@ class Job(Future[Any]):
 
     def advance(self, state: JobState) -> None:
         """Take the next state. Raises SessionLost if its results have gone with the daemon."""
-        if ended(self._last_state):
+        if isinstance(self._last_state, Ended):
             return
-        outcome = self._outcome(state) if isinstance(state, Done | Failed) else None
+        outcome = self._outcome(state) if isinstance(state, Ended) else None
         with self._delivery_lock:
             self._last_state = state
             for listener in self._listeners:
                 _notify(listener, state)
-        if not isinstance(state, Done | Failed):
+        if not isinstance(state, Ended):
             return
         self._fetch = None
         if isinstance(outcome, errors.Cancelled):
@@ -220,7 +220,7 @@ class Job(Future[Any]):
         )
         self.advance(Failed(self.id, report, errors.ErrorRecord(error.code, str(error))))
 
-    def _outcome(self, state: Done | Failed) -> Any:
+    def _outcome(self, state: Ended) -> Any:
         """Return the result, or the exception to raise instead."""
         if isinstance(state, Done):
             if state.lost:
@@ -242,7 +242,7 @@ class Job(Future[Any]):
                 log.exception("the last result of job %d is lost", self.id)
         return failure
 
-    def _value(self, state: Done | Failed) -> Any:
+    def _value(self, state: Ended) -> Any:
         assert self._fetch is not None
         value = self._fetch(state)
         if state.report.iterations is None:

@@ -20,8 +20,7 @@ from hetsched.engine.engine import Engine
 from hetsched.explain import Explanation
 from hetsched.explain.thinning import thinned
 from hetsched.job import (
-    Done,
-    Failed,
+    Ended,
     FileOut,
     JobSpec,
     Queued,
@@ -397,7 +396,7 @@ class Requests:
     def _on_ended(self, job: Job) -> None:
         started, ended = job.started_at, job.ended_at or time.time()
         queued = None if started is None else started - job.submitted_at
-        if isinstance(job.state, Done | Failed):
+        if isinstance(job.state, Ended):
             self.metrics.on_end(job.state, queued, ended - job.submitted_at)
         self.sessions.trim_if_idle()
 

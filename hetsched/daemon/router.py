@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from hetsched import errors
 from hetsched.daemon.requests import Requests
 from hetsched.daemon.sessions import ROOT_UID, LimitedLog
-from hetsched.job import Done, Failed
+from hetsched.job import Ended
 from hetsched.transport import messages, sockets
 from hetsched.transport.loop import Loop
 
@@ -281,7 +281,7 @@ def _shorter(answer: messages.Answer, nbytes: int) -> messages.Answer:
         bare = tuple(replace(line, params={}, shapes={}) for line in answer.jobs)
         is_bare = bare == answer.jobs
         return replace(answer, jobs=bare[: len(bare) // 2] if is_bare else bare)
-    if isinstance(answer, messages.State) and isinstance(answer.state, Done | Failed):
+    if isinstance(answer, messages.State) and isinstance(answer.state, Ended):
         report = answer.state.report
         if any(device.chunks for device in report.devices):
             devices = tuple(replace(device, chunks=()) for device in report.devices)

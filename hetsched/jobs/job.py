@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hetsched.errors import ErrorRecord
 from hetsched.job import (
     Condition,
-    Done,
+    Ended,
     Failed,
     JobReport,
     JobSpec,
@@ -67,7 +67,7 @@ class Job:
     # disk), or with the reason why it is refused.
     confirmations: list[OnConfirmed] = field(default_factory=list)
     is_confirmed: bool = False
-    ending: Done | Failed | None = None  # Its end, before the journal has that
+    ending: Ended | None = None  # Its end, before the journal has that
     # Complete output files of which the journal may know: it isn't run again
     prepared: tuple[PreparedOutput, ...] = ()
 
@@ -101,7 +101,7 @@ class Job:
 
     @property
     def has_ended(self) -> bool:
-        return isinstance(self.state, Done | Failed)
+        return isinstance(self.state, Ended)
 
     @property
     def is_ready(self) -> bool:
@@ -111,7 +111,7 @@ class Job:
     @property
     def outcome(self) -> Outcome | None:
         """How it ended, on disk or not yet; None: it hasn't."""
-        end = self.state if isinstance(self.state, Done | Failed) else self.ending
+        end = self.state if isinstance(self.state, Ended) else self.ending
         if end is None:
             return None
         return outcome(end.error if isinstance(end, Failed) else None)

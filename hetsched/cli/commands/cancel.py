@@ -12,7 +12,7 @@ from hetsched.cli.output.queue_changes import change_each
 from hetsched.cli.output.terminal import out
 from hetsched.cli.request_flags import SomeJobNumbers
 from hetsched.errors import UsageError
-from hetsched.job import ended
+from hetsched.job import Ended
 
 
 def cancel(
@@ -28,7 +28,7 @@ def cancel(
 
         def change(job: int) -> str:
             state = daemon.show(job)
-            if ended(state):
+            if isinstance(state, Ended):
                 return f"job {job} has already ended: {word(state)}"
             daemon.cancel(job)
             return f"cancelled {job}"

@@ -12,7 +12,7 @@ from hetsched.cli.output.progress import error_of, watch
 from hetsched.cli.output.terminal import clean, out, out_json
 from hetsched.cli.request_flags import Force, JobNumber, Json, paths_by_array
 from hetsched.errors import InputMissing, JobFailed, UsageError
-from hetsched.job import Done, Failed, JobReport, JobState, ended
+from hetsched.job import Done, Ended, Failed, JobReport, JobState
 
 if TYPE_CHECKING:
     from hetsched.client.job import Job
@@ -37,12 +37,12 @@ def result(
     with client() as daemon:
         future = daemon.job(job)
         state = daemon.show(job)
-        if not ended(state):
+        if not isinstance(state, Ended):
             state = watch(future, from_start=False)
         error = error_of(state)
         if error is not None and not _has_result(state):
             raise error
-        assert isinstance(state, Done | Failed)
+        assert isinstance(state, Ended)
         if isinstance(state, Done) and state.lost:
             raise InputMissing(state.lost)
         locations = _save(future, state, targets, force) if targets else _locations(future, state)
@@ -60,16 +60,14 @@ def _has_result(state: JobState) -> bool:
     return isinstance(state, Failed) and bool(state.results or state.report.outputs)
 
 
-def _arrays(job: Job, state: Done | Failed) -> Any:
+def _arrays(job: Job, state: Ended) -> Any:
     """Return the outputs. Raises the job's error, or InputMissing, if there are none any more."""
     error = job.exception() if isinstance(state, Failed) else None
     reached = error.result if isinstance(error, JobFailed) else None
     return job.result() if reached is None else reached
 
 
-def _save(
-    job: Job, state: Done | Failed, targets: Mapping[str, str], force: bool
-) -> dict[str, str]:
+def _save(job: Job, state: Ended, targets: Mapping[str, str], force: bool) -> dict[str, str]:
     """Save the outputs that `targets` names; return output name -> path."""
     if not state.results:
         raise UsageError(_already_saved(job.id, state.report))
@@ -99,7 +97,7 @@ def _already_saved(job: int, report: JobReport) -> str:
     return f"job {job} already saved its result: {files}" if files else f"job {job} has no result"
 
 
-def _locations(job: Job, state: Done | Failed) -> dict[str, str]:
+def _locations(job: Job, state: Ended) -> dict[str, str]:
     """Return output name -> path, or a description of the array in memory.
 
     Raises

@@ -9,7 +9,7 @@ from hetsched.cli.output import job_lines
 from hetsched.cli.output.job_table import summary, table
 from hetsched.cli.output.terminal import clean, out, out_json
 from hetsched.cli.request_flags import JobNumber, Json
-from hetsched.job import SCHEMA, Done, Failed, JobReport, JobState, Queued
+from hetsched.job import SCHEMA, Ended, Failed, JobReport, JobState, Queued
 
 
 def show(job: JobNumber, json: Json = False) -> None:
@@ -27,7 +27,7 @@ def show(job: JobNumber, json: Json = False) -> None:
         out(clean(text))
     if isinstance(state, Failed) and state.error.frames:
         out("\n".join(clean(line) for line in state.error.frames.splitlines()))
-    if isinstance(state, Done | Failed):
+    if isinstance(state, Ended):
         report = state.report
         if report.params:
             out(f"{report.workload}  {job_lines.parameters(report.params)}")
@@ -38,6 +38,6 @@ def show(job: JobNumber, json: Json = False) -> None:
 
 def _record(state: JobState) -> JobReport | Mapping[str, object]:
     """Return the report of an ended job, else its state; with `schema`, `job` and `state`."""
-    if isinstance(state, Done | Failed):
+    if isinstance(state, Ended):
         return state.report
     return {**job_lines.builtins(state), "schema": SCHEMA, "state": job_lines.word(state)}

@@ -17,7 +17,7 @@ from hetsched.cli.output.progress import watch
 from hetsched.cli.output.terminal import note, out, out_json
 from hetsched.cli.request_flags import JobOptions, Json, ParamValue
 from hetsched.errors import Cancelled, HetschedError, UsageError
-from hetsched.job import Done, Failed, JobReport, JobState
+from hetsched.job import Ended, JobReport, JobState
 
 if TYPE_CHECKING:
     from typer._click import Command
@@ -82,7 +82,7 @@ def submit(  # noqa: PLR0913 - one for each flag
         except KeyboardInterrupt:
             raise _detached(job.id, daemon.cancel) from None
         explanation.write_ended(job, state, trace, plot, options.force)
-        names = tuple(state.results) if isinstance(state, Done | Failed) else ()
+        names = tuple(state.results) if isinstance(state, Ended) else ()
         finish(state, json, lambda report: next_steps(job.id, report, names))
 
 

@@ -12,7 +12,7 @@ from hetsched.cli.output.progress import error_of, watch
 from hetsched.cli.output.terminal import out_json
 from hetsched.cli.request_flags import JobNumbers, Json
 from hetsched.errors import HetschedError, UsageError, WaitTimeout
-from hetsched.job import Done, Failed
+from hetsched.job import Ended
 from hetsched.units import parse_time
 
 if TYPE_CHECKING:
@@ -58,6 +58,6 @@ def _wait_all(jobs: list[Job], seconds: float, text: str) -> None:
 
 def _outcome(job: Job, json: bool) -> HetschedError | None:
     state = watch(job, from_start=False)
-    if json and isinstance(state, Done | Failed):
+    if json and isinstance(state, Ended):
         out_json(state.report)
     return error_of(state)

@@ -13,7 +13,7 @@ from rich.text import Text
 from hetsched.cli.output.iteration_rows import iteration_progress
 from hetsched.cli.output.progress import TURN
 from hetsched.cli.output.terminal import clean
-from hetsched.job import DeviceProgress, JobState, Queued, Running, ended
+from hetsched.job import DeviceProgress, Ended, JobState, Queued, Running
 from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 from hetsched.units import format_seconds
 
@@ -57,7 +57,7 @@ class JobBars:
         return self._live.is_shown
 
     def show(self, state: JobState) -> None:
-        if ended(state):
+        if isinstance(state, Ended):
             self.close()
         elif self.is_shown or self._is_long(state):
             self._live.draw(job_table(state))

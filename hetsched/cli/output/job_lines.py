@@ -9,7 +9,7 @@ import msgspec
 
 from hetsched.cli.output.iteration_rows import iteration_progress
 from hetsched.cli.output.terminal import clean
-from hetsched.job import Done, Failed, JobReport, JobState, Queued, Running, words
+from hetsched.job import Done, Ended, Failed, JobReport, JobState, Queued, Running, words
 from hetsched.transport.messages import JobLine
 from hetsched.units import format_seconds
 
@@ -66,7 +66,7 @@ def times(report: JobReport) -> str:
 
 def whole_time(job: JobLine) -> str:
     """Return the time from a job's turn to its end; "" if it hasn't ended."""
-    if not isinstance(job.state, Done | Failed):
+    if not isinstance(job.state, Ended):
         return ""
     seconds = job.state.report.whole_seconds
     if seconds is None and job.started_at is not None and job.ended_at is not None:
@@ -76,7 +76,7 @@ def whole_time(job: JobLine) -> str:
 
 def kernels_time(job: JobLine) -> str:
     """Return the time from the first chunk's start to the last one's end; "" if it has none."""
-    seconds = job.state.report.seconds if isinstance(job.state, Done | Failed) else None
+    seconds = job.state.report.seconds if isinstance(job.state, Ended) else None
     return "" if seconds is None else format_seconds(seconds)
 
 

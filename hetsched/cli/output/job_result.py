@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hetsched.cli.output.job_table import summary, table
 from hetsched.cli.output.progress import error_of
 from hetsched.cli.output.terminal import clean, out, out_json
-from hetsched.job import Done, Failed, JobReport, JobState
+from hetsched.job import Ended, JobReport, JobState
 
 
 def finish(state: JobState, json: bool, next_steps: Callable[[JobReport], str]) -> None:
@@ -21,7 +21,7 @@ def finish(state: JobState, json: bool, next_steps: Callable[[JobReport], str]) 
     HetschedError
         The job's own.
     """
-    assert isinstance(state, Done | Failed)
+    assert isinstance(state, Ended)
     error = error_of(state)
     if json:
         out_json(state.report)

@@ -9,7 +9,7 @@ from hetsched.cli.output import job_lines
 from hetsched.cli.output.progress import TURN
 from hetsched.cli.output.terminal import columns
 from hetsched.errors import UsageError
-from hetsched.job import Failed, Queued, ended
+from hetsched.job import Ended, Failed, Queued
 from hetsched.transport.messages import JobLine
 
 SORT_KEYS: dict[str, Callable[[JobLine], object]] = {
@@ -79,7 +79,9 @@ def job_rows(jobs: Sequence[JobLine]) -> list[str]:
 
 def _progress(job: JobLine) -> str:
     """Return how far a job is: how many are ahead of it if it waits for its turn only."""
-    if ended(job.state) or (isinstance(job.state, Queued) and job.state.reason not in ("", *TURN)):
+    if isinstance(job.state, Ended) or (
+        isinstance(job.state, Queued) and job.state.reason not in ("", *TURN)
+    ):
         return ""
     return job_lines.detail(job.state)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from hetsched.cli.output.terminal import is_interactive, note
 from hetsched.errors import Cancelled, HetschedError, from_record
-from hetsched.job import Done, Failed, JobState, Queued, Running, ended
+from hetsched.job import Done, Ended, Failed, JobState, Queued, Running
 
 if TYPE_CHECKING:
     from hetsched.client.job import Job
@@ -92,7 +92,7 @@ def watch(job: Job, from_start: bool = True) -> JobState:
         while True:
             state = job.progress()
             view.show(state)
-            if ended(state):
+            if isinstance(state, Ended):
                 return state
             concurrent.futures.wait([job], timeout=POLL_SECONDS)
     finally:

@@ -12,7 +12,7 @@ from hetsched.cli.output.progress import POLL_SECONDS, error_of
 from hetsched.cli.output.terminal import note
 from hetsched.cli.request_flags import JobOptions
 from hetsched.errors import Cancelled, Unavailable
-from hetsched.job import JobSpec, JobState, ended
+from hetsched.job import Ended, JobSpec, JobState
 from hetsched.units import counted
 from hetsched.workload import BaseWorkload
 
@@ -121,7 +121,7 @@ def _watch(job: Job, case: MeasurementCase, view: MeasurementView) -> JobState:
     """Show the progress of `job` until it has ended; return its last state."""
     while True:
         state = job.progress()
-        if ended(state):
+        if isinstance(state, Ended):
             return state
         view.show(case, state)
         concurrent.futures.wait([job], timeout=POLL_SECONDS)
