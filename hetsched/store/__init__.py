@@ -1,1 +1,1 @@
-"""Files on disk: `models.db` (`models`), `journal.db` (`journal`), arrays (`arrays`)."""
+"""Files on disk: journal.db, models.db, users' arrays and matrices, checkpoints."""

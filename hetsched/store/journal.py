@@ -36,6 +36,7 @@ DEADLINE_SECONDS = 30.0
 
 CallSoon = Callable[[Callable[[], None]], object]
 OnRows = Callable[[list[journal_records.JournaledJob], errors.HetschedError | None], None]
+Query = tuple[journal_records.HistoryFilter, OnRows]
 
 
 @dataclass
@@ -75,7 +76,7 @@ class Journal:
         self._lock = threading.Condition(threading.Lock())
         self._writes: list[journal_records.Write] = []
         self._due = math.inf
-        self._queries: list[tuple[journal_records.HistoryFilter, OnRows]] = []
+        self._queries: list[Query] = []
         self._committing: list[journal_records.Write] = []
         self._busy_since = math.inf
         """When the present commit began."""
@@ -207,11 +208,7 @@ class Journal:
         is_certain = self._failure is None and not self._writes
         self._file.close(self.numbers.last if is_certain else None)
 
-    def _next_work(
-        self,
-    ) -> tuple[
-        list[journal_records.Write], list[tuple[journal_records.HistoryFilter, OnRows]], bool
-    ]:
+    def _next_work(self) -> tuple[list[journal_records.Write], list[Query], bool]:
         with self._lock:
             while not self._queries and not self._is_closing:
                 seconds = self._due - time.monotonic()

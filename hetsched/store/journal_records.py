@@ -19,6 +19,8 @@ from hetsched.job import Done, Failed, JobSpec, outcome
 from hetsched.store import database
 from hetsched.store.output_files import PreparedOutput
 
+log = logging.getLogger(__name__)
+
 Stage = Literal["queued", "running", "publishing", "done", "failed", "cancelled"]
 ENDED_STAGES = ("done", "failed", "cancelled")
 
@@ -162,8 +164,6 @@ class HistoryBounds:
     nbytes: int = 64 << 20
 
 
-log = logging.getLogger(__name__)
-
 _SCHEMA = """
 CREATE TABLE job(
     number INTEGER PRIMARY KEY CHECK(number > 0),
@@ -216,10 +216,9 @@ FORMAT = database.DatabaseFormat(
 
 MAX_STATE_BYTES = 32 << 10
 """A larger final state is stored without its chunks: 2.3 million after an hour on 64 cores."""
-MAX_QUERY = 1000
-"""Most jobs that one query returns; the journal's thread writes nothing meanwhile."""
 MAX_QUERY_BYTES = 4 << 20
-"""Most bytes of jobs that it returns, unless a single job is larger."""
+"""Most bytes of jobs that one query returns, unless a single job is larger; the journal's thread
+writes nothing meanwhile."""
 ROW_BYTES = 200
 """What a row takes besides its blobs. An estimate."""
 
@@ -331,7 +330,7 @@ def query_jobs(connection: apsw.Connection, wanted: HistoryFilter) -> list[Journ
     sql = f"SELECT {_COLUMNS} FROM job {where} ORDER BY number DESC LIMIT ?"
     jobs: list[JournaledJob] = []
     nbytes = 0
-    for row in connection.execute(sql, (*bindings, min(wanted.limit, MAX_QUERY))):
+    for row in connection.execute(sql, (*bindings, wanted.limit)):
         nbytes += sum(len(value) for value in row if isinstance(value, bytes))
         if jobs and nbytes > MAX_QUERY_BYTES:
             break
