@@ -28,12 +28,12 @@ LearningTask = Callable[[], None]
 class JobPlanning:
     """Plans the attempts of one job, and makes the task that learns from it."""
 
-    def __init__(self, running: JobRunner) -> None:
-        self._running = running
-        self._job = running.job
-        self._memory_limit = running.spec.memory_limit or running.context.memory_limit
-        self._context = running.context
-        self._state = running.context.planning
+    def __init__(self, runner: JobRunner) -> None:
+        self._runner = runner
+        self._job = runner.job
+        self._memory_limit = runner.spec.memory_limit or runner.context.memory_limit
+        self._context = runner.context
+        self._state = runner.context.planning
         self._infos: Sequence[DeviceInfo] = ()
         self._unstarted: Collection[str] = ()
 
@@ -42,7 +42,7 @@ class JobPlanning:
 
         Raises Unavailable if no device has a variant of the workload.
         """
-        if self._running.iterations is not None:
+        if self._runner.iterations is not None:
             return await self._first_plan(infos)
         self._infos = infos
         self._unstarted = self._context.fleet.unstarted()
@@ -59,16 +59,16 @@ class JobPlanning:
 
         `runs`: device -> its part of the run; None: it isn't typical.
         """
-        job, attempt, state = self._job, self._running.latest, self._state
+        job, attempt, state = self._job, self._runner.latest, self._state
         if attempt is None:
             return None
-        if (iterations := self._running.iterations) is not None:
+        if (iterations := self._runner.iterations) is not None:
             return lambda: learn_rows(
                 job, attempt.assignments, attempt.infos, iterations.evidence, state
             )
         if runs is None or not self._infos:
             return None  # a run beside another one adds nothing to measurements
-        is_contended = self._running.small_jobs_beside > 0
+        is_contended = self._runner.small_jobs_beside > 0
         run = FinishedRun(attempt.plan, runs, is_contended, self._fresh_devices(runs))
         kind = self._kind()
         if job.measure:
@@ -87,7 +87,7 @@ class JobPlanning:
 
     async def _first_plan(self, infos: Sequence[DeviceInfo]) -> JobPlan:
         """Return the plan of an attempt at iterations; the first one also has the balance."""
-        job, spec, iterations = self._job, self._running.spec, self._running.iterations
+        job, spec, iterations = self._job, self._runner.spec, self._runner.iterations
         assert iterations is not None
         first = await self._context.planner_thread.call(
             lambda step: first_plan(job, spec, infos, self._state, self._memory_limit)

@@ -13,7 +13,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -110,14 +110,14 @@ def no_waits(now: float) -> Mapping[str, DeviceWait]:
 class Attempt:
     """One start of a job. Within ``async with``, devices work for it."""
 
-    def __init__(self, running: JobRunner, plan: JobPlan, infos: Iterable[DeviceInfo]) -> None:
-        self.running = running
+    def __init__(self, runner: JobRunner, plan: JobPlan, infos: Iterable[DeviceInfo]) -> None:
+        self.runner = runner
         # In every message to and from devices: late answers to another attempt are dropped
-        self.id = running.context.new_attempt_id()
+        self.id = runner.context.new_attempt_id()
         self.plan = plan
         self.infos = {info.name: info for info in infos}  # Device -> its description
         # Device -> its assignment; only devices with chunks
-        self.assignments = remaining_assignments(plan.assignments, running.job.finished)
+        self.assignments = remaining_assignments(plan.assignments, runner.job.finished)
         self.live: set[str] = set()  # Assigned devices with a running process
         self.prepared: set[str] = set()  # Live devices with a prepared kernel
         self.joining: dict[str, float] = {}  # Restarted device -> when it was asked to prepare
@@ -132,8 +132,8 @@ class Attempt:
         self.verified: bool | None = None
         self.max_error = 0.0
         self.is_stopping = False
-        self._fleet = running.context.fleet
-        self._deadlines = running.context.deadlines
+        self._fleet = runner.context.fleet
+        self._deadlines = runner.context.deadlines
         self._inbox: deque[Event] = deque()
         self._wake: asyncio.Future[None] | None = None
         self._waits: Waits = no_waits
@@ -175,31 +175,35 @@ class Attempt:
 
     # ---- the steps before and after the timed one
 
-    async def prepare(self, *, kernels_cached: bool) -> None:
+    async def prepare(self) -> None:
         """Prepare all devices and fill the arrays.
 
-        `kernels_cached`: that takes no time worth waiting; chunks follow without answers if
-        nothing is filled.
+        Without a wait if nothing is filled, and all devices have kernels and arrays already.
         """
-        running = self.running
-        fills = self._fill_messages()
-        if kernels_cached and not fills and running.iterations is None:
+        runner, assignments = self.runner, tuple(self.assignments.values())
+        fills, planning = self._fill_messages(), runner.context.planning
+        # Those with a link first: once cores compute, this thread may have to wait for one of them
+        devices = sorted(self.assignments, key=lambda name: not self.infos[name].link)
+        if (
+            planning.kernels.contains_all(runner.job, assignments)
+            and not fills
+            and runner.iterations is None
+            and runner.arrays.are_mapped(self._fleet, devices)
+        ):
             self.step = "preparing"
-            self._prepare_all(answer=False)
+            for device in devices:
+                self._prepare(device, answer=False)
             return
-        await self._prepare_and_wait()
-        running.context.planning.record_kernels(
-            running.job,
-            tuple(self.assignments.values()),
-            self.infos,
-            frozenset(self.failed_variants),
+        await self._prepare_all(devices)
+        planning.record_kernels(
+            runner.job, assignments, self.infos, frozenset(self.failed_variants)
         )
         if not fills:
             return
         await self._ask(fills, device_messages.Filled, "generating", "generating arrays")
-        running.inputs_filled = True
-        if any(array.role == "resident" for array in running.job.generate):
-            await self._prepare_and_wait()  # they are copied to a device when it is prepared
+        runner.inputs_filled = True
+        if any(array.role == "resident" for array in runner.job.generate):
+            await self._prepare_all(devices)  # they are copied to a device when it is prepared
 
     async def verify(self) -> None:
         """Check the result. Raises JobFailed."""
@@ -223,8 +227,8 @@ class Attempt:
         Outputs to be verified are poisoned because segments are reused: units that a device failed
         to compute could still hold the correct results of an earlier job.
         """
-        job, spec = self.running.job, self.running.spec
-        if self.running.inputs_filled or not (spec.verify or job.generate):
+        job, spec = self.runner.job, self.runner.spec
+        if self.runner.inputs_filled or not (spec.verify or job.generate):
             return []
         fills = [(array, spec.seed, False) for array in job.generate]
         if spec.verify:
@@ -239,7 +243,7 @@ class Attempt:
 
     def _check_messages(self) -> list[tuple[str, device_messages.Check]]:
         """Return what devices are to check: all units, and edges of shares by the reference."""
-        load, seed = self.running.job.load, self.running.verification_seed
+        load, seed = self.runner.job.load, self.runner.verification_seed
         edges = self.computation.edges() if self.computation else []
         sampled = random.Random(seed).sample(range(load), min(RANDOM_SAMPLES, load))
         samples = sorted({*edges, *sampled})
@@ -251,23 +255,14 @@ class Attempt:
             messages.append((device, device_messages.Check(self.id, first, count, own, seed)))
         return messages
 
-    async def _prepare_and_wait(self) -> None:
-        self._prepare_all(answer=True)
-        await self._answers(
-            device_messages.Prepared, self.assignments, "preparing", "preparing kernels"
-        )
+    async def _prepare_all(self, devices: Iterable[str]) -> None:
+        for device in devices:
+            self._prepare(device)
+        await self._answers(devices, device_messages.Prepared, "preparing", "preparing kernels")
         self.prepared.update(self.live)
 
-    def _prepare_all(self, *, answer: bool) -> None:
-        """Prepare the devices, those with a link first.
-
-        Once cores compute, the engine's thread may have to wait for one of them.
-        """
-        for device in sorted(self.assignments, key=lambda name: not self.infos[name].link):
-            self._prepare_device(device, answer=answer)
-
-    def _prepare_device(self, device: str, *, answer: bool = True) -> None:
-        arrays, assignment = self.running.arrays, self.assignments[device]
+    def _prepare(self, device: str, *, answer: bool = True) -> None:
+        arrays, assignment = self.runner.arrays, self.assignments[device]
         failed = self.failed_variants.intersection(assignment.variants)
         # Unless there is no other: they may have failed on another core only.
         if failed and not failed.issuperset(assignment.variants):
@@ -280,11 +275,11 @@ class Attempt:
 
     def prepare_again(self, device: str) -> None:
         """Prepare a device whose process has started anew, if the job may still use it."""
-        is_excluded = device in self.running.failures.excluded
+        is_excluded = device in self.runner.failures.excluded
         if device in self.assignments and device not in self.live and not is_excluded:
             self.live.add(device)
             self.joining[device] = time.monotonic()
-            self._prepare_device(device)
+            self._prepare(device)
 
     def joining_waits(self) -> dict[str, DeviceWait]:
         seconds = self._deadlines.step
@@ -300,10 +295,10 @@ class Attempt:
     ) -> list[T]:
         for device, message in messages:
             self._fleet.send(device, message)
-        return await self._answers(answer, [device for device, _ in messages], step, text)
+        return await self._answers([device for device, _ in messages], answer, step, text)
 
     async def _answers(
-        self, answer: type[T], devices: Iterable[str], step: str, text: str
+        self, devices: Iterable[str], answer: type[T], step: str, text: str
     ) -> list[T]:
         """Wait for an answer per entry of `devices`; a loss of one is a reason to start over.
 
@@ -315,7 +310,7 @@ class Attempt:
         self.begin_step(
             step, lambda now: {d: DeviceWait(since[d], seconds, reason) for d in pending}, seconds
         )
-        self.running.report_progress(self, force=step != "preparing")
+        self.runner.report_progress(self, force=step != "preparing")
         answers: list[T] = []
         while pending:
             event = await self.event()
@@ -375,7 +370,7 @@ class Attempt:
             case Message(device, device_messages.DeviceNote(text=text)):
                 if device in self.joining:
                     self.joining[device] = time.monotonic()
-                self.running.report_progress(self, text, force=True)
+                self.runner.report_progress(self, text, force=True)
             case Lost():
                 self._on_loss(event)
         return event
@@ -384,7 +379,7 @@ class Attempt:
         while not self._inbox:
             if self._is_due:
                 self._check_deadlines()
-            self._wake = self.running.context.loop.create_future()
+            self._wake = self.runner.context.loop.create_future()
             try:
                 await self._wake
             finally:
@@ -395,7 +390,7 @@ class Attempt:
 
     def _set_timer(self, seconds: float) -> None:
         self._cancel_timer()
-        self._timer = self.running.context.loop.call_later(max(0.0, seconds), self._on_timer)
+        self._timer = self.runner.context.loop.call_later(max(0.0, seconds), self._on_timer)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -414,7 +409,7 @@ class Attempt:
         for device, wait in waits.items():
             if wait.since + wait.seconds <= now and wait.is_behind:
                 if not self.is_stopping:  # it may be right in what it does then
-                    self.running.failures.overdue.add(device)
+                    self.runner.failures.overdue.add(device)
                 self._fleet.kill_process_of(device, wait.reason)
             elif self._fleet.silent_seconds(device, wait.since) >= patience:
                 limit = f"{format_seconds(patience)} (deadlines.chunk)"
@@ -469,14 +464,14 @@ class Attempt:
         self.joining.pop(device, None)
 
     def _on_loss(self, event: Lost) -> None:
-        iterations, failures, device = self.running.iterations, self.running.failures, event.device
+        iterations, failures, device = self.runner.iterations, self.runner.failures, event.device
         variant = self._running_variant(device)
         was_working = device in self._waits(time.monotonic())
         self._remove(device)
         what, finished = "its unfinished chunks ran again", len(self.times.get(device, ()))
         if iterations is not None:
             what, finished = "the iteration was repeated", iterations.reported
-        self.running.note(f"the process of {device} died, {event.reason}: {what}")
+        self.runner.note(f"the process of {device} died, {event.reason}: {what}")
         if event.counts and was_working:
             failures.note_successes(self.chunk_counts(), device)
             failures.record_death(device, finished, event.reason)
@@ -503,20 +498,16 @@ class Attempt:
             self._exclude_variant(device, variant, reason)
 
     def _exclude_variant(self, device: str, variant: str, reason: str) -> None:
-        self._note_warning(f"{device}: variant {variant} can't be used: {reason}")
-        running = self.running
-        running.context.planning.exclude_variant(running.job, self.infos[device], variant, reason)
-
-    def _note_warning(self, text: str) -> None:
-        self.running.note(text)
-        log.warning("job %d: %s", self.running.number, text)
+        runner = self.runner
+        runner.warn(f"{device}: variant {variant} can't be used: {reason}")
+        runner.context.planning.exclude_variant(runner.job, self.infos[device], variant, reason)
 
     def _on_command_failed(self, device: str, failure: device_messages.CommandFailed) -> None:
         """Raise what follows from a device's error: another attempt that may avoid it, or the end.
 
         Nothing follows from a fault: the process ends, and its loss is the next event.
         """
-        running, failures = self.running, self.running.failures
+        runner, failures = self.runner, self.runner.failures
         assignment, reason = self.assignments[device], failure.error.message
         was_preparing = failure.chunk is None and device not in self.prepared
         if failure.cause == "fault":
@@ -531,12 +522,12 @@ class Attempt:
                 failures.record(device, reason)
             raise StartOver(reason)
         if failure.cause == "memory":
-            running.context.planning.record_out_of_memory(device, assignment.slot_memory)
+            runner.context.planning.record_out_of_memory(device, assignment.slot_memory)
             raise StartOver(reason)
         is_kernel = failure.cause in ("kernel", "variant")
         is_data = failure.error.code == errors.DataError.code  # it would fail elsewhere, too
         if is_kernel and not is_data and self._may_run_elsewhere(device):
-            self._note_warning(f"{device} takes no part in this job: {reason}")
+            runner.warn(f"{device} takes no part in this job: {reason}")
             failures.excluded[device] = reason
             failures.record(device, reason)
             raise StartOver(reason)
@@ -548,8 +539,8 @@ class Attempt:
         The variants of a device with a link, such as a GPU, differ from those of the cores. A
         kernel that fails on a core would fail on all of them.
         """
-        job = self.running.job
-        others = [d for d in self.running.failures.remaining(job.devices) if d != device]
+        job = self.runner.job
+        others = [d for d in self.runner.failures.remaining(job.devices) if d != device]
         may_depend = self.step in KERNEL_STEPS and not job.measure
         return self.infos[device].link and bool(others) and may_depend
 
@@ -578,39 +569,34 @@ def remaining_assignments(
     devices = {a.device: a for a in assignments if a.chunks}
     if not finished:
         return devices
-    left = {
-        device: [
-            Chunk(0, begin, end - begin, kernel=chunk.kernel)
-            for chunk in a.chunks
-            for begin, end in output_files.without(
-                chunk.first, chunk.first + chunk.count, finished
-            )
-        ]
-        for device, a in devices.items()
-    }
+    left: dict[str, list[Chunk]] = {device: [] for device in devices}
     tails: dict[tuple[int, int], list[str]] = {}
-    for device, a in devices.items():
-        if a.tail is not None:
-            tails.setdefault((a.tail.first, a.tail.units), []).append(device)
-    for (first, units), sharing in tails.items():
+    for device, assignment in devices.items():
+        for chunk in assignment.chunks:
+            end = chunk.first + chunk.count
+            for begin, stop in output_files.without(chunk.first, end, finished):
+                left[device].append(Chunk(0, begin, stop - begin, kernel=chunk.kernel))
+        if (tail := assignment.tail) is not None:
+            tails.setdefault((tail.first, tail.first + tail.units), []).append(device)
+    for (first, end), sharing in tails.items():
         turns = itertools.cycle(sharing)
-        for start, end in output_files.without(first, first + units, finished):
+        for start, stop in output_files.without(first, end, finished):
             begin = start
-            while begin < end:
+            while begin < stop:
                 device = next(turns)
-                count = min(end - begin, devices[device].max_chunk)
+                count = min(stop - begin, devices[device].max_chunk)
                 left[device].append(Chunk(0, begin, count))
                 begin += count
     numbers = itertools.count()
     return {
-        device: dataclasses.replace(devices[device], chunks=_numbered(chunks, numbers), tail=None)
+        device: dataclasses.replace(
+            devices[device],
+            chunks=[
+                msgspec.structs.replace(chunk, id=next(numbers), last=chunk is chunks[-1])
+                for chunk in chunks
+            ],
+            tail=None,
+        )
         for device, chunks in left.items()
         if chunks
     }
-
-
-def _numbered(chunks: Sequence[Chunk], numbers: Iterator[int]) -> list[Chunk]:
-    return [
-        msgspec.structs.replace(chunk, id=next(numbers), last=chunk is chunks[-1])
-        for chunk in chunks
-    ]

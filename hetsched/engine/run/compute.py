@@ -55,10 +55,10 @@ class Computation:
         attempt.computation = self
         assignments = attempt.assignments
         self._attempt = attempt
-        self._running = attempt.running
-        context = self._running.context
+        self._runner = attempt.runner
+        context = self._runner.context
         self._deadlines = context.deadlines
-        self._parts = FinishedParts(self._running.job, context)
+        self._parts = FinishedParts(self._runner.job, context)
         self._paces: dict[str, float | None] = {}
         # Device -> ranges of units that it really computed. Its chunks are contiguous but for
         # those that it stole, reran or took from a tail.
@@ -72,7 +72,7 @@ class Computation:
             if assignment.tail:
                 tails[device] = assignment.tail
         # Stealing is for devices on the wall clock only, and would spoil measurements.
-        steals = context.stealing and not self._running.job.measure
+        steals = context.stealing and not self._runner.job.measure
         steals = steals and {attempt.infos[device].clock for device in assignments} == {"wall"}
         paces = self._paces if steals else None
         self.dispatcher = Dispatcher(chunks, windows, limits, paces, tails)
@@ -83,7 +83,7 @@ class Computation:
         """Run all chunks. Raises StartOver if no assigned device remains."""
         attempt = self._attempt
         attempt.begin_step("computing", self._waits, self._deadlines.chunk)
-        self._running.report_progress(attempt, force=True)
+        self._runner.report_progress(attempt, force=True)
         self._handle([Started()])
         while not self._is_done:
             match await attempt.event():
@@ -98,7 +98,7 @@ class Computation:
                     self.has_lost_device = True
                     self._handle([DeviceLost(device)])
             if not self._is_done:
-                self._running.report_progress(attempt)
+                self._runner.report_progress(attempt)
         await self._parts.close()
 
     def edges(self) -> list[int]:
@@ -111,7 +111,7 @@ class Computation:
         for command in self.dispatcher.handle_together(events, time.monotonic()):
             if isinstance(command, Send):
                 message = device_messages.Run(attempt.id, command.chunks, command.opens_tail)
-                self._running.context.fleet.send(command.device, message)
+                self._runner.context.fleet.send(command.device, message)
             else:
                 self._is_done = True
 
@@ -173,8 +173,8 @@ class Computation:
         pace = pace or deadlines.chunk_factor * max(dispatcher.measured_paces(), default=0.0)
         if not pace:
             return deadlines.step, "step"
-        running = self._running
-        slowdown = JOBS_PER_CORE if running.is_small or running.small_jobs_beside else 1
+        runner = self._runner
+        slowdown = JOBS_PER_CORE if runner.is_small or runner.small_jobs_beside else 1
         seconds = slowdown * deadlines.chunk_factor * pace * units
         return max((deadlines.chunk, "chunk"), (seconds, "chunk_factor"))
 

@@ -40,14 +40,14 @@ class Iterations:
     """The epochs of one attempt."""
 
     def __init__(self, attempt: Attempt) -> None:
-        running = attempt.running
-        assert running.iterations is not None and running.saves is not None
+        runner = attempt.runner
+        assert runner.iterations is not None and runner.saves is not None
         self._attempt = attempt
-        self._running = running
-        self._state = running.iterations
-        self._saves = running.saves
-        self._control = running.arrays.control
-        self._deadlines = running.context.deadlines
+        self._runner = runner
+        self._state = runner.iterations
+        self._saves = runner.saves
+        self._control = runner.arrays.control
+        self._deadlines = runner.context.deadlines
         self._replan_reason = ""
         self._computing: set[str] = set()  # Devices of the epoch that haven't stopped
         self._stops: set[str] = set()  # Why others have (`StopReason`)
@@ -68,7 +68,7 @@ class Iterations:
             return
         state.begun_at = now if state.begun_at is None else state.begun_at
         attempt.begin_step("computing", self._waits, self._deadlines.chunk)
-        self._running.report_progress(attempt, force=True)
+        self._runner.report_progress(attempt, force=True)
         self._saves.begin(now)
         await self._saves.restore()
         try:
@@ -83,23 +83,23 @@ class Iterations:
 
     async def _devices(self) -> tuple[str, ...]:
         """Return the devices of the next epoch, once there are some, and none is prepared."""
-        attempt, running = self._attempt, self._running
+        attempt, runner = self._attempt, self._runner
         while True:
             while attempt.has_events:
                 self._on_event(await attempt.event())
-            if running.stop_error is not None:
-                await self._stop(running.stop_error)
+            if runner.stop_error is not None:
+                await self._stop(runner.stop_error)
             if self._replan_reason:
-                running.failures.uncounted += 1  # the next attempt isn't the job's fault
+                runner.failures.uncounted += 1  # the next attempt isn't the job's fault
                 raise StartOver(self._replan_reason)
-            usable = running.failures.remaining(attempt.live & attempt.prepared)
-            disabled = running.context.disabled
+            usable = runner.failures.remaining(attempt.live & attempt.prepared)
+            disabled = runner.context.disabled
             usable = tuple(device for device in usable if device not in disabled)
             if usable and not attempt.joining:
                 return usable
             if not attempt.joining and not disabled.isdisjoint(attempt.live):
                 text = "all devices that could go on are disabled"
-                running.report_progress(attempt, text, force=True)
+                runner.report_progress(attempt, text, force=True)
             self._on_event(await attempt.event())
 
     def _on_event(self, event: Event) -> None:
@@ -112,8 +112,8 @@ class Iterations:
             case Switched():
                 self._pause()
             case StopRequested(error):
-                self._running.stop_error = error
-                self._running.stop_begun_at = time.monotonic()
+                self._runner.stop_error = error
+                self._runner.stop_begun_at = time.monotonic()
                 self._attempt.begin_step("computing", self._waits, self._deadlines.last_iteration)
                 self._pause()
             case Lost(device) if device in self._computing:
@@ -127,10 +127,10 @@ class Iterations:
 
     def _on_joined(self, device: str) -> None:
         """Prepare a device whose process has started again; plan again with one that is new."""
-        attempt, running = self._attempt, self._running
+        attempt, runner = self._attempt, self._runner
         if device in attempt.infos:
             attempt.prepare_again(device)
-        elif device in running.failures.remaining(running.job.devices):
+        elif device in runner.failures.remaining(runner.job.devices):
             self._replan_reason = self._replan_reason or f"{device} is available now"
             self._pause()
 
@@ -139,10 +139,10 @@ class Iterations:
         iteration = self._saves.written_iteration
         if self._state.restores:
             text = f"stops after iteration {self._state.finished}: later ones are lost"
-            log.warning("job %d: %s", self._running.number, text)
+            log.warning("job %d: %s", self._runner.number, text)
         if iteration < 0 or not isinstance(error, Cancelled):
             raise error  # the next daemon continues a stopped job
-        path = self._running.spec.checkpoint
+        path = self._runner.spec.checkpoint
         raise Cancelled(f"{error}; saved after iteration {iteration}, --resume {path} continues")
 
     # ---- an epoch
@@ -179,7 +179,7 @@ class Iterations:
         if is_paced:
             self._control.allow(max(epoch.first, 1))
         for rank, device in enumerate(devices):
-            self._running.context.fleet.send(device, replace(epoch, rank=rank))
+            self._runner.context.fleet.send(device, replace(epoch, rank=rank))
         if state.is_warming_up:
             self._control.pause()
         return epoch
@@ -193,7 +193,7 @@ class Iterations:
         self._balance([self._state.add(each, now) for each in complete], complete[-1].rows, epoch)
         if epoch.paced:
             self._control.allow(complete[-1].iteration + 1)
-        self._running.report_progress(self._attempt)
+        self._runner.report_progress(self._attempt)
 
     def _balance(
         self,
@@ -202,7 +202,7 @@ class Iterations:
         epoch: device_messages.Iterate,
     ) -> None:
         """Pass iterations to the balance, and its new split to the devices; they have `rows`."""
-        state, job = self._state, self._running.job.iterative
+        state, job = self._state, self._runner.job.iterative
         assert job is not None
         if state.proposed == bounds_of(tuple(rows.values())):
             state.proposed = None
@@ -222,7 +222,7 @@ class Iterations:
 
     def _end_epoch(self, epoch: device_messages.Iterate, now: float) -> None:
         """Record how far the epoch got; the method may have ended with it."""
-        state, stops, job = self._state, self._stops, self._running.job.iterative
+        state, stops, job = self._state, self._stops, self._runner.job.iterative
         self._saves.look(now, is_over=True)
         if self._settle(epoch, is_paused=stops == {"paused"}):
             return
@@ -242,7 +242,7 @@ class Iterations:
         if saved is None:
             return False
         if saved < finished:  # else another device was lost before any iteration followed
-            self._running.note(f"iterations {saved + 1} to {finished} were lost and repeated")
+            self._runner.note(f"iterations {saved + 1} to {finished} were lost and repeated")
         state.go_back(saved)
         return True
 
@@ -276,8 +276,8 @@ class Iterations:
             if seconds < deadlines.chunk:
                 seconds, key = deadlines.chunk, "chunk"
         since = self._since
-        if self._running.stop_error is not None:
-            stop_since, stop_seconds = self._running.stop_begun_at, deadlines.last_iteration
+        if self._runner.stop_error is not None:
+            stop_since, stop_seconds = self._runner.stop_begun_at, deadlines.last_iteration
             if stop_since + stop_seconds < since + seconds:
                 limit = f"{format_seconds(stop_seconds)} (half of deadlines.stop)"
                 text = f"the job stops, and its last iteration takes longer than {limit}"

@@ -72,17 +72,17 @@ class Notes:
         return notes
 
 
-def progress(running: JobRunner, attempt: Attempt, text: str) -> Running:
+def progress(runner: JobRunner, attempt: Attempt, text: str) -> Running:
     """Return the state of a running job; `text`: what devices say."""
-    iterations = running.iterations
+    iterations = runner.iterations
     if iterations is None:
         computation = attempt.computation
         devices = computation.dispatcher.progress() if computation is not None else ()
         predicted = attempt.plan.predicted_seconds
-        return Running(running.number, attempt.step, devices, predicted, text)
+        return Running(runner.number, attempt.step, devices, predicted, text)
     rows = iterations.last.rows if iterations.last is not None else {}
     return Running(
-        running.number,
+        runner.number,
         attempt.step,
         tuple(DeviceProgress(device, count, count) for device, count in rows.items()),
         text=text,
@@ -94,18 +94,18 @@ def progress(running: JobRunner, attempt: Attempt, text: str) -> Running:
 
 
 def job_report(
-    running: JobRunner, runs: Mapping[str, DeviceRun], *, error: ErrorRecord | None = None
+    runner: JobRunner, runs: Mapping[str, DeviceRun], *, error: ErrorRecord | None = None
 ) -> JobReport:
     """Return the report of a job; without an `error` it is done.
 
     `runs`: device -> its part of the run.
     """
     is_done = error is None
-    job, attempt, iterations = running.job, running.latest, running.iterations
+    job, attempt, iterations = runner.job, runner.latest, runner.iterations
     plan = attempt.plan if attempt is not None else JobPlan((), None, ())
     verified = attempt.verified if attempt is not None else None
     report = JobReport(
-        job=running.number,
+        job=runner.number,
         state=outcome(error),
         workload=job.workload.name,
         load=job.load,
@@ -116,7 +116,7 @@ def job_report(
         verified=verified,
         max_error=attempt.max_error if attempt is not None and verified else None,
         params=msgspec.to_builtins(job.params),
-        notes=(*job.notes, *running.notes(), *plan.reasons),
+        notes=(*job.notes, *runner.notes(), *plan.reasons),
         outputs={name: output.path for name, output in job.outputs.items()},
         error=error,
     )

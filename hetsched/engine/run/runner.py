@@ -190,6 +190,10 @@ class JobRunner:
     def note(self, text: str) -> None:
         self._notes.add(text)
 
+    def warn(self, text: str) -> None:
+        self.note(text)
+        log.warning("job %d: %s", self.number, text)
+
     def notes(self) -> list[str]:
         notes = self._notes.all()
         if self.small_jobs_beside:
@@ -314,10 +318,7 @@ class JobRunner:
         self._attempt = attempt
         try:
             async with attempt:
-                kernels = self.context.planning.kernels
-                has_kernels = kernels.contains_all(self.job, attempt.assignments.values())
-                has_arrays = has_kernels and self.arrays.are_mapped(fleet, devices)
-                await attempt.prepare(kernels_cached=has_arrays)
+                await attempt.prepare()
                 if self.iterations is None:
                     await Computation(attempt).run()
                 else:
