@@ -77,7 +77,7 @@ class PreparedOutput(msgspec.Struct, frozen=True):
         """
         target = os.fsdecode(self.target)
         with creation_errors(target), open_folder(target) as folder:
-            if self._is_at(self.temporary):
+            if os.path.lexists(self.temporary):
                 self._name()
             if sync:
                 fsync(target, folder)
@@ -86,7 +86,7 @@ class PreparedOutput(msgspec.Struct, frozen=True):
     def discard(self) -> None:
         """Remove the hidden name, unless another process has it by now."""
         with contextlib.suppress(OSError):
-            if self._is_at(self.temporary):
+            if os.lstat(self.temporary).st_ino == self.inode:
                 _unlink(self.temporary)
         _unlink(_parts_path(os.fsdecode(self.temporary)))
 
@@ -98,7 +98,7 @@ class PreparedOutput(msgspec.Struct, frozen=True):
         try:
             os.link(hidden, target)  # fails if the name exists; a rename would replace that file
         except FileExistsError:
-            if not self._is_at(self.target):
+            if not self._is_published():
                 raise
         except OSError as error:
             if error.errno not in UNSUPPORTED:
@@ -108,11 +108,8 @@ class PreparedOutput(msgspec.Struct, frozen=True):
                 raise FileExistsError from None
             hidden.rename(target)
 
-    def _is_at(self, path: bytes) -> bool:
-        try:
-            status = os.lstat(path)
-        except FileNotFoundError:
-            return False
+    def _is_published(self) -> bool:
+        status = os.lstat(self.target)
         identity = (status.st_ino, status.st_size, status.st_mtime_ns)
         return identity == (self.inode, self.size, self.mtime_ns)
 
