@@ -18,9 +18,9 @@ from hetsched.config import Config
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import probe
 from hetsched.devices.process_spec import Probe
-from hetsched.engine.admission.bind import MachineLimits
 from hetsched.engine.admission.check import (
     Admission,
+    MachineLimits,
     hold_segments,
 )
 from hetsched.engine.admission.resolved_job import ResolvedJob

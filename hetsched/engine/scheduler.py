@@ -207,9 +207,9 @@ class Scheduler:
 
     def _end_unstarted(self, job: Job, error: Exception) -> None:
         """Report the end of a job that isn't running and has left the queue."""
-        bound: ResolvedJob | None = job.bound
-        if bound is not None and (bound.files or bound.outputs):
-            self._context.disk.submit(bound.close_files)
+        opened: ResolvedJob | None = job.opened
+        if opened is not None and opened.in_files:
+            self._context.disk.submit(opened.close_files)
         elif job.started_at is not None and not self._context.is_stopping:  # by an earlier daemon
             token = self._context.output_token(job.number)
             self._context.disk.submit(functools.partial(_remove_unfinished, job.spec, token))
@@ -267,7 +267,7 @@ class Scheduler:
     def _start(self, job: Job) -> None:
         self.queue.start(job)
         job.turn = job.turn or time.monotonic()
-        if job.bound is not None:
+        if job.opened is not None:
             self._begin(job)
             return
         opening = self._context.loop.create_task(self._open(job))
@@ -279,8 +279,9 @@ class Scheduler:
     async def _open(self, job: Job) -> None:
         if job.checked is None:
             await self.check_again(job)
-        token = self._context.output_token(job.number)
-        job.bound = await self._admission.open(self._spec(job), job.checked, token)
+        if job.opened is None:
+            token = self._context.output_token(job.number)
+            job.opened = await self._admission.open(self._spec(job), job.checked, token)
 
     async def check_again(self, job: Job) -> None:
         """Check a job that an earlier daemon has accepted. Raises why it can't run."""
@@ -316,11 +317,10 @@ class Scheduler:
 
     def note_checked(self, job: Job, checked: ResolvedJob) -> None:
         """Note what a job uses; it can start at once if it has no files to open."""
-        job.bound = None if checked.in_files else checked
-        if job.checked is None:
-            job.checked = checked
-            self._small.order.add(job)
-            self._admission.pending.add(job.number, checked)
+        job.checked = checked
+        job.opened = None if checked.in_files else checked
+        self._small.order.add(job)
+        self._admission.pending.add(job.number, checked)
 
     def _spec(self, job: Job) -> JobSpec:
         """Return the request as it is to be run now: a later attempt continues."""
@@ -330,12 +330,12 @@ class Scheduler:
         plan, on_prepared = self._small.plans.get(job.number), None
         if self._durability.is_written(job):
             on_prepared = functools.partial(self._durability.publish, job)
-        job.bound.owner = job.owner
+        job.opened.owner = job.owner
         try:
             runner = JobRunner(
                 job.number,
                 self._spec(job),
-                job.bound,
+                job.opened,
                 self._context,
                 functools.partial(self._durability.change, job),
                 functools.partial(self._on_end, job),
@@ -407,7 +407,8 @@ class Scheduler:
             return False
         if runner.has_checkpoint:  # the next attempt goes on from there
             job.checkpoint = job.spec.checkpoint
-        job.stop = job.bound = None
+        job.stop = None
+        job.opened = None if job.checked.in_files else job.checked
         self._small.plans.pop(job.number, None)
         self._report(job, reason)
         return True

@@ -60,19 +60,20 @@ class SmallJobs:
 
     def plan_beside(self, outlook: Outlook, job: Job) -> JobPlan | None:
         """Return the plan of a waiting job on a free core, if it is small; else None."""
-        bound: ResolvedJob | None = job.checked
-        if bound is None or job.runs_alone or bound.measure or bound.iterative is not None:
+        checked: ResolvedJob | None = job.checked
+        if checked is None or job.runs_alone or checked.measure or checked.iterative is not None:
             return None
         if outlook.remaining_seconds < MIN_REMAINING_SECONDS or not self.order.may_overtake(job):
             return None
-        cores = self._free_cores().intersection(bound.devices)
+        cores = self._free_cores().intersection(checked.devices)
         if not cores:
             return None
         core = min(cores, key=lambda name: (name in outlook.devices, name))
-        key = msgspec.json.encode((bound.reference, bound.params, bound.load, bound.storage)), core
+        kind = (checked.reference, checked.params, checked.load, checked.storage)
+        key = msgspec.json.encode(kind), core
         if key not in self._known:
             self._known.put(key, None)
-            self._request(key, bound, core)
+            self._request(key, checked, core)
         plan = self._known.get(key)
         if plan is None or plan.predicted_seconds is None:
             return None
@@ -85,7 +86,7 @@ class SmallJobs:
         used = {plan.assignments[0].device for plan in self.plans.values()}
         return (cores & fleet.ready()) - self._context.disabled - used
 
-    def _request(self, key: tuple[bytes, str], bound: ResolvedJob, core: str) -> None:
+    def _request(self, key: tuple[bytes, str], checked: ResolvedJob, core: str) -> None:
         fleet, state = self._context.fleet, self._context.planning
         equal = [info for info in fleet.infos if info.is_shareable]
 
@@ -95,7 +96,7 @@ class SmallJobs:
                 self._on_planned()
 
         self._context.planner_thread.run(
-            lambda: plan_for_core(bound, fleet.info(core), equal, state), planned
+            lambda: plan_for_core(checked, fleet.info(core), equal, state), planned
         )
 
 

@@ -173,7 +173,7 @@ class Durability:
         """Report the end of a job, and keep its results for a while."""
         now, limits = time.monotonic(), self.table.limits
         job.state, job.ending, job.ended_at = state, None, time.time()
-        job.checked = job.bound = None
+        job.checked = job.opened = None
         job.awaited_by = {follower.client for follower in job.followers}
         job.fetch_deadline = now + limits.fetch_for if job.awaited_by else 0.0
         job.keep_until = now + limits.results_for

@@ -81,9 +81,9 @@ class Job:
     keep_until: float = 0.0
 
     turn: float = 0.0  # When its turn came first; 0: it hasn't
-    # The engine's ResolvedJob: as it was checked, and once its files are open
+    # The engine's ResolvedJob: as it was checked, and with its files open, for its run
     checked: Any = None
-    bound: Any = None
+    opened: Any = None
     # End the job with it, once it is accepted, or its files have been opened
     stop: Exception | None = None
     runs_alone: bool = False  # It was tried beside another job

@@ -13,10 +13,10 @@ import scipy.sparse
 from msgspec.structs import replace
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.admission.bind import MachineLimits
 from hetsched.engine.admission.check import (
     LOADED_KEY,
     Admission,
+    MachineLimits,
     PendingOutputs,
     check,
     open_job,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.admission.bind import select_devices
+from hetsched.engine.admission.check import select_devices
 from hetsched.errors import UsageError
 
 KNOWN = (

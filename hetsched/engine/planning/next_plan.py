@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from hetsched import errors
 from hetsched.device import Chunk, DeviceInfo
-from hetsched.engine.admission.declare import declared_demand
-from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.admission.resolved_job import ResolvedJob, declared_demand
 from hetsched.engine.planning.planning_state import PlanningState, job_kind
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from hetsched.bounded_cache import BoundedCache
 from hetsched.device import DeviceInfo, kernel_chunk
-from hetsched.engine.admission.declare import declared_variants
-from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.admission.resolved_job import ResolvedJob, declared_variants
 from hetsched.engine.failures import Failures, VariantKey
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.rebalancing.plan_comparison import prediction_error

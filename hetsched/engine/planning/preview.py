@@ -11,8 +11,7 @@ from hetsched import paths
 from hetsched.config import Config
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import probe
-from hetsched.engine.admission.bind import MachineLimits
-from hetsched.engine.admission.check import resolve
+from hetsched.engine.admission.check import MachineLimits, resolve
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.first_plan import first_plan
 from hetsched.engine.planning.next_plan import next_plan

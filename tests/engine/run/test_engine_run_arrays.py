@@ -11,10 +11,8 @@ import pytest
 from diffusing_workload import Diffusion, DiffusionParams
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.admission.bind import MachineLimits, create_outputs
-from hetsched.engine.admission.check import resolve
-from hetsched.engine.admission.declare import declare_iterative
-from hetsched.engine.admission.resolved_job import ResolvedJob
+from hetsched.engine.admission.check import MachineLimits, create_outputs, resolve
+from hetsched.engine.admission.resolved_job import ResolvedJob, declare_iterative
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run.arrays import JobArrays
 from hetsched.engine.threads import Step

@@ -117,7 +117,7 @@ def _variants_by_device(
     Unavailable
         A device isn't available.
     """
-    from hetsched.engine.admission.bind import select_devices
+    from hetsched.engine.admission.check import select_devices
 
     infos, absent = local.devices()
     names = select_devices(options.devices, infos, absent)
