@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import socket
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,9 +29,12 @@ from hetsched.iterations.partials import partials_shape
 from hetsched.iterations.saved_state import saved_shapes
 from hetsched.transport.arena import Arena
 from hetsched.transport.control import IterationControl, control_words
-from hetsched.transport.device_channel import ChannelClosed, ThreadChannel, thread_pair
 from hetsched.transport.device_messages import (
     Attach,
+    Channel,
+    ChannelClosed,
+    Command,
+    Event,
     Hello,
     Iterate,
     IterationRecord,
@@ -40,6 +44,8 @@ from hetsched.transport.device_messages import (
     Stop,
     StoredArray,
 )
+from hetsched.transport.messages import encode
+from hetsched.transport.sockets import send_message
 from hetsched.workload import Rows, find
 
 PATIENCE = 60.0
@@ -56,25 +62,25 @@ class ThreadDevices:
     def __init__(self, devices: Sequence[Opener]) -> None:
         self.count = len(devices)
         self.events: Queue[tuple[int, Any]] = Queue()
-        self._channels: list[ThreadChannel] = []
+        self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         for slot, (info, opener) in enumerate(devices):
-            own, other = thread_pair()
-            self._channels.append(own)
+            own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._sockets.append(own)
             self._start(self._serve, other, info, opener)
-            self._start(self._read, slot, own)
+            self._start(self._read, slot, Channel(own, Event))
 
     def _start(self, target: Callable[..., None], *arguments: Any) -> None:
         self._threads.append(threading.Thread(target=target, args=arguments, daemon=True))
         self._threads[-1].start()
 
     def _serve(
-        self, channel: ThreadChannel, info: DeviceInfo, opener: Callable[[DeviceInfo], Device]
+        self, end: socket.socket, info: DeviceInfo, opener: Callable[[DeviceInfo], Device]
     ) -> None:
-        DeviceLoop(channel, opener(info)).run()
-        channel.close()
+        with end:
+            DeviceLoop(Channel(end, list[Command]), opener(info)).run()
 
-    def _read(self, slot: int, channel: ThreadChannel) -> None:
+    def _read(self, slot: int, channel: Channel) -> None:
         with contextlib.suppress(ChannelClosed):
             while True:
                 event, _ = channel.receive()
@@ -82,17 +88,19 @@ class ThreadDevices:
                     self.events.put((slot, event))
 
     def attach(self, command: Attach, fd: int) -> None:
-        for channel in self._channels:
-            channel.send([command], [fd])
+        for end in self._sockets:
+            send_message(end, encode([command]), [fd])
 
     def order(self, slot: int, command: Any) -> None:
-        self._channels[slot].send([command])
+        send_message(self._sockets[slot], encode([command]))
 
     def close(self) -> None:
-        for channel in self._channels:
-            channel.send([Stop()])
+        for slot in range(self.count):
+            self.order(slot, Stop())
         for thread in self._threads:
             thread.join()
+        for end in self._sockets:
+            end.close()
 
 
 class Gate:

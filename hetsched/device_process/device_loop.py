@@ -20,7 +20,6 @@ from hetsched.device_process.prepared_job import (
 from hetsched.devices.base import Device, DeviceFault, MemoryKeeper, ShareableDevice
 from hetsched.errors import InternalError
 from hetsched.transport import device_messages
-from hetsched.transport.device_channel import Channel, ChannelClosed
 from hetsched.transport.sockets import close_all
 
 MAX_JOBS = 2
@@ -85,7 +84,9 @@ class DeviceLoop:
         How long the device keeps memory for the next job while it is idle.
     """
 
-    def __init__(self, channel: Channel, device: Device, warm_for: float = WARM_SECONDS) -> None:
+    def __init__(
+        self, channel: device_messages.Channel, device: Device, warm_for: float = WARM_SECONDS
+    ) -> None:
         self._channel = channel
         self._device = device
         self._beside: Device | None = None
@@ -100,7 +101,7 @@ class DeviceLoop:
 
     def run(self) -> None:
         """Say hello, then serve until Stop, or the engine's end. Raises DeviceLost."""
-        with contextlib.suppress(ChannelClosed):
+        with contextlib.suppress(device_messages.ChannelClosed):
             self._channel.send(device_messages.Hello(self._info))
             while True:
                 job, patience = self._next()
@@ -143,7 +144,7 @@ class DeviceLoop:
         except StepFailed as failed:
             chunk = failed.chunk
             self._fail(job, failed.__cause__ or failed, None if chunk is None else chunk.id)
-        except ChannelClosed:
+        except device_messages.ChannelClosed:
             raise
         except BaseException as error:
             self._report_failure(job.attempt, _unusable(error))
@@ -177,7 +178,7 @@ class DeviceLoop:
             case _:
                 try:
                     self._order(command)
-                except ChannelClosed:
+                except device_messages.ChannelClosed:
                     raise
                 except BaseException as error:
                     if isinstance(command, device_messages.Release):
@@ -243,7 +244,7 @@ class DeviceLoop:
         self, attempt: int, error: BaseException, chunk: int | None = None
     ) -> None:
         cause, record = failure_cause(error, self._info.link), error_record(error)
-        with contextlib.suppress(ChannelClosed):
+        with contextlib.suppress(device_messages.ChannelClosed):
             self._channel.send(device_messages.CommandFailed(attempt, cause, record, chunk))
         if cause == "fault":
             raise DeviceLost(record.message) from error

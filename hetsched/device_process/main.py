@@ -29,8 +29,7 @@ from hetsched.device_process.device_loop import DeviceLoop, DeviceLost
 from hetsched.devices.process_spec import ProcessSpec
 from hetsched.devices.registry import device_opener
 from hetsched.transport import sockets
-from hetsched.transport.device_channel import SocketChannel
-from hetsched.transport.device_messages import Command
+from hetsched.transport.device_messages import Channel, Command
 
 FAULT_EXIT = 17
 """Exit status of a process whose device has become unusable."""
@@ -94,7 +93,7 @@ def _serve(sock: socket.socket, spec: ProcessSpec) -> None:
     pin(info)
     device = device_opener(spec.package, spec.config)(info)
     _freeze()
-    DeviceLoop(SocketChannel(sock, list[Command]), device, spec.warm_for).run()
+    DeviceLoop(Channel(sock, list[Command]), device, spec.warm_for).run()
 
 
 def _freeze() -> None:

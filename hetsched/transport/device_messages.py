@@ -1,20 +1,35 @@
-"""Messages between the engine and the loop of one device (`transport.device_channel`).
+"""Messages between the engine and the loop of one device, and the channel that carries them.
 
 `attempt` numbers one start of a job: a job that starts over gets a new number, so that late
 answers to the earlier start can be dropped. Attach carries a file descriptor (SCM_RIGHTS).
+
+A message larger than a socket's buffer can never be sent. So a large one is in a memfd that is
+passed with a short message: MARKER, which no msgpack message begins with, and the memfd as its
+last descriptor.
 """
 
 from __future__ import annotations
 
 import mmap
-from typing import Literal
+import os
+import select
+import socket
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, TailPart
-from hetsched.errors import ErrorRecord
+from hetsched.errors import ErrorRecord, ProtocolError
 from hetsched.job import IterationSeconds
+from hetsched.transport import messages, sockets
+
+MAX_INLINE = 64 << 10
+"""Bytes of a message without a memfd: fits into any socket buffer, at least 208 KiB by default."""
+MAX_LARGE = 1 << 30
+"""Bytes of a message in a memfd. Only a bug exceeds it: 64 commands of 1 MiB have 64 MiB."""
+MARKER = b"\xc1"
+"""Never used in msgpack."""
 
 # ---- what messages are about
 
@@ -316,3 +331,85 @@ AttemptEvent = (
 )
 """Those about an attempt."""
 Event = Hello | MemoryReading | AttemptEvent
+
+
+# ---- the channel
+
+
+class ChannelClosed(Exception):
+    """The peer has ended."""
+
+
+class Channel:
+    """One end of a SOCK_SEQPACKET socket; decodes `message_type`. The caller owns received fds."""
+
+    def __init__(self, sock: socket.socket, message_type: Any) -> None:
+        self._sock = sock
+        self._decode: messages.Decoder[Any] = messages.Decoder(message_type, MAX_LARGE)
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+
+    def send(self, message: Any) -> None:
+        """Send, and block while the peer doesn't read. Raises ChannelClosed, OSError."""
+        payload, fds = packed(message)
+        try:
+            sockets.send_message(self._sock, payload, fds)
+        except OSError as error:
+            raise ChannelClosed from error
+        finally:
+            sockets.close_all(fds)
+
+    def poll(self, seconds: float | None) -> bool:
+        """Wait for a message, or the peer's end; None: for any time."""
+        return bool(self._poll.poll(None if seconds is None else seconds * 1e3))
+
+    def receive(self) -> tuple[Any, list[int]]:
+        """Wait for the next message. Raises ChannelClosed, ProtocolError.
+
+        BlockingIOError where a non-blocking socket has no message.
+        """
+        try:
+            payload, fds = sockets.receive_message(self._sock, MAX_INLINE)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise ChannelClosed from error
+        if payload == MARKER:
+            payload = _unpack(fds)
+        try:
+            if not payload:
+                raise ChannelClosed
+            return self._decode(payload), fds
+        except Exception:
+            sockets.close_all(fds)
+            raise
+
+
+def packed(message: Any) -> tuple[bytes, list[int]]:
+    """Return what to send for `message`: a payload, and the memfd of a large one, to be closed.
+
+    Raises OSError without descriptors.
+    """
+    payload = messages.encode(message)
+    if len(payload) <= MAX_INLINE:
+        return payload, []
+    fd = os.memfd_create("hetsched message", os.MFD_CLOEXEC)
+    try:
+        with open(fd, "wb", closefd=False) as file:
+            file.write(payload)
+    except BaseException:
+        os.close(fd)
+        raise
+    return MARKER, [fd]
+
+
+def _unpack(fds: list[int]) -> bytes:
+    """Return a large message, from the last of `fds`: it is closed and removed. ProtocolError."""
+    if not fds:
+        raise ProtocolError("a large message without its descriptor")
+    with open(fds.pop(), "rb") as file:
+        nbytes = os.fstat(file.fileno()).st_size
+        if nbytes > MAX_LARGE:
+            raise ProtocolError(f"a message of {nbytes} bytes; the limit is {MAX_LARGE}")
+        file.seek(0)
+        return file.read()

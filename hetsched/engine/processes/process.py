@@ -20,7 +20,6 @@ from hetsched.devices.process_spec import ProcessSpec
 from hetsched.engine.processes.template import Template, last_line, spawn, stat_fields
 from hetsched.errors import InternalError
 from hetsched.transport import device_messages, sockets
-from hetsched.transport.device_channel import ChannelClosed, SocketChannel, packed
 
 SOCKET_BUFFER_BYTES = 1 << 20
 """Socket buffer in each direction."""
@@ -68,7 +67,7 @@ class DeviceProcess:
                 finally:
                     os.close(stderr)
             on_error.pop_all()
-        self._channel = SocketChannel(self._sock, device_messages.Event)
+        self._channel = device_messages.Channel(self._sock, device_messages.Event)
 
     def _start(
         self, spec: ProcessSpec, template: Template | None, channel: int, stderr: int
@@ -141,7 +140,7 @@ class DeviceProcess:
             raise InternalError(
                 f"device process {self.pid} hasn't read {self._queued_bytes} bytes of commands"
             )
-        payload, memfds = packed(self._commands)
+        payload, memfds = device_messages.packed(self._commands)
         self._queued.append((payload, [*self._fds, *memfds]))
         self._queued_bytes += len(payload)
         self._commands, self._fds = [], []
@@ -156,7 +155,7 @@ class DeviceProcess:
                 event, fds = self._channel.receive()
             except BlockingIOError:
                 break
-            except ChannelClosed:
+            except device_messages.ChannelClosed:
                 self.ended = True
                 break
             if fds:
