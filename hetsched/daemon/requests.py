@@ -52,7 +52,7 @@ MAX_EXPLAINED_CHUNKS = 3000
 frame."""
 
 Send = Callable[[bytes, say.Reply, bool], None]
-"""send(identity, reply, droppable)"""
+"""send(route, reply, droppable)"""
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class Asker:
     """The source of a request of `nbytes`: its session, where replies go, the request's number."""
 
     session: ClientSession
-    identity: bytes
+    route: bytes
     number: int
     nbytes: int
     send: Send
 
     def reply(self, answer: say.Answer, droppable: bool = False) -> None:
-        self.send(self.identity, say.Reply(self.number, answer), droppable)
+        self.send(self.route, say.Reply(self.number, answer), droppable)
 
     def refuse(self, error: BaseException) -> None:
         if not isinstance(error, errors.HetschedError):
@@ -109,7 +109,7 @@ class Requests:
     # ---- requests
 
     def on_request(
-        self, identity: bytes, peer: Peer, envelope: say.Envelope, nbytes: int, send: Send
+        self, route: bytes, peer: Peer, envelope: say.Envelope, nbytes: int, send: Send
     ) -> None:
         """Handle a request of `nbytes`, which is answered at once or later.
 
@@ -118,10 +118,10 @@ class Requests:
         session = self.sessions.of_token(envelope.token, peer)
         if session is None:
             error = errors.NotPermitted("unknown token: send hello on the session socket first")
-            send(identity, say.Reply(envelope.number, say.Refused(errors.to_record(error))), False)
+            send(route, say.Reply(envelope.number, say.Refused(errors.to_record(error))), False)
             return
-        session.identity = identity
-        asker = Asker(session, identity, envelope.number, nbytes, send)
+        session.route = route
+        asker = Asker(session, route, envelope.number, nbytes, send)
         request = envelope.request
         try:
             self.sessions.check_permission(request, peer.uid)

@@ -151,7 +151,7 @@ class Router:
 
     def _next_message(self) -> tuple[bytes, bytes, sockets.Peer] | None:
         """Return a client, its frame and its process; None for a message of several frames."""
-        identity = self._socket.recv(zmq.NOBLOCK)
+        route = self._socket.recv(zmq.NOBLOCK)
         frame = self._socket.recv(zmq.NOBLOCK, copy=False)
         count, last = 1, frame
         while last.more:
@@ -165,9 +165,9 @@ class Router:
             address = str(frame.get("Peer-Address"))
         except zmq.ZMQError:  # the transport has no such property
             address = ""
-        return identity, frame.bytes, sockets.address_peer(address)
+        return route, frame.bytes, sockets.address_peer(address)
 
-    def _on_frame(self, identity: bytes, frame: bytes, peer: sockets.Peer) -> None:
+    def _on_frame(self, route: bytes, frame: bytes, peer: sockets.Peer) -> None:
         try:
             envelope = self._decode(frame)
         except errors.ProtocolError as error:
@@ -175,41 +175,41 @@ class Router:
             self._bad_requests.warn(f"dropped a request: {error}")
             # Number 0, which no request has, explains a mismatch of versions.
             self.send(
-                identity,
+                route,
                 messages.Reply(0, messages.Refused(errors.to_record(error))),
                 droppable=True,
             )
             return
-        self._requests.on_request(identity, peer, envelope, len(frame), self.send)
+        self._requests.on_request(route, peer, envelope, len(frame), self.send)
 
     # ---- replies
 
-    def send(self, identity: bytes, reply: messages.Reply, droppable: bool = False) -> None:
+    def send(self, route: bytes, reply: messages.Reply, droppable: bool = False) -> None:
         """Send now or, unless `droppable`, as soon as the client reads, if it still exists."""
-        unsent = self._unsent.get(identity)
+        unsent = self._unsent.get(route)
         if unsent is None or not droppable:
             payload = _encode_bounded(reply)
-            if unsent is None and self._try_send(identity, payload):
+            if unsent is None and self._try_send(route, payload):
                 return
         if droppable:
             self._metrics.dropped_events.inc()
             return
         if unsent is None:
-            unsent = self._unsent[identity] = _Unsent()
+            unsent = self._unsent[route] = _Unsent()
         unsent.payloads.append(payload)
         unsent.nbytes += len(payload) + MESSAGE_OVERHEAD
         if unsent.nbytes > self._max_unsent:
-            self._give_up(identity)
+            self._give_up(route)
         elif self.unsent_bytes() > MAX_SLOW_CLIENTS * self._max_unsent:
             self._give_up(max(self._unsent, key=lambda each: self._unsent[each].nbytes))
         if not self._is_retrying:
             self._is_retrying = True
             self._loop.call_later(MIN_RETRY_SECONDS, self._retry, MIN_RETRY_SECONDS)
 
-    def _try_send(self, identity: bytes, payload: bytes) -> bool:
+    def _try_send(self, route: bytes, payload: bytes) -> bool:
         """Return whether the message needs no retry: it was sent, or its client has ended."""
         try:
-            self._socket.send(identity, _MORE_FOLLOWS)
+            self._socket.send(route, _MORE_FOLLOWS)
             self._socket.send(payload, zmq.NOBLOCK)
         except zmq.Again:
             return False
@@ -230,20 +230,20 @@ class Router:
     def _send_unsent(self) -> bool:
         """Send what the clients' queues in libzmq take; return whether that was anything."""
         has_sent = False
-        for identity, unsent in list(self._unsent.items()):
-            while unsent.payloads and self._try_send(identity, unsent.payloads[0]):
+        for route, unsent in list(self._unsent.items()):
+            while unsent.payloads and self._try_send(route, unsent.payloads[0]):
                 has_sent = True
                 unsent.nbytes -= len(unsent.payloads.popleft()) + MESSAGE_OVERHEAD
             if not unsent.payloads:
-                del self._unsent[identity]
+                del self._unsent[route]
         return has_sent
 
-    def _give_up(self, identity: bytes) -> None:
+    def _give_up(self, route: bytes) -> None:
         """Drop the replies to a client that doesn't read, and end its sessions."""
-        count = len(self._unsent.pop(identity).payloads)
+        count = len(self._unsent.pop(route).payloads)
         self._metrics.disconnected_clients.inc()
         log.warning("disconnected a client that doesn't read: dropped %d replies to it", count)
-        self._loop.call_soon(self._sessions.end_client, identity)
+        self._loop.call_soon(self._sessions.end_client, route)
 
 
 def _encode_bounded(reply: messages.Reply) -> bytes:

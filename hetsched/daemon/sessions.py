@@ -76,7 +76,7 @@ class LimitedLog:
 class ClientSession:
     """One client's connection.
 
-    `owner`: whom its jobs and memory count for; `token`: "" before its hello; `identity`: of its
+    `owner`: whom its jobs and memory count for; `token`: "" before its hello; `route`: of its
     ZeroMQ socket, once it has sent a request; `held`: segment -> the client's references to it;
     `mapped`: those whose fd it has.
     """
@@ -86,7 +86,7 @@ class ClientSession:
     peer: sockets.Peer
     owner: Owner
     token: str = ""
-    identity: bytes = b""
+    route: bytes = b""
     held: Counter[int] = field(default_factory=Counter)
     mapped: set[int] = field(default_factory=set)
 
@@ -410,8 +410,8 @@ class Sessions:
                 return session
         return None
 
-    def end_client(self, identity: bytes) -> None:
-        """End the sessions of the client with this identity on the ZeroMQ socket."""
+    def end_client(self, route: bytes) -> None:
+        """End the sessions of the client behind this route of ZeroMQ."""
         for session in self:
-            if identity == session.identity:
+            if route == session.route:
                 self.end(session)
