@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import overload
 
 import msgspec
@@ -134,6 +134,11 @@ class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def end(self) -> float:
         return self.copy_out[1] if self.copy_out else self.compute[1]
+
+
+def total_seconds(spans: Iterable[tuple[float, float] | None]) -> float:
+    """Return the sum of (start, end); None: there was no such phase."""
+    return sum([span[1] - span[0] for span in spans if span is not None])
 
 
 class ChunkTimeline(msgspec.Struct, frozen=True, omit_defaults=True):

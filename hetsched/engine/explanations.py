@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from hetsched import planner
-from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.device import ChunkTimes, DeviceInfo, total_seconds
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.device_run import DeviceRun
 from hetsched.explain import DeviceExplanation, Explanation
@@ -178,9 +178,9 @@ def _device_activity(
     units = sum(units for units, _ in recent)
     times = [times for _, times in recent]
     span = max((t.end for t in times), default=0.0) - min((t.start for t in times), default=0.0)
-    h2d = sum(t.copy_in[1] - t.copy_in[0] for t in times if t.copy_in)
-    d2h = sum(t.copy_out[1] - t.copy_out[0] for t in times if t.copy_out)
-    compute = sum(t.compute[1] - t.compute[0] for t in times)
+    h2d = total_seconds(t.copy_in for t in times)
+    d2h = total_seconds(t.copy_out for t in times)
+    compute = total_seconds(t.compute for t in times)
     input_bytes, output_bytes = _link_bytes(assignment, units)
     pace = assignment.pace
     return DeviceActivity(

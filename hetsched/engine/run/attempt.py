@@ -128,9 +128,9 @@ class Attempt:
         # Of a job that is computed in one pass, once it is
         self.computation: Computation | None = None
         self.step = ""  # What the devices do, as users see it
-        # Whether the result is right; None: it hasn't been checked. `max_error`: of its samples.
+        # Whether the result is right; None: it hasn't been checked. `max_error`: of a right one.
         self.verified: bool | None = None
-        self.max_error = 0.0
+        self.max_error: float | None = None
         self.is_stopping = False
         self._fleet = runner.context.fleet
         self._deadlines = runner.context.deadlines
@@ -210,7 +210,6 @@ class Attempt:
         answers = await self._ask(
             self._check_messages(), device_messages.Checked, "verifying", "verification"
         )
-        self.max_error = max(checked.max_error for checked in answers)
         self.verified = False
         for checked in answers:
             for value, name in ((checked.worst, "residual"), (checked.sample_error, "difference")):
@@ -219,7 +218,7 @@ class Attempt:
                         f"verification failed: unit {checked.unit}: the {name} is {value:.3g}"
                         " times what rounding explains; the result was not kept"
                     )
-        self.verified = True
+        self.verified, self.max_error = True, max(checked.max_error for checked in answers)
 
     def _fill_messages(self) -> list[tuple[str, device_messages.Fill]]:
         """Return what devices are to fill, unless an earlier attempt has: inputs, and the outputs.

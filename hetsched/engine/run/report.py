@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hetsched.device import total_seconds
 from hetsched.engine.planning.device_run import DeviceRun, makespan, spread
 from hetsched.errors import ErrorRecord
 from hetsched.job import (
@@ -42,16 +43,14 @@ class Notes:
         self._slow_steps: dict[str, float] = {}
         self._slow_step = ("", 0.0)
 
-    def add(self, text: str) -> None:
+    def add(self, text: str, instead_of: str = "") -> None:
+        """Add a note; `instead_of`: of previous ones with this beginning."""
+        if instead_of:
+            self._notes = [note for note in self._notes if not note.startswith(instead_of)]
         self._notes.append(text)
         if len(self._notes) > MAX_NOTES:
             del self._notes[MAX_NOTES // 2]
             self._omitted += 1
-
-    def replace(self, beginning: str, text: str) -> None:
-        """Add a note instead of the previous one with this beginning."""
-        self._notes = [note for note in self._notes if not note.startswith(beginning)]
-        self.add(text)
 
     def measure_step(self, text: str, now: float) -> None:
         """Note the time of the slow step before; `text`: of the one that begins now, or ""."""
@@ -103,7 +102,6 @@ def job_report(
     is_done = error is None
     job, attempt, iterations = runner.job, runner.latest, runner.iterations
     plan = attempt.plan if attempt is not None else JobPlan((), None, ())
-    verified = attempt.verified if attempt is not None else None
     report = JobReport(
         job=runner.number,
         state=outcome(error),
@@ -113,8 +111,8 @@ def job_report(
         predicted_seconds=plan.predicted_seconds,
         spread=spread(runs) if is_done else None,
         devices=tuple(device_report(name, device) for name, device in runs.items()),
-        verified=verified,
-        max_error=attempt.max_error if attempt is not None and verified else None,
+        verified=attempt.verified if attempt is not None else None,
+        max_error=attempt.max_error if attempt is not None else None,
         params=msgspec.to_builtins(job.params),
         notes=(*job.notes, *runner.notes(), *plan.reasons),
         outputs={name: output.path for name, output in job.outputs.items()},
@@ -138,15 +136,9 @@ def job_report(
 
 
 def device_report(name: str, run: DeviceRun) -> DeviceReport:
-    copy_in = compute = copy_out = 0.0
-    late = 0
-    for _, chunk in run.chunks:
-        compute += chunk.compute[1] - chunk.compute[0]
-        copy_in += chunk.copy_in[1] - chunk.copy_in[0] if chunk.copy_in else 0.0
-        copy_out += chunk.copy_out[1] - chunk.copy_out[0] if chunk.copy_out else 0.0
-        late += chunk.late
+    times = [times for _, times in run.chunks]
     # Of a race all variants that computed chunks, "a, b"
-    kernels = sorted({times.kernel for _, times in run.chunks}) or [0]
+    kernels = sorted({each.kernel for each in times}) or [0]
     return DeviceReport(
         device=name,
         kind=run.info.kind,
@@ -155,31 +147,29 @@ def device_report(name: str, run: DeviceRun) -> DeviceReport:
         seconds=run.seconds,
         chunks=tuple([units for units, _ in run.chunks]),
         predicted_seconds=run.assignment.predicted_seconds,
-        copy_in_seconds=copy_in,
-        compute_seconds=compute,
-        copy_out_seconds=copy_out,
-        late=late,
+        copy_in_seconds=total_seconds(each.copy_in for each in times),
+        compute_seconds=total_seconds(each.compute for each in times),
+        copy_out_seconds=total_seconds(each.copy_out for each in times),
+        late=sum([each.late for each in times]),
     )
 
 
 def _iterating_devices(iterations: IterationState, attempt: Attempt) -> tuple[DeviceReport, ...]:
-    reports = []
     rows = iterations.last.rows if iterations.last is not None else {}
-    for device, times in iterations.sums.items():
-        assignment, info = attempt.assignments.get(device), attempt.infos.get(device)
-        reports.append(
-            DeviceReport(
-                device=device,
-                kind="" if info is None else info.kind,
-                variant="" if assignment is None else assignment.variant,
-                share=rows.get(device, 0),
-                seconds=times.busy + times.save,
-                chunks=(),
-                compute_seconds=times.compute,
-                phases=times,
-            )
+    infos, assignments = attempt.infos, attempt.assignments
+    return tuple(
+        DeviceReport(
+            device=device,
+            kind=infos[device].kind if device in infos else "",
+            variant=assignments[device].variant if device in assignments else "",
+            share=rows.get(device, 0),
+            seconds=times.busy + times.save,
+            chunks=(),
+            compute_seconds=times.compute,
+            phases=times,
         )
-    return tuple(reports)
+        for device, times in iterations.sums.items()
+    )
 
 
 def _spread(iterations: IterationState) -> float:

@@ -33,7 +33,7 @@ from hetsched.engine.run.iterate import Iterations
 from hetsched.engine.run.report import Notes, job_report, progress
 from hetsched.engine.run.saves import Saves
 from hetsched.engine.small_jobs import Outlook
-from hetsched.job import Done, Failed, JobReport, JobSpec, JobState, outcome
+from hetsched.job import ArenaRef, Done, Failed, JobReport, JobSpec, JobState, outcome
 from hetsched.planner.job_planner import JobPlan
 from hetsched.units import counted
 
@@ -97,7 +97,7 @@ class JobRunner:
             self.iterations = IterationState(
                 self.job.devices, job.load, job.iterative.granule, job.iterative.max_iterations
             )
-            self.saves = Saves(spec, self.arrays, context, self.iterations, self._notes.replace)
+            self.saves = Saves(self, self.iterations)
         self._planning = JobPlanning(self)
         self._task: asyncio.Task[None] | None = None
         self._attempt: Attempt | None = None  # The present one, while devices work for it
@@ -187,8 +187,9 @@ class JobRunner:
 
     # ---- from the attempt
 
-    def note(self, text: str) -> None:
-        self._notes.add(text)
+    def note(self, text: str, *, instead_of: str = "") -> None:
+        """Note `text` for the report; `instead_of`: of a note with this beginning."""
+        self._notes.add(text, instead_of)
 
     def warn(self, text: str) -> None:
         self.note(text)
@@ -213,29 +214,28 @@ class JobRunner:
     async def _run(self) -> None:
         """Run the job; whatever happens, it ends once and its resources are released."""
         self._has_begun = True
-        error: errors.ErrorRecord | None = (
-            None  # no exception, whose traceback would keep arrays alive
-        )
         runs: Mapping[str, DeviceRun] | None = None
-        report: JobReport | None = None
-        keeps_results = False
+        state: Done | Failed  # no exception, whose traceback would keep arrays alive
         try:
             if self._abort_error is not None:
                 raise self._abort_error
             report, runs = await self._run_to_report()
+            state = Done(self.number, report, self.arrays.hand_over())
         except asyncio.CancelledError:
-            error = errors.to_record(
-                self._abort_error or errors.TryAgain("the engine has stopped; try again")
-            )
+            error = self._abort_error or errors.TryAgain("the engine has stopped; try again")
+            state = self._failed(errors.to_record(error))
+        except _Unconverged as failure:
+            state = self._failed(errors.to_record(failure), self.arrays.hand_over())
         except Exception as failure:
-            error, keeps_results = errors.to_record(failure), isinstance(failure, _Unconverged)
-            if error.code == errors.InternalError.code:
-                log.exception("job %d: %s", self.number, error.message)
-            elif error.frames:
-                log.warning("job %d: %s\n%s", self.number, error.message, error.frames)
+            record = errors.to_record(failure)
+            if record.code == errors.InternalError.code:
+                log.exception("job %d: %s", self.number, record.message)
+            elif record.frames:
+                log.warning("job %d: %s\n%s", self.number, record.message, record.frames)
+            state = self._failed(record)
         self._is_past_abort = True
         self._abort_error = self.stop_error = None
-        self._end(self._last_state(report, error, keeps_results=keeps_results), runs)
+        self._end(state, runs)
 
     async def _run_to_report(self) -> tuple[JobReport, Mapping[str, DeviceRun] | None]:
         """Return the report, and the part of each device; None: the run isn't a typical one."""
@@ -403,26 +403,19 @@ class JobRunner:
         self.latest = self.saves = None
         del self._planning
 
-    def _last_state(
-        self, report: JobReport | None, error: errors.ErrorRecord | None, *, keeps_results: bool
-    ) -> Done | Failed:
-        if error is None:
-            assert report is not None
-            return Done(self.number, report, self.arrays.hand_over())
-        results = self.arrays.hand_over() if keeps_results else {}
-        report = JobReport(
-            job=self.number,
-            state=outcome(error),
-            workload=self.job.workload.name,
-            load=self.job.load,
-            error=error,
-        )
+    def _failed(
+        self, error: errors.ErrorRecord, results: dict[str, ArenaRef] | None = None
+    ) -> Failed:
         try:
             runs = self.latest.runs() if self.latest is not None else {}
             report = job_report(self, runs, error=error)
         except Exception:
             log.exception("job %d: no full report", self.number)
-        return Failed(self.number, report, error, results)
+            name, load = self.job.workload.name, self.job.load
+            report = JobReport(
+                job=self.number, state=outcome(error), workload=name, load=load, error=error
+            )
+        return Failed(self.number, report, error, results or {})
 
     def _try(self, step: Callable[..., Any], *arguments: Any) -> Any:
         try:

@@ -13,22 +13,24 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hetsched import errors
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.context import EngineContext
-from hetsched.engine.run.arrays import MIN_RATE, JobArrays, entering
+from hetsched.engine.run.arrays import MIN_RATE, entering
 from hetsched.engine.run.epochs import IterationState
 from hetsched.explain.iterations.records import WrittenCheckpoint
 from hetsched.iterations import saved_state
 from hetsched.iterations.home import Part, stages_of
 from hetsched.iterations.partials import PARTIALS, combine, combined_slot
-from hetsched.job import CHECKPOINT_SECONDS, JobSpec
+from hetsched.job import CHECKPOINT_SECONDS
 from hetsched.store import checkpoint
 from hetsched.workload import Iterative
+
+if TYPE_CHECKING:
+    from hetsched.engine.run.runner import JobRunner
 
 log = logging.getLogger(__name__)
 
@@ -41,20 +43,11 @@ class Saves:
     From save to save it takes `every` seconds, or, on a slow disk, twice as long as the writing.
     """
 
-    def __init__(
-        self,
-        spec: JobSpec,
-        arrays: JobArrays,
-        context: EngineContext,
-        iterations: IterationState,
-        replace_note: Callable[[str, str], None],
-    ) -> None:
-        self._spec = spec
-        self._arrays = arrays
-        self._context = context
+    def __init__(self, runner: JobRunner, iterations: IterationState) -> None:
+        self._spec, self._arrays, self._context = runner.spec, runner.arrays, runner.context
         self._iterations = iterations
-        self._replace_note = replace_note
-        self._every = CHECKPOINT_SECONDS if spec.every is None else spec.every
+        self._note = runner.note
+        self._every = CHECKPOINT_SECONDS if self._spec.every is None else self._spec.every
         self._due = math.inf
         self._saved_at = 0.0
         # The iteration of the last save, or of the checkpoint that was continued; -1: none
@@ -85,7 +78,7 @@ class Saves:
         iterations.continue_after(iteration, residual)
         self._saved = iteration
         text = f"continued after iteration {iteration}, from {path}"
-        self._replace_note("continued after", text)
+        self._note(text, instead_of="continued after")
 
     @property
     def can_save(self) -> bool:
@@ -184,7 +177,7 @@ class Saves:
             self._iterations.history.checkpoint(WrittenCheckpoint(iteration, pause, nbytes))
         else:
             text = f"{NO_CHECKPOINT} {iteration}: {error}"
-            self._replace_note(NO_CHECKPOINT, text)  # the last one is enough
+            self._note(text, instead_of=NO_CHECKPOINT)  # the last one is enough
             is_expected = isinstance(error, errors.HetschedError)
             log.warning("%s", text, exc_info=None if is_expected else error)
         written, self._written = self._written, None
