@@ -31,6 +31,9 @@ import msgspec
 MAX_MESSAGE = 10_000
 """Characters of a message sent to another process; the longest path has 4,096."""
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Of a write for which there is no room: by the disk, a quota, a limit of files' sizes."""
+
 
 class HetschedError(Exception):
     """Base of all errors that hetsched raises deliberately.

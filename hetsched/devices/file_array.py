@@ -7,14 +7,13 @@ on the way.
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 from collections.abc import Iterator
 
 import numpy as np
 
-from hetsched.errors import CantCreate, HetschedError, InternalError, IOFailure
+from hetsched.errors import NO_SPACE, CantCreate, HetschedError, InternalError, IOFailure
 from hetsched.units import counted
 from hetsched.workload import ArraySpec
 
@@ -23,8 +22,6 @@ STAGING_BYTES = 1 << 20
 MAX_ROW_GAP = 16 << 10
 """Bytes. Rows of a Fortran-ordered file at most this far apart are read in one call with the gap:
 a call costs as much as reading this much from the page cache. Accurate to a factor of four."""
-
-_NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class FileArray:
@@ -151,7 +148,7 @@ class FileArray:
             position += count
 
     def _failure(self, operation: str, position: int, error: OSError) -> HetschedError:
-        if error.errno in _NO_SPACE_ERRORS:
+        if error.errno in NO_SPACE:
             return CantCreate(
                 f"{self.spec.name}: no space left to write at byte {position} ({error.strerror});"
                 " free some space or choose another output"

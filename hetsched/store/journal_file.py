@@ -16,7 +16,6 @@ numbers go on: the highest is on record beside the file.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import re
@@ -39,7 +38,6 @@ TRIM_EVERY = 256
 """Ended jobs between two checks of the bounds."""
 VACUUM_PAGES = 1024
 """Free pages from which the file is shortened."""
-_NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_WRITABLE = (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError)
 
 
@@ -249,7 +247,7 @@ class JournalFile:
         path = str(self._record_path)
         try:
             output_files.replace_file(path, f"{number}\n".encode())
-        except errors.IOFailure as error:
+        except errors.HetschedError as error:
             log.warning("%s: can't be written (%s)", path, error)
 
     def _connect(self) -> apsw.Connection:
@@ -273,7 +271,7 @@ class JournalFile:
         """Wait until a new state folder's entry is on disk; SQLite syncs those in the folder."""
         folder = str(self._path.parent)
         with (
-            contextlib.suppress(OSError, errors.IOFailure),
+            contextlib.suppress(OSError, errors.HetschedError),
             output_files.open_folder(folder) as parent,
         ):
             output_files.fsync(folder, parent)
@@ -297,7 +295,7 @@ class JournalFile:
         code = self._connection.system_errno if self._connection is not None else 0
         self._drop_connection()
         # SQLite has an error of its own for ENOSPC only.
-        is_full = isinstance(error, apsw.IOError) and code in _NO_SPACE_ERRORS
+        is_full = isinstance(error, apsw.IOError) and code in errors.NO_SPACE
         return write_error(self._path, apsw.FullError(os.strerror(code)) if is_full else error)
 
     def _drop_connection(self) -> None:

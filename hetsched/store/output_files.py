@@ -265,7 +265,7 @@ def create_file(
     except BaseException as error:
         output.discard()
         if isinstance(error, OSError):
-            raise errors.IOFailure(f"{path}: {error.strerror}") from None
+            raise _write_error(path, error) from None
         raise
     return output
 
@@ -305,7 +305,7 @@ def publishing(output: OutputFile) -> Iterator[OutputFile]:
         yield output
         output.publish()
     except OSError as error:
-        raise errors.IOFailure(f"{output.path}: {error.strerror}") from None
+        raise _write_error(output.path, error) from None
     finally:
         output.discard()
 
@@ -425,7 +425,7 @@ _decode_parts = msgspec.msgpack.Decoder(PartsRecord).decode
 def mark_finished(files: Sequence[tuple[str, int]], identity: str, ranges: Ranges) -> None:
     """Note that these units of all output files (hidden name, descriptor) are complete.
 
-    Waits until their data are on disk. Raises IOFailure: nothing new is noted then.
+    Waits until their data are on disk. After an error nothing new is noted.
     """
     for path, fd in files:
         fsync(path, fd)
@@ -536,7 +536,7 @@ def without(first: int, end: int, finished: Ranges) -> list[tuple[int, int]]:
 
 
 def replace_file(path: str, raw: bytes) -> None:
-    """Replace a small file once the new one is on disk, and sync its name. Raises IOFailure."""
+    """Replace a small file once the new one is on disk, and sync its name. Raises as `fsync`."""
     temporary = f"{path}.new"
     _unlink(temporary)
     try:
@@ -549,7 +549,7 @@ def replace_file(path: str, raw: bytes) -> None:
             fsync(path, folder)
     except OSError as error:
         _unlink(temporary)
-        raise errors.IOFailure(f"{path}: {error.strerror}") from None
+        raise _write_error(path, error) from None
 
 
 def _unlink(path: bytes | str) -> None:
@@ -558,12 +558,18 @@ def _unlink(path: bytes | str) -> None:
 
 
 def fsync(path: str, fd: int) -> None:
-    """Wait until the file or folder is on disk. Raises IOFailure."""
+    """Wait until the file or folder is on disk. Raises CantCreate (no room), IOFailure."""
     try:
         os.fsync(fd)
     except OSError as error:
         if error.errno != errno.EINVAL:  # some file systems can't sync a folder
-            raise errors.IOFailure(f"{path}: {error.strerror}") from None
+            raise _write_error(path, error) from None
+
+
+def _write_error(path: str, error: OSError) -> errors.HetschedError:
+    if error.errno in errors.NO_SPACE:
+        return errors.CantCreate(f"{path}: no room ({error.strerror}); make room, then try again")
+    return errors.IOFailure(f"{path}: {error.strerror}")
 
 
 @contextlib.contextmanager

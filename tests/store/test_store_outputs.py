@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hetsched.errors import CantCreate, DataError
+from hetsched.errors import CantCreate, DataError, HetschedError
 from hetsched.store.input_files import open_npy
 from hetsched.store.output_files import create_output, save_array
 
@@ -101,6 +101,21 @@ def test_a_file_over_the_size_limit_is_refused_without_a_signal(tmp_path: Path) 
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
     assert "File too large" in str(error)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(("code", "expected"), [(errno.EDQUOT, 73), (errno.EIO, 74)])
+def test_a_quota_that_the_disk_finds_exceeded_at_the_sync_is_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, expected: int
+) -> None:
+    def fail(fd: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(HetschedError) as caught:
+        save_array(str(tmp_path / "y.npy"), np.ones(3))
+
+    assert caught.value.code == expected
     assert os.listdir(tmp_path) == []
 
 

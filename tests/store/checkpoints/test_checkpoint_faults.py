@@ -91,7 +91,7 @@ def test_a_disk_that_is_full_halfway_leaves_the_previous_one(
     with largest_file(1500):
         error = error_of_save(job)
 
-    assert error.code == 74
+    assert error.code == 73
     check_previous(job)
 
 
