@@ -192,7 +192,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     retries: Retries = 0
     """How often a job that failed, perhaps only this time, is run again."""
     timeout: Seconds | None = None
-    """Seconds that each attempt may run."""
+    """Seconds that each run may take."""
     deadline: Date | None = None
     """Seconds since the epoch: a job that hasn't ended by then fails."""
     hold: Annotated[bool, Meta(description="True or False")] = False
@@ -359,7 +359,7 @@ class DeviceProgress(msgspec.Struct, frozen=True):
 
 class Queued(msgspec.Struct, frozen=True, tag="queued"):
     """`ahead` jobs run or wait before this one; `reason`: what it waits for ("held", "after 12",
-    "priority", "resources"), or why it waits again; `failures`: attempts that have failed."""
+    "priority", "resources"), or why it waits again; `failures`: runs that have failed."""
 
     job: int
     ahead: int

@@ -59,7 +59,7 @@ class Scheduler:
         context: EngineContext,
         durability: Durability,
         kept: BoundedCache[int, JobSnapshot],  # Ended jobs, to be explained
-        on_learn: Callable[[LearningTask], None],  # Takes the learning task of each attempt
+        on_learn: Callable[[LearningTask], None],  # Takes the learning task of each run
         on_idle: Callable[[], None],  # Called whenever no job runs
     ) -> None:
         self._context, self._admission = context, context.admission
@@ -298,7 +298,7 @@ class Scheduler:
             self.advance()
 
     def _on_opened(self, job: Job, opening: asyncio.Task[None]) -> None:
-        """Begin a job, or another attempt, with its files open; or end it."""
+        """Begin a run of a job with its files open; or end it."""
         del self._openings[job.number]
         self._slow_openings.discard(job.number)
         error = job.stop or (stopping_error() if self._context.is_stopping else None)
@@ -323,7 +323,7 @@ class Scheduler:
         self._admission.pending.add(job.number, checked)
 
     def _spec(self, job: Job) -> JobSpec:
-        """Return the request as it is to be run now: a later attempt continues."""
+        """Return the request as it is to be run now: a later run continues."""
         return replace(job.spec, resume=job.checkpoint) if job.checkpoint else job.spec
 
     def _begin(self, job: Job) -> None:
@@ -390,7 +390,7 @@ class Scheduler:
             self.advance()
 
     def _runs_again(self, job: Job, state: Failed, runner: JobRunner) -> bool:
-        """Let a failed job wait for its next attempt, if it has one."""
+        """Let a job whose run failed wait for its next run, if it has one."""
         if self._context.is_stopping or job.prepared:
             return False
         reason = ""
@@ -399,13 +399,13 @@ class Scheduler:
             job.runs_alone = True
             self.queue.put_back(job)
         elif self.queue.requeue(job, state.error.code):
-            text = f"attempt {job.failures} failed: {state.error.message}"
+            text = f"run {job.failures} failed: {state.error.message}"
             job.failure_notes.append(text)
             reason = f"retry {job.failures} of {job.retries}: {text}"
             log.warning("job %d: %s; retry %d of %d", job.number, text, job.failures, job.retries)
         else:
             return False
-        if runner.has_checkpoint:  # the next attempt goes on from there
+        if runner.has_checkpoint:  # the next run goes on from there
             job.checkpoint = job.spec.checkpoint
         job.stop = None
         job.opened = None if job.checked.in_files else job.checked

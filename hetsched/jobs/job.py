@@ -55,13 +55,13 @@ class Job:
     # Job that hasn't ended yet -> the outcomes it must have
     after: dict[int, set[Condition]] = field(init=False)
     # Its age: of two waiting jobs of equal priority, the smaller runs first. Its number, or for
-    # further attempts the largest number so far and a count.
+    # further runs the largest number so far and a count.
     place: tuple[int, int] = field(init=False)
     retries: int = field(init=False)
     starts: int = 0  # Without an end, by all daemons, since one that got further on disk
-    failures: int = 0  # Attempts that used a retry, and why those of this daemon failed:
+    failures: int = 0  # Runs that used a retry, and why those of this daemon failed:
     failure_notes: list[str] = field(default_factory=list)
-    checkpoint: str = ""  # The file from which a later attempt continues
+    checkpoint: str = ""  # The file from which a later run continues
 
     # Called once: with None when its clients may know that it is accepted (a durable job is on
     # disk), or with the reason why it is refused.

@@ -20,7 +20,7 @@ from hetsched.job import Condition, Dependency, Outcome, Queued
 from hetsched.jobs.job import Job
 
 PERMANENT_CODES = {2, 65, 66, 76, 77, 78, 130}
-"""Errors that another attempt would only repeat: the request, the data, permissions; cancelled."""
+"""Errors that another run would only repeat: the request, the data, permissions; cancelled."""
 MAX_OUTCOMES = 10_000
 """Ended jobs whose outcome is remembered for `--after`, about 100 bytes each."""
 
@@ -162,10 +162,10 @@ class JobQueue:
         self._running[job.number] = job
 
     def requeue(self, job: Job, code: int) -> bool:
-        """Let a running job whose attempt failed with exit `code` wait for another one.
+        """Let a running job whose run failed with exit `code` wait for another one.
 
         It waits behind the others of its priority. Return False, and change nothing, if it has no
-        retries left or another attempt would only repeat the error.
+        retries left or another run would only repeat the error.
         """
         if code in PERMANENT_CODES or job.failures >= job.retries:
             return False

@@ -170,12 +170,12 @@ def test_a_job_cannot_run_after_one_that_never_was(engine: Any) -> None:
         engine.submit(TOY, units=1, after=999999)
 
 
-def test_a_report_says_which_attempts_failed(engine: Any, tmp_path: Path) -> None:
+def test_a_report_says_which_runs_failed(engine: Any, tmp_path: Path) -> None:
     failures = tmp_path / "failures"
     failures.write_text("x")
     job = engine.submit("toys:Faulty", units=1, retries=1, failures=str(failures))
     job.result(60)
-    assert any(note.startswith("attempt 1 failed: ") for note in job.report.notes)
+    assert any(note.startswith("run 1 failed: ") for note in job.report.notes)
 
 
 def test_a_deadline_in_the_past_is_refused(engine: Any) -> None:
