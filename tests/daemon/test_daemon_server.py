@@ -209,7 +209,7 @@ def test_an_answer_that_would_be_too_long_is_shortened_or_refused(
     (session,) = harness.requests.sessions
 
     for answer in answers:
-        harness.ask(functools.partial(harness.router.send, session.identity, Reply(2, answer)))
+        harness.ask(functools.partial(harness.router.send, session.route, Reply(2, answer)))
     shortened, refused = raw.reply().answer, raw.reply().answer
 
     assert isinstance(shortened, State)
