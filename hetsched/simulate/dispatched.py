@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from hetsched.device import Chunk, ChunkTimes, TailPart
-from hetsched.dispatch.dispatcher import (
+from hetsched.dispatch import (
     ChunkFinished,
     Command,
     Dispatcher,

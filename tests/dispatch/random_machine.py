@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from hetsched.device import Chunk, TailPart
-from hetsched.dispatch.dispatcher import (
+from hetsched.dispatch import (
     ChunkFinished,
     DeviceJoined,
     DeviceLost,

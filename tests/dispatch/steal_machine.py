@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hetsched.device import Chunk
-from hetsched.dispatch.dispatcher import (
+from hetsched.dispatch import (
     ChunkFinished,
     Command,
     Dispatcher,

@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.device import Chunk, EvenChunks
-from hetsched.dispatch.device_queue import WaitingChunks, largest_id, total_units
-from hetsched.dispatch.dispatcher import ChunkFinished, DeviceLost, Dispatcher, Started
+from hetsched.dispatch import (
+    ChunkFinished,
+    DeviceLost,
+    Dispatcher,
+    Started,
+    WaitingChunks,
+    largest_id,
+    total_units,
+)
 from hetsched.plans.search.recipes import evenly
 
 MIB = 1 << 20
@@ -48,7 +55,7 @@ def test_waiting_chunks_come_from_both_ends_like_a_deque(units: int, lefts: list
 
 
 def test_an_empty_queue_has_no_first_chunk() -> None:
-    for take in (WaitingChunks.first, WaitingChunks.pop, WaitingChunks.popleft):
+    for take in (WaitingChunks.pop, WaitingChunks.popleft):
         with pytest.raises(IndexError):
             take(WaitingChunks(()))
 

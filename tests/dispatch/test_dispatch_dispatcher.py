@@ -14,7 +14,7 @@ from hypothesis.stateful import (
 )
 
 from hetsched.device import Chunk
-from hetsched.dispatch.dispatcher import (
+from hetsched.dispatch import (
     ChunkFinished,
     Command,
     DeviceJoined,

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from steal_machine import Device, Pace, play
 
 from hetsched.device import Chunk, DeviceInfo
-from hetsched.dispatch.device_queue import ExpectedFinish, PaceTracker, units_to_steal
-from hetsched.dispatch.dispatcher import ChunkFinished, Dispatcher, Send, Started
+from hetsched.dispatch import (
+    ChunkFinished,
+    Dispatcher,
+    ExpectedFinish,
+    PaceTracker,
+    Send,
+    Started,
+    units_to_steal,
+)
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
 from hetsched.planner.job_planner import Candidate, plan_job

@@ -1,7 +1,7 @@
 """Cores that share a tail: when they may take it, and what becomes of it at a death."""
 
 from hetsched.device import Chunk, TailPart
-from hetsched.dispatch.dispatcher import (
+from hetsched.dispatch import (
     ChunkFinished,
     Command,
     DeviceJoined,

@@ -14,7 +14,7 @@ import pytest
 import hetsched
 from hetsched.client.job import Job
 from hetsched.config import parse
-from hetsched.dispatch.dispatcher import Dispatcher
+from hetsched.dispatch import Dispatcher
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning import run_planner
 from hetsched.engine.planning.planning_state import WarmKernels

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from hetsched.device import ChunkTimes
-from hetsched.dispatch.dispatcher import (
+from hetsched.dispatch import (
     ChunkFinished,
     DeviceJoined,
     DeviceLost,

@@ -1,0 +1,800 @@
+"""Which device runs which chunk next: events in, commands out. Pure: no clock, no socket.
+
+Chunks wait here, not at the devices: each device is sent a window of chunks ahead, nothing sent is
+revoked, and a finished chunk is never sent again. The unfinished chunks of a lost device go to a
+pool for devices without waiting chunks. Each chunk sent from the pool has a new id, so a late
+answer of a dead process can't be mistaken for its successor's. If the pool is empty too, idle
+devices may steal from the end of another device's waiting chunks (ours): the paces, planned and
+then measured, predict when devices finish, and units move from the one expected to finish last if
+that shortens the run noticeably.
+
+Cores may share a tail, which they take without the dispatcher: it allows a core to do so with the
+last of the core's chunks, and counts what they report.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from hetsched.device import Chunk, EvenChunks, TailPart
+from hetsched.job import DeviceProgress
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The run begins: nothing is sent before this event."""
+
+
+class ChunkFinished(msgspec.Struct, frozen=True):
+    """`device` has finished the chunk with id `chunk`."""
+
+    device: str
+    chunk: int
+
+
+class TailChunkFinished(msgspec.Struct, frozen=True):
+    """`device` has finished `count` units of its tail from unit `first` on."""
+
+    device: str
+    first: int
+    count: int
+
+
+class TailLeft(msgspec.Struct, frozen=True):
+    """Nothing of its tail remains for `device`."""
+
+    device: str
+
+
+class DeviceLost(msgspec.Struct, frozen=True):
+    """The process of `device` has died."""
+
+    device: str
+
+
+class DeviceJoined(msgspec.Struct, frozen=True):
+    """A lost device is back, without chunks."""
+
+    device: str
+
+
+Event = Started | ChunkFinished | TailChunkFinished | TailLeft | DeviceLost | DeviceJoined
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send `chunks` to `device`, in this order.
+
+    `opens_tail`: after them it takes chunks of its tail.
+    """
+
+    device: str
+    chunks: tuple[Chunk, ...]
+    opens_tail: bool = False
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """Every unit is done; issued once."""
+
+
+Command = Send | Finished
+
+
+class WaitingChunks:
+    """A queue over a sequence of chunks, of which the last may be replaced.
+
+    A long job has tens of thousands of chunks per core. A sequence that makes them on demand
+    (`EvenChunks`) is never expanded here, so that waiting chunks cost no memory.
+
+    Parameters
+    ----------
+    chunks : sequence of Chunk
+        In order.
+    """
+
+    def __init__(self, chunks: Sequence[Chunk]) -> None:
+        self._chunks = chunks
+        self._next, self._end = 0, len(chunks)
+        self._final: Chunk | None = None
+
+    def __len__(self) -> int:
+        return self._end - self._next + (self._final is not None)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        for index in range(self._next, self._end):
+            yield self._chunks[index]
+        if self._final is not None:
+            yield self._final
+
+    def first(self) -> Chunk:
+        """Return the next chunk; there must be one."""
+        return next(iter(self))
+
+    def popleft(self) -> Chunk:
+        """Remove and return the next chunk. Raises IndexError if there is none."""
+        if self._next < self._end:
+            self._next += 1
+            return self._chunks[self._next - 1]
+        return self.pop()
+
+    def pop(self) -> Chunk:
+        """Remove and return the last chunk. Raises IndexError if there is none."""
+        final, self._final = self._final, None
+        if final is not None:
+            return final
+        if self._next == self._end:
+            raise IndexError("no chunk waits")
+        self._end -= 1
+        return self._chunks[self._end]
+
+    def replace_last(self, chunk: Chunk) -> None:
+        """Put back another chunk for the one that was removed last by `pop`."""
+        assert self._final is None, "the last chunk is removed first"
+        self._final = chunk
+
+    def clear(self) -> list[Chunk]:
+        """Remove all chunks; return them with contiguous ones merged, as few large chunks."""
+        merged: list[Chunk] = []
+        for chunk in self:
+            previous = merged[-1] if merged else None
+            if previous is not None and previous.first + previous.count == chunk.first:
+                merged[-1] = msgspec.structs.replace(previous, count=previous.count + chunk.count)
+            else:
+                merged.append(chunk)
+        self._next = self._end = 0
+        self._chunks, self._final = (), None
+        return merged
+
+
+def total_units(chunks: Sequence[Chunk]) -> int:
+    """Return the units of `chunks`; O(1) for those that are made on demand."""
+    if isinstance(chunks, EvenChunks):
+        return chunks.units
+    return sum([chunk.count for chunk in chunks])
+
+
+def largest_id(chunks: Sequence[Chunk]) -> int:
+    """Return the largest id among `chunks`, -1 without any; O(1) as `total_units`."""
+    if isinstance(chunks, EvenChunks):
+        return chunks[-1].id if chunks else -1
+    return max([chunk.id for chunk in chunks], default=-1)
+
+
+MIN_GAIN = 0.1
+"""Fraction of the remaining time that stealing must gain: less is within the noise of paces."""
+RECENT_CHUNKS = 4
+"""Latest chunks that determine the pace, few enough to detect a slowdown soon."""
+
+
+@dataclass
+class PaceTracker:
+    """Seconds per unit of one device, planned and then measured.
+
+    Attributes
+    ----------
+    planned : float or None, seconds/unit
+    started : float or None, seconds
+        When the first chunk was sent.
+    first_chunk : float or None, seconds/unit
+        Of the first chunk, which overlaps with no other; or of those reported together with it.
+    measured : float or None, seconds/unit
+        Of the latest chunks.
+    """
+
+    planned: float | None
+    started: float | None = None
+    first_chunk: float | None = None
+    measured: float | None = None
+    _marks: deque[tuple[float, int]] = field(
+        default_factory=lambda: deque(maxlen=RECENT_CHUNKS + 1)
+    )
+    _done: int = 0
+    _first_report: float | None = None
+
+    @property
+    def latest(self) -> float | None:
+        """Measured seconds per unit, of the first chunk until there are more; None before."""
+        return self.first_chunk if self.measured is None else self.measured
+
+    def resume(self, now: float) -> None:
+        """Restart timing when a chunk is sent after a pause."""
+        if self.started is None:
+            self.started = now
+        if self._marks:
+            self._marks.clear()
+            self._marks.append((now, self._done))
+
+    def record(self, units: int, now: float) -> None:
+        """Record a finished chunk; of those reported together, all have the same `now`."""
+        is_together = bool(self._marks) and self._marks[-1][0] == now
+        self._done += units
+        if self.started is not None and self._first_report in (None, now):
+            self._first_report = now
+            self.first_chunk = (now - self.started) / self._done
+        if is_together:
+            self._marks[-1] = (now, self._done)
+        else:
+            self._marks.append((now, self._done))
+        if len(self._marks) > 1:
+            (start, before), (end, after) = self._marks[0], self._marks[-1]
+            self.measured = (end - start) / (after - before)
+
+    def seconds_per_unit(self, now: float, in_flight: int) -> float | None:
+        """Return the present pace; None while it is unknown.
+
+        `in_flight`: units of the chunk expected to finish next, which may already be late.
+        """
+        pace = self.measured
+        if pace is None:
+            pace = self.planned if self.planned is not None else self.first_chunk
+        if pace is not None and in_flight and self.started is not None:
+            pace = max(pace, (now - self._last_mark) / in_flight)
+        return pace
+
+    def expected_end(self, now: float, in_flight: int, units: int) -> float | None:
+        """Predict when `units`, including those in flight, are done; None without a pace."""
+        pace = self.seconds_per_unit(now, in_flight)
+        if pace is None:
+            return None
+        return max(now, self._last_mark + units * pace) if in_flight else now + units * pace
+
+    @property
+    def _last_mark(self) -> float:
+        return self._marks[-1][0] if self._marks else self.started or 0.0
+
+
+@dataclass(frozen=True)
+class ExpectedFinish:
+    """When a device is predicted to finish, and its seconds per unit."""
+
+    end: float
+    pace: float
+
+
+def units_to_steal(now: float, thief: ExpectedFinish, victim: ExpectedFinish) -> int:
+    """Return units to move from `victim` to `thief` so that both finish together; 0: no gain.
+
+    `thief.pace` is the cost of additional units.
+    """
+    difference = victim.end - thief.end
+    units = int(difference / (thief.pace + victim.pace)) if victim.pace > 0 else 0
+    end = max(thief.end + units * thief.pace, victim.end - units * victim.pace)
+    return units if units and victim.end - end >= MIN_GAIN * (victim.end - now) else 0
+
+
+@dataclass
+class DeviceQueue:
+    """One device and its chunks.
+
+    Attributes
+    ----------
+    waiting : WaitingChunks
+        Not sent yet.
+    window : int
+        Maximum number of chunks sent but not finished.
+    limit : int, units
+        The largest chunk that it can run.
+    pace : PaceTracker
+    sent : dict of int to Chunk
+        Chunks at the device, by id, oldest first.
+    abandoned : deque of Chunk
+        Chunks unfinished when the device was lost and not yet reassigned; those that were never
+        sent are merged.
+    abandoned_units : int, units
+    busy_since : float, seconds
+        When the oldest chunk at the device can have started.
+    pending : int, units
+        Waiting and sent: kept as a sum, because each event reads it for every device.
+    """
+
+    waiting: WaitingChunks
+    window: int
+    limit: int
+    pace: PaceTracker
+    sent: dict[int, Chunk] = field(default_factory=dict)
+    abandoned: deque[Chunk] = field(default_factory=deque)
+    abandoned_units: int = 0
+    is_lost: bool = False
+    busy_since: float = 0.0
+    done: int = 0
+    pending: int = 0
+
+    @property
+    def share(self) -> int:
+        """Units done, pending and abandoned. O(1): progress is reported for every device."""
+        return self.done + self.pending + self.abandoned_units
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another chunk may be sent."""
+        return not self.is_lost and len(self.sent) < self.window
+
+    @property
+    def is_stealable(self) -> bool:
+        """Whether units can be stolen with one chunk remaining."""
+        return len(self.waiting) > 1 or (len(self.waiting) == 1 and self.waiting.first().count > 1)
+
+    @property
+    def in_flight(self) -> int:
+        """Units of the chunk expected to finish next; 0 if none was sent."""
+        return next((chunk.count for chunk in self.sent.values()), 0)
+
+    def expected_finish(self, now: float, tail_units: int = 0) -> ExpectedFinish | None:
+        """Predict when all its chunks will be done; None while its pace is unknown.
+
+        `tail_units`: what it is expected to take of a tail.
+        """
+        pace = self.pace.seconds_per_unit(now, self.in_flight)
+        end = self.pace.expected_end(now, self.in_flight, self.pending + tail_units)
+        return None if pace is None or end is None else ExpectedFinish(end, pace)
+
+    def send(self, chunk: Chunk, now: float) -> None:
+        """Record that `chunk` was sent."""
+        if not self.sent:
+            self.busy_since = now
+            self.pace.resume(now)
+        self.sent[chunk.id] = chunk
+
+    def finish(self, units: int, now: float) -> None:
+        """Record a finished chunk of so many units."""
+        self.busy_since = now
+        self.done += units
+        self.pace.record(units, now)
+
+    def abandon(self) -> None:
+        """Mark the device as lost and its unfinished chunks as abandoned."""
+        self.is_lost = True
+        self.abandoned.extend([*self.sent.values(), *self.waiting.clear()])
+        self.sent.clear()
+        self.abandoned_units += self.pending
+        self.pending = 0
+
+    def abandon_units(self, chunk: Chunk) -> None:
+        """Add a chunk to the abandoned ones: of a tail whose process has ended."""
+        self.abandoned.append(chunk)
+        self.abandoned_units += chunk.count
+
+    def remove_abandoned(self, chunk_id: int) -> Chunk | None:
+        """Remove and return an abandoned chunk; None if it isn't there."""
+        for chunk in self.abandoned:
+            if chunk.id == chunk_id:
+                self.abandoned.remove(chunk)
+                self.abandoned_units -= chunk.count
+                return chunk
+        return None
+
+    def take_abandoned(self, limit: int, new_ids: Iterator[int]) -> Chunk:
+        """Remove and return at most `limit` units of the oldest abandoned chunk.
+
+        `new_ids`: for the rest, if the chunk is divided.
+        """
+        chunk = self.abandoned.popleft()
+        count = min(chunk.count, limit)
+        if count < chunk.count:
+            rest = Chunk(next(new_ids), chunk.first + count, chunk.count - count)
+            self.abandoned.appendleft(rest)
+        self.abandoned_units -= count
+        return msgspec.structs.replace(chunk, count=count)
+
+    def split_off(self, units: int, chunk_id: int) -> Chunk:
+        """Remove at most `units` from the end of the waiting chunks, for another device.
+
+        One chunk remains, marked `last`, so that its result isn't held back for a further chunk.
+        `chunk_id`: the id of the new chunk if the final chunk is divided.
+        """
+        final = self.waiting.pop()
+        if units >= final.count and self.waiting:
+            removed = final
+            final = self.waiting.pop()
+        else:
+            remaining = max(final.count - units, 1)
+            removed = Chunk(chunk_id, final.first + remaining, final.count - remaining)
+            final = msgspec.structs.replace(final, count=remaining)
+        self.waiting.replace_last(msgspec.structs.replace(final, last=True))
+        self.pending -= removed.count
+        return msgspec.structs.replace(removed, barrier=False, last=True, kernel=0)
+
+
+Range = tuple[int, int]
+"""First unit, and the unit after the last one."""
+
+
+class TailProgress:
+    """The tail that several devices share: which units are done, and who may be taking some.
+
+    Reports arrive out of order, but as every chunk is the next one that nobody has taken, the
+    finished ranges soon merge into one.
+
+    Parameters
+    ----------
+    parts : mapping
+        Device -> its part; all of the same tail.
+
+    Attributes
+    ----------
+    unfinished : int, units
+        0 once the tail is closed.
+    is_closed : bool
+        No device takes any more; what lost ones haven't finished is rerun as ordinary chunks.
+    """
+
+    def __init__(self, parts: Mapping[str, TailPart]) -> None:
+        self._parts = dict(parts)
+        tail = next(iter(self._parts.values()))
+        self._first, self._end = tail.first, tail.first + tail.units
+        self._finished: list[Range] = []
+        self._opened: set[str] = set()
+        self._left: set[str] = set()
+        self.unfinished = tail.units
+        self.is_closed = False
+
+    def open_for(self, device: str) -> bool:
+        """Allow `device` to take units; return whether that is new."""
+        if self.is_closed or device in self._opened or device in self._left:
+            return False
+        self._opened.add(device)
+        return True
+
+    def is_taking(self, device: str) -> bool:
+        """Return whether `device` may be computing units of the tail."""
+        return not self.is_closed and device in self._opened and device not in self._left
+
+    def may_take(self, device: str) -> bool:
+        """Return whether `device` may take units now or later, as far as is known."""
+        return not self.is_closed and self.unfinished > 0 and device not in self._left
+
+    def leave(self, device: str) -> list[Range]:
+        """Record that nothing remains for `device`, or that it is lost.
+
+        Return what nobody has finished, once no device takes any more: until then another may be
+        computing it.
+        """
+        self._left.add(device)
+        if self._left.issuperset(self._parts):
+            return self._close()
+        return []
+
+    def finish(self, first: int, count: int) -> bool:
+        """Record a finished chunk; return whether it counts: not once its units are rerun."""
+        if self.is_closed:
+            return False
+        self._finished = _merged([*self._finished, (first, first + count)])
+        self.unfinished -= count
+        return True
+
+    def _close(self) -> list[Range]:
+        if self.is_closed:
+            return []
+        self.is_closed = True
+        self.unfinished = 0
+        starts = [self._first, *(end for _, end in self._finished)]
+        ends = [*(first for first, _ in self._finished), self._end]
+        return [(a, b) for a, b in zip(starts, ends, strict=True) if a < b]
+
+    def largest_chunk(self, device: str) -> Chunk:
+        """Return a chunk as large as the one that `device` may be computing. Its id means nothing.
+
+        Units that others have taken and not finished count as not taken, so it is an upper bound.
+        """
+        return Chunk(-1, self._first, self._parts[device].units_to_take(self.unfinished))
+
+    def expected_units(self, device: str) -> int:
+        """Return the part of the unfinished units that `device` will take if all are on time.
+
+        The parts of all devices sum to what is unfinished.
+        """
+        before = 0.0
+        for name, part in self._parts.items():
+            if name == device:
+                return self._part_of(before + part.weight) - self._part_of(before)
+            before += part.weight
+        return 0
+
+    def _part_of(self, weight: float) -> int:
+        return round(min(weight, 1.0) * self.unfinished)
+
+
+def group_tails(parts: Mapping[str, TailPart]) -> dict[str, TailProgress]:
+    """Return device -> the progress of its tail; the same one for all devices that share it."""
+    groups: dict[int, dict[str, TailPart]] = {}
+    for device, part in parts.items():
+        groups.setdefault(part.first, {})[device] = part
+    tails = {first: TailProgress(group) for first, group in groups.items()}
+    return {device: tails[part.first] for device, part in parts.items()}
+
+
+def _merged(ranges: list[Range]) -> list[Range]:
+    merged: list[Range] = []
+    for first, end in sorted(ranges):
+        if merged and merged[-1][1] == first:
+            merged[-1] = merged[-1][0], end
+        else:
+            merged.append((first, end))
+    return merged
+
+
+Victim = tuple[ExpectedFinish, DeviceQueue]
+"""The device expected to finish last among those with stealable units, and its finish time."""
+
+
+class Dispatcher:
+    """The assignment of one run's chunks to devices, as a state machine.
+
+    Parameters
+    ----------
+    queues : mapping
+        Device -> its chunks in order; ids are unique across all devices.
+    windows : mapping
+        Device -> maximum number of chunks sent but not finished.
+    limits : mapping, units
+        Device -> the largest chunk that it can run; larger chunks of other devices are divided.
+    paces : mapping, seconds/unit, optional
+        Device -> the planned time of a unit of its share, None if unknown. Without the mapping
+        there is no stealing.
+    tails : mapping, optional
+        Device -> its part of the tail that it shares with others; no tail without an entry.
+    """
+
+    def __init__(
+        self,
+        queues: Mapping[str, Sequence[Chunk]],
+        windows: Mapping[str, int],
+        limits: Mapping[str, int],
+        paces: Mapping[str, float | None] | None = None,
+        tails: Mapping[str, TailPart] | None = None,
+    ) -> None:
+        self._allows_stealing = paces is not None
+        planned = paces or {}
+        self._queues = {
+            device: DeviceQueue(
+                WaitingChunks(queues.get(device, ())),
+                window,
+                limits[device],
+                PaceTracker(planned.get(device)),
+                pending=total_units(queues.get(device, ())),
+            )
+            for device, window in windows.items()
+        }
+        self._new_ids = itertools.count(max(map(largest_id, queues.values()), default=-1) + 1)
+        self._tails = group_tails(tails or {})
+        own = sum(map(total_units, queues.values()))
+        self._unfinished = own + sum(tail.unfinished for tail in set(self._tails.values()))
+        self._has_started = self._has_finished = False
+        self._pool = 0
+        """Units that lost devices abandoned."""
+        self._victim: Victim | None = None
+        self._is_victim_current = False
+        self._handlers: dict[type, Callable[[Any, float], None]] = {
+            Started: self._on_started,
+            ChunkFinished: self._on_chunk_finished,
+            TailChunkFinished: self._on_tail_chunk_finished,
+            TailLeft: lambda event, now: self._leave_tail(event.device),
+            DeviceLost: self._on_device_lost,
+            DeviceJoined: self._on_device_joined,
+        }
+
+    def handle(self, event: Event, now: float) -> list[Command]:
+        """Return the commands that follow from `event`; `now` in seconds.
+
+        Obsolete events (a late answer, a second loss) have no effect.
+        """
+        return self.handle_together((event,), now)
+
+    def handle_together(self, events: Iterable[Event], now: float) -> list[Command]:
+        """As `handle`, for events that are known at once: decides only after the last."""
+        if self._has_finished:
+            return []
+        for event in events:
+            self._handlers[type(event)](event, now)
+        return self._commands(now)
+
+    def done_units(self, device: str) -> int:
+        """Return the units that `device` has finished."""
+        return self._queues[device].done
+
+    def progress(self) -> tuple[DeviceProgress, ...]:
+        """Return each device's units, done and total; totals sum to the load. O(devices)."""
+        return tuple(
+            DeviceProgress(name, queue.done, queue.share + self._expected_tail(name))
+            for name, queue in self._queues.items()
+        )
+
+    def oldest_sent(self) -> Iterator[tuple[str, Chunk, float]]:
+        """Yield each device that has chunks, the oldest, and when it can have started that.
+
+        For a device that takes chunks of a tail: one as large as the present one can be.
+        """
+        for device, queue in self._queues.items():
+            chunk = next(iter(queue.sent.values()), None)
+            if chunk is None and self._is_taking(device):
+                chunk = self._tails[device].largest_chunk(device)
+            if chunk is not None:
+                yield device, chunk, queue.busy_since
+
+    def measured_pace(self, device: str) -> float | None:
+        """Return the present seconds per unit of `device`; None before its first chunk."""
+        return self._queues[device].pace.latest
+
+    def measured_paces(self) -> list[float]:
+        """Return the present seconds per unit of all devices that have finished a chunk."""
+        paces = (queue.pace.latest for queue in self._queues.values())
+        return [pace for pace in paces if pace is not None]
+
+    def unit_seconds(self, now: float) -> dict[str, float]:
+        """Return the present pace of each device that isn't lost, seconds/unit, if known."""
+        paces = {
+            name: queue.pace.seconds_per_unit(now, queue.in_flight)
+            for name, queue in self._queues.items()
+            if not queue.is_lost
+        }
+        return {name: pace for name, pace in paces.items() if pace}
+
+    def remaining_seconds(self, now: float) -> float | None:
+        """Predict the time until all units are done, if balanced; None while no pace is known."""
+        paces = self.unit_seconds(now)
+        if not paces:
+            return None
+        return self._unfinished / sum(1 / pace for pace in paces.values())
+
+    def busy_devices(self) -> frozenset[str]:
+        """Return the devices with unfinished chunks."""
+        return frozenset(
+            name for name, queue in self._queues.items() if queue.pending or self._is_taking(name)
+        )
+
+    # ---- events
+
+    def _on_started(self, event: Started, now: float) -> None:
+        self._has_started = True
+
+    def _on_chunk_finished(self, event: ChunkFinished, now: float) -> None:
+        queue = self._queues[event.device]
+        chunk = queue.sent.pop(event.chunk, None)
+        if chunk is not None:
+            queue.pending -= chunk.count
+        else:
+            # It may have finished before its device's loss was detected.
+            chunk = queue.remove_abandoned(event.chunk)
+            self._pool -= 0 if chunk is None else chunk.count
+        if chunk is not None:
+            queue.finish(chunk.count, now)
+            self._unfinished -= chunk.count
+
+    def _on_tail_chunk_finished(self, event: TailChunkFinished, now: float) -> None:
+        tail = self._tails.get(event.device)
+        if tail is not None and tail.finish(event.first, event.count):
+            self._queues[event.device].finish(event.count, now)
+            self._unfinished -= event.count
+
+    def _leave_tail(self, device: str) -> None:
+        """Let other devices compute what lost ones have taken, when nobody takes any more."""
+        tail = self._tails.get(device)
+        for first, end in () if tail is None else tail.leave(device):
+            self._queues[device].abandon_units(Chunk(next(self._new_ids), first, end - first))
+            self._pool += end - first
+
+    def _on_device_lost(self, event: DeviceLost, now: float) -> None:
+        queue = self._queues[event.device]
+        self._pool += queue.pending
+        queue.abandon()
+        self._leave_tail(event.device)
+
+    def _on_device_joined(self, event: DeviceJoined, now: float) -> None:
+        self._queues[event.device].is_lost = False
+
+    # ---- commands
+
+    def _commands(self, now: float) -> list[Command]:
+        if not self._has_started:
+            return []
+        if self._unfinished == 0:
+            self._has_finished = True
+            return [Finished()]
+        self._is_victim_current = False
+        commands: list[Command] = []
+        for device, queue in self._queues.items():
+            chunks = self._refill(device, queue, now)
+            opens_tail = self._opens_tail(device, queue)
+            if chunks or opens_tail:
+                commands.append(Send(device, chunks, opens_tail))
+        return commands
+
+    def _opens_tail(self, device: str, queue: DeviceQueue) -> bool:
+        """Return whether the device may take units of its tail from now on."""
+        tail = self._tails.get(device)
+        if tail is None or queue.is_lost or queue.waiting:
+            return False
+        return tail.open_for(device)
+
+    def _is_taking(self, device: str) -> bool:
+        """Return whether the device may be computing units of a tail."""
+        return device in self._tails and self._tails[device].is_taking(device)
+
+    def _expected_tail(self, device: str) -> int:
+        """Return the unfinished units that the device is expected to take from its tail."""
+        return self._tails[device].expected_units(device) if device in self._tails else 0
+
+    def _refill(self, device: str, queue: DeviceQueue, now: float) -> tuple[Chunk, ...]:
+        """Fill up the window of a device; return the chunks to send."""
+        chunks = []
+        while queue.has_room:
+            if queue.waiting:
+                chunk: Chunk | None = queue.waiting.popleft()
+            else:
+                chunk = self._chunk_for_idle(device, queue, now)
+            if chunk is None:
+                break
+            queue.send(chunk, now)
+            chunks.append(chunk)
+        return tuple(chunks)
+
+    def _chunk_for_idle(self, device: str, idle: DeviceQueue, now: float) -> Chunk | None:
+        """Choose a chunk for a device with room and no waiting chunks.
+
+        First chunks that it abandoned itself, then those of others, then chunks worth stealing;
+        these not while it may take units of a tail.
+        """
+        has_tail = device in self._tails and self._tails[device].may_take(device)
+        if self._pool:
+            chunk: Chunk | None = self._take_from_pool(idle)
+        elif self._allows_stealing and not has_tail:
+            chunk = self._steal(idle, now)
+        else:
+            return None
+        idle.pending += 0 if chunk is None else chunk.count
+        return chunk
+
+    def _take_from_pool(self, idle: DeviceQueue) -> Chunk:
+        """Take abandoned units, at most one chunk of the device's limit.
+
+        Always marked `last`: another device may take the following chunk, and a single copy engine
+        would then hold this chunk's result back forever.
+        """
+        queues = (idle, *self._queues.values())
+        abandoning = next(queue for queue in queues if queue.abandoned)
+        chunk = abandoning.take_abandoned(idle.limit, self._new_ids)
+        self._pool -= chunk.count
+        return msgspec.structs.replace(
+            chunk, id=next(self._new_ids), barrier=False, last=True, kernel=0
+        )
+
+    def _steal(self, idle: DeviceQueue, now: float) -> Chunk | None:
+        """Take units from the device expected to finish last, if that pays."""
+        victim = self._last_to_finish(now)
+        if victim is None or victim[1] is idle:
+            return None
+        thief = idle.expected_finish(now)
+        if thief is None:
+            return None
+        if not idle.sent:
+            thief = ExpectedFinish(now, max(thief.pace, idle.pace.first_chunk or 0.0))
+        finish, queue = victim
+        units = min(units_to_steal(now, thief, finish), idle.limit)
+        if not units:
+            return None
+        self._is_victim_current = False
+        return queue.split_off(units, next(self._new_ids))
+
+    def _last_to_finish(self, now: float) -> Victim | None:
+        """Return the device expected to finish last among those with stealable units.
+
+        Cached per event and theft, because all idle devices need it.
+        """
+        if not self._is_victim_current or (self._victim and not self._victim[1].is_stealable):
+            self._victim = max(
+                (
+                    (finish, queue)
+                    for name, queue in self._queues.items()
+                    if queue.is_stealable
+                    and (finish := queue.expected_finish(now, self._expected_tail(name)))
+                    is not None
+                ),
+                key=lambda victim: victim[0].end,
+                default=None,
+            )
+            self._is_victim_current = True
+        return self._victim

@@ -1,1 +1,0 @@
-"""Dispatch of chunks to devices: events in, commands out. Pure."""
