@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import logging
@@ -23,7 +24,6 @@ from hetsched.engine.admission.check import (
     MachineLimits,
     hold_segments,
 )
-from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import (
     MAX_KEPT_BYTES,
@@ -97,8 +97,8 @@ class Engine:
         )
         self.queue = scheduler.queue
         self._flush_timer: Timer | None = None
-        # Numbers of new jobs that are being checked, or written to the journal
-        self._checking: set[int] = set()
+        # New jobs that are being checked, or written to the journal
+        self._submissions: dict[Job, asyncio.Task[None]] = {}
         self._on_drained: Callable[[], None] | None = None
         self.on_idle: Callable[[], None] = lambda: None  # Called when it may have become so
         arena.on_discard.append(lambda segment: fleet.detach([segment]))
@@ -116,13 +116,38 @@ class Engine:
             self._check_queue()
             self.queue.check(job.spec.after)
             job.release_segments = hold_segments(self._arena, job.spec)
-            self._checking.add(job.number)
-            if earlier := self._unchecked_before(job):
-                self._context.loop.create_task(self._check_after(earlier, job))
-            else:
-                self._check(job)
         except Exception as error:  # the client needs an answer even to our own bugs
             self._refuse(job, error)
+        else:
+            self._submissions[job] = self._context.loop.create_task(self._submit(job))
+
+    async def _submit(self, job: Job) -> None:
+        admission = self._context.admission
+        try:
+            for earlier in self._unchecked_before(job):  # which may write what it reads
+                with contextlib.suppress(Exception):  # it fails when its turn comes
+                    await self._scheduler.check_again(earlier)
+            checked = await admission.check(job.spec)
+            admission.check_conflicts(job.spec, checked)
+            self._scheduler.note_checked(job, checked)
+            self._durability.accept(job, functools.partial(self._on_accepted, job))
+        except asyncio.CancelledError:
+            self._refuse(job, stopping_error())
+        except Exception as error:
+            self._refuse(job, error)
+
+    def _on_accepted(self, job: Job, error: BaseException | None) -> None:
+        """Queue a job whose client is told its number, unless the journal has refused it."""
+        del self._submissions[job]
+        try:
+            if error is None:
+                self._scheduler.submit(job)
+            else:
+                self._scheduler.release(job)
+        except Exception as problem:  # its client waits for its end
+            log.exception("job %d: unexpected error in the queue", job.number)
+            self._scheduler.drop(job, problem)
+        self._scheduler.advance()
 
     def _unchecked_before(self, job: Job) -> list[Job]:
         """Return the recovered jobs that `job` comes after, in their order."""
@@ -136,44 +161,8 @@ class Engine:
                 numbers += earlier.after
         return [found[number] for number in sorted(found)]
 
-    async def _check_after(self, earlier: list[Job], job: Job) -> None:
-        """Check recovered jobs, then `job`, which may read what they will write."""
-        for recovered in earlier:
-            with contextlib.suppress(Exception):  # one that can't run fails when its turn comes
-                await self._scheduler.check_again(recovered)
-        self._check(job)
-
-    def _check(self, job: Job) -> None:
-        self._context.admission.check(job.spec, functools.partial(self._on_checked, job))
-
-    def _on_checked(
-        self, job: Job, checked: ResolvedJob | None, error: BaseException | None
-    ) -> None:
-        if checked is None:
-            self._refuse(job, error or errors.TryAgain("no answer from its check"))
-            return
-        try:
-            self._context.admission.check_conflicts(job.spec, checked)
-            self._scheduler.note_checked(job, checked)
-            self._durability.accept(job, functools.partial(self._on_accepted, job))
-        except Exception as problem:
-            self._refuse(job, problem)
-
-    def _on_accepted(self, job: Job, error: BaseException | None) -> None:
-        self._checking.discard(job.number)
-        try:
-            if error is None:
-                self._scheduler.submit(job)
-            else:
-                self._scheduler.release(job)
-        except Exception as problem:  # its client knows its number, and waits for its end
-            log.exception("job %d: unexpected error in the queue", job.number)
-            self._scheduler.drop(job, problem)
-        finally:
-            self._scheduler.advance()
-
-    def _refuse(self, job: Job, error: BaseException) -> None:
-        self._checking.discard(job.number)
+    def _refuse(self, job: Job, error: Exception) -> None:
+        self._submissions.pop(job, None)
         self._scheduler.release(job)
         self._durability.refuse(job, errors.to_record(error))
         self._scheduler.advance()
@@ -194,7 +183,7 @@ class Engine:
 
     def is_idle(self) -> bool:
         """Whether no job runs or could start; some may be on hold, or run after those."""
-        return not self._checking and self.queue.is_idle
+        return not self._submissions and self.queue.is_idle
 
     def explain(self, job: Job, on_done: OnDone) -> None:
         """Explain a running or ended job: ``on_done(explanation, error)``.
@@ -296,7 +285,9 @@ class Engine:
         """Reject new jobs, drop queued ones, stop the running one between chunks (exit 75)."""
         self._on_drained = on_drained
         self._context.is_stopping = True
-        self._context.admission.abandon_checks(stopping_error())
+        for submission in self._submissions.values():  # those that are being checked
+            # Not at once: a task that hasn't begun would end without a word.
+            self._context.loop.call_soon(submission.cancel)
         self._scheduler.stop()
 
     def close(self) -> None:
@@ -315,7 +306,7 @@ class Engine:
     def _check_queue(self) -> None:
         if self._context.is_stopping:
             raise stopping_error()
-        if len(self.queue) + len(self._checking) >= self._config.queue.limit:
+        if len(self.queue) + len(self._submissions) >= self._config.queue.limit:
             limit = self._config.queue.limit
             raise errors.TryAgain(
                 f"the queue is full: {limit} jobs wait or run (queue.limit in the config); try"
@@ -335,7 +326,7 @@ class Engine:
         self._context.planner_thread.run(self._context.planning.store.flush)
 
     def _on_idle(self) -> None:
-        if self._checking:
+        if self._submissions:
             return
         self.on_idle()
         if self._on_drained is not None:

@@ -26,7 +26,7 @@ from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.run import attempt
 from hetsched.engine.run.runner import JobRunner
 from hetsched.engine.small_jobs import SmallJobs
-from hetsched.engine.threads import Step, answer_of
+from hetsched.engine.threads import Step
 from hetsched.job import Done, Failed, FileOut, JobSpec, outcome
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job, unstarted
@@ -285,9 +285,7 @@ class Scheduler:
 
     async def check_again(self, job: Job) -> None:
         """Check a job that an earlier daemon has accepted. Raises why it can't run."""
-        checked = await answer_of(
-            lambda on_done: self._admission.check(self._spec(job), on_done, is_readmitted=True)
-        )
+        checked = await self._admission.check(self._spec(job), is_readmitted=True)
         if job.checked is None and job in self.queue:  # it may have started or ended meanwhile
             self.note_checked(job, checked)
 

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.check import (
     LOADED_KEY,
-    Admission,
     MachineLimits,
     PendingOutputs,
     check,
@@ -23,10 +22,9 @@ from hetsched.engine.admission.check import (
     resolve,
 )
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.threads import Pool, Step
-from hetsched.errors import CantCreate, DataError, TryAgain, UsageError
+from hetsched.engine.threads import Step
+from hetsched.errors import CantCreate, DataError, UsageError
 from hetsched.job import ArenaOut, ArenaRef, Dependency, FileOut, FileRef, InputRef, JobSpec
-from hetsched.transport.loop import Loop
 
 MACHINE = MachineLimits([DeviceInfo(name="cpu0", kind="cpu", identity="c")], {}, 1 << 30)
 PARTS: dict[str, InputRef] = {
@@ -147,21 +145,6 @@ def test_another_file_is_not_replaced_by_a_job_that_reads_its_matrix_later(
     (tmp_path / "job").write_bytes(b"mine")
     with pytest.raises(CantCreate, match="it is not replaced"):
         checked(tmp_path / "job", matrix)
-
-
-def test_checks_in_progress_can_be_abandoned() -> None:
-    answers: list[BaseException | None] = []
-    loop = Loop()
-    files = Pool(loop, 4, deadline=60.0)
-    admission = Admission(files, lambda: MACHINE)
-    admission.check(
-        JobSpec(workload="fft", params={"batch": "4x8x8"}),
-        lambda checked, error: answers.append(error),
-    )
-    admission.abandon_checks(TryAgain("stopping"))
-    files.close(60)
-    loop.close()
-    assert [str(answer) for answer in answers] == ["stopping"]
 
 
 def test_more_iterations_than_devices_can_count_are_refused() -> None:

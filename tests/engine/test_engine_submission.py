@@ -55,13 +55,14 @@ class Queue:
         self.engine = Engine(config, self.loop, self.arena, durability, models_path=None)
         self.answers: list[ErrorRecord | None] = []
 
-    def submit(self, spec: JobSpec) -> Job:
-        """Return the job once the engine has checked it."""
+    def submit(self, spec: JobSpec, *, checks: bool = True) -> Job:
+        """Return the job, by default once the engine has checked it."""
         job, before = Job(self.table.numbers.take(), spec), len(self.answers)
         job.confirmations.append(self.answers.append)
         self.table.add(job)
         self.engine.submit(job)
-        self.until(lambda: len(self.answers) > before or self.journal.unanswered)
+        if checks:
+            self.until(lambda: len(self.answers) > before or self.journal.unanswered)
         return job
 
     def until(self, condition: Callable[[], object]) -> None:
@@ -112,3 +113,11 @@ def test_a_job_that_fails_at_once_while_the_engine_stops_ends(queue: Queue) -> N
 
     assert isinstance(later.state, Failed)
     assert "but job 1 was cancelled" in later.state.error.message
+
+
+def test_a_check_in_progress_is_given_up_when_the_engine_stops(queue: Queue) -> None:
+    queue.submit(SPEC, checks=False)
+
+    queue.drain()
+
+    assert [error and error.code for error in queue.answers] == [75]

@@ -35,7 +35,7 @@ from hetsched.engine.admission.resolved_job import (
     load_workload,
     not_saving_note,
 )
-from hetsched.engine.threads import Pool, Step, Task, run_inline
+from hetsched.engine.threads import Pool, Step
 from hetsched.iterations.saved_state import saved_bytes
 from hetsched.job import ArenaRef, FileOut, InputRef, JobSpec, arena_refs, has_files
 from hetsched.sparse import PARTS, Shapes, input_names, part_name
@@ -51,7 +51,6 @@ from hetsched.transport.device_messages import StoredArray
 from hetsched.units import closest_name, format_bytes, quoted
 from hetsched.workload import ArraySpec, BaseWorkload, Iterative, SparseMatrix
 
-OnResolved = Callable[[ResolvedJob | None, BaseException | None], None]
 Promise = tuple[int, output_files.OutputClaim]
 """A job, and a file that it will write."""
 
@@ -123,33 +122,26 @@ class Admission:
         self._declarations: BoundedCache[bytes, Declaration] = BoundedCache(
             max_bytes=MAX_DECLARATION_BYTES
         )
-        self._checks: list[Task] = []
         self.pending = PendingOutputs()  # Of all unfinished jobs, by the scheduler
 
-    def check(self, spec: JobSpec, on_done: OnResolved, is_readmitted: bool = False) -> None:
-        """Check `spec`, then ``on_done(job, error)``, possibly at once; its files are closed.
+    async def check(self, spec: JobSpec, *, is_readmitted: bool = False) -> ResolvedJob:
+        """Check a job; its files are closed. `is_readmitted`: an earlier daemon has accepted it.
 
-        `is_readmitted`: an earlier daemon has accepted it.
+        Nobody waits for a thread that hangs once the caller is cancelled.
         """
+        machine = self._machine()
         key = None if has_files(spec) else _declaration_key(spec)
         known = None if key is None else self._declarations.get(key)
         if known is not None:
-            run_inline(lambda: self._check_known(spec, known), on_done)
-            return
-
-        def checked_in_thread(job: ResolvedJob | None, error: BaseException | None) -> None:
-            self._checks = [task for task in self._checks if not task.is_answered]
-            if job is not None and job.declaration is not None and key is not None:
-                nbytes = 2 * len(key) + BYTES_PER_DECLARATION
-                self._declarations.put(key, job.declaration, nbytes)
-            on_done(job, error)
-
-        machine = self._machine()
-        task = self._files.submit(
-            lambda step: check(spec, machine, self.pending, step, is_readmitted), checked_in_thread
+            return bind(spec, known, InputOpener(Step()).open(known.workload, spec), machine)
+        job = await self._files.call(
+            lambda step: check(spec, machine, self.pending, step, is_readmitted),
+            discard=ResolvedJob.close,
         )
-        if not task.is_answered:
-            self._checks.append(task)
+        if key is not None and job.declaration is not None:
+            nbytes = 2 * len(key) + BYTES_PER_DECLARATION
+            self._declarations.put(key, job.declaration, nbytes)
+        return job
 
     async def open(self, spec: JobSpec, checked: ResolvedJob, token: str = "") -> ResolvedJob:
         """Open the files of a job whose turn has come.
@@ -173,15 +165,6 @@ class Admission:
                 f"{spec.checkpoint}: job {min(others)} writes its checkpoints there; give another"
                 " name, or run this job after that one"
             )
-
-    def abandon_checks(self, error: errors.HetschedError) -> None:
-        """Answer all checks in progress with `error`."""
-        for task in list(self._checks):
-            self._files.abandon(task, error)
-
-    def _check_known(self, spec: JobSpec, declaration: Declaration) -> ResolvedJob:
-        stored = InputOpener(Step()).open(declaration.workload, spec)
-        return bind(spec, declaration, stored, self._machine())
 
 
 def _declaration_key(spec: JobSpec) -> bytes:
