@@ -71,7 +71,7 @@ class ArenaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Shared memory: bytes, or a percentage of the machine's memory.
 
     `limit`: total. `results`: for unfetched results; `results_for`: how long they are kept.
-    `warm_for`: how long an idle daemon without clients keeps free memory.
+    `warm_for`: how long an idle daemon without clients keeps free memory and processes of cores.
     """
 
     limit: str = "70%"

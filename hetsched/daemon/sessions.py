@@ -22,7 +22,7 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -116,6 +116,7 @@ class Sessions:
         self._sessions: dict[int, ClientSession] = {}
         self._next_session = 1
         self._idle_times = 0
+        self.on_trim: Callable[[], None] = lambda: None
         self._listener: socket.socket | None = None
         self._max_descriptor = 0
         self._refusals = LimitedLog()
@@ -385,15 +386,16 @@ class Sessions:
                 self._durability.results.release(job)
 
     def trim_if_idle(self) -> None:
-        """Return free memory to the system, unless somebody needs it within `warm_for`."""
+        """Return memory to the system, unless somebody needs it within `warm_for`."""
         if self._sessions or self._table.unfinished:
             return
         self._idle_times += 1
         times = self._idle_times
 
         def trim() -> None:
-            if times != self._idle_times:
+            if times != self._idle_times or self._sessions or self._table.unfinished:
                 return
+            self.on_trim()
             self._arena.trim()
             gc.collect()
             if (malloc_trim := getattr(_libc, "malloc_trim", None)) is not None:  # glibc

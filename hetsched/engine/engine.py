@@ -281,6 +281,11 @@ class Engine:
         """End the device processes at once. Safe from any thread."""
         self._fleet.kill()
 
+    def rest(self) -> None:
+        """End the processes of cores until a job needs them, unless one runs."""
+        if not self._scheduler.runners:
+            self._fleet.rest()
+
     def drain(self, on_drained: Callable[[], None]) -> None:
         """Reject new jobs, drop queued ones, stop the running one between chunks (exit 75)."""
         self._on_drained = on_drained

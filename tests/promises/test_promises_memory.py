@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import Daemon, computes, refused, serving
+from served import CORES, Daemon, computes, refused, serving, until
 
 import hetsched
 
@@ -91,3 +91,13 @@ def test_a_small_job_runs_beside_a_large_one_and_both_are_right() -> None:
         assert (large.result(60) == 3).all()
         assert small.report is not None
         assert f"ran beside job {large.id}" in small.report.notes[0]
+
+
+def test_a_daemon_without_clients_ends_the_processes_of_its_cores_until_the_next_job() -> None:
+    with serving('[arena]\nwarm_for = "0s"\n' + CORES) as daemon:
+        for _ in range(3):
+            with daemon.client() as client:
+                assert (
+                    client.submit("toys:Toy", np.ones((40, 4)), units=40).result(60) == 3
+                ).all()
+            until(lambda: len(daemon.family()) == 1)  # the template remains

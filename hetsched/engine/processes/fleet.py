@@ -44,7 +44,7 @@ MAX_UNUSED_FRACTION = 1 / 16
 State = Literal["unneeded", "starting", "restarting", "ready", "absent"]
 """Of a device.
 
-unneeded: its process starts when a job needs it.
+unneeded: its process starts when a job needs it; that of a core, when the next job starts.
 starting: for the first time.
 restarting: after a death, or a start that failed.
 ready: it has sent Hello and takes commands.
@@ -192,17 +192,20 @@ class Fleet:
         """Start the unstarted ones of `devices`; wait until they are ready, or have failed to."""
         hosts = [host for name in devices if (host := self._hosts[name]).state == "unneeded"]
         for host in hosts:
-            host.state = "starting"
-            self._spawn(host)
+            self._start(host)
         while hosts and any(host.state == "starting" for host in hosts):
             await self._next_change()
 
     async def settled(self, devices: Collection[str], *, with_restarts: bool = False) -> None:
         """Wait until it is certain which of `devices` are usable.
 
-        Until processes that start for the first time are ready or have failed; for one that
-        restarts only `with_restarts`, or if no other is ready; never for unneeded ones.
+        Until processes that start for the first time are ready or have failed, cores that rest
+        among them; for one that restarts only `with_restarts`, or if no other is ready; never for
+        other unneeded ones.
         """
+        for host in self._hosts.values():
+            if host.state == "unneeded" and not host.spec.lazy:
+                self._start(host)
         while True:
             states = {self._hosts[name].state for name in devices}
             awaits_restarts = with_restarts or "ready" not in states
@@ -300,6 +303,20 @@ class Fleet:
 
     # ---- the end
 
+    def rest(self) -> None:
+        """End the forked processes, which no job uses, with all that they have loaded.
+
+        They are forked again, in milliseconds, when the next job starts.
+        """
+        for host in self._hosts.values():
+            if host.spec.forks and host.state == "ready" and host.process is not None:
+                host.state = "unneeded"
+                host.process.stop()
+                stop = self._deadlines.device_stop
+                reason = "it was idle and didn't end"
+                host.expect(self._loop.call_later(stop, self._kill, host, reason))
+                self.on_lost(host.name, "it was idle")
+
     def close(self) -> None:
         """Stop all processes and wait for their end, or for a deadline, whichever is first."""
         self._closing = True
@@ -329,6 +346,10 @@ class Fleet:
                 process.kill()
 
     # ---- starting
+
+    def _start(self, host: Host) -> None:
+        host.state = "starting"
+        self._spawn(host)
 
     def _spawn(self, host: Host) -> None:
         if self._closing or self._killed or host.process is not None:
@@ -489,6 +510,13 @@ class Fleet:
             host.process, host.state, host.absence = None, "restarting", ""
             host.on_end()
             self._loop.call_later(RESTART_SECONDS, self._spawn, host)
+            return
+        if process.is_stopping:
+            process.close()
+            host.process = None
+            host.expect(None)
+            if host.state == "starting":  # a job needs it by now
+                self._spawn(host)
             return
         while self._read_events(host, process):  # a child process may hold the socket open
             pass

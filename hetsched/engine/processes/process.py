@@ -42,6 +42,7 @@ class DeviceProcess:
     def __init__(self, spec: ProcessSpec, template: Template | None) -> None:
         """Fork from `template`, or spawn. Raises OSError, TemplateLost."""
         self.attached: set[int] = set()  # Keys of its attached segments and files
+        self.is_stopping = False  # It was asked to end
         self.ended = False  # End of file on its socket: no more events will come
         self._template = template
         self._commands: list[device_messages.Command] = []
@@ -178,6 +179,7 @@ class DeviceProcess:
 
     def stop(self) -> None:
         """Ask the process to end, or kill it if it hangs."""
+        self.is_stopping = True
         try:
             self.send(device_messages.Stop())
             self.flush()
