@@ -29,6 +29,7 @@ from hetsched.models.evidence.run_medians import run_medians
 from hetsched.models.evidence.samples import CurveName, Sample
 from hetsched.paths import private_folder
 from hetsched.store import database, model_records
+from hetsched.store.model_records import ModelKey, ProbeKey, RaceKey
 
 T = TypeVar("T")
 
@@ -59,18 +60,12 @@ class ModelStore:
     ) -> None:
         self._name = str(path)
         self._max_file_bytes = FILE_TO_MEMORY * max_bytes
-        self._histories: BoundedCache[model_records.ModelKey, History] = BoundedCache(
-            max_bytes=max_bytes
-        )
-        self._races: BoundedCache[model_records.RaceKey, RaceRecord] = BoundedCache(
-            max_entries=MAX_RACE_KEYS
-        )
+        self._histories: BoundedCache[ModelKey, History] = BoundedCache(max_bytes=max_bytes)
+        self._races: BoundedCache[RaceKey, RaceRecord] = BoundedCache(max_entries=MAX_RACE_KEYS)
         # What isn't in the file yet.
-        self._new_runs: deque[tuple[model_records.ModelKey, list[Sample], float]] = deque(
-            maxlen=MAX_PENDING
-        )
-        self._new_races: deque[tuple[model_records.RaceKey, Race]] = deque(maxlen=MAX_PENDING)
-        self._new_probes: dict[model_records.ProbeKey, ProbeState | None] = {}
+        self._new_runs: deque[tuple[ModelKey, list[Sample], float]] = deque(maxlen=MAX_PENDING)
+        self._new_races: deque[tuple[RaceKey, Race]] = deque(maxlen=MAX_PENDING)
+        self._new_probes: dict[ProbeKey, ProbeState | None] = {}
         self._has_warned = False
         try:
             self._connection = _open(path, read_only)
@@ -82,7 +77,7 @@ class ModelStore:
     # ---- models
 
     def load_many(
-        self, keys: Iterable[model_records.ModelKey], link: bool | None = None
+        self, keys: Iterable[ModelKey], link: bool | None = None
     ) -> list[DeviceModel | None]:
         """Return the models of `keys`, or None for each without one. A model never changes.
 
@@ -92,25 +87,23 @@ class ModelStore:
         self._refresh()
         return [self._history(key).model(link) for key in keys]
 
-    def runs(self, key: model_records.ModelKey) -> int:
+    def runs(self, key: ModelKey) -> int:
         return self._history(key).runs
 
-    def keys(self) -> list[model_records.ModelKey]:
+    def keys(self) -> list[ModelKey]:
         keys = {key for key, history in self._histories.items() if history.runs}
-        keys.update(
-            self._read(lambda db: model_records.read_keys(db, model_records.ModelKey)) or ()
-        )
+        keys.update(self._read(lambda db: model_records.read_keys(db, ModelKey)) or ())
         return sorted(keys)
 
     def observe_many(
-        self, runs: Iterable[tuple[model_records.ModelKey, Sequence[Sample]]], at: float
-    ) -> dict[model_records.ModelKey, SpeedChange]:
+        self, runs: Iterable[tuple[ModelKey, Sequence[Sample]]], at: float
+    ) -> dict[ModelKey, SpeedChange]:
         """Learn from all devices of a run; `at`: seconds since the epoch. Written by `flush`.
 
         Returns the changes of speed that this run confirmed.
         """
         observed = {key: self._add(key, samples, at) for key, samples in runs}
-        changes: dict[model_records.ModelKey, SpeedChange] = {}
+        changes: dict[ModelKey, SpeedChange] = {}
         for key, history in observed.items():
             if history.changes:
                 self._propagate(key, history.changes, observed)
@@ -121,7 +114,7 @@ class ModelStore:
             self._histories.put(key, history, history.nbytes)
         return changes
 
-    def _add(self, key: model_records.ModelKey, samples: Sequence[Sample], at: float) -> History:
+    def _add(self, key: ModelKey, samples: Sequence[Sample], at: float) -> History:
         """Add one device's part of a run to its history, and to what is to be written."""
         history = self._history(key)
         samples = history.as_warm(history.without_calls(samples))
@@ -133,16 +126,16 @@ class ModelStore:
 
     def _propagate(
         self,
-        changed: model_records.ModelKey,
+        changed: ModelKey,
         changes: Mapping[CurveName, float],
-        observed: Container[model_records.ModelKey],
+        observed: Container[ModelKey],
     ) -> None:
         device = changed.workload, changed.device, changed.storage
         for key in self.keys():
             if (key.workload, key.device, key.storage) == device and key not in observed:
                 self._history(key).apply_changes(changes)
 
-    def _history(self, key: model_records.ModelKey) -> History:
+    def _history(self, key: ModelKey) -> History:
         history = self._histories.get(key)
         if history is None:
             stored = self._read(lambda db: model_records.read(db, key, model_records.StoredModel))
@@ -156,7 +149,7 @@ class ModelStore:
 
     # ---- races, and devices without a share
 
-    def races(self, key: model_records.RaceKey) -> RaceRecord:
+    def races(self, key: RaceKey) -> RaceRecord:
         record = self._races.get(key)
         if record is None:
             stored = self._read(lambda db: model_records.read(db, key, model_records.StoredRaces))
@@ -166,18 +159,18 @@ class ModelStore:
             self._races.put(key, record)
         return record
 
-    def add_race(self, key: model_records.RaceKey, race: Race) -> None:
+    def add_race(self, key: RaceKey, race: Race) -> None:
         """Add a race; without paces, a change of speed. Written at the next `flush`."""
         self._races.put(key, self.races(key).with_race(race))
         self._new_races.append((key, race))
 
-    def probe_state(self, key: model_records.ProbeKey) -> ProbeState | None:
+    def probe_state(self, key: ProbeKey) -> ProbeState | None:
         """Return the state of a device without a share; None if it has one."""
         if key in self._new_probes:
             return self._new_probes[key]
         return self._read(lambda db: model_records.read(db, key, ProbeState))
 
-    def set_probe_state(self, key: model_records.ProbeKey, state: ProbeState | None) -> None:
+    def set_probe_state(self, key: ProbeKey, state: ProbeState | None) -> None:
         """Record the state of `key`. Written at the next `flush`."""
         if state != self.probe_state(key):
             self._new_probes[key] = state
@@ -250,13 +243,13 @@ class ModelStore:
             if state is not None:
                 model_records.write(connection, probe, state)
         if model_records.used_bytes(connection) > self._max_file_bytes:
-            keys = model_records.read_keys(connection, model_records.ModelKey)
+            keys = model_records.read_keys(connection, ModelKey)
             oldest = keys[: max(1, int(len(keys) * DELETED_FRACTION))]
             model_records.delete_models(connection, oldest)
         return rewritten
 
     def _write_models(self, connection: apsw.Connection) -> list[History]:
-        models: dict[model_records.ModelKey, model_records.StoredModel] = {}
+        models: dict[ModelKey, model_records.StoredModel] = {}
         for key, samples, at in self._new_runs:
             if key not in models:
                 stored = model_records.read_again(connection, key, model_records.StoredModel)
@@ -298,7 +291,7 @@ def _open(path: Path | None, read_only: bool) -> apsw.Connection:
 def _open_whole(path: Path) -> apsw.Connection:
     connection = database.open_database(path, model_records.FORMAT)
     try:
-        model_records.read_keys(connection, model_records.ModelKey)
+        model_records.read_keys(connection, ModelKey)
     except BaseException:
         connection.close()
         raise
