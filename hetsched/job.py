@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
@@ -481,22 +481,6 @@ def caller_outputs(spec: JobSpec) -> set[int]:
     }
 
 
-def with_segments(spec: JobSpec, segments: Mapping[int, int]) -> JobSpec:
-    """Return `spec` with other segments in place of its own; `segments`: old -> new."""
-
-    def moved(ref: ArenaRef) -> ArenaRef:
-        return replace(ref, segment=segments[ref.segment])
-
-    inputs = {
-        name: moved(ref) if isinstance(ref, ArenaRef) else ref for name, ref in spec.inputs.items()
-    }
-    outputs = {
-        name: ArenaOut(moved(out.into)) if isinstance(out, ArenaOut) and out.into else out
-        for name, out in spec.outputs.items()
-    }
-    return replace(spec, inputs=inputs, outputs=outputs)
-
-
 def input_shapes(spec: JobSpec) -> dict[str, str]:
     """Return e.g. {"A": "512x512 float64"} for the inputs in shared memory."""
     if not spec.inputs:
@@ -517,5 +501,15 @@ def is_same_request(one: JobSpec, other: JobSpec) -> bool:
 
 
 def _unnumbered(spec: JobSpec) -> JobSpec:
+    inputs = {
+        name: replace(ref, segment=0) if isinstance(ref, ArenaRef) else ref
+        for name, ref in spec.inputs.items()
+    }
+    outputs = {
+        name: ArenaOut(replace(out.into, segment=0))
+        if isinstance(out, ArenaOut) and out.into
+        else out
+        for name, out in spec.outputs.items()
+    }
     after = tuple(replace(dependency, job=0) for dependency in spec.after)
-    return replace(with_segments(spec, {ref.segment: 0 for ref in arena_refs(spec)}), after=after)
+    return replace(spec, inputs=inputs, outputs=outputs, after=after)

@@ -13,7 +13,6 @@ from hetsched.job import (
     JobSpec,
     arena_refs,
     is_same_request,
-    with_segments,
 )
 from hetsched.jobs.job import Job
 
@@ -37,9 +36,12 @@ def test_only_a_request_without_the_clients_arrays_is_durable() -> None:
     assert not Job(1, replace(SPEC, inputs={})).is_durable
 
 
-def test_segments_are_replaced_and_nothing_else() -> None:
-    moved = with_segments(SPEC, {7: 70, 8: 80})
-    assert [ref.segment for ref in arena_refs(moved)] == [70, 80]
+def test_a_jobs_arrays_may_be_in_other_segments_at_the_next_daemon() -> None:
+    moved = replace(
+        SPEC,
+        inputs=SPEC.inputs | {"A": ArenaRef(70, (3,), "float32")},
+        outputs=SPEC.outputs | {"C": ArenaOut(ArenaRef(80, (3,), "float32"))},
+    )
     assert is_same_request(SPEC, moved)
     assert not is_same_request(SPEC, replace(moved, params={"n": 2}))
 

@@ -74,25 +74,36 @@ _decode_answer: messages.Decoder[messages.SessionAnswer] = messages.Decoder(mess
 class OpenRequest:
     """A request and what becomes of its answers, on the connection's thread.
 
-    This one has a single answer. `answer`: its Future, with the daemon's error if it refuses.
+    `answer`: the Future of its only answer, a `kind`; subclasses have several answers before. It
+    gets the daemon's error if that refuses.
     """
 
-    def __init__(self, request: messages.Request) -> None:
-        self.request = request
+    def __init__(self, request: messages.Request, kind: type[Any] | tuple[()] = ()) -> None:
+        self.request, self._kind = request, kind
         self.answer: Future[Any] = Future()
 
     def on_answer(self, answer: messages.Answer) -> bool:
         """Handle an answer; return True if it was the last."""
-        if isinstance(answer, messages.Refused):
-            self.answer.set_exception(errors.from_record(answer.error))
-        else:
+        if isinstance(answer, self._kind):
             self.answer.set_result(answer)
+        elif isinstance(answer, messages.Refused):
+            self.fail(errors.from_record(answer.error))
+        else:
+            self.fail(
+                errors.ProtocolError(
+                    f"the daemon answered {type(answer).__name__} to"
+                    f" {type(self.request).__name__}; install the same version for both"
+                )
+            )
         return True
+
+    def fail(self, error: errors.HetschedError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
 
     def on_lost(self, error: errors.HetschedError) -> None:
         """Handle the loss of the connection: there will be no more answers."""
-        if not self.answer.done():
-            self.answer.set_exception(error)
+        self.fail(error)
 
     def renew(self, numbers: Numbers) -> bool:
         """Make `request` one for the next daemon; return False if that must wait."""
@@ -122,11 +133,7 @@ class JobRequest(OpenRequest):
                     self._accept(state.job)
                 self._job.advance(state)
                 return isinstance(state, Ended)
-            case messages.Refused(error=record):
-                self._fail(errors.from_record(record))
-            case _:
-                self._fail(errors.ProtocolError(f"unexpected answer {type(answer).__name__}"))
-        return True
+        return super().on_answer(answer)
 
     def on_lost(self, error: errors.HetschedError) -> None:
         job = self._job
@@ -135,7 +142,7 @@ class JobRequest(OpenRequest):
             error = errors.TryAgain(f"job {job.id} is out of reach: {error}; {hint}")
         elif self.answer.done():
             error = errors.TryAgain(f"job {job.id} is lost: {error}; submit it again")
-        self._fail(error)
+        self.fail(error)
 
     def renew(self, numbers: Numbers) -> bool:
         """The next daemon may know the job by its key; if not, it gets another number there.
@@ -158,12 +165,11 @@ class JobRequest(OpenRequest):
                 numbers[self._job.id] = None
         return True
 
-    def _fail(self, error: errors.HetschedError) -> None:
+    def fail(self, error: errors.HetschedError) -> None:
         if self.answer.done():
             self._numbers.pop(self._job.id, None)
             self._job.lost(error)
-        else:
-            self.answer.set_exception(error)
+        super().fail(error)
 
     def _accept(self, ident: int, durability: str = "") -> None:
         job = self._job
@@ -192,13 +198,17 @@ class EventFollower(OpenRequest):
         self._is_endless = not numbers
 
     def on_answer(self, answer: messages.Answer) -> bool:
-        match answer:
-            case messages.State(state=state, sequence=sequence):
-                self._advance(sequence, state)
-            case messages.Refused(error=error):
-                self.done.set_exception(errors.from_record(error))
-            case _:
-                self.on_lost(errors.ProtocolError(f"unexpected answer {type(answer).__name__}"))
+        if not isinstance(answer, messages.State):
+            return super().on_answer(answer)
+        state = answer.state
+        try:
+            self._on_event(answer.sequence, state)
+        except Exception:
+            log.exception("error in a callback for events of job %d", state.job)
+        if isinstance(state, Ended):
+            self._pending.discard(state.job)
+        if not self._pending and not self._is_endless:
+            self.done.set_result(None)
         return self.done.done()
 
     def renew(self, numbers: Numbers) -> bool:
@@ -209,16 +219,6 @@ class EventFollower(OpenRequest):
         self._pending = {job for job in present if job is not None}
         self.request = messages.Events(tuple(sorted(self._pending)))
         return True
-
-    def _advance(self, sequence: int, state: JobState) -> None:
-        try:
-            self._on_event(sequence, state)
-        except Exception:
-            log.exception("error in a callback for events of job %d", state.job)
-        if isinstance(state, Ended):
-            self._pending.discard(state.job)
-        if not self._pending and not self._is_endless:
-            self.done.set_result(None)
 
 
 class Connection:
@@ -300,7 +300,7 @@ class Connection:
         check_process(self._pid)
         session = self.session
         if (session is None or session.is_lost) and threading.current_thread() is not self._thread:
-            self.wait(OpenRequest(messages.Ping()))  # which the next daemon answers
+            self.wait(OpenRequest(messages.Ping(), messages.Pong))  # which the next daemon answers
             session = self.session
         if self._closed is not None:
             raise self._closed

@@ -271,18 +271,14 @@ class Control:
 
     def _cancel_soon(self, job: int) -> None:
         """Cancel without waiting for the answer: the job's end follows."""
-        self._connection.send(OpenRequest(messages.Cancel(job)))
+        self._connection.send(OpenRequest(messages.Cancel(job), messages.JobNumbers))
 
     def _fetch(self, end: Ended) -> Any:
         """Return what a job's `result` returns: references to arrays here, not the arrays."""
         return {**end.results, **{n: Path(path) for n, path in end.report.outputs.items()}}
 
     def _ask(self, request: messages.Request, kind: type[T], seconds: float | None = None) -> T:
-        answer = self._connection.wait(OpenRequest(request), seconds)
-        if not isinstance(answer, kind):
-            raise errors.ProtocolError(
-                f"the daemon answered {type(answer).__name__}, not {kind.__name__}"
-            )
+        answer: T = self._connection.wait(OpenRequest(request, kind), seconds)
         return answer
 
 

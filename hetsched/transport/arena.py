@@ -10,6 +10,7 @@ import _thread
 import contextlib
 import errno
 import fcntl
+import itertools
 import math
 import mmap
 import os
@@ -173,7 +174,7 @@ class Arena:
         """Called when so much memory, or a descriptor, is missing, to release results."""
         self._in_use: dict[int, Segment] = {}
         self._free: list[Segment] = []  # least recently used first
-        self._next_id = first_id
+        self._ids = itertools.count(first_id)
 
     @property
     def used(self) -> int:
@@ -199,7 +200,7 @@ class Arena:
         segment = None if zero else self._take_warm(size, owner)
         if segment is None:
             self._make_room(size)
-            segment = self._new_segment(self._create(size), size)
+            segment = Segment(next(self._ids), self._create(size), size)
         segment.owner = owner
         segment.uses += 1
         return self._begin_use(segment)
@@ -225,7 +226,7 @@ class Arena:
         except BaseException:
             os.close(fd)
             raise
-        segment = self._new_segment(fd, size)
+        segment = Segment(next(self._ids), fd, size)
         segment.file = file
         return self._begin_use(segment)
 
@@ -334,10 +335,6 @@ class Arena:
             os.close(fd)
             raise
         return fd
-
-    def _new_segment(self, fd: int, size: int) -> Segment:
-        self._next_id += 1
-        return Segment(self._next_id - 1, fd, size)
 
     def _begin_use(self, segment: Segment) -> Segment:
         segment.references = 1
