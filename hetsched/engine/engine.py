@@ -113,7 +113,14 @@ class Engine:
     def submit(self, job: Job) -> None:
         """Check a new job and queue it, or refuse it."""
         try:
-            self._check_queue()
+            if self._context.is_stopping:
+                raise stopping_error()
+            limit = self._config.queue.limit
+            if len(self.queue) + len(self._submissions) >= limit:
+                raise errors.TryAgain(
+                    f"the queue is full: {limit} jobs wait or run (queue.limit in the config); try"
+                    " again later"
+                )
             self.queue.check(job.spec.after)
             job.release_segments = hold_segments(self._arena, job.spec)
         except Exception as error:  # the client needs an answer even to our own bugs
@@ -305,18 +312,6 @@ class Engine:
             self._context.planning.store.close()
         else:
             log.warning("the planner's thread hangs: models.db isn't closed")
-
-    # ---- the queue
-
-    def _check_queue(self) -> None:
-        if self._context.is_stopping:
-            raise stopping_error()
-        if len(self.queue) + len(self._submissions) >= self._config.queue.limit:
-            limit = self._config.queue.limit
-            raise errors.TryAgain(
-                f"the queue is full: {limit} jobs wait or run (queue.limit in the config); try"
-                " again later"
-            )
 
     def _machine_limits(self) -> MachineLimits:
         return MachineLimits(self._fleet.infos, self._fleet.absent, self._arena.limit)

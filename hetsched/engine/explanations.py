@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -60,11 +60,8 @@ class JobSnapshot:
         notes: Iterable[str] = (),
         history: IterationHistory | None = None,
     ) -> JobSnapshot:
-        notes = (*job.notes, *notes)
-        workload = job.workload.name
-        return cls(
-            number, workload, job.load, job.params, plan, times, notes=notes, history=history
-        )
+        notes, name = (*job.notes, *notes), job.workload.name
+        return cls(number, name, job.load, job.params, plan, times, notes=notes, history=history)
 
     def nbytes(self) -> int:
         """Return the estimated bytes of plan, times and parameters."""
@@ -76,26 +73,18 @@ class JobSnapshot:
     def explainer(
         self, info: Callable[[str], DeviceInfo], cache: PlanCache
     ) -> Callable[[], Explanation]:
-        """Return a function that explains the job as it is now, for the planner's thread.
-
-        `info` returns the DeviceInfo of a device.
-        """
+        """Return a function that explains the job as it is now, for the planner's thread."""
         times = {device: tuple(chunks) for device, chunks in self.times.items()}
-        return functools.partial(self._explain, times, info, cache)
+        return functools.partial(replace(self, times=times)._explain, info, cache)
 
-    def _explain(
-        self,
-        times: Mapping[str, tuple[tuple[int, ChunkTimes], ...]],
-        info: Callable[[str], DeviceInfo],
-        cache: PlanCache,
-    ) -> Explanation:
+    def _explain(self, info: Callable[[str], DeviceInfo], cache: PlanCache) -> Explanation:
         params = msgspec.to_builtins(self.params)
         if self.history is not None:
             return self._explain_iterations(with_used_devices(self.history), params, info)
         assignments = {assignment.device: assignment for assignment in self.plan.assignments}
         runs = {
-            device: DeviceRun(assignments[device], info(device), chunks)
-            for device, chunks in times.items()
+            device: DeviceRun(assignments[device], info(device), tuple(chunks))
+            for device, chunks in self.times.items()
         }
         subject = planner.ExplainedJob(
             self.number, self.state, self.workload, self.load, params, self.notes, self.error

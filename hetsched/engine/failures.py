@@ -35,7 +35,7 @@ QUARANTINE_KINDS = 2
 MAX_TALLIES = 1000
 """Pairs of a subject and a kind of job; the oldest is forgotten."""
 MAX_KINDS = 16
-"""Kinds that are remembered for one subject; two are enough."""
+"""Kinds that are counted for one subject; two are enough."""
 FORGOTTEN = 0.5
 """A count below this is nothing."""
 ALL = ""
@@ -49,11 +49,11 @@ Subject = str | VariantKey
 
 @dataclass
 class _Tally:
-    """Failures of one subject, for one kind of job or for all; the latest of `kinds` is last."""
+    """Failures of one subject, for one kind of job or for all."""
 
     scope: str
     count: float = 0.0
-    kinds: dict[str, None] = field(default_factory=dict)
+    kinds: set[str] = field(default_factory=set)
     reason: str = ""
     barred_until: float = -math.inf
     times_barred: int = 0
@@ -167,10 +167,8 @@ class Failures:
         tally = self.tallies.setdefault((subject, scope), _Tally(scope))
         tally.count += 1
         tally.reason = reason
-        tally.kinds.pop(kind, None)
-        tally.kinds[kind] = None
-        if len(tally.kinds) > MAX_KINDS:
-            del tally.kinds[next(iter(tally.kinds))]
+        if len(tally.kinds) < MAX_KINDS:
+            tally.kinds.add(kind)
         if len(self.tallies) > MAX_TALLIES:
             del self.tallies[next(iter(self.tallies))]
         return tally

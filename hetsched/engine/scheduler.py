@@ -237,12 +237,8 @@ class Scheduler:
 
     def _has_main(self) -> bool:
         """Whether the next job must wait, unless it is a small one."""
-        if self._main is not None:
-            return True
-        for number in self._openings:
-            if number not in self._slow_openings and number not in self._small.plans:
-                return True
-        return False
+        opening = self._openings.keys() - self._slow_openings - self._small.plans.keys()
+        return self._main is not None or bool(opening)
 
     def _start_small(self, main: JobRunner) -> None:
         """Start those of the first jobs in line that are small beside `main`."""

@@ -199,7 +199,7 @@ def check(
     """
     after = {dependency.job for dependency in spec.after}
     opener = InputOpener(step, pending=pending, after=after)
-    job = _resolve(spec, machine, opener)
+    job = resolve(spec, machine, opener)
     try:
         step.enter("checking the output folder")
         job.claims = check_outputs(job)
@@ -216,7 +216,7 @@ def open_job(
 ) -> ResolvedJob:
     """Open the inputs as they are now, and create the outputs with all their space."""
     opener = InputOpener(step, max_read=machine.arena_limit)
-    job = _resolve(spec, machine, opener, checked.declaration)
+    job = resolve(spec, machine, opener, checked.declaration)
     try:
         step.enter("creating output files")
         create_outputs(job, spec, token)
@@ -226,21 +226,17 @@ def open_job(
     return job
 
 
-def resolve(spec: JobSpec, machine: MachineLimits) -> ResolvedJob:
-    """Return a job that won't run: its output files are neither created nor checked."""
-    return _resolve(spec, machine, InputOpener(Step()))
-
-
-def _resolve(
+def resolve(
     spec: JobSpec,
     machine: MachineLimits,
-    opener: InputOpener,
+    opener: InputOpener | None = None,
     earlier: Declaration | None = None,
 ) -> ResolvedJob:
-    """Open the inputs and bind them; the job takes over the files of `opener`.
+    """Open the inputs and bind all; the job takes over the files of `opener`.
 
     `earlier`: of the same request, reused if its inputs have the same shapes.
     """
+    opener = opener or InputOpener(Step())
     try:
         workload = load_workload(spec.workload, opener.step)
         stored = opener.open(workload, spec)

@@ -231,20 +231,6 @@ def array_bytes(spec: ArraySpec, load: int) -> int:
     return math.prod(spec.shape(load)) * np.dtype(spec.dtype).itemsize
 
 
-def kernel_layout(
-    spec: ArraySpec, load: int, key: int, *, output: bool, offset: int = 0
-) -> StoredArray:
-    """Return the record of an array stored in the kernels' dtype and order."""
-    return StoredArray(
-        array=spec.name,
-        key=key,
-        shape=spec.shape(load),
-        dtype=np.dtype(spec.dtype).str,
-        offset=offset,
-        output=output,
-    )
-
-
 def not_saving_note(saved: Sequence[ArraySpec]) -> str:
     """Return why GPUs copy their rows to the host after each iteration."""
     nbytes = sum(array_bytes(array, 1) for array in saved)

@@ -22,7 +22,6 @@ from hetsched.engine.admission.resolved_job import (
     fd_of_key,
     file_key,
     is_plain,
-    kernel_layout,
     not_saving_note,
 )
 from hetsched.engine.context import EngineContext
@@ -161,7 +160,10 @@ class JobArrays:
     def _layout(
         self, spec: ArraySpec, key: int, *, offset: int = 0, output: bool = True
     ) -> device_messages.StoredArray:
-        return kernel_layout(spec, self.job.load, key, output=output, offset=offset)
+        shape, dtype = spec.shape(self.job.load), np.dtype(spec.dtype).str
+        return device_messages.StoredArray(
+            array=spec.name, key=key, shape=shape, dtype=dtype, offset=offset, output=output
+        )
 
     # ---- in device processes
 
