@@ -34,7 +34,7 @@ from hetsched.transport.device_messages import (
     Channel,
     ChannelClosed,
     Command,
-    Event,
+    DeviceEvent,
     Hello,
     Iterate,
     IterationRecord,
@@ -68,7 +68,7 @@ class ThreadDevices:
             own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self._sockets.append(own)
             self._start(self._serve, other, info, opener)
-            self._start(self._read, slot, Channel(own, Event))
+            self._start(self._read, slot, Channel(own, DeviceEvent))
 
     def _start(self, target: Callable[..., None], *arguments: Any) -> None:
         self._threads.append(threading.Thread(target=target, args=arguments, daemon=True))

@@ -20,8 +20,8 @@ from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import (
     Attach,
     ChunksDone,
+    DeviceEvent,
     DeviceNote,
-    Event,
     Hello,
     Prepare,
     StoredArray,
@@ -47,7 +47,7 @@ class Talk:
         self.process = DeviceProcess(spec, template)
         self.notes: list[str] = []
         self.last: list[Any] = []
-        self._unread: deque[Event] = deque()
+        self._unread: deque[DeviceEvent] = deque()
         self.hello = self.expect(Hello)
         self.x = self._attach(1)
         self.y = self._attach(2)
@@ -92,7 +92,7 @@ class Talk:
         }
         return Prepare(attempt=attempt, **settings)
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[DeviceEvent]:
         """Send what hasn't been sent, wait for an event or the end, and return the events."""
         self.process.flush()
         readable, _, _ = select.select([self.process], [], [], TIMEOUT)
@@ -118,7 +118,7 @@ class Talk:
         select.select([self.process.pidfd], [], [], TIMEOUT)
         return self.process.exit_reason()
 
-    def _next(self) -> Event:
+    def _next(self) -> DeviceEvent:
         while not self._unread:
             for event in self.events():
                 if isinstance(event, DeviceNote):

@@ -69,7 +69,7 @@ class MemoryUpkeep:
         return True
 
 
-class DeviceLost(Exception):
+class DeviceUnusable(Exception):
     """The device is unusable: nothing may use it any more, destructors included."""
 
 
@@ -100,7 +100,7 @@ class DeviceLoop:
         """The one whose turn it is first."""
 
     def run(self) -> None:
-        """Say hello, then serve until Stop, or the engine's end. Raises DeviceLost."""
+        """Say hello, then serve until Stop, or the engine's end. Raises DeviceUnusable."""
         with contextlib.suppress(device_messages.ChannelClosed):
             self._channel.send(device_messages.Hello(self._info))
             while True:
@@ -247,7 +247,7 @@ class DeviceLoop:
         with contextlib.suppress(device_messages.ChannelClosed):
             self._channel.send(device_messages.CommandFailed(attempt, cause, record, chunk))
         if cause == "fault":
-            raise DeviceLost(record.message) from error
+            raise DeviceUnusable(record.message) from error
 
 
 def _unusable(error: BaseException) -> DeviceFault:

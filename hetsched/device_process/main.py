@@ -25,7 +25,7 @@ import numpy as np
 
 from hetsched import errors
 from hetsched.device import DeviceInfo
-from hetsched.device_process.device_loop import DeviceLoop, DeviceLost
+from hetsched.device_process.device_loop import DeviceLoop, DeviceUnusable
 from hetsched.devices.process_spec import ProcessSpec
 from hetsched.devices.registry import device_opener
 from hetsched.transport import sockets
@@ -73,7 +73,7 @@ def run_device(sock: socket.socket, spec: str | bytes) -> None:
     try:
         _serve(sock, msgspec.json.decode(spec, type=ProcessSpec))
         status = 0
-    except DeviceLost:
+    except DeviceUnusable:
         # A normal exit would run destructors on a device that no longer responds.
         status = FAULT_EXIT
     except errors.HetschedError as error:

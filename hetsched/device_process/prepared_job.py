@@ -222,7 +222,7 @@ class PreparedJob:
         device: Device,
         info: DeviceInfo,
         attachments: Attachments,
-        send: Callable[[device_messages.Event], None],
+        send: Callable[[device_messages.DeviceEvent], None],
         warm: set[tuple[str, bytes, str]],
     ) -> None:
         self.device = device

@@ -330,7 +330,7 @@ AttemptEvent = (
     | DeviceNote
 )
 """Those about an attempt."""
-Event = Hello | MemoryReading | AttemptEvent
+DeviceEvent = Hello | MemoryReading | AttemptEvent
 
 
 # ---- the channel

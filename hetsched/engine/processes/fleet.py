@@ -434,7 +434,7 @@ class Fleet:
 
         An error in doing so costs the process, or its job would wait.
         """
-        events: list[device_messages.Event] = []
+        events: list[device_messages.DeviceEvent] = []
         try:
             events = process.receive()
             for event in events:
@@ -447,7 +447,9 @@ class Fleet:
             self._loop.remove_reader(process.fileno())
         return bool(events) and not process.ended
 
-    def _on_event(self, host: Host, process: DeviceProcess, event: device_messages.Event) -> None:
+    def _on_event(
+        self, host: Host, process: DeviceProcess, event: device_messages.DeviceEvent
+    ) -> None:
         if isinstance(event, device_messages.Hello):
             self._on_hello(host, process, event)
         elif isinstance(event, device_messages.MemoryReading):

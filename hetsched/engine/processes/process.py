@@ -68,7 +68,7 @@ class DeviceProcess:
                 finally:
                     os.close(stderr)
             on_error.pop_all()
-        self._channel = device_messages.Channel(self._sock, device_messages.Event)
+        self._channel = device_messages.Channel(self._sock, device_messages.DeviceEvent)
 
     def _start(
         self, spec: ProcessSpec, template: Template | None, channel: int, stderr: int
@@ -146,9 +146,9 @@ class DeviceProcess:
         self._queued_bytes += len(payload)
         self._commands, self._fds = [], []
 
-    def receive(self) -> list[device_messages.Event]:
+    def receive(self) -> list[device_messages.DeviceEvent]:
         """Return the events that have arrived. Raises ProtocolError."""
-        events: list[device_messages.Event] = []
+        events: list[device_messages.DeviceEvent] = []
         if self._queued:
             self._send_queued()
         while not self.ended and len(events) < MAX_EVENTS_PER_CALL:
