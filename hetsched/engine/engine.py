@@ -35,7 +35,7 @@ from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.scheduler import Scheduler, stopping_error
-from hetsched.engine.threads import FILE_THREADS, OnDone, Pool, Step, planner_thread
+from hetsched.engine.threads import FILE_THREADS, OnDone, Pool, entering, planner_thread
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job
 from hetsched.paths import cache_dir, private_folder
@@ -232,10 +232,6 @@ class Engine:
         """Look for missing devices, and give those that failed another chance; then call back."""
         self._context.failures.forget()
 
-        def look(step: Step) -> Probe:
-            step.enter("probing the devices of the configuration")
-            return probe(self._config)
-
         def on_probed(found: Probe | None, error: BaseException | None) -> None:
             try:
                 if found is not None:
@@ -246,7 +242,8 @@ class Engine:
                 on_done()
 
         # In a thread: probing takes tens of milliseconds and may hang in a driver.
-        self._context.files.submit(look, on_probed)
+        text = "probing the devices of the configuration"
+        self._context.files.submit(entering(text, lambda: probe(self._config)), on_probed)
 
     def restricted_devices(self) -> dict[str, str]:
         """Return why devices take no jobs of some kinds at present."""

@@ -281,6 +281,16 @@ async def answer_of(begin: Callable[[OnDone], object]) -> Any:
     return await future
 
 
+def entering(text: str, function: Callable[[], T]) -> Callable[[Step], T]:
+    """Return `function` as a task that does what `text` says."""
+
+    def work(step: Step) -> T:
+        step.enter(text)
+        return function()
+
+    return work
+
+
 def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
     if future.done():  # whoever waited was cancelled meanwhile
         return

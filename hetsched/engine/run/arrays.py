@@ -8,7 +8,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from hetsched.engine.admission.resolved_job import (
 )
 from hetsched.engine.context import EngineContext
 from hetsched.engine.processes.fleet import Fleet
-from hetsched.engine.threads import Step, answer_of
+from hetsched.engine.threads import Step, answer_of, entering
 from hetsched.iterations.home import first_row
 from hetsched.job import ArenaRef
 from hetsched.planner.records import Assignment
@@ -36,8 +35,6 @@ from hetsched.transport.arena import Arena
 from hetsched.transport.control import CONTROL, IterationControl
 from hetsched.transport.pages import map_unpopulated
 from hetsched.workload import ArraySpec
-
-T = TypeVar("T")
 
 MAX_QUICK_BYTES = 1 << 30
 """Segments that a process may map after chunks were sent to it: that takes up to 2.5 s per GiB,
@@ -362,13 +359,3 @@ async def publish(
     outputs = await disk.call(entering(text, job.prepare), deadline=seconds)
     await answer_of(lambda on_done: on_prepared(outputs, functools.partial(on_done, None)))
     await disk.call(entering(text, lambda: output_files.publish_all(outputs)), deadline=seconds)
-
-
-def entering(text: str, function: Callable[[], T]) -> Callable[[Step], T]:
-    """Return `function` as a task that does what `text` says."""
-
-    def work(step: Step) -> T:
-        step.enter(text)
-        return function()
-
-    return work

@@ -1,4 +1,4 @@
-"""One start of a job, from its plan on: the devices that work for it, and what they say.
+"""One attempt of a run, from its plan on: the devices that work for it, and what they say.
 
 An attempt that doesn't end well leaves no device that still writes to the job's arrays: each one
 is idle again, or killed.
@@ -40,6 +40,7 @@ T = TypeVar("T")
 
 KERNEL_STEPS = ("preparing", "computing")
 """Steps in which a device fails because of its kernel, not because of data or the workload."""
+PREPARING = "preparing kernels"
 SILENCE_CHECKS = 8
 """How often devices are looked at within `deadlines.chunk`, without which they are silent."""
 RANDOM_SAMPLES = 8
@@ -94,21 +95,22 @@ class DeviceWait:
     """A wait for a device."""
 
     since: float  # The start, or the last progress
-    seconds: float  # The longest wait from then on
-    reason: str  # Why the device is killed after that
+    seconds: float  # The longest wait from then on; then the device is killed
+    text: str  # What it does
+    key: str  # What decides the seconds: "deadlines.step"
     is_behind: bool = True  # Others wait for it, not it for others
+
+    @property
+    def reason(self) -> str:
+        return f"{self.text} takes longer than {format_seconds(self.seconds)} ({self.key})"
 
 
 Waits = Callable[[float], Mapping[str, DeviceWait]]
 """waits(now): device -> what is awaited from it."""
 
 
-def no_waits(now: float) -> Mapping[str, DeviceWait]:
-    return {}
-
-
 class Attempt:
-    """One start of a job. Within ``async with``, devices work for it."""
+    """One attempt of a run. Within ``async with``, devices work for it."""
 
     def __init__(self, runner: JobRunner, plan: JobPlan, infos: Iterable[DeviceInfo]) -> None:
         self.runner = runner
@@ -135,8 +137,8 @@ class Attempt:
         self._fleet = runner.context.fleet
         self._deadlines = runner.context.deadlines
         self._inbox: deque[Event] = deque()
-        self._wake: asyncio.Future[None] | None = None
-        self._waits: Waits = no_waits
+        self._wake = asyncio.Event()
+        self._waits: Waits = lambda now: {}
         self._timer: Timer | None = None
         self._is_due = False
         self._fences: dict[str, float] = {}  # Device that is to stop -> since when
@@ -170,8 +172,9 @@ class Attempt:
             elif not isinstance(error, GeneratorExit):  # raised when the loop has ended
                 await self._stop(is_cancelled=isinstance(error, asyncio.CancelledError))
         finally:
-            self._cancel_timer()
-            self._waits = no_waits  # which may refer to this attempt
+            if self._timer is not None:
+                self._timer.cancel()
+            self._waits = lambda now: {}  # the last ones may refer to this attempt
 
     # ---- the steps before and after the timed one
 
@@ -257,7 +260,7 @@ class Attempt:
     async def _prepare_all(self, devices: Iterable[str]) -> None:
         for device in devices:
             self._prepare(device)
-        await self._answers(devices, device_messages.Prepared, "preparing", "preparing kernels")
+        await self._answers(devices, device_messages.Prepared, "preparing", PREPARING)
         self.prepared.update(self.live)
 
     def _prepare(self, device: str, *, answer: bool = True) -> None:
@@ -281,9 +284,10 @@ class Attempt:
             self._prepare(device)
 
     def joining_waits(self) -> dict[str, DeviceWait]:
-        seconds = self._deadlines.step
-        reason = f"preparing kernels takes longer than {format_seconds(seconds)} (deadlines.step)"
-        return {d: DeviceWait(since, seconds, reason) for d, since in self.joining.items()}
+        return {d: self._step_wait(since, PREPARING) for d, since in self.joining.items()}
+
+    def _step_wait(self, since: float, text: str) -> DeviceWait:
+        return DeviceWait(since, self._deadlines.step, text, "deadlines.step")
 
     async def _ask(
         self,
@@ -303,11 +307,12 @@ class Attempt:
 
         `text`: what the devices do.
         """
-        seconds, pending = self._deadlines.step, list(devices)
+        pending = list(devices)
         since = dict.fromkeys(pending, time.monotonic())  # The last sign of progress
-        reason = f"{text} takes longer than {format_seconds(seconds)} (deadlines.step)"
         self.begin_step(
-            step, lambda now: {d: DeviceWait(since[d], seconds, reason) for d in pending}, seconds
+            step,
+            lambda now: {d: self._step_wait(since[d], text) for d in pending},
+            self._deadlines.step,
         )
         self.runner.report_progress(self, force=step != "preparing")
         answers: list[T] = []
@@ -331,7 +336,7 @@ class Attempt:
         if isinstance(event, Lost) and event.device not in self.assignments:
             return
         self._inbox.append(event)
-        self._wake_up()
+        self._wake.set()
 
     def drop_events(self) -> None:
         """Drop what has come, but for losses: the job is cancelled, perhaps by its own callback.
@@ -339,10 +344,6 @@ class Attempt:
         Its task would notice that only when it has to wait.
         """
         self._inbox = deque(event for event in self._inbox if isinstance(event, Lost))
-
-    def _wake_up(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
 
     @property
     def has_events(self) -> bool:
@@ -376,29 +377,22 @@ class Attempt:
 
     async def _next_event(self) -> Event:
         while not self._inbox:
+            self._wake.clear()
             if self._is_due:
                 self._check_deadlines()
-            self._wake = self.runner.context.loop.create_future()
-            try:
-                await self._wake
-            finally:
-                self._wake = None
+            await self._wake.wait()
         return self._inbox.popleft()
 
     # ---- deadlines: one timer, which progress doesn't set again, as that would cost each chunk
 
     def _set_timer(self, seconds: float) -> None:
-        self._cancel_timer()
-        self._timer = self.runner.context.loop.call_later(max(0.0, seconds), self._on_timer)
-
-    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        self._timer = self.runner.context.loop.call_later(max(0.0, seconds), self._on_timer)
 
     def _on_timer(self) -> None:
         self._is_due = True
-        self._wake_up()
+        self._wake.set()
 
     def _check_deadlines(self) -> None:
         """Kill the devices that are overdue or silent, and set the timer for the others."""
@@ -444,10 +438,11 @@ class Attempt:
                     self._fences.pop(device, None)
 
     def _fence_waits(self, now: float) -> Mapping[str, DeviceWait]:
-        seconds = self._fence_seconds
-        limit = f"{format_seconds(seconds)} (a twelfth of deadlines.stop)"
-        reason = f"stopping takes longer than {limit}"
-        return {d: DeviceWait(since, seconds, reason) for d, since in self._fences.items()}
+        key = "a twelfth of deadlines.stop"
+        return {
+            device: DeviceWait(since, self._fence_seconds, "stopping", key)
+            for device, since in self._fences.items()
+        }
 
     def hurry(self) -> None:
         """Wait no longer for fences than after a cancellation, which has come now."""

@@ -24,11 +24,10 @@ from hetsched.dispatch import (
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.run.attempt import Attempt, DeviceWait, Joined, Lost, Message
-from hetsched.engine.threads import Step
+from hetsched.engine.threads import entering
 from hetsched.plans.shared_tail import TAIL_CHUNK_ID
 from hetsched.store import output_files
 from hetsched.transport import device_messages
-from hetsched.units import format_seconds
 
 log = logging.getLogger(__name__)
 
@@ -157,9 +156,7 @@ class Computation:
         waits = self._attempt.joining_waits()
         for device, chunk, since in self.dispatcher.oldest_sent():
             seconds, key = self._chunk_seconds(device, chunk.count)
-            limit = f"{format_seconds(seconds)} (deadlines.{key})"
-            reason = f"a chunk of {chunk.count} units takes longer than {limit}"
-            waits[device] = DeviceWait(since, seconds, reason)
+            waits[device] = DeviceWait(since, seconds, f"a chunk of {chunk.count} units", key)
         return waits
 
     def _chunk_seconds(self, device: str, units: int) -> tuple[float, str]:
@@ -172,11 +169,11 @@ class Computation:
         pace = max(self._paces[device] or 0.0, dispatcher.measured_pace(device) or 0.0)
         pace = pace or deadlines.chunk_factor * max(dispatcher.measured_paces(), default=0.0)
         if not pace:
-            return deadlines.step, "step"
+            return deadlines.step, "deadlines.step"
         runner = self._runner
         slowdown = JOBS_PER_CORE if runner.is_small or runner.small_jobs_beside else 1
         seconds = slowdown * deadlines.chunk_factor * pace * units
-        return max((deadlines.chunk, "chunk"), (seconds, "chunk_factor"))
+        return max((deadlines.chunk, "deadlines.chunk"), (seconds, "deadlines.chunk_factor"))
 
 
 # ---- records of chunks, of bounded length
@@ -266,10 +263,9 @@ class FinishedParts:
             log.warning("finished parts can't be marked: %s", error)
             return
 
-        def mark(step: Step) -> None:
-            step.enter(f"writing {', '.join(hidden for hidden, _ in files)} to disk")
-            output_files.mark_finished(files, self._job.parts_identity, ranges)
-
+        text = f"writing {', '.join(hidden for hidden, _ in files)} to disk"
+        identity = self._job.parts_identity
+        mark = entering(text, lambda: output_files.mark_finished(files, identity, ranges))
         deadline = self._context.deadlines.step
         self._marking = self._context.loop.create_future()
         self._context.disk.submit(mark, self._on_marked, release=close, deadline=deadline)

@@ -7,6 +7,7 @@ iteration that was complete.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,6 @@ from hetsched.engine.run.epochs import CompleteIteration, IterationLog, bounds_o
 from hetsched.errors import Cancelled
 from hetsched.partition.iterations import TimedIteration
 from hetsched.transport import device_messages
-from hetsched.units import format_seconds
 
 log = logging.getLogger(__name__)
 
@@ -262,25 +262,23 @@ class Iterations:
             self._arrivals, self._since = arrivals, now
         counts = dict(zip(self._state.devices_of(epoch), arrivals, strict=True))
         least = min((counts[device] for device in self._computing), default=0)
-        since, seconds, reason = self._iteration_wait()
+        wait = self._iteration_wait()
         for device in self._computing:
-            waits[device] = DeviceWait(since, seconds, reason, counts[device] == least)
+            waits[device] = dataclasses.replace(wait, is_behind=counts[device] == least)
         return waits
 
-    def _iteration_wait(self) -> tuple[float, float, str]:
-        """Return since when an iteration is awaited, for how long, and the message after that."""
+    def _iteration_wait(self) -> DeviceWait:
         deadlines, last = self._deadlines, self._state.last
-        seconds, key = float(deadlines.step), "step"
+        wait = DeviceWait(self._since, deadlines.step, "an iteration", "deadlines.step")
         if last is not None:
-            seconds, key = deadlines.chunk_factor * last.seconds, "chunk_factor"
-            if seconds < deadlines.chunk:
-                seconds, key = deadlines.chunk, "chunk"
-        since = self._since
+            seconds, key = max(
+                (deadlines.chunk, "deadlines.chunk"),
+                (deadlines.chunk_factor * last.seconds, "deadlines.chunk_factor"),
+            )
+            wait = DeviceWait(self._since, seconds, "an iteration", key)
         if self._runner.stop_error is not None:
-            stop_since, stop_seconds = self._runner.stop_begun_at, deadlines.last_iteration
-            if stop_since + stop_seconds < since + seconds:
-                limit = f"{format_seconds(stop_seconds)} (half of deadlines.stop)"
-                text = f"the job stops, and its last iteration takes longer than {limit}"
-                return stop_since, stop_seconds, text
-        limit = f"{format_seconds(seconds)} (deadlines.{key})"
-        return since, seconds, f"an iteration takes longer than {limit}"
+            text = "the job stops, and its last iteration"
+            begun, seconds = self._runner.stop_begun_at, deadlines.last_iteration
+            if begun + seconds < wait.since + wait.seconds:
+                return DeviceWait(begun, seconds, text, "half of deadlines.stop")
+        return wait

@@ -19,8 +19,9 @@ import numpy as np
 
 from hetsched import errors
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.run.arrays import MIN_RATE, entering
+from hetsched.engine.run.arrays import MIN_RATE
 from hetsched.engine.run.epochs import IterationState
+from hetsched.engine.threads import entering
 from hetsched.explain.iterations.records import WrittenCheckpoint
 from hetsched.iterations import saved_state
 from hetsched.iterations.home import Part, stages_of
