@@ -7,7 +7,7 @@ rest of hetsched it is the arrays of its compressed sparse rows, which are input
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hetsched.errors import DataError, UsageError
@@ -78,11 +78,3 @@ class SparseMatrix:
         for name, (_, dtype) in zip(self.arrays[1:], (indices, indptr), strict=True):
             if not dtype.startswith(("int", "uint")):
                 raise DataError(f"input {name} holds {dtype}, not integers")
-
-
-def input_names(arrays: Sequence[str], composites: Sequence[SparseMatrix]) -> tuple[str, ...]:
-    """Return the inputs as users name them: a composite one in place of its arrays."""
-    if not composites:
-        return tuple(arrays)
-    owners = {array: composite.name for composite in composites for array in composite.arrays}
-    return tuple(dict.fromkeys(owners.get(array, array) for array in arrays))

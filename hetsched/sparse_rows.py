@@ -1,6 +1,7 @@
 """Sparse matrices of SciPy as inputs: their compressed sparse rows, as three arrays.
 
-SciPy itself isn't imported: whoever has a sparse matrix has imported it.
+SciPy itself isn't imported: whoever has a sparse matrix has imported it. All of its formats, and
+nothing else, have the method `tocsr`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,6 @@ from hetsched.errors import DataError, UsageError
 from hetsched.sparse import PARTS, part_name
 
 MAX_INT32 = 2**31 - 1
-
-
-def is_sparse(value: object) -> bool:
-    """Return whether `value` is a sparse matrix or array, in any of SciPy's formats."""
-    return callable(getattr(value, "tocsr", None))
 
 
 def sparse_arrays(name: str, matrix: Any) -> Mapping[str, np.ndarray]:

@@ -112,15 +112,6 @@ def quoted(value: Any) -> str:
     return " ".join(_SHORT.repr(value).split())
 
 
-def is_utf8(text: str) -> bool:
-    """Whether UTF-8 can encode `text`: a name of a file may have bytes that aren't characters."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def closest_name(word: object, names: Iterable[str]) -> str | None:
     """Return the name most like `word`; None if none is. Only the start of a long text counts."""
     matches = difflib.get_close_matches(str(word)[:MAX_COMPARED], list(names), n=1)

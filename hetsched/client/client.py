@@ -27,10 +27,10 @@ from hetsched.client.connection import Connection, Session
 from hetsched.client.control import TIMEOUT, Control
 from hetsched.client.job import Job, Listener
 from hetsched.paths import real_path
-from hetsched.sparse_rows import is_sparse, sparse_arrays
+from hetsched.sparse_rows import sparse_arrays
 from hetsched.transport import messages
 from hetsched.transport.arena import Segment, locate_in_segment
-from hetsched.units import NUMBER_LIMIT, is_utf8, parse_size, parse_time, quoted
+from hetsched.units import NUMBER_LIMIT, parse_size, parse_time, quoted
 
 log = logging.getLogger(__name__)
 
@@ -355,11 +355,20 @@ def _plain(name: str, value: Any) -> Any:
         raise errors.UsageError(
             f"{name}: a number of {value.bit_length()} bits; the maximum is 63"
         )
-    if isinstance(value, str) and not is_utf8(value):
+    if isinstance(value, str) and not _is_utf8(value):
         raise errors.UsageError(f"parameter {name}: {quoted(value)} should be text in UTF-8")
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise errors.UsageError(f"parameter {name}: {quoted(value)} is neither a number nor text")
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether UTF-8 can encode `text`: a name of a file may have bytes that aren't characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _extents(shape: Any) -> tuple[int, ...]:
@@ -414,9 +423,9 @@ def _by_name(parameter: str, arrays: Any) -> dict[str, ArrayOrPath]:
         return {}
     found: dict[str, ArrayOrPath] = {}
     for name, value in (arrays if isinstance(arrays, Mapping) else {ONLY: arrays}).items():
-        if not isinstance(name, str) or not is_utf8(name):
+        if not isinstance(name, str) or not _is_utf8(name):
             raise errors.UsageError(f"{parameter}: {quoted(name)} should be an array's name")
-        parts = sparse_arrays(name, value) if is_sparse(value) else {name: value}
+        parts = sparse_arrays(name, value) if hasattr(value, "tocsr") else {name: value}
         for twice in parts.keys() & found.keys():
             raise errors.UsageError(
                 f"{parameter}: {twice} is given twice: by name and as part of a matrix"

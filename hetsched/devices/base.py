@@ -80,11 +80,6 @@ class DeviceJob:
     rivals: tuple[str, ...] = ()
     reject: Callable[[str, Exception], None] = field(default=lambda variant, error: None)
 
-    @property
-    def variants(self) -> tuple[str, ...]:
-        """All variants, by `Chunk.kernel`."""
-        return (self.variant, *self.rivals)
-
 
 class Device(Protocol):
     """One core, one team of cores, one GPU, or an emulation of one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +14,8 @@ from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.models.evidence.races import NO_RACES, RaceRecord
 from hetsched.plans.device_plan import DevicePlan, Mode
 
+NEGLIGIBLE_SECONDS = 0.001
+"""Difference of times that isn't worth another plan, which takes about as long to make."""
 SIZE_BYTES, CHUNK_BYTES = 8, 150
 """Of one chunk in a plan: its size only, or with its record. Estimates for 64-bit Python."""
 
@@ -214,6 +217,17 @@ class JobPlan:
             return False
         pairs = zip(self.assignments, other.assignments, strict=True)
         return all(ours.plan is its.plan and ours.chunks is its.chunks for ours, its in pairs)
+
+    def prediction_error(self, makespan: float) -> float:
+        """Return the relative error of the predicted time if a run took `makespan` seconds.
+
+        0 if it isn't worth another plan; infinite without a prediction.
+        """
+        predicted = self.predicted_seconds
+        if predicted is None:
+            return math.inf
+        error = abs(makespan - predicted)
+        return 0.0 if error <= NEGLIGIBLE_SECONDS else error / predicted
 
     @property
     def nbytes(self) -> int:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from hetsched import errors
-from hetsched.sparse_rows import MAX_INT32, is_sparse, sparse_arrays, value_dtype
+from hetsched.sparse_rows import MAX_INT32, sparse_arrays, value_dtype
 from hetsched.store import input_files
 from hetsched.units import format_bytes
 
@@ -273,7 +273,7 @@ def _arrays(fd: int, is_wanted_sparse: bool) -> Iterable[np.ndarray]:
         kind = "Matrix Market" if is_text else ".npz"
         raise errors.DataError(f"broken {kind} file: {str(error)[:200]}") from None
     if is_wanted_sparse:
-        rows = matrix if is_sparse(matrix) else scipy.sparse.csr_array(matrix)
+        rows = matrix if hasattr(matrix, "tocsr") else scipy.sparse.csr_array(matrix)
         return sparse_arrays("A", rows).values()
     array = np.asarray(matrix)
     return [

@@ -9,7 +9,7 @@ import only this module, NumPy and their own vendor libraries.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +17,7 @@ import msgspec
 
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
-from hetsched.sparse import SparseMatrix, input_names
+from hetsched.sparse import SparseMatrix
 from hetsched.workload.conversion import convert
 
 if TYPE_CHECKING:
@@ -144,8 +144,13 @@ class BaseWorkload(ABC):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Return the inputs as users name them: a composite in place of its arrays."""
-        return input_names(self.inputs, self.composites)
+        """Return the inputs as users name them."""
+        return self.user_names(self.inputs)
+
+    def user_names(self, arrays: Iterable[str]) -> tuple[str, ...]:
+        """Return these inputs as users name them: a composite in place of its arrays."""
+        owners = {array: whole.name for whole in self.composites for array in whole.arrays}
+        return tuple(dict.fromkeys(owners.get(array, array) for array in arrays))
 
     @property
     def only_input(self) -> str | None:

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from hetsched.device import Chunk, DeviceInfo, kernel_chunk
 from hetsched.device_process.prepared_job import StepFailed
 from hetsched.devices.base import DeviceJob
-from hetsched.devices.cpu.device import CpuDevice
-from hetsched.devices.cpu.kernels import CpuKernels
+from hetsched.devices.cpu.device import CpuDevice, CpuKernels
 from hetsched.errors import UsageError
 
 CORE = DeviceInfo(name="cpu0", kind="cpu", identity="test")
@@ -107,8 +106,9 @@ def test_if_every_kernel_fails_none_is_to_blame() -> None:
 def test_a_kernel_serves_chunks_of_almost_the_same_size() -> None:
     """A new plan of a job, whose chunks differ a little, must not wait for new kernels."""
     job, kernels = affine_bench(16).job("cpu", 4), CpuKernels()
+    chunks = (2047, 2048, 2049, 4000)
 
-    made = [kernels.get(replace(job, chunk=chunk))[0] for chunk in (2047, 2048, 2049, 4000)]
+    made = [kernels.get(replace(job, chunk=chunk), job.variant)[0] for chunk in chunks]
 
     assert made[0] is made[1] is made[2]
     assert made[3] is not made[2]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hetsched.errors import DataError, UsageError
-from hetsched.sparse import Shapes, SparseMatrix, input_names
+from hetsched.sparse import Shapes, SparseMatrix
+from hetsched.workload.registry import find
 
 MATRIX = SparseMatrix("A")
 SHAPES: Shapes = {
@@ -18,8 +19,8 @@ SHAPES: Shapes = {
 def test_users_see_the_matrix_in_place_of_its_arrays() -> None:
     arrays = ("A.data", "A.indices", "A.indptr", "b")
 
-    assert input_names(arrays, (MATRIX,)) == ("A", "b")
-    assert input_names(arrays, ()) == arrays
+    assert find("pcg").user_names(arrays) == ("A", "b")
+    assert find("fft").user_names(arrays) == arrays
 
 
 def test_complete_arrays_and_none_at_all_are_valid() -> None:

@@ -7,7 +7,7 @@ import importlib.metadata
 
 import pytest
 from hetsched_workloads import installed
-from hetsched_workloads.batches import cache_sized, pieces, powers
+from hetsched_workloads.fft.batched import cache_sized, pieces, powers
 from hetsched_workloads.pool import Pool
 from hypothesis import given
 from hypothesis import strategies as st

@@ -12,24 +12,25 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
 import numpy as np
 
+from hetsched.bounded_cache import BoundedCache
 from hetsched.config import DeviceConfig
-from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
+from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot, kernel_chunk
 from hetsched.devices.base import DeviceFault, DeviceJob, DeviceOutOfMemory, HostArray
-from hetsched.devices.cpu.kernels import CpuKernels
 from hetsched.devices.cpu.stages import HostStages, StageClock, WallStageClock
 from hetsched.devices.host_arrays import resident_values
 from hetsched.devices.host_slots import CACHE_LINE, Views, slot_views, touched_pages
 from hetsched.devices.iterating import IterativeJob, StageExecutor
+from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.devices.slot_layout import SlotLayout, slot_layout
 from hetsched.errors import InternalError, UsageError
-from hetsched.workload import Kernel
+from hetsched.workload import Kernel, KernelContext
 from hetsched.workload.protocol import KernelArrays
 
 
@@ -84,6 +85,40 @@ class TeamClock(WallClock):
         return None
 
 
+MAX_KERNELS = 16
+"""Largest number of cached kernels, which may hold plans and work areas. Arbitrary."""
+
+
+class CpuKernels:
+    """A core's most recent kernels, kept for the next job. Belongs to one thread.
+
+    They are made for slightly larger chunks (`device.kernel_chunk`): a new plan finds them, too.
+    """
+
+    def __init__(self) -> None:
+        self._kernels: BoundedCache[Hashable, tuple[Kernel, Mapping[str, str]]] = BoundedCache(
+            max_entries=MAX_KERNELS
+        )
+
+    def get(self, job: DeviceJob, name: str) -> tuple[Kernel, Mapping[str, str]]:
+        """Return the kernel of a variant, and the outputs that it computes in place.
+
+        These as output -> input. Raises UsageError if the variant isn't installed on this machine,
+        or making it failed.
+        """
+        params = msgspec.json.encode(job.params)
+        chunk = kernel_chunk(job.chunk)
+        key = (type(job.workload), params, name, chunk, job.threads, job.cache)
+
+        def make() -> tuple[Kernel, Mapping[str, str]]:
+            implementation = find_variant(job, "cpu", name)
+            context = KernelContext("cpu", job.threads, job.cache, np, None, job.say)
+            kernel = make_kernel(implementation, replace(job, chunk=chunk), context)
+            return kernel, implementation.in_place
+
+        return self._kernels.get_or_compute(key, make)
+
+
 _OTHER_CAUSES = (MemoryError, DeviceFault, DeviceOutOfMemory)
 """Errors that another variant wouldn't avoid."""
 
@@ -130,7 +165,7 @@ class CpuJob:
         """Return the kernels that could be made, by `Chunk.kernel`."""
         made: dict[int, PreparedKernel] = {}
         failures: dict[str, UsageError] = {}
-        for number, variant in enumerate(self.job.variants):
+        for number, variant in enumerate((self.job.variant, *self.job.rivals)):
             if not variant:
                 continue
             try:

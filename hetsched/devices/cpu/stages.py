@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from hetsched.devices.cpu.kernels import find_variant, make_kernel
 from hetsched.devices.iterating import IterativeJob, StageSeconds
+from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.errors import InternalError
 from hetsched.iterations.home import Part
 from hetsched.workload import Arrays, KernelContext, Rows, Stage, StageKernel, Values

@@ -11,7 +11,6 @@ import numpy as np
 
 from hetsched.device import Slot
 from hetsched.devices.base import DeviceFault, DeviceJob, DeviceOutOfMemory, HostArray
-from hetsched.devices.cpu.kernels import find_variant, make_kernel
 from hetsched.devices.cuda.faults import Fault, classify, is_internal_plan_error
 from hetsched.devices.cuda.job import CudaJob, Route
 from hetsched.devices.cuda.memory.device_memory import (
@@ -22,6 +21,7 @@ from hetsched.devices.cuda.memory.device_memory import (
 )
 from hetsched.devices.cuda.memory.pinned_memory import Pinned, Pins, Staging, mapping_of
 from hetsched.devices.cuda.runtime import TO_DEVICE, Block, Stream
+from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.devices.slot_layout import SlotLayout, slot_layout, unit_bytes
 from hetsched.errors import UsageError
 from hetsched.workload import Kernel, KernelContext, Variant

@@ -10,7 +10,7 @@ import numpy as np
 from hetsched.config import DeviceConfig
 from hetsched.device import Chunk, Slot
 from hetsched.devices.base import DeviceJob, DeviceOutOfMemory, HostArray
-from hetsched.devices.cpu.kernels import CpuKernels
+from hetsched.devices.cpu.device import CpuKernels
 from hetsched.devices.emulated.costs import ModelledCosts
 from hetsched.devices.emulated.virtual_clock import Work
 from hetsched.devices.host_slots import CACHE_LINE, Views, slot_views, touched_pages
@@ -90,7 +90,7 @@ class JobLoader:
 
     def load(self, job: DeviceJob) -> LoadedJob:
         """Make the kernel and copy resident arrays in. Raises UsageError, DeviceOutOfMemory."""
-        kernel, in_place = self._kernels.get(job)
+        kernel, in_place = self._kernels.get(job, job.variant)
         layout = slot_layout(_specs(job), in_place, job.demand, CACHE_LINE)
         arrays = [array for array in job.inputs.values() if array.spec.role == "resident"]
         resident_bytes = sum(aligned(unit_bytes(array.spec)) for array in arrays)

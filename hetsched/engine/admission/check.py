@@ -38,7 +38,7 @@ from hetsched.engine.admission.resolved_job import (
 from hetsched.engine.threads import Pool, Step
 from hetsched.iterations.saved_state import saved_bytes
 from hetsched.job import ArenaRef, FileOut, InputRef, JobSpec, arena_refs, has_files
-from hetsched.sparse import PARTS, Shapes, input_names, part_name
+from hetsched.sparse import PARTS, Shapes, part_name
 from hetsched.store import checkpoint, input_files, output_files
 from hetsched.store.matrix_file import (
     is_matrix_file,
@@ -444,7 +444,7 @@ def bind(
         _drop_needless_saves(job, infos, machine.arena_limit)
     if job.inputs and job.generate:
         generated = [array.name for array in job.generate]
-        names = ", ".join(input_names(generated, job.workload.composites))
+        names = ", ".join(job.workload.user_names(generated))
         job.notes.append(f"input {names}: not given, so generated")
     _check_shared_memory(job, machine.arena_limit)
     return job

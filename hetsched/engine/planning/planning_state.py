@@ -13,7 +13,6 @@ from hetsched.device import DeviceInfo, kernel_chunk
 from hetsched.engine.admission.resolved_job import ResolvedJob, declared_variants
 from hetsched.engine.failures import Failures, VariantKey
 from hetsched.planner.plan_cache import PlanCache
-from hetsched.planner.rebalancing.plan_comparison import prediction_error
 from hetsched.planner.rebalancing.rebalancer import Rebalancer
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.store.model_store import ModelStore
@@ -53,7 +52,7 @@ class _Known:
     def is_news(self, plan: JobPlan, seconds: float) -> bool:
         """Count a run of `plan` that took `seconds`; return whether to learn from it."""
         is_trial = plan.is_exploring or plan.has_probes or plan.tries_sizes
-        is_off = prediction_error(plan, seconds) > MAX_ERROR
+        is_off = plan.prediction_error(seconds) > MAX_ERROR
         is_new = self.runs < LEARNT_ONE_BY_ONE or is_trial or (is_off and self.was_off)
         self.runs += 1
         self.unlearnt += 1

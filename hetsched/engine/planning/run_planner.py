@@ -113,7 +113,9 @@ class JobPlanning:
         # With the memory that devices have now, not when the job started.
         current = {info.name: info for info in self._state.machine()}
         infos = [current.get(info.name, info) for info in self._infos]
-        plan = next_plan(self._job, infos, self._state, self._memory_limit, self._unstarted)
+        plan = predicted_race(
+            next_plan(self._job, infos, self._state, self._memory_limit, self._unstarted)
+        )
         if not self._job.measure:
             plans.put(self._kind(), plan, generation)
         return plan
@@ -122,7 +124,7 @@ class JobPlanning:
         """Return `plan`, which is for warm processes, as these processes will run it."""
         kernels = self._state.kernels
         return predicted_cold(
-            predicted_race(plan),
+            plan,
             [
                 assigned.device
                 for assigned in plan.assignments

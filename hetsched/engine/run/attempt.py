@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import itertools
 import logging
+import math
 import random
 import time
 from collections import deque
@@ -142,7 +143,7 @@ class Attempt:
         self._timer: Timer | None = None
         self._is_due = False
         self._fences: dict[str, float] = {}  # Device that is to stop -> since when
-        self._fence_seconds = self._deadlines.device_stop
+        self._fence_seconds = math.inf
 
     def runs(self) -> dict[str, DeviceRun]:
         """Device -> its part of the run."""

@@ -1,17 +1,13 @@
-"""How two plans of a job differ, and a plan from its run. Pure."""
+"""How two plans of a job differ. Pure."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from hetsched.errors import UsageError
 from hetsched.models import SpeedFunction
 from hetsched.planner.records import JobPlan
-
-NEGLIGIBLE_SECONDS = 0.001
-"""Difference of times that isn't worth another plan, which takes about as long to make."""
 
 
 class ProposedCurve:
@@ -29,18 +25,6 @@ class ProposedCurve:
         if self.curve is None:
             raise UsageError("no measurements for this device; it has no speed yet")
         return self.curve
-
-
-def prediction_error(plan: JobPlan, makespan: float) -> float:
-    """Return the relative error of the predicted time of a run of `plan` that took `makespan`.
-
-    0 if it isn't worth another plan; infinite without a prediction.
-    """
-    predicted = plan.predicted_seconds
-    if predicted is None:
-        return math.inf
-    error = abs(makespan - predicted)
-    return 0.0 if error <= NEGLIGIBLE_SECONDS else error / predicted
 
 
 def working_devices(plan: JobPlan) -> frozenset[str]:

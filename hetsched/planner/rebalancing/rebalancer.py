@@ -21,7 +21,6 @@ from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.rebalancing.plan_comparison import (
     ProposedCurve,
     is_same_split,
-    prediction_error,
     shares_of,
     working_devices,
 )
@@ -277,7 +276,7 @@ class Rebalancer:
         self._balancer.tell([seconds.get(device, 0.0) for device in self._devices])
         is_due = self._uses >= self._max_repeats(plan) or self._sets.wants_plan
         is_due = is_due or plan.tries_sizes or plan.compares_calls
-        if is_due or plan.is_exploring or prediction_error(plan, makespan) > MAX_PREDICTION_ERROR:
+        if is_due or plan.is_exploring or plan.prediction_error(makespan) > MAX_PREDICTION_ERROR:
             self._balancer.reconsider()
 
     def _max_repeats(self, plan: JobPlan) -> int:

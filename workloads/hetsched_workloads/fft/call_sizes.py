@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.workload import KernelContext
-from hetsched_workloads.batches import cache_sized, powers
+from hetsched_workloads.fft.batched import cache_sized, powers
 from hetsched_workloads.fft.declaration import FftParams
 from hetsched_workloads.installed import processor
 

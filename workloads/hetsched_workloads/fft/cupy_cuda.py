@@ -18,7 +18,7 @@ import cupy
 from cupy.cuda import cufft
 
 from hetsched.workload import Arrays, Kernel, KernelContext
-from hetsched_workloads.batches import pieces, powers
+from hetsched_workloads.fft.batched import pieces, powers
 from hetsched_workloads.fft.declaration import FftParams
 from hetsched_workloads.fft.inference import DTYPES
 

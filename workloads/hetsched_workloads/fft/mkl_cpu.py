@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hetsched.workload import Arrays, KernelContext
-from hetsched_workloads.batches import pieces, powers
 from hetsched_workloads.fft import pyfftw_cpu as _before_mkl  # noqa: F401
-from hetsched_workloads.fft.batched import pointer
+from hetsched_workloads.fft.batched import pieces, pointer, powers
 from hetsched_workloads.fft.call_sizes import Transform, call_size
 from hetsched_workloads.fft.declaration import FftParams
 from hetsched_workloads.fft.inference import DTYPES
@@ -117,6 +116,7 @@ class MklKernel:
 
     def __init__(self, p: FftParams, chunk: int, context: KernelContext) -> None:
         self._p = p
+        self._plane_bytes = p.plane_bytes
         library = f"mkl {installed_version()}"
         self._largest = call_size(library, p, chunk, context, self._timed_call)
         self.units_per_call = self._largest
@@ -141,7 +141,7 @@ class MklKernel:
     def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         x, y = inputs["x"], outputs["y"]
         source, target = pointer(x, "x"), pointer(y, "y")
-        plane = self._p.plane_bytes
+        plane = self._plane_bytes
         inverse = self._p.direction == "inverse"
         for first, size in pieces(len(x), self._largest):
             to = target + first * plane

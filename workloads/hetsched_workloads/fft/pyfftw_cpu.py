@@ -16,8 +16,7 @@ import numpy as np
 import pyfftw
 
 from hetsched.workload import Arrays, KernelContext
-from hetsched_workloads.batches import pieces, powers
-from hetsched_workloads.fft.batched import pointer, scale
+from hetsched_workloads.fft.batched import pieces, pointer, powers, scale
 from hetsched_workloads.fft.call_sizes import Transform, call_size
 from hetsched_workloads.fft.declaration import FftParams
 from hetsched_workloads.fft.fftw_planning import FftwPlanKey, is_worth_planning, planned
@@ -62,7 +61,7 @@ class FftwKernel:
     """Transforms up to `chunk` planes per call. For one thread at a time."""
 
     def __init__(self, p: FftParams, chunk: int, context: KernelContext) -> None:
-        self._p = p
+        self._plane_bytes, self._scale = p.plane_bytes, p.scale
         library = f"pyfftw {pyfftw.__version__} {pyfftw.fftw_version}"
         self._largest = call_size(
             library, p, chunk, context, functools.partial(_timed_call, p, context), MAX_CALL_BYTES
@@ -89,7 +88,7 @@ class FftwKernel:
     def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         x, y = inputs["x"], outputs["y"]
         source, target = pointer(x, "x"), pointer(y, "y")
-        plane = self._p.plane_bytes
+        plane = self._plane_bytes
         used = set()
         try:
             for first, size in pieces(len(x), self._largest):
@@ -105,7 +104,7 @@ class FftwKernel:
         self._first[size].run(x, y, aligned)
         if self._second:
             self._second[size].run(y, y, aligned)
-        scale(y, self._p.scale)
+        scale(y, self._scale)
 
     def _detach(self, size: int) -> None:
         self._first[size].detach()

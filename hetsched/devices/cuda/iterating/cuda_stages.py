@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from hetsched.devices.base import DeviceOutOfMemory
-from hetsched.devices.cpu.kernels import find_variant, make_kernel
 from hetsched.devices.cuda.chunk_flight import EventPool, block_until
 from hetsched.devices.cuda.iterating.piece_pipeline import PiecePipeline, PieceWork, StageStreams
 from hetsched.devices.cuda.iterating.piece_sizes import (
@@ -32,6 +31,7 @@ from hetsched.devices.cuda.memory.device_memory import SharedWorkArea
 from hetsched.devices.cuda.memory.pinned_memory import Pins
 from hetsched.devices.cuda.runtime import Runtime, Stream
 from hetsched.devices.iterating import IterativeJob, StageSeconds
+from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.errors import DataError
 from hetsched.iterations.home import Part
 from hetsched.iterations.partials import combine

@@ -1,60 +1,13 @@
-"""Makes kernels, and caches a core's most recent ones for the next job.
-
-They are made for slightly larger chunks (`device.kernel_chunk`), so that a new plan finds them.
-"""
+"""Makes the kernels of a job's variants, for every kind of device."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-import numpy as np
-
-from hetsched.bounded_cache import BoundedCache
-from hetsched.device import kernel_chunk
 from hetsched.devices.base import DeviceFault, DeviceJob, DeviceOutOfMemory
 from hetsched.errors import HetschedError, UsageError
 from hetsched.workload import Arrays, Iterative, Kernel, KernelContext, Variant
-
-MAX_KERNELS = 16
-"""Largest number of cached kernels, which may hold plans and work areas. Arbitrary."""
-
-
-class CpuKernels:
-    """Kernels by workload, parameters, variant and chunk. Belongs to one thread."""
-
-    def __init__(self) -> None:
-        self._kernels: BoundedCache[Hashable, tuple[Kernel, Mapping[str, str]]] = BoundedCache(
-            max_entries=MAX_KERNELS
-        )
-
-    def get(self, job: DeviceJob, variant: str | None = None) -> tuple[Kernel, Mapping[str, str]]:
-        """Return the job's kernel, and the outputs that it computes in place (output -> input).
-
-        Parameters
-        ----------
-        variant : str, optional
-            One of the job's; None: the first.
-
-        Raises
-        ------
-        UsageError
-            The variant isn't installed on this machine, or making it failed.
-        """
-        params = msgspec.json.encode(job.params)
-        name = variant or job.variant
-        chunk = kernel_chunk(job.chunk)
-        key = (type(job.workload), params, name, chunk, job.threads, job.cache)
-
-        def make() -> tuple[Kernel, Mapping[str, str]]:
-            implementation = find_variant(job, "cpu", name)
-            context = KernelContext("cpu", job.threads, job.cache, np, None, job.say)
-            kernel = make_kernel(implementation, replace(job, chunk=chunk), context)
-            return kernel, implementation.in_place
-
-        return self._kernels.get_or_compute(key, make)
 
 
 def make_kernel(variant: Variant, job: DeviceJob, context: KernelContext) -> Kernel:
