@@ -81,7 +81,7 @@ def overview(table: JobTable, most_waiting: int) -> tuple[list[messages.JobLine]
 
     And how many there are of both. O(unfinished jobs).
     """
-    jobs = [job for job in table.unfinished.values() if job.is_confirmed]
+    jobs = [job for number, job in table.unfinished.items() if number in table.jobs]
     running = [job for job in jobs if isinstance(job.state, Running)]
     first = heapq.nsmallest(
         max(0, min(most_waiting, MAX_OVERVIEW)),

@@ -86,22 +86,17 @@ class Metrics:
         return prometheus_client.generate_latest(self._registry).decode()
 
     def on_refused(self, code: int) -> None:
-        """Count a submission that was refused, by its exit code."""
         self._refused.labels(str(code)).inc()
 
-    def on_end(self, state: Done | Failed, queued: float | None, total: float) -> None:
-        """Count a job that has ended.
-
-        `queued`, `total`: seconds from its submission to its start, None if it never started, and
-        to its end.
-        """
+    def on_end(self, job: Job, state: Done | Failed) -> None:
         code = state.error.code if isinstance(state, Failed) else 0
         word = {0: "done", Cancelled.code: "cancelled"}.get(code, "failed")
         self.ended += 1
         self._ended.labels(word, str(code)).inc()
-        if queued is not None:
-            self._queue.observe(max(0.0, queued))
-        self._total.observe(max(0.0, total))
+        assert job.ended_at is not None
+        if job.started_at is not None:  # the clock may have been set back
+            self._queue.observe(max(0.0, job.started_at - job.submitted_at))
+        self._total.observe(max(0.0, job.ended_at - job.submitted_at))
         report = state.report
         if report.seconds is not None:
             self._run.observe(report.seconds)

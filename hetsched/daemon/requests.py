@@ -89,12 +89,8 @@ class Requests:
         loop: Loop,
         journal: Journal,
     ) -> None:
-        self.sessions, self._journal = sessions, journal
-        self._durability, self._table, self._followers = (
-            durability,
-            durability.table,
-            durability.followers,
-        )
+        self.sessions, self._journal, self._durability = sessions, journal, durability
+        self._table, self._followers = durability.table, durability.followers
         self._engine, self._arena, self._loop = engine, arena, loop
         self._started = time.monotonic()
         self.metrics = Metrics(
@@ -176,7 +172,7 @@ class Requests:
             job = known
             self._check_same(asker, request.spec, job)
         confirm = functools.partial(self._confirm, job, asker, request.follow)
-        if job.is_confirmed:
+        if job.number in self._table.jobs:
             confirm(None)
         else:
             job.confirmations.append(confirm)
@@ -344,7 +340,8 @@ class Requests:
         else:
             asker.reply(say.Changed(True, job.state))
         self._followers.report(job)
-        self._engine.advance()
+        if not job.is_held or self._stops_when_idle:
+            self._engine.advance()
 
     def _on_change_written(self, asker: Asker, job: Job, error: BaseException | None) -> None:
         if error is None:
@@ -394,11 +391,8 @@ class Requests:
         if self._stops_when_idle:
             self._loop.call_soon(check)
 
-    def _on_ended(self, job: Job) -> None:
-        started, ended = job.started_at, job.ended_at or time.time()
-        queued = None if started is None else started - job.submitted_at
-        if isinstance(job.state, Ended):
-            self.metrics.on_end(job.state, queued, ended - job.submitted_at)
+    def _on_ended(self, job: Job, state: Ended) -> None:
+        self.metrics.on_end(job, state)
         self.sessions.trim_if_idle()
 
     # ---- lists, the daemon and its devices
@@ -445,7 +439,6 @@ class Requests:
 
     def devices(self, asker: Asker, request: say.Devices) -> None:
         """List the devices, after the changes that are asked for."""
-
         if request.enable or request.disable:
             self._engine.switch_devices(request.enable, request.disable)
         if request.probe:

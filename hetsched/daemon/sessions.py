@@ -107,11 +107,7 @@ class Sessions:
 
     def __init__(self, endpoint: Path, durability: Durability, arena: Arena, loop: Loop) -> None:
         self._endpoint, self._uid = endpoint, os.getuid()
-        self._durability, self._table, self._followers = (
-            durability,
-            durability.table,
-            durability.followers,
-        )
+        self._durability, self._table = durability, durability.table
         self._arena, self._loop = arena, loop
         self._sessions: dict[int, ClientSession] = {}
         self._next_session = 1
@@ -172,7 +168,7 @@ class Sessions:
             return
         self._loop.remove_reader(session.connection.fileno())
         session.connection.close()
-        self._followers.remove_client(session.id, list(self._table.unfinished.values()))
+        self._durability.followers.remove_client(session.id, list(self._table.unfinished.values()))
         self._durability.results.stop_awaiting(session.id)
         for segment, count in session.held.items():
             for _ in range(count):

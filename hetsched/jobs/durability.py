@@ -45,7 +45,7 @@ class Durability:
         self.table, self.followers = table, followers
         self.results = KeptResults(arena, loop, table.limits.results)
         self._arena, self._journal = arena, journal
-        self.on_ended: Callable[[Job], None] = lambda job: None
+        self.on_ended: Callable[[Job, Done | Failed], None] = lambda job, state: None
         self.on_refused: Callable[[int], None] = lambda code: None  # With the exit code
         # Takes complete output files that won't get their names
         self.discard: Callable[[tuple[PreparedOutput, ...]], object] = lambda outputs: None
@@ -66,7 +66,6 @@ class Durability:
         def written(error: errors.HetschedError | None) -> None:
             if error is None:
                 job.reported_at = time.monotonic()
-                job.is_confirmed = True
                 self.table.jobs[job.number] = job
                 _answer(job, None)
             else:  # its number may be on disk
@@ -188,7 +187,7 @@ class Durability:
                 self.results.keep(job, ref.segment)
         for forgotten in self.table.add_ended(job):
             self.results.release(forgotten)
-        self.on_ended(job)
+        self.on_ended(job, state)
 
 
 def _answer(job: Job, error: errors.ErrorRecord | None) -> None:

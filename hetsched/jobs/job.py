@@ -66,7 +66,6 @@ class Job:
     # Called once: with None when its clients may know that it is accepted (a durable job is on
     # disk), or with the reason why it is refused.
     confirmations: list[OnConfirmed] = field(default_factory=list)
-    is_confirmed: bool = False
     ending: Ended | None = None  # Its end, before the journal has that
     # Complete output files of which the journal may know: it isn't run again
     prepared: tuple[PreparedOutput, ...] = ()

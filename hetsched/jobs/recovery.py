@@ -18,14 +18,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hetsched.errors import (
-    ErrorRecord,
-    HetschedError,
-    InputMissing,
-    IOFailure,
-    JobFailed,
-    to_record,
-)
+from hetsched import errors
 from hetsched.job import Done, Failed, FileOut
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job, report_without_run, unstarted
@@ -89,7 +82,6 @@ def restored(journaled: journal_records.JournaledJob) -> Job:
         ended_at=journaled.ended_at,
         starts=journaled.starts,
         failures=journaled.failures,
-        is_confirmed=True,
         prepared=journaled.outputs if journaled.stage == "publishing" else (),
     )
     job.priority, job.is_held = journaled.priority, journaled.held
@@ -111,7 +103,9 @@ def lost_results(job: Job) -> str:
     )
 
 
-def _known_end(job: Job, publish_errors: Mapping[int, ErrorRecord | None]) -> Done | Failed | None:
+def _known_end(
+    job: Job, publish_errors: Mapping[int, errors.ErrorRecord | None]
+) -> Done | Failed | None:
     """Return the end of a job that needn't, or mustn't, run again."""
     if job.number in publish_errors:
         error = publish_errors[job.number]
@@ -122,7 +116,7 @@ def _known_end(job: Job, publish_errors: Mapping[int, ErrorRecord | None]) -> Do
         f"job {job.number} was running each of the {job.starts} times that the daemon ended"
         " unexpectedly; it isn't started again (see the daemon's log)"
     )
-    return unstarted(job, ErrorRecord(JobFailed.code, text))
+    return unstarted(job, errors.ErrorRecord(errors.JobFailed.code, text))
 
 
 def _published(job: Job) -> Done:
@@ -151,7 +145,7 @@ def _in_thread(work: Callable[[], None], name: str, seconds: float) -> bool:
 
 def _finish_publications(
     jobs: Sequence[journal_records.JournaledJob], seconds: float
-) -> Mapping[int, ErrorRecord | None]:
+) -> Mapping[int, errors.ErrorRecord | None]:
     """Name the prepared files of the jobs that were publishing.
 
     Returns number of each of these -> None if its files have their names now, else why not.
@@ -159,24 +153,28 @@ def _finish_publications(
     publishing = [job for job in jobs if job.stage == "publishing"]
     if not publishing:
         return {}
-    late = IOFailure(f"the folder of the result hasn't responded for {seconds:g} s at the start")
-    errors: dict[int, ErrorRecord | None] = {job.number: to_record(late) for job in publishing}
+    late = errors.IOFailure(
+        f"the folder of the result hasn't responded for {seconds:g} s at the start"
+    )
+    found: dict[int, errors.ErrorRecord | None] = {
+        job.number: errors.to_record(late) for job in publishing
+    }
 
     def finish() -> None:
         for job in publishing:
-            errors[job.number] = _finish(job)
+            found[job.number] = _finish(job)
 
     _in_thread(finish, "publications", seconds)
-    return dict(errors)
+    return dict(found)
 
 
-def _finish(job: journal_records.JournaledJob) -> ErrorRecord | None:
+def _finish(job: journal_records.JournaledJob) -> errors.ErrorRecord | None:
     start = time.monotonic()
     try:
         output_files.publish_all(job.outputs)
-    except HetschedError as error:
+    except errors.HetschedError as error:
         log.warning("job %d: its result can't be published: %s", job.number, error)
-        return to_record(error)
+        return errors.to_record(error)
     log.info("job %d: result published, in %.3f s", job.number, time.monotonic() - start)
     return None
 
@@ -231,9 +229,9 @@ def _checkpoint_of(job: journal_records.JournaledJob) -> SavedWork | None:
             )
             return None
         read_record(path)
-    except (OSError, InputMissing):
+    except (OSError, errors.InputMissing):
         return None
-    except HetschedError as error:
+    except errors.HetschedError as error:
         log.warning("job %d starts over: %s", job.number, error)
         return None
     is_progress = job.started_at is not None and status.st_mtime >= job.started_at
@@ -244,7 +242,7 @@ def _is_whole(job: journal_records.JournaledJob) -> bool:
     """Read all of a checkpoint, which may take long."""
     try:
         record = read_record(job.spec.checkpoint, reads_all=True)
-    except (OSError, HetschedError) as error:
+    except (OSError, errors.HetschedError) as error:
         log.warning("job %d starts over: %s", job.number, error)
         return False
     log.info("job %d continues after iteration %d", job.number, record.iteration)

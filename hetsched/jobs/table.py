@@ -68,7 +68,7 @@ class JobTable:
 
     def with_key(self, key: str) -> Job | None:
         """Return the job that was submitted with this key, or as this id."""
-        return self._keys.get(key) if key else None
+        return self._keys.get(key)
 
     def check_quota(self, owner: Owner) -> None:
         """Raise TryAgain if a client may submit nothing at present."""
@@ -106,16 +106,12 @@ class JobTable:
         self._ended_bytes += job.nbytes + ENDED_BYTES
         forgotten: list[Job] = []
         now = time.monotonic()
-        count, nbytes = len(self._ended), self._ended_bytes
-        for old in self._ended.values():
-            if count <= MAX_ENDED_JOBS and nbytes <= self.limits.ended_jobs:
+        for old in list(self._ended.values()):
+            if len(self._ended) <= MAX_ENDED_JOBS and self._ended_bytes <= self.limits.ended_jobs:
                 break
             if old is not job and not (old.kept_results and now < old.fetch_deadline):
+                self.forget(old)
                 forgotten.append(old)
-                count -= 1
-                nbytes -= old.nbytes + ENDED_BYTES
-        for old in forgotten:
-            self.forget(old)
         return forgotten
 
     def forget(self, job: Job) -> None:

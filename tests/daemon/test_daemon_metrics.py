@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hetsched.daemon.metrics import Metrics
 from hetsched.errors import Cancelled, ErrorRecord
-from hetsched.job import DeviceReport, Done, Failed, JobReport
+from hetsched.job import DeviceReport, Done, Failed, JobReport, JobSpec
+from hetsched.jobs.job import Job
 
 
 def report(**fields: Any) -> JobReport:
@@ -36,9 +37,12 @@ def values(metrics: Metrics) -> dict[tuple[str, ...], float]:
 
 def test_jobs_count_by_their_end_and_exit_code() -> None:
     metrics = Metrics()
-    metrics.on_end(Done(1, report(seconds=0.5, predicted_seconds=0.54)), 0.002, 0.6)
-    metrics.on_end(Failed(2, report(), ErrorRecord(65, "no")), None, 1.0)
-    metrics.on_end(Failed(3, report(), ErrorRecord(Cancelled.code, "no")), None, 1.0)
+    spec = JobSpec(workload="fft", params={})
+    started = Job(1, spec, submitted_at=10.0, started_at=10.002, ended_at=10.6)
+    metrics.on_end(started, Done(1, report(seconds=0.5, predicted_seconds=0.54)))
+    waited = Job(2, spec, submitted_at=10.0, ended_at=11.0)
+    for code in (65, Cancelled.code):
+        metrics.on_end(waited, Failed(2, report(), ErrorRecord(code, "no")))
     metrics.on_refused(75)
 
     found = values(metrics)
