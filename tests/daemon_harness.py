@@ -117,6 +117,9 @@ class FakeEngine:
     def advance(self) -> None:
         """Workload "queue" never starts, and the others are never released."""
 
+    def rest(self) -> None:
+        """There are no processes to end."""
+
     def is_idle(self) -> bool:
         return self.queue.is_idle
 
