@@ -16,9 +16,9 @@ import hetsched
 from benchmarks.results import Bar, Result
 from benchmarks.split import neighbour
 from hetsched.config import parse
-from hetsched.engine.planning import first_plan
 from hetsched.job import JobReport
 from hetsched.models import Constant
+from hetsched.partition import iterations
 from hetsched.partition.iterations import IterationBalance
 
 CONFIG = '[[device]]\nkind = "cpu"\ncount = 2\nteam = false\n'
@@ -55,13 +55,13 @@ def times(busy: bool, quick: bool) -> dict[str, list[dict[str, Any]]]:
 
 def run(local: hetsched.Local, part: float | None, steps: int) -> JobReport:
     """Run one job with a fixed share of the first core, or balanced."""
-    original = first_plan.IterationBalance
-    first_plan.IterationBalance = balance_of(part)  # type: ignore[misc, assignment]
+    original = iterations.IterationBalance
+    iterations.IterationBalance = balance_of(part)  # type: ignore[misc, assignment]
     try:
         job = local.submit("heat", grid=GRID, steps=steps)
         job.result()
     finally:
-        first_plan.IterationBalance = original  # type: ignore[misc]
+        iterations.IterationBalance = original  # type: ignore[misc]
     report = job.report
     assert isinstance(report, JobReport)
     return report

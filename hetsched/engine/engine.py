@@ -31,8 +31,8 @@ from hetsched.engine.explanations import (
     JobSnapshot,
     job_activity,
 )
+from hetsched.engine.planning.job_planning import LearningTask
 from hetsched.engine.planning.planning_state import PlanningState
-from hetsched.engine.planning.run_planner import LearningTask
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.scheduler import Scheduler, stopping_error
 from hetsched.engine.threads import FILE_THREADS, OnDone, Pool, entering, planner_thread

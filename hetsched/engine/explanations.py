@@ -15,7 +15,7 @@ import msgspec
 from hetsched import planner
 from hetsched.device import ChunkTimes, DeviceInfo, total_seconds
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.planning.device_run import DeviceRun
+from hetsched.engine.planning.planning_state import DeviceRun
 from hetsched.explain import DeviceExplanation, Explanation
 from hetsched.explain.iterations.records import IterationHistory
 from hetsched.explain.iterations.used_devices import with_used_devices

@@ -22,7 +22,7 @@ from hetsched.bounded_cache import BoundedCache
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import JobSnapshot
-from hetsched.engine.planning.run_planner import LearningTask
+from hetsched.engine.planning.job_planning import LearningTask
 from hetsched.engine.run import attempt
 from hetsched.engine.run.runner import JobRunner
 from hetsched.engine.small_jobs import SmallJobs

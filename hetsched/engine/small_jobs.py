@@ -18,7 +18,7 @@ from hetsched.bounded_cache import BoundedCache
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
-from hetsched.engine.planning.next_plan import find_candidates
+from hetsched.engine.planning.job_plan import find_candidates
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.job import ArenaOut, ArenaRef
 from hetsched.jobs.job import Job

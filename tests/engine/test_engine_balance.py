@@ -10,7 +10,7 @@ import pytest
 from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.engine.planning.device_run import DeviceRun
+from hetsched.engine.planning.planning_state import DeviceRun
 from hetsched.planner.job_planner import Assignment, JobPlan
 
 LOAD = 4000

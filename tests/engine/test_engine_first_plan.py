@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from hetsched.device import DeviceInfo
 from hetsched.devices.cuda.iterating.piece_sizes import PieceSizes, piece_overhead, piece_sizes
 from hetsched.engine.admission.resolved_job import ResolvedJob, declare_iterative
-from hetsched.engine.planning.first_plan import first_plan
-from hetsched.engine.planning.learning import learn_rows
+from hetsched.engine.planning.job_plan import first_plan
+from hetsched.engine.planning.job_planning import learn_rows
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.run.epochs import CompleteIteration, RowEvidence
 from hetsched.errors import DataError

@@ -6,7 +6,7 @@ import pytest
 from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.engine.planning.device_run import DeviceRun, makespan
+from hetsched.engine.planning.planning_state import DeviceRun, makespan
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import Assignment, JobPlan
 

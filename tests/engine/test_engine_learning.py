@@ -9,10 +9,8 @@ import pytest
 from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.engine.planning.device_run import DeviceRun, FinishedRun
-from hetsched.engine.planning.learning import learn
-from hetsched.engine.planning.planning_state import job_kind
-from hetsched.engine.planning.run_planner import predicted_cold
+from hetsched.engine.planning.job_planning import learn, predicted_cold
+from hetsched.engine.planning.planning_state import DeviceRun, FinishedRun, job_kind
 from hetsched.memory import MemoryDemand
 
 INFO = DeviceInfo(name="cpu0", kind="cpu", identity="some processor")
@@ -39,7 +37,7 @@ class Loop(ToyLoop):
 
 def test_a_change_of_speed_is_logged_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     loop = Loop()
-    with caplog.at_level(logging.INFO, "hetsched.engine.planning.learning"):
+    with caplog.at_level(logging.INFO, "hetsched.engine.planning.job_planning"):
         notes = [loop.run(seconds) for seconds in [1.0] * 12 + [2.0] * 6]
 
     change = "cpu0: toy by numpy takes 2 times as long as before, by its last 3 runs"

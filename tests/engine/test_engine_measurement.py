@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.planning.next_plan import equal_plan
+from hetsched.engine.planning.job_plan import equal_plan
 from hetsched.errors import Unavailable, UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.plans.device_plan import Mode

@@ -7,10 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.planning.device_run import DeviceRun, FinishedRun
-from hetsched.engine.planning.learning import learn
-from hetsched.engine.planning.next_plan import next_plan
-from hetsched.engine.planning.planning_state import PlanningState, job_kind
+from hetsched.engine.planning.job_plan import next_plan
+from hetsched.engine.planning.job_planning import learn
+from hetsched.engine.planning.planning_state import DeviceRun, FinishedRun, PlanningState, job_kind
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
 from hetsched.store.model_store import ModelStore

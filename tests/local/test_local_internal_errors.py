@@ -16,9 +16,9 @@ from hetsched.client.job import Job
 from hetsched.config import parse
 from hetsched.dispatch import Dispatcher
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.planning import run_planner
+from hetsched.engine.planning import job_planning
+from hetsched.engine.planning.job_planning import JobPlanning
 from hetsched.engine.planning.planning_state import WarmKernels
-from hetsched.engine.planning.run_planner import JobPlanning
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run import runner
 from hetsched.engine.run.arrays import JobArrays
@@ -41,7 +41,7 @@ d2h = {{ unit = "20us" }}
 """
 STAGES: dict[str, tuple[Any, str]] = {
     "allocate": (JobArrays, "allocate"),
-    "plan, in the planner's thread": (run_planner, "next_plan"),
+    "plan, in the planner's thread": (job_planning, "next_plan"),
     "plan, before that": (JobPlanning, "plan"),
     "list of devices": (Fleet, "usable"),
     "warm kernels": (WarmKernels, "contains_all"),

@@ -56,7 +56,7 @@ def plan(
     """Plan the workload `name`."""
     explanation.check(trace, plot, force)
     settings, _ = load(config)
-    from hetsched.engine.planning.preview import preview
+    from hetsched.engine.planning.job_plan import preview
 
     explained = preview(options.spec(name, params), settings)
     explanation.write(explained, trace, plot, force)

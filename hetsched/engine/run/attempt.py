@@ -23,7 +23,7 @@ import msgspec
 
 from hetsched import errors
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
-from hetsched.engine.planning.device_run import DeviceRun
+from hetsched.engine.planning.planning_state import DeviceRun
 from hetsched.planner.job_planner import JobPlan
 from hetsched.planner.records import Assignment
 from hetsched.store import output_files

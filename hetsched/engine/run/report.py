@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hetsched.device import total_seconds
-from hetsched.engine.planning.device_run import DeviceRun, makespan, spread
+from hetsched.engine.planning.planning_state import DeviceRun, makespan, spread
 from hetsched.errors import ErrorRecord
 from hetsched.job import (
     DeviceProgress,

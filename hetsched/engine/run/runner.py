@@ -17,8 +17,8 @@ from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import JobSnapshot
 from hetsched.engine.failures import JobFailures, names
-from hetsched.engine.planning.device_run import DeviceRun
-from hetsched.engine.planning.run_planner import JobPlanning, LearningTask
+from hetsched.engine.planning.job_planning import JobPlanning, LearningTask
+from hetsched.engine.planning.planning_state import DeviceRun
 from hetsched.engine.run.arrays import JobArrays, OnPrepared, publish
 from hetsched.engine.run.attempt import (
     Attempt,

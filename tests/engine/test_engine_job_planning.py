@@ -13,9 +13,8 @@ import pytest
 from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.engine.planning.device_run import DeviceRun
-from hetsched.engine.planning.planning_state import LEARNT_ONE_BY_ONE, SAMPLED, job_kind
-from hetsched.engine.planning.run_planner import JobPlanning, LearningTask
+from hetsched.engine.planning.job_planning import JobPlanning, LearningTask
+from hetsched.engine.planning.planning_state import LEARNT_ONE_BY_ONE, SAMPLED, DeviceRun, job_kind
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
 

@@ -1,0 +1,573 @@
+"""The plan of a job: for its next run, for iterations, and without running it.
+
+From models.db and earlier runs. Called in the planner's thread, and by `hetsched plan`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from hetsched import errors, paths
+from hetsched.config import Config
+from hetsched.device import Chunk, DeviceInfo
+from hetsched.devices.cuda.iterating.piece_sizes import piece_overhead
+from hetsched.devices.probe import probe
+from hetsched.engine.admission.check import MachineLimits, resolve
+from hetsched.engine.admission.resolved_job import ResolvedJob, declared_demand
+from hetsched.engine.planning.planning_state import PlanningState, job_kind
+from hetsched.errors import DataError
+from hetsched.explain import Explanation
+from hetsched.explain.iterations.records import IterationHistory
+from hetsched.explain.records import DeviceExplanation
+from hetsched.job import JobSpec
+from hetsched.machine_limits import machine_memory, resolve_size
+from hetsched.memory import MemoryDemand
+from hetsched.models import DeviceModel
+from hetsched.models.curves.curve import SpeedFunction, planner_curve
+from hetsched.models.evidence.co_runners import CO_RUNNERS, CoRunners
+from hetsched.models.evidence.races import NO_RACES, RaceRecord
+from hetsched.partition import iterations
+from hetsched.partition.iterations.history_table import HistoryEntry
+from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
+from hetsched.planner.device_sets.neighbours import co_runners_of
+from hetsched.planner.records import Assignment, Candidate, JobPlan
+from hetsched.planner.variants import choose_variants
+from hetsched.plans.device_plan import DevicePlan
+from hetsched.plans.search.recipes import evenly
+from hetsched.plans.slot_allocation import aligned, slot_bytes, slotted
+from hetsched.store import model_records
+from hetsched.store.model_records import ModelKey
+from hetsched.store.model_store import ModelStore
+from hetsched.units import parse_size
+from hetsched.workload import Iterative, Variant
+
+WINDOW = 2
+"""Chunks sent ahead of a share that doesn't fit in memory as a whole."""
+
+
+def next_plan(
+    job: ResolvedJob,
+    infos: Sequence[DeviceInfo],
+    state: PlanningState,
+    memory_limit: int | None,
+    unstarted: Collection[str] = (),
+) -> JobPlan:
+    """Return shares, chunks and variants for the next run of `job`.
+
+    Parameters
+    ----------
+    infos : sequence of DeviceInfo
+        The devices that may take part.
+    memory_limit : int or None, bytes
+        Of each device's own memory.
+    unstarted : collection of str
+        Devices whose process isn't running yet.
+    """
+    if job.measure:
+        return equal_plan(
+            job.load,
+            [(info, device_demand(job, info, state, memory_limit)) for info in infos],
+            job.measure,
+            lambda info: [variant.name for variant in state.variants.usable(job, info)],
+        )
+    kind = job_kind(job, (info.name for info in infos), memory_limit)
+    rebalancer = state.plans.rebalancer(kind, job.load)
+    if rebalancer.needs_candidates:
+        plan = rebalancer.replan(
+            find_candidates(job, infos, state, memory_limit, unstarted),
+            state.machine(),
+            state.plans.runs(kind),
+        )
+    else:
+        plan = rebalancer.repeat()
+    changes = [state.speed_changes.pop(info.name, "") for info in infos]
+    if not any(changes):
+        return plan
+    return dataclasses.replace(plan, reasons=(*plan.reasons, *filter(None, changes)))
+
+
+# ---- measurements
+
+
+def equal_plan(
+    load: int,
+    devices: Sequence[tuple[DeviceInfo, MemoryDemand]],
+    variants: Mapping[str, str],
+    usable_variants: Callable[[DeviceInfo], Sequence[str]],
+) -> JobPlan:
+    """Give every device an equal share of `load`, in as few chunks as its memory allows.
+
+    Parameters
+    ----------
+    load : int, units
+        A multiple of the number of measured devices.
+    devices : sequence of (DeviceInfo, MemoryDemand)
+        The devices that are available.
+    variants : mapping
+        Device to measure -> its variant.
+    usable_variants : callable
+        DeviceInfo -> names of its usable variants.
+    """
+    if load % len(variants):
+        raise errors.UsageError(
+            f"{load} units can't be divided equally among {len(variants)} devices"
+        )
+    available = {info.name: (info, demand) for info, demand in devices}
+    _check_teams([info for info, _ in devices], variants)
+    for device, variant in variants.items():
+        if device not in available:
+            raise errors.Unavailable(f"{device} can't be measured: it is no longer available")
+        if variant not in usable_variants(available[device][0]):
+            raise errors.Unavailable(
+                f"{device} can't be measured with {variant}: it doesn't work there"
+            )
+    share = load // len(variants)
+    chunk_ids = itertools.count()
+    assignments = tuple(
+        _assignment(*available[device], variant, share, number * share, chunk_ids)
+        for number, (device, variant) in enumerate(variants.items())
+    )
+    return JobPlan(assignments, None, (f"measured: {share} units on each device",))
+
+
+def _check_teams(infos: Sequence[DeviceInfo], variants: Mapping[str, str]) -> None:
+    for info in infos:
+        if info.name in variants and not variants.keys().isdisjoint(info.members):
+            raise errors.UsageError(f"{info.name} can't be measured together with its own cores")
+
+
+def _assignment(
+    info: DeviceInfo,
+    demand: MemoryDemand,
+    variant: str,
+    share: int,
+    first: int,
+    chunk_ids: itertools.count[int],
+) -> Assignment:
+    max_chunk = slotted(demand).max_chunk(share) if info.link else share
+    sizes = evenly(share, math.ceil(share / max_chunk))
+    starts = itertools.accumulate(sizes, initial=first)
+    return Assignment(
+        device=info.name,
+        variant=variant,
+        plan=DevicePlan(tuple((size,) for size in sizes)),
+        chunks=tuple(
+            Chunk(next(chunk_ids), start, size, barrier=start > first, last=True)
+            for start, size in zip(starts, sizes, strict=False)
+        ),
+        max_chunk=max(sizes),
+        slots=1,
+        slot_memory=slot_bytes(demand, max(sizes)) if info.link else 0,
+        window=WINDOW,
+        predicted_seconds=None,
+    )
+
+
+# ---- candidates
+
+
+def find_candidates(
+    job: ResolvedJob,
+    infos: Sequence[DeviceInfo],
+    state: PlanningState,
+    memory_limit: int | None,
+    unstarted: Collection[str] = (),
+) -> list[Candidate]:
+    """Return a candidate for each device with an installed variant.
+
+    Parameters
+    ----------
+    memory_limit : int or None, bytes
+        Of each device's own memory, from the user or the configuration.
+    unstarted : collection of str
+        Devices whose process isn't running yet.
+    """
+    beside = co_runners_of(infos, state.machine())
+    candidates = [
+        dataclasses.replace(
+            candidate.beside(beside[info.name]), needs_start=info.name in unstarted
+        )
+        for info in infos
+        if (candidate := _candidate(job, info, state, memory_limit)) is not None
+    ]
+    if not candidates:
+        if infos and all(info.members for info in infos):
+            teams = ", ".join(info.name for info in infos)
+            raise errors.Unavailable(
+                f"{job.workload.name} has no multithreaded variant for {teams}; choose cpu, the"
+                " single cores"
+            )
+        kinds = ", ".join(sorted({info.kind for info in infos}))
+        failures = dict.fromkeys(r for info in infos for r in state.variants.reasons(job, info))
+        reasons = "".join(f"; {reason}" for reason in failures)
+        raise errors.Unavailable(
+            f"no working variant of {job.workload.name} is installed for the selected devices"
+            f" ({kinds}){reasons}"
+        )
+    return candidates
+
+
+def model_key(
+    job: ResolvedJob,
+    info: DeviceInfo,
+    variant: Variant,
+    co_runners: CoRunners = "all",
+) -> ModelKey:
+    """Return the key in models.db of `variant` on `info` beside these neighbours."""
+    return ModelKey(
+        workload=job.workload.name,
+        speed_key=job.speed_key,
+        variant=variant.name,
+        version=variant.version,
+        device=f"{info.name} {info.identity}",
+        storage=job.storage,
+        co_runners=co_runners,
+    )
+
+
+def probe_key(job: ResolvedJob, info: DeviceInfo) -> model_records.ProbeKey:
+    """Return the key in models.db of `info` without a share in jobs like this one."""
+    device = f"{info.name} {info.identity}"
+    return model_records.ProbeKey(job.workload.name, job.speed_key, device, job.storage, job.load)
+
+
+def device_demand(
+    job: ResolvedJob, info: DeviceInfo, state: PlanningState, memory_limit: int | None
+) -> MemoryDemand:
+    """Return the demand of `job` on `info` with its lowest limit, or no limit without a link."""
+    demand = declared_demand(job.workload, job.params, info.kind)
+    limits = (info.memory, memory_limit, state.memory_limits.get(info.name)) if info.link else ()
+    limit = min((limit for limit in limits if limit is not None), default=None)
+    return dataclasses.replace(demand, limit=limit)
+
+
+def _candidate(
+    job: ResolvedJob,
+    info: DeviceInfo,
+    state: PlanningState,
+    memory_limit: int | None,
+) -> Candidate | None:
+    variants = state.variants.usable(job, info)
+    if not variants:
+        return None
+    names = [variant.name for variant in variants]
+    keys = [model_key(job, info, v, c) for c in CO_RUNNERS for v in variants]
+    models_beside: dict[CoRunners, dict[str, DeviceModel]] = {}
+    runs_beside: dict[CoRunners, dict[str, int]] = {}
+    for key, model in zip(keys, state.store.load_many(keys, info.link), strict=True):
+        runs_beside.setdefault(key.co_runners, {})[key.variant] = state.store.runs(key)
+        if model is not None:
+            models_beside.setdefault(key.co_runners, {})[key.variant] = model
+    return Candidate(
+        info=info,
+        demand=device_demand(job, info, state, memory_limit),
+        models=dict.fromkeys(names),
+        run_counts={name: sum(counts[name] for counts in runs_beside.values()) for name in names},
+        is_staged=job.storage != "memory",
+        models_beside=models_beside,
+        probe_state=state.store.probe_state(probe_key(job, info)),
+        races=_races(job, info, variants, state),
+        runs_beside=runs_beside,
+    )
+
+
+def race_key(job: ResolvedJob, info: DeviceInfo) -> model_records.RaceKey:
+    """Return the key in models.db of the races on cores like `info`."""
+    return model_records.RaceKey(job.workload.name, job.speed_key, info.identity, job.storage)
+
+
+def race_label(variant: Variant) -> str:
+    """Return the name of a variant in races: another version is another variant."""
+    return f"{variant.name} {variant.version}"
+
+
+def _races(
+    job: ResolvedJob,
+    info: DeviceInfo,
+    variants: Sequence[Variant],
+    state: PlanningState,
+) -> RaceRecord:
+    if not info.is_core or len(variants) < 2:
+        return NO_RACES
+    record = state.store.races(race_key(job, info))
+    return record.renamed({race_label(variant): variant.name for variant in variants})
+
+
+# ---- iterations
+
+
+MOVE_BYTES_PER_SECOND = 4e9
+"""Memory speed of a core that gets rows of another one: the least cost of moving them. Arbitrary
+within a factor of two."""
+
+
+@dataclass(frozen=True)
+class FirstPlan:
+    """`balance`: over all devices of the job, by slot; those without an assignment are lost."""
+
+    plan: JobPlan
+    balance: iterations.IterationBalance
+
+
+def first_plan(
+    job: ResolvedJob,
+    spec: JobSpec,
+    infos: Sequence[DeviceInfo],
+    state: PlanningState,
+    memory_limit: int | None = None,
+) -> FirstPlan:
+    """Return variants and first shares.
+
+    Parameters
+    ----------
+    infos : sequence of DeviceInfo
+        The devices that may take part.
+    memory_limit : int or None, bytes
+        Of each device's own memory.
+
+    Raises
+    ------
+    Unavailable
+        No variant is installed for any device.
+    DataError
+        All of them have memory of their own, which doesn't hold one row.
+    """
+    assert job.iterative is not None
+    candidates = _with_memory(
+        job, find_candidates(job, _without_teams(infos), state, memory_limit)
+    )
+    models = _models(candidates, job.load, state)
+    is_modelled = all(candidate.info.clock == "virtual" for candidate in candidates)
+    balance = iterations.IterationBalance(
+        job.load,
+        len(job.devices),
+        spec.balance,
+        granule=job.iterative.granule,
+        capacities=_capacities(job, candidates),
+        kinds=_kinds(job, candidates),
+        models=[models.get(device, ("", None))[1] for device in job.devices],
+        absent=[slot for slot, device in enumerate(job.devices) if device not in models],
+        history=_history(candidates, models),
+        warm_up=bool(spec.warm_up),
+        names=job.devices,
+        seconds_per_row=0.0 if is_modelled else _row_bytes(candidates) / MOVE_BYTES_PER_SECOND,
+        is_exact=is_modelled,
+    )
+    return FirstPlan(_plan(job, candidates, models, balance), balance)
+
+
+def _with_memory(job: ResolvedJob, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Return the candidates without those whose memory doesn't hold one row. Raises DataError."""
+    fitting = [candidate for candidate in candidates if _fitting_demand(job, candidate).fits([1])]
+    if not fitting:
+        demand = candidates[0].demand
+        raise DataError(
+            f"one row needs {demand.need([1]) + _overhead(job)} bytes of device memory, the limit"
+            f" is {demand.limit}"
+        )
+    return fitting
+
+
+def _fitting_demand(job: ResolvedJob, candidate: Candidate) -> MemoryDemand:
+    """Return the demand, without what a device with a link needs besides its rows."""
+    demand = candidate.demand
+    if not candidate.info.link or demand.limit is None:
+        return replace(demand, limit=None)
+    return replace(demand, limit=max(0, demand.limit - _overhead(job)))
+
+
+def _overhead(job: ResolvedJob) -> int:
+    assert isinstance(job.workload, Iterative)
+    return piece_overhead(job.workload, job.params)
+
+
+def _row_bytes(candidates: Sequence[Candidate]) -> int:
+    """Return the bytes of a row: inputs, state and outputs."""
+    demand = candidates[0].demand
+    return demand.need([2]) - demand.need([1])
+
+
+def _without_teams(infos: Sequence[DeviceInfo]) -> Sequence[DeviceInfo]:
+    """Return the single cores and other devices; teams only if there is nothing else."""
+    single = [info for info in infos if not info.members]
+    return single or infos
+
+
+def _models(
+    candidates: Sequence[Candidate], load: int, state: PlanningState
+) -> Mapping[str, tuple[str, DeviceModel | None]]:
+    """Return device -> variant, and its model if there are measurements."""
+    units = load / len(candidates)
+    chosen = choose_variants(candidates, units, state.plan_cache)
+    only = [
+        replace(
+            candidate,
+            models={choice.variant: candidate.models[choice.variant]},
+            run_counts={choice.variant: candidate.run_counts.get(choice.variant, 0)},
+        )
+        for candidate, choice in zip(candidates, chosen, strict=True)
+    ]
+    final = choose_variants(only, units, state.plan_cache)
+    return {
+        candidate.info.name: (choice.variant, choice.model)
+        for candidate, choice in zip(candidates, final, strict=True)
+    }
+
+
+def _capacities(job: ResolvedJob, candidates: Collection[Candidate]) -> list[int | None]:
+    """Return by slot how many rows fit in a device's memory; None: unknown.
+
+    A core has the arena, which holds all rows.
+    """
+    capacities: dict[str, int] = {}
+    for candidate in candidates:
+        demand = _fitting_demand(job, candidate)
+        if candidate.info.is_core:
+            capacities[candidate.info.name] = job.load
+        elif demand.limit is not None:
+            capacities[candidate.info.name] = demand.max_chunk(job.load)
+    return [capacities.get(device) for device in job.devices]
+
+
+def _kinds(job: ResolvedJob, candidates: Collection[Candidate]) -> list[str]:
+    """Return by slot what a device is: equal ones presumably have the same speed."""
+    identities = {candidate.info.name: candidate.info.identity for candidate in candidates}
+    return [identities.get(device, "") for device in job.devices]
+
+
+def _history(
+    candidates: Collection[Candidate], models: Mapping[str, tuple[str, DeviceModel | None]]
+) -> iterations.HistoryTable:
+    """Return what models.db has of iterations of these devices, in the form of NEC's table.
+
+    Without times of kernels (no copies, or stored before these were) all is compute time.
+    """
+    table = iterations.HistoryTable()
+    for candidate in candidates:
+        name = candidate.info.name
+        model = candidate.models[models[name][0]]
+        if model is None:
+            continue
+        computing = _medians(model.compute)
+        for rows, total in _medians(model.total).items():
+            compute = min(computing.get(rows, total), total)
+            table.add(HistoryEntry(name, 0, round(rows), compute, total - compute))
+    return table
+
+
+def _medians(curve: SpeedFunction) -> dict[float, float]:
+    """Return rows -> median of the seconds behind a curve; none if these weren't kept."""
+    evidence = planner_curve(curve).evidence()
+    times = {} if evidence is None else evidence.times()
+    return {rows: statistics.median(observed) for rows, observed in times.items()}
+
+
+def _plan(
+    job: ResolvedJob,
+    candidates: Collection[Candidate],
+    models: Mapping[str, tuple[str, DeviceModel | None]],
+    balance: iterations.IterationBalance,
+) -> JobPlan:
+    rows = dict(zip(job.devices, balance.rows, strict=True))
+    assignments = []
+    for number, candidate in enumerate(candidates):
+        device = candidate.info.name
+        variant, model = models[device]
+        share = rows[device]
+        seconds = float(model.time(share)) if model is not None and share else None
+        assignments.append(
+            Assignment(
+                device=device,
+                variant=variant,
+                plan=DevicePlan(((share,),) if share else ()),
+                chunks=(Chunk(number, 0, max(1, share)),),
+                max_chunk=job.load,
+                slots=1,
+                slot_memory=_slot_memory(candidate, job),
+                window=1,
+                predicted_seconds=seconds,
+                candidate=candidate,
+                model=model,
+            )
+        )
+    known = [each.predicted_seconds for each in assignments]
+    predicted = None if None in known else max(filter(None, known), default=None)
+    return JobPlan(tuple(assignments), predicted, candidates=tuple(candidates))
+
+
+def _slot_memory(candidate: Candidate, job: ResolvedJob) -> int:
+    """Return the bytes that a device with a link may use: for all rows, as far as it has them."""
+    if not candidate.info.link:
+        return 0
+    rows, limit = candidate.demand.need([job.load]), candidate.demand.limit
+    needed = aligned(rows + _overhead(job))
+    return needed if limit is None else min(needed, limit)
+
+
+# ---- without running it
+
+
+def preview(spec: JobSpec, config: Config) -> Explanation:
+    """Explain the plan of a job without running it, as the engine would plan its first job."""
+    machine = probe(config)
+    infos = [process.device for process in machine.processes]
+    unstarted = {process.device.name for process in machine.processes if process.lazy}
+    arena_limit = resolve_size(config.arena.limit, machine_memory(), "arena.limit")
+    with contextlib.ExitStack() as stack:
+        limits = MachineLimits(infos, machine.absent, arena_limit)
+        job = resolve(spec, limits)
+        stack.callback(job.close)
+        store = ModelStore(paths.models_path(), read_only=True)
+        stack.callback(store.close)
+        default = None if config.memory_limit is None else parse_size(config.memory_limit)
+        selected = [info for info in infos if info.name in job.devices]
+        state = PlanningState(store, machine=lambda: infos)
+        if job.iterative is not None:
+            return _first_split(job, spec, selected, state, spec.memory_limit or default)
+        plan = next_plan(job, selected, state, spec.memory_limit or default, unstarted)
+        params = msgspec.to_builtins(job.params)
+        subject = ExplainedJob(
+            None, "planned", job.workload.name, job.load, params, tuple(job.notes)
+        )
+        return explain_job(subject, plan, cache=state.plan_cache)
+
+
+def _first_split(
+    job: ResolvedJob,
+    spec: JobSpec,
+    infos: Sequence[DeviceInfo],
+    state: PlanningState,
+    memory_limit: int | None,
+) -> Explanation:
+    """Explain the rows with which an iterative job would begin."""
+    plan = first_plan(job, spec, infos, state, memory_limit).plan
+    kinds = {info.name: info.kind for info in infos}
+    devices = tuple(
+        DeviceExplanation(
+            device=assignment.device,
+            kind=kinds[assignment.device],
+            variant=assignment.variant,
+            planned=assignment.plan.share,
+            predicted_seconds=assignment.predicted_seconds,
+        )
+        for assignment in plan.assignments
+    )
+    return Explanation(
+        job=None,
+        state="planned",
+        workload=job.workload.name,
+        params=msgspec.to_builtins(job.params),
+        load=job.load,
+        reasons=plan.reasons,
+        devices=devices,
+        notes=tuple(job.notes),
+        iterations=IterationHistory(devices=tuple(device.device for device in devices)),
+    )
