@@ -293,7 +293,7 @@ class Connection:
                 self._wake()
 
     def live_session(self) -> Session:
-        """Return the session with the present daemon.
+        """Return the session with the present daemon. UsageError in a forked child.
 
         If there is none, wait for one, but not on the connection's own thread: TryAgain.
         """
@@ -594,7 +594,6 @@ class Session:
         self, message: messages.SessionRequest, fds: Sequence[int] = ()
     ) -> tuple[messages.SegmentFd, int | None]:
         """Request a segment, with copies of `fds`; return the answer and its fd, the caller's."""
-        check_process(self._pid)  # before the lock, which another thread may have held
         with self.lock:
             self._check_usable()
             self._has_open_request = True  # still set after an interrupt or a timeout
@@ -737,11 +736,11 @@ def _connect(path: Path) -> socket.socket:
         raise errors.Unavailable(
             f"no daemon at {path} ({sockets.connect_failure(error)}); start it: hetsched serve"
         ) from None
-    owner = sockets.socket_peer(connection).uid
-    if owner not in (os.geteuid(), 0):  # it would get the caller's arrays and paths
+    uid = sockets.socket_peer(connection).uid
+    if uid not in (os.geteuid(), 0):  # it would get the caller's arrays and paths
         connection.close()
         raise errors.NotPermitted(
-            f"daemon at {path}: it belongs to user {owner}; only your own (user {os.geteuid()})"
+            f"daemon at {path}: it belongs to user {uid}; only your own (user {os.geteuid()})"
             " or root's is trusted"
         )
     _sockets.add(connection)

@@ -29,14 +29,12 @@ FROM_CALLBACK = "can't be called from a callback, which would wait for itself; u
 """Error for waiting on the thread that delivers the jobs' states."""
 
 
-def check_process(owner: int) -> None:
-    """Raise UsageError in a fork of process `owner`, which shares its sockets: it must not use
-    them."""
-    pid = os.getpid()
-    if pid != owner:
+def check_process(pid: int) -> None:
+    """Raise UsageError in a fork of process `pid`: it must not use the sockets that it shares."""
+    if os.getpid() != pid:
         raise errors.UsageError(
-            f"this client belongs to process {owner}, of which this one (pid {pid}) is a fork;"
-            " create another client here"
+            f"this client belongs to process {pid}, of which this one (pid {os.getpid()}) is a"
+            " fork; create another client here"
         )
 
 

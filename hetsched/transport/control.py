@@ -232,9 +232,9 @@ class IterationControl:
         """
         return all(self._wait_until(_line(slot), count, seconds) for slot in slots)
 
-    def wait_until_allowed(self, iteration: int, seconds: float = RECHECK_SECONDS) -> bool:
+    def wait_until_allowed(self, iteration: int) -> bool:
         """Sleep until the engine allows `iteration`; return whether it does. Raises Aborted."""
-        return self._wait_until(_ALLOWED, iteration, seconds)
+        return self._wait_until(_ALLOWED, iteration, RECHECK_SECONDS)
 
     def decide(self, iteration: int, *, save: bool = False, can_save: bool = False) -> None:
         """Decide what follows `iteration`; by the first device, before it arrives at its end.

@@ -408,8 +408,5 @@ def _unpack(fds: list[int]) -> bytes:
     if not fds:
         raise ProtocolError("a large message without its descriptor")
     with open(fds.pop(), "rb") as file:
-        nbytes = os.fstat(file.fileno()).st_size
-        if nbytes > MAX_LARGE:
-            raise ProtocolError(f"a message of {nbytes} bytes; the limit is {MAX_LARGE}")
         file.seek(0)
         return file.read()

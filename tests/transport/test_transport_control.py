@@ -81,7 +81,7 @@ def test_paced_devices_wait_until_they_are_allowed(control: IterationControl) ->
     control.allow(2)
 
     assert control.wait_until_allowed(2)
-    assert not control.wait_until_allowed(3, 0.0)
+    assert not control.wait_until_allowed(3)
     control.abort()
     with pytest.raises(Aborted):
         control.wait_until_allowed(3)
