@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import threading
@@ -36,6 +37,10 @@ from hetsched.transport.control import CONTROL, IterationControl
 from hetsched.transport.pages import map_unpopulated
 from hetsched.workload import ArraySpec
 
+OnPrepared = Callable[
+    [tuple[output_files.PreparedOutput, ...], Callable[[BaseException | None], None]], None
+]
+"""on_prepared(outputs, then): note the files, then call ``then(None)``, or with an error."""
 MAX_QUICK_BYTES = 1 << 30
 """Segments that a process may map after chunks were sent to it: that takes up to 2.5 s per GiB,
 which count as time of the first chunk. Arbitrary; less than a tenth of the least deadline."""
@@ -219,12 +224,47 @@ class JobArrays:
         self._allocated.clear()
         self.results = {}
 
-    # ---- of an iterative job
+    # ---- files
 
-    def copies(self, *, to_files: bool) -> ArrayCopies | None:
-        """Return the copies to make before the job starts, or to its files; None: there are none.
+    async def load_inputs(self, context: EngineContext) -> None:
+        """Copy inputs of an iterative job to its segments, in a thread."""
+        loads = self._copies(to_files=False)
+        if loads is None:
+            return
+        deadline = context.files.deadline + loads.seconds
+        try:
+            await context.disk.call(loads.run, release=self.retain(), deadline=deadline)
+        except asyncio.CancelledError:
+            loads.cancel()
+            raise
 
-        Raises TryAgain without descriptors for them.
+    async def publish(self, context: EngineContext, on_prepared: OnPrepared | None) -> None:
+        """Give all output files their names. Raises whatever keeps the journal from noting them.
+
+        With a journal in three steps: the files are completed under hidden names, the journal
+        notes them, then they get their names (`store/output_files.py`); without one they get them
+        at once. What the journal may have noted keeps its hidden name until the end of the job is
+        written.
+
+        `on_prepared`: None if there is no journal.
+        """
+        job, disk, seconds = self.job, context.disk, context.deadlines.step
+        text = f"publishing {', '.join(out.path for out in job.outputs.values())}"
+        copies = self._copies(to_files=True)
+        if copies is not None:
+            await disk.call(copies.run, deadline=seconds + copies.seconds)
+        if on_prepared is None:
+            await disk.call(entering(text, job.publish), deadline=seconds)
+            return
+        outputs = await disk.call(entering(text, job.prepare), deadline=seconds)
+        await answer_of(lambda on_done: on_prepared(outputs, functools.partial(on_done, None)))
+        rename = functools.partial(output_files.publish_all, outputs)
+        await disk.call(entering(text, rename), deadline=seconds)
+
+    def _copies(self, *, to_files: bool) -> ArrayCopies | None:
+        """Return the copies of an iterative job, from its input files or to its output files.
+
+        None: there are none. Raises TryAgain without descriptors for them.
         """
         copies = []
         for spec in self.job.specs if self._moved else ():
@@ -232,6 +272,8 @@ class JobArrays:
                 memory = self._mapped(self._layout(spec, self._moved[spec.name]))
                 copies.append((spec, memory, self._elsewhere(spec)))
         return ArrayCopies(copies, to_files=to_files) if copies else None
+
+    # ---- of an iterative job
 
     def retain(self) -> Callable[[], None]:
         """Keep all segments from being reused; returns a function that ends that."""
@@ -324,38 +366,3 @@ class ArrayCopies:
             count = min(block_rows, rows - first)
             with np.errstate(over="ignore"):  # kernels report infinite inputs
                 move(first, count, memory if spec.is_whole else memory[first : first + count])
-
-
-# ---- names of output files
-
-OnPrepared = Callable[
-    [tuple[output_files.PreparedOutput, ...], Callable[[BaseException | None], None]], None
-]
-"""on_prepared(outputs, then): note the files, then call ``then(None)``, or with an error."""
-
-
-async def publish(
-    job: ResolvedJob,
-    context: EngineContext,
-    copies: ArrayCopies | None,
-    on_prepared: OnPrepared | None,
-) -> None:
-    """Give all output files their names. Raises whatever keeps the journal from noting them.
-
-    With a journal in three steps: the files are completed under hidden names, the journal notes
-    them, then they get their names (`store/output_files.py`); without one they get them at once.
-    What the journal may have noted keeps its hidden name until the end of the job is written.
-
-    `copies`: results in memory that must be written to the files first. `on_prepared`: None if
-    there is no journal.
-    """
-    disk, seconds = context.disk, context.deadlines.step
-    text = f"publishing {', '.join(out.path for out in job.outputs.values())}"
-    if copies is not None:
-        await disk.call(copies.run, deadline=seconds + copies.seconds)
-    if on_prepared is None:
-        await disk.call(entering(text, job.publish), deadline=seconds)
-        return
-    outputs = await disk.call(entering(text, job.prepare), deadline=seconds)
-    await answer_of(lambda on_done: on_prepared(outputs, functools.partial(on_done, None)))
-    await disk.call(entering(text, lambda: output_files.publish_all(outputs)), deadline=seconds)

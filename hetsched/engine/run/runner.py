@@ -19,7 +19,7 @@ from hetsched.engine.explanations import JobSnapshot
 from hetsched.engine.failures import JobFailures, names
 from hetsched.engine.planning.job_planning import JobPlanning, LearningTask
 from hetsched.engine.planning.planning_state import DeviceRun
-from hetsched.engine.run.arrays import JobArrays, OnPrepared, publish
+from hetsched.engine.run.arrays import JobArrays, OnPrepared
 from hetsched.engine.run.attempt import (
     Attempt,
     Event,
@@ -222,8 +222,8 @@ class JobRunner:
             report, runs = await self._run_to_report()
             state = Done(self.number, report, self.arrays.hand_over())
         except asyncio.CancelledError:
-            error = self._abort_error or errors.TryAgain("the engine has stopped; try again")
-            state = self._failed(errors.to_record(error))
+            stopped = errors.TryAgain("the engine has stopped; try again")
+            state = self._failed(errors.to_record(self._abort_error or stopped))
         except _Unconverged as failure:
             state = self._failed(errors.to_record(failure), self.arrays.hand_over())
         except Exception as failure:
@@ -245,33 +245,19 @@ class JobRunner:
         if self.job.finished:
             units = sum(end - first for first, end in self.job.finished)
             self.note(f"continued: {units} of {self.job.load} units were complete on disk")
-        await self._load_inputs()
+        await self.arrays.load_inputs(self.context)
         attempt = await self._attempts()
         unconverged = self._convergence_error()
         runs = attempt.runs()
         report = job_report(self, runs)
         if self.job.outputs:
             self._is_past_abort = True  # from now on files get their names
-            await publish(
-                self.job, self.context, self.arrays.copies(to_files=True), self._on_prepared
-            )
+            await self.arrays.publish(self.context, self._on_prepared)
         if unconverged is not None:
             raise unconverged
         self.failures.record_success(attempt.chunk_counts())
         is_typical = attempt.computation is not None and not attempt.computation.has_lost_device
         return report, runs if is_typical and not self.job.finished else None
-
-    async def _load_inputs(self) -> None:
-        """Copy inputs of an iterative job to its segments, in a thread."""
-        loads = self.arrays.copies(to_files=False)
-        if loads is None:
-            return
-        release, seconds = self.arrays.retain(), self.context.files.deadline + loads.seconds
-        try:
-            await self.context.disk.call(loads.run, release=release, deadline=seconds)
-        except asyncio.CancelledError:
-            loads.cancel()
-            raise
 
     async def _attempts(self) -> Attempt:
         """Start the job until it is computed; return the attempt that has done it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -15,10 +16,11 @@ from hetsched.engine.admission.check import MachineLimits, create_outputs, resol
 from hetsched.engine.admission.resolved_job import ResolvedJob, declare_iterative
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run.arrays import JobArrays
-from hetsched.engine.threads import Step
+from hetsched.engine.threads import Pool
 from hetsched.errors import DataError, IOFailure, UsageError
 from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, JobSpec
 from hetsched.transport.arena import Arena
+from hetsched.transport.loop import Loop
 from hetsched.workload import ArraySpec, Stage, StateArray
 
 ROWS = 30
@@ -88,10 +90,19 @@ def test_values_beyond_the_kernels_dtype_become_infinite_without_a_warning(arena
     heat = JobSpec(workload="heat", params={"dtype": "float32"}, inputs=inputs)
     arrays = JobArrays(resolve(heat, MachineLimits(CORES, {}, arena.limit)), arena)
     arrays.allocate()
-    loads = arrays.copies(to_files=False)
-    assert loads is not None
-    loads.run(Step())
+    load_inputs(arrays)
     assert np.isinf(view(arena, arrays, "initial")).all()
+
+
+def load_inputs(arrays: JobArrays) -> None:
+    loop = Loop()
+    pool = Pool(loop, 1, deadline=60.0)
+    context = SimpleNamespace(files=pool, disk=pool)
+    try:
+        loop.run_until_complete(arrays.load_inputs(cast(Any, context)))
+    finally:
+        pool.close(60.0)
+        loop.close()
 
 
 def heat(arena: Arena, steps: int, **fields: Any) -> JobArrays:
@@ -160,10 +171,8 @@ def test_a_file_that_is_too_short_is_an_error(arena: Arena, tmp_path: Path) -> N
     arrays = allocated(arena, inputs={"x": FileRef(str(path))})
     with path.open("r+b") as file:
         file.truncate(200)
-    loads = arrays.copies(to_files=False)
-    assert loads is not None
     with pytest.raises(IOFailure, match="x: the file ends at byte 200"):
-        loads.run(Step())
+        load_inputs(arrays)
 
 
 def test_a_thread_that_hangs_keeps_its_segments(arena: Arena, tmp_path: Path) -> None:
