@@ -325,4 +325,4 @@ class _LocalSegments:
 
     def _drop(self, ident: int) -> None:
         if self.is_open and os.getpid() == self._pid:
-            self._loop.call_soon_threadsafe(lambda: self._arena.release(ident))
+            self._loop.call_soon_threadsafe(self._arena.release, ident)

@@ -238,14 +238,9 @@ class StopLadder:
 
     def _flush(self) -> None:
         """End the loop after all writes: clients hear of an end once it is on disk."""
-
-        def flush() -> None:
-            self._journal.write((), lambda error: self._loop.stop())
-
-        self._loop.call_soon(flush)
+        self._loop.call_soon(self._journal.write, (), lambda error: self._loop.stop())
 
     def _escalate(self) -> None:
-        """Begin to stop; if that has begun, stop without waiting for chunks."""
         if self._durability.is_stopping:
             self._kill_devices("a second signal")
         else:

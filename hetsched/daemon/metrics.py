@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 
 from hetsched.engine.engine import Engine
 from hetsched.errors import Cancelled
-from hetsched.job import Done, Failed, Queued, Running
+from hetsched.job import Ended, Failed, Queued, Running
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job
 from hetsched.store.journal import Journal
@@ -82,13 +82,12 @@ class Metrics:
         )
 
     def text(self) -> str:
-        """Return all metrics in Prometheus's text format."""
         return prometheus_client.generate_latest(self._registry).decode()
 
     def on_refused(self, code: int) -> None:
         self._refused.labels(str(code)).inc()
 
-    def on_end(self, job: Job, state: Done | Failed) -> None:
+    def on_end(self, job: Job, state: Ended) -> None:
         code = state.error.code if isinstance(state, Failed) else 0
         word = {0: "done", Cancelled.code: "cancelled"}.get(code, "failed")
         self.ended += 1
@@ -157,7 +156,6 @@ def present_state(
 
 
 def _gauges(name: str, help: str, values: Mapping[Any, float], *labels: str) -> Metric:
-    """Return gauges, from label values to value."""
     family = GaugeMetricFamily(f"hetsched_{name}", help, labels=labels)
     for key, value in values.items():
         family.add_metric(key, value)

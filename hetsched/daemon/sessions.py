@@ -143,7 +143,6 @@ class Sessions:
     # ---- connections
 
     def open(self, listener: socket.socket) -> None:
-        """Accept clients at `listener`."""
         self._listener = listener
         self._loop.add_reader(listener.fileno(), self._accept, listener)
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -151,7 +150,6 @@ class Sessions:
         self._arena.max_descriptor = self._max_descriptor - RESERVED_DESCRIPTORS
 
     def close(self) -> None:
-        """Accept no more clients."""
         if self._listener is not None:
             self._loop.remove_reader(self._listener.fileno())
             self._listener.close()

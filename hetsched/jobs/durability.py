@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hetsched import errors
-from hetsched.job import Done, Failed, JobState, Queued, Running, caller_outputs
+from hetsched.job import Ended, Failed, JobState, Queued, Running, caller_outputs
 from hetsched.jobs.followers import Followers
 from hetsched.jobs.job import Job
 from hetsched.jobs.table import JobTable, KeptResults
@@ -45,7 +45,7 @@ class Durability:
         self.table, self.followers = table, followers
         self.results = KeptResults(arena, loop, table.limits.results)
         self._arena, self._journal = arena, journal
-        self.on_ended: Callable[[Job, Done | Failed], None] = lambda job, state: None
+        self.on_ended: Callable[[Job, Ended], None] = lambda job, state: None
         self.on_refused: Callable[[int], None] = lambda code: None  # With the exit code
         # Takes complete output files that won't get their names
         self.discard: Callable[[tuple[PreparedOutput, ...]], object] = lambda outputs: None
@@ -145,7 +145,7 @@ class Durability:
 
     # ---- the end
 
-    def end(self, job: Job, state: Done | Failed) -> None:
+    def end(self, job: Job, state: Ended) -> None:
         """Note the end of a job. The caller's reference to each result segment is taken over."""
         if self._journal is None:
             self._conclude(job, state)
@@ -168,7 +168,7 @@ class Durability:
             # Reported in any case: clients must not wait for a full disk.
             self._write_anyway(record, lambda error: self._conclude(job, state))
 
-    def _conclude(self, job: Job, state: Done | Failed) -> None:
+    def _conclude(self, job: Job, state: Ended) -> None:
         """Report the end of a job, and keep its results for a while."""
         now, limits = time.monotonic(), self.table.limits
         job.state, job.ending, job.ended_at = state, None, time.time()
@@ -199,7 +199,7 @@ def _answer(job: Job, error: errors.ErrorRecord | None) -> None:
             log.exception("job %d: unexpected error in a callback", job.number)
 
 
-def _record(job: Job, end: Done | Failed | None = None) -> journal_records.JournaledJob:
+def _record(job: Job, end: Ended | None = None) -> journal_records.JournaledJob:
     return journal_records.JournaledJob(
         number=job.number,
         spec=job.spec,

@@ -89,7 +89,6 @@ class Followers:
         """Client -> its requests that follow a job."""
 
     def follow(self, job: Job, follower: Follower) -> None:
-        """Send the job's states to `follower` from now on."""
         job.followers.append(follower)
         self.follows[follower.client] += 1
 
@@ -129,7 +128,6 @@ class Followers:
                 self._watchers.remove(watcher)
 
     def end(self, job: Job) -> None:
-        """Report a job's last state."""
         self.report(job, is_last=True)
         for follower in job.followers:
             self.follows[follower.client] -= 1

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from hetsched import errors
-from hetsched.job import Done, Failed, FileOut
+from hetsched.job import Done, Ended, FileOut
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job, report_without_run, unstarted
 from hetsched.store import journal_records, output_files
@@ -103,9 +103,7 @@ def lost_results(job: Job) -> str:
     )
 
 
-def _known_end(
-    job: Job, publish_errors: Mapping[int, errors.ErrorRecord | None]
-) -> Done | Failed | None:
+def _known_end(job: Job, publish_errors: Mapping[int, errors.ErrorRecord | None]) -> Ended | None:
     """Return the end of a job that needn't, or mustn't, run again."""
     if job.number in publish_errors:
         error = publish_errors[job.number]

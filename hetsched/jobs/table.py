@@ -58,7 +58,6 @@ class JobTable:
         self._ended_bytes = 0
 
     def job(self, number: int) -> Job:
-        """Return a job. Raises InputMissing if it isn't known."""
         job = self.jobs.get(number)
         if job is None:
             newest = max(self.jobs, default=None)
@@ -87,7 +86,6 @@ class JobTable:
             )
 
     def add(self, job: Job) -> None:
-        """Add a job that hasn't ended."""
         self.unfinished[job.number] = job
         self._counts[job.owner] += 1
         self._unfinished_bytes += job.nbytes
