@@ -34,6 +34,7 @@ from hetsched.engine.explanations import (
 from hetsched.engine.planning.job_planning import LearningTask
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
+from hetsched.engine.run import attempt
 from hetsched.engine.scheduler import Scheduler, stopping_error
 from hetsched.engine.threads import FILE_THREADS, OnDone, Pool, entering, planner_thread
 from hetsched.jobs.durability import Durability
@@ -102,7 +103,8 @@ class Engine:
         self._on_drained: Callable[[], None] | None = None
         self.on_idle: Callable[[], None] = lambda: None  # Called when it may have become so
         arena.on_discard.append(lambda segment: fleet.detach([segment]))
-        fleet.on_event, fleet.on_ready = scheduler.on_message, scheduler.on_joined
+        fleet.on_event = lambda device, message: scheduler.tell(attempt.Message(device, message))
+        fleet.on_ready = lambda device: scheduler.tell(attempt.Joined(device))
         fleet.on_lost, fleet.on_memory = scheduler.on_lost, self._on_memory
         fleet.on_stuck = arena.hold  # it may still write: no other job gets that memory
 
@@ -269,7 +271,7 @@ class Engine:
         self._context.disabled.difference_update(enable)
         self._context.disabled.update(disable)
         self._context.planning.plans.clear()  # they may have these devices
-        self._scheduler.on_switched()
+        self._scheduler.tell(attempt.Switched())
 
     def activities(self) -> tuple[DeviceActivity, ...]:
         return tuple(

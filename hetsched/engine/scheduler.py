@@ -33,7 +33,6 @@ from hetsched.jobs.job import Job, unstarted
 from hetsched.jobs.queue import Change, JobQueue
 from hetsched.planner.records import JobPlan
 from hetsched.store import output_files
-from hetsched.transport.device_messages import AttemptEvent
 from hetsched.transport.loop import Timer
 
 log = logging.getLogger(__name__)
@@ -141,9 +140,6 @@ class Scheduler:
 
     # ---- events of devices
 
-    def on_message(self, device: str, message: AttemptEvent) -> None:
-        self._tell(attempt.Message(device, message))
-
     def on_lost(self, device: str, reason: str) -> None:
         """Report a death to all jobs.
 
@@ -159,14 +155,8 @@ class Scheduler:
         for runner in list(self.runners.values()):
             runner.tell(attempt.Lost(device, reason, counts=runner in charged))
 
-    def on_joined(self, device: str) -> None:
-        self._tell(attempt.Joined(device))
-
-    def on_switched(self) -> None:
-        """Note that the user has disabled devices, or enabled them."""
-        self._tell(attempt.Switched())
-
-    def _tell(self, event: attempt.Event) -> None:
+    def tell(self, event: attempt.Event) -> None:
+        """Tell all jobs; each takes in what is about its present attempt."""
         for runner in list(self.runners.values()):
             runner.tell(event)
 

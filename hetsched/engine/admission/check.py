@@ -193,12 +193,8 @@ def check(
     step: Step,
     is_readmitted: bool = False,
 ) -> ResolvedJob:
-    """Check everything about `spec` that can be known before it runs.
-
-    `pending`: of the other jobs: inputs may be written by the jobs that this one comes after.
-    """
-    after = {dependency.job for dependency in spec.after}
-    opener = InputOpener(step, pending=pending, after=after)
+    """Check everything about `spec` that can be known before it runs."""
+    opener = InputOpener(step, pending=pending)
     job = resolve(spec, machine, opener)
     try:
         step.enter("checking the output folder")
@@ -257,7 +253,7 @@ def resolve(
 class InputOpener:
     """Opens the inputs of one job. `close` it unless the job takes over `files`.
 
-    `after`: jobs that end before this one starts: what they will write may be an input.
+    `pending`: an input may be what the jobs will write that this one runs after.
     `max_read`: bytes that files other than .npy may hold, which are read whole; None: only their
     headers are read, so the number of entries of a sparse matrix is an estimate.
     """
@@ -267,12 +263,10 @@ class InputOpener:
         step: Step,
         *,
         pending: PendingOutputs | None = None,
-        after: Collection[int] = (),
         max_read: int | None = None,
     ) -> None:
         self.step = step
         self._pending = pending
-        self._after = after
         self._max_read = max_read
         self.files: set[int] = set()
         self.nbytes = 0
@@ -282,6 +276,7 @@ class InputOpener:
     def open(self, workload: BaseWorkload, spec: JobSpec) -> dict[str, StoredArray]:
         """Open the inputs of `spec` and return them by array name, without generated ones."""
         opened: dict[str, StoredArray] = {}
+        after = {dependency.job for dependency in spec.after}
         for name, reference in _named(workload, spec.inputs).items():
             matrix = next((each for each in workload.composites if each.name == name), None)
             if isinstance(reference, ArenaRef):
@@ -302,14 +297,14 @@ class InputOpener:
             ):
                 opened |= self._open_matrix(name, reference.path, matrix)
             else:
-                opened[name] = self._open_npy(name, reference.path)
+                opened[name] = self._open_npy(name, reference.path, after)
         for composite in workload.composites:
             composite.check(shapes_of(opened))
         return opened
 
-    def _open_npy(self, name: str, path: str) -> StoredArray:
+    def _open_npy(self, name: str, path: str, after: Collection[int]) -> StoredArray:
         promise = self._enter(path)
-        if promise is not None and promise[0] in self._after:
+        if promise is not None and promise[0] in after:
             _, claim = promise
             return StoredArray(array=name, key=PROMISED_KEY, shape=claim.shape, dtype=claim.dtype)
         with _hint_at(promise):
