@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hetsched.config import DeadlinesConfig
 from hetsched.engine.admission.check import Admission
-from hetsched.engine.failures import Failures
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.threads import Pool
@@ -36,18 +37,9 @@ class EngineContext:
     disabled: set[str] = field(default_factory=set)  # Devices that aren't to be used at present
     # Seeds the random projections of verification, so that no workload can predict them
     verification_secret: int = field(default_factory=lambda: secrets.randbits(48))
-    last_attempt_id: int = 0  # Each attempt of any job has its own, which late answers name
+    # Each attempt of any job has its own, which late answers name
+    attempt_ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     is_stopping: bool = False
-
-    @property
-    def failures(self) -> Failures:
-        """Of its devices and variants."""
-        return self.planning.failures
-
-    def new_attempt_id(self) -> int:
-        """Return the number of another attempt."""
-        self.last_attempt_id += 1
-        return self.last_attempt_id
 
     def output_token(self, number: int) -> str:
         """Return what determines the hidden names of a job's unfinished files; "": nothing."""

@@ -232,7 +232,7 @@ class Engine:
 
     def probe_devices(self, on_done: Callable[[], None]) -> None:
         """Look for missing devices, and give those that failed another chance; then call back."""
-        self._context.failures.forget()
+        self._context.planning.failures.forget()
 
         def on_probed(found: Probe | None, error: BaseException | None) -> None:
             try:
@@ -249,11 +249,11 @@ class Engine:
 
     def restricted_devices(self) -> dict[str, str]:
         """Return why devices take no jobs of some kinds at present."""
-        return self._context.failures.restricted(time.monotonic())
+        return self._context.planning.failures.restricted(time.monotonic())
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """Return the devices, and why others are missing or take no job at present."""
-        quarantined = self._context.failures.quarantined(time.monotonic())
+        quarantined = self._context.planning.failures.quarantined(time.monotonic())
         disabled = dict.fromkeys(sorted(self._context.disabled), DISABLED)
         return self._fleet.infos, {**self._fleet.absent, **quarantined, **disabled}
 

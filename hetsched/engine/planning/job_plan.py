@@ -33,7 +33,7 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.models.curves.curve import SpeedFunction, planner_curve
 from hetsched.models.evidence.co_runners import CO_RUNNERS, CoRunners
-from hetsched.models.evidence.races import NO_RACES, RaceRecord
+from hetsched.models.evidence.races import NO_RACES
 from hetsched.partition import iterations
 from hetsched.partition.iterations.history_table import HistoryEntry
 from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
@@ -60,16 +60,10 @@ def next_plan(
     memory_limit: int | None,
     unstarted: Collection[str] = (),
 ) -> JobPlan:
-    """Return shares, chunks and variants for the next run of `job`.
+    """Return shares, chunks and variants for the next run of `job` on some of `infos`.
 
-    Parameters
-    ----------
-    infos : sequence of DeviceInfo
-        The devices that may take part.
-    memory_limit : int or None, bytes
-        Of each device's own memory.
-    unstarted : collection of str
-        Devices whose process isn't running yet.
+    `memory_limit`: bytes of each device's own memory, from the user or the configuration.
+    `unstarted`: devices whose process isn't running yet.
     """
     if job.measure:
         return equal_plan(
@@ -103,25 +97,18 @@ def equal_plan(
     variants: Mapping[str, str],
     usable_variants: Callable[[DeviceInfo], Sequence[str]],
 ) -> JobPlan:
-    """Give every device an equal share of `load`, in as few chunks as its memory allows.
+    """Give every device to measure an equal share of `load`, in as few chunks as fit in memory.
 
-    Parameters
-    ----------
-    load : int, units
-        A multiple of the number of measured devices.
-    devices : sequence of (DeviceInfo, MemoryDemand)
-        The devices that are available.
-    variants : mapping
-        Device to measure -> its variant.
-    usable_variants : callable
-        DeviceInfo -> names of its usable variants.
+    `variants`: device to measure -> its variant; `devices`: those that are available.
     """
     if load % len(variants):
         raise errors.UsageError(
             f"{load} units can't be divided equally among {len(variants)} devices"
         )
     available = {info.name: (info, demand) for info, demand in devices}
-    _check_teams([info for info, _ in devices], variants)
+    for info, _ in devices:
+        if info.name in variants and not variants.keys().isdisjoint(info.members):
+            raise errors.UsageError(f"{info.name} can't be measured together with its own cores")
     for device, variant in variants.items():
         if device not in available:
             raise errors.Unavailable(f"{device} can't be measured: it is no longer available")
@@ -136,12 +123,6 @@ def equal_plan(
         for number, (device, variant) in enumerate(variants.items())
     )
     return JobPlan(assignments, None, (f"measured: {share} units on each device",))
-
-
-def _check_teams(infos: Sequence[DeviceInfo], variants: Mapping[str, str]) -> None:
-    for info in infos:
-        if info.name in variants and not variants.keys().isdisjoint(info.members):
-            raise errors.UsageError(f"{info.name} can't be measured together with its own cores")
 
 
 def _assignment(
@@ -181,15 +162,7 @@ def find_candidates(
     memory_limit: int | None,
     unstarted: Collection[str] = (),
 ) -> list[Candidate]:
-    """Return a candidate for each device with an installed variant.
-
-    Parameters
-    ----------
-    memory_limit : int or None, bytes
-        Of each device's own memory, from the user or the configuration.
-    unstarted : collection of str
-        Devices whose process isn't running yet.
-    """
+    """Return a candidate for each device with a working variant. Raises Unavailable."""
     beside = co_runners_of(infos, state.machine())
     candidates = [
         dataclasses.replace(
@@ -266,6 +239,10 @@ def _candidate(
         runs_beside.setdefault(key.co_runners, {})[key.variant] = state.store.runs(key)
         if model is not None:
             models_beside.setdefault(key.co_runners, {})[key.variant] = model
+    races = NO_RACES
+    if info.is_core and len(variants) > 1:
+        labels = {race_label(variant): variant.name for variant in variants}
+        races = state.store.races(keys[0].race_key).renamed(labels)
     return Candidate(
         info=info,
         demand=device_demand(job, info, state, memory_limit),
@@ -274,31 +251,14 @@ def _candidate(
         is_staged=job.storage != "memory",
         models_beside=models_beside,
         probe_state=state.store.probe_state(probe_key(job, info)),
-        races=_races(job, info, variants, state),
+        races=races,
         runs_beside=runs_beside,
     )
-
-
-def race_key(job: ResolvedJob, info: DeviceInfo) -> model_records.RaceKey:
-    """Return the key in models.db of the races on cores like `info`."""
-    return model_records.RaceKey(job.workload.name, job.speed_key, info.identity, job.storage)
 
 
 def race_label(variant: Variant) -> str:
     """Return the name of a variant in races: another version is another variant."""
     return f"{variant.name} {variant.version}"
-
-
-def _races(
-    job: ResolvedJob,
-    info: DeviceInfo,
-    variants: Sequence[Variant],
-    state: PlanningState,
-) -> RaceRecord:
-    if not info.is_core or len(variants) < 2:
-        return NO_RACES
-    record = state.store.races(race_key(job, info))
-    return record.renamed({race_label(variant): variant.name for variant in variants})
 
 
 # ---- iterations
@@ -324,21 +284,10 @@ def first_plan(
     state: PlanningState,
     memory_limit: int | None = None,
 ) -> FirstPlan:
-    """Return variants and first shares.
+    """Return variants and first shares. Chunks have no meaning: rows change while the job runs.
 
-    Parameters
-    ----------
-    infos : sequence of DeviceInfo
-        The devices that may take part.
-    memory_limit : int or None, bytes
-        Of each device's own memory.
-
-    Raises
-    ------
-    Unavailable
-        No variant is installed for any device.
-    DataError
-        All of them have memory of their own, which doesn't hold one row.
+    Raises Unavailable without a variant for any device, DataError if no device's memory holds one
+    row.
     """
     assert job.iterative is not None
     candidates = _with_memory(

@@ -19,7 +19,6 @@ from hetsched.engine.planning.job_plan import (
     model_key,
     next_plan,
     probe_key,
-    race_key,
     race_label,
 )
 from hetsched.engine.planning.planning_state import (
@@ -465,7 +464,7 @@ def _learn_races(
         info = group[0].info
         labels = {v.name: race_label(v) for v in state.variants.usable(job, info)}
         paces = {labels[name]: found for name, found in race.paces.items() if name in labels}
-        key = race_key(job, info)
+        key = RaceKey(job.workload.name, job.speed_key, info.identity, job.storage)
         state.store.add_race(key, Race(race.number, race.units, paces, at))
         raced.add(key)
     return raced

@@ -23,17 +23,12 @@ from hetsched.workload import Variant
 
 @dataclass(frozen=True)
 class DeviceRun:
-    """One device in one run.
-
-    Attributes
-    ----------
-    chunks : tuple of (int, ChunkTimes)
-        Units and times of each chunk, in order of execution, on the device's clock; of very many
-        chunks, neighbours are merged.
-    """
+    """One device in one run."""
 
     assignment: Assignment
     info: DeviceInfo
+    # Units and times of each, in order of execution, on the device's clock; of very many chunks,
+    # neighbours are merged
     chunks: tuple[tuple[int, ChunkTimes], ...]
 
     @functools.cached_property
@@ -65,22 +60,12 @@ class DeviceRun:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run in which no device was lost.
-
-    Attributes
-    ----------
-    runs : mapping
-        Device -> its part of the run.
-    is_contended : bool
-        Other jobs ran on the same cores: their times aren't those of a job that runs alone.
-    fresh : frozenset of str
-        Devices whose process ran its variant for the first time.
-    """
+    """A run in which no device was lost."""
 
     plan: JobPlan
     runs: Mapping[str, DeviceRun]
-    is_contended: bool = False
-    fresh: frozenset[str] = frozenset()
+    is_contended: bool = False  # Other jobs ran on the same cores: it took longer than alone
+    fresh: frozenset[str] = frozenset()  # Devices whose process ran its variant for the first time
 
 
 def run_start(runs: Mapping[str, DeviceRun]) -> float:
@@ -243,16 +228,6 @@ class Variants:
         installed = self._find_installed(job, info.variant_kind)
         return [r for v in installed if (r := self._reason_against(job, info, v.name))]
 
-    def exclude(self, job: ResolvedJob, info: DeviceInfo, variant: str, reason: str) -> None:
-        """Exclude a variant that couldn't be prepared on `info` from all devices like it."""
-        key = _variant_key(job, info, variant)
-        self._failures.fail_variant(key, _digest(job), reason, time.monotonic())
-
-    def succeed(self, job: ResolvedJob, info: DeviceInfo, variant: str) -> None:
-        """Record that a variant was prepared on `info`: it isn't broken for all jobs."""
-        if self._failures.tallies:
-            self._failures.succeed(_variant_key(job, info, variant), _digest(job))
-
     def _reason_against(self, job: ResolvedJob, info: DeviceInfo, variant: str) -> str:
         if not self._failures.tallies:
             return ""
@@ -333,27 +308,19 @@ class PlanningState:
     """Models, variants, memory limits and the plans of repeated jobs.
 
     Methods that record what has failed or changed also drop all plans, which assumed otherwise.
-
-    Attributes
-    ----------
-    plan_cache : PlanCache
-        The engine's. Only for the planner's thread.
-    memory_limits : dict
-        Bytes, of devices that had less memory than they reported.
-    speed_changes : dict
-        Device -> change of its speed, for the notes of the next job.
-    machine : callable
-        Returns all devices of the machine, which may slow down those of a job.
     """
 
     store: ModelStore
     failures: Failures = field(default_factory=Failures)
     variants: Variants = field(init=False)
     kernels: WarmKernels = field(default_factory=WarmKernels)
+    # Device -> bytes, of those that had less memory than they reported
     memory_limits: dict[str, int] = field(default_factory=dict)
-    plan_cache: PlanCache = field(default_factory=PlanCache)
+    plan_cache: PlanCache = field(default_factory=PlanCache)  # Only for the planner's thread
     plans: Plans = field(init=False)
+    # Device -> change of its speed, for the notes of the next job
     speed_changes: dict[str, str] = field(default_factory=dict)
+    # Returns all devices of the machine, which may slow down those of a job
     machine: Callable[[], Sequence[DeviceInfo]] = tuple
 
     def __post_init__(self) -> None:
@@ -369,15 +336,19 @@ class PlanningState:
     ) -> None:
         """Record that these devices have prepared their kernels, but for `failed_variants`."""
         self.kernels.add(job, assignments)
+        if not self.failures.tallies:
+            return
         for assignment in assignments:
             for variant in set(assignment.variants).difference(failed_variants):
-                self.variants.succeed(job, infos[assignment.device], variant)
+                key = _variant_key(job, infos[assignment.device], variant)
+                self.failures.succeed(key, _digest(job))
 
     def exclude_variant(
         self, job: ResolvedJob, info: DeviceInfo, variant: str, reason: str
     ) -> None:
-        """Exclude `variant`, which couldn't be prepared on `info`."""
-        self.variants.exclude(job, info, variant, reason)
+        """Exclude `variant`, which couldn't be prepared on `info`, from all devices like it."""
+        key = _variant_key(job, info, variant)
+        self.failures.fail_variant(key, _digest(job), reason, time.monotonic())
         self.plans.clear()
 
     def record_out_of_memory(self, device: str, failed_bytes: int) -> None:

@@ -116,7 +116,7 @@ class Attempt:
     def __init__(self, runner: JobRunner, plan: JobPlan, infos: Iterable[DeviceInfo]) -> None:
         self.runner = runner
         # In every message to and from devices: late answers to another attempt are dropped
-        self.id = runner.context.new_attempt_id()
+        self.id = next(runner.context.attempt_ids)
         self.plan = plan
         self.infos = {info.name: info for info in infos}  # Device -> its description
         # Device -> its assignment; only devices with chunks

@@ -81,7 +81,9 @@ class JobRunner:
         self.verification_seed = context.verification_secret ^ number
         self._notes = Notes()
         self.arrays = JobArrays(self.job, context.arena, needs_saved=bool(spec.checkpoint))
-        self.failures = JobFailures(context.failures, job.kind, lambda: context.fleet.infos)
+        self.failures = JobFailures(
+            context.planning.failures, job.kind, lambda: context.fleet.infos
+        )
         # The last attempt with a plan: the subject of reports and explanations
         self.latest: Attempt | None = None
         # Inputs have been generated and outputs poisoned; a later attempt skips this
