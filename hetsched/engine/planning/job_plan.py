@@ -6,7 +6,6 @@ From models.db and earlier runs. Called in the planner's thread, and by `hetsche
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import math
 import statistics
@@ -23,7 +22,6 @@ from hetsched.devices.probe import probe
 from hetsched.engine.admission.check import MachineLimits, resolve
 from hetsched.engine.admission.resolved_job import ResolvedJob, declared_demand
 from hetsched.engine.planning.planning_state import PlanningState, job_kind
-from hetsched.errors import DataError
 from hetsched.explain import Explanation
 from hetsched.explain.iterations.records import IterationHistory
 from hetsched.explain.records import DeviceExplanation
@@ -85,7 +83,7 @@ def next_plan(
     changes = [state.speed_changes.pop(info.name, "") for info in infos]
     if not any(changes):
         return plan
-    return dataclasses.replace(plan, reasons=(*plan.reasons, *filter(None, changes)))
+    return replace(plan, reasons=(*plan.reasons, *filter(None, changes)))
 
 
 # ---- measurements
@@ -165,9 +163,7 @@ def find_candidates(
     """Return a candidate for each device with a working variant. Raises Unavailable."""
     beside = co_runners_of(infos, state.machine())
     candidates = [
-        dataclasses.replace(
-            candidate.beside(beside[info.name]), needs_start=info.name in unstarted
-        )
+        replace(candidate.beside(beside[info.name]), needs_start=info.name in unstarted)
         for info in infos
         if (candidate := _candidate(job, info, state, memory_limit)) is not None
     ]
@@ -219,7 +215,7 @@ def device_demand(
     demand = declared_demand(job.workload, job.params, info.kind)
     limits = (info.memory, memory_limit, state.memory_limits.get(info.name)) if info.link else ()
     limit = min((limit for limit in limits if limit is not None), default=None)
-    return dataclasses.replace(demand, limit=limit)
+    return replace(demand, limit=limit)
 
 
 def _candidate(
@@ -318,7 +314,7 @@ def _with_memory(job: ResolvedJob, candidates: Sequence[Candidate]) -> Sequence[
     fitting = [candidate for candidate in candidates if _fitting_demand(job, candidate).fits([1])]
     if not fitting:
         demand = candidates[0].demand
-        raise DataError(
+        raise errors.DataError(
             f"one row needs {demand.need([1]) + _overhead(job)} bytes of device memory, the limit"
             f" is {demand.limit}"
         )
