@@ -34,7 +34,7 @@ from hetsched.jobs.table import share_of
 from hetsched.transport import messages as say
 from hetsched.transport import sockets
 from hetsched.transport.arena import Arena
-from hetsched.transport.loop import Loop
+from hetsched.transport.loop import Loop, Timer
 from hetsched.units import format_bytes, format_seconds
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class Sessions:
         self._arena, self._loop = arena, loop
         self._sessions: dict[int, ClientSession] = {}
         self._next_session = 1
-        self._idle_times = 0
+        self._trim_timer: Timer | None = None
         self.on_trim: Callable[[], None] = lambda: None
         self._listener: socket.socket | None = None
         self._max_descriptor = 0
@@ -199,7 +199,6 @@ class Sessions:
         session = ClientSession(self._next_session, connection, peer, owner_of(peer))
         self._next_session += 1
         self._sessions[session.id] = session
-        self._idle_times += 1
         self._loop.add_reader(connection.fileno(), functools.partial(self._on_readable, session))
 
     def _resume(self) -> None:
@@ -383,19 +382,18 @@ class Sessions:
         """Return memory to the system, unless somebody needs it within `warm_for`."""
         if self._sessions or self._table.unfinished:
             return
-        self._idle_times += 1
-        times = self._idle_times
+        if self._trim_timer is not None:
+            self._trim_timer.cancel()
+        self._trim_timer = self._loop.call_later(self._table.limits.warm_for, self._trim)
 
-        def trim() -> None:
-            if times != self._idle_times or self._sessions or self._table.unfinished:
-                return
-            self.on_trim()
-            self._arena.trim()
-            gc.collect()
-            if (malloc_trim := getattr(_libc, "malloc_trim", None)) is not None:  # glibc
-                malloc_trim(0)
-
-        self._loop.call_later(self._table.limits.warm_for, trim)
+    def _trim(self) -> None:
+        if self._sessions or self._table.unfinished:
+            return
+        self.on_trim()
+        self._arena.trim()
+        gc.collect()
+        if (malloc_trim := getattr(_libc, "malloc_trim", None)) is not None:  # glibc
+            malloc_trim(0)
 
     def of_token(self, token: str, peer: sockets.Peer) -> ClientSession | None:
         """Return the session with this token, if the same process has opened it."""
