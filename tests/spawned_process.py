@@ -18,7 +18,6 @@ from hetsched.engine.processes.process import DeviceProcess
 from hetsched.engine.processes.template import Template
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import (
-    Attach,
     ChunksDone,
     DeviceEvent,
     DeviceNote,
@@ -130,5 +129,5 @@ class Talk:
 
     def _attach(self, key: int) -> np.ndarray:
         segment = self.arena.allocate(self.units * 32)
-        self.process.send(Attach(key, "segment", segment.nbytes), segment.fd)
+        self.process.attach(key, segment.fd, segment.nbytes, "segment")
         return segment.array((self.units, 4), "float64")

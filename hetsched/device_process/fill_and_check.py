@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,6 @@ POISON_BYTE = 0xFB
 """The byte that fills integer arrays, which have no NaN."""
 
 Arrays = dict[str, np.ndarray]
-ErrorsOf = Callable[[int, int], np.ndarray]
-"""Errors of units as multiples of the tolerance: from the first one on, how many."""
 
 
 def fill(
@@ -68,20 +66,14 @@ def check(
     workload: BaseWorkload, params: Any, arrays: HostArrays, command: device_messages.Check
 ) -> Generator[None, None, device_messages.Checked]:
     """Verify units; yields after each block and each sample. Raises DataError."""
-    errors_of: ErrorsOf
-    if isinstance(workload, Iterative):
-        errors_of = _errors_of_rows(workload, params, arrays, command.seed)
-    else:
-        assert isinstance(workload, Workload), "there are no other kinds"
-        errors_of = _residuals_of_units(workload, params, arrays, command.seed)
     worst, unit = 0.0, command.first
     cut = [array for side in arrays for array in side.values() if not array.spec.is_whole]
     for start, size in _block_ranges(command.first, command.count, cut):
-        errors = errors_of(start, size)
+        errors = _errors(workload, params, arrays, command.seed, start, size)
         if errors.max(initial=0.0) > worst:
             worst, unit = float(errors.max()), start + int(errors.argmax())
         yield
-    if isinstance(workload, Iterative):
+    if not isinstance(workload, Workload):  # an iterative one
         return device_messages.Checked(command.attempt, worst, unit, worst, 0.0)
     max_error = sample_error = 0.0
     for sample in command.samples:
@@ -94,45 +86,25 @@ def check(
     return device_messages.Checked(command.attempt, worst, unit, max_error, sample_error)
 
 
-def _errors_of_rows(workload: Iterative, params: Any, arrays: HostArrays, seed: int) -> ErrorsOf:
-    inputs, outputs = ({name: _whole(a) for name, a in side.items()} for side in arrays)
-    load = workload.load(params)
-
-    def errors_of(start: int, count: int) -> np.ndarray:
-        rows = Rows(start, start + count, load)
-        errors = workload.errors(params, inputs, outputs, rows, seed)
-        return _real(f"{workload.name}: errors()", errors, count)
-
-    return errors_of
-
-
-def _residuals_of_units(
-    workload: Workload, params: Any, arrays: HostArrays, seed: int
-) -> ErrorsOf:
-    inputs, outputs = arrays
-
-    def errors_of(start: int, count: int) -> np.ndarray:
-        read = _read(inputs, start, count), _read(outputs, start, count)
-        residuals = workload.residual(params, *read, seed)
-        return _real(f"{workload.name}: residual()", residuals, count)
-
-    return errors_of
-
-
-def _real(what: str, returned: Any, count: int) -> np.ndarray:
-    """Return the errors of `count` units from a plug-in, infinite for NaN. Raises DataError."""
-    errors = np.asarray(returned)
+def _errors(
+    workload: BaseWorkload, params: Any, arrays: HostArrays, seed: int, first: int, count: int
+) -> np.ndarray:
+    """Return the errors of units as multiples of the tolerance, infinite for NaN. DataError."""
+    if isinstance(workload, Iterative):
+        inputs, outputs = (_read(side, 0, sys.maxsize) for side in arrays)  # whole arrays
+        rows = Rows(first, first + count, workload.load(params))
+        method, returned = "errors", workload.errors(params, inputs, outputs, rows, seed)
+    else:
+        assert isinstance(workload, Workload), "there are no other kinds"
+        inputs, outputs = (_read(side, first, count) for side in arrays)
+        method, returned = "residual", workload.residual(params, inputs, outputs, seed)
+    errors = np.asarray(returned)  # a plug-in may return anything
     if errors.shape != (count,) or errors.dtype.kind not in "fiu":
         raise DataError(
-            f"{what} is an array of {errors.dtype} {errors.shape}, not of {count} real numbers"
+            f"{workload.name}: {method}() is an array of {errors.dtype} {errors.shape}, not of"
+            f" {count} real numbers"
         )
     return np.where(np.isnan(errors), np.inf, errors)
-
-
-def _whole(array: HostArray) -> np.ndarray:
-    values = array.direct(0, sys.maxsize)
-    assert values is not None, "an iterative job's arrays are in memory as kernels expect them"
-    return values
 
 
 def _sample_errors(

@@ -45,6 +45,7 @@ class DeviceProcess:
         self.is_stopping = False  # It was asked to end
         self.ended = False  # End of file on its socket: no more events will come
         self._template = template
+        self._popen: subprocess.Popen[bytes] | None = None  # Of one without a template
         self._commands: list[device_messages.Command] = []
         self._fds: list[int] = []
         """Of the commands that attach something, in their order."""
@@ -64,23 +65,17 @@ class DeviceProcess:
                 on_error.callback(os.close, self.stderr)
                 try:
                     os.set_blocking(stderr, True)
-                    self._start(spec, template, other.fileno(), stderr)
+                    if template is not None:
+                        self.pid, self.pidfd = template.fork(spec, other.fileno(), stderr)
+                    else:
+                        arguments = ["--spec", msgspec.json.encode(spec).decode()]
+                        self._popen = spawn(arguments, other.fileno(), spec.env, stderr)
+                        self.pid = self._popen.pid
+                        self.pidfd = os.pidfd_open(self.pid)
                 finally:
                     os.close(stderr)
             on_error.pop_all()
         self._channel = device_messages.Channel(self._sock, device_messages.DeviceEvent)
-
-    def _start(
-        self, spec: ProcessSpec, template: Template | None, channel: int, stderr: int
-    ) -> None:
-        self._popen: subprocess.Popen[bytes] | None = None
-        if template is not None:
-            self.pid, self.pidfd = template.fork(spec, channel, stderr)
-            return
-        arguments = ["--spec", msgspec.json.encode(spec).decode()]
-        self._popen = spawn(arguments, channel, spec.env, stderr)
-        self.pid = self._popen.pid
-        self.pidfd = os.pidfd_open(self.pid)
 
     def fileno(self) -> int:
         """Return the socket's descriptor, readable when there are events."""
@@ -88,20 +83,16 @@ class DeviceProcess:
 
     # ---- messages
 
-    def send(self, command: device_messages.Command, fd: int | None = None) -> None:
-        """Send with the next `flush`. With `fd` it raises as `flush`, and OSError.
-
-        Without `fd` it raises nothing: the end of an attempt must reach each of its devices.
-        """
-        if fd is not None:
-            if len(self._fds) == sockets.MAX_FDS - 1:  # one is left for a large message
-                self._pack()
-            self._fds.append(os.dup(fd))
+    def send(self, command: device_messages.Command) -> None:
+        """Send with the next `flush`. Can't fail: each device must hear of an attempt's end."""
         self._commands.append(command)
 
     def attach(self, key: int, fd: int, nbytes: int, kind: str) -> None:
-        """Send `fd` as attachment `key`, which isn't attached yet. Raises OSError as `send`."""
-        self.send(device_messages.Attach(key, kind, nbytes), fd)
+        """Send `fd` as attachment `key`, which isn't attached yet. Raises as `flush`."""
+        if len(self._fds) == sockets.MAX_FDS - 1:  # one is left for a large message
+            self._pack()
+        self._fds.append(os.dup(fd))
+        self.send(device_messages.Attach(key, kind, nbytes))
         self.attached.add(key)
 
     def detach(self, keys: Collection[int]) -> None:
