@@ -168,24 +168,29 @@ class Pool:
     def close(self, seconds: float) -> list[str]:
         """Run all tasks to their end; return what those do that didn't end within `seconds`.
 
-        Abandoned ones aren't waited for.
+        Those that wait for them then never begin. Abandoned ones aren't waited for.
         """
         until = time.monotonic() + seconds
-        running, waiting = list(self._running), list(self._waiting)
-        for task in [*(task for task in running if not task.is_answered), *waiting]:
+        waiting, self._waiting = self._waiting, deque()
+        begun = [task for task in self._running if not task.is_answered]
+        # A single thread's tasks run in order, and never beside one that hangs.
+        tasks = [*begun, *waiting] if self._size == 1 else [*waiting, *begun]
+        for task in tasks:
             with contextlib.suppress(RuntimeError):  # no more threads
-                thread = task.thread or self._start(task)
-                thread.join(max(0.0, until - time.monotonic()))
-        return [t.step.text for t in [*running, *waiting] if t.is_running()] + self.hanging()
+                if task.thread is None and time.monotonic() < until:
+                    self._start(task)
+                if task.thread is not None:
+                    task.thread.join(max(0.0, until - time.monotonic()))
+        left = [task for task in [*self._running, *waiting] if task.is_running()]
+        return [task.step.text for task in left] + self.hanging()
 
     # ---- on the loop's thread
 
-    def _start(self, task: Task) -> threading.Thread:
+    def _start(self, task: Task) -> None:
         """Start the task's thread. Raises RuntimeError if there can't be another one."""
         thread = threading.Thread(target=self._run, args=(task,), name=self._name, daemon=True)
         thread.start()
         task.thread = thread
-        return thread
 
     def _start_waiting(self) -> None:
         while self._waiting:

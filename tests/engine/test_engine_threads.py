@@ -193,6 +193,19 @@ def test_the_planner_runs_functions_in_order_however_long_they_wait(bench: Bench
     assert bench.answers == [((number, "planner"), None) for number in range(3)]
 
 
+def test_closing_the_planner_begins_nothing_beside_a_function_that_hangs(bench: Bench) -> None:
+    bench.work, begun = planner_thread(bench.loop, deadline=NEVER), list[int]()
+    bench.work.submit(bench.hang)
+    bench.wait_until_begun()
+    for number in range(3):
+        bench.work.run(lambda number=number: begun.append(number))  # type: ignore[misc]
+
+    assert bench.work.close(SOON) == ["opening /mnt/dead"]
+    bench.released.set()
+    assert bench.work.close(NEVER) == []
+    assert begun == []
+
+
 def test_planning_that_hangs_fails_its_job_and_the_next_one_goes_on(bench: Bench) -> None:
     bench.work = planner_thread(bench.loop, deadline=SOON)
     bench.work.submit(bench.hang, bench.answer)
