@@ -119,12 +119,14 @@ class JobPlanning:
         kind = self._kind()
         if job.measure:
             return lambda: learn(job, run, state, kind)
-        if not state.plans.on_run(kind, run.plan, makespan(runs)):
+        step = state.plans.on_run(kind, run.plan, makespan(runs))
+        if step == "repeat":
             return None
 
         def learn_and_plan() -> None:
             learn(job, run, state, kind)
-            self._new_plan()
+            if step == "learn and plan":
+                self._new_plan()
 
         return learn_and_plan
 

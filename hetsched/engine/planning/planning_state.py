@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from hetsched.bounded_cache import BoundedCache
 from hetsched.device import ChunkTimes, DeviceInfo, kernel_chunk
@@ -111,6 +112,9 @@ MAX_KINDS = 256
 MAX_BYTES = 32 << 20
 """Of all their plans, estimated."""
 
+NextStep = Literal["repeat", "learn", "learn and plan"]
+"""After a run: repeat a plan, the same or the usual one, having learnt from the run or not; or
+make another one."""
 JobKind = tuple[str, bytes, str, tuple[str, ...], int | None]
 """Workload, params, storage, devices, memory limit."""
 
@@ -122,28 +126,40 @@ def job_kind(job: ResolvedJob, devices: Iterable[str], memory_limit: int | None)
 
 @dataclass
 class _Known:
-    """What is known of one kind of job. `unlearnt`: runs since the last that was learnt from."""
+    """What is known of one kind of job.
+
+    `usual`: its last plan that isn't a trial. `unlearnt`: runs since the last one after which a
+    plan was due.
+    """
 
     rebalancer: Rebalancer | None = None
     plan: JobPlan | None = None
+    usual: JobPlan | None = None
     runs: int = 0
     unlearnt: int = 0
     was_off: bool = False
 
-    def is_news(self, plan: JobPlan, seconds: float) -> bool:
-        """Count a run of `plan` that took `seconds`; return whether to learn from it."""
-        is_trial = plan.is_exploring or plan.has_probes or plan.tries_sizes
+    def next_step(self, plan: JobPlan, seconds: float) -> NextStep:
+        """Count a run of `plan` that took `seconds`; return what follows."""
         is_off = plan.prediction_error(seconds) > MAX_ERROR
-        is_new = self.runs < LEARNT_ONE_BY_ONE or is_trial or (is_off and self.was_off)
+        is_due = self.runs < LEARNT_ONE_BY_ONE or (is_off and self.was_off)
         self.runs += 1
         self.unlearnt += 1
-        if is_new or self.unlearnt >= SAMPLED:
+        if is_due or self.unlearnt >= SAMPLED:
             self.unlearnt, self.was_off = 0, False
-            if is_trial or is_off:
+            if is_off or is_trial(plan):
                 self.plan = None  # the next job waits for a better one
-            return True
+            return "learn and plan"
         self.was_off = is_off
-        return False
+        if not is_trial(plan) or self.usual is None:
+            return "repeat"
+        self.plan = self.usual
+        return "learn"
+
+
+def is_trial(plan: JobPlan) -> bool:
+    """Whether it is made to measure something, not because it is the fastest."""
+    return plan.is_exploring or plan.has_probes or plan.tries_sizes
 
 
 class Plans:
@@ -188,20 +204,22 @@ class Plans:
             known = self._kinds.peek(kind)
             if known is not None and generation == self.generation:
                 known.plan = plan
+                if not is_trial(plan):
+                    known.usual = plan
                 # The rebalancer keeps the last plan, too.
-                self._kinds.put(kind, known, 2 * plan.nbytes + len(kind[1]))
+                self._kinds.put(kind, known, 3 * plan.nbytes + len(kind[1]))
 
-    def on_run(self, kind: JobKind, plan: JobPlan, seconds: float) -> bool:
-        """Count a run of `plan` that took `seconds`; return whether to learn from it."""
+    def on_run(self, kind: JobKind, plan: JobPlan, seconds: float) -> NextStep:
+        """Count a run of `plan` that took `seconds`; return what follows."""
         with self._lock:
             known = self._kinds.get(kind)
-            return known is None or known.is_news(plan, seconds)
+            return "learn and plan" if known is None else known.next_step(plan, seconds)
 
     def clear(self) -> None:
         """Drop all plans, when their assumptions no longer hold; runs stay counted."""
         with self._lock:
             for kind, known in list(self._kinds.items()):
-                known.plan = known.rebalancer = None
+                known.plan = known.usual = known.rebalancer = None
                 self._kinds.put(kind, known, len(kind[1]))
             self.generation += 1
 
