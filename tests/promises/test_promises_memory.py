@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import CORES, Daemon, computes, refused, serving, until
+from served import Daemon, computes, refused, serving, until
 
 import hetsched
 
@@ -93,11 +93,13 @@ def test_a_small_job_runs_beside_a_large_one_and_both_are_right() -> None:
         assert f"ran beside job {large.id}" in small.report.notes[0]
 
 
-def test_a_daemon_without_clients_ends_the_processes_of_its_cores_until_the_next_job() -> None:
-    with serving('[arena]\nwarm_for = "0s"\n' + CORES) as daemon:
+@pytest.mark.parametrize("device", ["cpu0", "team0"])
+def test_a_daemon_without_clients_ends_the_processes_of_its_cores_until_the_next_job(
+    device: str,
+) -> None:
+    x = np.ones((4, 8, 8), "complex64")
+    with serving('[arena]\nwarm_for = "0s"\n[[device]]\nkind = "cpu"\n') as daemon:
         for _ in range(3):
             with daemon.client() as client:
-                assert (
-                    client.submit("toys:Toy", np.ones((40, 4)), units=40).result(60) == 3
-                ).all()
+                assert client.submit("fft", x, devices=[device]).result(60)[0, 0, 0] == 64
             until(lambda: len(daemon.family()) == 1)  # the template remains

@@ -304,12 +304,13 @@ class Fleet:
     # ---- the end
 
     def rest(self) -> None:
-        """End the forked processes, which no job uses, with all that they have loaded.
+        """End the processes of cores, which no job uses, with all that they have loaded.
 
-        They are forked again, in milliseconds, when the next job starts.
+        Single ones are forked again, in milliseconds, when the next job starts.
         """
         for host in self._hosts.values():
-            if host.spec.forks and host.state == "ready" and host.process is not None:
+            rests = host.spec.forks or host.spec.lazy
+            if rests and host.state == "ready" and host.process is not None:
                 host.state = "unneeded"
                 host.process.stop()
                 stop = self._deadlines.device_stop
