@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -82,8 +83,11 @@ class FakeEngine:
         self.specs.append(job.spec)
         for ref in _inputs(job.spec):
             self.arena.retain(ref.segment)
+        asyncio.get_running_loop().create_task(self._enqueue(job))
+
+    async def _enqueue(self, job: Job) -> None:
+        await self.durability.accept(job)
         self.queue.submit(job, time.time())
-        self.durability.accept(job, lambda error: None)
         self.durability.change(job, self.queue.position(job))
         self.waiting[job.number] = job
         if job.spec.workload == "queue":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -128,9 +127,10 @@ class Engine:
         except Exception as error:  # the client needs an answer even to our own bugs
             self._refuse(job, error)
         else:
-            self._submissions[job] = self._context.loop.create_task(self._submit(job))
+            self._submissions[job] = self._context.loop.create_task(self._admit(job))
 
-    async def _submit(self, job: Job) -> None:
+    async def _admit(self, job: Job) -> None:
+        """Check a new job, and queue it once its client is told its number; or refuse it."""
         admission = self._context.admission
         try:
             for earlier in self._unchecked_before(job):  # which may write what it reads
@@ -139,24 +139,24 @@ class Engine:
             checked = await admission.check(job.spec)
             admission.check_conflicts(job.spec, checked)
             self._scheduler.note_checked(job, checked)
-            self._durability.accept(job, functools.partial(self._on_accepted, job))
+            await self._durability.accept(job)
         except asyncio.CancelledError:
             self._refuse(job, stopping_error())
         except Exception as error:
             self._refuse(job, error)
-
-    def _on_accepted(self, job: Job, error: BaseException | None) -> None:
-        """Queue a job whose client is told its number, unless the journal has refused it."""
-        del self._submissions[job]
-        try:
-            if error is None:
+        else:
+            del self._submissions[job]
+            try:
                 self._scheduler.submit(job)
-            else:
-                self._scheduler.release(job)
-        except Exception as problem:  # its client waits for its end
-            log.exception("job %d: unexpected error in the queue", job.number)
-            self._scheduler.drop(job, problem)
-        self._scheduler.advance()
+            except Exception as problem:  # its client waits for its end
+                log.exception("job %d: unexpected error in the queue", job.number)
+                self._scheduler.drop(job, problem)
+            self._scheduler.advance()
+
+    def _end_check(self, job: Job) -> None:
+        """Refuse a new job that is still being checked; the journal answers for the others."""
+        if job in self._submissions and job.checked is None:
+            self._submissions[job].cancel()
 
     def _unchecked_before(self, job: Job) -> list[Job]:
         """Return the recovered jobs that `job` comes after, in their order."""
@@ -296,9 +296,9 @@ class Engine:
         """Reject new jobs, drop queued ones, stop the running one between chunks (exit 75)."""
         self._on_drained = on_drained
         self._context.is_stopping = True
-        for submission in self._submissions.values():  # those that are being checked
+        for job in self._submissions:
             # Not at once: a task that hasn't begun would end without a word.
-            self._context.loop.call_soon(submission.cancel)
+            self._context.loop.call_soon(self._end_check, job)
         self._scheduler.stop()
 
     def close(self) -> None:

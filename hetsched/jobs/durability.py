@@ -7,6 +7,7 @@ at once; it is written once, when it has ended.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -57,32 +58,21 @@ class Durability:
 
     # ---- acceptance
 
-    def accept(self, job: Job, then: journal_records.OnWritten) -> None:
-        """Confirm a new job, a durable one once it is on disk; then go on: perhaps at once.
-
-        ``then(error)`` if the journal can't be written: the job was refused.
-        """
-
-        def written(error: errors.HetschedError | None) -> None:
-            if error is None:
-                job.reported_at = time.monotonic()
-                self.table.jobs[job.number] = job
-                _answer(job, None)
-            else:  # its number may be on disk
-                self._refuse(job, errors.to_record(error))
-            then(error)
-
+    async def accept(self, job: Job) -> None:
+        """Confirm a new job, a durable one once it is on disk. Raises the journal's error."""
         if self._journal is not None and job.is_durable:
-            self._journal.write((_record(job),), written)
-        else:
-            written(None)
+            written = asyncio.get_running_loop().create_future()
+            self._journal.write((_record(job),), written.set_result)
+            if (error := await written) is not None:
+                raise error
+        job.reported_at = time.monotonic()
+        self.table.jobs[job.number] = job
+        _answer(job, None)
 
     def refuse(self, job: Job, error: errors.ErrorRecord) -> None:
-        """Note that the engine has refused a new job."""
-        self.table.numbers.give_back(job.number)
-        self._refuse(job, error)
-
-    def _refuse(self, job: Job, error: errors.ErrorRecord) -> None:
+        """Note that a new job was refused."""
+        if job.checked is None:  # else its number may be on disk
+            self.table.numbers.give_back(job.number)
         self.on_refused(error.code)
         self.table.forget(job)
         _answer(job, error)

@@ -55,9 +55,10 @@ class Queue:
         self.engine = Engine(config, self.loop, self.arena, durability, models_path=None)
         self.answers: list[ErrorRecord | None] = []
 
-    def submit(self, spec: JobSpec, *, checks: bool = True) -> Job:
+    def submit(self, spec: JobSpec, *, checks: bool = True, is_durable: bool = True) -> Job:
         """Return the job, by default once the engine has checked it."""
         job, before = Job(self.table.numbers.take(), spec), len(self.answers)
+        job.is_durable = is_durable
         job.confirmations.append(self.answers.append)
         self.table.add(job)
         self.engine.submit(job)
@@ -72,11 +73,16 @@ class Queue:
         self.loop.call_soon(look)
         self.loop.run_forever()
 
+    def write(self) -> None:
+        """Let the journal answer, and wait for what follows."""
+        self.journal.answer()
+        self.until(lambda: len(self.answers) == self.table.numbers.last)
+
     def drain(self) -> None:
         drained: list[bool] = []
         self.engine.drain(lambda: drained.append(True))
+        self.until(lambda: self.journal.answer() or drained)
         self.journal.answer()
-        self.until(lambda: drained)
 
     def close(self) -> None:
         self.engine.close()
@@ -97,15 +103,30 @@ def test_an_error_while_a_job_is_accepted_refuses_it_and_no_other(queue: Queue) 
 
     queue.submit(SPEC)
     queue.submit(SPEC)
-    queue.journal.answer()
+    queue.write()
 
     assert queue.answers == [ErrorRecord(70, "ZeroDivisionError: in the journal"), None]
     queue.drain()
 
 
+def test_an_error_after_a_job_was_accepted_does_not_refuse_it(queue: Queue) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("in a callback")
+
+    queue.engine.on_idle = fail
+
+    job = queue.submit(SPEC, is_durable=False)
+
+    assert queue.answers == [None]
+    assert job.number in queue.table.unfinished
+    queue.engine.on_idle = lambda: None
+    queue.drain()
+    assert isinstance(job.state, Failed)
+
+
 def test_a_job_that_fails_at_once_while_the_engine_stops_ends(queue: Queue) -> None:
     first = queue.submit(SPEC)
-    queue.journal.answer()
+    queue.write()
     later = queue.submit(replace(SPEC, after=(Dependency(first.number),)))
     queue.engine.cancel(first)
 
