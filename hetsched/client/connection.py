@@ -522,21 +522,19 @@ class Session:
         self.is_lost = False
         """Whether the daemon has closed its end."""
         self._has_open_request = False
-        self._socket = _connect(path)
-        try:
+        with contextlib.ExitStack() as opened:  # closed if a later step fails
+            self._socket = opened.enter_context(_connect(path))
             welcome = self._greet(greeting_timeout)
-            self._requests = context.socket(zmq.DEALER)
-            self._requests.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
-            self._requests.connect(f"ipc://{welcome.endpoint}")
-            self.reply_fd = int(self._requests.getsockopt(zmq.FD))
-        except zmq.ZMQError as error:  # no descriptors, above all
-            self._socket.close()
-            raise errors.TryAgain(
-                f"can't connect to the daemon ({path.parent}): {error}"
-            ) from None
-        except BaseException:
-            self._socket.close()
-            raise
+            try:
+                self._requests = opened.enter_context(context.socket(zmq.DEALER))
+                self._requests.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+                self._requests.connect(f"ipc://{welcome.endpoint}")
+                self.reply_fd = int(self._requests.getsockopt(zmq.FD))
+            except zmq.ZMQError as error:  # no descriptors, above all
+                raise errors.TryAgain(
+                    f"can't connect to the daemon ({path.parent}): {error}"
+                ) from None
+            opened.pop_all()
         self.fd = self._socket.fileno()
         self._daemon_pid, self._token = welcome.pid, welcome.token
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
@@ -14,8 +16,11 @@ import pytest
 from daemon_harness import Harness
 
 from hetsched.client.client import Client
+from hetsched.client.control import Control
 from hetsched.errors import InputMissing, TryAgain, UsageError
 from hetsched.job import ArenaRef, Dependency, JobSpec
+from hetsched.transport import messages
+from hetsched.transport.sockets import listen
 
 
 class Daemons:
@@ -195,6 +200,25 @@ def test_memory_that_cannot_be_passed_on_is_a_lost_input(daemons: Daemons, tmp_p
         with pytest.raises(TryAgain, match="job 1 is lost: the job's shared memory"):
             job.result(60)
         assert client.submit("double", x).result(60).shape == (3,)
+
+
+def test_a_client_that_zeromq_cannot_connect_leaves_nothing_open(tmp_path: Path) -> None:
+    welcome = messages.Welcome(messages.PROTOCOL, "test", "token", "x" * 200, os.getpid())
+    with listen(tmp_path / "session.sock", socket.SOCK_SEQPACKET) as listener:
+        listener.setblocking(True)
+
+        def greet() -> bytes:
+            connection = listener.accept()[0]
+            with connection:
+                connection.recv(4096)
+                connection.send(messages.encode(welcome))
+                return connection.recv(1)  # b"": the client has closed its end
+
+        with ThreadPoolExecutor() as thread:
+            last = thread.submit(greet)
+            with pytest.raises(TryAgain, match="can't connect to the daemon"):
+                Control(tmp_path)
+            assert last.result() == b""
 
 
 @pytest.mark.parametrize("value", [-1, "soon", float("nan"), True])
