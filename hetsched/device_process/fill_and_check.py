@@ -7,7 +7,6 @@ Between two blocks the device may serve other commands and jobs.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -67,9 +66,15 @@ def check(
 ) -> Generator[None, None, device_messages.Checked]:
     """Verify units; yields after each block and each sample. Raises DataError."""
     worst, unit = 0.0, command.first
+    load, is_iterative = workload.load(params), isinstance(workload, Iterative)
+    if is_iterative:  # a row's error depends on others
+        inputs, outputs = (_read(side, 0, load) for side in arrays)
     cut = [array for side in arrays for array in side.values() if not array.spec.is_whole]
     for start, size in _block_ranges(command.first, command.count, cut):
-        errors = _errors(workload, params, arrays, command.seed, start, size)
+        if not is_iterative:
+            inputs, outputs = (_read(side, start, size) for side in arrays)
+        rows = Rows(start, start + size, load)
+        errors = _errors(workload, params, inputs, outputs, rows, command.seed)
         if errors.max(initial=0.0) > worst:
             worst, unit = float(errors.max()), start + int(errors.argmax())
         yield
@@ -87,22 +92,22 @@ def check(
 
 
 def _errors(
-    workload: BaseWorkload, params: Any, arrays: HostArrays, seed: int, first: int, count: int
+    workload: BaseWorkload, params: Any, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
 ) -> np.ndarray:
-    """Return the errors of units as multiples of the tolerance, infinite for NaN. DataError."""
+    """Return the errors of units as multiples of the tolerance, infinite for NaN. DataError.
+
+    The arrays have these units only; those of an iterative workload are whole.
+    """
     if isinstance(workload, Iterative):
-        inputs, outputs = (_read(side, 0, sys.maxsize) for side in arrays)  # whole arrays
-        rows = Rows(first, first + count, workload.load(params))
         method, returned = "errors", workload.errors(params, inputs, outputs, rows, seed)
     else:
         assert isinstance(workload, Workload), "there are no other kinds"
-        inputs, outputs = (_read(side, first, count) for side in arrays)
         method, returned = "residual", workload.residual(params, inputs, outputs, seed)
     errors = np.asarray(returned)  # a plug-in may return anything
-    if errors.shape != (count,) or errors.dtype.kind not in "fiu":
+    if errors.shape != (rows.count,) or errors.dtype.kind not in "fiu":
         raise DataError(
             f"{workload.name}: {method}() is an array of {errors.dtype} {errors.shape}, not of"
-            f" {count} real numbers"
+            f" {rows.count} real numbers"
         )
     return np.where(np.isnan(errors), np.inf, errors)
 
