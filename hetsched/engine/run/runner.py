@@ -216,18 +216,15 @@ class JobRunner:
     async def _run(self) -> None:
         """Run the job; whatever happens, it ends once and its resources are released."""
         self._has_begun = True
-        runs: Mapping[str, DeviceRun] | None = None
         state: Done | Failed  # no exception, whose traceback would keep arrays alive
+        runs: Mapping[str, DeviceRun] | None = None
         try:
             if self._abort_error is not None:
                 raise self._abort_error
-            report, runs = await self._run_to_report()
-            state = Done(self.number, report, self.arrays.hand_over())
+            state, runs = await self._run_to_end()
         except asyncio.CancelledError:
             stopped = errors.TryAgain("the engine has stopped; try again")
             state = self._failed(errors.to_record(self._abort_error or stopped))
-        except _Unconverged as failure:
-            state = self._failed(errors.to_record(failure), self.arrays.hand_over())
         except Exception as failure:
             record = errors.to_record(failure)
             if record.code == errors.InternalError.code:
@@ -239,8 +236,11 @@ class JobRunner:
         self._abort_error = self.stop_error = None
         self._end(state, runs)
 
-    async def _run_to_report(self) -> tuple[JobReport, Mapping[str, DeviceRun] | None]:
-        """Return the report, and the part of each device; None: the run isn't a typical one."""
+    async def _run_to_end(self) -> tuple[Done | Failed, Mapping[str, DeviceRun] | None]:
+        """Return the last state, and the part of each device; None: the run isn't a typical one.
+
+        The state has the results also of a job that didn't converge: they are the best there are.
+        """
         self.arrays.allocate()
         for note in self.arrays.notes:
             self.note(note)
@@ -256,10 +256,12 @@ class JobRunner:
             self._is_past_abort = True  # from now on files get their names
             await self.arrays.publish(self.context, self._on_prepared)
         if unconverged is not None:
-            raise unconverged
+            return self._failed(errors.to_record(unconverged), self.arrays.hand_over()), None
         self.failures.record_success(attempt.chunk_counts())
-        is_typical = attempt.computation is not None and not attempt.computation.has_lost_device
-        return report, runs if is_typical and not self.job.finished else None
+        one_pass = attempt.computation
+        is_typical = one_pass is not None and not one_pass.has_lost_device
+        done = Done(self.number, report, self.arrays.hand_over())
+        return done, runs if is_typical and not self.job.finished else None
 
     async def _attempts(self) -> Attempt:
         """Start the job until it is computed; return the attempt that has done it."""
@@ -359,7 +361,7 @@ class JobRunner:
 
     # ---- the end
 
-    def _convergence_error(self) -> _Unconverged | None:
+    def _convergence_error(self) -> errors.JobFailed | None:
         """Return the error of an iterative job whose method should have converged and hasn't."""
         iterations, declared = self.iterations, self.job.iterative
         if iterations is None or declared is None or not declared.must_converge:
@@ -369,7 +371,7 @@ class JobRunner:
         is_known = not math.isnan(iterations.residual)
         residual = f": residual {iterations.residual:.3g}" if is_known else ""
         count = counted(iterations.finished, "iteration")
-        return _Unconverged(f"no convergence after {count}{residual}")
+        return errors.JobFailed(f"no convergence after {count}{residual}")
 
     def _end(self, state: Done | Failed, runs: Mapping[str, DeviceRun] | None) -> None:
         """Take all final steps, even if some of them raise."""
@@ -411,10 +413,6 @@ class JobRunner:
         except Exception:
             log.exception("job %d: unexpected error at the end of the job", self.number)
             return None
-
-
-class _Unconverged(errors.JobFailed):
-    """Its results are kept: they are the best that there are."""
 
 
 def _listed(absent: Mapping[str, str]) -> str:
