@@ -341,7 +341,7 @@ class EpochRunner:
             run.control.come_home(self._slot, self._complete)
             yield from self._meet()
         if command.first == 0:
-            yield from self._start()
+            yield from self._compute_start()
         else:
             self._values.restore(command.first - 1, command.previous)
         for iteration in range(max(command.first, 1), command.last + 1):
@@ -368,7 +368,7 @@ class EpochRunner:
 
     # ---- parts of an epoch
 
-    def _start(self) -> Iterator[None]:
+    def _compute_start(self) -> Iterator[None]:
         run = self._run
         if self._command.rank == 0:
             run.home.fill_borders()

@@ -141,7 +141,7 @@ class Pipeline:
         DeviceFault
         """
         if self._waiting and len(self._in_flight) < self._depth:
-            self._start(self._waiting.popleft())
+            self._begin(self._waiting.popleft())
             if self._depth > 1:
                 return
         if self._in_flight:
@@ -154,7 +154,7 @@ class Pipeline:
             with contextlib.suppress(StepFailed):
                 self._finish()
 
-    def _start(self, chunk: Chunk) -> None:
+    def _begin(self, chunk: Chunk) -> None:
         slot, needs_idle = ONLY_SLOT, False
         try:
             if self._slots is not None:

@@ -23,7 +23,7 @@ class EngineContext:
     loop: Loop
     fleet: Fleet
     planner_thread: Pool
-    files: Pool  # Checks jobs and opens their files
+    checks: Pool  # Checks jobs, runs code of plug-ins for that, and opens files
     disk: Pool  # Writes, names and closes them
     admission: Admission
     arena: Arena

@@ -35,7 +35,7 @@ from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run import attempt
 from hetsched.engine.scheduler import Scheduler, stopping_error
-from hetsched.engine.threads import FILE_THREADS, OnDone, Pool, entering, planner_thread
+from hetsched.engine.threads import POOL_THREADS, OnDone, Pool, entering, planner_thread
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.job import Job
 from hetsched.paths import cache_dir, private_folder
@@ -73,14 +73,14 @@ class Engine:
         self._fleet = fleet = Fleet(probe(config), loop, config.deadlines)
         private_folder(cache_dir(), "cache folder")
         store = ModelStore(models_path, max_bytes=parse_size(config.limits.models))
-        files = Pool(loop, FILE_THREADS, config.deadlines.disk)
+        checks = Pool(loop, POOL_THREADS, config.deadlines.disk, name="checks")
         self._context = context = EngineContext(
             loop,
             fleet,
             planner_thread(loop, config.deadlines.disk),
-            files,
-            Pool(loop, FILE_THREADS, config.deadlines.disk, name="disk"),
-            Admission(files, self._machine_limits),
+            checks,
+            Pool(loop, POOL_THREADS, config.deadlines.disk, name="disk"),
+            Admission(checks, self._machine_limits),
             arena,
             PlanningState(store, machine=lambda: fleet.infos),
             None if config.memory_limit is None else parse_size(config.memory_limit),
@@ -245,7 +245,7 @@ class Engine:
 
         # In a thread: probing takes tens of milliseconds and may hang in a driver.
         text = "probing the devices of the configuration"
-        self._context.files.submit(entering(text, lambda: probe(self._config)), on_probed)
+        self._context.checks.submit(entering(text, lambda: probe(self._config)), on_probed)
 
     def restricted_devices(self) -> dict[str, str]:
         """Return why devices take no jobs of some kinds at present."""
@@ -305,7 +305,7 @@ class Engine:
         """End the device processes and the threads, as far as these don't hang."""
         self._fleet.close()
         context = self._context
-        for step in [*context.files.close(CLOSE_SECONDS), *context.disk.close(CLOSE_SECONDS)]:
+        for step in [*context.checks.close(CLOSE_SECONDS), *context.disk.close(CLOSE_SECONDS)]:
             log.warning("a thread still hangs at the end: %s", step)
         if not self._context.planner_thread.close(CLOSE_SECONDS):
             self._context.planning.store.close()

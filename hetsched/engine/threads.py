@@ -30,8 +30,8 @@ T = TypeVar("T")
 OnDone = Callable[[Any, BaseException | None], None]
 """``on_done(value, error)``: `error` is None on success."""
 
-FILE_THREADS = 4
-"""Threads of a pool for files."""
+POOL_THREADS = 4
+"""Of each pool but the planner."""
 MAX_HANGING = 16
 """Threads given up that haven't returned; with more, tasks are refused at once."""
 MAX_HANGING_PLANNERS = 4
@@ -82,7 +82,7 @@ class Pool:
         size: int,  # 1: tasks run in order
         deadline: float,  # Seconds, of tasks that have no other
         *,
-        name: str = "files",  # Of its threads
+        name: str = "pool",  # Of its threads
         max_hanging: int = MAX_HANGING,
         is_planner: bool = False,
     ) -> None:

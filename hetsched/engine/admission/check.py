@@ -116,8 +116,8 @@ class PendingOutputs:
 class Admission:
     """Checks and opens the jobs of one engine. On the loop's thread only."""
 
-    def __init__(self, files: Pool, machine: Callable[[], MachineLimits]) -> None:
-        self._files = files
+    def __init__(self, pool: Pool, machine: Callable[[], MachineLimits]) -> None:
+        self._pool = pool
         self._machine = machine
         self._declarations: BoundedCache[bytes, Declaration] = BoundedCache(
             max_bytes=MAX_DECLARATION_BYTES
@@ -134,7 +134,7 @@ class Admission:
         known = None if key is None else self._declarations.get(key)
         if known is not None:
             return bind(spec, known, InputOpener(Step()).open(known.workload, spec), machine)
-        job = await self._files.call(
+        job = await self._pool.call(
             lambda step: check(spec, machine, self.pending, step, is_readmitted),
             discard=ResolvedJob.close,
         )
@@ -149,10 +149,10 @@ class Admission:
         `token`: determines the hidden names of the output files.
         """
         machine = self._machine()
-        return await self._files.call(
+        return await self._pool.call(
             lambda step: open_job(spec, checked, machine, step, token),
             discard=ResolvedJob.close,
-            deadline=self._files.deadline + _file_seconds(checked),
+            deadline=self._pool.deadline + _file_seconds(checked),
         )
 
     def check_conflicts(self, spec: JobSpec, checked: ResolvedJob) -> None:

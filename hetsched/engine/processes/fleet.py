@@ -192,7 +192,7 @@ class Fleet:
         """Start the unstarted ones of `devices`; wait until they are ready, or have failed to."""
         hosts = [host for name in devices if (host := self._hosts[name]).state == "unneeded"]
         for host in hosts:
-            self._start(host)
+            self._start_needed(host)
         while hosts and any(host.state == "starting" for host in hosts):
             await self._next_change()
 
@@ -205,7 +205,7 @@ class Fleet:
         """
         for host in self._hosts.values():
             if host.state == "unneeded" and not host.spec.lazy:
-                self._start(host)
+                self._start_needed(host)
         while True:
             states = {self._hosts[name].state for name in devices}
             awaits_restarts = with_restarts or "ready" not in states
@@ -348,7 +348,7 @@ class Fleet:
 
     # ---- starting
 
-    def _start(self, host: Host) -> None:
+    def _start_needed(self, host: Host) -> None:
         host.state = "starting"
         self._spawn(host)
 

@@ -70,10 +70,11 @@ class JobArrays:
         # Of an iterative job, copied input or output that becomes a file -> its segment
         self._moved: dict[str, int] = {}
 
-    def allocate(self) -> None:
-        """Allocate every segment; without room for what devices save, all others.
+    def place(self) -> None:
+        """Decide where each array is: where the client has it, in its file or in a new segment.
 
-        Raises TryAgain if the arena is full; `close` releases the segments allocated so far.
+        What devices save is left out, with a note, if there is no room for it. Raises TryAgain if
+        the arena is full; `close` releases the segments allocated so far.
         """
         job, iterative = self.job, self.job.iterative
         in_state = job.results_in_state
@@ -210,13 +211,13 @@ class JobArrays:
             rivals=assignment.rivals,
         )
 
-    def hand_over(self) -> dict[str, ArenaRef]:
+    def take_results(self) -> dict[str, ArenaRef]:
         """Return the results; the caller becomes the owner of each segment reference."""
         results, self.results = self.results, {}
         return results
 
     def close(self, fleet: Fleet) -> None:
-        """Release everything not handed over. Segments stay attached to processes, files don't."""
+        """Release all but the taken results. Segments stay attached to processes, files don't."""
         if files := [stored.key for stored in self.stored if stored.key < 0]:
             fleet.detach(files)
         for segment in [*self._allocated, *(ref.segment for ref in self.results.values())]:
@@ -231,7 +232,7 @@ class JobArrays:
         loads = self._copies(to_files=False)
         if loads is None:
             return
-        deadline = context.files.deadline + loads.seconds
+        deadline = context.checks.deadline + loads.seconds
         try:
             await context.disk.call(loads.run, release=self.retain(), deadline=deadline)
         except asyncio.CancelledError:

@@ -241,7 +241,7 @@ class JobRunner:
 
         The state has the results also of a job that didn't converge: they are the best there are.
         """
-        self.arrays.allocate()
+        self.arrays.place()
         for note in self.arrays.notes:
             self.note(note)
         if self.job.finished:
@@ -256,11 +256,11 @@ class JobRunner:
             self._is_past_abort = True  # from now on files get their names
             await self.arrays.publish(self.context, self._on_prepared)
         if unconverged is not None:
-            return self._failed(errors.to_record(unconverged), self.arrays.hand_over()), None
+            return self._failed(errors.to_record(unconverged), self.arrays.take_results()), None
         self.failures.record_success(attempt.chunk_counts())
         one_pass = attempt.computation
         is_typical = one_pass is not None and not one_pass.has_lost_device
-        done = Done(self.number, report, self.arrays.hand_over())
+        done = Done(self.number, report, self.arrays.take_results())
         return done, runs if is_typical and not self.job.finished else None
 
     async def _attempts(self) -> Attempt:
@@ -288,7 +288,7 @@ class JobRunner:
                 self.note(text)
             attempt = self.latest = Attempt(self, plan, infos)
             try:
-                await self._start(attempt)
+                await self._run_attempt(attempt)
             except StartOver as reason:
                 # The end may have been requested while devices were stopped.
                 if (end := self._abort_error or self.stop_error) is not None:
@@ -298,7 +298,7 @@ class JobRunner:
             else:
                 return attempt
 
-    async def _start(self, attempt: Attempt) -> None:
+    async def _run_attempt(self, attempt: Attempt) -> None:
         """Run one attempt. Raises StartOver if another one may do better."""
         fleet, devices = self.context.fleet, attempt.assignments.keys()
         await fleet.started(devices)

@@ -190,7 +190,7 @@ class Saves:
 
     @property
     def _deadline(self) -> float:
-        return self._context.files.deadline + self._arrays.nbytes / MIN_RATE
+        return self._context.checks.deadline + self._arrays.nbytes / MIN_RATE
 
     def _files(self) -> StateFiles:
         """Return what reads and writes the state. Raises CantCreate."""

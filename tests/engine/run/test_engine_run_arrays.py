@@ -43,7 +43,7 @@ def allocated(arena: Arena, **fields: Any) -> JobArrays:
     job = resolve(spec(**fields), MachineLimits(CORES, {}, arena.limit))
     create_outputs(job, spec(**fields))
     arrays = JobArrays(job, arena)
-    arrays.allocate()
+    arrays.place()
     return arrays
 
 
@@ -63,19 +63,19 @@ def names(arrays: JobArrays) -> set[str]:
 
 def test_rows_of_a_gpu_are_saved_if_there_is_room(arena: Arena) -> None:
     arrays = JobArrays(gpu_job(arena.limit), arena)
-    arrays.allocate()
+    arrays.place()
     assert (names(arrays), arrays.notes) == ({"saved/u"}, [])
 
 
 def test_without_room_in_an_arena_in_use_they_are_not_and_the_job_runs(arena: Arena) -> None:
     whole = JobArrays(gpu_job(arena.limit), arena)
-    whole.allocate()
+    whole.place()
     needed = sum(arena.segment(stored.key).nbytes for stored in whole.stored[:-1])
     whole.close(cast(Fleet, NoFleet()))
     held = arena.allocate(arena.limit - needed)
 
     arrays = JobArrays(gpu_job(arena.limit), arena)
-    arrays.allocate()
+    arrays.place()
 
     assert names(arrays) == set()
     assert arena.used == arena.limit, "nothing of it stays allocated"
@@ -89,7 +89,7 @@ def test_values_beyond_the_kernels_dtype_become_infinite_without_a_warning(arena
     inputs = {"initial": ArenaRef(segment.id, (4, 4), "float64")}
     heat = JobSpec(workload="heat", params={"dtype": "float32"}, inputs=inputs)
     arrays = JobArrays(resolve(heat, MachineLimits(CORES, {}, arena.limit)), arena)
-    arrays.allocate()
+    arrays.place()
     load_inputs(arrays)
     assert np.isinf(view(arena, arrays, "initial")).all()
 
@@ -97,7 +97,7 @@ def test_values_beyond_the_kernels_dtype_become_infinite_without_a_warning(arena
 def load_inputs(arrays: JobArrays) -> None:
     loop = Loop()
     pool = Pool(loop, 1, deadline=60.0)
-    context = SimpleNamespace(files=pool, disk=pool)
+    context = SimpleNamespace(checks=pool, disk=pool)
     try:
         loop.run_until_complete(arrays.load_inputs(cast(Any, context)))
     finally:
@@ -111,7 +111,7 @@ def heat(arena: Arena, steps: int, **fields: Any) -> JobArrays:
     job = resolve(spec, MachineLimits(CORES, {}, arena.limit))
     create_outputs(job, spec)
     arrays = JobArrays(job, arena)
-    arrays.allocate()
+    arrays.place()
     return arrays
 
 
@@ -121,7 +121,7 @@ def test_a_result_may_be_the_rows_of_a_state_array(arena: Arena, steps: int) -> 
     view(arena, arrays, "u")[steps % 2, 1:-1] = np.arange(20.0).reshape(5, 4)
     assert arrays.nbytes == arena.used
 
-    results = arrays.hand_over()
+    results = arrays.take_results()
     arrays.close(cast(Fleet, NoFleet()))
 
     ref = results["final"]
