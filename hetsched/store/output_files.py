@@ -56,17 +56,12 @@ class OutputClaim:
 
 
 class PreparedOutput(msgspec.Struct, frozen=True):
-    """A complete file on disk that has a hidden name. Paths are bytes, absolute, links resolved.
-
-    `inode`, `size` and `mtime_ns` identify it under its final name: device numbers may change.
-    """
+    """A complete file on disk with a hidden name. Paths are bytes, absolute, links resolved."""
 
     temporary: bytes
     target: bytes
     force: bool
     inode: int
-    size: int
-    mtime_ns: int
 
     def publish(self, sync: bool = True) -> None:
         """Name the file, and wait until its name is on disk. May be repeated.
@@ -98,8 +93,10 @@ class PreparedOutput(msgspec.Struct, frozen=True):
         try:
             os.link(hidden, target)  # fails if the name exists; a rename would replace that file
         except FileExistsError:
-            if not self._is_published():
-                raise
+            with contextlib.suppress(FileNotFoundError):  # it has been removed just now
+                if os.path.samestat(hidden.lstat(), target.lstat()):
+                    return
+            raise
         except OSError as error:
             if error.errno not in UNSUPPORTED:
                 raise
@@ -107,11 +104,6 @@ class PreparedOutput(msgspec.Struct, frozen=True):
             if os.path.lexists(target):
                 raise FileExistsError from None
             hidden.rename(target)
-
-    def _is_published(self) -> bool:
-        status = os.lstat(self.target)
-        identity = (status.st_ino, status.st_size, status.st_mtime_ns)
-        return identity == (self.inode, self.size, self.mtime_ns)
 
 
 def publish_all(outputs: Sequence[PreparedOutput], sync: bool = True) -> None:
@@ -148,7 +140,7 @@ def discard_all(outputs: Iterable[PreparedOutput]) -> None:
 class OutputFile:
     """An unfinished file: its space is allocated, and its data must be written to `fd`.
 
-    End it with `publish`, `prepare` or `discard`; all close `fd`. `path` is the target, absolute,
+    End it with `publish`, or with `discard`, after `prepare`, too. `path` is the target, absolute,
     links resolved; `mode` that of the file that is replaced, or None; `finished` the units that an
     earlier daemon has completed in it.
     """
@@ -160,6 +152,7 @@ class OutputFile:
     mode: int | None
     offset: int = 0
     finished: Ranges = ()
+    is_prepared: bool = False
 
     def write(self, data: bytes | memoryview, offset: int = 0) -> None:
         """Write `data`, as `publishing` expects. Raises OSError."""
@@ -169,7 +162,7 @@ class OutputFile:
             written += os.pwrite(self.fd, block, offset + written)
 
     def prepare(self, sync: bool = True) -> PreparedOutput:
-        """Write the complete file to disk under its hidden name, and close it.
+        """Write the complete file to disk under its hidden name. It stays open, and locked.
 
         `sync`: wait until it is on disk, so that it survives a power cut. A file that replaces
         another is always synced: else a power cut could take both.
@@ -182,33 +175,29 @@ class OutputFile:
                     fsync(self.path, self.fd)
                 if sync:
                     fsync(self.path, folder)
-                status = os.fstat(self.fd)
+                inode = os.fstat(self.fd).st_ino
         except BaseException:
             self.discard()
             raise
-        self.leave()
-        names = (os.fsencode(self.hidden), os.fsencode(self.path))
-        return PreparedOutput(
-            *names, self.force, status.st_ino, status.st_size, status.st_mtime_ns
-        )
+        self.is_prepared = True
+        return PreparedOutput(os.fsencode(self.hidden), os.fsencode(self.path), self.force, inode)
 
     def publish(self) -> None:
         """Give the complete file its name, atomically."""
-        # Of the same open file: until it has its name nobody may take it for a leftover.
-        lock = os.dup(self.fd)
         try:
             publish_or_discard([self.prepare()])
         finally:
-            os.close(lock)
+            self.close()
 
     def discard(self) -> None:
-        """Remove the file, unless it was prepared."""
-        if self.fd >= 0:
+        """Close the file and, unless it was prepared, remove it."""
+        if self.fd >= 0 and not self.is_prepared:
             _unlink(self.hidden)
             _unlink(_parts_path(self.hidden))
-        self.leave()
+        self.close()
 
-    def leave(self) -> None:
+    def close(self) -> None:
+        """Close the file, which keeps its hidden name. From now on it may be a leftover."""
         if self.fd >= 0:
             os.close(self.fd)
         self.fd = -1

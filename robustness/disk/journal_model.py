@@ -27,7 +27,7 @@ BOUNDS = HistoryBounds(jobs=40)
 CHECKED_ENDED = 20
 """Of ended jobs, this many of the last must be there; older ones may have been trimmed."""
 MAX_OPEN = 20
-OUTPUT = PreparedOutput(b"/data/.hidden.part", b"/data/out.npy", False, 7, 8, 9)
+OUTPUT = PreparedOutput(b"/data/.hetsched-0123456789a-1.part", b"/data/out.npy", False, 7)
 
 
 @dataclass(frozen=True)

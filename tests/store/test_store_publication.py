@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hetsched.errors import CantCreate, HetschedError
@@ -187,3 +188,30 @@ def test_a_hidden_name_that_another_process_has_by_now_is_left_alone(
     output.publish()
 
     assert theirs.read_text() == "theirs"
+
+
+def test_a_complete_file_without_a_token_is_no_leftover_for_another_process(
+    tmp_path: Path,
+) -> None:
+    ours = create_output(str(tmp_path / "y.npy"), (2,), "uint8", force=True)
+    ours.write(b"ok", ours.offset)
+    output = ours.prepare(sync=False)
+    theirs = create_output(str(tmp_path / "y.npy"), (2,), "uint8", force=True)
+
+    output.publish(sync=False)
+    ours.close()
+
+    assert np.load(tmp_path / "y.npy").tobytes() == b"ok"
+    theirs.discard()
+    assert os.listdir(tmp_path) == ["y.npy"]
+
+
+def test_a_target_that_is_gone_again_was_created_by_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exists(hidden: Path, target: Path) -> None:
+        raise FileExistsError
+
+    monkeypatch.setattr(os, "link", exists)
+    with pytest.raises(CantCreate, match="meanwhile; use --force"):
+        prepared(tmp_path).publish()

@@ -186,7 +186,7 @@ class ResolvedJob(Declaration):
         self.loaded.clear()
         for output in self.outputs.values():
             if self.keeps_parts:
-                output.leave()
+                output.close()
             else:
                 output.discard()
         while self.files:

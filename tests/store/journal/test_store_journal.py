@@ -32,7 +32,7 @@ from tests.store.journal.journal_jobs import (
     write_and_wait,
 )
 
-OUTPUT = PreparedOutput(b"/tmp/.a\xff.part", b"/tmp/a.npy", True, 1, 2, 3)
+OUTPUT = PreparedOutput(b"/tmp/.a\xff.part", b"/tmp/a.npy", True, 1)
 
 
 @pytest.fixture
