@@ -21,7 +21,7 @@ from hetsched.client.job import Job
 from hetsched.errors import HetschedError
 from robustness.counted_solvers import Counters, pause_for
 from robustness.daemon import CORES, Daemon, daemon
-from robustness.iteration_kills import END_SECONDS, MODULE, ROOT, Solver, is_close, is_iterating
+from robustness.iteration_kills import END_SECONDS, MODULE, Solver, is_close, is_iterating
 from robustness.scale import Scale
 
 EVERY, EVERY_IN_TESTS = 0.5, 0.1
@@ -109,7 +109,7 @@ def measure(scale: Scale) -> Result:
     chance = random.Random(scale.seed)
     solvers = SOLVERS[-1:] if scale.name == "test" else SOLVERS  # it compiles nothing
     counts = {solver.workload: Counts() for solver in solvers}
-    with daemon(CORES + scale.deadlines, {"PYTHONPATH": ROOT}, start=False) as served:
+    with daemon(CORES + scale.deadlines, start=False) as served:
         counters = Counters(served.folder / "counters")
         served.environment |= counters.environment
         served.start()

@@ -20,6 +20,12 @@ import hetsched
 READY_SECONDS = 60.0
 STOP_SECONDS = 60.0
 CLI = "hetsched.cli.main"
+ROOT = str(Path(__file__).parent.parent)
+"""Where daemons find the workloads of `robustness`."""
+CORES = '[[device]]\nkind = "cpu"\n'
+"""The configuration of most scenarios: all cores, no GPU."""
+_DEVICE = "hetsched "
+"""Before the name of its device: how a device process calls itself."""
 
 
 class Daemon:
@@ -42,6 +48,7 @@ class Daemon:
         self._serve = [sys.executable, "-m", module, "serve"]
         self.log = folder / "log"
         self.environment = os.environ | {
+            "PYTHONPATH": ROOT,
             "HETSCHED_RUNTIME_DIR": str(folder),
             "HETSCHED_STATE_DIR": str(folder / "state"),
             "XDG_CACHE_HOME": str(folder / "cache"),
@@ -110,6 +117,18 @@ class Daemon:
     def client(self, **options: float) -> hetsched.Client:
         return hetsched.Client(endpoint=str(self.folder), **options)
 
+    def device_processes(self, device: str = "") -> list[psutil.Process]:
+        """Wait until there are any of devices whose name begins with `device`; return them."""
+        while True:
+            processes = []
+            for child in psutil.Process(self.pid).children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    if child.name().startswith(_DEVICE + device):
+                        processes.append(child)
+            if processes:
+                return processes
+            time.sleep(0.01)
+
     def usage(self) -> dict[str, int]:
         """Return bytes of private memory, descriptors, threads and children of the process."""
         process = psutil.Process(self.pid)
@@ -142,7 +161,3 @@ def daemon(
         finally:
             if served.is_alive:
                 served.stop()
-
-
-CORES = '[[device]]\nkind = "cpu"\n'
-"""The configuration of most scenarios: all cores, no GPU."""

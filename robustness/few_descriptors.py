@@ -49,7 +49,7 @@ def measure(scale: Scale) -> Result:
         f"{DESCRIPTORS} descriptors: clients that keep results, and floods of connections",
         ("round", "results kept", "clients", "processor", "log", "works again", "exit status"),
     )
-    runs = [_run(scale) for _ in range(rounds)]
+    runs = scale.map(lambda _: _run(scale), range(rounds))
     for index, run in enumerate(runs, start=1):
         row = (index, run.results, run.sessions, f"{run.busy:.0%}", run.log_bytes, run.recovered)
         result.rows.append((*map(str, row), str(run.status)))

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from benchmarks.results import Result
 from robustness.counted_solvers import RARE_SAVES
-from robustness.iteration_kills import ROOT, Machine, kill_often
+from robustness.daemon import ROOT
+from robustness.iteration_kills import Machine, kill_often
 from robustness.scale import Scale
 
 MACHINE = Machine(

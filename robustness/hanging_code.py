@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import hetsched
 from benchmarks.results import Bar, Result
@@ -15,7 +14,6 @@ from robustness.scale import Scale
 
 CLIENTS = 4
 HANGING = "robustness.hanging_fft:HangingFft"
-ROOT = str(Path(__file__).parent.parent)
 MAX_STOP_SECONDS = 5.0
 PING_SECONDS = 0.005
 MAX_WAIT_MS = 100.0
@@ -40,7 +38,7 @@ def measure(scale: Scale) -> Result:
     deadline = scale.of(2.0, 0.5, 0.5)  # other tests keep the cores busy
     config = f'{CORES}\n[deadlines]\ndisk = "{deadline}s"\n'
     counts = Counts()
-    with daemon(config, {"PYTHONPATH": ROOT}) as served:
+    with daemon(config) as served:
         _warm_up(served)
         pings = _load(served, counts, seconds)
         with served.client() as client:

@@ -12,8 +12,7 @@ import random
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,11 +23,9 @@ from hetsched.errors import HetschedError
 from hetsched.job import Running
 from robustness.counted_solvers import Counters, pause_for
 from robustness.daemon import CLI, Daemon, daemon
-from robustness.device_processes import device_processes
 from robustness.kill_counts import Counts, add_figures
 from robustness.scale import Scale
 
-ROOT = str(Path(__file__).parent.parent)
 MODULE = "robustness.counted_solvers:"
 LOSS = " were lost and repeated"
 """The end of a job's note, after which the devices have gone back to what was saved."""
@@ -47,12 +44,11 @@ ACCURACY = 1e-7
 class Machine:
     """What runs the jobs: a configuration, variables of the environment, the daemon's program.
 
-    `victim`: the device whose process each kill hits, while it has rows;
-    "": any device.
+    `victim`: the device whose process each kill hits, while it has rows; "": any.
     """
 
     config: str
-    variables: Mapping[str, str]
+    variables: Mapping[str, str] = field(default_factory=dict)
     module: str = CLI
     victim: str = ""
 
@@ -67,8 +63,7 @@ kind = "emulated"
 name = "emu0"
 clock = "real"
 compute = { gap = "20us", rate = "20Gflop/s" }
-""",
-    {"PYTHONPATH": ROOT},
+"""
 )
 """Cores in one process, an emulated device in another one."""
 
@@ -209,7 +204,7 @@ def _kill(
         return
     count.kills += 1
     is_all = chance.random() < KILL_ALL
-    processes = device_processes(served.pid, "" if is_all else machine.victim)
+    processes = served.device_processes("" if is_all else machine.victim)
     for process in processes if is_all else [chance.choice(processes)]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)

@@ -18,7 +18,6 @@ from collections import Counter
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as Timeout
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -28,11 +27,9 @@ from benchmarks.results import Bar, Result
 from hetsched.client.job import Job
 from hetsched.errors import HetschedError
 from robustness.daemon import CORES, Daemon, daemon
-from robustness.device_processes import device_processes
 from robustness.faulty_double import WIDTH
 from robustness.scale import Scale
 
-ROOT = str(Path(__file__).parent.parent)
 FAULTY = "robustness.faulty_double:FaultyDouble"
 CLIENTS = 3
 LARGE, SMALL = (400, 40), (3, 10)
@@ -76,7 +73,7 @@ class Figures:
 def measure(scale: Scale) -> Result:
     seconds = scale.of(5.0, 90.0, 900.0)
     figures = Figures()
-    with daemon(CORES + scale.deadlines, {"PYTHONPATH": ROOT}) as served:
+    with daemon(CORES + scale.deadlines) as served:
         end = time.monotonic() + seconds
         threads = [
             threading.Thread(target=_submit_all, args=(served, scale.seed, number, end, figures))
@@ -169,7 +166,7 @@ def _kill_some(served: Daemon, choices: random.Random, end: float, figures: Figu
     while time.monotonic() < end:
         time.sleep(min(choices.uniform(*KILL_PAUSES), max(0.0, end - time.monotonic())))
         processes = []
-        for process in device_processes(served.pid):
+        for process in served.device_processes():
             with contextlib.suppress(psutil.Error):
                 if time.time() - process.create_time() > MIN_AGE_SECONDS:
                     processes.append(process.pid)

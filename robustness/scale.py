@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 Number = TypeVar("Number", int, float)
+Part = TypeVar("Part")
+Outcome = TypeVar("Outcome")
+
+LANES = 4
+"""Parts of a long run at once: four daemons that mostly wait don't disturb each other."""
 
 SHORT_DEADLINES = """
 [deadlines]
@@ -27,6 +34,14 @@ class Scale:
     def of(self, test: Number, short: Number, long: Number) -> Number:
         """Return the count or the seconds for this scale."""
         return {"test": test, "short": short, "long": long}[self.name]
+
+    def map(self, function: Callable[[Part], Outcome], parts: Iterable[Part]) -> list[Outcome]:
+        """Return ``function(part)`` for each part, in order; in long runs some are side by side.
+
+        For parts that mostly wait, each with a daemon of its own; not where speed is measured.
+        """
+        with ThreadPoolExecutor(self.of(1, 1, LANES)) as pool:
+            return list(pool.map(function, parts))
 
     @property
     def deadlines(self) -> str:

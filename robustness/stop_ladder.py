@@ -52,9 +52,11 @@ def measure(scale: Scale) -> Result:
         "Stops during a job",
         ("stop", "rounds", "hung", "wrong exit status", "processes left", "jobs lost", "slowest"),
     )
+    delays = [(stop, chance.uniform(0.0, 0.05)) for _ in range(rounds) for stop in STOPS]
+    every = scale.map(lambda part: _outcome(*part), delays)
     failures, slowest = 0, 0.0
-    for stop in STOPS:
-        outcomes = [_outcome(stop, chance) for _ in range(rounds)]
+    for index, stop in enumerate(STOPS):
+        outcomes = every[index :: len(STOPS)]
         hung = sum(outcome.status is None for outcome in outcomes)
         wrong = sum(outcome.status not in (None, stop.status) for outcome in outcomes)
         left = sum(outcome.processes for outcome in outcomes)
@@ -82,10 +84,11 @@ class StopOutcome:
     continues: bool
 
 
-def _outcome(stop: Stop, chance: random.Random) -> StopOutcome:
+def _outcome(stop: Stop, delay: float) -> StopOutcome:
+    """Stop a daemon `delay` seconds after a job has begun to compute, and start the next one."""
     with daemon(stop.config) as served:
         job, children = _start_job(served)
-        time.sleep(chance.uniform(0.0, 0.05))
+        time.sleep(delay)
         begin = time.monotonic()
         assert served.process is not None
         for index, number in enumerate(stop.signals):

@@ -21,7 +21,7 @@ def measure(scale: Scale) -> Result:
         "SIGTERM while clients disconnect",
         ("daemons stopped", "signals lost or exit status not 0"),
     )
-    statuses = [_stopped_while_disconnecting() for _ in range(rounds)]
+    statuses = scale.map(lambda _: _stopped_while_disconnecting(), range(rounds))
     failures = sum(status != 0 for status in statuses)
     result.rows.append((str(rounds), str(failures)))
     result.data.append({"rounds": rounds, "statuses": statuses})
