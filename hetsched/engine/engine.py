@@ -70,7 +70,7 @@ class Engine:
     ) -> None:
         """Raises ConfigError, Unavailable: a device is missing; models.db has a newer version."""
         self._config, self._durability, self._arena = config, durability, arena
-        self._fleet = fleet = Fleet(probe(config), loop, config.deadlines)
+        self._fleet = fleet = Fleet(probe(config), loop, config.deadlines, arena)
         private_folder(cache_dir(), "cache folder")
         store = ModelStore(models_path, max_bytes=parse_size(config.limits.models))
         checks = Pool(loop, POOL_THREADS, config.deadlines.disk, name="checks")
@@ -92,20 +92,15 @@ class Engine:
         self._kept: BoundedCache[int, JobSnapshot] = BoundedCache(
             max_entries=MAX_KEPT_JOBS, max_bytes=MAX_KEPT_BYTES
         )
-        self._scheduler = scheduler = Scheduler(
+        self._scheduler = fleet.listener = Scheduler(
             context, durability, self._kept, self._learn, self._on_idle
         )
-        self.queue = scheduler.queue
+        self.queue = self._scheduler.queue
         self._flush_timer: Timer | None = None
         # New jobs that are being checked, or written to the journal
         self._submissions: dict[Job, asyncio.Task[None]] = {}
         self._on_drained: Callable[[], None] | None = None
         self.on_idle: Callable[[], None] = lambda: None  # Called when it may have become so
-        arena.on_discard.append(lambda segment: fleet.detach([segment]))
-        fleet.on_event = lambda device, message: scheduler.tell(attempt.Message(device, message))
-        fleet.on_ready = lambda device: scheduler.tell(attempt.Joined(device))
-        fleet.on_lost, fleet.on_memory = scheduler.on_lost, self._on_memory
-        fleet.on_stuck = arena.hold  # it may still write: no other job gets that memory
 
     def start(self) -> None:
         """Start the device processes. Jobs may be submitted immediately."""
@@ -331,9 +326,3 @@ class Engine:
         if self._on_drained is not None:
             on_drained, self._on_drained = self._on_drained, None
             on_drained()
-
-    def _on_memory(self, device: str, has_changed: bool, is_released: bool) -> None:
-        if has_changed:
-            self._context.planning.plans.clear()  # their plans were made for less or more
-        if is_released:
-            self._context.planning.kernels.forget([device])

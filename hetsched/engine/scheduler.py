@@ -33,6 +33,7 @@ from hetsched.jobs.job import Job, unstarted
 from hetsched.jobs.queue import Change, JobQueue
 from hetsched.planner.records import JobPlan
 from hetsched.store import output_files
+from hetsched.transport.device_messages import AttemptEvent
 from hetsched.transport.loop import Timer
 
 log = logging.getLogger(__name__)
@@ -138,10 +139,25 @@ class Scheduler:
         if not self.runners and not self._openings:
             self._on_idle()
 
-    # ---- events of devices
+    # ---- from the fleet
+
+    def on_message(self, device: str, message: AttemptEvent) -> None:
+        """Pass on what a device says of an attempt."""
+        self.tell(attempt.Message(device, message))
+
+    def on_ready(self, device: str) -> None:
+        """Note that a device takes commands, perhaps again."""
+        self.tell(attempt.Joined(device))
+
+    def on_memory(self, device: str, has_changed: bool, is_released: bool) -> None:
+        """Note that jobs may use another amount of a device's memory, or what it has released."""
+        if has_changed:
+            self._context.planning.plans.clear()  # they were made for less or more
+        if is_released:
+            self._context.planning.kernels.forget([device])
 
     def on_lost(self, device: str, reason: str) -> None:
-        """Report a death to all jobs.
+        """Report the death of a device's process to all jobs.
 
         The main job isn't charged with it if a small one may be its cause. Nobody is charged if a
         core was killed because a cancelled job didn't stop.

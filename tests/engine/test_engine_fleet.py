@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -47,17 +47,23 @@ class FleetBench:
         self.seen: list[tuple[str, Any]] = []
         self.fails = False
         probe = Probe(tuple(map(spec, devices)))
-        self.fleet = Fleet(probe, self.loop, DeadlinesConfig())
-        self.fleet.on_event = self._on_event
-        self.fleet.on_lost = lambda name, reason: self.seen.append((name, reason))
-        self.fleet.on_ready = lambda name: self.seen.append((name, "ready"))
-        self.fleet.on_memory = lambda *change: None
+        self.fleet = Fleet(probe, self.loop, DeadlinesConfig(), self.arena)
+        self.fleet.listener = cast(Any, self)
         self.fleet.start()
 
-    def _on_event(self, device: str, event: Any) -> None:
+    def on_message(self, device: str, message: Any) -> None:
         if self.fails:
             raise ZeroDivisionError("a bug")
-        self.seen.append((device, event))
+        self.seen.append((device, message))
+
+    def on_lost(self, device: str, reason: str) -> None:
+        self.seen.append((device, reason))
+
+    def on_ready(self, device: str) -> None:
+        self.seen.append((device, "ready"))
+
+    def on_memory(self, device: str, has_changed: bool, is_released: bool) -> None:
+        """Only the state of processes counts here."""
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         """Run the loop until `condition` is true."""

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -21,8 +21,12 @@ from hetsched.engine.processes.process import DeviceProcess
 from hetsched.engine.processes.template import Template, TemplateLost
 from hetsched.errors import InternalError
 from hetsched.transport import device_messages
+from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop, Timer
 from hetsched.units import format_seconds
+
+if TYPE_CHECKING:
+    from hetsched.engine.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
@@ -88,21 +92,15 @@ class Host:
 
 
 class Fleet:
-    """All device processes. Its owner sets the callbacks, called on the loop, before `start`."""
+    """All device processes."""
 
-    on_event: Callable[[str, device_messages.AttemptEvent], None]  # (device, event)
-    on_lost: Callable[[str, str], None]  # (device, reason): its process has died
-    on_ready: Callable[[str], None]  # (device): its process takes commands
-    # (keys of attachments): a killed process that doesn't end may still write to these. Returns
-    # what to call when it has ended.
-    on_stuck: Callable[[Collection[int]], Callable[[], None]]
-    # (device, has_changed, is_released): jobs may use another amount of its memory; it has
-    # released what it kept of earlier jobs
-    on_memory: Callable[[str, bool, bool], None]
+    listener: Scheduler
+    """Told what becomes of devices and what they say. Set it before `start`."""
 
-    def __init__(self, probe: Probe, loop: Loop, deadlines: DeadlinesConfig) -> None:
-        self._loop = loop
+    def __init__(self, probe: Probe, loop: Loop, deadlines: DeadlinesConfig, arena: Arena) -> None:
+        self._loop, self._arena = loop, arena
         self._deadlines = deadlines
+        arena.on_discard.append(lambda segment: self.detach([segment]))
         self._probed_absent = dict(probe.absent)
         self._hosts = {spec.device.name: _host(spec) for spec in probe.processes}
         self._template: Template | None = None
@@ -316,7 +314,7 @@ class Fleet:
                 stop = self._deadlines.device_stop
                 reason = "it was idle and didn't end"
                 host.expect(self._loop.call_later(stop, self._kill, host, reason))
-                self.on_lost(host.name, "it was idle")
+                self.listener.on_lost(host.name, "it was idle")
 
     def close(self) -> None:
         """Stop all processes and wait for their end, or for a deadline, whichever is first."""
@@ -377,7 +375,7 @@ class Fleet:
     def _on_refused_start(self, host: Host, reason: str) -> None:
         log.warning("device process of %s can't be started: %s", host.name, reason)
         if self._fail_start(host, reason):
-            self.on_lost(host.name, reason)
+            self.listener.on_lost(host.name, reason)
         else:
             self._loop.call_later(RETRY_SECONDS, self._spawn, host)
         self._note_change()
@@ -457,11 +455,11 @@ class Fleet:
             previous = host.info.memory
             memory = steady_memory(previous, event.nbytes)
             host.info = msgspec.structs.replace(host.info, memory=memory)
-            self.on_memory(host.name, memory != previous, event.released)
+            self.listener.on_memory(host.name, memory != previous, event.released)
         elif isinstance(event, device_messages.CommandFailed) and not event.attempt:
             log.warning("%s: between two jobs: %s", host.name, event.error.message)
         else:
-            self.on_event(host.name, event)
+            self.listener.on_message(host.name, event)
 
     def _on_hello(self, host: Host, process: DeviceProcess, hello: device_messages.Hello) -> None:
         if host.kill_reason:
@@ -472,7 +470,7 @@ class Fleet:
             process.attach(0, self._tail(hello.info.tail_group), TAIL_BYTES, "tail")
             self._flush_soon(host)
         log.info("device ready: %s", host.name)
-        self.on_ready(host.name)
+        self.listener.on_ready(host.name)
         self._note_change()
 
     def _tail(self, group: str) -> int:
@@ -501,8 +499,9 @@ class Fleet:
         log.error("device process of %s: %s", host.name, reason)
         self._loop.remove_reader(process.fileno())
         host.state, host.absence = "absent", reason
-        host.on_end = self.on_stuck(frozenset(process.attached))
-        self.on_lost(host.name, reason)
+        # It may still write to these: no other job gets that memory.
+        host.on_end = self._arena.hold(frozenset(process.attached))
+        self.listener.on_lost(host.name, reason)
         self._note_change()
 
     def _on_death(self, host: Host, process: DeviceProcess) -> None:
@@ -535,7 +534,7 @@ class Fleet:
         if not is_last:
             self._loop.call_later(0.0 if was_ready else RESTART_SECONDS, self._spawn, host)
         if was_ready or is_last:  # nothing waits for its restart
-            self.on_lost(host.name, reason)
+            self.listener.on_lost(host.name, reason)
         self._note_change()
 
 
