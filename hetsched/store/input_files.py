@@ -54,7 +54,11 @@ class NpyHeader:
 
 
 def read_header(path: str, fd: int) -> NpyHeader:
-    """Read the header of the file behind `fd`; `path` is used in errors only."""
+    """Read the header of the .npy file behind `fd`; `path` is used in errors only.
+
+    The file must be exactly as long as its header says: further bytes are usually a second array
+    in the same file, which would otherwise be ignored silently.
+    """
     size = os.fstat(fd).st_size
     try:
         start = io.BytesIO(os.pread(fd, MAX_HEADER + 12, 0))
@@ -116,20 +120,6 @@ def npy_layout(shape: tuple[int, ...], dtype: str) -> tuple[bytes, int]:
     return file.getvalue(), file.tell() + math.prod(extents) * element.itemsize
 
 
-def open_npy(path: str) -> tuple[int, NpyHeader]:
-    """Open `path` for reading and read its header; the caller closes the descriptor.
-
-    The file must be exactly as long as its header says: further bytes are usually a second array
-    in the same file, which would otherwise be ignored silently.
-    """
-    fd = open_regular(path)
-    try:
-        return fd, read_header(path, fd)
-    except BaseException:
-        os.close(fd)
-        raise
-
-
 @contextmanager
 def open_archive(path: str, kind: str, file: IO[bytes]) -> Iterator[zipfile.ZipFile]:
     """Open an ``.npz`` file. Whatever the block finds to be broken is a DataError."""
@@ -162,7 +152,7 @@ def file_kind(mode: int) -> str:
     return kinds.get(stat.S_IFMT(mode), "a device")
 
 
-def open_regular(path: str, expected: str = "a .npy file", allow_pipe: bool = False) -> int:
+def open_regular(path: str, expected: str, allow_pipe: bool = False) -> int:
     """Open a regular file; nothing else is opened for reading, which could block.
 
     `allow_pipe`: a FIFO is accepted too; it ends at once if it has no writer. Only commands, not

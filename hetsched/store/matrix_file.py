@@ -91,12 +91,10 @@ class MatrixHeader:
         return {"": (self.shape, self.dtype)}
 
 
-def is_matrix_file(path: str) -> bool:
-    with (
-        suppress(errors.HetschedError, OSError),
-        open(input_files.open_regular(path, "a file"), "rb") as file,
-    ):
-        start = file.read(len(MARKET_MAGIC))
+def is_matrix_file(fd: int) -> bool:
+    """Return whether a file, if it holds an array at all, isn't a .npy file."""
+    with suppress(OSError):
+        start = os.pread(fd, len(MARKET_MAGIC), 0)
         return start.startswith((MARKET_MAGIC, NPZ_MAGIC, GZIP_MAGIC))
     return False
 

@@ -20,7 +20,7 @@ from hetsched.engine import scheduler
 from hetsched.errors import JobFailed, TryAgain
 from hetsched.job import JobState, Running
 from hetsched.store import input_files
-from hetsched.store.input_files import open_npy
+from hetsched.store.input_files import open_regular
 
 PATIENT = parse(VIRTUAL, "test")
 IMPATIENT = parse(VIRTUAL + '\n[deadlines]\ndisk = "0.5s"\n', "test")
@@ -83,14 +83,23 @@ def test_a_planner_that_hangs_fails_its_job_only() -> None:
         assert works(local)
 
 
+@pytest.mark.parametrize(
+    ("workload", "shape", "params"),
+    [("fft", (4, 8, 8), {}), ("kmeans", (64, 2), {"clusters": 2})],
+    ids=["one pass", "iterative"],
+)
 def test_a_job_whose_file_hangs_at_its_turn_fails_and_the_next_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    workload: str,
+    shape: tuple[int, ...],
+    params: dict[str, int],
 ) -> None:
-    np.save(tmp_path / "x.npy", np.ones((4, 8, 8), "complex64"))
+    np.save(tmp_path / "x.npy", np.ones(shape, "float32"))
     with hetsched.Local(IMPATIENT, learn=False) as local:
         assert works(local)
-        job = local.submit("fft", tmp_path / "x.npy", hold=True)
-        monkeypatch.setattr(input_files, "open_npy", lambda path: hanging_workload.hang())
+        job = local.submit(workload, tmp_path / "x.npy", hold=True, **params)
+        monkeypatch.setattr(input_files, "open_regular", lambda *args: hanging_workload.hang())
         local.release(job.id)
         with pytest.raises(TryAgain, match=r"opening .*x.npy hasn't returned"):
             job.result(60)
@@ -103,9 +112,9 @@ def test_a_job_that_is_open_waits_for_the_one_that_overtook_it(
     np.save(tmp_path / "x.npy", np.ones((4, 8, 8), "complex64"))
     overtaking: list[Any] = []
 
-    def open_slow(path: str) -> Any:
+    def open_slow(path: str, expected: str) -> int:
         hanging_workload.hang()
-        return open_npy(path)
+        return open_regular(path, expected)
 
     def on_state(state: JobState) -> None:
         if isinstance(state, Running):
@@ -114,7 +123,7 @@ def test_a_job_that_is_open_waits_for_the_one_that_overtook_it(
     with hetsched.Local(PATIENT, learn=False) as local:
         monkeypatch.setattr(scheduler, "SLOW_OPENING_SECONDS", 0.01)
         slow = local.submit("fft", tmp_path / "x.npy", hold=True)
-        monkeypatch.setattr(input_files, "open_npy", open_slow)
+        monkeypatch.setattr(input_files, "open_regular", open_slow)
         local.release(slow.id)
         assert hanging_workload.BEGUN.wait(60)
         overtaking += [local.submit("fft", batch="64x32x32", follow=on_state) for _ in range(5)]

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, HetschedError, InputMissing
-from hetsched.store.input_files import open_npy
+from hetsched.store.input_files import NpyHeader, open_regular, read_header
 
 
 def raw(path: Path, header: str, data: bytes = b"", version: bytes = b"\x01\x00") -> str:
@@ -29,9 +29,17 @@ def says(descr: str = "'<c8'", order: str = "False", shape: str = "(2, 3)") -> s
     return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n"
 
 
+def header_of(path: str) -> NpyHeader:
+    fd = open_regular(path, "a .npy file")
+    try:
+        return read_header(path, fd)
+    finally:
+        os.close(fd)
+
+
 def refused(path: str) -> HetschedError:
     with pytest.raises(HetschedError) as caught:
-        open_npy(path)
+        header_of(path)
     assert "\n" not in str(caught.value)
     assert path in str(caught.value)
     return caught.value
@@ -42,8 +50,7 @@ def test_shapes_are_read_as_other_writers_write_them(tmp_path: Path, shape: str)
     elements = {"()": 1, "(3,)": 3}.get(shape, 6)
     path = raw(tmp_path / "x.npy", says(shape=shape), bytes(8 * elements))
 
-    fd, header = open_npy(path)
-    os.close(fd)
+    header = header_of(path)
 
     assert math.prod(header.shape) == elements
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -292,25 +291,49 @@ class InputOpener:
                     dtype=reference.dtype,
                     offset=reference.offset,
                 )
-            elif matrix is not None or (
-                isinstance(workload, Iterative) and is_matrix_file(reference.path)
-            ):
-                opened |= self._open_matrix(name, reference.path, matrix)
             else:
-                opened[name] = self._open_npy(name, reference.path, after)
+                is_iterative = isinstance(workload, Iterative)
+                opened |= self._open_file(name, reference.path, matrix, is_iterative, after)
         for composite in workload.composites:
             composite.check(shapes_of(opened))
         return opened
 
-    def _open_npy(self, name: str, path: str, after: Collection[int]) -> StoredArray:
-        promise = self._enter(path)
-        if promise is not None and promise[0] in after:
-            _, claim = promise
-            return StoredArray(array=name, key=PROMISED_KEY, shape=claim.shape, dtype=claim.dtype)
-        with _hint_at(promise):
-            fd, header = input_files.open_npy(path)
-        self._take(fd)
-        return StoredArray(
+    def _open_file(
+        self,
+        name: str,
+        path: str,
+        matrix: SparseMatrix | None,
+        is_iterative: bool,
+        after: Collection[int],
+    ) -> dict[str, StoredArray]:
+        """Open a file, which may be what one of the jobs `after` which this one runs will write.
+
+        `matrix`: what it must hold; None: a dense array, for `is_iterative` in any kind of file.
+        """
+        self.step.enter(f"opening {path}")
+        self.paths.append(os.path.realpath(path))
+        promise = None if self._pending is None else self._pending.promise(self.paths[-1])
+        job, claim = promise or (None, None)
+        if claim is not None and job in after and matrix is None:
+            promised = StoredArray(
+                array=name, key=PROMISED_KEY, shape=claim.shape, dtype=claim.dtype
+            )
+            return {name: promised}
+        expected = "a .npy file" if matrix is None else "a Matrix Market or .npz file"
+        try:
+            fd = input_files.open_regular(path, expected)
+        except errors.InputMissing as error:
+            if job is None:
+                raise
+            raise errors.InputMissing(
+                f"{error}; job {job} will write it: submit this job with --after {job}"
+            ) from None
+        self.files.add(fd)
+        self.nbytes += os.fstat(fd).st_size
+        if matrix is not None or (is_iterative and is_matrix_file(fd)):
+            return self._read_matrix(name, path, fd, matrix)
+        header = input_files.read_header(path, fd)
+        stored = StoredArray(
             array=name,
             key=file_key(fd),
             shape=header.shape,
@@ -318,14 +341,12 @@ class InputOpener:
             offset=header.offset,
             order=header.order,
         )
+        return {name: stored}
 
-    def _open_matrix(
-        self, name: str, path: str, matrix: SparseMatrix | None
+    def _read_matrix(
+        self, name: str, path: str, fd: int, matrix: SparseMatrix | None
     ) -> dict[str, StoredArray]:
-        """Open a Matrix Market or .npz file. `matrix`: what it must hold; None: a dense array."""
-        with _hint_at(self._enter(path)):
-            fd = input_files.open_regular(path, "a Matrix Market or .npz file")
-        self._take(fd)
+        """Read a Matrix Market or .npz file. `matrix`: what it must hold; None: a dense array."""
         header = read_matrix_header(path, fd)
         shapes = header.dense_shape(path) if matrix is None else header.sparse_shapes(path)
         names = {part: name if matrix is None else part_name(name, part) for part in shapes}
@@ -343,31 +364,6 @@ class InputOpener:
         """Close all files."""
         while self.files:
             os.close(self.files.pop())
-
-    def _take(self, fd: int) -> None:
-        self.files.add(fd)
-        self.nbytes += os.fstat(fd).st_size
-
-    def _enter(self, path: str) -> Promise | None:
-        """Note that `path` is opened; return the output of another job that it will be."""
-        self.step.enter(f"opening {path}")
-        resolved = os.path.realpath(path)
-        self.paths.append(resolved)
-        return None if self._pending is None else self._pending.promise(resolved)
-
-
-@contextmanager
-def _hint_at(promise: Promise | None) -> Iterator[None]:
-    """Add to the error of a missing file that another job will write it."""
-    try:
-        yield
-    except errors.InputMissing as error:
-        if promise is None:
-            raise
-        job, _ = promise
-        raise errors.InputMissing(
-            f"{error}; job {job} will write it: submit this job with --after {job}"
-        ) from None
 
 
 def shapes_of(stored: Mapping[str, StoredArray]) -> Shapes:
