@@ -374,9 +374,9 @@ class Channel:
             raise
         except OSError as error:
             raise ChannelClosed from error
-        if payload == MARKER:
-            payload = _unpack(fds)
         try:
+            if payload == MARKER:
+                payload = _unpack(fds)
             if not payload:
                 raise ChannelClosed
             return self._decode(payload), fds
@@ -408,5 +408,8 @@ def _unpack(fds: list[int]) -> bytes:
     if not fds:
         raise ProtocolError("a large message without its descriptor")
     with open(fds.pop(), "rb") as file:
+        nbytes = os.fstat(file.fileno()).st_size
+        if nbytes > MAX_LARGE:
+            raise ProtocolError(f"a message of {nbytes} bytes; the limit is {MAX_LARGE}")
         file.seek(0)
         return file.read()

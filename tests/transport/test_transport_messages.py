@@ -1,4 +1,6 @@
 import contextlib
+import os
+import socket
 
 import msgspec
 import pytest
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from hetsched.errors import ErrorRecord, ProtocolError, to_record
 from hetsched.job import ArenaRef, JobSpec
+from hetsched.transport import device_messages, sockets
 from hetsched.transport.messages import (
     MAX_FRAME,
     Decoder,
@@ -31,6 +34,20 @@ def test_a_message_comes_out_as_it_went_in() -> None:
 def test_a_message_over_the_limit_is_refused_unread() -> None:
     with pytest.raises(ProtocolError, match=f"the limit is {MAX_FRAME}"):
         decode(bytes(MAX_FRAME + 1))
+
+
+def test_a_large_message_of_a_device_over_the_limit_is_refused_unread() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    memfd = os.memfd_create("a large message")
+    with ours, theirs, open(memfd, "wb") as file:
+        file.truncate(device_messages.MAX_LARGE + 1)
+        sockets.send_message(theirs, device_messages.MARKER, [memfd, memfd])
+        descriptors = os.listdir("/proc/self/fd")
+
+        with pytest.raises(ProtocolError, match="the limit is"):
+            device_messages.Channel(ours, device_messages.DeviceEvent).receive()
+
+        assert os.listdir("/proc/self/fd") == descriptors
 
 
 def test_a_message_of_another_type_is_refused() -> None:
