@@ -37,6 +37,10 @@ MAX_HANGING = 16
 MAX_HANGING_PLANNERS = 4
 
 
+class TaskLate(errors.TryAgain):
+    """A task has begun and missed its deadline: its thread may still do what it was to do."""
+
+
 @dataclass(eq=False)
 class Step:
     """What a task is doing, for the message if it hangs. Set by its thread, read by any."""
@@ -259,7 +263,7 @@ class Pool:
     def _deadline_error(self, task: Task) -> errors.HetschedError:
         if not self._is_planner:
             text = f"{task.step.text} hasn't returned for {task.deadline:g} s; try again later"
-            return errors.TryAgain(text)
+            return TaskLate(text)
         return errors.JobFailed(
             f"planning hasn't finished within {task.deadline:g} s (deadlines.disk in the"
             " config): code of the workload, or the file of the models, hangs"

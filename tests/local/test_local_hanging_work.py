@@ -17,13 +17,15 @@ from virtual_machine import VIRTUAL
 import hetsched
 from hetsched.config import parse
 from hetsched.engine import scheduler
-from hetsched.errors import JobFailed, TryAgain
+from hetsched.errors import IOFailure, JobFailed, TryAgain
 from hetsched.job import JobState, Running
 from hetsched.store import input_files
 from hetsched.store.input_files import open_regular
+from hetsched.store.output_files import PreparedOutput
 
 PATIENT = parse(VIRTUAL, "test")
 IMPATIENT = parse(VIRTUAL + '\n[deadlines]\ndisk = "0.5s"\n', "test")
+QUICK_STEPS = parse(VIRTUAL + '\n[deadlines]\nstep = "2s"\n', "test")
 INFER, VARIANTS = "hanging_workload:HangingInfer", "hanging_workload:HangingVariants"
 
 
@@ -104,6 +106,28 @@ def test_a_job_whose_file_hangs_at_its_turn_fails_and_the_next_runs(
         with pytest.raises(TryAgain, match=r"opening .*x.npy hasn't returned"):
             job.result(60)
         assert works(local)
+
+
+def test_a_job_whose_result_may_still_appear_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, path = PreparedOutput._name, tmp_path / "y.npy"
+    named = threading.Event()
+
+    def name_late(output: PreparedOutput) -> None:
+        hanging_workload.hang()
+        name(output)
+        named.set()
+
+    monkeypatch.setattr(PreparedOutput, "_name", name_late)
+    with hetsched.Local(QUICK_STEPS, learn=False) as local:
+        job = local.submit("fft", batch="4x8x8", out=path)
+        with pytest.raises(IOFailure, match=r"y.npy hasn't returned .* may still appear there"):
+            job.result(60)
+        assert not path.exists()
+        hanging_workload.RELEASED.set()
+        assert named.wait(60)
+        assert path.exists()
 
 
 def test_a_job_that_is_open_waits_for_the_one_that_overtook_it(

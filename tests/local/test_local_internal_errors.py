@@ -40,7 +40,7 @@ h2d = {{ unit = "20us" }}
 d2h = {{ unit = "20us" }}
 """
 STAGES: dict[str, tuple[Any, str]] = {
-    "allocate": (JobArrays, "allocate"),
+    "place": (JobArrays, "place"),
     "plan, in the planner's thread": (job_planning, "next_plan"),
     "plan, before that": (JobPlanning, "plan"),
     "list of devices": (Fleet, "usable"),
@@ -51,7 +51,7 @@ STAGES: dict[str, tuple[Any, str]] = {
     "computation": (runner, "Computation"),
     "dispatch": (Dispatcher, "handle_together"),
     "check": (Attempt, "_check_messages"),
-    "publish": (ResolvedJob, "publish"),
+    "publish": (ResolvedJob, "prepare"),
     "report": (runner, "job_report"),
 }
 """Stage -> a function that it calls: a class or module, and the name there."""
@@ -146,7 +146,7 @@ def test_jobs_that_end_at_once_are_followed_by_the_next_without_recursion(
 
     with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
         jobs = many_after_one(local)
-        monkeypatch.setattr(JobArrays, "allocate", refuse)
+        monkeypatch.setattr(JobArrays, "place", refuse)
         local.release(jobs[0].id)
         errors = [job.exception(60) for job in jobs]
 

@@ -166,10 +166,6 @@ class ResolvedJob(Declaration):
             if (stored := self.inputs.get(spec.name)) is not None and not is_plain(stored, spec)
         )
 
-    def publish(self) -> None:
-        """Give the output files their names."""
-        output_files.publish_or_discard(self.prepare(sync=False), sync=False)
-
     def prepare(self, sync: bool = True) -> tuple[output_files.PreparedOutput, ...]:
         """Complete the output files under hidden names, all or none."""
         prepared: list[output_files.PreparedOutput] = []

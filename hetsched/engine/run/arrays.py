@@ -26,7 +26,7 @@ from hetsched.engine.admission.resolved_job import (
 )
 from hetsched.engine.context import EngineContext
 from hetsched.engine.processes.fleet import Fleet
-from hetsched.engine.threads import Step, answer_of, entering
+from hetsched.engine.threads import Step, TaskLate, answer_of, entering
 from hetsched.iterations.home import first_row
 from hetsched.job import ArenaRef
 from hetsched.planner.records import Assignment
@@ -242,25 +242,37 @@ class JobArrays:
     async def publish(self, context: EngineContext, on_prepared: OnPrepared | None) -> None:
         """Give all output files their names. Raises whatever keeps the journal from noting them.
 
-        With a journal in three steps: the files are completed under hidden names, the journal
-        notes them, then they get their names (`store/output_files.py`); without one they get them
-        at once. What the journal may have noted keeps its hidden name until the end of the job is
-        written.
+        In three steps: the files are completed under hidden names, the journal notes them, then
+        they get their names (`store/output_files.py`). What the journal may have noted keeps its
+        hidden name until the end of the job is written.
 
         `on_prepared`: None if there is no journal.
         """
         job, disk, seconds = self.job, context.disk, context.deadlines.step
-        text = f"publishing {', '.join(out.path for out in job.outputs.values())}"
+        paths = ", ".join(out.path for out in job.outputs.values())
         copies = self._copies(to_files=True)
         if copies is not None:
             await disk.call(copies.run, deadline=seconds + copies.seconds)
+        prepare = functools.partial(job.prepare, sync=on_prepared is not None)
+        outputs = await disk.call(
+            entering(f"completing {paths}", prepare),
+            discard=output_files.discard_all,  # nothing cancels this
+            deadline=seconds,
+        )
         if on_prepared is None:
-            await disk.call(entering(text, job.publish), deadline=seconds)
-            return
-        outputs = await disk.call(entering(text, job.prepare), deadline=seconds)
-        await answer_of(lambda on_done: on_prepared(outputs, functools.partial(on_done, None)))
-        rename = functools.partial(output_files.publish_all, outputs)
-        await disk.call(entering(text, rename), deadline=seconds)
+            name = functools.partial(output_files.publish_or_discard, outputs, sync=False)
+        else:
+            await answer_of(lambda on_done: on_prepared(outputs, functools.partial(on_done, None)))
+            name = functools.partial(output_files.publish_all, outputs)
+        try:
+            await disk.call(entering(f"publishing {paths}", name), deadline=seconds)
+        except TaskLate as error:
+            if context.is_stopping:  # the next daemon goes on with it
+                raise
+            raise errors.IOFailure(
+                f"publishing {paths} hasn't returned for {seconds:g} s (deadlines.step): the"
+                " result may still appear there; look before you submit the job again"
+            ) from error
 
     def _copies(self, *, to_files: bool) -> ArrayCopies | None:
         """Return the copies of an iterative job, from its input files or to its output files.
