@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,8 +25,7 @@ from hetsched.explain import Explanation
 from hetsched.job import ArenaRef, JobSpec, checked
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Follower, Followers
-from hetsched.jobs.job import Job as JobRecord
-from hetsched.jobs.table import JobTable, Limits
+from hetsched.jobs.table import JobRecord, JobTable, Limits, Submitter
 from hetsched.machine_limits import machine_memory, resolve_size
 from hetsched.store.journal_records import NumberBlocks
 from hetsched.transport.arena import Arena, Segment
@@ -106,7 +106,7 @@ class Local(JobSubmitter):
     def run(self, spec: JobSpec) -> Job:
         """Submit a job whose arrays are files or generated."""
         valid = checked(JobSpec, **asdict(spec))
-        return self._submit(Submission(valid, self._segments), None)
+        return self._request(Submission(valid, self._segments), None)
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """Return the devices, and the reasons why others are absent."""
@@ -126,28 +126,16 @@ class Local(JobSubmitter):
 
         As `release` and `prioritize` only while it waits (UsageError).
         """
-        return self._change(job, lambda record: self._engine.queue.hold(record, True))
+        return self._call(lambda: self._engine.hold(self._table.job(job), True))
 
     def release(self, job: int) -> bool:
         """Let held job number `job` start when its turn comes."""
-        return self._change(job, lambda record: self._engine.queue.hold(record, False))
+        return self._call(lambda: self._engine.hold(self._table.job(job), False))
 
     def prioritize(self, job: int, priority: int) -> bool:
         """Give waiting job number `job` another priority, -20 to 19; larger ones run first."""
         wanted = checked(Prioritize, job=job, priority=priority).priority
-        return self._change(job, lambda record: self._engine.queue.prioritize(record, wanted))
-
-    def _change(self, number: int, change: Callable[[JobRecord], bool]) -> bool:
-        def run() -> bool:
-            record = self._table.job(number)
-            if not change(record):
-                return False
-            record.state = self._engine.queue.position(record)
-            self._followers.report(record)
-            self._engine.advance()
-            return True
-
-        return self._call(run)
+        return self._call(lambda: self._engine.prioritize(self._table.job(job), wanted))
 
     def switch_devices(self, enable: Sequence[str] = (), disable: Sequence[str] = ()) -> None:
         """Let jobs use devices, or not; also a running job, if it is iterative."""
@@ -209,39 +197,25 @@ class Local(JobSubmitter):
         self._arena.close()
         self._loop.close()
 
-    def _submit(self, submission: Submission, follow: Listener | None) -> Job:
+    def _request(self, submission: Submission, follow: Listener | None) -> Job:
         self._refuse_in_callback("submit")
         if submission.spec.id:
             raise errors.UsageError(
                 "id: hetsched.Local doesn't remember jobs; omit it, or submit to a daemon"
             )
-        return self._ask(lambda accepted: self._enter(submission, accepted, follow))
+        job = Job(
+            cancel=self.cancel,
+            fetch=submission.result,
+            explain=lambda number, seconds: self.explain(number),
+            follow=follow,
+        )
+        return self._ask(lambda accepted: self._enter(submission.spec, job, accepted))
 
-    def _enter(
-        self, submission: Submission, accepted: Future[Job], follow: Listener | None
-    ) -> None:
-        number = self._table.numbers.take()
-        record = JobRecord(number, submission.spec, submitted_at=time.time())
-
-        def confirm(error: errors.ErrorRecord | None) -> None:
-            if error is not None:
-                accepted.set_exception(errors.from_record(error))
-                return
-            job = Job(
-                number,
-                cancel=self.cancel,
-                fetch=submission.result,
-                explain=lambda number, seconds: self.explain(number),
-            )
-            if follow is not None:
-                job.follow(follow)
-            follower = Follower(0, lambda answer, droppable: job.advance(answer.state))
-            self._followers.follow(record, follower)
-            accepted.set_result(job)
-
-        record.confirmations.append(confirm)
+    def _enter(self, spec: JobSpec, job: Job, accepted: Future[Job]) -> None:
+        record = JobRecord(self._table.numbers.take(), spec, submitted_at=time.time())
+        record.submitters.append(_WaitingCaller(job, accepted, self._followers))
         self._table.add(record)
-        self._engine.submit(record)
+        self._engine.admit(record)
 
     def _call(self, function: Callable[[], T]) -> T:
         """Run `function` on the engine's thread and return its result."""
@@ -289,6 +263,24 @@ def _run(work: Callable[[Future[T]], None], answer: Future[T]) -> None:
         if answer.done():
             raise
         answer.set_exception(error)
+
+
+@dataclass(frozen=True)
+class _WaitingCaller(Submitter):
+    """The thread that waits in `submit` until its job is accepted."""
+
+    job: Job
+    accepted: Future[Job]
+    followers: Followers
+
+    def on_accepted(self, job: JobRecord) -> None:
+        self.job.accepted(job.number, "")
+        follower = Follower(0, lambda answer, droppable: self.job.advance(answer.state))
+        self.followers.follow(job, follower)
+        self.accepted.set_result(self.job)
+
+    def on_refused(self, error: errors.ErrorRecord) -> None:
+        self.accepted.set_exception(errors.from_record(error))
 
 
 class _LocalSegments:

@@ -42,9 +42,8 @@ from hetsched.job import (
 )
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Followers
-from hetsched.jobs.job import Job
 from hetsched.jobs.queue import JobQueue
-from hetsched.jobs.table import JobTable, Limits
+from hetsched.jobs.table import JobRecord, JobTable, Limits
 from hetsched.store.journal import Journal
 from hetsched.store.journal_records import NumberBlocks
 from hetsched.transport import messages
@@ -69,12 +68,12 @@ class FakeEngine:
     def __init__(self, arena: Arena, durability: Durability) -> None:
         self.arena, self.durability = arena, durability
         self.queue = JobQueue()
-        self.waiting: dict[int, Job] = {}
+        self.waiting: dict[int, JobRecord] = {}
         self.specs: list[JobSpec] = []
         self.probes = 0
         self.disabled: set[str] = set()
 
-    def submit(self, job: Job) -> None:
+    def admit(self, job: JobRecord) -> None:
         if job.spec.workload == "refuse":
             self.durability.refuse(job, to_record(DataError("no")))
             return
@@ -85,9 +84,9 @@ class FakeEngine:
             self.arena.retain(ref.segment)
         asyncio.get_running_loop().create_task(self._enqueue(job))
 
-    async def _enqueue(self, job: Job) -> None:
+    async def _enqueue(self, job: JobRecord) -> None:
         await self.durability.accept(job)
-        self.queue.submit(job, time.time())
+        self.queue.add(job, time.time())
         self.durability.change(job, self.queue.position(job))
         self.waiting[job.number] = job
         if job.spec.workload == "queue":
@@ -109,7 +108,7 @@ class FakeEngine:
     def progress(self, number: int, text: str = "") -> None:
         self.durability.change(self.waiting[number], Running(number, "computing", text=text))
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: JobRecord) -> None:
         number = job.number
         if self.waiting.pop(number, None) is not None:
             for ref in _inputs(job.spec):
@@ -118,8 +117,16 @@ class FakeEngine:
             error = ErrorRecord(130, f"job {number} was cancelled")
             self.durability.end(job, Failed(number, report(number, "cancelled"), error))
 
-    def advance(self) -> None:
-        """Workload "queue" never starts, and the others are never released."""
+    def hold(self, job: JobRecord, is_held: bool) -> bool:
+        return self.queue.hold(job, is_held) and self._report(job)
+
+    def prioritize(self, job: JobRecord, priority: int) -> bool:
+        return self.queue.prioritize(job, priority) and self._report(job)
+
+    def _report(self, job: JobRecord) -> bool:
+        job.state = self.queue.position(job)
+        self.durability.followers.report(job)
+        return True
 
     def rest(self) -> None:
         """There are no processes to end."""
@@ -128,7 +135,7 @@ class FakeEngine:
         return self.queue.is_idle
 
     def explain(
-        self, job: Job, then: Callable[[Explanation | None, BaseException | None], None]
+        self, job: JobRecord, then: Callable[[Explanation | None, BaseException | None], None]
     ) -> None:
         """Job number 1 is explained, of the others nothing is known any more."""
         if job.number == 1:

@@ -14,7 +14,7 @@ from hetsched.job import (
     arena_refs,
     is_same_request,
 )
-from hetsched.jobs.job import Job
+from hetsched.jobs.table import JobRecord
 
 SPEC = JobSpec(
     workload="w",
@@ -30,10 +30,10 @@ def test_the_segments_of_inputs_and_of_the_callers_outputs_are_named() -> None:
 
 def test_only_a_request_without_the_clients_arrays_is_durable() -> None:
     files = JobSpec(workload="w", params={}, inputs={"A": FileRef("/a.npy")})
-    assert Job(1, files).is_durable
-    assert Job(1, replace(files, inputs={}, outputs={"C": ArenaOut()})).is_durable
-    assert not Job(1, SPEC).is_durable
-    assert not Job(1, replace(SPEC, inputs={})).is_durable
+    assert JobRecord(1, files).is_durable
+    assert JobRecord(1, replace(files, inputs={}, outputs={"C": ArenaOut()})).is_durable
+    assert not JobRecord(1, SPEC).is_durable
+    assert not JobRecord(1, replace(SPEC, inputs={})).is_durable
 
 
 def test_a_jobs_arrays_may_be_in_other_segments_at_the_next_daemon() -> None:

@@ -98,7 +98,7 @@ class JobSubmitter(ABC):
     _segments: SharedArrays
 
     @abstractmethod
-    def _submit(self, submission: Submission, follow: Listener | None) -> Job: ...
+    def _request(self, submission: Submission, follow: Listener | None) -> Job: ...
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "complex64") -> np.ndarray:
         """Allocate a shared array, which jobs read and write without a copy. Contents undefined.
@@ -163,7 +163,7 @@ class JobSubmitter(ABC):
         )  # fmt: skip
         plain = {name: _plain(name, value) for name, value in params.items()}
         spec = job.checked(job.JobSpec, workload=workload, params=plain, **options)
-        return self._submit(Submission(spec, self._segments, arrays, out, force), follow)
+        return self._request(Submission(spec, self._segments, arrays, out, force), follow)
 
 
 class Client(JobSubmitter, Control):
@@ -184,8 +184,8 @@ class Client(JobSubmitter, Control):
         super().__init__(endpoint, timeout, reconnect)
         self._segments = SharedMemory(self._connection)
 
-    def _submit(self, submission: Submission, follow: Listener | None) -> Job:
-        return self._new_job(submission.spec, submission.result, follow, submission.renew)
+    def _request(self, submission: Submission, follow: Listener | None) -> Job:
+        return self._request_job(submission.spec, submission.result, follow, submission.renew)
 
     def _fetch(self, end: job.Ended) -> Any:
         return _result(end, lambda name, ref: self._segments.map(ref))

@@ -236,17 +236,17 @@ class Control:
 
     def job(self, job: int) -> Job:
         """Return the Future of any client's job number `job`."""
-        return self._new_job(job)
+        return self._request_job(job)
 
     def follow(self, job: int, callback: Listener) -> Job:
         """As `job`; `callback` gets the present state and each new one, on another thread."""
-        return self._new_job(job, follow=callback)
+        return self._request_job(job, follow=callback)
 
     def submit_spec(self, spec: JobSpec, follow: Listener | None = None) -> Job:
         """Submit `spec` as it is. Raises the daemon's error if it is refused."""
-        return self._new_job(checked(JobSpec, **asdict(spec)), follow=follow)
+        return self._request_job(checked(JobSpec, **asdict(spec)), follow=follow)
 
-    def _new_job(
+    def _request_job(
         self,
         wanted: JobSpec | int,
         fetch: Callable[[Ended], Any] | None = None,

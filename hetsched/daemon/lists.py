@@ -9,10 +9,9 @@ from itertools import islice
 
 from hetsched import errors
 from hetsched.job import STATES, JobState, Running, brief, input_shapes, words
-from hetsched.jobs.job import Job
 from hetsched.jobs.queue import JobQueue
 from hetsched.jobs.recovery import restored
-from hetsched.jobs.table import JobTable
+from hetsched.jobs.table import JobRecord, JobTable
 from hetsched.store import journal_records
 from hetsched.transport import messages
 
@@ -92,7 +91,7 @@ def overview(table: JobTable, most_waiting: int) -> tuple[list[messages.JobLine]
     return lines, len(running), len(jobs) - len(running)
 
 
-def _line(job: Job, state: JobState) -> messages.JobLine:
+def _line(job: JobRecord, state: JobState) -> messages.JobLine:
     spec = job.spec
     return messages.JobLine(
         job=job.number,

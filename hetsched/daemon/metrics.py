@@ -19,7 +19,7 @@ from hetsched.engine.engine import Engine
 from hetsched.errors import Cancelled
 from hetsched.job import Ended, Failed, Queued, Running
 from hetsched.jobs.durability import Durability
-from hetsched.jobs.job import Job
+from hetsched.jobs.table import JobRecord
 from hetsched.store.journal import Journal
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
@@ -87,7 +87,7 @@ class Metrics:
     def on_refused(self, code: int) -> None:
         self._refused.labels(str(code)).inc()
 
-    def on_end(self, job: Job, state: Ended) -> None:
+    def on_end(self, job: JobRecord, state: Ended) -> None:
         code = state.error.code if isinstance(state, Failed) else 0
         word = {0: "done", Cancelled.code: "cancelled"}.get(code, "failed")
         self.ended += 1
@@ -162,7 +162,7 @@ def _gauges(name: str, help: str, values: Mapping[Any, float], *labels: str) -> 
     return family
 
 
-def _state(job: Job) -> tuple[str, str]:
+def _state(job: JobRecord) -> tuple[str, str]:
     if isinstance(job.state, Running):
         return "running", ""
     reason = job.state.reason if isinstance(job.state, Queued) else ""

@@ -31,8 +31,8 @@ from hetsched.job import (
 )
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Follower, Watcher
-from hetsched.jobs.job import Job
 from hetsched.jobs.recovery import restored
+from hetsched.jobs.table import JobRecord, Submitter
 from hetsched.store import journal_records
 from hetsched.store.journal import Journal
 from hetsched.transport import messages as say
@@ -136,7 +136,7 @@ class Requests:
             )
         known = self._table.with_key(request.spec.id or request.key)
         if known is not None or not request.spec.id:
-            self._submit(asker, request, known)
+            self._add_or_find(asker, request, known)
             return
 
         def looked_up(
@@ -155,7 +155,7 @@ class Requests:
                     known = restored(rows[0])
                     for forgotten in self._table.add_ended(known):
                         self._durability.results.release(forgotten)
-                self._submit(asker, request, known)
+                self._add_or_find(asker, request, known)
             except Exception as problem:
                 asker.refuse(problem)
 
@@ -164,23 +164,22 @@ class Requests:
             journal_records.HistoryFilter(client_id=request.spec.id, limit=1), looked_up
         )
 
-    def _submit(self, asker: Asker, request: say.Submit, known: Job | None) -> None:
+    def _add_or_find(self, asker: Asker, request: say.Submit, known: JobRecord | None) -> None:
         """Add a job, or answer for the known one: its client sends the request again."""
+        submitter = WaitingClient(self, asker, request.follow)
         if known is None:
-            job = self._new_job(asker, request)
-        else:
-            job = known
-            self._check_same(asker, request.spec, job)
-        confirm = functools.partial(self._confirm, job, asker, request.follow)
-        if job.number in self._table.jobs:
-            confirm(None)
-        else:
-            job.confirmations.append(confirm)
-        if known is None:
+            job = self._record_of(asker, request)
+            job.submitters.append(submitter)
             self._table.add(job)
-            self._engine.submit(job)
+            self._engine.admit(job)
+            return
+        self._check_same(asker, request.spec, known)
+        if known.number in self._table.jobs:
+            submitter.on_accepted(known)
+        else:
+            known.submitters.append(submitter)
 
-    def _new_job(self, asker: Asker, request: say.Submit) -> Job:
+    def _record_of(self, asker: Asker, request: say.Submit) -> JobRecord:
         spec, session = request.spec, asker.session
         if self.is_closed:
             raise errors.TryAgain(
@@ -199,9 +198,9 @@ class Requests:
                     " arrays come from its own empty() or submit()"
                 )
         key, number = spec.id or request.key, self._table.numbers.take()
-        return Job(number, spec, session.id, session.owner, key, now, asker.nbytes)
+        return JobRecord(number, spec, session.id, session.owner, key, now, asker.nbytes)
 
-    def _check_same(self, asker: Asker, spec: JobSpec, job: Job) -> None:
+    def _check_same(self, asker: Asker, spec: JobSpec, job: JobRecord) -> None:
         """Raise DataError if a request with a known id is another one; take over the job."""
         known = f"id {spec.id or job.key}: job {job.number} has this id"
         if not is_same_request(spec, job.spec):
@@ -214,18 +213,8 @@ class Requests:
                 " another id, or omit `out`"
             )
 
-    def _confirm(
-        self, job: Job, asker: Asker, follow: bool, error: errors.ErrorRecord | None
-    ) -> None:
-        """Tell a client the job's number; then its states, if the client wants to `follow`."""
-        if error is not None:
-            asker.reply(say.Refused(error))
-            return
-        asker.reply(say.Accepted(job.number, "durable" if job.is_durable else "volatile"))
-        if follow and asker.session.id in self.sessions:
-            self._follow(job, asker)
-
-    def _follow(self, job: Job, asker: Asker, *, tells_present: bool = False) -> None:
+    def tell_states(self, job: JobRecord, asker: Asker, *, tells_present: bool = False) -> None:
+        """Reply with the states of a job until it has ended."""
         if not job.has_ended:
             self._followers.follow(job, Follower(asker.session.id, asker.reply))
         is_new = isinstance(job.state, Queued) and not job.state.reason
@@ -279,7 +268,7 @@ class Requests:
                 f"this client already follows {counted(limit, 'job')}, which is the limit"
                 " (queue.followers in the config); try again when some have ended"
             )
-        self._follow(job, asker, tells_present=True)
+        self.tell_states(job, asker, tells_present=True)
 
     def events(self, asker: Asker, request: say.Events) -> None:
         if self._followers.watches(asker.session.id) >= MAX_WATCHERS:
@@ -326,24 +315,20 @@ class Requests:
 
     def change_queue(self, asker: Asker, request: say.Hold | say.Prioritize) -> None:
         """Hold, release or prioritize a job. A change is answered once it is on disk."""
-        job, queue = self._table.job(request.job), self._engine.queue
+        job = self._table.job(request.job)
         if isinstance(request, say.Hold):
-            is_changed = queue.hold(job, request.is_held)
+            is_changed = self._engine.hold(job, request.is_held)
         else:
-            is_changed = queue.prioritize(job, request.priority)
-        if not is_changed:
-            asker.reply(say.Changed(False, job.state))
-            return
-        job.state = queue.position(job)
-        if job.is_durable:
+            is_changed = self._engine.prioritize(job, request.priority)
+        if is_changed and job.is_durable:
             self._durability.rewrite(job, functools.partial(self._on_change_written, asker, job))
         else:
-            asker.reply(say.Changed(True, job.state))
-        self._followers.report(job)
-        if not job.is_held or self._stops_when_idle:
-            self._engine.advance()
+            asker.reply(say.Changed(is_changed, job.state))
+        self._stop_if_idle()  # no other job may start
 
-    def _on_change_written(self, asker: Asker, job: Job, error: BaseException | None) -> None:
+    def _on_change_written(
+        self, asker: Asker, job: JobRecord, error: BaseException | None
+    ) -> None:
         if error is None:
             asker.reply(say.Changed(True, job.state))
             return
@@ -391,7 +376,7 @@ class Requests:
         if self._stops_when_idle:
             self._loop.call_soon(check)
 
-    def _on_ended(self, job: Job, state: Ended) -> None:
+    def _on_ended(self, job: JobRecord, state: Ended) -> None:
         self.metrics.on_end(job, state)
         self.sessions.trim_if_idle()
 
@@ -449,6 +434,24 @@ class Requests:
     def _device_list(self) -> say.DeviceList:
         devices, absent = self._engine.devices()
         return say.DeviceList(devices, absent, self._engine.restricted_devices())
+
+
+@dataclass(frozen=True)
+class WaitingClient(Submitter):
+    """A client that waits for the answer to its Submit."""
+
+    requests: Requests
+    asker: Asker
+    follows: bool  # It wants to hear of the job's states, too
+
+    def on_accepted(self, job: JobRecord) -> None:
+        durability = "durable" if job.is_durable else "volatile"
+        self.asker.reply(say.Accepted(job.number, durability))
+        if self.follows and self.asker.session.id in self.requests.sessions:
+            self.requests.tell_states(job, self.asker)
+
+    def on_refused(self, error: errors.ErrorRecord) -> None:
+        self.asker.reply(say.Refused(error))
 
 
 BY_TYPE: dict[type, Callable[[Requests, Asker, Any], None]] = {

@@ -29,8 +29,7 @@ from pathlib import Path
 from hetsched import __version__, errors
 from hetsched.job import arena_refs
 from hetsched.jobs.durability import Durability
-from hetsched.jobs.job import Owner
-from hetsched.jobs.table import share_of
+from hetsched.jobs.table import Owner, share_of
 from hetsched.transport import messages as say
 from hetsched.transport import sockets
 from hetsched.transport.arena import Arena

@@ -37,7 +37,7 @@ from hetsched.engine.run import attempt
 from hetsched.engine.scheduler import Scheduler, stopping_error
 from hetsched.engine.threads import POOL_THREADS, OnDone, Pool, entering, planner_thread
 from hetsched.jobs.durability import Durability
-from hetsched.jobs.job import Job
+from hetsched.jobs.table import JobRecord
 from hetsched.paths import cache_dir, private_folder
 from hetsched.store.model_store import ModelStore
 from hetsched.transport.arena import Arena
@@ -98,7 +98,7 @@ class Engine:
         self.queue = self._scheduler.queue
         self._flush_timer: Timer | None = None
         # New jobs that are being checked, or written to the journal
-        self._submissions: dict[Job, asyncio.Task[None]] = {}
+        self._submissions: dict[JobRecord, asyncio.Task[None]] = {}
         self._on_drained: Callable[[], None] | None = None
         self.on_idle: Callable[[], None] = lambda: None  # Called when it may have become so
 
@@ -106,7 +106,7 @@ class Engine:
         """Start the device processes. Jobs may be submitted immediately."""
         self._fleet.start()
 
-    def submit(self, job: Job) -> None:
+    def admit(self, job: JobRecord) -> None:
         """Check a new job and queue it, or refuse it."""
         try:
             if self._context.is_stopping:
@@ -122,9 +122,9 @@ class Engine:
         except Exception as error:  # the client needs an answer even to our own bugs
             self._refuse(job, error)
         else:
-            self._submissions[job] = self._context.loop.create_task(self._admit(job))
+            self._submissions[job] = self._context.loop.create_task(self._check(job))
 
-    async def _admit(self, job: Job) -> None:
+    async def _check(self, job: JobRecord) -> None:
         """Check a new job, and queue it once its client is told its number; or refuse it."""
         admission = self._context.admission
         try:
@@ -142,20 +142,20 @@ class Engine:
         else:
             del self._submissions[job]
             try:
-                self._scheduler.submit(job)
+                self._scheduler.enqueue(job)
             except Exception as problem:  # its client waits for its end
                 log.exception("job %d: unexpected error in the queue", job.number)
                 self._scheduler.drop(job, problem)
             self._scheduler.advance()
 
-    def _end_check(self, job: Job) -> None:
+    def _end_check(self, job: JobRecord) -> None:
         """Refuse a new job that is still being checked; the journal answers for the others."""
         if job in self._submissions and job.checked is None:
             self._submissions[job].cancel()
 
-    def _unchecked_before(self, job: Job) -> list[Job]:
+    def _unchecked_before(self, job: JobRecord) -> list[JobRecord]:
         """Return the recovered jobs that `job` comes after, in their order."""
-        found: dict[int, Job] = {}
+        found: dict[int, JobRecord] = {}
         numbers = list(job.after)
         while numbers:
             number = numbers.pop()
@@ -165,31 +165,45 @@ class Engine:
                 numbers += earlier.after
         return [found[number] for number in sorted(found)]
 
-    def _refuse(self, job: Job, error: Exception) -> None:
+    def _refuse(self, job: JobRecord, error: Exception) -> None:
         self._submissions.pop(job, None)
         self._scheduler.release(job)
         self._durability.refuse(job, errors.to_record(error))
         self._scheduler.advance()
 
-    def recover(self, jobs: Iterable[Job], ended: Iterable[Job]) -> None:
+    def recover(self, jobs: Iterable[JobRecord], ended: Iterable[JobRecord]) -> None:
         """Queue jobs that an earlier daemon has accepted; others may run after ended ones."""
         for job in ended:
             if job.outcome is not None:
                 self.queue.remember(job.number, job.outcome)
         self._scheduler.recover(jobs)
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: JobRecord) -> None:
         self._scheduler.cancel(job)
 
-    def advance(self) -> None:
-        """Start what can start now, after a change of the queue."""
-        self._scheduler.advance()
+    def hold(self, job: JobRecord, is_held: bool) -> bool:
+        """Keep a waiting job from starting, or let it; return whether that changed anything.
+
+        As `prioritize`, raises UsageError for another one.
+        """
+        return self.queue.hold(job, is_held) and self._report_position(job)
+
+    def prioritize(self, job: JobRecord, priority: int) -> bool:
+        """Change a waiting job's priority; return whether that changed anything."""
+        return self.queue.prioritize(job, priority) and self._report_position(job)
+
+    def _report_position(self, job: JobRecord) -> bool:
+        job.state = self.queue.position(job)
+        self._durability.followers.report(job)
+        if not job.is_held:
+            self._context.loop.call_soon(self._scheduler.advance)
+        return True
 
     def is_idle(self) -> bool:
         """Whether no job runs or could start; some may be on hold, or run after those."""
         return not self._submissions and self.queue.is_idle
 
-    def explain(self, job: Job, on_done: OnDone) -> None:
+    def explain(self, job: JobRecord, on_done: OnDone) -> None:
         """Explain a running or ended job: ``on_done(explanation, error)``.
 
         The error is TryAgain for a job that hasn't started, InputMissing for one that is no longer
@@ -204,7 +218,7 @@ class Engine:
         explain = snapshot.explainer(self._fleet.info, context.planning.plan_cache)
         context.planner_thread.run(explain, on_done)
 
-    def _snapshot(self, job: Job) -> JobSnapshot:
+    def _snapshot(self, job: JobRecord) -> JobSnapshot:
         runner = self._scheduler.runners.get(job.number)
         if runner is not None:
             running = runner.snapshot()

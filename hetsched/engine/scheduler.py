@@ -29,8 +29,8 @@ from hetsched.engine.small_jobs import SmallJobs
 from hetsched.engine.threads import Step
 from hetsched.job import Done, Failed, FileOut, JobSpec, outcome
 from hetsched.jobs.durability import Durability
-from hetsched.jobs.job import Job, unstarted
 from hetsched.jobs.queue import Change, JobQueue
+from hetsched.jobs.table import JobRecord, unstarted
 from hetsched.planner.records import JobPlan
 from hetsched.store import output_files
 from hetsched.transport.device_messages import AttemptEvent
@@ -81,9 +81,9 @@ class Scheduler:
 
     # ---- from the engine
 
-    def submit(self, job: Job) -> None:
+    def enqueue(self, job: JobRecord) -> None:
         """Queue a job that has been checked and accepted."""
-        self._carry_out(self.queue.submit(job, time.time()))
+        self._carry_out(self.queue.add(job, time.time()))
         error = stopping_error() if self._context.is_stopping else job.stop
         if error is not None:
             self.drop(job, error)
@@ -92,17 +92,17 @@ class Scheduler:
                 self._watch_deadline()
             self._report(job)
 
-    def recover(self, jobs: Iterable[Job]) -> None:
+    def recover(self, jobs: Iterable[JobRecord]) -> None:
         """Queue jobs that an earlier daemon has accepted; each is checked when its turn comes."""
         now = time.time()
         for job in jobs:
-            self._carry_out(self.queue.submit(job, now, is_known=True))
+            self._carry_out(self.queue.add(job, now, is_known=True))
         for job in self.queue.waiting():
             job.state = self.queue.position(job)
         self._watch_deadline()
         self.advance()
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: JobRecord) -> None:
         """Stop a job between chunks. No effect if it has ended.
 
         An iterative job with checkpoints writes one first; a second call ends it at once.
@@ -131,7 +131,7 @@ class Scheduler:
         self._is_advancing = True
         try:
             while not self._has_main() and (job := self.queue.first()) is not None:
-                self._start(job)
+                self._take_turn(job)
             if self._main is not None and self.queue.first() is not None:
                 self._start_small(self._main)
         finally:
@@ -178,7 +178,7 @@ class Scheduler:
 
     # ---- waiting jobs
 
-    def _report(self, job: Job, reason: str = "") -> None:
+    def _report(self, job: JobRecord, reason: str = "") -> None:
         self._durability.change(job, self.queue.position(job, reason))
 
     def _carry_out(self, changes: Iterable[Change]) -> None:
@@ -190,7 +190,9 @@ class Scheduler:
             elif self.queue.is_waiting(job):
                 self._report(job)
 
-    def _stop(self, job: Job, error: errors.HetschedError, *, saves_state: bool = False) -> None:
+    def _stop(
+        self, job: JobRecord, error: errors.HetschedError, *, saves_state: bool = False
+    ) -> None:
         """End a job with `error`; a running one between chunks. No effect if it has ended."""
         if self.queue.is_waiting(job):
             self.drop(job, error)
@@ -203,7 +205,7 @@ class Scheduler:
         else:  # it may still have to be accepted
             job.stop = error
 
-    def drop(self, job: Job, error: Exception) -> None:
+    def drop(self, job: JobRecord, error: Exception) -> None:
         """End a job that hasn't started, or can't."""
         if job not in self.queue:
             return
@@ -211,7 +213,7 @@ class Scheduler:
         self._end_unstarted(job, error)
         self._carry_out(changes)
 
-    def _end_unstarted(self, job: Job, error: Exception) -> None:
+    def _end_unstarted(self, job: JobRecord, error: Exception) -> None:
         """Report the end of a job that isn't running and has left the queue."""
         opened: ResolvedJob | None = job.opened
         if opened is not None and opened.in_files:
@@ -256,7 +258,7 @@ class Scheduler:
                 plan = self._small.plan_beside(outlook, job)
                 if plan is not None and self.queue.is_waiting(job) and job.is_ready:
                     self._small.plans[job.number] = plan
-                    self._start(job)
+                    self._take_turn(job)
         except Exception:  # the main job goes on
             log.exception("unexpected error in the choice of small jobs")
         if self._next_look is None:
@@ -266,11 +268,12 @@ class Scheduler:
         self._next_look = None
         self.advance()
 
-    def _start(self, job: Job) -> None:
+    def _take_turn(self, job: JobRecord) -> None:
+        """Run a job whose turn has come, once its files are open."""
         self.queue.start(job)
         job.turn = job.turn or time.monotonic()
         if job.opened is not None:
-            self._begin(job)
+            self._run(job)
             return
         opening = self._context.loop.create_task(self._open(job))
         opening.add_done_callback(functools.partial(self._on_opened, job))
@@ -278,26 +281,26 @@ class Scheduler:
         slow = functools.partial(self._on_slow_opening, job, opening)
         self._context.loop.call_later(SLOW_OPENING_SECONDS, slow)
 
-    async def _open(self, job: Job) -> None:
+    async def _open(self, job: JobRecord) -> None:
         if job.checked is None:
             await self.check_again(job)
         if job.opened is None:
             token = self._context.output_token(job.number)
             job.opened = await self._admission.open(self._spec(job), job.checked, token)
 
-    async def check_again(self, job: Job) -> None:
+    async def check_again(self, job: JobRecord) -> None:
         """Check a job that an earlier daemon has accepted. Raises why it can't run."""
         checked = await self._admission.check(self._spec(job), is_readmitted=True)
         if job.checked is None and job in self.queue:  # it may have started or ended meanwhile
             self.note_checked(job, checked)
 
-    def _on_slow_opening(self, job: Job, opening: asyncio.Task[None]) -> None:
+    def _on_slow_opening(self, job: JobRecord, opening: asyncio.Task[None]) -> None:
         if not opening.done():
             self._slow_openings.add(job.number)
             self._small.plans.pop(job.number, None)
             self.advance()
 
-    def _on_opened(self, job: Job, opening: asyncio.Task[None]) -> None:
+    def _on_opened(self, job: JobRecord, opening: asyncio.Task[None]) -> None:
         """Begin a run of a job with its files open; or end it."""
         del self._openings[job.number]
         self._slow_openings.discard(job.number)
@@ -311,22 +314,22 @@ class Scheduler:
             elif self._main is not None and job.number not in self._small.plans:
                 self.queue.put_back(job)  # another has started meanwhile
             else:
-                self._begin(job)
+                self._run(job)
         finally:
             self.advance()
 
-    def note_checked(self, job: Job, checked: ResolvedJob) -> None:
+    def note_checked(self, job: JobRecord, checked: ResolvedJob) -> None:
         """Note what a job uses; it can start at once if it has no files to open."""
         job.checked = checked
         job.opened = None if checked.in_files else checked
         self._small.order.add(job)
         self._admission.pending.add(job.number, checked)
 
-    def _spec(self, job: Job) -> JobSpec:
+    def _spec(self, job: JobRecord) -> JobSpec:
         """Return the request as it is to be run now: a later run continues."""
         return replace(job.spec, resume=job.checkpoint) if job.checkpoint else job.spec
 
-    def _begin(self, job: Job) -> None:
+    def _run(self, job: JobRecord) -> None:
         plan, on_prepared = self._small.plans.get(job.number), None
         if self._durability.is_written(job):
             on_prepared = functools.partial(self._durability.publish, job)
@@ -358,7 +361,7 @@ class Scheduler:
             runner.note(f"ran beside job {self._main.number}, on {plan.assignments[0].device}")
         runner.begin()
 
-    def _on_timeout(self, job: Job) -> None:
+    def _on_timeout(self, job: JobRecord) -> None:
         text = f"job {job.number} ran longer than its timeout of {job.spec.timeout:g} s"
         self._stop(job, errors.JobFailed(text))
 
@@ -366,7 +369,7 @@ class Scheduler:
 
     def _on_end(
         self,
-        job: Job,
+        job: JobRecord,
         state: Done | Failed,
         learning_task: Callable[[], LearningTask | None],
     ) -> None:
@@ -389,7 +392,7 @@ class Scheduler:
         finally:
             self.advance()
 
-    def _runs_again(self, job: Job, state: Failed, runner: JobRunner) -> bool:
+    def _runs_again(self, job: JobRecord, state: Failed, runner: JobRunner) -> bool:
         """Let a job whose run failed wait for its next run, if it has one."""
         if self._context.is_stopping or job.prepared:
             return False
@@ -413,7 +416,7 @@ class Scheduler:
         self._report(job, reason)
         return True
 
-    def _end(self, job: Job, state: Done | Failed, snapshot: JobSnapshot | None) -> None:
+    def _end(self, job: JobRecord, state: Done | Failed, snapshot: JobSnapshot | None) -> None:
         """Report the end of a running job, then what follows for those that run after it."""
         changes: list[Change] = []
         try:
@@ -430,7 +433,9 @@ class Scheduler:
         self._conclude(job, state, snapshot)
         self._carry_out(changes)
 
-    def _conclude(self, job: Job, state: Done | Failed, snapshot: JobSnapshot | None) -> None:
+    def _conclude(
+        self, job: JobRecord, state: Done | Failed, snapshot: JobSnapshot | None
+    ) -> None:
         """Release what refers to a job, and report its end. No exception may block the next."""
         try:
             with contextlib.ExitStack() as steps:  # all are taken, whichever raise; the last first
@@ -444,7 +449,7 @@ class Scheduler:
     def _discard(self, outputs: tuple[output_files.PreparedOutput, ...]) -> None:
         self._context.disk.run(functools.partial(output_files.discard_all, outputs))
 
-    def release(self, job: Job) -> None:
+    def release(self, job: JobRecord) -> None:
         """Release what a job uses."""
         self._small.plans.pop(job.number, None)
         self._small.order.remove(job)

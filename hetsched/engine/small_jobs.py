@@ -21,7 +21,7 @@ from hetsched.engine.context import EngineContext
 from hetsched.engine.planning.job_plan import find_candidates
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.job import ArenaOut, ArenaRef
-from hetsched.jobs.job import Job
+from hetsched.jobs.table import JobRecord
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Candidate, JobPlan
 
@@ -58,7 +58,7 @@ class SmallJobs:
         """Note that models have changed, or that a plan didn't work."""
         self._known.clear()
 
-    def plan_beside(self, outlook: Outlook, job: Job) -> JobPlan | None:
+    def plan_beside(self, outlook: Outlook, job: JobRecord) -> JobPlan | None:
         """Return the plan of a waiting job on a free core, if it is small; else None."""
         checked: ResolvedJob | None = job.checked
         if checked is None or job.runs_alone or checked.measure or checked.iterative is not None:
@@ -144,7 +144,7 @@ class ArrayOrder:
         self._uses: dict[int, set[Use]] = {}
         self._counts: Counter[Use] = Counter()
 
-    def add(self, job: Job) -> None:
+    def add(self, job: JobRecord) -> None:
         uses: set[Use] = set()
         for ref in job.spec.inputs.values():
             if isinstance(ref, ArenaRef):
@@ -159,14 +159,14 @@ class ArrayOrder:
         self._uses[job.number] = uses
         self._counts.update(uses)
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: JobRecord) -> None:
         """Note that a job has ended, perhaps before it began."""
         for use in self._uses.pop(job.number, ()):
             self._counts[use] -= 1
             if not self._counts[use]:
                 del self._counts[use]
 
-    def may_overtake(self, job: Job) -> bool:
+    def may_overtake(self, job: JobRecord) -> bool:
         """Return whether no other unfinished job writes what it uses, or uses what it writes."""
         own = self._uses[job.number]
         for place, writes in own:

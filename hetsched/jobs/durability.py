@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from hetsched import errors
 from hetsched.job import Ended, Failed, JobState, Queued, Running, caller_outputs
 from hetsched.jobs.followers import Followers
-from hetsched.jobs.job import Job
-from hetsched.jobs.table import JobTable, KeptResults
+from hetsched.jobs.table import JobRecord, JobTable, KeptResults, Submitter
 from hetsched.store import journal_records
 from hetsched.store.output_files import PreparedOutput
 from hetsched.transport.arena import Arena
@@ -46,19 +45,19 @@ class Durability:
         self.table, self.followers = table, followers
         self.results = KeptResults(arena, loop, table.limits.results)
         self._arena, self._journal = arena, journal
-        self.on_ended: Callable[[Job, Ended], None] = lambda job, state: None
+        self.on_ended: Callable[[JobRecord, Ended], None] = lambda job, state: None
         self.on_refused: Callable[[int], None] = lambda code: None  # With the exit code
         # Takes complete output files that won't get their names
         self.discard: Callable[[tuple[PreparedOutput, ...]], object] = lambda outputs: None
         self.is_stopping = False  # Jobs that stop with this process continue in the next one
 
-    def is_written(self, job: Job) -> bool:
+    def is_written(self, job: JobRecord) -> bool:
         """Whether the journal has a job before it ends."""
         return job.is_durable and self._journal is not None
 
     # ---- acceptance
 
-    async def accept(self, job: Job) -> None:
+    async def accept(self, job: JobRecord) -> None:
         """Confirm a new job, a durable one once it is on disk. Raises the journal's error."""
         if self._journal is not None and job.is_durable:
             written = asyncio.get_running_loop().create_future()
@@ -67,19 +66,19 @@ class Durability:
                 raise error
         job.reported_at = time.monotonic()
         self.table.jobs[job.number] = job
-        _answer(job, None)
+        _tell_submitters(job, lambda each: each.on_accepted(job))
 
-    def refuse(self, job: Job, error: errors.ErrorRecord) -> None:
+    def refuse(self, job: JobRecord, error: errors.ErrorRecord) -> None:
         """Note that a new job was refused."""
         if job.checked is None:  # else its number may be on disk
             self.table.numbers.give_back(job.number)
         self.on_refused(error.code)
         self.table.forget(job)
-        _answer(job, error)
+        _tell_submitters(job, lambda each: each.on_refused(error))
 
     # ---- states
 
-    def change(self, job: Job, state: JobState) -> None:
+    def change(self, job: JobRecord, state: JobState) -> None:
         """Note a new state of a job that hasn't ended."""
         is_start = isinstance(state, Running) and not isinstance(job.state, Running)
         if is_start and job.started_at is None:
@@ -90,7 +89,7 @@ class Durability:
             self._count_start(job, -1)  # this one has ended in order; there will be another one
         self.followers.change(job, state)
 
-    def _count_start(self, job: Job, change: int) -> None:
+    def _count_start(self, job: JobRecord, change: int) -> None:
         """Count the starts of a durable job at once: one that ends each daemon must fail."""
         if self._journal is not None and job.is_durable:
             job.starts += change
@@ -103,7 +102,7 @@ class Durability:
             )
             self._journal.write((start,), urgent=True)
 
-    def rewrite(self, job: Job, then: journal_records.OnWritten) -> None:
+    def rewrite(self, job: JobRecord, then: journal_records.OnWritten) -> None:
         """Write a waiting job's priority and hold, then call back: with the error, if any."""
         change = journal_records.JobUpdate(
             number=job.number, priority=job.priority, held=job.is_held
@@ -111,7 +110,7 @@ class Durability:
         self._write_anyway(change, then)
 
     def publish(
-        self, job: Job, outputs: tuple[PreparedOutput, ...], then: journal_records.OnWritten
+        self, job: JobRecord, outputs: tuple[PreparedOutput, ...], then: journal_records.OnWritten
     ) -> None:
         """Note the complete output files that a durable job is about to name."""
         assert self._journal is not None, "otherwise files are named at once"
@@ -135,7 +134,7 @@ class Durability:
 
     # ---- the end
 
-    def end(self, job: Job, state: Ended) -> None:
+    def end(self, job: JobRecord, state: Ended) -> None:
         """Note the end of a job. The caller's reference to each result segment is taken over."""
         if self._journal is None:
             self._conclude(job, state)
@@ -158,7 +157,7 @@ class Durability:
             # Reported in any case: clients must not wait for a full disk.
             self._write_anyway(record, lambda error: self._conclude(job, state))
 
-    def _conclude(self, job: Job, state: Ended) -> None:
+    def _conclude(self, job: JobRecord, state: Ended) -> None:
         """Report the end of a job, and keep its results for a while."""
         now, limits = time.monotonic(), self.table.limits
         job.state, job.ending, job.ended_at = state, None, time.time()
@@ -180,16 +179,16 @@ class Durability:
         self.on_ended(job, state)
 
 
-def _answer(job: Job, error: errors.ErrorRecord | None) -> None:
-    confirmations, job.confirmations = job.confirmations, []
-    for confirm in confirmations:
+def _tell_submitters(job: JobRecord, tell: Callable[[Submitter], None]) -> None:
+    submitters, job.submitters = job.submitters, []
+    for submitter in submitters:
         try:
-            confirm(error)
+            tell(submitter)
         except Exception:
             log.exception("job %d: unexpected error in a callback", job.number)
 
 
-def _record(job: Job, end: Ended | None = None) -> journal_records.JournaledJob:
+def _record(job: JobRecord, end: Ended | None = None) -> journal_records.JournaledJob:
     return journal_records.JournaledJob(
         number=job.number,
         spec=job.spec,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from hetsched.job import JobState, Queued, Running, brief
-from hetsched.jobs.job import Job
+from hetsched.jobs.table import JobRecord
 from hetsched.transport import messages
 from hetsched.transport.loop import Loop, Timer
 
@@ -47,16 +47,18 @@ class Watcher:
     client: int
     deliver: Deliver
     pending: set[int] | None = None  # The jobs that haven't ended; None: all jobs
-    unsent: dict[int, Job] = field(default_factory=dict)  # Their present states are still due
+    unsent: dict[int, JobRecord] = field(
+        default_factory=dict
+    )  # Their present states are still due
     sequence: int = 0
 
-    def send(self, job: Job, droppable: bool) -> None:
+    def send(self, job: JobRecord, droppable: bool) -> None:
         self.sequence += 1
         self.deliver(messages.State(brief(job.state), self.sequence), droppable)
         if job.has_ended and self.pending is not None:
             self.pending.discard(job.number)
 
-    def report(self, job: Job, is_last: bool) -> None:
+    def report(self, job: JobRecord, is_last: bool) -> None:
         """Send a job's new state, unless its present one will be sent anyway."""
         if job.number in self.unsent:
             return
@@ -88,11 +90,11 @@ class Followers:
         self.follows: Counter[int] = Counter()
         """Client -> its requests that follow a job."""
 
-    def follow(self, job: Job, follower: Follower) -> None:
+    def follow(self, job: JobRecord, follower: Follower) -> None:
         job.followers.append(follower)
         self.follows[follower.client] += 1
 
-    def watch(self, watcher: Watcher, jobs: Collection[Job]) -> None:
+    def watch(self, watcher: Watcher, jobs: Collection[JobRecord]) -> None:
         """Add a watcher of `jobs`, or of all if there are none; it gets their present states."""
         if jobs:
             watcher.unsent = {job.number: job for job in jobs}
@@ -103,7 +105,7 @@ class Followers:
     def watches(self, client: int) -> int:
         return sum(watcher.client == client for watcher in self._watchers)
 
-    def change(self, job: Job, state: JobState) -> None:
+    def change(self, job: JobRecord, state: JobState) -> None:
         """Note a job's new state; followers hear of it now, or within the interval."""
         previous, job.state = job.state, state
         seconds = job.reported_at + self._interval - time.monotonic()
@@ -112,7 +114,7 @@ class Followers:
         elif job.number not in self._held_back:
             self._held_back[job.number] = self._loop.call_later(seconds, self.report, job)
 
-    def report(self, job: Job, is_last: bool = False) -> None:
+    def report(self, job: JobRecord, is_last: bool = False) -> None:
         """Send a job's present state to those who follow or watch it."""
         if (timer := self._held_back.pop(job.number, None)) is not None:
             timer.cancel()
@@ -127,7 +129,7 @@ class Followers:
             if watcher.is_done:
                 self._watchers.remove(watcher)
 
-    def end(self, job: Job) -> None:
+    def end(self, job: JobRecord) -> None:
         self.report(job, is_last=True)
         for follower in job.followers:
             self.follows[follower.client] -= 1
@@ -135,7 +137,7 @@ class Followers:
                 del self.follows[follower.client]
         job.followers = []
 
-    def remove_client(self, client: int, jobs: Collection[Job]) -> None:
+    def remove_client(self, client: int, jobs: Collection[JobRecord]) -> None:
         """Forget a client that has ended; `jobs`: those that it may follow."""
         self.follows.pop(client, None)
         self._watchers = [watcher for watcher in self._watchers if watcher.client != client]

@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from hetsched import errors
 from hetsched.bounded_cache import BoundedCache
 from hetsched.job import Condition, Dependency, Outcome, Queued
-from hetsched.jobs.job import Job
+from hetsched.jobs.table import JobRecord
 
 PERMANENT_CODES = {2, 65, 66, 76, 77, 78, 130}
 """Errors that another run would only repeat: the request, the data, permissions; cancelled."""
 MAX_OUTCOMES = 10_000
 """Ended jobs whose outcome is remembered for `--after`, about 100 bytes each."""
 
-Change = tuple[Job, errors.HetschedError | None]
+Change = tuple[JobRecord, errors.HetschedError | None]
 """A waiting job that now waits for something else (None); one that has left the queue, because it
 can't run any more; or a running one that must stop. The caller reports it."""
 
@@ -35,8 +35,8 @@ class JobQueue:
     """All unfinished jobs of one engine."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, Job] = {}
-        self._running: dict[int, Job] = {}
+        self._waiting: dict[int, JobRecord] = {}
+        self._running: dict[int, JobRecord] = {}
         # Sorted; moving 10,000 of them for an insertion takes a microsecond.
         self._ready: list[_Key] = []
         self._dependents: dict[int, set[int]] = {}
@@ -49,7 +49,7 @@ class JobQueue:
         """Count the jobs that wait or run."""
         return len(self._waiting) + len(self._running)
 
-    def __contains__(self, job: Job) -> bool:
+    def __contains__(self, job: JobRecord) -> bool:
         return job.number in self._waiting or job.number in self._running
 
     @property
@@ -57,30 +57,30 @@ class JobQueue:
         """Whether no job runs or may start."""
         return not self._running and not self._ready
 
-    def is_waiting(self, job: Job) -> bool:
+    def is_waiting(self, job: JobRecord) -> bool:
         return job.number in self._waiting
 
-    def waiting(self) -> list[Job]:
+    def waiting(self) -> list[JobRecord]:
         """Return all waiting jobs by number."""
         return [job for _, job in sorted(self._waiting.items())]
 
-    def unfinished(self, number: int) -> Job | None:
+    def unfinished(self, number: int) -> JobRecord | None:
         return self._waiting.get(number) or self._running.get(number)
 
     # ---- the order
 
-    def ready(self) -> Iterator[Job]:
+    def ready(self) -> Iterator[JobRecord]:
         """Iterate over the jobs that may start now, the first in line first.
 
         Don't change the queue meanwhile.
         """
         return (self._waiting[number] for *_, number in self._ready)
 
-    def first(self) -> Job | None:
+    def first(self) -> JobRecord | None:
         """Return the job that is first in line, None if none may start."""
         return self._waiting[self._ready[0][-1]] if self._ready else None
 
-    def position(self, job: Job, reason: str = "") -> Queued:
+    def position(self, job: JobRecord, reason: str = "") -> Queued:
         """Return where a waiting job stands, and what it waits for unless a `reason` is given."""
         before = bisect_left(self._ready, _key(job))
         if not reason:
@@ -107,7 +107,7 @@ class JobQueue:
         """Note how a job of an earlier daemon ended: others may run after it."""
         self._outcomes.put(number, outcome)
 
-    def submit(self, job: Job, now: float, is_known: bool = False) -> list[Change]:
+    def add(self, job: JobRecord, now: float, is_known: bool = False) -> list[Change]:
         """Add a job. One that can't ever run, or is too late, fails at once.
 
         `is_known`: an earlier daemon has accepted it; then jobs that it runs after and that are
@@ -131,7 +131,7 @@ class JobQueue:
         self._enter_line(job)
         return []
 
-    def hold(self, job: Job, is_held: bool) -> bool:
+    def hold(self, job: JobRecord, is_held: bool) -> bool:
         """Keep a waiting job from starting, or let it; return whether that changed anything."""
         if job.number not in self._waiting:
             raise _not_waiting(job, "held" if is_held else "released")
@@ -144,7 +144,7 @@ class JobQueue:
             self._enter_line(job)
         return True
 
-    def prioritize(self, job: Job, priority: int) -> bool:
+    def prioritize(self, job: JobRecord, priority: int) -> bool:
         """Change a waiting job's priority; return whether that changed anything."""
         if job.number not in self._waiting:
             raise _not_waiting(job, "given another priority")
@@ -155,13 +155,13 @@ class JobQueue:
         self._enter_line(job)
         return True
 
-    def start(self, job: Job) -> None:
+    def start(self, job: JobRecord) -> None:
         """Note that a waiting job runs now."""
         del self._waiting[job.number]
         self._leave_line(job)
         self._running[job.number] = job
 
-    def requeue(self, job: Job, code: int) -> bool:
+    def requeue(self, job: JobRecord, code: int) -> bool:
         """Let a running job whose run failed with exit `code` wait for another one.
 
         It waits behind the others of its priority. Return False, and change nothing, if it has no
@@ -175,13 +175,13 @@ class JobQueue:
         self.put_back(job)
         return True
 
-    def put_back(self, job: Job) -> None:
+    def put_back(self, job: JobRecord) -> None:
         """Let a running job wait at its place: it never really started."""
         del self._running[job.number]
         self._waiting[job.number] = job
         self._enter_line(job)
 
-    def end(self, job: Job, outcome: Outcome) -> list[Change]:
+    def end(self, job: JobRecord, outcome: Outcome) -> list[Change]:
         """Remove a job that has ended; the jobs that run after it become ready, or fail.
 
         Those that fail have left the queue with their own dependents, in the order returned.
@@ -212,24 +212,24 @@ class JobQueue:
 
     # ---- inner steps
 
-    def _enter_line(self, job: Job) -> None:
+    def _enter_line(self, job: JobRecord) -> None:
         """Put a waiting job into the line if it is ready."""
         if job.is_ready:
             insort(self._ready, _key(job))
 
-    def _leave_line(self, job: Job) -> None:
+    def _leave_line(self, job: JobRecord) -> None:
         key = _key(job)
         index = bisect_left(self._ready, key)
         if self._ready[index : index + 1] == [key]:
             del self._ready[index]
 
-    def _fail(self, job: Job, error: errors.JobFailed) -> list[Change]:
+    def _fail(self, job: JobRecord, error: errors.JobFailed) -> list[Change]:
         """Fail a waiting job and those that can't run without it."""
         del self._waiting[job.number]
         self._leave_line(job)
         return [(job, error), *self._conclude(job, "failed")]
 
-    def _conclude(self, ended: Job, outcome: Outcome) -> list[Change]:
+    def _conclude(self, ended: JobRecord, outcome: Outcome) -> list[Change]:
         """Apply the outcome of a job that has left the queue to those that run after it.
 
         A loop rather than recursion: a chain may have as many jobs as the queue.
@@ -256,16 +256,16 @@ class JobQueue:
         return changes
 
 
-def _key(job: Job) -> _Key:
+def _key(job: JobRecord) -> _Key:
     return -job.priority, *job.place, job.number
 
 
-def _not_waiting(job: Job, change: str) -> errors.UsageError:
+def _not_waiting(job: JobRecord, change: str) -> errors.UsageError:
     why = f"has already ended: {job.outcome}" if job.outcome is not None else "is running"
     return errors.UsageError(f"job {job.number} {why}; only a waiting job can be {change}")
 
 
-def _settle(job: Job, earlier: int, outcome: Outcome | None) -> bool:
+def _settle(job: JobRecord, earlier: int, outcome: Outcome | None) -> bool:
     """Drop a dependency on a job that has ended; return whether it was met."""
     conditions = job.after.pop(earlier)
     return outcome is not None and all(_meets(outcome, each) for each in conditions)
@@ -275,7 +275,7 @@ def _meets(outcome: Outcome, condition: Condition) -> bool:
     return condition == "any" or (condition == "ok") == (outcome == "done")
 
 
-def _never(job: Job, earlier: int, outcome: Outcome | None) -> errors.JobFailed:
+def _never(job: JobRecord, earlier: int, outcome: Outcome | None) -> errors.JobFailed:
     """Return the error of a job that waits for an outcome that can no longer come."""
     if outcome is None:
         return errors.JobFailed(
@@ -288,5 +288,5 @@ def _never(job: Job, earlier: int, outcome: Outcome | None) -> errors.JobFailed:
     )
 
 
-def _too_late(job: Job, when: str) -> errors.JobFailed:
+def _too_late(job: JobRecord, when: str) -> errors.JobFailed:
     return errors.JobFailed(f"job {job.number}: its deadline passed {when}")

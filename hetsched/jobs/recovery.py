@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from hetsched import errors
 from hetsched.job import Done, Ended, FileOut
 from hetsched.jobs.durability import Durability
-from hetsched.jobs.job import Job, report_without_run, unstarted
+from hetsched.jobs.table import JobRecord, report_without_run, unstarted
 from hetsched.store import journal_records, output_files
 from hetsched.store.checkpoint import read_record
 from hetsched.transport.messages import encode
@@ -41,7 +41,7 @@ class SavedWork(NamedTuple):
 
 def recover(
     durability: Durability, contents: journal_records.JournalContents, seconds: float
-) -> tuple[list[Job], list[Job]]:
+) -> tuple[list[JobRecord], list[JobRecord]]:
     """Take over all jobs of the journal; return those to run, by number, and the ended ones.
 
     Files that were to get their names, and what jobs have saved, may take so many `seconds` each.
@@ -70,9 +70,9 @@ def recover(
     return opened, ended
 
 
-def restored(journaled: journal_records.JournaledJob) -> Job:
+def restored(journaled: journal_records.JournaledJob) -> JobRecord:
     """Return the record of a job of the journal; if it has ended, as clients may see it."""
-    job = Job(
+    job = JobRecord(
         journaled.number,
         journaled.spec,
         key=journaled.client_id,
@@ -92,7 +92,7 @@ def restored(journaled: journal_records.JournaledJob) -> Job:
     return job
 
 
-def lost_results(job: Job) -> str:
+def lost_results(job: JobRecord) -> str:
     """Return why results of an ended job can't be fetched; "" if all are in files."""
     outputs: Sequence[object] = list(job.spec.outputs.values())
     if outputs and all(isinstance(output, FileOut) for output in outputs):
@@ -103,7 +103,9 @@ def lost_results(job: Job) -> str:
     )
 
 
-def _known_end(job: Job, publish_errors: Mapping[int, errors.ErrorRecord | None]) -> Ended | None:
+def _known_end(
+    job: JobRecord, publish_errors: Mapping[int, errors.ErrorRecord | None]
+) -> Ended | None:
     """Return the end of a job that needn't, or mustn't, run again."""
     if job.number in publish_errors:
         error = publish_errors[job.number]
@@ -117,7 +119,7 @@ def _known_end(job: Job, publish_errors: Mapping[int, errors.ErrorRecord | None]
     return unstarted(job, errors.ErrorRecord(errors.JobFailed.code, text))
 
 
-def _published(job: Job) -> Done:
+def _published(job: JobRecord) -> Done:
     outputs = job.spec.outputs.items()
     report = report_without_run(
         job,

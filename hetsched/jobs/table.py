@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from hetsched import errors
-from hetsched.jobs.job import Job, Owner
+from hetsched.job import (
+    Condition,
+    Ended,
+    Failed,
+    JobReport,
+    JobSpec,
+    JobState,
+    Outcome,
+    Queued,
+    arena_refs,
+    outcome,
+)
 from hetsched.store import journal_records
+from hetsched.store.output_files import PreparedOutput
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 from hetsched.units import format_bytes
+
+if TYPE_CHECKING:
+    from hetsched.jobs.followers import Follower
 
 MAX_ENDED_JOBS = 1000
 """Ended jobs that are remembered; the journal remembers more."""
@@ -21,6 +38,128 @@ ENDED_BYTES = 2000
 RESERVED_FRACTION = 8
 """One eighth of the queue and of the shared memory is out of reach of any single client, so that
 others can still submit something."""
+
+Owner = tuple[int, int]
+"""Who submitted a job, for quotas: a user, and the session of processes (setsid) it came from."""
+
+
+class Submitter(ABC):
+    """Who has submitted a job, and is told once what has become of that."""
+
+    @abstractmethod
+    def on_accepted(self, job: JobRecord) -> None:
+        """Hear that a job was accepted; a durable one is on disk."""
+
+    @abstractmethod
+    def on_refused(self, error: errors.ErrorRecord) -> None:
+        """Hear why a job was refused."""
+
+
+@dataclass(eq=False, slots=True)
+class JobRecord:
+    """One job, from its submission until it is forgotten. On the loop's thread only.
+
+    Times are seconds since the epoch, by the wall clock at that moment; `fetch_deadline`,
+    `keep_until`, `reported_at` and `turn` are monotonic.
+    """
+
+    number: int
+    spec: JobSpec
+    client: int = 0  # The session that submitted it, last; 0: none that still exists
+    owner: Owner = (0, 0)
+    key: str = ""  # Under which it can be submitted again
+    submitted_at: float = 0.0
+    nbytes: int = 0  # Of the encoded request
+    state: JobState = field(init=False)
+    started_at: float | None = None
+    ended_at: float | None = None
+    is_durable: bool = field(init=False)  # It can run without its client's arrays
+
+    priority: int = field(init=False)
+    is_held: bool = field(init=False)
+    # Job that hasn't ended yet -> the outcomes it must have
+    after: dict[int, set[Condition]] = field(init=False)
+    # Its age: of two waiting jobs of equal priority, the smaller runs first. Its number, or for
+    # further runs the largest number so far and a count.
+    place: tuple[int, int] = field(init=False)
+    retries: int = field(init=False)
+    starts: int = 0  # Without an end, by all daemons, since one that got further on disk
+    failures: int = 0  # Runs that used a retry, and why those of this daemon failed:
+    failure_notes: list[str] = field(default_factory=list)
+    checkpoint: str = ""  # The file from which a later run continues
+
+    submitters: list[Submitter] = field(default_factory=list)  # Until it is accepted or refused
+    ending: Ended | None = None  # Its end, before the journal has that
+    # Complete output files of which the journal may know: it isn't run again
+    prepared: tuple[PreparedOutput, ...] = ()
+
+    followers: list[Follower] = field(default_factory=list)
+    reported_at: float = 0.0
+    # Result segment to which the job holds a reference -> bytes, until `keep_until`, or until
+    # others need the memory, but then not before `fetch_deadline`
+    kept_results: dict[int, int] = field(default_factory=dict)
+    awaited_by: set[int] = field(default_factory=set)  # Followers that haven't fetched them yet
+    fetch_deadline: float = 0.0
+    keep_until: float = 0.0
+
+    turn: float = 0.0  # When its turn came first; 0: it hasn't
+    # The engine's ResolvedJob: as it was checked, and with its files open, for its run
+    checked: Any = None
+    opened: Any = None
+    # End the job with it, once it is accepted, or its files have been opened
+    stop: Exception | None = None
+    runs_alone: bool = False  # It was tried beside another job
+    release_segments: Callable[[], None] = lambda: None  # Of its request
+
+    def __post_init__(self) -> None:
+        self.priority, self.is_held = self.spec.priority, self.spec.hold
+        self.retries = self.spec.retries
+        self.after = {}
+        for dependency in self.spec.after:
+            self.after.setdefault(dependency.job, set()).add(dependency.condition)
+        self.place = (self.number, 0)
+        self.is_durable = not arena_refs(self.spec)
+        self.state = Queued(self.number, 0)
+
+    @property
+    def has_ended(self) -> bool:
+        return isinstance(self.state, Ended)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether only its turn is missing."""
+        return not self.is_held and not self.after
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended, on disk or not yet; None: it hasn't."""
+        end = self.state if isinstance(self.state, Ended) else self.ending
+        if end is None:
+            return None
+        return outcome(end.error if isinstance(end, Failed) else None)
+
+    @property
+    def expires(self) -> float:
+        return max(self.keep_until, self.fetch_deadline)
+
+    def stop_awaiting(self, client: int) -> None:
+        """Note that `client` has fetched the results, or has ended."""
+        self.awaited_by.discard(client)
+        if not self.awaited_by:
+            self.fetch_deadline = 0.0
+
+
+def unstarted(job: JobRecord, error: errors.ErrorRecord) -> Failed:
+    """Return the end of a job that never began to compute."""
+    return Failed(job.number, report_without_run(job, outcome(error), error=error), error)
+
+
+def report_without_run(job: JobRecord, state: str, **more: Any) -> JobReport:
+    """Return the report of a job of which nothing is known but its request."""
+    spec = job.spec
+    return JobReport(
+        job=job.number, state=state, workload=spec.workload, load=0, params=spec.params, **more
+    )
 
 
 @dataclass(frozen=True)
@@ -49,15 +188,15 @@ class JobTable:
     def __init__(self, limits: Limits, numbers: journal_records.NumberBlocks) -> None:
         self.limits = limits
         self.numbers = numbers
-        self.jobs: dict[int, Job] = {}  # All remembered ones; new ones once they are confirmed
-        self.unfinished: dict[int, Job] = {}  # Perhaps not confirmed yet
-        self._keys: dict[str, Job] = {}
+        self.jobs: dict[int, JobRecord] = {}  # Remembered ones; new ones once they are accepted
+        self.unfinished: dict[int, JobRecord] = {}  # Perhaps not accepted yet
+        self._keys: dict[str, JobRecord] = {}
         self._counts: Counter[Owner] = Counter()
         self._unfinished_bytes = 0
-        self._ended: dict[int, Job] = {}
+        self._ended: dict[int, JobRecord] = {}
         self._ended_bytes = 0
 
-    def job(self, number: int) -> Job:
+    def job(self, number: int) -> JobRecord:
         job = self.jobs.get(number)
         if job is None:
             newest = max(self.jobs, default=None)
@@ -65,7 +204,7 @@ class JobTable:
             raise errors.InputMissing(f"no job {number}; {hint} (`hetsched status` lists them)")
         return job
 
-    def with_key(self, key: str) -> Job | None:
+    def with_key(self, key: str) -> JobRecord | None:
         """Return the job that was submitted with this key, or as this id."""
         return self._keys.get(key)
 
@@ -85,14 +224,14 @@ class JobTable:
                 " try again when some have ended"
             )
 
-    def add(self, job: Job) -> None:
+    def add(self, job: JobRecord) -> None:
         self.unfinished[job.number] = job
         self._counts[job.owner] += 1
         self._unfinished_bytes += job.nbytes
         if job.key:
             self._keys[job.key] = job
 
-    def add_ended(self, job: Job) -> list[Job]:
+    def add_ended(self, job: JobRecord) -> list[JobRecord]:
         """Add a job that has ended; return those to forget, the oldest.
 
         One whose results are still being fetched is remembered until then.
@@ -102,7 +241,7 @@ class JobTable:
         if job.key:
             self._keys[job.key] = job
         self._ended_bytes += job.nbytes + ENDED_BYTES
-        forgotten: list[Job] = []
+        forgotten: list[JobRecord] = []
         now = time.monotonic()
         for old in list(self._ended.values()):
             if len(self._ended) <= MAX_ENDED_JOBS and self._ended_bytes <= self.limits.ended_jobs:
@@ -112,7 +251,7 @@ class JobTable:
                 forgotten.append(old)
         return forgotten
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: JobRecord) -> None:
         """Remove a job that has ended or was refused, except its results."""
         self._remove_unfinished(job)
         self.jobs.pop(job.number, None)
@@ -121,7 +260,7 @@ class JobTable:
         if self._keys.get(job.key) is job:
             del self._keys[job.key]
 
-    def _remove_unfinished(self, job: Job) -> None:
+    def _remove_unfinished(self, job: JobRecord) -> None:
         if self.unfinished.pop(job.number, None) is None:
             return
         self._unfinished_bytes -= job.nbytes
@@ -142,13 +281,13 @@ class KeptResults:
         self._max_bytes = max_bytes
         self.nbytes = 0
         self.on_expired: Callable[[], None] = lambda: None
-        self._jobs: dict[int, Job] = {}
-        self._by_segment: dict[int, Job] = {}
+        self._jobs: dict[int, JobRecord] = {}
+        self._by_segment: dict[int, JobRecord] = {}
         # Result in free memory -> its job, and how often that memory had been used
-        self._spare: dict[int, tuple[Job, int]] = {}
+        self._spare: dict[int, tuple[JobRecord, int]] = {}
         self._is_timer_set = False
 
-    def keep(self, job: Job, segment: int) -> None:
+    def keep(self, job: JobRecord, segment: int) -> None:
         """Take over a reference to a result of a job that expires after all before it."""
         job.kept_results[segment] = nbytes = self._arena.segment(segment).nbytes
         self._jobs[job.number] = self._by_segment[segment] = job
@@ -158,16 +297,16 @@ class KeptResults:
         if not self._is_timer_set:
             self._watch_expiry()
 
-    def job_keeping(self, segment: int) -> Job | None:
+    def job_keeping(self, segment: int) -> JobRecord | None:
         return self._by_segment.get(segment)
 
-    def release(self, job: Job) -> None:
+    def release(self, job: JobRecord) -> None:
         """Stop keeping a job's results, the spared ones included."""
         for segment in list(job.kept_results):
             self._release(job, segment)
         job.keep_until = job.fetch_deadline = 0.0
 
-    def spare(self, job: Job, segment: int) -> None:
+    def spare(self, job: JobRecord, segment: int) -> None:
         """Let others have the memory of a result, which can be fetched until they use it."""
         uses = self._arena.segment(segment).uses
         self._release(job, segment)
@@ -188,7 +327,7 @@ class KeptResults:
         self.keep(job, segment)
         return True
 
-    def evictable(self) -> list[Job]:
+    def evictable(self) -> list[JobRecord]:
         """Return the jobs whose results may be released before they expire, the oldest first."""
         now = time.monotonic()
         return [job for job in self._jobs.values() if now >= job.fetch_deadline]
@@ -198,7 +337,7 @@ class KeptResults:
         for job in self._jobs.values():
             job.stop_awaiting(client)
 
-    def _release(self, job: Job, segment: int) -> None:
+    def _release(self, job: JobRecord, segment: int) -> None:
         self.nbytes -= job.kept_results.pop(segment)
         del self._by_segment[segment]
         if not job.kept_results:

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from hetsched.daemon.metrics import Metrics
 from hetsched.errors import Cancelled, ErrorRecord
 from hetsched.job import DeviceReport, Done, Failed, JobReport, JobSpec
-from hetsched.jobs.job import Job
+from hetsched.jobs.table import JobRecord
 
 
 def report(**fields: Any) -> JobReport:
@@ -38,9 +38,9 @@ def values(metrics: Metrics) -> dict[tuple[str, ...], float]:
 def test_jobs_count_by_their_end_and_exit_code() -> None:
     metrics = Metrics()
     spec = JobSpec(workload="fft", params={})
-    started = Job(1, spec, submitted_at=10.0, started_at=10.002, ended_at=10.6)
+    started = JobRecord(1, spec, submitted_at=10.0, started_at=10.002, ended_at=10.6)
     metrics.on_end(started, Done(1, report(seconds=0.5, predicted_seconds=0.54)))
-    waited = Job(2, spec, submitted_at=10.0, ended_at=11.0)
+    waited = JobRecord(2, spec, submitted_at=10.0, ended_at=11.0)
     for code in (65, Cancelled.code):
         metrics.on_end(waited, Failed(2, report(), ErrorRecord(code, "no")))
     metrics.on_refused(75)

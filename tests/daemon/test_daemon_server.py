@@ -227,7 +227,7 @@ def test_a_request_that_hits_a_bug_is_answered(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(harness.engine, "devices", broken)
-    monkeypatch.setattr(harness.engine, "submit", broken)
+    monkeypatch.setattr(harness.engine, "admit", broken)
     monkeypatch.setattr(harness.arena, "allocate", broken)
     with Client(harness.folder, timeout=60) as client:
         for ask in (client.devices, lambda: client.submit("wait"), lambda: client.empty(3)):

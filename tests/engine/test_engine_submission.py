@@ -15,8 +15,7 @@ from hetsched.errors import ErrorRecord
 from hetsched.job import Dependency, Failed, JobSpec
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Followers
-from hetsched.jobs.job import Job
-from hetsched.jobs.table import JobTable, Limits
+from hetsched.jobs.table import JobRecord, JobTable, Limits, Submitter
 from hetsched.store.journal_records import NumberBlocks
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
@@ -43,7 +42,7 @@ class SlowJournal:
             self.unanswered.pop(0)(None)
 
 
-class Queue:
+class Queue(Submitter):
     """An engine that only checks, queues and ends jobs: its devices aren't started."""
 
     def __init__(self) -> None:
@@ -55,16 +54,22 @@ class Queue:
         self.engine = Engine(config, self.loop, self.arena, durability, models_path=None)
         self.answers: list[ErrorRecord | None] = []
 
-    def submit(self, spec: JobSpec, *, checks: bool = True, is_durable: bool = True) -> Job:
+    def submit(self, spec: JobSpec, *, checks: bool = True, is_durable: bool = True) -> JobRecord:
         """Return the job, by default once the engine has checked it."""
-        job, before = Job(self.table.numbers.take(), spec), len(self.answers)
+        job, before = JobRecord(self.table.numbers.take(), spec), len(self.answers)
         job.is_durable = is_durable
-        job.confirmations.append(self.answers.append)
+        job.submitters.append(self)
         self.table.add(job)
-        self.engine.submit(job)
+        self.engine.admit(job)
         if checks:
             self.until(lambda: len(self.answers) > before or self.journal.unanswered)
         return job
+
+    def on_accepted(self, job: JobRecord) -> None:
+        self.answers.append(None)
+
+    def on_refused(self, error: ErrorRecord) -> None:
+        self.answers.append(error)
 
     def until(self, condition: Callable[[], object]) -> None:
         def look() -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hetsched.job import Condition, Dependency, JobSpec, Outcome
-from hetsched.jobs.job import Job
 from hetsched.jobs.queue import Change, JobQueue
+from hetsched.jobs.table import JobRecord
 
 CONDITIONS: list[Condition] = ["ok", "any", "fail"]
 
@@ -37,7 +37,7 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.queue = JobQueue()
-        self.jobs: dict[int, Job] = {}
+        self.jobs: dict[int, JobRecord] = {}
         self.model: dict[int, ModelJob] = {}
         self.now = 0.0
         self.age = 0
@@ -96,8 +96,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.age += 1
         self.model[number] = ModelJob(priority, self.age, held, after, deadline, retries)
 
-        self.jobs[number] = Job(number, spec)
-        self.expect(self.queue.submit(self.jobs[number], self.now))
+        self.jobs[number] = JobRecord(number, spec)
+        self.expect(self.queue.add(self.jobs[number], self.now))
 
     @precondition(lambda self: self.numbers("waiting"))
     @rule(data=st.data(), held=st.booleans())
