@@ -5,16 +5,18 @@ The job's chunks take longer than the scenario, so that only a second signal or 
 
 from __future__ import annotations
 
+import itertools
 import random
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
 
 from benchmarks.results import Bar, Result
-from hetsched.job import Ended, JobState, Running
+from hetsched.job import Ended, Running
 from robustness.daemon import Daemon, daemon
 from robustness.scale import Scale
 
@@ -24,6 +26,8 @@ START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 """After this a stop counts as hung."""
 GONE_SECONDS = 10.0
+MAX_DELAY = 0.05
+"""Seconds that a job computes before the stop."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +38,15 @@ class Stop:
     config: str
     signals: tuple[int, ...]
     status: int
+    in_a_row: int = 25
+    """Daemons stopped during one job, which is given up after three ends without order."""
 
 
 STOPS = (
     Stop("SIGTERM", SHORT_CHUNKS, (signal.SIGTERM,), 0),
     Stop("SIGTERM twice", LONG_CHUNKS, (signal.SIGTERM, signal.SIGTERM), 0),
     Stop("SIGINT, SIGTERM", LONG_CHUNKS, (signal.SIGINT, signal.SIGTERM), 0),
-    Stop("SIGQUIT", LONG_CHUNKS, (signal.SIGQUIT,), -signal.SIGQUIT),
+    Stop("SIGQUIT", LONG_CHUNKS, (signal.SIGQUIT,), -signal.SIGQUIT, in_a_row=2),
 )
 
 
@@ -52,11 +58,16 @@ def measure(scale: Scale) -> Result:
         "Stops during a job",
         ("stop", "rounds", "hung", "wrong exit status", "processes left", "jobs lost", "slowest"),
     )
-    delays = [(stop, chance.uniform(0.0, 0.05)) for _ in range(rounds) for stop in STOPS]
-    every = scale.map(lambda part: _outcome(*part), delays)
+    parts = [
+        (stop, [chance.uniform(0.0, MAX_DELAY) for _ in range(min(stop.in_a_row, left))])
+        for stop in STOPS
+        for left in range(rounds, 0, -stop.in_a_row)
+    ]
+    rows = scale.map(lambda part: _stops_in_a_row(*part), parts)
     failures, slowest = 0, 0.0
-    for index, stop in enumerate(STOPS):
-        outcomes = every[index :: len(STOPS)]
+    for stop in STOPS:
+        own = (row for part, row in zip(parts, rows, strict=True) if part[0] is stop)
+        outcomes = list(itertools.chain.from_iterable(own))
         hung = sum(outcome.status is None for outcome in outcomes)
         wrong = sum(outcome.status not in (None, stop.status) for outcome in outcomes)
         left = sum(outcome.processes for outcome in outcomes)
@@ -84,43 +95,50 @@ class StopOutcome:
     continues: bool
 
 
-def _outcome(stop: Stop, delay: float) -> StopOutcome:
-    """Stop a daemon `delay` seconds after a job has begun to compute, and start the next one."""
+def _stops_in_a_row(stop: Stop, delays: Sequence[float]) -> list[StopOutcome]:
+    """Stop one daemon after the other during the same job, each after its delay."""
     with daemon(stop.config) as served:
-        job, children = _start_job(served)
-        time.sleep(delay)
-        begin = time.monotonic()
-        assert served.process is not None
-        for index, number in enumerate(stop.signals):
-            if index:
-                _until_logged(served.log, "stopping: no new jobs")
-            served.process.send_signal(number)
-        status = served.wait(STOP_SECONDS)
-        seconds = time.monotonic() - begin
-        _, left = psutil.wait_procs(children, GONE_SECONDS)
-        served.start()
         with served.client(reconnect=0.0) as client:
-            continues = not isinstance(client.show(job), Ended)
+            job = client.submit("fft", batch="500x16x16").id
+        outcomes = [_outcome(served, stop, job, delay) for delay in delays]
         served.kill()  # its chunks take long
-        return StopOutcome(status, len(left), seconds, continues)
+    return outcomes
 
 
-def _start_job(served: Daemon) -> tuple[int, list[psutil.Process]]:
-    """Start a job; return its number and the device processes once it computes."""
+def _outcome(served: Daemon, stop: Stop, job: int, delay: float) -> StopOutcome:
+    """Stop the daemon `delay` seconds after `job` has begun to compute, and start the next one."""
+    children = _device_processes(served, job)
+    time.sleep(delay)
+    logged, begin = served.log.stat().st_size, time.monotonic()
+    assert served.process is not None
+    for index, number in enumerate(stop.signals):
+        if index:
+            _until_logged(served.log, b"stopping: no new jobs", logged)
+        served.process.send_signal(number)
+    status = served.wait(STOP_SECONDS)
+    seconds = time.monotonic() - begin
+    _, left = psutil.wait_procs(children, GONE_SECONDS)
+    served.start()
     with served.client(reconnect=0.0) as client:
-        states: list[JobState] = []
-        job = client.submit("fft", batch="500x16x16", follow=states.append).id
-        deadline = time.monotonic() + START_SECONDS
-        while not any(isinstance(s, Running) and s.stage == "computing" for s in states):
+        continues = not isinstance(client.show(job), Ended)
+    return StopOutcome(status, len(left), seconds, continues)
+
+
+def _device_processes(served: Daemon, job: int) -> list[psutil.Process]:
+    """Return the device processes once the job computes."""
+    deadline = time.monotonic() + START_SECONDS
+    with served.client(reconnect=0.0) as client:
+        while not (isinstance(state := client.show(job), Running) and state.stage == "computing"):
             if time.monotonic() > deadline:
-                raise RuntimeError(f"the job hasn't started: {states}")
+                raise RuntimeError(f"the job doesn't compute: {state}")
             time.sleep(0.005)
-    return job, psutil.Process(served.pid).children(recursive=True)
+    return psutil.Process(served.pid).children(recursive=True)
 
 
-def _until_logged(log: Path, text: str) -> None:
+def _until_logged(log: Path, text: bytes, first: int) -> None:
+    """Wait for `text` in what was logged from byte `first` on."""
     deadline = time.monotonic() + STOP_SECONDS
-    while text not in log.read_text(encoding="utf-8", errors="replace"):
+    while text not in log.read_bytes()[first:]:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"not logged: {text}")
+            raise RuntimeError(f"not logged: {text!r}")
         time.sleep(0.005)
