@@ -135,13 +135,25 @@ def text_of(error: BaseException) -> str:
     """Return the text of an error of any class: that of a plug-in may fail to print itself."""
     try:
         return encodable(str(error))
-    except Exception as failure:
+    except BaseException as failure:  # SystemExit, too, mustn't end whoever reports the error
         return f"(its text can't be read: {type(failure).__name__})"
 
 
 def encodable(text: str) -> str:
     """Return `text` with what UTF-8 can't encode as escapes, such as lone surrogates."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return str.encode(text, "utf-8", "backslashreplace").decode("utf-8")
+
+
+def plain(error: HetschedError) -> HetschedError:
+    """Return `error` of a plug-in as one of this tree, with its text as it is now.
+
+    A class or an argument of the plug-in's own could raise or hang whenever the error is shown.
+    Only a user cancels a job or stops waiting for it.
+    """
+    for kind in _BY_CODE.values():
+        if isinstance(error, kind) and kind not in (Cancelled, WaitTimeout):
+            return kind(text_of(error))
+    return JobFailed(text_of(error))
 
 
 def _bounded(message: str) -> str:

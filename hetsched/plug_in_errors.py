@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 
-from hetsched.errors import HetschedError, JobFailed, encodable, text_of
+from hetsched.errors import HetschedError, JobFailed, encodable, plain, text_of
 
 MAX_FRAMES = 12
 """Of a traceback of a plug-in's code: endless recursion has a thousand equal ones."""
@@ -15,10 +15,10 @@ PACKAGE = os.path.dirname(__file__) + os.sep
 def plug_in_error(what: str, error: BaseException) -> HetschedError:
     """Return the error of a job whose plug-in raised `error`; `what` failed.
 
-    One of our error tree says itself what is wrong.
+    One of our error tree says itself what is wrong. To be called where the plug-in may hang.
     """
     if isinstance(error, HetschedError):
-        return error
+        return plain(error)
     frames = _own_frames(error)
     text = f"{what} failed: {type(error).__name__}: {text_of(error)}".rstrip(": ")
     if frames:

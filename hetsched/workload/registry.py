@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from hetsched.errors import DataError, UsageError
+from hetsched.errors import DataError, UsageError, text_of
 from hetsched.units import quoted
 from hetsched.workload.conversion import closest_hint
 from hetsched.workload.protocol import BaseWorkload
@@ -63,13 +63,13 @@ def find(reference: str) -> BaseWorkload:
         for part in qualname.split("."):
             target = getattr(target, part)
         workload = target() if isinstance(target, type) else target
-    except Exception as error:  # importing a plug-in may raise anything
-        reason = f"{type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:  # importing a plug-in may raise anything
+        reason = f"{type(error).__name__}: {text_of(error)}"
         raise UsageError(f"workload {quoted(reference)} can't be loaded: {reason:.300}") from error
     if not isinstance(workload, BaseWorkload):
         raise UsageError(
-            f"workload {reference!r}: {workload!r} is neither a hetsched.workload.Workload nor an"
-            " Iterative"
+            f"workload {reference!r}: an object of class {type(workload).__name__} is neither a"
+            " hetsched.workload.Workload nor an Iterative"
         )
     return workload
 

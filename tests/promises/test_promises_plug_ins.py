@@ -33,6 +33,10 @@ X = np.ones((4, 4))
         ("KeyIsHuge", 65, "speed_key() has 10000000 characters"),
         ("KeyExits", 1, "speed_key failed: SystemExit: 3"),
         ("ArrayIsSurrogate", 65, "name of an array is"),
+        ("ArrayIsRecord", 65, "not a dtype of numbers"),
+        ("NameIsNumPys", 65, "the name of workload wrong_plug_ins:NameIsNumPys is"),
+        ("ErrorExits", 65, "(its text can't be read: SystemExit)"),
+        ("ErrorHasUnprintable", 65, "(its text can't be read: RuntimeError)"),
         ("ParamsAreSurrogate", 65, "can't be sent to a device process"),
         ("ErrorIsSurrogate", 1, "never seen: \\ud800"),
         ("VariantsRaise", 1, "variants failed: LookupError: no library"),
@@ -60,8 +64,18 @@ def test_a_check_that_checks_nothing_fails_its_job(engine: Any, plug_in: str, wo
         engine.submit(f"wrong_plug_ins:{plug_in}", X, units=4, verify=True).result(60)
 
 
-def test_a_load_of_numpys_is_a_number(engine: Any) -> None:
-    assert (engine.submit("wrong_plug_ins:NumPyLoad", X, units=4).result(60) == 3).all()
+def test_numbers_and_text_of_numpys_are_numbers_and_text(engine: Any) -> None:
+    assert (engine.submit("wrong_plug_ins:NumPyToy", X, units=4).result(60) == 3).all()
+
+
+def test_every_list_shows_the_job_of_a_plug_in_with_text_of_numpys(
+    daemon: Daemon, client: Any
+) -> None:
+    job = client.submit("wrong_plug_ins:NumPyToy", X, units=4)
+    assert (job.result(60) == 3).all()
+    for command in ("status", "history", "show", "explain"):
+        words = [command, str(job.id)] if command in ("show", "explain") else [command]
+        assert (ended := daemon.call(*words)).code == 0, ended.err
 
 
 def test_whatever_a_plug_in_says_is_a_short_line(engine: Any) -> None:

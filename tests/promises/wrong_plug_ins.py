@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from toys import WIDTH, Toy, ToyParams
+from toys import WIDTH, Toy, ToyParams, make_toy
 
+from hetsched.errors import DataError
 from hetsched.memory import MemoryDemand
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant
 
@@ -103,6 +104,38 @@ class ParamsAreSurrogate(Toy):
         return ToyParams(name=SURROGATE)
 
 
+class ArrayIsRecord(Toy):
+    def arrays(self, p: Any) -> Sequence[ArraySpec]:
+        return (
+            ArraySpec("x", "split", (WIDTH,), p.dtype),
+            ArraySpec("y", "out", (4,), [("a", "f8")]),  # type: ignore[arg-type]
+        )
+
+    def speed_key(self, p: Any) -> str:
+        return ""
+
+
+class NameIsNumPys(Toy):
+    name = np.str_("numpys_name")
+
+
+class ExitingError(DataError):
+    """Of our tree, so it is passed on; but who reports it must not exit."""
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class ErrorExits(Toy):
+    def infer(self, explicit: Mapping[str, Any], arrays: Any) -> Any:
+        raise ExitingError
+
+
+class ErrorHasUnprintable(Toy):
+    def load(self, p: Any) -> int:
+        raise DataError(Unprintable())
+
+
 class ErrorIsSurrogate(Toy):
     def infer(self, explicit: Mapping[str, Any], arrays: Any) -> Any:
         raise ValueError(f"never seen: {SURROGATE}")
@@ -120,13 +153,26 @@ class KernelFails(Toy):
         return [Variant("numpy", "1", make)]
 
 
-class NumPyLoad(Toy):
-    """Not wrong: NumPy's integers are whole numbers."""
+class NumPyToy(Toy):
+    """Not wrong: NumPy's integers are whole numbers, and its text is text."""
 
-    name = "numpy_load"
+    name = "numpy_toy"
 
     def load(self, p: Any) -> Any:
         return np.int64(p.units)
+
+    def speed_key(self, p: Any) -> Any:
+        return np.str_("key")
+
+    def arrays(self, p: Any) -> Sequence[ArraySpec]:
+        role: Any = np.str_("out")
+        return (
+            ArraySpec(np.str_("x"), "split", (WIDTH,), p.dtype),
+            ArraySpec(np.str_("y"), role, (WIDTH,), np.str_(p.dtype)),
+        )
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return [Variant(np.str_("numpy"), np.str_("1"), make_toy)]
 
 
 def make(p: Any, chunk: int, context: KernelContext) -> Kernel:

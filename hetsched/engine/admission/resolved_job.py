@@ -12,7 +12,7 @@ import operator
 import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -248,6 +248,8 @@ def load_workload(name: str, step: Step) -> BaseWorkload:
     step.enter(f"loading the workload {name:.100}")
     workload = find(name)
     note_sources(name)
+    if type(workload.name) is not str:  # a subclass has methods of its own, and can't be sent
+        raise _wrong(f"the name of workload {name:.100}", workload.name, "a str")
     _text(f"the name of workload {name:.100}", workload.name)
     return workload
 
@@ -258,7 +260,7 @@ def declare(spec: JobSpec, workload: BaseWorkload, shapes: Shapes, step: Step) -
     step.enter(f"the code of the workload {name}", is_interruptible=True)
     with plug_in(name, "infer"):
         params = workload.infer(spec.params, shapes)
-    encoded = _encoded_params(workload, params)
+        encoded = _encoded_params(workload, params)
     with plug_in(name, "load"):
         load = _count(name, "load()", workload.load(params))
     with plug_in(name, "arrays"):
@@ -289,22 +291,26 @@ def declared_demand(workload: BaseWorkload, params: Any, kind: str) -> MemoryDem
         try:
             demand = workload.demand(params, kind)
         except errors.UsageError as error:  # of MemoryDemand: bytes that are no finite number
-            raise errors.DataError(f"{workload.name}: demand(): {error}") from error
-    if not isinstance(demand, MemoryDemand):
-        raise _wrong(f"{workload.name}: demand()", demand, "a MemoryDemand")
-    return demand.monotone()
+            text = errors.text_of(error)
+            raise errors.DataError(f"{workload.name}: demand(): {text}") from error
+        if not isinstance(demand, MemoryDemand):
+            raise _wrong(f"{workload.name}: demand()", demand, "a MemoryDemand")
+        return demand.monotone()
 
 
 def declared_variants(workload: BaseWorkload, kind: str) -> tuple[Variant, ...]:
     """Return the installed variants for devices of `kind`. Runs code of the plug-in."""
     with plug_in(workload.name, "variants"):
         variants = tuple(workload.variants(kind))
-    for variant in variants:
-        if not isinstance(variant, Variant):
-            raise _wrong(f"{workload.name}: variants()", variant, "a Variant")
-        _text(f"{workload.name}: the name of a variant", variant.name)
-        _text(f"{workload.name}: the version of a variant", variant.version)
-    return variants
+        return tuple(_variant(workload.name, variant) for variant in variants)
+
+
+def _variant(workload: str, variant: Any) -> Variant:
+    if not isinstance(variant, Variant):
+        raise _wrong(f"{workload}: variants()", variant, "a Variant")
+    name = _text(f"{workload}: the name of a variant", variant.name)
+    version = _text(f"{workload}: the version of a variant", variant.version)
+    return replace(variant, name=name, version=version)
 
 
 @contextmanager
@@ -315,8 +321,6 @@ def plug_in(workload: str, method: str) -> Iterator[None]:
     """
     try:
         yield
-    except errors.HetschedError:
-        raise
     except BaseException as error:
         raise plug_in_error(f"workload {workload}: {method}", error) from error
 
@@ -337,15 +341,17 @@ def whole_number(what: str, value: Any) -> int:
 
 
 def _text(what: str, value: Any) -> str:
+    """Return text as a plain str: one of a subclass, such as NumPy's, can't be sent."""
     if not isinstance(value, str):
         raise _wrong(what, value, "text")
+    text = str.__str__(value)
     try:
-        value.encode()
+        text.encode()
     except UnicodeEncodeError:
-        raise _wrong(what, value, "text that UTF-8 can encode") from None
-    if len(value) > MAX_TEXT:
-        raise errors.DataError(f"{what} has {len(value)} characters; the maximum is {MAX_TEXT}")
-    return value
+        raise _wrong(what, text, "text that UTF-8 can encode") from None
+    if len(text) > MAX_TEXT:
+        raise errors.DataError(f"{what} has {len(text)} characters; the maximum is {MAX_TEXT}")
+    return text
 
 
 def _wrong(what: str, value: Any, expected: str) -> errors.DataError:
@@ -377,7 +383,7 @@ def _encoded_params(workload: BaseWorkload, params: Any) -> bytes:
 
 
 def _layout(what: str, value: Any, kind: type[Layout]) -> Layout:
-    """Return a declared array or reduction with plain numbers and text."""
+    """Return a declared array or reduction as one of our class, with plain numbers and text."""
     if not isinstance(value, kind):
         raise _wrong(what, value, f"of class {kind.__name__}")
     name = _text(
@@ -387,15 +393,17 @@ def _layout(what: str, value: Any, kind: type[Layout]) -> Layout:
     shape = tuple(whole_number(f"{what}: {axes} of {name}", n) for n in getattr(value, axes))
     if min(shape, default=1) < 0:
         raise _wrong(f"{what}: {axes} of {name}", shape, "at least 0 in each axis")
-    changes: dict[str, Any] = {
-        axes: shape,
-        "dtype": _dtype(f"{what}: dtype of {name}", value.dtype),
+    given = {field.name: getattr(value, field.name) for field in fields(kind)}
+    declared: dict[str, Any] = {
+        key: _text(f"{what}: {key} of {name}", each) if isinstance(each, str) else each
+        for key, each in given.items()
     }
-    if isinstance(value, ArraySpec) and value.role not in get_args(Role):
+    declared |= {axes: shape, "dtype": _dtype(f"{what}: dtype of {name}", value.dtype)}
+    if isinstance(value, ArraySpec) and declared["role"] not in get_args(Role):
         raise _wrong(f"{what}: the role of {name}", value.role, " or ".join(get_args(Role)))
     if isinstance(value, StateArray):
-        changes["halo"] = whole_number(f"{what}: halo of {name}", value.halo)
-    return replace(value, **changes)
+        declared["halo"] = whole_number(f"{what}: halo of {name}", value.halo)
+    return kind(**declared)
 
 
 def _dtype(what: str, dtype: Any) -> str:
@@ -404,9 +412,9 @@ def _dtype(what: str, dtype: Any) -> str:
         found = np.dtype(dtype)
     except Exception:
         raise _wrong(what, dtype, "a dtype") from None
-    if found.hasobject or found.itemsize == 0:
+    if found.kind not in "biufc":
         raise _wrong(what, dtype, "a dtype of numbers")
-    return dtype if isinstance(dtype, str) else found.name
+    return str.__str__(dtype) if isinstance(dtype, str) else found.name
 
 
 # ---- iterations
