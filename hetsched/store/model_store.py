@@ -42,7 +42,7 @@ FILE_TO_MEMORY = 2
 DELETED_FRACTION = 0.1
 """Part of the models deleted at once when the file is too large. Arbitrary."""
 MAX_PENDING = 1000
-"""Runs, and races, kept for writing while the file can't be written."""
+"""Runs, races and probe states kept for writing while the file can't be written."""
 MAX_RACE_KEYS = 512
 """Kept in memory, a few kilobytes each. Arbitrary."""
 
@@ -174,6 +174,8 @@ class ModelStore:
         """Record the state of `key`. Written at the next `flush`."""
         if state != self.probe_state(key):
             self._new_probes[key] = state
+            if len(self._new_probes) > MAX_PENDING:
+                del self._new_probes[next(iter(self._new_probes))]
 
     # ---- the file
 

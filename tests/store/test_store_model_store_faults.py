@@ -9,9 +9,10 @@ import apsw
 import pytest
 
 from hetsched.errors import ConfigError
+from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.models.evidence.races import Race
 from hetsched.models.evidence.samples import Sample
-from hetsched.store.model_records import ModelKey
+from hetsched.store.model_records import ModelKey, ProbeKey
 from hetsched.store.model_store import ModelStore
 from tests.store.learning import load, observe
 
@@ -125,6 +126,18 @@ def test_unwritten_runs_are_written_later(tmp_path: Path) -> None:
     after = ModelStore(file(tmp_path))
     assert (after.runs(KEY), time_of(after, 1), time_of(after, 20)) == (2, 1.0, 6.0)
     assert store.runs(KEY) == 2
+
+
+def test_only_so_much_is_kept_for_a_file_that_cant_be_written(tmp_path: Path) -> None:
+    store = ModelStore(file(tmp_path))
+    read_only(store, file(tmp_path))
+    keys = [ProbeKey("fft", "512x512", "cpu0", "memory", load) for load in range(1, 1002)]
+    for key in keys:
+        store.set_probe_state(key, ProbeState(1))
+        store.flush()
+
+    assert [store.probe_state(key) for key in keys].count(None) == 1
+    assert store.probe_state(keys[-1]) == ProbeState(1)
 
 
 def test_a_file_locked_for_too_long_is_written_later(tmp_path: Path) -> None:
