@@ -40,7 +40,3 @@ class EngineContext:
     # Each attempt of any job has its own, which late answers name
     attempt_ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     is_stopping: bool = False
-
-    def output_token(self, number: int) -> str:
-        """Return what determines the hidden names of a job's unfinished files; "": nothing."""
-        return f"{self.journal_token}-{number}" if self.journal_token else ""

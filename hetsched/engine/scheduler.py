@@ -219,8 +219,8 @@ class Scheduler:
         if opened is not None and opened.in_files:
             self._context.disk.submit(opened.close_files)
         elif job.started_at is not None and not self._context.is_stopping:  # by an earlier daemon
-            token = self._context.output_token(job.number)
-            self._context.disk.submit(functools.partial(_remove_unfinished, job.spec, token))
+            remove = functools.partial(_remove_unfinished, job.spec, self._output_token(job))
+            self._context.disk.submit(remove)
         snapshot = None
         if job.checked is not None:
             snapshot = JobSnapshot.of(job.number, job.checked, JobPlan((), None), {})
@@ -285,7 +285,7 @@ class Scheduler:
         if job.checked is None:
             await self.check_again(job)
         if job.opened is None:
-            token = self._context.output_token(job.number)
+            token = self._output_token(job)
             job.opened = await self._admission.open(self._spec(job), job.checked, token)
 
     async def check_again(self, job: JobRecord) -> None:
@@ -328,6 +328,14 @@ class Scheduler:
     def _spec(self, job: JobRecord) -> JobSpec:
         """Return the request as it is to be run now: a later run continues."""
         return replace(job.spec, resume=job.checkpoint) if job.checkpoint else job.spec
+
+    def _output_token(self, job: JobRecord) -> str:
+        """Return what determines the hidden names of a job's unfinished output files.
+
+        "": nothing, since no later daemon knows of the job and could go on with them.
+        """
+        token = self._context.journal_token
+        return f"{token}-{job.number}" if self._durability.is_written(job) else ""
 
     def _run(self, job: JobRecord) -> None:
         plan, on_prepared = self._small.plans.get(job.number), None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -9,12 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from device_toys import WIDTH
+from gated_workload import Gate
 from paired_workload import PAIRED
 from virtual_machine import VIRTUAL
 
 import hetsched
 from hetsched.config import parse
-from hetsched.errors import CantCreate, InputMissing, UsageError
+from hetsched.errors import CantCreate, InputMissing, TryAgain, UsageError
+from hetsched.job import JobState, Running
 
 MACHINE = parse(VIRTUAL, "test")
 
@@ -51,6 +55,24 @@ def test_a_file_is_read_when_its_job_starts(local: hetsched.Local, tmp_path: Pat
     local.release(job.id)
 
     assert np.allclose(job.result(60), np.fft.fft2(source))
+
+
+def test_a_job_that_is_stopped_with_its_engine_leaves_no_file(tmp_path: Path) -> None:
+    gate, started = Gate(tmp_path / "gate"), threading.Event()
+
+    def on_state(state: JobState) -> None:
+        if isinstance(state, Running):
+            started.set()
+
+    with hetsched.Local(parse(VIRTUAL + '\n[deadlines]\nstop = "1s"\n', "test")) as local:
+        params = {"units": 1000, "gate": str(gate.path)}
+        out = tmp_path / "y.npy"
+        job = local.submit("gated_workload:Gated", out=out, follow=on_state, **params)
+        assert started.wait(60)
+    gate.close()
+
+    assert isinstance(job.exception(60), TryAgain)
+    assert os.listdir(tmp_path) == ["gate"]
 
 
 def test_an_output_created_meanwhile_fails_the_job(local: hetsched.Local, tmp_path: Path) -> None:

@@ -128,7 +128,6 @@ class ResolvedJob(Declaration):
     # Identifies the job and its inputs beside finished parts of its outputs; "": these aren't kept
     parts_identity: str = ""
     finished: output_files.Ranges = ()  # Units that an earlier daemon has completed
-    keeps_parts: bool = False  # `close` leaves unfinished outputs for the next daemon
     owner: Hashable = None  # Of whom the memory of its arrays may have earlier data
     # What was found when it was submitted; paths with their links resolved
     claims: tuple[output_files.OutputClaim, ...] = ()
@@ -177,21 +176,24 @@ class ResolvedJob(Declaration):
             raise
         return tuple(prepared)
 
-    def close(self) -> None:
-        """Close the input files and discard unpublished outputs. Idempotent."""
+    def close(self, *, keeps_parts: bool = False) -> None:
+        """Close the input files and discard unpublished outputs. Idempotent.
+
+        `keeps_parts`: outputs in which a next daemon may go on stay hidden.
+        """
         self.loaded.clear()
         for output in self.outputs.values():
-            if self.keeps_parts:
+            if keeps_parts and self.parts_identity:
                 output.close()
             else:
                 output.discard()
         while self.files:
             os.close(self.files.pop())
 
-    def close_files(self, step: Step) -> None:
-        """Close in a thread: closing a file may block."""
+    def close_files(self, step: Step, *, keeps_parts: bool = False) -> None:
+        """As `close`, in a thread: closing a file may block."""
         step.enter(f"closing the files of a job of {self.workload.name}")
-        self.close()
+        self.close(keeps_parts=keeps_parts)
 
 
 _file_numbers = itertools.count()

@@ -381,9 +381,9 @@ class JobRunner:
         self._try(self.arrays.close, self.context.fleet)
         if self.job.files or self.job.outputs:
             is_stopped = isinstance(state, Failed) and state.error.code == errors.TryAgain.code
-            if is_stopped and self.context.is_stopping:  # the next daemon goes on with them
-                self.job.keeps_parts = True
-            self._try(self.context.disk.submit, self.job.close_files)
+            keeps_parts = is_stopped and self.context.is_stopping  # the next daemon goes on
+            close = functools.partial(self.job.close_files, keeps_parts=keeps_parts)
+            self._try(self.context.disk.submit, close)
         on_end = self._on_end
         # These refer to the caller's arrays: break cycles, so that the arrays are freed now.
         self._on_end = lambda state, learning_task: None
