@@ -28,7 +28,7 @@ from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.device_process.epochs import SPIN_SECONDS
 from hetsched.devices.cpu import cores
-from hetsched.devices.process_spec import ProcessSpec
+from hetsched.devices.probe import ProcessSpec
 from hetsched.engine.processes.process import DeviceProcess
 from hetsched.transport.control import IterationControl, control_words
 from hetsched.transport.device_messages import Attach, Hello

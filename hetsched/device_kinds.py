@@ -1,7 +1,7 @@
 """The table of device kinds: one line and one package per kind.
 
 Owns the properties of a kind that the pure layers and the command line use. Its behaviour (finding
-its devices, opening them) is in its package; see `hetsched.devices.registry`.
+its devices, opening them) is in its package; see `hetsched.devices.probe`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from faulty_workload import FaultyParams
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.process_spec import ProcessSpec
+from hetsched.devices.probe import ProcessSpec
 from hetsched.engine.processes.process import DeviceProcess
 from hetsched.engine.processes.template import Template
 from hetsched.transport.arena import Arena

@@ -26,8 +26,7 @@ import numpy as np
 from hetsched import errors
 from hetsched.device import DeviceInfo
 from hetsched.device_process.device_loop import DeviceLoop, DeviceUnusable
-from hetsched.devices.process_spec import ProcessSpec
-from hetsched.devices.registry import device_opener
+from hetsched.devices.probe import ProcessSpec, open_device
 from hetsched.transport import sockets
 from hetsched.transport.device_messages import Channel, Command
 
@@ -91,7 +90,7 @@ def _serve(sock: socket.socket, spec: ProcessSpec) -> None:
     info = spec.device
     _prctl(_PR_SET_NAME, f"hetsched {info.name}".encode()[:15], 0, 0, 0)
     pin(info)
-    device = device_opener(spec.package, spec.config)(info)
+    device = open_device(spec)
     _freeze()
     DeviceLoop(Channel(sock, list[Command]), device, spec.warm_for).run()
 

@@ -1,1 +1,1 @@
-"""Kinds of devices behind one interface, one folder each; `registry` lists them."""
+"""Kinds of devices behind one interface, one folder each; `probe` finds them."""

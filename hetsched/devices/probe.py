@@ -1,21 +1,124 @@
 """Finds the devices of a configuration on this machine, and the processes that host them.
 
-Opens nothing. Each kind finds its own devices; see `hetsched.devices.registry`.
+Each kind finds and opens its own devices. To add a kind, write its package and register it: the
+kind itself is one entry of `hetsched.device_kinds.DEVICE_KINDS`; its package has two modules with
+the functions of the protocols below. ``probe`` is imported where devices are probed, ``device``
+only in a device process. Vendor libraries are imported inside the functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import importlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import msgspec
 
-from hetsched.config import Config
-from hetsched.device_kinds import DEVICE_KINDS, DeviceKind, configured_kind
-from hetsched.devices.core_pool import CorePool, core_pool
-from hetsched.devices.process_spec import Probe, ProcessSpec
-from hetsched.devices.registry import probe_module
+from hetsched.config import Config, DeviceConfig
+from hetsched.device import DeviceInfo
+from hetsched.device_kinds import DEVICE_KINDS, DeviceKind, configured_kind, device_kind
+from hetsched.devices.base import Device
+from hetsched.devices.cpu import cores
 from hetsched.errors import ConfigError
 from hetsched.units import parse_time
+
+
+class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A device process: its device, the configuration, extra environment variables.
+
+    `package`: the package of the kind, which opens the device. `lazy`: the process is started
+    when a job first needs it. `forks`: it is forked from a warm template, which has no vendor
+    runtimes and no `env`. `warm_for`: seconds for which an idle device keeps memory.
+    """
+
+    package: str
+    device: DeviceInfo
+    config: DeviceConfig
+    env: dict[str, str] = {}
+    lazy: bool = False
+    forks: bool = False
+    warm_for: float = 60.0
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """`absent`: names or groups of missing devices -> the reason, one line each."""
+
+    processes: tuple[ProcessSpec, ...] = ()
+    absent: dict[str, str] = {}
+
+
+@dataclass
+class CorePool:
+    """The cores that may be used, in order; configurations count them from 0.
+
+    Attributes
+    ----------
+    cores : tuple of int
+        The affinity mask.
+    usable : int
+        Number that may be busy at once: fewer than `cores` under a cgroup quota.
+    reserved : set of int
+        Cores reserved for one device.
+    names : set of str
+        Names of the devices probed so far.
+    """
+
+    cores: tuple[int, ...]
+    usable: int
+    reserved: set[int] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether threads are pinned. Not under a quota, or every container on the machine would
+        choose the same cores."""
+        return self.usable == len(self.cores)
+
+    def free(self) -> tuple[int, ...]:
+        """The cores that aren't reserved."""
+        return tuple(core for core in self.cores if core not in self.reserved)
+
+    def reserve(self, number: int) -> int:
+        """Reserve core `number`, 0 <= number < `usable`, and return its id."""
+        core = self.cores[number]
+        self.reserved.add(core)
+        return core
+
+
+ConfigTable = tuple[int, DeviceConfig]
+"""A ``[[device]]`` table and its index in the configuration."""
+
+
+class ProbeModule(Protocol):
+    """The module ``probe`` of a kind's package."""
+
+    def probe(self, tables: Sequence[ConfigTable], pool: CorePool) -> Probe:
+        """Find the devices that `tables`, all those of this kind, ask for.
+
+        Opens nothing. Cores dedicated to a device are reserved in `pool`.
+
+        Raises
+        ------
+        ConfigError
+            A table asks for something impossible on this machine.
+        Unavailable
+            A device that isn't optional is missing.
+        """
+
+    def throttle_reasons(self, info: DeviceInfo) -> tuple[str, ...]:
+        """Why the device runs slower than it could right now; () where it doesn't or can't say."""
+
+
+class DeviceModule(Protocol):
+    """The module ``device`` of a kind's package."""
+
+    def open_device(self, info: DeviceInfo, config: DeviceConfig) -> Device:
+        """Open the device; called on the thread that will drive it. Raises Unavailable."""
+
+
+# ---- probing
 
 
 def probe(config: Config) -> Probe:
@@ -76,3 +179,30 @@ def _add_names(pool: CorePool, names: Iterable[str]) -> None:
         if name in pool.names:
             raise ConfigError(f"two devices are called {name!r}; give one of them another name")
         pool.names.add(name)
+
+
+def core_pool() -> CorePool:
+    """Return the cores of this process, all free."""
+    allowed = tuple(cores.allowed())
+    return CorePool(allowed, max(1, math.ceil(min(len(allowed), cores.quota()))))
+
+
+# ---- the packages of kinds
+
+
+def probe_module(kind: DeviceKind) -> ProbeModule:
+    """Import the module that finds devices of `kind`."""
+    module: Any = importlib.import_module(f"{kind.package}.probe")
+    return module  # type: ignore[no-any-return]
+
+
+def open_device(spec: ProcessSpec) -> Device:
+    """Open the device of `spec`, on the thread that will drive it. Raises Unavailable."""
+    module: Any = importlib.import_module(f"{spec.package}.device")
+    kind: DeviceModule = module
+    return kind.open_device(spec.device, spec.config)
+
+
+def throttle_reasons(info: DeviceInfo) -> tuple[str, ...]:
+    """Why the device runs slower than it could right now; () where it doesn't or can't say."""
+    return probe_module(device_kind(info.kind)).throttle_reasons(info)

@@ -16,8 +16,7 @@ from hetsched import errors
 from hetsched.bounded_cache import BoundedCache
 from hetsched.config import Config
 from hetsched.device import DeviceInfo
-from hetsched.devices.probe import probe
-from hetsched.devices.process_spec import Probe
+from hetsched.devices.probe import Probe, probe
 from hetsched.engine.admission.check import (
     Admission,
     MachineLimits,

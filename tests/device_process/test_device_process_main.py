@@ -14,7 +14,7 @@ from device_bench import LINKED, VIRTUAL, cut, info_of
 from device_toys import AffineParams
 from spawned_process import CPU, Talk
 
-from hetsched.devices.process_spec import ProcessSpec
+from hetsched.devices.probe import ProcessSpec
 from hetsched.transport.device_messages import (
     Check,
     Checked,

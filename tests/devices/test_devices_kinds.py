@@ -14,7 +14,7 @@ import hetsched
 from hetsched.config import parse
 from hetsched.device import DeviceInfo
 from hetsched.device_kinds import DEVICE_KINDS, DeviceKind
-from hetsched.devices import registry
+from hetsched.devices import probe
 from hetsched.errors import ConfigError, InternalError
 
 TOY = DeviceKind(
@@ -71,8 +71,8 @@ def test_a_device_of_an_unregistered_kind_is_our_bug() -> None:
 
 
 @pytest.mark.parametrize("kind", DEVICE_KINDS.values(), ids=list(DEVICE_KINDS))
-def test_every_kind_has_what_the_registry_calls(kind: DeviceKind) -> None:
-    for name, protocol in (("probe", registry.ProbeModule), ("device", registry.DeviceModule)):
+def test_every_kind_has_the_functions_of_the_protocols(kind: DeviceKind) -> None:
+    for name, protocol in (("probe", probe.ProbeModule), ("device", probe.DeviceModule)):
         module = importlib.import_module(f"{kind.package}.{name}")
         for method, function in inspect.getmembers(protocol, inspect.isfunction):
             if not method.startswith("_"):

@@ -15,7 +15,7 @@ from hetsched.devices import probe
 from hetsched.devices.cpu import cores, topology
 from hetsched.devices.cuda import probe as cuda_probe
 from hetsched.devices.cuda.placement import driving_core, local_cores
-from hetsched.devices.process_spec import Probe, ProcessSpec
+from hetsched.devices.probe import Probe, ProcessSpec
 from hetsched.errors import ConfigError, Unavailable
 
 EMULATED = DeviceConfig(

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from hetsched.config import DeviceConfig
-from hetsched.devices.core_pool import CorePool
 from hetsched.devices.cpu import probe as cpu_probe
 from hetsched.devices.cpu import topology
 from hetsched.devices.cpu.topology import memory_nodes, one_per_core, read_topology
+from hetsched.devices.probe import CorePool
 from hetsched.errors import ConfigError
 
 CPU, NODE = "devices/system/cpu", "devices/system/node"

@@ -18,7 +18,7 @@ from device_toys import AffineParams
 
 from hetsched.config import DeadlinesConfig, DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.process_spec import Probe, ProcessSpec
+from hetsched.devices.probe import Probe, ProcessSpec
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import Prepare, StoredArray

@@ -16,7 +16,7 @@ from descriptors import open_descriptors
 from spawned_process import CPU, TIMEOUT, Talk
 
 from hetsched.device import DeviceInfo
-from hetsched.devices.process_spec import ProcessSpec
+from hetsched.devices.probe import ProcessSpec
 from hetsched.engine.processes.process import DeviceProcess
 from hetsched.engine.processes.template import Template, TemplateLost
 from hetsched.transport.device_messages import Detach, Release, Released

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.core_pool import CorePool
 from hetsched.devices.cpu import cores
 from hetsched.devices.cpu.topology import HardwareThread, one_per_core, read_topology
-from hetsched.devices.process_spec import Probe, ProcessSpec
+from hetsched.devices.probe import CorePool, Probe, ProcessSpec
 from hetsched.errors import ConfigError
 
 _PACKAGE = "hetsched.devices.cpu"

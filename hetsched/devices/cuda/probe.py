@@ -10,11 +10,10 @@ import msgspec
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.core_pool import CorePool
 from hetsched.devices.cuda import nvml
 from hetsched.devices.cuda.nvml import Gpu, Snapshot, snapshot
 from hetsched.devices.cuda.placement import driving_core, local_cores
-from hetsched.devices.process_spec import Probe, ProcessSpec
+from hetsched.devices.probe import CorePool, Probe, ProcessSpec
 from hetsched.errors import Unavailable
 from hetsched.units import counted, format_bytes
 

@@ -11,9 +11,8 @@ import msgspec
 from hetsched.config import DeviceConfig
 from hetsched.config.cost import Cost
 from hetsched.device import DeviceInfo
-from hetsched.devices.core_pool import CorePool
 from hetsched.devices.cpu import cores
-from hetsched.devices.process_spec import Probe, ProcessSpec
+from hetsched.devices.probe import CorePool, Probe, ProcessSpec
 from hetsched.errors import ConfigError
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hetsched.device import DeviceInfo
-from hetsched.devices.registry import throttle_reasons
+from hetsched.devices.probe import throttle_reasons
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.job_plan import (
     first_plan,

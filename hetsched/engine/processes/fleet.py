@@ -16,7 +16,7 @@ import msgspec
 
 from hetsched.config import DeadlinesConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.process_spec import Probe, ProcessSpec
+from hetsched.devices.probe import Probe, ProcessSpec
 from hetsched.engine.processes.process import DeviceProcess
 from hetsched.engine.processes.template import Template, TemplateLost
 from hetsched.errors import InternalError

@@ -16,7 +16,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from hetsched.devices.process_spec import ProcessSpec
+from hetsched.devices.probe import ProcessSpec
 from hetsched.engine.processes.template import Template, last_line, spawn, stat_fields
 from hetsched.errors import InternalError
 from hetsched.transport import device_messages, sockets

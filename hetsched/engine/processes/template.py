@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from hetsched.devices.process_spec import ProcessSpec
+from hetsched.devices.probe import ProcessSpec
 from hetsched.transport import sockets
 
 ONE_THREAD = {

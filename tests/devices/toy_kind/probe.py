@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.core_pool import CorePool
-from hetsched.devices.process_spec import Probe, ProcessSpec
+from hetsched.devices.probe import CorePool, Probe, ProcessSpec
 
 
 def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
