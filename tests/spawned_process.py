@@ -14,8 +14,7 @@ from faulty_workload import FaultyParams
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import ProcessSpec
-from hetsched.engine.processes.process import DeviceProcess
-from hetsched.engine.processes.template import Template
+from hetsched.engine.processes.process import DeviceProcess, Template
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import (
     ChunksDone,

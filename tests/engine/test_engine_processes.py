@@ -17,8 +17,7 @@ from spawned_process import CPU, TIMEOUT, Talk
 
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import ProcessSpec
-from hetsched.engine.processes.process import DeviceProcess
-from hetsched.engine.processes.template import Template, TemplateLost
+from hetsched.engine.processes.process import DeviceProcess, Template, TemplateLost
 from hetsched.transport.device_messages import Detach, Release, Released
 from hetsched.transport.sockets import MAX_FDS
 
@@ -121,7 +120,7 @@ def test_device_processes_die_with_their_engine() -> None:
         "import os, select, sys\n"
         "from spawned_process import CPU\n"
         "from hetsched.engine.processes.process import DeviceProcess\n"
-        "from hetsched.engine.processes.template import Template\n"
+        "from hetsched.engine.processes.process import Template\n"
         "template = Template()\n"
         "assert template.on_readable()\n"
         "for process in (DeviceProcess(CPU, template), DeviceProcess(CPU, None)):\n"

@@ -17,8 +17,7 @@ import msgspec
 from hetsched.config import DeadlinesConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import Probe, ProcessSpec
-from hetsched.engine.processes.process import DeviceProcess
-from hetsched.engine.processes.template import Template, TemplateLost
+from hetsched.engine.processes.process import DeviceProcess, Template, TemplateLost
 from hetsched.errors import InternalError
 from hetsched.transport import device_messages
 from hetsched.transport.arena import Arena
