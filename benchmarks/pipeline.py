@@ -19,10 +19,10 @@ from benchmarks.serving import daemon, report
 from benchmarks.split import facts
 from hetsched.config import parse
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
+from hetsched.device_process.arrays import ArenaArray
 from hetsched.device_process.prepared_job import Pipeline
 from hetsched.devices.base import DeviceJob, DeviceOutOfMemory
 from hetsched.devices.emulated.device import EmulatedDevice, open_device
-from hetsched.devices.host_arrays import ArenaArray
 from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
 from hetsched.workload import find
 

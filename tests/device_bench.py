@@ -15,10 +15,9 @@ from device_toys import Affine, AffineParams, Update, UpdateParams
 from hetsched.config import DeviceConfig
 from hetsched.config.cost import Cost
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
+from hetsched.device_process.arrays import ArenaArray, FileArray
 from hetsched.device_process.prepared_job import Pipeline
 from hetsched.devices.base import Device, DeviceJob, HostArray
-from hetsched.devices.file_array import FileArray
-from hetsched.devices.host_arrays import ArenaArray
 from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
 from hetsched.workload import ArraySpec, Workload
 

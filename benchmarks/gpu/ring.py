@@ -18,10 +18,10 @@ from hetsched_workloads.fft import Fft, FftParams
 from benchmarks.gpu.common import MIB, Report, device_info, mapped, open_runtime
 from benchmarks.gpu.copies import Link, Rates
 from hetsched.device import Chunk, ChunkTimes
+from hetsched.device_process.arrays import ArenaArray
 from hetsched.device_process.prepared_job import Pipeline
 from hetsched.devices.base import DeviceJob
 from hetsched.devices.cuda.device import CudaDevice
-from hetsched.devices.host_arrays import ArenaArray
 from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
 
 GAP = 15e-6

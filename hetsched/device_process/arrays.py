@@ -1,8 +1,13 @@
-"""What is attached to a device: segments and files with a job's arrays, and the shared tail."""
+"""What is attached to a device: segments and files with a job's arrays, and the shared tail.
+
+Arrays are in mapped memory or in files. Stored ones may have another dtype, byte order, alignment
+or, in files that are only read, Fortran order than kernels expect; they are converted on the way.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import math
 import mmap
 import os
 import struct
@@ -14,81 +19,22 @@ import numpy as np
 
 from hetsched.device import TailPart
 from hetsched.devices.base import HostArray
-from hetsched.devices.file_array import FileArray
-from hetsched.devices.host_arrays import ArenaArray, ResidentArray
-from hetsched.errors import InternalError
+from hetsched.errors import NO_SPACE, CantCreate, HetschedError, InternalError, IOFailure
 from hetsched.transport import device_messages
 from hetsched.transport.pages import map_unpopulated, populate
+from hetsched.units import counted
 from hetsched.workload import ArraySpec
 
+STAGING_BYTES = 1 << 20
+"""Bytes converted at a time: they fit the cache, and suffice for full disk speed."""
+MAX_ROW_GAP = 16 << 10
+"""Bytes. Rows of a Fortran-ordered file at most this far apart are read in one call with the gap:
+a call costs as much as reading this much from the page cache. Accurate to a factor of four."""
 HostArrays = tuple[dict[str, HostArray], dict[str, HostArray]]
 """Inputs and outputs by name."""
 _RECORD = struct.Struct("=qq")
 """The attempt whose tail it is, and its next unit."""
 _threads = threading.Lock()
-
-
-class OpenFile:
-    """A file descriptor that is closed with its last reference."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    def __del__(self) -> None:
-        os.close(self.fd)
-
-
-class OpenFileArray(FileArray):
-    """An array in a file that stays open while the array exists."""
-
-    def __init__(
-        self, spec: ArraySpec, file: OpenFile, stored: device_messages.StoredArray
-    ) -> None:
-        super().__init__(spec, file.fd, stored.shape, stored.dtype, stored.offset, stored.order)
-        self._file = file
-
-
-class TailCounter:
-    """The next unit of a tail that several cores share: each takes chunks without asking.
-
-    One attempt at a time has a tail: the first core that takes from a later one resets the
-    counter. A file lock excludes other processes, since the kernel releases it when its holder
-    dies, and a lock of this process other threads: file locks don't.
-    """
-
-    def __init__(self, file: OpenFile, nbytes: int) -> None:
-        self._file = file
-        self._memory = mmap.mmap(file.fd, nbytes)
-
-    def take(self, attempt: int, part: TailPart) -> tuple[int, int] | None:
-        """Take a chunk by the rule of `part`: (first, count); None if nothing remains."""
-        with self._locked():
-            first = self._next(attempt, part)
-            count = part.units_to_take(part.first + part.units - first)
-            if not count:
-                return None
-            _RECORD.pack_into(self._memory, 0, attempt, first + count)
-            return first, count
-
-    def is_empty(self, attempt: int, part: TailPart) -> bool:
-        with self._locked():
-            return self._next(attempt, part) >= part.first + part.units
-
-    def _next(self, attempt: int, part: TailPart) -> int:
-        owner, next_unit = _RECORD.unpack_from(self._memory)
-        if owner < attempt:
-            return part.first
-        # A later attempt has begun, so this one has ended: nothing remains.
-        return int(next_unit) if owner == attempt else part.first + part.units
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with _threads:
-            fcntl.lockf(self._file.fd, fcntl.LOCK_EX)
-            try:
-                yield
-            finally:
-                fcntl.lockf(self._file.fd, fcntl.LOCK_UN)
 
 
 class Attachments:
@@ -159,7 +105,9 @@ class Attachments:
         attached = self._attached(stored)
         array: HostArray
         if isinstance(attached, OpenFile):
-            array = OpenFileArray(spec, attached, stored)
+            array = FileArray(
+                spec, attached, stored.shape, stored.dtype, stored.offset, stored.order
+            )
         else:
             array = ArenaArray(spec, stored.values(attached))
         if spec.role != "resident" or array.direct(0, 0) is not None:
@@ -171,3 +119,280 @@ class Attachments:
         if attached is None:
             raise InternalError(f"array {stored.array!r}: nothing is attached as {stored.key}")
         return attached
+
+
+# ---- the shared tail
+
+
+class TailCounter:
+    """The next unit of a tail that several cores share: each takes chunks without asking.
+
+    One attempt at a time has a tail: the first core that takes from a later one resets the
+    counter. A file lock excludes other processes, since the kernel releases it when its holder
+    dies, and a lock of this process other threads: file locks don't.
+    """
+
+    def __init__(self, file: OpenFile, nbytes: int) -> None:
+        self._file = file
+        self._memory = mmap.mmap(file.fd, nbytes)
+
+    def take(self, attempt: int, part: TailPart) -> tuple[int, int] | None:
+        """Take a chunk by the rule of `part`: (first, count); None if nothing remains."""
+        with self._locked():
+            first = self._next(attempt, part)
+            count = part.units_to_take(part.first + part.units - first)
+            if not count:
+                return None
+            _RECORD.pack_into(self._memory, 0, attempt, first + count)
+            return first, count
+
+    def is_empty(self, attempt: int, part: TailPart) -> bool:
+        with self._locked():
+            return self._next(attempt, part) >= part.first + part.units
+
+    def _next(self, attempt: int, part: TailPart) -> int:
+        owner, next_unit = _RECORD.unpack_from(self._memory)
+        if owner < attempt:
+            return part.first
+        # A later attempt has begun, so this one has ended: nothing remains.
+        return int(next_unit) if owner == attempt else part.first + part.units
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with _threads:
+            fcntl.lockf(self._file.fd, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.lockf(self._file.fd, fcntl.LOCK_UN)
+
+
+# ---- arrays in memory
+
+
+class ArenaArray:
+    """An array in memory that this process has mapped.
+
+    Parameters
+    ----------
+    spec : ArraySpec
+        What kernels expect.
+    stored : ndarray
+        The whole array as stored; any dtype, order and alignment.
+    """
+
+    def __init__(self, spec: ArraySpec, stored: np.ndarray) -> None:
+        self.spec = spec
+        self._stored = stored
+        self._is_plain = (
+            stored.dtype == np.dtype(spec.dtype)
+            and stored.flags.c_contiguous
+            and stored.flags.aligned
+        )
+        self._is_whole = spec.is_whole
+
+    def direct(self, first: int, count: int) -> np.ndarray | None:
+        if not self._is_plain:
+            return None
+        return self._stored if self._is_whole else self._stored[first : first + count]
+
+    def read(self, first: int, count: int, into: np.ndarray) -> None:
+        np.copyto(into, self._part(first, count), casting="same_kind")
+
+    def write(self, first: int, count: int, values: np.ndarray) -> None:
+        np.copyto(self._part(first, count), values, casting="same_kind")
+
+    def _part(self, first: int, count: int) -> np.ndarray:
+        return self._stored if self._is_whole else self._stored[first : first + count]
+
+
+class ResidentArray:
+    """A resident array that must be read or converted: once, at its first use."""
+
+    def __init__(self, source: HostArray) -> None:
+        self.spec = source.spec
+        self._source = source
+        self._values: np.ndarray | None = None
+
+    def direct(self, first: int, count: int) -> np.ndarray | None:
+        if self._values is None:
+            values = np.empty(self.spec.unit_shape, self.spec.dtype)
+            self._source.read(0, 0, values)
+            self._values = values
+        return self._values
+
+    def read(self, first: int, count: int, into: np.ndarray) -> None:
+        self._source.read(first, count, into)
+
+    def write(self, first: int, count: int, values: np.ndarray) -> None:
+        self._source.write(first, count, values)
+        self._values = None
+
+
+# ---- arrays in files
+
+
+class OpenFile:
+    """A file descriptor that is closed with its last reference."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+class FileArray:
+    """An array in a file, starting at byte `offset`, read and written in bounded memory.
+
+    Files are never mapped: a truncated one is an error here instead of SIGBUS.
+
+    Parameters
+    ----------
+    spec : ArraySpec
+    file : OpenFile or int
+        An open file, or a descriptor that the caller keeps open.
+    shape : tuple of int
+    dtype : str
+        As stored, byte order included.
+    order : "C" or "F"
+        "F" can only be read.
+    """
+
+    def __init__(
+        self,
+        spec: ArraySpec,
+        file: OpenFile | int,
+        shape: tuple[int, ...],
+        dtype: str,
+        offset: int = 0,
+        order: str = "C",
+    ) -> None:
+        self.spec = spec
+        self._file = file  # that stays open while the array exists
+        self._fd = file if isinstance(file, int) else file.fd
+        self._shape = shape or (1,)
+        self._dtype = np.dtype(dtype)
+        self._offset = offset
+        self._is_fortran = order == "F" and len(shape) > 1
+        self._is_plain = self._dtype == np.dtype(spec.dtype)
+        self._is_whole = spec.is_whole
+        self._unit = math.prod(self._shape[1:])
+
+    def direct(self, first: int, count: int) -> np.ndarray | None:
+        return None
+
+    def read(self, first: int, count: int, into: np.ndarray) -> None:
+        if self._is_whole:
+            first, count = 0, self._shape[0]
+        if self._is_fortran:
+            target = into.reshape((count, *self._shape[1:])).transpose()
+            self._read_fortran(target, 0, first, count)
+        elif self._is_plain and into.flags.c_contiguous:
+            self._pread(_bytes(into), first * self._unit)
+        else:
+            for piece, item in _pieces(into, first * self._unit, self._dtype.itemsize):
+                np.copyto(piece, self._staged(piece.size, item), casting="same_kind")
+
+    def write(self, first: int, count: int, values: np.ndarray) -> None:
+        if self._is_fortran:
+            raise InternalError(f"output {self.spec.name!r}: files are written in C order only")
+        if self._is_whole:
+            first = 0
+        for piece, item in _pieces(values, first * self._unit, self._dtype.itemsize):
+            self._pwrite(_bytes(np.ascontiguousarray(piece, self._dtype)), item)
+
+    def _staged(self, count: int, item: int) -> np.ndarray:
+        """Return `count` stored items, starting at `item`."""
+        staged = np.empty(count, self._dtype)
+        self._pread(_bytes(staged), item)
+        return staged
+
+    def _read_fortran(self, target: np.ndarray, row: int, first: int, count: int) -> None:
+        """Fill `target` (..., count), axes in the file's order, from the file's `row` on.
+
+        In reversed axis order the file is a C-ordered matrix with one row per element of a unit
+        and one column per unit; it is read in slabs of rows that fit the staging memory.
+        """
+        rows = math.prod(target.shape[:-1])
+        file_row = self._shape[0] * self._dtype.itemsize
+        staged_row = file_row if file_row <= MAX_ROW_GAP else count * self._dtype.itemsize
+        max_rows = max(1, STAGING_BYTES // staged_row)
+        if rows <= max_rows:
+            slab = self._rows(row, rows, first, count)
+            np.copyto(target, slab.reshape(target.shape), casting="same_kind")
+            return
+        inner = rows // target.shape[0]
+        step = max(1, max_rows // inner)
+        for i in range(0, target.shape[0], step):
+            part = target[i : i + step] if step > 1 else target[i]
+            self._read_fortran(part, row + i * inner, first, count)
+
+    def _rows(self, row: int, rows: int, first: int, count: int) -> np.ndarray:
+        """Return `count` columns from `first` of `rows` rows of the file, shape (rows, count)."""
+        units = self._shape[0]
+        if units * self._dtype.itemsize <= MAX_ROW_GAP:
+            span = (rows - 1) * units + count
+            staged = self._staged(span, row * units + first)
+            stride = self._dtype.itemsize
+            return np.lib.stride_tricks.as_strided(
+                staged, (rows, count), (units * stride, stride), writeable=False
+            )
+        slab = np.empty((rows, count), self._dtype)
+        for i in range(rows):
+            self._pread(_bytes(slab[i]), (row + i) * units + first)
+        return slab
+
+    def _pread(self, into: memoryview, item: int) -> None:
+        """Fill `into`, starting at `item`."""
+        position = self._offset + item * self._dtype.itemsize
+        while into:
+            try:
+                count = os.preadv(self._fd, [into], position)
+            except OSError as error:
+                raise self._failure("read", position, error) from error
+            if count == 0:
+                raise IOFailure(
+                    f"{self.spec.name}: the file ends at byte {position},"
+                    f" {counted(len(into), 'byte')} too early; it was truncated while the job ran"
+                )
+            into = into[count:]
+            position += count
+
+    def _pwrite(self, values: memoryview, item: int) -> None:
+        position = self._offset + item * self._dtype.itemsize
+        while values:
+            try:
+                count = os.pwrite(self._fd, values, position)
+            except OSError as error:
+                raise self._failure("write", position, error) from error
+            values = values[count:]
+            position += count
+
+    def _failure(self, operation: str, position: int, error: OSError) -> HetschedError:
+        if error.errno in NO_SPACE:
+            return CantCreate(
+                f"{self.spec.name}: no space left to write at byte {position} ({error.strerror});"
+                " free some space or choose another output"
+            )
+        return IOFailure(
+            f"{self.spec.name}: {operation} error at byte {position}: {error.strerror}"
+        )
+
+
+def _bytes(array: np.ndarray) -> memoryview:
+    """Return the bytes of a C-contiguous array."""
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _pieces(array: np.ndarray, item: int, itemsize: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield `array` as flat pieces of bounded size, each with the index of its first item.
+
+    `array`, a buffer of a slot or a generated block, starts at `item` of the file.
+    """
+    if not array.flags.c_contiguous:
+        raise InternalError("the buffer of a device is not C-contiguous")
+    flat = array.reshape(-1)
+    step = max(1, STAGING_BYTES // itemsize)
+    for start in range(0, flat.size, step):
+        yield flat[start : start + step], item + start

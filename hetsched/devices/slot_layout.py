@@ -1,22 +1,31 @@
-"""Layout of a chunk's arrays in its slot of device memory. Pure.
+"""Layout of a chunk's arrays in its slot of device memory, and slots in host memory.
 
 The arrays are packed in order of decreasing element size, so that each is aligned to its elements
 and a slot takes no more than `MemoryDemand.data`. In a larger slot, they start at multiples of the
-alignment that the device prefers.
+alignment that the device prefers. Cores with buffered chunks and emulated devices have their slots
+in host memory.
 """
 
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from hetsched.device import Slot
+from hetsched.devices.base import DeviceOutOfMemory
 from hetsched.errors import InternalError
 from hetsched.memory import MemoryDemand
 from hetsched.plans.slot_allocation import slot_bytes
 from hetsched.workload import ArraySpec
+
+CACHE_LINE = 64
+"""Alignment preferred by SIMD code, bytes."""
+
+Views = dict[str, np.ndarray]
 
 
 def unit_bytes(spec: ArraySpec) -> int:
@@ -144,3 +153,55 @@ def _reused(spec: ArraySpec, buffer: Buffer) -> Buffer:
 
 def _total(buffers: Iterable[Buffer]) -> int:
     return sum(buffer.unit_bytes for buffer in buffers)
+
+
+# ---- in host memory
+
+
+def fresh_pages(nbytes: int) -> np.ndarray:
+    """Return private page-aligned bytes; mmap's default counts as shared memory."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    return np.frombuffer(mmap.mmap(-1, nbytes, flags=flags), np.uint8)
+
+
+def touched_pages(memory: np.ndarray, nbytes: int) -> np.ndarray:
+    """Return `memory` if it has `nbytes`, else fresh pages, touched here, where it isn't timed."""
+    if memory.size >= nbytes:
+        return memory
+    fresh = fresh_pages(nbytes)
+    fresh.fill(0)
+    return fresh
+
+
+def slot_views(
+    layout: SlotLayout, memory: np.ndarray, slot: Slot, units: int
+) -> tuple[Views, Views]:
+    """Return the inputs and outputs of a chunk of `units` in `slot` of `memory` (bytes).
+
+    Raises
+    ------
+    DeviceOutOfMemory
+        The slot reaches past the end of the memory.
+    """
+    end = slot.offset + layout.nbytes(units)
+    if slot.offset < 0 or end > memory.size:
+        raise DeviceOutOfMemory(
+            f"slot {slot.index} of {units} units ends at byte {end} of device memory,"
+            f" which has {memory.size} bytes"
+        )
+    starts = [slot.offset + offset for offset in layout.offsets(units)]
+    return (
+        _views(layout.inputs, memory, starts, units),
+        _views(layout.outputs, memory, starts, units),
+    )
+
+
+def _views(
+    buffers: Mapping[str, Buffer], memory: np.ndarray, starts: list[int], units: int
+) -> Views:
+    views: Views = {}
+    for name, buffer in buffers.items():
+        start = starts[buffer.index]
+        raw = memory[start : start + buffer.nbytes(units)]
+        views[name] = raw.view(buffer.spec.dtype).reshape(buffer.shape(units))
+    return views

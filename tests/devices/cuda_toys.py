@@ -11,11 +11,10 @@ import msgspec
 import numpy as np
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
+from hetsched.device_process.arrays import ArenaArray, FileArray
 from hetsched.devices.base import DeviceJob, HostArray
 from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.cuda.fake.runtime import FakeRuntime
-from hetsched.devices.file_array import FileArray
-from hetsched.devices.host_arrays import ArenaArray
 from hetsched.memory import MemoryDemand
 from hetsched.plans.slot_allocation import slot_bytes
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.devices import file_array as file_array_module
-from hetsched.devices.file_array import FileArray
-from hetsched.devices.host_arrays import ArenaArray, ResidentArray
-from hetsched.devices.host_slots import fresh_pages
+from hetsched.device_process import arrays
+from hetsched.device_process.arrays import ArenaArray, FileArray, ResidentArray
+from hetsched.devices.slot_layout import fresh_pages
 from hetsched.errors import CantCreate, InternalError, IOFailure
 from hetsched.workload import ArraySpec
 
@@ -33,7 +32,7 @@ def fd(tmp_path: Path) -> Iterator[int]:
 
 @pytest.fixture(params=[1 << 20, 64], ids=["roomy", "cramped"])
 def staging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_array_module, "STAGING_BYTES", request.param)
+    monkeypatch.setattr(arrays, "STAGING_BYTES", request.param)
 
 
 def test_fresh_pages_are_private_and_on_a_page_of_their_own() -> None:
@@ -72,7 +71,7 @@ def file_array(fd: int, stored: np.ndarray, order: str = "C", offset: int = 13) 
 def test_a_file_of_any_kind_is_read_as_wanted(
     fd: int, dtype: str, order: str, through: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_array_module, "MAX_ROW_GAP", through)
+    monkeypatch.setattr(arrays, "MAX_ROW_GAP", through)
     stored = values(9, dtype)
     array = file_array(fd, stored, order)
     into = np.empty((4, 3, 5), "complex64")

@@ -24,11 +24,16 @@ from hetsched.config import DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot, kernel_chunk
 from hetsched.devices.base import DeviceFault, DeviceJob, DeviceOutOfMemory, HostArray
 from hetsched.devices.cpu.stages import HostStages, StageClock, WallStageClock
-from hetsched.devices.host_arrays import resident_values
-from hetsched.devices.host_slots import CACHE_LINE, Views, slot_views, touched_pages
 from hetsched.devices.iterating import IterativeJob, StageExecutor
 from hetsched.devices.kernels import find_variant, make_kernel
-from hetsched.devices.slot_layout import SlotLayout, slot_layout
+from hetsched.devices.slot_layout import (
+    CACHE_LINE,
+    SlotLayout,
+    Views,
+    slot_layout,
+    slot_views,
+    touched_pages,
+)
 from hetsched.errors import InternalError, UsageError
 from hetsched.workload import Kernel, KernelContext
 from hetsched.workload.protocol import KernelArrays
@@ -149,7 +154,7 @@ class CpuJob:
     def __init__(self, job: DeviceJob, kernels: CpuKernels) -> None:
         self.job = job
         self.residents = {
-            name: resident_values(array)
+            name: _resident_values(array)
             for name, array in job.inputs.items()
             if array.spec.role == "resident"
         }
@@ -336,3 +341,12 @@ class CpuDevice:
         if self._job is None:
             raise InternalError(f"{self._info.name}: got a chunk before any job was prepared")
         return self._job
+
+
+def _resident_values(array: HostArray) -> np.ndarray:
+    """Return a whole resident array as kernels expect it, copied only if necessary."""
+    values = array.direct(0, 0)
+    if values is None:
+        values = np.empty(array.spec.unit_shape, array.spec.dtype)
+        array.read(0, 0, values)
+    return values

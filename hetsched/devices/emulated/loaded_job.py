@@ -13,8 +13,15 @@ from hetsched.devices.base import DeviceJob, DeviceOutOfMemory, HostArray
 from hetsched.devices.cpu.device import CpuKernels
 from hetsched.devices.emulated.costs import ModelledCosts
 from hetsched.devices.emulated.virtual_clock import Work
-from hetsched.devices.host_slots import CACHE_LINE, Views, slot_views, touched_pages
-from hetsched.devices.slot_layout import SlotLayout, slot_layout, unit_bytes
+from hetsched.devices.slot_layout import (
+    CACHE_LINE,
+    SlotLayout,
+    Views,
+    slot_layout,
+    slot_views,
+    touched_pages,
+    unit_bytes,
+)
 from hetsched.plans.slot_allocation import aligned
 from hetsched.workload import ArraySpec, Kernel
 from hetsched.workload.protocol import KernelArrays

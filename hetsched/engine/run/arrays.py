@@ -6,16 +6,14 @@ import asyncio
 import functools
 import os
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from hetsched import errors
+from hetsched.device_process.arrays import ArenaArray, FileArray, OpenFile
 from hetsched.devices.base import HostArray
-from hetsched.devices.file_array import FileArray
-from hetsched.devices.host_arrays import ArenaArray
 from hetsched.engine.admission.resolved_job import (
     ResolvedJob,
     array_bytes,
@@ -341,9 +339,8 @@ def _open_file(spec: ArraySpec, fd: int, stored: device_messages.StoredArray) ->
         own = os.dup(fd)
     except OSError as error:
         raise errors.TryAgain(f"{spec.name}: {error.strerror}; try again later") from error
-    array = FileArray(spec, own, stored.shape, stored.dtype, stored.offset, stored.order)
-    weakref.finalize(array, os.close, own)
-    return array
+    file = OpenFile(own)
+    return FileArray(spec, file, stored.shape, stored.dtype, stored.offset, stored.order)
 
 
 @dataclass

@@ -23,7 +23,7 @@ import numpy as np
 
 from hetsched.devices.cuda.faults import Fault, classify
 from hetsched.devices.cuda.runtime import Runtime
-from hetsched.devices.host_slots import fresh_pages
+from hetsched.devices.slot_layout import fresh_pages
 from hetsched.machine_limits import machine_memory
 
 SLICE_BYTES = 256 << 20
