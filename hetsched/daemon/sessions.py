@@ -360,22 +360,11 @@ class Sessions:
                 self._answer(session, say.Discarded(segment))
 
     def _on_memory_pressure(self, nbytes: int) -> None:
-        """Release kept results to free `nbytes` of shared memory.
-
-        Results that are in use stay: releasing them would free nothing.
-        """
+        """Release kept results to free `nbytes` of shared memory."""
         in_use = {segment for session in self for segment in session.held}
         for unfinished in self._table.unfinished.values():
             in_use.update(ref.segment for ref in arena_refs(unfinished.spec))
-        for job in self._durability.results.evictable():
-            if nbytes <= 0:
-                return
-            freed = sum(
-                size for segment, size in job.kept_results.items() if segment not in in_use
-            )
-            if freed:
-                nbytes -= freed
-                self._durability.results.release(job)
+        self._durability.results.make_room(nbytes, in_use)
 
     def trim_if_idle(self) -> None:
         """Return memory to the system, unless somebody needs it within `warm_for`."""

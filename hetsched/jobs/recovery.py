@@ -8,13 +8,14 @@ disk than those before it, a checkpoint or finished parts of the results, begins
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -22,11 +23,14 @@ from hetsched import errors
 from hetsched.job import Done, Ended, FileOut
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.table import JobRecord, report_without_run, unstarted
-from hetsched.store import journal_records, output_files
+from hetsched.store import output_files
 from hetsched.store.checkpoint import read_record
+from hetsched.store.journal_records import JournalContents, JournaledJob
 from hetsched.transport.messages import encode
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MAX_STARTS = 3
 """Times that a job may be running when the daemon ends without stopping in order."""
@@ -40,13 +44,20 @@ class SavedWork(NamedTuple):
 
 
 def recover(
-    durability: Durability, contents: journal_records.JournalContents, seconds: float
+    durability: Durability, contents: JournalContents, seconds: float
 ) -> tuple[list[JobRecord], list[JobRecord]]:
     """Take over all jobs of the journal; return those to run, by number, and the ended ones.
 
     Files that were to get their names, and what jobs have saved, may take so many `seconds` each.
     """
-    publish_errors = _finish_publications(contents.open_jobs, seconds)
+    publishing = [job for job in contents.open_jobs if job.stage == "publishing"]
+    finished = _in_time(_finish, publishing, "publications", seconds)
+    late = errors.IOFailure(
+        f"the folder of the result hasn't responded for {seconds:g} s at the start"
+    )
+    publish_errors = {
+        job.number: finished.get(job.number, errors.to_record(late)) for job in publishing
+    }
     saved = _find_saved_work(contents.open_jobs, contents.token, seconds)
     ended, opened = [], []
     for journaled in contents.ended_jobs:
@@ -70,7 +81,7 @@ def recover(
     return opened, ended
 
 
-def restored(journaled: journal_records.JournaledJob) -> JobRecord:
+def restored(journaled: JournaledJob) -> JobRecord:
     """Return the record of a job of the journal; if it has ended, as clients may see it."""
     job = JobRecord(
         journaled.number,
@@ -135,40 +146,25 @@ def _published(job: JobRecord) -> Done:
 # In a thread with a deadline: a folder on a dead mount must not keep the daemon from starting.
 
 
-def _in_thread(work: Callable[[], None], name: str, seconds: float) -> bool:
-    """Run `work` for at most `seconds`; return whether it has ended."""
-    thread = threading.Thread(target=work, name=name, daemon=True)
+def _in_time(
+    work: Callable[[JournaledJob], T], jobs: Iterable[JournaledJob], name: str, seconds: float
+) -> Mapping[int, T]:
+    """Return job number -> what `work` returns, for the jobs that it has done in time."""
+    found: dict[int, T] = {}
+
+    def work_on_all() -> None:
+        for job in jobs:
+            found[job.number] = work(job)
+
+    thread = threading.Thread(target=work_on_all, name=name, daemon=True)
     thread.start()
     thread.join(seconds)
-    return not thread.is_alive()
-
-
-def _finish_publications(
-    jobs: Sequence[journal_records.JournaledJob], seconds: float
-) -> Mapping[int, errors.ErrorRecord | None]:
-    """Name the prepared files of the jobs that were publishing.
-
-    Returns number of each of these -> None if its files have their names now, else why not.
-    """
-    publishing = [job for job in jobs if job.stage == "publishing"]
-    if not publishing:
-        return {}
-    late = errors.IOFailure(
-        f"the folder of the result hasn't responded for {seconds:g} s at the start"
-    )
-    found: dict[int, errors.ErrorRecord | None] = {
-        job.number: errors.to_record(late) for job in publishing
-    }
-
-    def finish() -> None:
-        for job in publishing:
-            found[job.number] = _finish(job)
-
-    _in_thread(finish, "publications", seconds)
+    if thread.is_alive():
+        log.warning("%s: not all jobs were seen to within %g s at the start", name, seconds)
     return dict(found)
 
 
-def _finish(job: journal_records.JournaledJob) -> errors.ErrorRecord | None:
+def _finish(job: JournaledJob) -> errors.ErrorRecord | None:
     start = time.monotonic()
     try:
         output_files.publish_all(job.outputs)
@@ -180,7 +176,7 @@ def _finish(job: journal_records.JournaledJob) -> errors.ErrorRecord | None:
 
 
 def _find_saved_work(
-    jobs: Sequence[journal_records.JournaledJob], token: str, seconds: float
+    jobs: Iterable[JournaledJob], token: str, seconds: float
 ) -> Mapping[int, SavedWork]:
     """Return job number -> what it has left on disk; `token`: the journal's.
 
@@ -188,22 +184,14 @@ def _find_saved_work(
     may be another job's. One that is too large to be read in time counts, too: it was synced
     before it got its name, and is read whole by its job.
     """
-    found: dict[int, SavedWork] = {}
-
-    def find() -> None:
-        for job in jobs:
-            if (saved := _saved_work(job, f"{token}-{job.number}")) is not None:
-                found[job.number] = saved
-        for job in jobs:
-            if job.spec.checkpoint and job.number in found and not _is_whole(job):
-                del found[job.number]
-
-    if not _in_thread(find, "saved work", seconds):
-        log.warning("not all that jobs have saved has been read within %g s at the start", seconds)
-    return dict(found)
+    saved = _in_time(functools.partial(_saved_work, token=token), jobs, "saved work", seconds)
+    found = {number: work for number, work in saved.items() if work is not None}
+    checkpoints = [job for job in jobs if job.number in found and job.spec.checkpoint]
+    whole = _in_time(_is_whole, checkpoints, "checkpoints", seconds)
+    return {number: work for number, work in found.items() if whole.get(number, True)}
 
 
-def _saved_work(job: journal_records.JournaledJob, token: str) -> SavedWork | None:
+def _saved_work(job: JournaledJob, token: str) -> SavedWork | None:
     if job.spec.checkpoint:
         return _checkpoint_of(job)
     if job.started_at is None:
@@ -211,13 +199,12 @@ def _saved_work(job: journal_records.JournaledJob, token: str) -> SavedWork | No
     for output in job.spec.outputs.values():
         if isinstance(output, FileOut):
             with contextlib.suppress(OSError):
-                return SavedWork(
-                    "", output_files.finished_at(output.path, token) >= job.started_at
-                )
+                at = output_files.finished_at(output.path, f"{token}-{job.number}")
+                return SavedWork("", at >= job.started_at)
     return None
 
 
-def _checkpoint_of(job: journal_records.JournaledJob) -> SavedWork | None:
+def _checkpoint_of(job: JournaledJob) -> SavedWork | None:
     path = job.spec.checkpoint
     try:
         status = Path(path).stat()
@@ -238,7 +225,7 @@ def _checkpoint_of(job: journal_records.JournaledJob) -> SavedWork | None:
     return SavedWork(path, is_progress)
 
 
-def _is_whole(job: journal_records.JournaledJob) -> bool:
+def _is_whole(job: JournaledJob) -> bool:
     """Read all of a checkpoint, which may take long."""
     try:
         record = read_record(job.spec.checkpoint, reads_all=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -292,8 +292,7 @@ class KeptResults:
         job.kept_results[segment] = nbytes = self._arena.segment(segment).nbytes
         self._jobs[job.number] = self._by_segment[segment] = job
         self.nbytes += nbytes
-        if self.nbytes > self._max_bytes:
-            self._make_room()
+        self.make_room(self.nbytes - self._max_bytes)
         if not self._is_timer_set:
             self._watch_expiry()
 
@@ -327,10 +326,23 @@ class KeptResults:
         self.keep(job, segment)
         return True
 
-    def evictable(self) -> list[JobRecord]:
-        """Return the jobs whose results may be released before they expire, the oldest first."""
+    def make_room(self, nbytes: int, in_use: Collection[int] = ()) -> None:
+        """Release so many bytes before they expire, the oldest results first.
+
+        Not of a job that is still being fetched, nor of one whose segments are all `in_use`: that
+        would free nothing.
+        """
+        if nbytes <= 0:
+            return
         now = time.monotonic()
-        return [job for job in self._jobs.values() if now >= job.fetch_deadline]
+        for job in list(self._jobs.values()):
+            sizes = job.kept_results.items()
+            freed = sum(size for segment, size in sizes if segment not in in_use)
+            if freed and now >= job.fetch_deadline:
+                self.release(job)
+                nbytes -= freed
+                if nbytes <= 0:
+                    return
 
     def stop_awaiting(self, client: int) -> None:
         """Note that `client` has ended."""
@@ -343,12 +355,6 @@ class KeptResults:
         if not job.kept_results:
             del self._jobs[job.number]
         self._arena.release(segment)
-
-    def _make_room(self) -> None:
-        for job in self.evictable():
-            self.release(job)
-            if self.nbytes <= self._max_bytes:
-                return
 
     def _watch_expiry(self) -> None:
         first = next(iter(self._jobs.values()), None)
