@@ -15,8 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from hetsched import errors
-from hetsched.devices.base import Device, DeviceJob
-from hetsched.devices.iterating import IteratingDevice, IterativeJob
+from hetsched.devices.base import Device, DeviceJob, IteratingDevice, IterativeJob
 from hetsched.iterations import saved_state
 from hetsched.iterations.home import Home, Part, stages_of
 from hetsched.iterations.partials import PARTIALS, combine, combined_slot, slot_of

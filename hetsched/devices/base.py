@@ -1,4 +1,4 @@
-"""The interface between the pipeline and the devices: six methods, the same for every kind.
+"""The interface of devices: six methods for chunks, and what some kinds also have.
 
 A device works on one job at a time and is driven by one thread. `copy_in`, `compute` and
 `copy_out` only start an operation; they are called in this order for each chunk, chunk after
@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
+from hetsched.iterations.home import Home, Part
 from hetsched.memory import MemoryDemand
-from hetsched.workload import ArraySpec, BaseWorkload
+from hetsched.workload import ArraySpec, BaseWorkload, Iterative, Rows, Stage, Values
 
 
 class HostArray(Protocol):
@@ -146,3 +147,100 @@ class DeviceOutOfMemory(MemoryError):
 
 class DeviceFault(RuntimeError):
     """A sticky error: the device is unusable in this process, which must end."""
+
+
+# ---- iterative jobs; `device_process.epochs` keeps step with others and combines reductions
+
+
+class StageSeconds(NamedTuple):
+    """Seconds of one stage on the device's clock."""
+
+    compute: float
+    transfer: float = 0.0
+
+
+@dataclass(frozen=True)
+class IterativeJob:
+    """The description of an iterative job that a device receives.
+
+    Attributes
+    ----------
+    job : DeviceJob
+        `chunk` is the load.
+    home : Home
+        The arrays, in memory that all devices share.
+    """
+
+    job: DeviceJob
+    home: Home
+
+    @property
+    def workload(self) -> Iterative:
+        workload = self.job.workload
+        assert isinstance(workload, Iterative)
+        return workload
+
+    @property
+    def load(self) -> int:
+        return self.job.chunk
+
+
+class StageExecutor(Protocol):
+    """Computes stages on one device. Driven by one thread.
+
+    Its rows are in the home arrays after each iteration, unless it has been asked to defer that.
+    """
+
+    is_virtual: bool
+    """Times are computed: waiting and combining take none."""
+    has_own_core: bool
+    """The device may look for other devices for a moment before it sleeps."""
+    has_own_memory: bool
+    """Storing its rows in the home arrays takes time, and may be deferred."""
+
+    def begin(self) -> None:
+        """Begin an epoch: what is in the home arrays is valid, and nothing is deferred."""
+
+    def defer(self) -> None:
+        """Store all rows in the home arrays only on `write_back`, until the next `begin`.
+
+        What other devices read is still there after each stage.
+        """
+
+    def adopt(self, rows: Rows, iteration: int) -> float:
+        """Take over `rows` for the time after `iteration`; return seconds of copies.
+
+        The rows before are in the home arrays when this returns. Rows may be none.
+        """
+
+    def compute(
+        self,
+        part: Part,
+        stage: Stage,
+        iteration: int,
+        values: Values,
+        partials: Mapping[str, Any],
+    ) -> StageSeconds:
+        """Compute a stage on the device's rows, of which it has some.
+
+        When this returns, what other devices read of the results is in the home arrays. Raises
+        whatever the kernel raises.
+        """
+
+    def write_back(self, iteration: int) -> float:
+        """Have all results after `iteration` in the home arrays; return seconds of copies."""
+
+
+@runtime_checkable
+class IteratingDevice(Protocol):
+    """What a device also has that can take part in iterative jobs."""
+
+    def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
+        """Make the kernels of all stages. Replaces the previous job; `prepare(None)` drops it.
+
+        Raises
+        ------
+        UsageError
+            The variant isn't installed here, or making it failed.
+        DeviceOutOfMemory
+        """

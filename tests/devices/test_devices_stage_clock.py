@@ -14,14 +14,14 @@ from diffusing_workload import Diffusion, DiffusionParams
 
 from hetsched.config import DeviceConfig
 from hetsched.config.cost import Cost
-from hetsched.devices.base import DeviceJob
-from hetsched.devices.emulated.device import open_device
-from hetsched.devices.iterating import (
+from hetsched.devices.base import (
+    DeviceJob,
     IteratingDevice,
     IterativeJob,
     StageExecutor,
     StageSeconds,
 )
+from hetsched.devices.emulated.device import open_device
 from hetsched.iterations.home import Home, Part, state_shape
 from hetsched.workload import Rows, Stage, Values
 

@@ -22,9 +22,15 @@ import numpy as np
 from hetsched.bounded_cache import BoundedCache
 from hetsched.config import DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot, kernel_chunk
-from hetsched.devices.base import DeviceFault, DeviceJob, DeviceOutOfMemory, HostArray
+from hetsched.devices.base import (
+    DeviceFault,
+    DeviceJob,
+    DeviceOutOfMemory,
+    HostArray,
+    IterativeJob,
+    StageExecutor,
+)
 from hetsched.devices.cpu.stages import HostStages, StageClock, WallStageClock
-from hetsched.devices.iterating import IterativeJob, StageExecutor
 from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.devices.slot_layout import (
     CACHE_LINE,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from hetsched.devices.iterating import IterativeJob, StageSeconds
+from hetsched.devices.base import IterativeJob, StageSeconds
 from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.errors import InternalError
 from hetsched.iterations.home import Part

@@ -20,7 +20,7 @@ import msgspec
 
 from hetsched.config import DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
-from hetsched.devices.base import DeviceFault, DeviceJob
+from hetsched.devices.base import DeviceFault, DeviceJob, IterativeJob, StageExecutor
 from hetsched.devices.cuda.chunk_flight import ChunkFlight, EventPool
 from hetsched.devices.cuda.clock import DeviceClock
 from hetsched.devices.cuda.faults import translated
@@ -32,7 +32,6 @@ from hetsched.devices.cuda.memory.pinned_memory import SLICE_BYTES, Pins, Stagin
 from hetsched.devices.cuda.preparation import JobPreparer
 from hetsched.devices.cuda.probe import budget, reserve
 from hetsched.devices.cuda.runtime import Runtime, open_cupy
-from hetsched.devices.iterating import IterativeJob, StageExecutor
 from hetsched.errors import InternalError
 from hetsched.paths import cache_dir
 from hetsched.workload.protocol import KernelArrays

@@ -7,11 +7,10 @@ import time
 
 from hetsched.config import DeviceConfig
 from hetsched.device import Chunk
-from hetsched.devices.base import DeviceJob
+from hetsched.devices.base import DeviceJob, IterativeJob
 from hetsched.devices.cpu.stages import StageClock
 from hetsched.devices.emulated.costs import ModelledCosts
 from hetsched.devices.emulated.stage_clock import stage_clock
-from hetsched.devices.iterating import IterativeJob
 from hetsched.errors import InternalError
 
 MAX_BACK_TO_BACK_SECONDS = 500e-6

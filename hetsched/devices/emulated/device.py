@@ -12,7 +12,7 @@ from typing import Protocol
 
 from hetsched.config import DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
-from hetsched.devices.base import Device, DeviceJob
+from hetsched.devices.base import Device, DeviceJob, IterativeJob, StageExecutor
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.cpu.stages import HostStages
 from hetsched.devices.emulated.core_clocks import RealCoreClock, VirtualCoreClock
@@ -21,7 +21,6 @@ from hetsched.devices.emulated.real_clock import RealClock, precise_sleep
 from hetsched.devices.emulated.stage_clock import stage_clock
 from hetsched.devices.emulated.streams import Operation
 from hetsched.devices.emulated.virtual_clock import VirtualClock, Work
-from hetsched.devices.iterating import IterativeJob, StageExecutor
 from hetsched.errors import InternalError
 
 

@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from hetsched.config import DeviceConfig
 from hetsched.config.cost import Cost
+from hetsched.devices.base import IterativeJob, StageSeconds
 from hetsched.devices.cpu.stages import StageClock
 from hetsched.devices.emulated.costs import ModelledCosts
-from hetsched.devices.iterating import IterativeJob, StageSeconds
 from hetsched.errors import DataError
 from hetsched.iterations.home import Part
 from hetsched.iterations.row_transfers import RowRange, RowTransfers

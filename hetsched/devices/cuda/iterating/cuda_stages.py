@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hetsched.devices.base import DeviceOutOfMemory
+from hetsched.devices.base import DeviceOutOfMemory, IterativeJob, StageSeconds
 from hetsched.devices.cuda.chunk_flight import EventPool, block_until
 from hetsched.devices.cuda.iterating.piece_pipeline import PiecePipeline, PieceWork, StageStreams
 from hetsched.devices.cuda.iterating.piece_sizes import (
@@ -30,7 +30,6 @@ from hetsched.devices.cuda.iterating.row_piece import DeviceArrays, RowPiece
 from hetsched.devices.cuda.memory.device_memory import SharedWorkArea
 from hetsched.devices.cuda.memory.pinned_memory import Pins
 from hetsched.devices.cuda.runtime import Runtime, Stream
-from hetsched.devices.iterating import IterativeJob, StageSeconds
 from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.errors import DataError
 from hetsched.iterations.home import Part

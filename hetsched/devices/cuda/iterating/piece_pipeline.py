@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hetsched.devices.base import StageSeconds
 from hetsched.devices.cuda.chunk_flight import EventPool, PhaseEvents, block_until
 from hetsched.devices.cuda.runtime import Runtime, Stream
-from hetsched.devices.iterating import StageSeconds
 
 
 class StageStreams(NamedTuple):

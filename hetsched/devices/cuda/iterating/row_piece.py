@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from hetsched.devices.base import IterativeJob
 from hetsched.devices.cuda.iterating.device_rows import DeviceRows
 from hetsched.devices.cuda.memory.pinned_memory import Pins
 from hetsched.devices.cuda.runtime import Runtime, Stream
-from hetsched.devices.iterating import IterativeJob
 from hetsched.iterations.home import Part, read_buffer, write_buffer
 from hetsched.workload import Arrays, ArraySpec, Rows, Stage, StateArray
 
