@@ -284,6 +284,8 @@ class Scheduler:
     async def _open(self, job: JobRecord) -> None:
         if job.checked is None:
             await self.check_again(job)
+        if job.files_closed is not None:
+            await asyncio.wait([job.files_closed])  # else they would be removed under a new run
         if job.opened is None:
             token = self._output_token(job)
             job.opened = await self._admission.open(self._spec(job), job.checked, token)
@@ -420,6 +422,7 @@ class Scheduler:
             job.checkpoint = job.spec.checkpoint
         job.stop = None
         job.opened = None if job.checked.in_files else job.checked
+        job.files_closed = runner.files_closed if job.checked.in_files else None
         self._small.plans.pop(job.number, None)
         self._report(job, reason)
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -106,6 +107,7 @@ class JobRecord:
     # The engine's ResolvedJob: as it was checked, and with its files open, for its run
     checked: Any = None
     opened: Any = None
+    files_closed: asyncio.Future[None] | None = None  # Of its last run
     # End the job with it, once it is accepted, or its files have been opened
     stop: Exception | None = None
     runs_alone: bool = False  # It was tried beside another job

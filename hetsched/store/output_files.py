@@ -79,11 +79,8 @@ class PreparedOutput(msgspec.Struct, frozen=True):
             self.discard()
 
     def discard(self) -> None:
-        """Remove the hidden name, unless another process has it by now."""
-        with contextlib.suppress(OSError):
-            if os.lstat(self.temporary).st_ino == self.inode:
-                _unlink(self.temporary)
-        _unlink(_parts_path(os.fsdecode(self.temporary)))
+        """Remove the hidden name, unless another file has it by now."""
+        _remove_hidden(os.fsdecode(self.temporary), self.inode)
 
     def _name(self) -> None:
         hidden, target = Path(os.fsdecode(self.temporary)), Path(os.fsdecode(self.target))
@@ -192,8 +189,7 @@ class OutputFile:
     def discard(self) -> None:
         """Close the file and, unless it was prepared, remove it."""
         if self.fd >= 0 and not self.is_prepared:
-            _unlink(self.hidden)
-            _unlink(_parts_path(self.hidden))
+            _remove_hidden(self.hidden, os.fstat(self.fd).st_ino)
         self.close()
 
     def close(self) -> None:
@@ -470,6 +466,15 @@ def finished_at(path: str, token: str) -> float:
     """
     notes = [entry for entry in _unfinished(path, token) if entry.suffix == ".parts"]
     return max((entry.stat().st_mtime for entry in notes), default=0.0)
+
+
+def _remove_hidden(hidden: str, inode: int) -> None:
+    """Remove a hidden file and what was noted of it, unless it is another one by now."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.lstat(hidden).st_ino != inode:
+            return
+    _unlink(hidden)
+    _unlink(_parts_path(hidden))
 
 
 def _unfinished(path: str, token: str) -> list[Path]:

@@ -35,6 +35,16 @@ def crashed(path: Path) -> None:
     os.close(output.fd)
 
 
+def test_closing_a_run_s_file_late_leaves_that_of_the_next_run(tmp_path: Path) -> None:
+    last = opened(tmp_path / "y.npy")
+    following = opened(tmp_path / "y.npy")
+
+    last.discard()
+    following.publish()
+
+    assert os.listdir(tmp_path) == ["y.npy"]
+
+
 def test_what_is_marked_is_there_after_a_crash(tmp_path: Path) -> None:
     crashed(tmp_path / "y.npy")
 
