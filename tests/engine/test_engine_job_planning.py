@@ -55,11 +55,13 @@ class Jobs(ToyLoop):
         meanwhile: Callable[[], None] = lambda: None,
     ) -> JobPlan:
         running: Any = SimpleNamespace(
+            number=1,
             job=self.job,
             spec=SimpleNamespace(memory_limit=None),
             context=self.context,
             iterations=None,
             small_jobs_beside=0,
+            on_state=lambda state: None,
         )
         planning = JobPlanning(running)
         plan = asyncio.run(planning.plan([INFO]))

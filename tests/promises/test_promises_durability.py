@@ -212,6 +212,18 @@ def test_a_job_that_was_running_in_three_crashes_fails(mortal: Daemon, gate: Gat
         assert client.submit("fft", batch="1x8x8").result(60).shape == (1, 8, 8)
 
 
+def test_a_job_whose_planning_crashed_three_daemons_fails(mortal: Daemon) -> None:
+    with mortal.client() as client:
+        job = client.submit("toys:Deadly", units=1)
+        for _ in range(9):  # a crash may come before it is written that the job runs
+            until(lambda: job.done() or mortal.process.poll() is not None)
+            if job.done():
+                break
+            mortal.start()
+        with refused(1):
+            job.result(60)
+
+
 def test_wait_goes_on_with_the_next_daemon(mortal: Daemon, gate: Gate) -> None:
     with mortal.client() as client:
         job = client.submit(TOY, units=1, gate=str(gate.path))

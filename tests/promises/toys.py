@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -120,6 +121,17 @@ class Hesitant(Toy):
     def load(self, p: Any) -> int:
         pass_gate(p.gate)
         return int(p.units)
+
+
+class Deadly(Toy):
+    """Its planning ends the daemon."""
+
+    name = "deadly"
+
+    def demand(self, p: Any, kind: str) -> MemoryDemand:
+        if threading.current_thread().name == "planner":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().demand(p, kind)
 
 
 def make_toy(p: Any, chunk: int, context: KernelContext) -> Kernel:

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import throttle_reasons
@@ -31,6 +31,7 @@ from hetsched.engine.planning.planning_state import (
     run_start,
 )
 from hetsched.engine.run.epochs import RowEvidence
+from hetsched.job import Running
 from hetsched.models.call_cost import call_samples
 from hetsched.models.evidence.change_detector import SpeedChange
 from hetsched.models.evidence.co_runners import CoRunners
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 LearningTask = Callable[[], None]
 """For the planner's thread: learn from a run and plan the next."""
 RunKeys = Mapping[str, Mapping[str, ModelKey]]
@@ -96,8 +98,8 @@ class JobPlanning:
         if plan is not None:
             return self._predicted(plan)
         # By now the previous job may have been learnt from, and this one planned.
-        return await self._context.planner_thread.call(
-            lambda step: self._predicted(self._known_plan() or self._new_plan())
+        return await self._in_planner(
+            lambda: self._predicted(self._known_plan() or self._new_plan())
         )
 
     def learning_task(self, runs: Mapping[str, DeviceRun] | None) -> LearningTask | None:
@@ -137,12 +139,17 @@ class JobPlanning:
         """Return the plan of an attempt at iterations; the first one also has the balance."""
         job, spec, iterations = self._job, self._runner.spec, self._runner.iterations
         assert iterations is not None
-        first = await self._context.planner_thread.call(
-            lambda step: first_plan(job, spec, infos, self._state, self._memory_limit)
+        first = await self._in_planner(
+            lambda: first_plan(job, spec, infos, self._state, self._memory_limit)
         )
         working = [each.device for each in first.plan.assignments if each.chunks]
         iterations.balance_with(first.balance, working)
         return first.plan
+
+    async def _in_planner(self, make: Callable[[], T]) -> T:
+        # The job counts as running from here on: code of its workload might end the daemon.
+        self._runner.on_state(Running(self._runner.number, "preparing"))
+        return await self._context.planner_thread.call(lambda step: make())
 
     def _fresh_devices(self, runs: Mapping[str, DeviceRun]) -> frozenset[str]:
         """Return devices whose process ran its variant for the first time, and record that."""
