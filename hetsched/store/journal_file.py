@@ -27,6 +27,7 @@ import apsw
 
 from hetsched import errors
 from hetsched.store import database, journal_records, output_files
+from hetsched.units import NUMBER_LIMIT
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ TRIM_EVERY = 256
 """Ended jobs between two checks of the bounds."""
 VACUUM_PAGES = 1024
 """Free pages from which the file is shortened."""
+MAX_NUMBER = NUMBER_LIMIT // 2
+"""A higher one on record is damage: nobody has had so many jobs."""
 _NOT_WRITABLE = (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError)
 
 
@@ -192,7 +195,10 @@ class JournalFile:
         `recorded`: by the second record; `log_before`: the WAL as it was found.
         """
         connection = self._writable()
-        last, is_open = connection.execute("SELECT reserved, is_open FROM journal").get
+        row = connection.execute("SELECT reserved, is_open FROM journal").get
+        if row is None or row[0] > MAX_NUMBER:
+            raise apsw.CorruptError(f"its number of the last job is {row and row[0]}")
+        last, is_open = row
         if is_open:
             log.info("%s: the last daemon didn't close it; checking it", self._path)
             result = connection.execute("PRAGMA quick_check(1)").get
@@ -227,8 +233,8 @@ class JournalFile:
         """Return the highest number on record beside the file; 0 if there is none."""
         try:
             text = self._record_path.read_bytes()
-            if not re.fullmatch(rb"\d{1,19}\n", text):
-                raise ValueError(f"not a number: {text[:32]!r}")
+            if not re.fullmatch(rb"\d{1,19}\n", text) or int(text) > MAX_NUMBER:
+                raise ValueError(f"not a number of a job: {text[:32]!r}")
             return int(text)
         except FileNotFoundError:
             return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sqlite3
@@ -286,6 +287,27 @@ def test_a_journal_that_cannot_be_read_is_set_aside_and_numbers_go_on(
     contents = [file.read_bytes() for file in path.parent.iterdir() if file.is_file()]
     assert content in contents
     assert "journal.db" in mortal.log.read_text()
+
+
+@pytest.mark.parametrize(
+    "damage", ["DELETE FROM journal", f"UPDATE journal SET reserved = {2**63 - 1}", ""]
+)
+def test_a_journal_with_an_impossible_number_is_set_aside_and_numbers_go_on(
+    mortal: Daemon, damage: str
+) -> None:
+    with mortal.client() as client:
+        last = client.submit(TOY, units=1, hold=True).id
+    mortal.stop()
+    path = mortal.folder / "state" / "journal.db"
+    if damage:
+        with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(damage)
+    else:
+        path.with_name("journal.db.numbers").write_text(f"{2**63 - 1}\n")
+    mortal.start()
+    with mortal.client() as client:
+        assert last < client.submit(TOY, units=1).id < last + 2000
+    assert list(path.parent.glob("*.unreadable-1"))
 
 
 def test_a_file_job_that_gets_on_goes_on_after_any_number_of_kills_where_it_was_on_disk(
