@@ -66,7 +66,7 @@ def measure(quick: bool) -> Result:
 def barriers(pair: list[int], count: int, rounds: int) -> Sample:
     """Return the seconds of one barrier between processes pinned to two cores, in each round."""
     words = np.frombuffer(mmap.mmap(-1, 4 * control_words(2)), np.int32)
-    control = IterationControl(words, 2, SPIN_SECONDS)
+    control = IterationControl(words, SPIN_SECONDS)
 
     def meet_often(slot: int) -> float:
         begin = time.perf_counter()

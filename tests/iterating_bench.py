@@ -168,7 +168,7 @@ class IteratingBench:
         self._allocate()
         for name, values in (x if isinstance(x, Mapping) else {"x": x}).items():
             self.arrays[name][...] = values
-        self.control = IterationControl(self.arrays["control"], self.slots)
+        self.control = IterationControl(self.arrays["control"])
 
     def _allocate(self) -> None:
         workload, load = self.declaration, self.load

@@ -21,7 +21,7 @@ from hetsched.iterations.home import Home, Part, stages_of
 from hetsched.iterations.partials import PARTIALS, combine, combined_slot, slot_of
 from hetsched.job import IterationSeconds
 from hetsched.transport import device_messages
-from hetsched.transport.control import CONTROL, Aborted, IterationControl, slots_of
+from hetsched.transport.control import CONTROL, Aborted, IterationControl
 from hetsched.workload import Iterative, Rows, Stage, Values
 
 SPIN_SECONDS = 50e-6
@@ -77,7 +77,7 @@ class IterativeRun:
         self.partials = {name: arrays[PARTIALS + name] for name in self.reductions}
         spin = SPIN_SECONDS if self.executor.has_own_core else 0.0
         control = arrays[CONTROL]
-        self.control = IterationControl(control, slots_of(control.size), spin)
+        self.control = IterationControl(control, spin)
         self.saved = {
             name.removeprefix(saved_state.SAVED): array
             for name, array in arrays.items()

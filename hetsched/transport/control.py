@@ -19,6 +19,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import functools
+import itertools
 import os
 import platform
 import time
@@ -68,14 +69,6 @@ def control_words(slots: int) -> int:
     return WORDS_PER_LINE * (_HEADER_LINES + slots) + 2 * _proposal_words(slots)
 
 
-def slots_of(words: int) -> int:
-    """Invert `control_words`."""
-    slots = 1
-    while control_words(slots) < words:
-        slots += 1
-    return slots
-
-
 def _proposal_words(slots: int) -> int:
     return WORDS_PER_LINE * -(-2 * (slots + 1) // WORDS_PER_LINE)  # 64-bit bounds
 
@@ -85,18 +78,18 @@ def _line(slot: int) -> int:
 
 
 class IterationControl:
-    """The control memory of one job: `words`, int32, are 0 at first.
+    """The control memory of one job: `words`, as many as `control_words`, int32, 0 at first.
 
     `spin_seconds`: how long a device looks for another one's arrival before it sleeps. Waking up
     takes 5 to 50 microseconds, so one that has a core to itself should wait about as long (Karlin
     et al., SOSP 1991); a thread that shares its core or its interpreter shouldn't spin.
     """
 
-    def __init__(self, words: np.ndarray, slots: int, spin_seconds: float = 0.0) -> None:
+    def __init__(self, words: np.ndarray, spin_seconds: float = 0.0) -> None:
         register_for_barriers()
         self._array = words
         self._words = words.data  # several times as fast as the array for single words
-        self._slots = slots
+        self._slots = next(n for n in itertools.count(1) if control_words(n) >= words.size)
         self._spin_seconds = spin_seconds
         self._address = words.ctypes.data
         self._arrived = 0

@@ -23,7 +23,7 @@ SLOTS = 3
 @pytest.fixture(params=[0.0, 50e-6], ids=["sleeping", "spinning"])
 def control(request: pytest.FixtureRequest) -> IterationControl:
     words = np.zeros(control_words(SLOTS), np.int32)
-    control = IterationControl(words, SLOTS, request.param)
+    control = IterationControl(words, request.param)
     control.begin()
     return control
 

@@ -83,13 +83,12 @@ class JobArrays:
                 self.stored.append(self._output(spec))
         if iterative is None:
             return
-        slots = len(job.devices)
-        for array in iterative.work_arrays(job.load, slots):
+        for array in iterative.work_arrays(job.load, len(job.devices)):
             segment = self._allocate(array_bytes(array, job.load))
             self.stored.append(self._layout(array, segment))
             if array.name == CONTROL:
                 words = self._arena.segment(segment).array(array.unit_shape, array.dtype)
-                self.control = IterationControl(words, slots)
+                self.control = IterationControl(words)
                 self.control.begin()
         self.stored += [self._result_in_state(s) for s in job.specs if s.name in in_state]
         names = [spec.name for spec in job.specs]  # the order that users see
