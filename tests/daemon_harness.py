@@ -233,7 +233,7 @@ def daemon(
         durability = Durability(table, Followers(loop), arena, loop)
         engine = FakeEngine(arena, durability)
         endpoint = folder / "control.sock"
-        sessions = Sessions(endpoint, durability, arena, loop)
+        sessions = Sessions(endpoint, durability, cast(Any, engine), arena, loop)
         state = stack.enter_context(tempfile.TemporaryDirectory(prefix="hs-"))
         journal = Journal(Path(state) / "journal.db", loop.call_soon_threadsafe)
         stack.callback(journal.close, UNTIL_SECONDS)

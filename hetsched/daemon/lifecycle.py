@@ -141,7 +141,7 @@ def _run(config: Config, manager: ServiceManager) -> None:
         # Processes, which are asked, then killed, and two kinds of threads
         seconds = 2 * config.deadlines.device_stop + 2 * CLOSE_SECONDS + ENGINE_SECONDS
         stack.callback(guarded, engine.close, seconds)
-        sessions = Sessions(paths.endpoint_path(), durability, arena, loop)
+        sessions = Sessions(paths.endpoint_path(), durability, engine, arena, loop)
         requests = Requests(sessions, durability, engine, arena, loop, journal)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         router = Router(requests, loop, context, job_limits.unread)

@@ -101,7 +101,6 @@ class Requests:
         self._stops_when_idle = False
         durability.on_ended, durability.on_refused = self._on_ended, self.metrics.on_refused
         engine.on_idle = self._stop_if_idle
-        sessions.on_trim = engine.rest
 
     # ---- requests
 

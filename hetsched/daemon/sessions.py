@@ -22,11 +22,12 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hetsched import __version__, errors
+from hetsched.engine.engine import Engine
 from hetsched.job import arena_refs
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.table import Owner, share_of
@@ -104,14 +105,15 @@ class Sessions:
     `endpoint`: path of the ZeroMQ socket, for clients.
     """
 
-    def __init__(self, endpoint: Path, durability: Durability, arena: Arena, loop: Loop) -> None:
+    def __init__(
+        self, endpoint: Path, durability: Durability, engine: Engine, arena: Arena, loop: Loop
+    ) -> None:
         self._endpoint, self._uid = endpoint, os.getuid()
         self._durability, self._table = durability, durability.table
-        self._arena, self._loop = arena, loop
+        self._engine, self._arena, self._loop = engine, arena, loop
         self._sessions: dict[int, ClientSession] = {}
         self._next_session = 1
         self._trim_timer: Timer | None = None
-        self.on_trim: Callable[[], None] = lambda: None
         self._listener: socket.socket | None = None
         self._max_descriptor = 0
         self._refusals = LimitedLog()
@@ -377,7 +379,7 @@ class Sessions:
     def _trim(self) -> None:
         if self._sessions or self._table.unfinished:
             return
-        self.on_trim()
+        self._engine.rest()
         self._arena.trim()
         gc.collect()
         if (malloc_trim := getattr(_libc, "malloc_trim", None)) is not None:  # glibc

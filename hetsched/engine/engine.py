@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from hetsched import errors
-from hetsched.bounded_cache import BoundedCache
 from hetsched.config import Config
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import Probe, probe
@@ -24,12 +23,8 @@ from hetsched.engine.admission.check import (
 )
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import (
-    MAX_KEPT_BYTES,
-    MAX_KEPT_JOBS,
-    JobSnapshot,
     job_activity,
 )
-from hetsched.engine.planning.job_planning import LearningTask
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run import attempt
@@ -40,16 +35,13 @@ from hetsched.jobs.table import JobRecord
 from hetsched.paths import cache_dir, private_folder
 from hetsched.store.model_store import ModelStore
 from hetsched.transport.arena import Arena
-from hetsched.transport.loop import Loop, Timer
+from hetsched.transport.loop import Loop
 from hetsched.transport.messages import DeviceActivity
 from hetsched.units import parse_size, quoted
 
 log = logging.getLogger(__name__)
 
 DISABLED = "disabled (`hetsched devices --enable NAME`)"
-FLUSH_SECONDS = 0.5
-"""Delay from a job's end to writing models.db: the next job must not wait for the disk."""
-
 CLOSE_SECONDS = 10.0
 """Time for a kind of thread to finish its work at the end: files are closed, models written."""
 
@@ -88,14 +80,8 @@ class Engine:
             config.queue.small_jobs,
             journal_token,
         )
-        self._kept: BoundedCache[int, JobSnapshot] = BoundedCache(
-            max_entries=MAX_KEPT_JOBS, max_bytes=MAX_KEPT_BYTES
-        )
-        self._scheduler = fleet.listener = Scheduler(
-            context, durability, self._kept, self._learn, self._on_idle
-        )
+        self._scheduler = fleet.listener = Scheduler(context, durability, self._on_idle)
         self.queue = self._scheduler.queue
-        self._flush_timer: Timer | None = None
         # New jobs that are being checked, or written to the journal
         self._submissions: dict[JobRecord, asyncio.Task[None]] = {}
         self._on_drained: Callable[[], None] | None = None
@@ -209,34 +195,13 @@ class Engine:
         kept.
         """
         try:
-            snapshot = self._snapshot(job)
+            snapshot = self._scheduler.snapshot(job)
         except errors.HetschedError as error:
             on_done(None, error)
             return
         context = self._context
         explain = snapshot.explainer(self._fleet.info, context.planning.plan_cache)
         context.planner_thread.run(explain, on_done)
-
-    def _snapshot(self, job: JobRecord) -> JobSnapshot:
-        runner = self._scheduler.runners.get(job.number)
-        if runner is not None:
-            running = runner.snapshot()
-            if not running.plan.assignments:
-                raise errors.TryAgain(
-                    f"job {job.number} is still being planned; try again in a moment"
-                )
-            return running
-        kept = self._kept.peek(job.number)
-        if kept is not None:
-            return kept
-        if self.queue.is_waiting(job):
-            raise errors.TryAgain(
-                f"job {job.number} hasn't started; there is nothing to explain yet"
-            )
-        raise errors.InputMissing(
-            f"job {job.number} ended too long ago; only the last {len(self._kept)} jobs can be"
-            " explained"
-        )
 
     def probe_devices(self, on_done: Callable[[], None]) -> None:
         """Look for missing devices, and give those that failed another chance; then call back."""
@@ -322,15 +287,6 @@ class Engine:
 
     def _machine_limits(self) -> MachineLimits:
         return MachineLimits(self._fleet.infos, self._fleet.absent, self._arena.limit)
-
-    def _learn(self, task: LearningTask) -> None:
-        self._context.planner_thread.run(task)
-        if self._flush_timer is None:
-            self._flush_timer = self._context.loop.call_later(FLUSH_SECONDS, self._flush_models)
-
-    def _flush_models(self) -> None:
-        self._flush_timer = None
-        self._context.planner_thread.run(self._context.planning.store.flush)
 
     def _on_idle(self) -> None:
         if self._submissions:

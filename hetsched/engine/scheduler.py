@@ -21,7 +21,7 @@ from hetsched import errors
 from hetsched.bounded_cache import BoundedCache
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
-from hetsched.engine.explanations import JobSnapshot
+from hetsched.engine.explanations import MAX_KEPT_BYTES, MAX_KEPT_JOBS, JobSnapshot
 from hetsched.engine.planning.job_planning import LearningTask
 from hetsched.engine.run import attempt
 from hetsched.engine.run.runner import JobRunner
@@ -47,6 +47,8 @@ MAX_CONSIDERED = 32
 """First jobs in line that may start beside another: a long queue must not delay the loop."""
 LOOK_SECONDS = 0.1
 """Between two looks at the line: what the main job still needs, and so what is small, changes."""
+FLUSH_SECONDS = 0.5
+"""Delay from a job's end to writing models.db: the next job must not wait for the disk."""
 TRANSIENT_CODES = (errors.TryAgain.code, errors.Unavailable.code)
 """A small job's core, or its memory, wasn't there."""
 
@@ -58,13 +60,10 @@ class Scheduler:
         self,
         context: EngineContext,
         durability: Durability,
-        kept: BoundedCache[int, JobSnapshot],  # Ended jobs, to be explained
-        on_learn: Callable[[LearningTask], None],  # Takes the learning task of each run
         on_idle: Callable[[], None],  # Called whenever no job runs
     ) -> None:
         self._context, self._admission = context, context.admission
-        self._durability, self._kept = durability, kept
-        self._on_learn, self._on_idle = on_learn, on_idle
+        self._durability, self._on_idle = durability, on_idle
         self.queue = JobQueue()
         self.runners: dict[int, JobRunner] = {}
         """By number: the main job's, and those of small ones, which may outlive it."""
@@ -76,7 +75,12 @@ class Scheduler:
         self._slow_openings: set[int] = set()
         self._timeouts: dict[int, Timer] = {}
         self._deadline_timer: Timer | None = None
+        self._flush_timer: Timer | None = None
         self._is_advancing = False
+        # Ended jobs, to be explained
+        self._kept: BoundedCache[int, JobSnapshot] = BoundedCache(
+            max_entries=MAX_KEPT_JOBS, max_bytes=MAX_KEPT_BYTES
+        )
         durability.discard = self._discard
 
     # ---- from the engine
@@ -138,6 +142,28 @@ class Scheduler:
             self._is_advancing = False
         if not self.runners and not self._openings:
             self._on_idle()
+
+    def snapshot(self, job: JobRecord) -> JobSnapshot:
+        """Return a running or ended job, to be explained. Raises as `Engine.explain`."""
+        runner = self.runners.get(job.number)
+        if runner is not None:
+            running = runner.snapshot()
+            if not running.plan.assignments:
+                raise errors.TryAgain(
+                    f"job {job.number} is still being planned; try again in a moment"
+                )
+            return running
+        kept = self._kept.peek(job.number)
+        if kept is not None:
+            return kept
+        if self.queue.is_waiting(job):
+            raise errors.TryAgain(
+                f"job {job.number} hasn't started; there is nothing to explain yet"
+            )
+        raise errors.InputMissing(
+            f"job {job.number} ended too long ago; only the last {len(self._kept)} jobs can be"
+            " explained"
+        )
 
     # ---- from the fleet
 
@@ -398,9 +424,18 @@ class Scheduler:
             if not runs_again:
                 self._end(job, state, runner.snapshot())
             if (task := learning_task()) is not None:
-                self._on_learn(task)
+                self._learn(task)
         finally:
             self.advance()
+
+    def _learn(self, task: LearningTask) -> None:
+        self._context.planner_thread.run(task)
+        if self._flush_timer is None:
+            self._flush_timer = self._context.loop.call_later(FLUSH_SECONDS, self._flush_models)
+
+    def _flush_models(self) -> None:
+        self._flush_timer = None
+        self._context.planner_thread.run(self._context.planning.store.flush)
 
     def _runs_again(self, job: JobRecord, state: Failed, runner: JobRunner) -> bool:
         """Let a job whose run failed wait for its next run, if it has one."""
