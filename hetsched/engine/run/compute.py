@@ -58,23 +58,20 @@ class Computation:
         context = self._runner.context
         self._deadlines = context.deadlines
         self._parts = FinishedParts(self._runner.job, context)
-        self._paces: dict[str, float | None] = {}
         # Device -> ranges of units that it really computed. Its chunks are contiguous but for
         # those that it stole, reran or took from a tail.
-        self._ranges: dict[str, list[tuple[int, int]]] = {}
-        chunks, windows, limits, tails = {}, {}, {}, {}
-        for device, assignment in assignments.items():
-            attempt.times[device], self._ranges[device] = [], []
-            self._paces[device] = assignment.pace
-            chunks[device], windows[device] = assignment.chunks, assignment.window
-            limits[device] = assignment.max_chunk
-            if assignment.tail:
-                tails[device] = assignment.tail
+        self._ranges: dict[str, list[tuple[int, int]]] = {device: [] for device in assignments}
+        attempt.times.update((device, []) for device in assignments)
         # Stealing is for devices on the wall clock only, and would spoil measurements.
         steals = context.stealing and not self._runner.job.measure
         steals = steals and {attempt.infos[device].clock for device in assignments} == {"wall"}
-        paces = self._paces if steals else None
-        self.dispatcher = Dispatcher(chunks, windows, limits, paces, tails)
+        self.dispatcher = Dispatcher(
+            {device: each.chunks for device, each in assignments.items()},
+            {device: each.window for device, each in assignments.items()},
+            {device: each.max_chunk for device, each in assignments.items()},
+            {device: each.pace for device, each in assignments.items()} if steals else None,
+            {device: each.tail for device, each in assignments.items() if each.tail is not None},
+        )
         self.has_lost_device = False  # Then the times aren't those of the plan
         self._is_done = False
 
@@ -166,7 +163,8 @@ class Computation:
         of the others has taken so far, and that many times again.
         """
         deadlines, dispatcher = self._deadlines, self.dispatcher
-        pace = max(self._paces[device] or 0.0, dispatcher.measured_pace(device) or 0.0)
+        planned = self._attempt.assignments[device].pace
+        pace = max(planned or 0.0, dispatcher.measured_pace(device) or 0.0)
         pace = pace or deadlines.chunk_factor * max(dispatcher.measured_paces(), default=0.0)
         if not pace:
             return deadlines.step, "deadlines.step"
