@@ -8,7 +8,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -109,7 +109,8 @@ class Fleet:
         """Group of cores -> the memfd with the counter of their tails."""
         self._unsent: list[Host] = []
         """Their processes have commands to be sent."""
-        self._waiting: list[asyncio.Future[None]] = []
+        self._changed = asyncio.Event()
+        """Set at the next start or end of a process."""
         self._closing = self._killed = False
 
     def start(self) -> None:
@@ -191,7 +192,7 @@ class Fleet:
         for host in hosts:
             self._start_needed(host)
         while hosts and any(host.state == "starting" for host in hosts):
-            await self._next_change()
+            await self._changed.wait()
 
     async def settled(self, devices: Collection[str], *, with_restarts: bool = False) -> None:
         """Wait until it is certain which of `devices` are usable.
@@ -208,19 +209,12 @@ class Fleet:
             awaits_restarts = with_restarts or "ready" not in states
             if not ("starting" in states or (awaits_restarts and "restarting" in states)):
                 return
-            await self._next_change()
-
-    def _next_change(self) -> Awaitable[None]:
-        """Return a future of the next start or end of a process."""
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append(future)
-        return future
+            await self._changed.wait()
 
     def _note_change(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+        """Wake what waits for the start or end of a process."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     # ---- commands
 
