@@ -11,7 +11,6 @@ import math
 import mmap
 import os
 import struct
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -34,7 +33,6 @@ HostArrays = tuple[dict[str, HostArray], dict[str, HostArray]]
 """Inputs and outputs by name."""
 _RECORD = struct.Struct("=qq")
 """The attempt whose tail it is, and its next unit."""
-_threads = threading.Lock()
 
 
 class Attachments:
@@ -129,7 +127,7 @@ class TailCounter:
 
     One attempt at a time has a tail: the first core that takes from a later one resets the
     counter. A file lock excludes other processes, since the kernel releases it when its holder
-    dies, and a lock of this process other threads: file locks don't.
+    dies.
     """
 
     def __init__(self, file: OpenFile, nbytes: int) -> None:
@@ -159,12 +157,11 @@ class TailCounter:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with _threads:
-            fcntl.lockf(self._file.fd, fcntl.LOCK_EX)
-            try:
-                yield
-            finally:
-                fcntl.lockf(self._file.fd, fcntl.LOCK_UN)
+        fcntl.lockf(self._file.fd, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._file.fd, fcntl.LOCK_UN)
 
 
 # ---- arrays in memory

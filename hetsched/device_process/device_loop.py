@@ -1,7 +1,6 @@
 """The loop of one device: commands from its engine, and the work of at most two jobs in turn.
 
-It runs on one thread, in a process of its own or in one of the engine's process: it knows only
-the channel to the engine.
+It runs on one thread and knows only the channel to the engine.
 """
 
 from __future__ import annotations
