@@ -19,7 +19,8 @@ from hetsched import workload as workloads
 from hetsched.cli.app import LazyGroup, closest_hint, new_group, single
 from hetsched.cli.iteration_flags import iteration_flags
 from hetsched.cli.request_flags import JobOptions, ParamValue, job_options
-from hetsched.errors import UsageError
+from hetsched.errors import UsageError, encodable
+from hetsched.units import quoted
 from hetsched.workload import BaseWorkload, Iterative
 
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ class Flag:
         return _keyword(self.field, Annotated[str | None, option])
 
     def check(self, value: ParamValue) -> None:
-        """Raise UsageError for an unknown choice."""
+        """Raise UsageError for an unknown choice, and for bytes that aren't UTF-8."""
+        if isinstance(value, str) and value != encodable(value):
+            raise UsageError(f"{self.name}: {quoted(value)} should be text in UTF-8")
         if self.choices and value not in self.choices:
             hint = closest_hint(str(value), self.choices)
             raise UsageError(f"{self.name} {value}: unknown value {value!r}{hint}")

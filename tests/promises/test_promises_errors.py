@@ -113,6 +113,8 @@ FILES: list[tuple[str, str | None, bool, str, int]] = [
 OTHERS: list[tuple[tuple[str, ...], str, int]] = [
     (("run", "ftf", "--batch", "4x16x16"), "did you mean 'fft'?", 2),
     (("run", "no.such:Thing"), "no.such", 2),
+    (("run", "toys:Toy", "--name", "\udcff"), "--name: '\\udcff' should be text in UTF-8", 2),
+    (("submit", "toys:Toy", "--name", "\udcff"), "--name: '\\udcff' should be text", 2),
     (("stauts",), "did you mean 'status'?", 2),
     (("status", "--jsno"), "did you mean --json?", 2),
     (("show", "9" * 23), "ID", 2),
