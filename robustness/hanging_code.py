@@ -11,9 +11,9 @@ from benchmarks.results import Bar, Result
 from hetsched.errors import HetschedError, TryAgain
 from robustness.daemon import CORES, Daemon, daemon
 from robustness.scale import Scale
+from robustness.workloads import HANGING
 
 CLIENTS = 4
-HANGING = "robustness.hanging_fft:HangingFft"
 MAX_STOP_SECONDS = 5.0
 PING_SECONDS = 0.005
 MAX_WAIT_MS = 100.0
@@ -124,7 +124,7 @@ def _run_hanging_jobs(served: Daemon, counts: Counts, until: float) -> None:
     with served.client() as client:
         while True:
             try:
-                client.submit(HANGING, batch="4x8x8")
+                client.submit(HANGING)
                 counts.wrong += 1
             except TryAgain:
                 counts.refused += 1
@@ -154,6 +154,6 @@ def _stop_while_hanging(served: Daemon) -> tuple[float, int | None]:
 
 def _submit_in_vain(client: hetsched.Client) -> None:
     try:
-        client.submit(HANGING, batch="4x8x8")
+        client.submit(HANGING)
     except HetschedError:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +15,8 @@ from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant,
 
 WIDTH = 32
 NAPS = f"{__name__}:Naps"
-"""The reference to pass to `submit`."""
+HANGING = f"{__name__}:Hanging"
+"""The references to pass to `submit`."""
 
 
 class NapsParams(msgspec.Struct, frozen=True):
@@ -63,10 +65,15 @@ class Naps(Workload):
         return np.abs(outputs["y"] - inputs["x"] * 2 - 1).max(axis=1) * 1e9
 
 
-def expected(units: int, seed: int) -> np.ndarray:
-    """Return the right result of a job with generated input."""
-    x = np.arange(units, dtype="float64")[:, None] + seed
-    return np.broadcast_to(x * 2 + 1, (units, WIDTH))
+class Hanging(Naps):
+    """Never answers when a job is checked."""
+
+    name = "hanging"
+
+    def infer(
+        self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
+    ) -> Any:
+        threading.Event().wait()
 
 
 def _make(p: NapsParams, chunk: int, context: KernelContext) -> Kernel:

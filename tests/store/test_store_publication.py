@@ -18,8 +18,7 @@ from hetsched.store.output_files import (
     discard_all,
     publish_all,
 )
-from robustness.publication import published_inode
-from robustness.publishing_child import RESULT, TOKEN
+from robustness.publication import RESULT, TOKEN, published_inode
 
 
 def prepared(tmp_path: Path, force: bool = False) -> PreparedOutput:
