@@ -1,1 +1,1 @@
-"""The daemon: a core without I/O, its sockets, start-up and shutdown."""
+"""The daemon: sessions and requests of clients, its sockets, start and stop."""

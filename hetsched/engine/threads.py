@@ -277,10 +277,15 @@ class Pool:
     # ---- on the task's thread
 
     def _run(self, task: Task) -> None:
-        def post(value: Any, error: BaseException | None) -> None:
-            self._loop.call_soon_threadsafe(self._on_result, task, value, error)
-
-        run_inline(functools.partial(task.function, task.step), post)
+        value, failure = None, None
+        try:
+            value = task.function(task.step)
+        except BaseException as error:  # whoever waits must be answered
+            failure = error
+        try:
+            self._loop.call_soon_threadsafe(self._on_result, task, value, failure)
+        finally:
+            del failure  # its traceback refers to this frame, which must not keep arrays alive
 
 
 async def answer_of(begin: Callable[[OnDone], object]) -> Any:
@@ -316,19 +321,6 @@ def planner_thread(loop: Loop, deadline: float) -> Pool:
     return Pool(
         loop, 1, deadline, name="planner", max_hanging=MAX_HANGING_PLANNERS, is_planner=True
     )
-
-
-def run_inline(function: Callable[[], Any], on_done: OnDone) -> None:
-    """Run `function`, then ``on_done(value, error)``, both on this thread."""
-    value, failure = None, None
-    try:
-        value = function()
-    except BaseException as error:  # on_done must always be called
-        failure = error
-    try:
-        on_done(value, failure)
-    finally:
-        del failure  # its traceback refers to this frame, which must not keep arrays alive
 
 
 def _interrupt(task: Task) -> None:
