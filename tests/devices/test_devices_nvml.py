@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from hetsched.devices.cuda.nvml import snapshot, throttled
-from hetsched.devices.cuda.nvml_thread import NvmlThread
+from hetsched.devices.cuda.nvml import NvmlThread, snapshot, throttled
 
 
 class NVMLError(Exception):

@@ -14,7 +14,7 @@ from hetsched.device import DeviceInfo
 from hetsched.devices import probe
 from hetsched.devices.cpu import cores, topology
 from hetsched.devices.cuda import probe as cuda_probe
-from hetsched.devices.cuda.placement import driving_core, local_cores
+from hetsched.devices.cuda.probe import driving_core, local_cores
 from hetsched.devices.probe import Probe, ProcessSpec
 from hetsched.errors import ConfigError, Unavailable
 

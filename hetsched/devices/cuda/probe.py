@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -12,11 +13,11 @@ from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.cuda import nvml
 from hetsched.devices.cuda.nvml import Gpu, Snapshot, snapshot
-from hetsched.devices.cuda.placement import driving_core, local_cores
 from hetsched.devices.probe import CorePool, Probe, ProcessSpec
 from hetsched.errors import Unavailable
 from hetsched.units import counted, format_bytes
 
+_PCI_DEVICES = Path("/sys/bus/pci/devices")
 RESERVE_BYTES = 512 << 20
 RESERVE_FRACTION = 0.02
 """Reserve for CUDA and other processes: bytes, and fraction of the device's memory."""
@@ -173,3 +174,49 @@ def _info(name: str, gpu: Gpu, machine: Snapshot, limit: int | None) -> DeviceIn
         engines=2,
         details={key: value for key, value in details.items() if value},
     )
+
+
+# ---- the core that drives a GPU: its thread is pinned there, so that the planner knows which
+# core computes less meanwhile (`hetsched.planner.host_overhead`); the core isn't reserved
+
+
+def driving_core(
+    free: Sequence[int], local: Collection[int], taken: Collection[int]
+) -> tuple[int, ...]:
+    """Return the core of `free` that should drive a GPU; () if there is none. Pure.
+
+    The last one that is near the GPU and drives no other, since a configuration with fewer cores
+    than the machine leaves the last ones idle, and interrupts prefer the first.
+
+    Parameters
+    ----------
+    free : sequence of int
+        Cores that aren't reserved.
+    local : collection of int
+        Cores near the GPU; empty: unknown.
+    taken : collection of int
+        Cores that drive other GPUs.
+    """
+    near = [core for core in free if core in local] or list(free)
+    unused = [core for core in near if core not in taken] or near
+    return tuple(unused[-1:])
+
+
+def local_cores(pci: str, devices: Path = _PCI_DEVICES) -> frozenset[int]:
+    """Return the cores near the device at PCI address `pci`, as NVML writes it; empty: unknown."""
+    domain, _, rest = pci.lower().partition(":")
+    try:
+        address = f"{int(domain, 16):04x}:{rest}"  # NVML's domain has eight digits
+        text = (devices / address / "local_cpulist").read_text(encoding="ascii")
+        return frozenset(_parse_list(text))
+    except (OSError, ValueError):
+        return frozenset()
+
+
+def _parse_list(text: str) -> list[int]:
+    """Return the numbers of a list such as "0-3,8". Raises ValueError."""
+    numbers: list[int] = []
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
