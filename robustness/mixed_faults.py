@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as Timeout
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import psutil
@@ -58,52 +58,40 @@ class Submitted:
     is_faulty: bool
 
 
-@dataclass
-class Figures:
-    """What became of all jobs."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, name: str) -> None:
-        with self.lock:
-            self.counts[name] += 1
-
-
 def measure(scale: Scale) -> Result:
     seconds = scale.of(5.0, 90.0, 900.0)
-    figures = Figures()
+    events: list[str] = []  # all threads append to it
     with daemon(CORES + scale.deadlines) as served:
         end = time.monotonic() + seconds
         threads = [
-            threading.Thread(target=_submit_all, args=(served, scale.seed, number, end, figures))
+            threading.Thread(target=_submit_all, args=(served, scale.seed, number, end, events))
             for number in range(CLIENTS)
         ]
         for thread in threads:
             thread.start()
-        _kill_some(served, random.Random(scale.seed), end, figures)
+        _kill_some(served, random.Random(scale.seed), end, events)
         for thread in threads:
             thread.join()
         status = served.stop()
-    return _result(seconds, figures.counts, status)
+    return _result(seconds, Counter(events), status)
 
 
-def _submit_all(served: Daemon, seed: int, number: int, end: float, figures: Figures) -> None:
+def _submit_all(served: Daemon, seed: int, number: int, end: float, events: list[str]) -> None:
     choices = random.Random(1000 * seed + number)
     ahead: list[Submitted] = []
     finished: list[Submitted] = []
     with served.client(timeout=END_SECONDS) as client:
         while time.monotonic() < end:
-            submitted = _submit(served, client, choices, finished, figures)
+            submitted = _submit(served, client, choices, finished, events)
             ahead.append(submitted)
             if choices.random() < CANCEL_CHANCE:
                 submitted.job.cancel()
             while len(ahead) > choices.randrange(MAX_AHEAD):
-                _check(ahead.pop(0), finished, figures)
+                _check(ahead.pop(0), finished, events)
         for submitted in ahead:
-            _check(submitted, finished, figures)
+            _check(submitted, finished, events)
         for earlier in finished:
-            _check_again(earlier, figures)
+            _check_again(earlier, events)
 
 
 def _submit(
@@ -111,7 +99,7 @@ def _submit(
     client: hetsched.Client,
     choices: random.Random,
     finished: list[Submitted],
-    figures: Figures,
+    events: list[str],
 ) -> Submitted:
     """Submit a job, into the output of an earlier one if there is one of its size."""
     units, rounds = choices.choice(SIZES)
@@ -121,7 +109,7 @@ def _submit(
     same = [earlier for earlier in finished if len(earlier.target) == units]
     if same and choices.random() < 0.5:
         finished.remove(same[0])
-        _check_again(same[0], figures)
+        _check_again(same[0], events)
         target = same[0].target
     else:
         target = client.empty(x.shape, "float64")
@@ -137,32 +125,32 @@ def _submit(
         priority=choices.randint(0, 2),
         verify=choices.random() < VERIFY_CHANCE,
     )
-    figures.add("submitted")
+    events.append("submitted")
     return Submitted(job, target, 2 * x[0, 0], bool(fault))
 
 
-def _check(submitted: Submitted, finished: list[Submitted], figures: Figures) -> None:
+def _check(submitted: Submitted, finished: list[Submitted], events: list[str]) -> None:
     try:
         submitted.job.result(timeout=END_SECONDS)
     except Timeout:
-        figures.add("stuck")
+        events.append("stuck")
     except CancelledError:
-        figures.add("cancelled")
+        events.append("cancelled")
     except HetschedError:
-        figures.add("failed as asked for" if submitted.is_faulty else "failed")
+        events.append("failed as asked for" if submitted.is_faulty else "failed")
     else:
         is_right = bool((submitted.target == submitted.value).all())
-        figures.add("done" if is_right else "wrong")
+        events.append("done" if is_right else "wrong")
         finished.append(submitted)
 
 
-def _check_again(earlier: Submitted, figures: Figures) -> None:
+def _check_again(earlier: Submitted, events: list[str]) -> None:
     """Check that nothing has written to the output since the end of its job."""
     if not bool((earlier.target == earlier.value).all()):
-        figures.add("changed later")
+        events.append("changed later")
 
 
-def _kill_some(served: Daemon, choices: random.Random, end: float, figures: Figures) -> None:
+def _kill_some(served: Daemon, choices: random.Random, end: float, events: list[str]) -> None:
     while time.monotonic() < end:
         time.sleep(min(choices.uniform(*KILL_PAUSES), max(0.0, end - time.monotonic())))
         processes = []
@@ -173,7 +161,7 @@ def _kill_some(served: Daemon, choices: random.Random, end: float, figures: Figu
         if processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(choices.choice(processes), signal.SIGKILL)
-                figures.add("kills")
+                events.append("kills")
 
 
 def _result(seconds: float, counts: Counter[str], status: int | None) -> Result:
