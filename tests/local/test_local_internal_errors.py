@@ -120,6 +120,19 @@ def test_an_exception_in_a_stage_fails_its_job_and_the_next_one_is_done(
     assert used_bytes(local) == before
 
 
+def test_a_job_that_doesnt_converge_ends_even_if_its_results_cant_be_taken(
+    local: hetsched.Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = {"n": 64, "tolerance": 1e-12, "max_iterations": 2}
+    raising = Raising(monkeypatch, JobArrays, "take_results")
+
+    job = local.run(JobSpec(workload="jacobi", params=params))
+
+    with pytest.raises(InternalError, match="take_results divides by zero"):
+        job.result(60)
+    assert raising.calls == 1
+
+
 def flush(local: hetsched.Local) -> None:
     """Wait until the planner's thread has done everything that was submitted or deferred."""
     done: Future[None] = Future()
