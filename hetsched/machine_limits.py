@@ -56,11 +56,12 @@ class ControlGroups:
     def _folders(self, controller: str) -> list[Path]:
         """Return the folders of the groups with this controller and those above them."""
         try:
-            lines = self.membership.read_text(encoding="utf-8").splitlines()
+            # A group's name may have any bytes but a line feed
+            text = self.membership.read_text("utf-8", "surrogateescape")
         except OSError:
             return []
         folders: list[Path] = []
-        for line in lines:
+        for line in filter(None, text.split("\n")):
             _, controllers, path = line.split(":", 2)
             if controllers == "":
                 tops = [self.root, self.root / "unified"]

@@ -49,6 +49,14 @@ def test_version_1_groups_have_quotas_too(tmp_path: Path) -> None:
     assert groups(tmp_path, "3:cpuset:/a\n4:cpu,cpuacct:/a\n").cores() == 0.5
 
 
+def test_a_group_may_have_any_name(tmp_path: Path) -> None:
+    name = "\x85 \u2028\udcff"
+    group(tmp_path / "sys" / name, cpu__max="50000 100000")
+    (tmp_path / "cgroup").write_bytes(f"0::/{name}\n".encode("utf-8", "surrogateescape"))
+
+    assert ControlGroups(tmp_path / "cgroup", tmp_path / "sys").cores() == 0.5
+
+
 @pytest.mark.parametrize("text", ["max 100000", "-1", "", "nonsense"])
 def test_no_quota_is_infinite(tmp_path: Path, text: str) -> None:
     group(tmp_path / "sys", cpu__max=text)
