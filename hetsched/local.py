@@ -30,7 +30,7 @@ from hetsched.machine_limits import machine_memory, resolve_size
 from hetsched.store.journal_records import NumberBlocks
 from hetsched.transport.arena import Arena, Segment
 from hetsched.transport.loop import Loop
-from hetsched.transport.messages import Prioritize
+from hetsched.transport.messages import Hold, Prioritize
 from hetsched.units import NUMBER_LIMIT, quoted
 
 T = TypeVar("T")
@@ -126,16 +126,25 @@ class Local(JobSubmitter):
 
         As `release` and `prioritize` only while it waits (UsageError).
         """
-        return self._call(lambda: self._engine.hold(self._table.job(job), True))
+        return self._change(Hold(job))
 
     def release(self, job: int) -> bool:
         """Let held job number `job` start when its turn comes."""
-        return self._call(lambda: self._engine.hold(self._table.job(job), False))
+        return self._change(Hold(job, False))
 
     def prioritize(self, job: int, priority: int) -> bool:
         """Give waiting job number `job` another priority, -20 to 19; larger ones run first."""
-        wanted = checked(Prioritize, job=job, priority=priority).priority
-        return self._call(lambda: self._engine.prioritize(self._table.job(job), wanted))
+        return self._change(checked(Prioritize, job=job, priority=priority))
+
+    def _change(self, change: Hold | Prioritize) -> bool:
+        def run() -> bool:
+            record = self._table.job(change.job)
+            is_changed = self._engine.change_queue(record, change)
+            if is_changed:
+                self._followers.report(record)
+            return is_changed
+
+        return self._call(run)
 
     def switch_devices(self, enable: Sequence[str] = (), disable: Sequence[str] = ()) -> None:
         """Let jobs use devices, or not; also a running job, if it is iterative."""

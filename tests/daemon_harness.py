@@ -117,16 +117,13 @@ class FakeEngine:
             error = ErrorRecord(130, f"job {number} was cancelled")
             self.durability.end(job, Failed(number, report(number, "cancelled"), error))
 
-    def hold(self, job: JobRecord, is_held: bool) -> bool:
-        return self.queue.hold(job, is_held) and self._report(job)
-
-    def prioritize(self, job: JobRecord, priority: int) -> bool:
-        return self.queue.prioritize(job, priority) and self._report(job)
-
-    def _report(self, job: JobRecord) -> bool:
+    def change_queue(self, job: JobRecord, change: messages.Hold | messages.Prioritize) -> bool:
+        if isinstance(change, messages.Hold):
+            is_changed = self.queue.hold(job, change.is_held)
+        else:
+            is_changed = self.queue.prioritize(job, change.priority)
         job.state = self.queue.position(job)
-        self.durability.followers.report(job)
-        return True
+        return is_changed
 
     def rest(self) -> None:
         """There are no processes to end."""

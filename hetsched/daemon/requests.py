@@ -315,15 +315,15 @@ class Requests:
     def change_queue(self, asker: Asker, request: say.Hold | say.Prioritize) -> None:
         """Hold, release or prioritize a job. A change is answered once it is on disk."""
         job = self._table.job(request.job)
-        if isinstance(request, say.Hold):
-            is_changed = self._engine.hold(job, request.is_held)
-        else:
-            is_changed = self._engine.prioritize(job, request.priority)
+        is_changed = self._engine.change_queue(job, request)
         if is_changed and job.is_durable:
             self._durability.rewrite(job, functools.partial(self._on_change_written, asker, job))
         else:
             asker.reply(say.Changed(is_changed, job.state))
-        self._stop_if_idle()  # no other job may start
+        if is_changed:
+            self._followers.report(job)
+        if self._stops_when_idle:  # no other job may start now
+            self._stop_if_idle()
 
     def _on_change_written(
         self, asker: Asker, job: JobRecord, error: BaseException | None

@@ -36,7 +36,7 @@ from hetsched.paths import cache_dir, private_folder
 from hetsched.store.model_store import ModelStore
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
-from hetsched.transport.messages import DeviceActivity
+from hetsched.transport.messages import DeviceActivity, Hold, Prioritize
 from hetsched.units import parse_size, quoted
 
 log = logging.getLogger(__name__)
@@ -166,23 +166,20 @@ class Engine:
     def cancel(self, job: JobRecord) -> None:
         self._scheduler.cancel(job)
 
-    def hold(self, job: JobRecord, is_held: bool) -> bool:
-        """Keep a waiting job from starting, or let it; return whether that changed anything.
+    def change_queue(self, job: JobRecord, change: Hold | Prioritize) -> bool:
+        """Hold, release or prioritize a waiting job; return whether that changed anything.
 
-        As `prioritize`, raises UsageError for another one.
+        Its new state isn't reported yet. Raises UsageError if it doesn't wait.
         """
-        return self.queue.hold(job, is_held) and self._report_position(job)
-
-    def prioritize(self, job: JobRecord, priority: int) -> bool:
-        """Change a waiting job's priority; return whether that changed anything."""
-        return self.queue.prioritize(job, priority) and self._report_position(job)
-
-    def _report_position(self, job: JobRecord) -> bool:
-        job.state = self.queue.position(job)
-        self._durability.followers.report(job)
-        if not job.is_held:
-            self._context.loop.call_soon(self._scheduler.advance)
-        return True
+        if isinstance(change, Hold):
+            is_changed = self.queue.hold(job, change.is_held)
+        else:
+            is_changed = self.queue.prioritize(job, change.priority)
+        if is_changed:
+            job.state = self.queue.position(job)
+            if not job.is_held:
+                self._context.loop.call_soon(self._scheduler.advance)
+        return is_changed
 
     def is_idle(self) -> bool:
         """Whether no job runs or could start; some may be on hold, or run after those."""
