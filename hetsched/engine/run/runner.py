@@ -386,6 +386,8 @@ class JobRunner:
             keeps_parts = is_stopped and self.context.is_stopping  # the next daemon goes on
             close = functools.partial(self.job.close_files, keeps_parts=keeps_parts)
             self._try(self.context.disk.submit, close, self._on_files_closed)
+        else:  # nothing was open, as in an iterative job whose only file is its checkpoint
+            self.files_closed.set_result(None)
         on_end = self._on_end
         # These refer to the caller's arrays: break cycles, so that the arrays are freed now.
         self._on_end = lambda state, learning_task: None
