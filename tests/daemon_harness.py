@@ -103,7 +103,7 @@ class FakeEngine:
         for ref in refs:
             self.arena.release(ref.segment)
         self.queue.end(job, "done")
-        self.durability.end(job, Done(number, report(number, "done"), results))
+        self.durability.report_end(job, Done(number, report(number, "done"), results))
 
     def progress(self, number: int, text: str = "") -> None:
         self.durability.change(self.waiting[number], Running(number, "computing", text=text))
@@ -115,7 +115,7 @@ class FakeEngine:
                 self.arena.release(ref.segment)
             self.queue.end(job, "cancelled")
             error = ErrorRecord(130, f"job {number} was cancelled")
-            self.durability.end(job, Failed(number, report(number, "cancelled"), error))
+            self.durability.report_end(job, Failed(number, report(number, "cancelled"), error))
 
     def change_queue(self, job: JobRecord, change: messages.Hold | messages.Prioritize) -> bool:
         if isinstance(change, messages.Hold):

@@ -80,7 +80,7 @@ class JobSubmitter(ABC):
     retries : int, 0 to 100
         Run a failed job again this often, unless it was cancelled or its request or data were
         wrong.
-    timeout : float, seconds, or str ("10m"); an attempt that runs longer fails
+    timeout : float, seconds, or str ("10m"); a run that takes longer fails
     deadline : datetime or float, seconds since the epoch; a job that hasn't ended by then fails
     hold : bool, wait until the job is released
 

@@ -254,7 +254,7 @@ class Connection:
 
     # ---- for other threads
 
-    def wait(self, request: OpenRequest, seconds: float | None = None) -> Any:
+    def ask(self, request: OpenRequest, seconds: float | None = None) -> Any:
         """Send a request and return its `answer`, or raise the daemon's error.
 
         `seconds`: for the answer of the present daemon; default: also wait for the next one.
@@ -300,7 +300,7 @@ class Connection:
         check_process(self._pid)
         session = self.session
         if (session is None or session.is_lost) and threading.current_thread() is not self._thread:
-            self.wait(OpenRequest(messages.Ping(), messages.Pong))  # which the next daemon answers
+            self.ask(OpenRequest(messages.Ping(), messages.Pong))  # which the next daemon answers
             session = self.session
         if self._closed is not None:
             raise self._closed

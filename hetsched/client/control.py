@@ -266,7 +266,7 @@ class Control:
             explain=self._explain,
             follow=follow,
         )
-        self._connection.wait(JobRequest(request, job, renew))
+        self._connection.ask(JobRequest(request, job, renew))
         return job
 
     def _cancel_soon(self, job: int) -> None:
@@ -278,7 +278,7 @@ class Control:
         return {**end.results, **{n: Path(path) for n, path in end.report.outputs.items()}}
 
     def _ask(self, request: messages.Request, kind: type[T], seconds: float | None = None) -> T:
-        answer: T = self._connection.wait(OpenRequest(request, kind), seconds)
+        answer: T = self._connection.ask(OpenRequest(request, kind), seconds)
         return answer
 
 

@@ -19,9 +19,8 @@ from hetsched.engine.planning.planning_state import DeviceRun
 from hetsched.explain import DeviceExplanation, Explanation
 from hetsched.explain.iterations.records import IterationHistory
 from hetsched.explain.iterations.used_devices import with_used_devices
-from hetsched.planner.job_planner import JobPlan
 from hetsched.planner.plan_cache import PlanCache
-from hetsched.planner.records import Assignment
+from hetsched.planner.records import Assignment, JobPlan
 from hetsched.transport.messages import DeviceActivity
 
 MAX_KEPT_JOBS = 1000

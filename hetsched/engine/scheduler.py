@@ -7,7 +7,6 @@ On the loop's thread only.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -366,9 +365,9 @@ class Scheduler:
         return f"{token}-{job.number}" if self._durability.is_written(job) else ""
 
     def _run(self, job: JobRecord) -> None:
-        plan, on_prepared = self._small.plans.get(job.number), None
+        plan, on_complete = self._small.plans.get(job.number), None
         if self._durability.is_written(job):
-            on_prepared = functools.partial(self._durability.publish, job)
+            on_complete = functools.partial(self._durability.publish, job)
         job.opened.owner = job.owner
         try:
             runner = JobRunner(
@@ -376,10 +375,10 @@ class Scheduler:
                 self._spec(job),
                 job.opened,
                 self._context,
-                functools.partial(self._durability.change, job),
-                functools.partial(self._on_end, job),
-                plan,
-                on_prepared,
+                on_state=functools.partial(self._durability.change, job),
+                on_end=functools.partial(self._on_run_ended, job),
+                on_complete=on_complete,
+                plan=plan,
             )
         except Exception as error:
             log.exception("job %d can't start", job.number)
@@ -403,7 +402,7 @@ class Scheduler:
 
     # ---- ends
 
-    def _on_end(
+    def _on_run_ended(
         self,
         job: JobRecord,
         state: Done | Failed,
@@ -422,7 +421,7 @@ class Scheduler:
             runs_again = False
         try:
             if not runs_again:
-                self._end(job, state, runner.snapshot())
+                self._end_started(job, state, runner.snapshot())
             if (task := learning_task()) is not None:
                 self._learn(task)
         finally:
@@ -462,7 +461,9 @@ class Scheduler:
         self._report(job, reason)
         return True
 
-    def _end(self, job: JobRecord, state: Done | Failed, snapshot: JobSnapshot | None) -> None:
+    def _end_started(
+        self, job: JobRecord, state: Done | Failed, snapshot: JobSnapshot | None
+    ) -> None:
         """Report the end of a running job, then what follows for those that run after it."""
         changes: list[Change] = []
         try:
@@ -483,14 +484,16 @@ class Scheduler:
         self, job: JobRecord, state: Done | Failed, snapshot: JobSnapshot | None
     ) -> None:
         """Release what refers to a job, and report its end. No exception may block the next."""
-        try:
-            with contextlib.ExitStack() as steps:  # all are taken, whichever raise; the last first
-                if snapshot is not None:
-                    steps.callback(self._keep, snapshot, state)
-                steps.callback(self._durability.end, job, state)
-                steps.callback(self.release, job)
-        except Exception:
-            log.exception("job %d: unexpected error while reporting its end", job.number)
+        steps: tuple[Callable[[], None], ...] = (
+            lambda: self.release(job),
+            lambda: self._durability.report_end(job, state),
+            lambda: self._keep(state, snapshot),
+        )
+        for step in steps:
+            try:
+                step()
+            except Exception:
+                log.exception("job %d: unexpected error while reporting its end", job.number)
 
     def _discard(self, outputs: tuple[output_files.PreparedOutput, ...]) -> None:
         self._context.disk.run(functools.partial(output_files.discard_all, outputs))
@@ -503,7 +506,9 @@ class Scheduler:
             self._admission.pending.remove(job.number, job.checked)
         job.release_segments()
 
-    def _keep(self, snapshot: JobSnapshot, state: Done | Failed) -> None:
+    def _keep(self, state: Done | Failed, snapshot: JobSnapshot | None) -> None:
+        if snapshot is None:
+            return
         error = state.error.message if isinstance(state, Failed) else None
         kept = dataclasses.replace(snapshot, state=state.report.state, error=error)
         self._kept.put(kept.number, kept, kept.nbytes())

@@ -134,12 +134,15 @@ class Durability:
 
     # ---- the end
 
-    def end(self, job: JobRecord, state: Ended) -> None:
-        """Note the end of a job. The caller's reference to each result segment is taken over."""
+    def report_end(self, job: JobRecord, state: Ended) -> None:
+        """Report the end of a job, of a durable one once it is on disk.
+
+        The caller's reference to each result segment is taken over.
+        """
         if self._journal is None:
-            self._conclude(job, state)
+            self._end(job, state)
         elif not job.is_durable:
-            self._conclude(job, state)
+            self._end(job, state)
             self._journal.write((_record(job, state),))
         elif (
             self.is_stopping
@@ -155,9 +158,9 @@ class Durability:
                 number=job.number, state=state, ended_at=time.time()
             )
             # Reported in any case: clients must not wait for a full disk.
-            self._write_anyway(record, lambda error: self._conclude(job, state))
+            self._write_anyway(record, lambda error: self._end(job, state))
 
-    def _conclude(self, job: JobRecord, state: Ended) -> None:
+    def _end(self, job: JobRecord, state: Ended) -> None:
         """Report the end of a job, and keep its results for a while."""
         now, limits = time.monotonic(), self.table.limits
         job.state, job.ending, job.ended_at = state, None, time.time()

@@ -76,7 +76,7 @@ def recover(
         if end is None:
             opened.append(job)
         else:
-            durability.end(job, end)
+            durability.report_end(job, end)
             ended.append(job)
     return opened, ended
 

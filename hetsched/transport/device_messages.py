@@ -1,7 +1,7 @@
 """Messages between the engine and the loop of one device, and the channel that carries them.
 
-`attempt` numbers one start of a job: a job that starts over gets a new number, so that late
-answers to the earlier start can be dropped. Attach carries a file descriptor (SCM_RIGHTS).
+`attempt` numbers one attempt at a job: a job that starts over gets a new number, so that late
+answers to the earlier one can be dropped. Attach carries a file descriptor (SCM_RIGHTS).
 
 A message larger than a socket's buffer can never be sent. So a large one is in a memfd that is
 passed with a short message: MARKER, which no msgpack message begins with, and the memfd as its

@@ -131,7 +131,7 @@ class Admission:
         machine = self._machine()
         key = None if has_files(spec) else _declaration_key(spec)
         known = None if key is None else self._declarations.get(key)
-        if known is not None:
+        if known is not None:  # its inputs are in the arena: nothing is opened
             return bind(spec, known, InputOpener(Step()).open(known.workload, spec), machine)
         job = await self._pool.call(
             lambda step: check(spec, machine, self.pending, step, is_readmitted),

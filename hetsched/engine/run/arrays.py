@@ -35,10 +35,10 @@ from hetsched.transport.control import CONTROL, IterationControl
 from hetsched.transport.pages import map_unpopulated
 from hetsched.workload import ArraySpec
 
-OnPrepared = Callable[
+OnComplete = Callable[
     [tuple[output_files.PreparedOutput, ...], Callable[[BaseException | None], None]], None
 ]
-"""on_prepared(outputs, then): note the files, then call ``then(None)``, or with an error."""
+"""on_complete(outputs, then): note the files, then call ``then(None)``, or with an error."""
 MAX_QUICK_BYTES = 1 << 30
 """Segments that a process may map after chunks were sent to it: that takes up to 2.5 s per GiB,
 which count as time of the first chunk. Arbitrary; less than a tenth of the least deadline."""
@@ -236,30 +236,30 @@ class JobArrays:
             loads.cancel()
             raise
 
-    async def publish(self, context: EngineContext, on_prepared: OnPrepared | None) -> None:
+    async def publish(self, context: EngineContext, on_complete: OnComplete | None) -> None:
         """Give all output files their names. Raises whatever keeps the journal from noting them.
 
         In three steps: the files are completed under hidden names, the journal notes them, then
         they get their names (`store/output_files.py`). What the journal may have noted keeps its
         hidden name until the end of the job is written.
 
-        `on_prepared`: None if there is no journal.
+        `on_complete`: None if there is no journal.
         """
         job, disk, seconds = self.job, context.disk, context.deadlines.step
         paths = ", ".join(out.path for out in job.outputs.values())
         copies = self._copies(to_files=True)
         if copies is not None:
             await disk.call(copies.run, deadline=seconds + copies.seconds)
-        prepare = functools.partial(job.prepare, sync=on_prepared is not None)
+        prepare = functools.partial(job.prepare, sync=on_complete is not None)
         outputs = await disk.call(
             entering(f"completing {paths}", prepare),
             discard=output_files.discard_all,  # nothing cancels this
             deadline=seconds,
         )
-        if on_prepared is None:
+        if on_complete is None:
             name = functools.partial(output_files.publish_or_discard, outputs, sync=False)
         else:
-            await answer_of(lambda on_done: on_prepared(outputs, functools.partial(on_done, None)))
+            await answer_of(lambda on_done: on_complete(outputs, functools.partial(on_done, None)))
             name = functools.partial(output_files.publish_all, outputs)
         try:
             await disk.call(entering(f"publishing {paths}", name), deadline=seconds)

@@ -181,7 +181,7 @@ def add_record(records: list[Record], units: int, times: ChunkTimes) -> None:
     """Append a chunk; merge pairs of neighbours if there are too many records.
 
     So an hour of short chunks takes no more memory than a few minutes. Units, first start and last
-    end stay exact. Merged records are longer than any chunk, by which `learning.py` knows them.
+    end stay exact. Merged records are longer than any chunk (`DeviceRun.is_merged`).
     """
     records.append((units, times))
     if len(records) > MAX_RECORDS:

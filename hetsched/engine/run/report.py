@@ -18,7 +18,7 @@ from hetsched.job import (
     Running,
     outcome,
 )
-from hetsched.planner.job_planner import JobPlan
+from hetsched.planner.records import JobPlan
 from hetsched.units import counted, format_seconds
 
 if TYPE_CHECKING:

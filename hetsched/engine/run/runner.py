@@ -19,7 +19,7 @@ from hetsched.engine.explanations import JobSnapshot
 from hetsched.engine.failures import JobFailures, names
 from hetsched.engine.planning.job_planning import JobPlanning, LearningTask
 from hetsched.engine.planning.planning_state import DeviceRun
-from hetsched.engine.run.arrays import JobArrays, OnPrepared
+from hetsched.engine.run.arrays import JobArrays, OnComplete
 from hetsched.engine.run.attempt import (
     Attempt,
     Event,
@@ -34,7 +34,7 @@ from hetsched.engine.run.report import Notes, job_report, progress
 from hetsched.engine.run.saves import Saves
 from hetsched.engine.small_jobs import Outlook
 from hetsched.job import ArenaRef, Done, Failed, JobReport, JobSpec, JobState, outcome
-from hetsched.planner.job_planner import JobPlan
+from hetsched.planner.records import JobPlan
 from hetsched.units import counted
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ OnEnd = Callable[[Done | Failed, Callable[[], LearningTask | None]], None]
 class JobRunner:
     """Runs one job, on the loop's thread.
 
-    `on_state` takes each Running state; `on_prepared` output files that are complete, before they
+    `on_state` takes each Running state; `on_complete` output files that are complete, before they
     get their names; `on_end`, once, the last state and a function that returns the learning task,
     to be called after the state has been reported (None: there is nothing to learn). `plan`: on
     one core, beside another job.
@@ -63,7 +63,7 @@ class JobRunner:
         on_state: Callable[[JobState], None],
         on_end: OnEnd,
         plan: JobPlan | None = None,
-        on_prepared: OnPrepared | None = None,
+        on_complete: OnComplete | None = None,
     ) -> None:
         self.number = number
         self.spec = spec
@@ -75,7 +75,7 @@ class JobRunner:
         self.context = context
         self.on_state = on_state
         self._on_end = on_end
-        self._on_prepared = on_prepared
+        self._on_complete = on_complete
         self._plan_beside = plan
         # Of random projections: unpredictable for workloads
         self.verification_seed = context.verification_secret ^ number
@@ -256,7 +256,7 @@ class JobRunner:
         report = job_report(self, runs)
         if self.job.outputs:
             self._is_past_abort = True  # from now on files get their names
-            await self.arrays.publish(self.context, self._on_prepared)
+            await self.arrays.publish(self.context, self._on_complete)
         if unconverged is not None:
             return self._failed(errors.to_record(unconverged), self.arrays.take_results()), None
         self.failures.record_success(attempt.chunk_counts())
