@@ -6,6 +6,7 @@ A snapshot of a job, kept when it has ended, holds references only, and none to 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,6 +30,8 @@ MAX_KEPT_BYTES = 32 << 20
 """Of all kept jobs, estimated; the last job is always kept."""
 RECORD_BYTES = 500
 """Of the times of one chunk, estimated."""
+MODEL_BYTES = 6000
+"""Of one of the models that a plan was chosen by, estimated."""
 
 TimesByDevice = Mapping[str, Sequence[tuple[int, ChunkTimes]]]
 """Device -> (units, times) of each finished chunk."""
@@ -62,12 +65,17 @@ class JobSnapshot:
         notes, name = (*job.notes, *notes), job.workload.name
         return cls(number, name, job.load, job.params, plan, times, notes=notes, history=history)
 
-    def nbytes(self) -> int:
-        """Return the estimated bytes of plan, times and parameters."""
+    def nbytes(self, kept: JobPlan | None = None) -> int:
+        """Return the estimated bytes of times, parameters, and the plan, unless it is `kept`."""
         records = sum(map(len, self.times.values()))
         params = len(msgspec.json.encode(self.params))
         spans = 0 if self.history is None else self.history.nbytes
-        return self.plan.nbytes + RECORD_BYTES * records + params + spans
+        plan = 0
+        if self.plan is not kept:
+            models = [each.models_beside.values() for each in self.plan.candidates]
+            count = sum(map(len, itertools.chain.from_iterable(models)))
+            plan = self.plan.nbytes + MODEL_BYTES * count
+        return plan + RECORD_BYTES * records + params + spans
 
     def explainer(
         self, info: Callable[[str], DeviceInfo], cache: PlanCache

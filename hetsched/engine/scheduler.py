@@ -80,6 +80,7 @@ class Scheduler:
         self._kept: BoundedCache[int, JobSnapshot] = BoundedCache(
             max_entries=MAX_KEPT_JOBS, max_bytes=MAX_KEPT_BYTES
         )
+        self._last_plan: JobPlan | None = None  # Of the last of these
         durability.discard = self._discard
 
     # ---- from the engine
@@ -511,7 +512,8 @@ class Scheduler:
             return
         error = state.error.message if isinstance(state, Failed) else None
         kept = dataclasses.replace(snapshot, state=state.report.state, error=error)
-        self._kept.put(kept.number, kept, kept.nbytes())
+        self._kept.put(kept.number, kept, kept.nbytes(self._last_plan))
+        self._last_plan = kept.plan  # many jobs follow the same plan
 
 
 def stopping_error() -> errors.TryAgain:
