@@ -75,6 +75,7 @@ class Journal:
         self._deadline = deadline
         self._lock = threading.Condition(threading.Lock())
         self._writes: list[journal_records.Write] = []
+        self._history = 0  # How many of these are volatile jobs
         self._due = math.inf
         self._queries: list[Query] = []
         self._committing: list[journal_records.Write] = []
@@ -121,10 +122,10 @@ class Journal:
             return
         with self._lock:
             self._writes.append(write)
-            if len(self._writes) > MAX_UNWRITTEN and _is_history(write):
-                history = list(filter(_is_history, self._writes))
-                if len(history) > MAX_UNWRITTEN:
-                    self._writes.remove(history[0])
+            self._history += _is_history(write)
+            if self._history > MAX_UNWRITTEN:
+                self._writes.remove(next(filter(_is_history, self._writes)))
+                self._history -= 1
             is_due = urgent or on_done is not None or len(self._writes) >= MAX_GATHERED
             due = now if is_due else now + GATHER_SECONDS
             if due < self._due:
@@ -216,7 +217,7 @@ class Journal:
                     break
                 self._lock.wait(None if math.isinf(seconds) else seconds)
             queries, self._queries = self._queries, []
-            self._committing, self._writes = self._writes, []
+            self._committing, self._writes, self._history = self._writes, [], 0
             self._due = math.inf
             if self._committing:
                 self._busy_since, self._has_expired = time.monotonic(), False
@@ -239,6 +240,7 @@ class Journal:
             if failure is not None or has_expired:
                 retry += forget_refused(writes)
             self._writes[:0] = retry
+            self._history += sum(map(_is_history, retry))
             if retry:
                 self._due = min(self._due, time.monotonic() + RETRY_SECONDS)
         self.numbers.reserved = self._file.reserved
