@@ -22,7 +22,7 @@ from robustness.workloads import NAPS
 
 CLIENTS = 8
 IN_FLIGHT = 100
-CONFIG = CORES + "[queue]\nlimit = 1000000\n"
+CONFIG = CORES + '[queue]\nlimit = 1000000\nparameters = "1GiB"\n'
 SPEC = JobSpec(workload=NAPS, params={"units": 1}, hold=True)
 """Held, so that acknowledgements are measured and not jobs."""
 
