@@ -18,7 +18,7 @@ import numpy as np
 import hetsched
 from benchmarks.results import Bar, Result
 from hetsched.client.job import Job
-from hetsched.errors import HetschedError
+from hetsched.errors import HetschedError, InputMissing
 from robustness.counted_solvers import Counters, pause_for
 from robustness.daemon import CORES, Daemon, daemon
 from robustness.iteration_kills import END_SECONDS, MODULE, Solver, is_close, is_iterating
@@ -230,6 +230,10 @@ class Killer:
     def _check(self, job: Job, expected: Expected) -> None:
         try:
             result = job.result(END_SECONDS)
+        except InputMissing:  # it ended just before the kill, which took its result and no work
+            self._counts.kills -= 1
+            self._counts.lost.pop()
+            return
         except HetschedError as error:
             self._counts.failed.append(f"{type(error).__name__}: {error}")
             return
