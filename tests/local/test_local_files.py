@@ -87,8 +87,9 @@ def test_a_run_s_files_are_closed_before_the_next_run_opens_any(
     open_regular, close_files = input_files.open_regular, ResolvedJob.close_files
 
     def close_slowly(job: ResolvedJob, step: Step, **named: bool) -> None:
-        closing.set()
-        overtaken.append(opened.wait(0.3))
+        if job.reference == "gated_workload:Gated":  # not one of an earlier test
+            closing.set()
+            overtaken.append(opened.wait(0.3))
         close_files(job, step, **named)
 
     def open_one(path: str, expected: str) -> int:
