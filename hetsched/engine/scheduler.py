@@ -457,7 +457,7 @@ class Scheduler:
             job.checkpoint = job.spec.checkpoint
         job.stop = None
         job.opened = None if job.checked.in_files else job.checked
-        job.files_closed = runner.files_closed if job.checked.in_files else None
+        job.files_closed = runner.files_closed
         self._small.plans.pop(job.number, None)
         self._report(job, reason)
         return True

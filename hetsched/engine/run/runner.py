@@ -100,8 +100,9 @@ class JobRunner:
                 self.job.devices, job.load, job.iterative.granule, job.iterative.max_iterations
             )
             self.saves = Saves(self, self.iterations)
-        # Done once the job's files are closed: only then its next run may open them
-        self.files_closed: asyncio.Future[None] = context.loop.create_future()
+        # Done once the job's files are closed: only then its next run may open them. None: none
+        # was open, as in an iterative job whose only file is its checkpoint.
+        self.files_closed: asyncio.Future[None] | None = None
         self._planning = JobPlanning(self)
         self._task: asyncio.Task[None] | None = None
         self._attempt: Attempt | None = None  # The present one, while devices work for it
@@ -385,9 +386,9 @@ class JobRunner:
             is_stopped = isinstance(state, Failed) and state.error.code == errors.TryAgain.code
             keeps_parts = is_stopped and self.context.is_stopping  # the next daemon goes on
             close = functools.partial(self.job.close_files, keeps_parts=keeps_parts)
-            self._try(self.context.disk.submit, close, self._on_files_closed)
-        else:  # nothing was open, as in an iterative job whose only file is its checkpoint
-            self.files_closed.set_result(None)
+            self.files_closed = self.context.loop.create_future()
+            on_closed = functools.partial(self._on_files_closed, self.files_closed)
+            self._try(self.context.disk.submit, close, on_closed)
         on_end = self._on_end
         # These refer to the caller's arrays: break cycles, so that the arrays are freed now.
         self._on_end = lambda state, learning_task: None
@@ -397,10 +398,12 @@ class JobRunner:
         self.latest = self.saves = None
         del self._planning
 
-    def _on_files_closed(self, value: None, error: BaseException | None) -> None:
+    def _on_files_closed(
+        self, closed: asyncio.Future[None], value: None, error: BaseException | None
+    ) -> None:
         if error is not None:
             log.error("job %d: its files can't be closed: %s", self.number, error)
-        self.files_closed.set_result(None)
+        closed.set_result(None)
 
     def _failed(
         self, error: errors.ErrorRecord, results: dict[str, ArenaRef] | None = None
