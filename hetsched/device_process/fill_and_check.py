@@ -66,13 +66,13 @@ def check(
 ) -> Generator[None, None, device_messages.Checked]:
     """Verify units; yields after each block and each sample. Raises DataError."""
     worst, unit = 0.0, command.first
-    load, is_iterative = workload.load(params), isinstance(workload, Iterative)
-    if is_iterative:  # a row's error depends on others
-        inputs, outputs = (_read(side, 0, load) for side in arrays)
+    load, whole = 0, None
+    if isinstance(workload, Iterative):  # a row's error depends on others
+        load = workload.load(params)
+        whole = [_read(side, 0, load) for side in arrays]
     cut = [array for side in arrays for array in side.values() if not array.spec.is_whole]
     for start, size in _block_ranges(command.first, command.count, cut):
-        if not is_iterative:
-            inputs, outputs = (_read(side, start, size) for side in arrays)
+        inputs, outputs = whole or [_read(side, start, size) for side in arrays]
         rows = Rows(start, start + size, load)
         errors = _errors(workload, params, inputs, outputs, rows, command.seed)
         if errors.max(initial=0.0) > worst:
