@@ -7,7 +7,6 @@ input was issued, unless that input needs the output's slot, or nothing follows.
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass
 from typing import Protocol
@@ -232,13 +231,11 @@ class _ModelledCore:
 
     def __init__(self) -> None:
         self._end = 0.0
-        self._lock = threading.Lock()
 
     def compute(self, start: float, seconds: float) -> float:
         """Return the end of a computation that begins at `start` or when the core is free."""
-        with self._lock:
-            self._end = max(start, self._end) + seconds
-            return self._end
+        self._end = max(start, self._end) + seconds
+        return self._end
 
 
 class RealCoreClock(_ModelledCoreClock):
