@@ -172,7 +172,7 @@ class Sessions:
         for segment, count in session.held.items():
             for _ in range(count):
                 self._arena.release(segment)
-        session.held.clear()  # a submission of this session may still be looked up
+        session.held.clear()  # a submission of its client may still be looked up
         self.trim_if_idle()
 
     def _accept(self, listener: socket.socket) -> None:

@@ -16,15 +16,9 @@ from hetsched import errors
 from hetsched.config import Config
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import Probe, probe
-from hetsched.engine.admission.check import (
-    Admission,
-    MachineLimits,
-    hold_segments,
-)
+from hetsched.engine.admission.check import Admission, MachineLimits, hold_segments
 from hetsched.engine.context import EngineContext
-from hetsched.engine.explanations import (
-    job_activity,
-)
+from hetsched.engine.explanations import job_activity
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run import attempt

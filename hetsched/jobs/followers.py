@@ -47,9 +47,8 @@ class Watcher:
     client: int
     deliver: Deliver
     pending: set[int] | None = None  # The jobs that haven't ended; None: all jobs
-    unsent: dict[int, JobRecord] = field(
-        default_factory=dict
-    )  # Their present states are still due
+    # Their present states are still due
+    unsent: dict[int, JobRecord] = field(default_factory=dict)
     sequence: int = 0
 
     def send(self, job: JobRecord, droppable: bool) -> None:
