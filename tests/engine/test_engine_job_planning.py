@@ -155,6 +155,19 @@ def test_a_trial_is_learnt_from_and_not_repeated() -> None:
     assert jobs.run(learn=False) is not trial
 
 
+def test_a_trial_without_a_usual_plan_runs_once() -> None:
+    """As after all plans were dropped, and the new one tries something."""
+    jobs = familiar_jobs()
+    kind = job_kind(jobs.job, ["cpu0"], None)
+    trial = dataclasses.replace(jobs.run(), is_exploring=True)
+    jobs.state.plans.clear()
+    jobs.state.plans.rebalancer(kind, jobs.job.load)
+    jobs.state.plans.put(kind, trial, jobs.state.plans.generation)
+
+    assert jobs.run() is trial
+    assert jobs.run() is not trial
+
+
 def test_a_plan_made_ahead_is_for_the_memory_that_devices_have_now() -> None:
     """Other processes may have taken some of a GPU's memory since the job started."""
     jobs = Jobs()

@@ -127,8 +127,7 @@ class JobPlanning:
 
         def learn_and_plan() -> None:
             learn(job, run, state, kind)
-            if step == "learn and plan":
-                self._new_plan()
+            self._new_plan()
 
         return learn_and_plan
 

@@ -112,9 +112,8 @@ MAX_KINDS = 256
 MAX_BYTES = 32 << 20
 """Of all their plans, estimated."""
 
-NextStep = Literal["repeat", "learn", "learn and plan"]
-"""After a run: repeat a plan, the same or the usual one, having learnt from the run or not; or
-make another one."""
+NextStep = Literal["repeat", "learn and plan"]
+"""After a run: repeat its plan, or learn from the run and make another one."""
 JobKind = tuple[str, bytes, str, tuple[str, ...], int | None]
 """Workload, params, storage, devices, memory limit."""
 
@@ -151,10 +150,10 @@ class _Known:
                 self.plan = None  # the next job waits for a better one
             return "learn and plan"
         self.was_off = is_off
-        if not is_trial(plan) or self.usual is None:
+        if not is_trial(plan):
             return "repeat"
-        self.plan = self.usual
-        return "learn"
+        self.plan = self.usual  # None: the next job waits for one
+        return "learn and plan"
 
 
 def is_trial(plan: JobPlan) -> bool:
