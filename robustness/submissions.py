@@ -38,7 +38,7 @@ def measure(scale: Scale) -> Result:
         rate = acknowledged_per_second(served, count)
     result.rows.append((str(count), f"{rate:.0f}"))
     result.data.append({"count": count, "per_second": rate})
-    result.bars.append(Bar("acknowledgements per second", rate, 5000))
+    result.bars.append(Bar("acknowledgements per second", rate, 1500))
     return result
 
 

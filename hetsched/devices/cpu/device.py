@@ -64,7 +64,7 @@ class CoreClock(Protocol):
         """Return the clock of the stages of an iterative job."""
 
     def beside(self) -> CoreClock:
-        """Return a clock for side jobs of the same core, which run in another thread."""
+        """Return a clock for a second job on the same core."""
 
 
 class WallClock:
