@@ -19,7 +19,6 @@ from hetsched.config import load_profile
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.planner.analysis.machine_bound import fluid_bound, whole_unit_bound
 from hetsched.planner.job_planner import JobPlan
 from hetsched.plans import lower_bound
 from hetsched.simulate.learning import ideal_plan, learn
@@ -40,13 +39,12 @@ SEEDS, RUNS, NOISE, MAX_EXCESS = 10, 4, 0.02, 0.02
 
 @dataclass(frozen=True)
 class Judgement:
-    """A machine's plan and its relative distance to the whole-unit and to the fluid bound."""
+    """A machine's plan and its relative distance to the bound."""
 
     seed: int
     machine: SimulatedMachine
     smallest_memory: int
     gap: float
-    fluid_gap: float
     explanation: str
 
 
@@ -60,11 +58,9 @@ def measure(quick: bool) -> Result:
     result.data += [facts(judgement) for judgement in judgements]
     gaps = [judgement.gap for judgement in by_gap]
     worst = max(j.gap for j in judgements if j.smallest_memory >= LARGE_MEMORY_UNITS)
-    fluid = statistics.median(judgement.fluid_gap for judgement in judgements)
-    result.rows.append(("median", "", "", "", f"{100 * gaps[len(gaps) // 2]:.2f}",
-                        f"{100 * fluid:.2f} above the fluid bound"))  # fmt: skip
+    result.rows.append(("median", "", "", "", f"{100 * gaps[len(gaps) // 2]:.2f}", ""))
     result.bars += [
-        Bar("gap to the whole-unit bound, median", statistics.median(gaps), MAX_MEDIAN, False),
+        Bar("gap to the bound, median", statistics.median(gaps), MAX_MEDIAN, False),
         Bar("the same, 90th percentile", gaps[int(0.9 * len(gaps))], MAX_90TH, False),
         Bar("the same, worst with 8 units of memory or more", worst, MAX_WORST_WITH_ROOM, False),
         Bar("the same, worst of all", gaps[-1], MAX_WORST, False),
@@ -91,15 +87,13 @@ def profiles(result: Result) -> None:
 
 
 def judged(seed: int) -> Judgement:
-    """Compare the plan of machine number `seed` with the bounds."""
+    """Compare the plan of machine number `seed` with the bound."""
     machine = draw(seed)
     plan = ideal_plan(machine)
     seconds = makespan(machine.play(plan))
-    devices = machine.bound_devices()
-    gap = seconds / whole_unit_bound(machine.load, devices) - 1
-    fluid_gap = seconds / fluid_bound(machine.load, devices) - 1
+    gap = seconds / machine.bound() - 1
     smallest_memory = min(memory_units(machine))
-    return Judgement(seed, machine, smallest_memory, gap, fluid_gap, explain(machine, plan))
+    return Judgement(seed, machine, smallest_memory, gap, explain(machine, plan))
 
 
 def draw(seed: int) -> SimulatedMachine:
@@ -184,7 +178,6 @@ def facts(judgement: Judgement) -> dict[str, Any]:
         "units": judgement.machine.load,
         "devices": len(judgement.machine.devices),
         "memory_units": memory_units(judgement.machine),
-        "above_whole_unit_bound": judgement.gap,
-        "above_fluid_bound": judgement.fluid_gap,
+        "above_bound": judgement.gap,
         "why": judgement.explanation,
     }

@@ -1,4 +1,4 @@
-"""Measures the time to plan a whole machine, both bounds included: cold, then once more, warm.
+"""Measures the time to plan a whole machine: cold, then once more, warm.
 
 Times are processor time, which other programs hardly change.
 Every machine is new to the planner, so no plan is cached for it. Then the request is repeated.
@@ -18,8 +18,7 @@ from benchmarks.results import Bar, Result
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
-from hetsched.planner.analysis.machine_bound import fluid_bound, whole_unit_bound
+from hetsched.planner.explanation import ExplainedJob, explain_job
 from hetsched.planner.host_overhead import plan_with_host_overhead
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.plan_cache import PlanCache
@@ -55,7 +54,7 @@ SIZES = (1, 2, 4, 8, 16, 33)
 
 def measure(quick: bool) -> Result:
     columns = ("units", "GPUs", "cores", "cold, ms", "worst", "at most", "warm, ms", "worst")
-    result = Result("planning_time", "Time to plan a whole machine, bounds included", columns)
+    result = Result("planning_time", "Time to plan a whole machine", columns)
     once(machine(256, 1, 1, -1), PlanCache())  # the first plan of a process includes imports
     for load, gpus, cores, count in CASES:
         pairs = []
@@ -125,12 +124,10 @@ def bars(what: str, times: Sequence[float], limit: float) -> list[Bar]:
 
 
 def once(subject: SimulatedMachine, cache: PlanCache) -> float:
-    """Return seconds of processor time for a plan and both bounds."""
-    candidates, parts = subject.candidates(subject.true_models), subject.bound_devices()
+    """Return seconds of processor time for a plan."""
+    candidates = subject.candidates(subject.true_models)
     start = time.process_time()
     plan_job(subject.load, candidates, cache=cache)
-    whole_unit_bound(subject.load, parts, cache=cache)
-    fluid_bound(subject.load, parts, cache=cache)
     return time.process_time() - start
 
 

@@ -111,3 +111,25 @@ def grouped_rows(
         else:
             rows.extend((name(member), [member]) for member in members)
     return rows
+
+
+MAX_NAMED_DEVICES = 2
+"""Up to this many devices of a group are named one by one."""
+
+
+def groups_of(names: Sequence[str]) -> list[list[str]]:
+    """Return ["cpu0", "gpu0", "cpu1"] as [["cpu0", "cpu1"], ["gpu0"]]."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(name.rstrip("0123456789"), []).append(name)
+    return list(groups.values())
+
+
+def group_name(names: Sequence[str]) -> str:
+    """Return "cpu0 and cpu1", or for more devices "cpu0 to cpu7" or "5 of cpu0 to cpu7"."""
+    if len(names) <= MAX_NAMED_DEVICES:
+        return " and ".join(names)
+    span = f"{names[0]} to {names[-1]}"
+    numbers = [name[len(name.rstrip("0123456789")) :] for name in (names[0], names[-1])]
+    is_range = all(numbers) and int(numbers[1]) - int(numbers[0]) + 1 == len(names)
+    return span if is_range else f"{len(names)} of {span}"

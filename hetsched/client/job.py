@@ -14,7 +14,7 @@ from typing import Any
 from hetsched import errors
 from hetsched.device import Timeline
 from hetsched.explain import Explanation
-from hetsched.explain.iterations import IterationHistory
+from hetsched.explain.records import IterationHistory
 from hetsched.job import Done, Ended, Failed, JobReport, JobState, Queued, Running
 from hetsched.units import counted
 

@@ -18,7 +18,7 @@ from hetsched.daemon.metrics import Metrics, present_state
 from hetsched.daemon.sessions import ClientSession, Sessions
 from hetsched.engine.engine import Engine
 from hetsched.explain import Explanation
-from hetsched.explain.thinning import thinned
+from hetsched.explain.records import thinned
 from hetsched.job import (
     Ended,
     FileOut,

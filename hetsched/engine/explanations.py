@@ -18,8 +18,8 @@ from hetsched.device import ChunkTimes, DeviceInfo, total_seconds
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.planning_state import DeviceRun
 from hetsched.explain import DeviceExplanation, Explanation
-from hetsched.explain.iterations.records import IterationHistory
-from hetsched.explain.iterations.used_devices import with_used_devices
+from hetsched.explain.recorder import with_used_devices
+from hetsched.explain.records import IterationHistory
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.transport.messages import DeviceActivity

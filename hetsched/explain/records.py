@@ -1,15 +1,19 @@
-"""The explanation of a job or of a plan, as figures; `text` formats them."""
+"""The explanation of a job or of a plan, as figures; `text` formats them.
+
+Times are in seconds. Every client imports these records, so they don't import NumPy.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from hetsched.device import Timeline
-from hetsched.explain.iterations.records import IterationHistory
+from hetsched.device import ChunkTimeline, Timeline
 
 SCHEMA = "hetsched.explanation/1"
+
+Span = tuple[float, float]
 
 
 class PhaseSeconds(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +29,7 @@ class PhaseSeconds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimeBreakdown(msgspec.Struct, frozen=True, kw_only=True):
-    """One device's use of the job's time, seconds; the parts sum to the job's time.
+    """One device's use of the job's time; the parts sum to the job's time.
 
     `computing`; `copying` without computing, that is waiting for the link; `between` chunks, doing
     neither; `before` its first chunk; `idle` after its last one.
@@ -39,7 +43,7 @@ class TimeBreakdown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Alternative(msgspec.Struct, frozen=True):
-    """Another split or plan, and its predicted seconds."""
+    """Another split or schedule, and its predicted seconds."""
 
     description: str
     seconds: float
@@ -84,10 +88,10 @@ class DeviceExplanation(msgspec.Struct, frozen=True, kw_only=True):
     predicted_hidden, hidden : float or None
         Fraction of the copies' time that overlapped with other phases.
     time_breakdown : TimeBreakdown or None
-    bound : float or None, seconds
-        Lower bound of any plan for the share on a device with a link.
+    bound : float or None
+        The models allow no plan for the share to take less; only with a link.
     alternatives : tuple of Alternative
-        Other plans for the share; only for the first of equal devices.
+        Other schedules of the share; only of the first of equal devices with a link.
     units_per_call : int
         Most units that its kernel passed to the library at once; 0: the kernel doesn't say.
     late : int
@@ -135,6 +139,152 @@ class DeviceExplanation(msgspec.Struct, frozen=True, kw_only=True):
         return self.plan is not None and self.predicted is None
 
 
+ITERATION_PHASES = ("compute", "transfer", "wait", "converge", "save")
+"""The fields of an `IterationSpan` with seconds of each device."""
+MoveKind = Literal["balance", "lost", "joined"]
+"""Why rows moved: for balance, because a device was lost or disabled, because one came (back)."""
+
+
+class IterationSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """Iterations `first`, `first` + 1, ..., `first` + `count` - 1; one, if it was long enough.
+
+    Attributes
+    ----------
+    seconds : float
+        Mean per iteration and device.
+    residual : float or None
+        After the last of them; None: the workload has no such number.
+    rows : tuple of int
+        Of each device, in the last of them.
+    compute, transfer, wait, converge, save : tuple of float
+        Of each device: mean per iteration (the phases of NEC, section 6.1; `save`: its rows, for
+        the loss of a device with its own memory).
+    """
+
+    first: int
+    count: int = 1
+    seconds: float
+    residual: float | None = None
+    rows: tuple[int, ...]
+    compute: tuple[float, ...]
+    transfer: tuple[float, ...]
+    wait: tuple[float, ...]
+    converge: tuple[float, ...]
+    save: tuple[float, ...]
+
+    @property
+    def last(self) -> int:
+        return self.first + self.count - 1
+
+
+class RowMove(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that moved between devices after an iteration.
+
+    Attributes
+    ----------
+    after : int
+        The last iteration with the split before.
+    before, rows : tuple of int
+        Rows of each device.
+    moved : int
+        Rows that changed their device.
+    busy : tuple of float
+        Seconds of each device without waits, in the last iteration before.
+    expected_cost : float or None
+        Of moving them, as the decision assumed; None: it didn't weigh the cost.
+    expected_before, expected_after : float or None
+        Seconds of an iteration, as the decision assumed.
+    seconds_before, seconds_after : float or None
+        Measured, means since the previous move and until the next one.
+    first_seconds : float or None
+        Of the first iteration after it.
+    iterations : int
+        With these rows, so far.
+    """
+
+    after: int
+    kind: MoveKind = "balance"
+    reason: str = ""
+    before: tuple[int, ...]
+    rows: tuple[int, ...]
+    moved: int
+    busy: tuple[float, ...] = ()
+    expected_cost: float | None = None
+    expected_before: float | None = None
+    expected_after: float | None = None
+    seconds_before: float | None = None
+    seconds_after: float | None = None
+    first_seconds: float | None = None
+    iterations: int = 0
+
+    @property
+    def cost(self) -> float | None:
+        """How much longer than the following ones the first iteration took."""
+        if self.first_seconds is None or self.seconds_after is None or self.iterations < 2:
+            return None
+        others = self.seconds_after * self.iterations - self.first_seconds
+        return max(0.0, self.first_seconds - others / (self.iterations - 1))
+
+    @property
+    def gain(self) -> float | None:
+        """Seconds saved by all iterations with these rows; negative: lost."""
+        if self.seconds_before is None or self.seconds_after is None:
+            return None
+        return (self.seconds_before - self.seconds_after) * self.iterations
+
+
+class WrittenCheckpoint(msgspec.Struct, frozen=True):
+    """A checkpoint written after `iteration`; the devices paused for `pause` seconds."""
+
+    iteration: int
+    pause: float
+    nbytes: int = 0
+
+
+class IterationHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """All iterations of a job.
+
+    Attributes
+    ----------
+    devices : tuple of str
+        Their names, in the order of all tuples above.
+    first, iterations : int
+        The first iteration (not 1 if the job continued from a checkpoint), and the last complete
+        one.
+    seconds : float
+        Of all of them.
+    residual : float or None
+    converged : bool or None
+        None: they haven't ended, or the workload has no such test.
+    moves : tuple of RowMove
+        Without `omitted_moves` in the middle.
+    checkpoints : tuple of WrittenCheckpoint
+        The last ones; `written_checkpoints` in all, `checkpoint_seconds` of pauses.
+    repeated : int
+        Iterations that were computed again, because a device was lost in them.
+    """
+
+    devices: tuple[str, ...]
+    first: int = 1
+    iterations: int = 0
+    seconds: float = 0.0
+    residual: float | None = None
+    converged: bool | None = None
+    spans: tuple[IterationSpan, ...] = ()
+    moves: tuple[RowMove, ...] = ()
+    omitted_moves: int = 0
+    checkpoints: tuple[WrittenCheckpoint, ...] = ()
+    written_checkpoints: int = 0
+    checkpoint_seconds: float = 0.0
+    repeated: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Estimated bytes in memory."""
+        per_span = 300 + 5 * 40 * len(self.devices)
+        return per_span * (len(self.spans) + len(self.moves))
+
+
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a job and its reasons; `str` gives the text for users.
 
@@ -147,9 +297,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     seconds, predicted_seconds : float or None
         From the first chunk's start to the last chunk's end, or until now for a running job; None:
         unknown.
-    fluid_bound, whole_unit_bound : float or None, seconds
-        Lower bounds of any split by the models, for divisible and for whole units; None if a
-        device has no model.
+    bound : float or None
+        The models allow no split into whole units, with any plans, to take less; None if a device
+        has no model. A run takes less where the models are too slow.
+    schedule : str
+        "best", or the schedule that the user chose for devices with a link.
     reasons : tuple of str
         The planner's.
     alternatives : tuple of Alternative
@@ -169,8 +321,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     load: int
     seconds: float | None = None
     predicted_seconds: float | None = None
-    fluid_bound: float | None = None
-    whole_unit_bound: float | None = None
+    bound: float | None = None
+    schedule: str = "best"
     reasons: tuple[str, ...] = ()
     devices: tuple[DeviceExplanation, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
@@ -180,7 +332,66 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     iterations: IterationHistory | None = None
 
     def __str__(self) -> str:
-        # Every client imports the records; few print one.
         from hetsched.explain.text import explanation_text
 
         return explanation_text(self)
+
+
+def thinned(explanation: Explanation, max_chunks: int) -> Explanation:
+    """Return `explanation` with about `max_chunks` chunks in all timelines, to fit a message.
+
+    Successive chunks are merged, from the first start to the last end, and a note is added. Lists
+    of planned chunks are cut to `max_chunks`. A short explanation is returned unchanged.
+    """
+    counts = [_chunk_count(device) for device in explanation.devices]
+    if max(counts, default=0) <= max_chunks and sum(counts) <= max_chunks:
+        return explanation
+    group_size = -(-sum(counts) // max_chunks)
+    devices = tuple(_thinned(device, group_size, max_chunks) for device in explanation.devices)
+    note = f"timelines: chunks are merged, {group_size} at a time"
+    return msgspec.structs.replace(explanation, devices=devices, notes=(*explanation.notes, note))
+
+
+def _chunk_count(device: DeviceExplanation) -> int:
+    lines = (device.plan, device.timeline)
+    return max(len(device.chunks), *(len(line.chunks) if line else 0 for line in lines))
+
+
+def _thinned(device: DeviceExplanation, group_size: int, max_chunks: int) -> DeviceExplanation:
+    chunks, half = device.chunks, max_chunks // 2
+    if len(chunks) > max_chunks:
+        chunks = (*chunks[:half], *chunks[-half:])
+    return msgspec.structs.replace(
+        device,
+        chunks=chunks,
+        plan=_merged(device.plan, group_size),
+        timeline=_merged(device.timeline, group_size),
+    )
+
+
+def _merged(line: Timeline | None, group_size: int) -> Timeline | None:
+    if line is None:
+        return None
+    starts = range(0, len(line.chunks), group_size)
+    groups = [line.chunks[start : start + group_size] for start in starts]
+    return Timeline(line.makespan, tuple(_merged_chunk(group) for group in groups))
+
+
+def _merged_chunk(group: tuple[ChunkTimeline, ...]) -> ChunkTimeline:
+    compute = _enclosing([chunk.compute for chunk in group])
+    assert compute is not None, "every chunk has a compute phase"
+    return ChunkTimeline(
+        sum(chunk.units for chunk in group),
+        _enclosing([chunk.copy_in for chunk in group]),
+        compute,
+        _enclosing([chunk.copy_out for chunk in group]),
+        taken=all(chunk.taken for chunk in group),
+    )
+
+
+def _enclosing(spans: list[Span | None]) -> Span | None:
+    """Return the span from the first start to the last end; None without spans."""
+    present = [span for span in spans if span is not None]
+    if not present:
+        return None
+    return min(start for start, _ in present), max(end for _, end in present)

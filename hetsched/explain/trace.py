@@ -1,7 +1,8 @@
 """An explanation as a trace for Perfetto and chrome://tracing, predicted and measured.
 
 The trace event format: complete events ("X"), times in microseconds; a "process" for each device,
-a "thread" for each kind of phase, predicted and measured.
+a "thread" for each kind of phase, predicted and measured. An iterative job has one thread for each
+device; moves of rows and checkpoints are marks, the residual and the rows are counters.
 """
 
 from __future__ import annotations
@@ -9,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hetsched.device import ChunkTimeline, Timeline
-from hetsched.explain.iteration_trace import iteration_events
 from hetsched.units import counted
 
 if TYPE_CHECKING:
-    from hetsched.explain.records import Explanation
+    from hetsched.device import ChunkTimeline, Timeline
+    from hetsched.explain.records import Explanation, IterationHistory, IterationSpan
 
 Event = dict[str, Any]
 Span = tuple[float, float]
@@ -23,6 +23,8 @@ NumberedSpan = tuple[int, tuple[int, int]]
 
 KINDS = ("predicted", "measured")
 PHASES = (("copy_in", "copy in"), ("compute", "compute"), ("copy_out", "copy out"))
+DRAWN_PHASES = ("save", "transfer", "compute", "wait", "converge")
+"""In the order in which they are drawn; the record has no order within an iteration."""
 MAX_LANES = 100
 """Thread numbers reserved for each phase: phases of one kind may overlap on some devices."""
 MAX_CLOCK_SKEW_NS = 1000
@@ -32,19 +34,10 @@ MAX_CLOCK_SKEW_NS = 1000
 def trace(explanation: Explanation) -> dict[str, Any]:
     """Return the content of the trace file, to be written as JSON."""
     subject = "a plan" if explanation.job is None else f"job {explanation.job}"
-    events: list[Event] = []
-    chunked = explanation.devices
-    if explanation.iterations is not None:
-        events += iteration_events(explanation.iterations)
-        chunked = ()
-    for pid, device in enumerate(chunked, start=1):
-        events += _process_events(pid, device.device)
-        lines = (device.plan, device.timeline)
-        for number, (kind, line) in enumerate(zip(KINDS, lines, strict=True)):
-            if line is not None:
-                is_whole = line is device.plan and device.has_only_whole_chunks
-                first_tid = number * len(PHASES) * MAX_LANES
-                events += _phase_events(pid, first_tid, kind, line, is_whole)
+    if explanation.iterations is None:
+        events = list(_chunk_events(explanation))
+    else:
+        events = list(_iteration_events(explanation.iterations))
     return {
         "traceEvents": events,
         "displayTimeUnit": "ms",
@@ -55,6 +48,25 @@ def trace(explanation: Explanation) -> dict[str, Any]:
             "notes": "; ".join(explanation.notes),
         },
     }
+
+
+def _metadata(name: str, pid: int, tid: int, args: dict[str, Any]) -> Event:
+    return {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
+
+
+# ---- chunks
+
+
+def _chunk_events(explanation: Explanation) -> Iterator[Event]:
+    for pid, device in enumerate(explanation.devices, start=1):
+        yield _metadata("process_name", pid, 0, {"name": device.device})
+        yield _metadata("process_sort_index", pid, 0, {"sort_index": pid})
+        lines = (device.plan, device.timeline)
+        for number, (kind, line) in enumerate(zip(KINDS, lines, strict=True)):
+            if line is not None:
+                is_whole = line is device.plan and device.has_only_whole_chunks
+                first_tid = number * len(PHASES) * MAX_LANES
+                yield from _phase_events(pid, first_tid, kind, line, is_whole)
 
 
 def _phase_events(
@@ -70,10 +82,10 @@ def _phase_events(
             yield _metadata("thread_name", pid, tid, {"name": label})
             yield _metadata("thread_sort_index", pid, tid, {"sort_index": tid})
             for number, span in members:
-                yield _complete_event(pid, tid, kind, name, span, number, line.chunks[number])
+                yield _chunk_event(pid, tid, kind, name, span, number, line.chunks[number])
 
 
-def _complete_event(
+def _chunk_event(
     pid: int,
     tid: int,
     kind: str,
@@ -117,12 +129,69 @@ def _nanoseconds(span: Span) -> tuple[int, int]:
     return round(span[0] * 1e9), round(span[1] * 1e9)
 
 
-def _process_events(pid: int, name: str) -> list[Event]:
-    return [
-        _metadata("process_name", pid, 0, {"name": name}),
-        _metadata("process_sort_index", pid, 0, {"sort_index": pid}),
-    ]
+# ---- iterations
 
 
-def _metadata(name: str, pid: int, tid: int, args: dict[str, Any]) -> Event:
-    return {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
+def _iteration_events(history: IterationHistory) -> Iterator[Event]:
+    for pid, device in enumerate(history.devices, start=1):
+        yield _metadata("process_name", pid, 0, {"name": device})
+        yield _metadata("thread_name", pid, 1, {"name": "iterations"})
+    start = 0.0
+    for span in history.spans:
+        for pid, rows in enumerate(span.rows, start=1):
+            yield from _span_events(pid, start, span)
+            yield _counter(pid, start, "rows", rows)
+        if span.residual is not None:
+            yield _counter(0, start, "residual", span.residual)
+        start += span.seconds * span.count
+    for move in history.moves:
+        reason = f": {move.reason}" if move.reason else ""
+        name = f"{counted(move.moved, 'row')} moved{reason}"
+        yield _mark(_start_of(history, move.after + 1), name)
+    for checkpoint in history.checkpoints:
+        yield _mark(_start_of(history, checkpoint.iteration + 1), "checkpoint")
+
+
+def _span_events(pid: int, start: float, span: IterationSpan) -> Iterator[Event]:
+    label = str(span.first) if span.count == 1 else f"{span.first}-{span.last}"
+    for phase in DRAWN_PHASES:
+        seconds = getattr(span, phase)[pid - 1] * span.count
+        if seconds > 0:
+            yield {
+                "ph": "X",
+                "pid": pid,
+                "tid": 1,
+                "ts": _microseconds(start),
+                "dur": _microseconds(seconds),
+                "name": phase,
+                "cat": "measured",
+                "args": {"iteration": label, "rows": span.rows[pid - 1]},
+            }
+            start += seconds
+
+
+def _counter(pid: int, start: float, name: str, value: float) -> Event:
+    return {
+        "ph": "C", "pid": pid, "ts": _microseconds(start), "name": name, "args": {name: value},
+    }  # fmt: skip
+
+
+def _mark(start: float, name: str) -> Event:
+    return {
+        "ph": "i", "s": "g", "pid": 0, "tid": 0, "ts": _microseconds(start), "name": name,
+        "cat": "measured",
+    }  # fmt: skip
+
+
+def _start_of(history: IterationHistory, iteration: int) -> float:
+    """Return when an iteration began, evenly within its span."""
+    start = 0.0
+    for span in history.spans:
+        if iteration <= span.last:
+            return start + span.seconds * max(0, iteration - span.first)
+        start += span.seconds * span.count
+    return start
+
+
+def _microseconds(seconds: float) -> float:
+    return round(seconds * 1e9) / 1000

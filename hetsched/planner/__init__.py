@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hetsched.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
+    from hetsched.planner.explanation import ExplainedJob, explain_job
     from hetsched.planner.job_planner import plan_job
     from hetsched.planner.total_curves import planned_total
 
@@ -16,8 +16,8 @@ __all__ = ["ExplainedJob", "explain_job", "plan_job", "planned_total"]
 __getattr__ = lazy_names(
     __name__,
     {
-        "ExplainedJob": "analysis.explanation",
-        "explain_job": "analysis.explanation",
+        "ExplainedJob": "explanation",
+        "explain_job": "explanation",
         "plan_job": "job_planner",
         "planned_total": "total_curves",
     },

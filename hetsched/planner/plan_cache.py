@@ -22,7 +22,6 @@ PooledModels = tuple[tuple[DeviceModel | None, ...], list[DeviceModel | None]]
 MAX_PLAN_TABLES = 128
 """Entries for pairs of device and load: a few loads for each device of a machine."""
 MAX_SPLITS = 32
-MAX_BOUNDS = 32
 MAX_POOLED_CURVES = 32
 """Entries for groups of equal cores."""
 MAX_POOLED_MODELS = 32
@@ -52,8 +51,6 @@ class PlanCache:
         By phase curves, memory and load of one device.
     splits : ResultCache of (shares, curves)
         By load and the curves of all devices.
-    bounds : ResultCache of float, seconds
-        By kind of bound, load and devices.
     pooled_curves : ResultCache of list of SpeedFunction
         By the curves of equal cores, by identity: learnt curves must not change afterwards.
     pooled_models : ResultCache of (models, pooled models)
@@ -69,7 +66,6 @@ class PlanCache:
         self.splits: ResultCache[tuple[tuple[int, ...], tuple[SpeedFunction, ...]]] = ResultCache(
             MAX_SPLITS
         )
-        self.bounds: ResultCache[float] = ResultCache(MAX_BOUNDS)
         self.pooled_curves: ResultCache[list[SpeedFunction]] = ResultCache(MAX_POOLED_CURVES)
         self.pooled_models: ResultCache[PooledModels] = ResultCache(MAX_POOLED_MODELS)
         self.delayed_curves: ResultCache[SpeedFunction] = ResultCache(MAX_DELAYED_CURVES)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
-from hetsched.planner.analysis.machine_bound import MachineDevice
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan
+from hetsched.planner.machine_bound import LeastSeconds, core_bound, linked_bound, machine_bound
 from hetsched.plans.device_plan import Overlap
 from hetsched.plans.slot_allocation import slotted
 from hetsched.plans.timeline import timeline
@@ -78,15 +78,18 @@ class SimulatedMachine:
             for device in self.devices
         ]
 
-    def bound_devices(self) -> list[MachineDevice]:
-        """Return the devices for bounds, except those whose memory holds no unit."""
-        return [
-            MachineDevice(device.name, device.model, device.demand, device.overlap)
-            if device.info.link
-            else MachineDevice(device.name, device.model, None, None)
-            for device in self.devices
-            if slotted(device.demand).fits([1])
-        ]
+    def bound(self) -> float:
+        """Return the least seconds of any split over the devices whose memory holds a unit."""
+        bounds: dict[int, LeastSeconds] = {}
+        parts = []
+        for device in self.devices:
+            key, model = id(device.model), device.model
+            if not slotted(device.demand).fits([1]):
+                continue
+            if key not in bounds and device.info.link:
+                bounds[key] = linked_bound(self.load, model, device.demand, device.overlap)
+            parts.append(bounds.setdefault(key, core_bound(model.total)))
+        return machine_bound(self.load, parts)
 
     def play(
         self, plan: JobPlan, noise: float = 0.0, rng: random.Random | None = None

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from hetsched.device import ChunkTimes
-from hetsched.planner.analysis.machine_bound import fluid_bound, whole_unit_bound
 from hetsched.planner.job_planner import Assignment, JobPlan
 from hetsched.simulate.learning import LearningRun, ideal_plan, learn
 from hetsched.simulate.machine import (
@@ -39,7 +38,7 @@ def plan_result(machine: SimulatedMachine, source: str) -> ExperimentResult:
     return ExperimentResult(
         "machine",
         source,
-        (_shares(plan, timings, machine), _bounds(machine, makespan(timings)), _reasons(plan)),
+        (_shares(plan, timings, machine), _bound(machine, makespan(timings)), _reasons(plan)),
         tuple(_pipelines(machine, timings)),
     )
 
@@ -67,7 +66,7 @@ def learning_result(
     return ExperimentResult(
         "machine",
         source,
-        (table, _bounds(machine, ideal), _reasons(learning[-1].plan)),
+        (table, _bound(machine, ideal), _reasons(learning[-1].plan)),
         (_makespans(learning, ideal), _share_chart(machine, learning)),
     )
 
@@ -129,18 +128,14 @@ def _chunks(assignment: Assignment) -> str:
     return f"{' '.join(words)} ({count})"
 
 
-def _bounds(machine: SimulatedMachine, planned: float) -> Table:
-    devices = machine.bound_devices()
-    bounds = [
-        ("whole-unit bound", whole_unit_bound(machine.load, devices)),
-        ("fluid bound", fluid_bound(machine.load, devices)),
-    ]
+def _bound(machine: SimulatedMachine, planned: float) -> Table:
+    bound = machine.bound()
     return Table(
-        "Lower bounds: no split is faster, with any plans",
+        "Bound: no split into whole units is faster, with any plans",
         ("what", "us", "plan above it, %"),
         (
             ("plan, costs known", _us(planned), None),
-            *((name, _us(bound), 100 * (planned / bound - 1)) for name, bound in bounds),
+            ("bound", _us(bound), 100 * (planned / bound - 1)),
         ),
     )
 

@@ -172,7 +172,7 @@ def test_nothing_of_a_picture_is_cut_or_covers_other_words(state: str) -> None:
     picture = figure(
         Explanation(
             job=1, state=state, workload="of_a_long_name", load=1, devices=(files, gpu),
-            whole_unit_bound=9.0, predicted_seconds=9.0, seconds=1.0,
+            bound=9.0, predicted_seconds=9.0, seconds=1.0,
         )
     )  # fmt: skip
     picture.draw_without_rendering()

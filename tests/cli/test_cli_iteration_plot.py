@@ -9,9 +9,8 @@ import pytest
 
 from hetsched.cli.output.explanation import write
 from hetsched.explain import Explanation
-from hetsched.explain.iterations.recorder import IterationRecorder
-from hetsched.explain.iterations.records import IterationHistory
-from hetsched.explain.text.iteration_lines import PHASES
+from hetsched.explain.recorder import IterationRecorder
+from hetsched.explain.records import ITERATION_PHASES, IterationHistory
 from tests.explain.iterations.story import PhaseTimes, explanation
 
 pytest.importorskip("matplotlib")
@@ -39,7 +38,7 @@ def test_bars_have_the_height_of_the_phases() -> None:
 
     bars = [(bar.get_x(), bar.get_height()) for bar in axes.patches]
     assert bars[0] == (pytest.approx(0.575), pytest.approx(10.0))
-    assert len(bars) == 20 * len(PHASES)
+    assert len(bars) == 20 * len(ITERATION_PHASES)
 
 
 def test_many_devices_of_a_kind_share_a_panel() -> None:

@@ -87,7 +87,7 @@ def test_what_is_planned_is_what_is_run(call: Call, store: Path, two_runs: bytes
         assert (one["planned"], one["share"]) == (done["share"], 0)
         chunks = [units for count, units in one["chunks"] for _ in range(count)]
         assert chunks == done["chunks"]
-    assert plan["fluid_bound"] <= plan["whole_unit_bound"] <= plan["predicted_seconds"]
+    assert 0 < plan["bound"] <= plan["predicted_seconds"]
 
 
 def test_flags_mean_what_they_mean_to_run(call: Call) -> None:

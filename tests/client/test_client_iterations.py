@@ -18,7 +18,7 @@ from hetsched.client.client import Client
 from hetsched.client.job import IterativeResult, Job
 from hetsched.errors import ErrorRecord, JobFailed, TryAgain, UsageError
 from hetsched.explain import Explanation
-from hetsched.explain.iterations import IterationHistory, IterationSpan
+from hetsched.explain.records import IterationHistory, IterationSpan
 from hetsched.job import ArenaRef, Done, Failed, JobReport, Queued, Running
 
 REPORT = JobReport(

@@ -1,7 +1,7 @@
-"""What an explanation says of cores that share a tail, or slow each other down."""
+"""What an explanation says of cores that share a tail."""
 
-from hetsched.explain.records import Alternative, DeviceExplanation, Explanation
-from hetsched.explain.text.run_warnings import run_warnings
+from hetsched.explain.records import DeviceExplanation, Explanation
+from hetsched.explain.text import run_warnings
 
 
 def core(name: str, share: int, taken: int) -> DeviceExplanation:
@@ -30,21 +30,3 @@ def test_the_units_of_a_library_call_are_named_once_for_equal_devices() -> None:
     )
     text = str(Explanation(job=1, state="done", workload="w", load=18, devices=devices))
     assert "  cpu0, cpu1: calls of the library compute at most 4 units each" in text
-
-
-def test_an_alternative_below_the_lower_bound_is_explained() -> None:
-    def lines(seconds: float) -> list[str]:
-        explanation = Explanation(
-            job=None,
-            state="planned",
-            workload="w",
-            load=9,
-            predicted_seconds=2.0,
-            fluid_bound=2.0,
-            whole_unit_bound=2.0,
-            alternatives=(Alternative("only gpu0", seconds),),
-        )
-        return str(explanation).splitlines()
-
-    assert "  devices slow each other down" in lines(1.9)[-1]
-    assert "only gpu0" in lines(2.0)[-1]

@@ -16,8 +16,7 @@ from hetsched.explain import (
     TimeBreakdown,
     WhatIf,
 )
-from hetsched.explain.text import explanation_text
-from hetsched.explain.text.share_table import chunk_sizes
+from hetsched.explain.text import chunk_sizes, explanation_text
 
 LINE = Timeline(3.0, (ChunkTimeline(2, (0.0, 0.5), (0.5, 2.5), (2.5, 3.0)),))
 
@@ -31,7 +30,7 @@ def gpu(**changes: Any) -> DeviceExplanation:
         "time_breakdown": TimeBreakdown(
             computing=2.0, copying=1.0, between=0.0, before=0.0, idle=1.0
         ),
-        "bound": 1.9, "alternatives": (Alternative("best factoring", 2.5),),
+        "bound": 1.9, "alternatives": (Alternative("factoring", 2.5),),
         "plan": Timeline(2.0, ()), "timeline": LINE, "chunk_reason": "a reason",
     }  # fmt: skip
     return DeviceExplanation(**settings | changes)
@@ -63,8 +62,7 @@ def test_the_whole_text() -> None:
         core(),
         gpu(),
         params={"rows": 4},
-        fluid_bound=2.0,
-        whole_unit_bound=3.2,
+        bound=3.2,
         reasons=("cpu0: 2 units by guess",),
         alternatives=(Alternative("only gpu0", 6.0),),
         what_if=(WhatIf("a faster link", 3.0, 0.25), WhatIf("more memory", 4.0, 0.0)),
@@ -76,8 +74,7 @@ def test_the_whole_text() -> None:
         == """\
 job 3, done: toy rows=4
 4 units in 4 s (predicted 4 s, +0.0 %)
-lower bound of any split, by the models: 3.2 s (2 s if units could be divided)
-the plan is 25.0 % above it, the run was 25.0 % above
+bound of any split by the models: 3.2 s, the plan is 25.0 % above, the run was 25.0 % above
 
 device  variant  share  chunks
 cpu0    fftw         2  2x1
@@ -101,8 +98,8 @@ why these chunks:
 
 alternatives (predicted):
   only gpu0  6 s  +50.0 %
-  gpu0, 2 units in 2 s as planned, lower bound 1.9 s:
-    best factoring  2.5 s  +25.0 %
+  gpu0, 2 units in 2 s as planned, bound 1.9 s:
+    factoring  2.5 s  +25.0 %
 
 warnings:
   gpu0 took 50 % longer than predicted by a model of 7 runs
@@ -177,9 +174,9 @@ def test_a_share_that_changed_has_no_prediction_error() -> None:
 
 
 def test_a_run_faster_than_the_bound_is_shown_as_such() -> None:
-    text = text_of(core(), seconds=4.0, fluid_bound=4.5, whole_unit_bound=5.0)
+    text = text_of(core(), seconds=4.0, bound=5.0)
 
-    assert "the plan is 20.0 % below it, the run was 20.0 % below" in text
+    assert "the plan is 20.0 % below, the run was 20.0 % below" in text
 
 
 def test_many_cores_share_a_row_and_a_reason() -> None:
@@ -249,11 +246,11 @@ def test_unequal_ends_are_a_warning_only_where_a_split_of_whole_units_gains() ->
 def test_lines_are_folded_to_a_narrow_terminal_without_loss() -> None:
     wide = gpu(
         chunks=tuple((1, size) for size in range(1, 40)), planned_chunks=39,
-        chunk_reason="the best plan found for its phases and memory, 0.1 % above the lower bound",
+        chunk_reason="the best plan found for its phases and memory, 0.1 % above the bound",
     )  # fmt: skip
     explanation = Explanation(
         job=3, state="done", workload="toy", load=4, seconds=4.0, predicted_seconds=4.0,
-        devices=(core(), wide), whole_unit_bound=3.2, fluid_bound=2.0,
+        devices=(core(), wide), bound=3.2,
         what_if=(WhatIf("less", 4.0, 0.0), *(WhatIf(f"link {n}", 4.0, 0.0) for n in range(20))),
     )  # fmt: skip
 

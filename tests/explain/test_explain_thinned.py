@@ -6,7 +6,7 @@ import msgspec
 
 from hetsched.device import ChunkTimeline, Timeline
 from hetsched.explain import DeviceExplanation, Explanation
-from hetsched.explain.thinning import thinned
+from hetsched.explain.records import thinned
 
 
 def chunk(number: int) -> ChunkTimeline:

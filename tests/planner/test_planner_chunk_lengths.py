@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
-from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
 from hetsched.planner.cores.chunk_lengths import (
     MAX_CALL_FRACTION,
     MAX_COSTLY_CHUNK_SECONDS,
@@ -20,6 +19,7 @@ from hetsched.planner.cores.chunk_lengths import (
     with_calls,
     with_short_chunks,
 )
+from hetsched.planner.explanation import ExplainedJob, explain_job
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Candidate, JobPlan

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 
 from hetsched.device import DeviceInfo
 from hetsched.explain import Explanation
-from hetsched.explain.text.wording import signed_percent
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
+from hetsched.planner.explanation import ExplainedJob, explain_job
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Candidate, JobPlan
 from hetsched.units import format_seconds
@@ -68,9 +66,8 @@ def test_no_bound_exceeds_the_prediction_that_it_is_shown_with(seed: int) -> Non
     plan, explanation = explained(seed)
     predicted = explanation.predicted_seconds
     assert predicted is not None and predicted == plan.predicted_seconds
-    for bound in (explanation.fluid_bound, explanation.whole_unit_bound):
-        assert bound is not None
-        assert bound <= predicted * (1 + ROUNDING)
+    assert explanation.bound is not None
+    assert explanation.bound <= predicted * (1 + ROUNDING)
     for device in explanation.devices:
         if device.bound is not None:
             assert device.predicted_seconds is not None
@@ -81,7 +78,7 @@ def test_no_bound_exceeds_the_prediction_that_it_is_shown_with(seed: int) -> Non
             )
 
 
-def test_a_device_faster_than_its_phases_has_a_lower_bound() -> None:
+def test_a_device_faster_than_its_phases_has_a_smaller_bound() -> None:
     candidate = gpu(random.Random(1), "gpu0")
     load = 200
     first = plan_job(load, [candidate])
@@ -108,26 +105,4 @@ def test_the_text_compares_corrected_times_with_each_other() -> None:
     assert f"gpu0, {load} units in {format_seconds(predicted)} as planned" in text
     best = min(explanation.devices[0].alternatives, key=lambda other: other.seconds)
     line = next(line for line in text.splitlines() if line.strip().startswith(best.description))
-    assert line.endswith(signed_percent(best.seconds / predicted - 1))
-
-
-@pytest.mark.parametrize("ratio", [0.8, 1.0, 1.5])
-def test_in_fresh_processes_bounds_and_alternatives_are_corrected_too(ratio: float) -> None:
-    candidates = [core(random.Random(seed), f"cpu{seed}") for seed in range(2)]
-    warm = plan_job(100, candidates)
-    ratios = {"cpu0": ratio, "cpu1": 1.0}
-    fresh = [
-        replace(a, predicted_seconds=ratios[a.device] * a.predicted_seconds)
-        for a in warm.assignments
-        if a.predicted_seconds is not None
-    ]
-    seconds = max(a.predicted_seconds or 0.0 for a in fresh)
-    plan = replace(warm, assignments=tuple(fresh), predicted_seconds=seconds)
-
-    explanation = explain_job(ExplainedJob(None, "planned", "toy", 100), plan)
-
-    assert explanation.whole_unit_bound is not None and explanation.fluid_bound is not None
-    assert explanation.fluid_bound <= explanation.whole_unit_bound <= seconds * (1 + ROUNDING)
-    curves = warm.curves
-    equal = max(ratios[name] * float(curves[name].time(50)) for name in ratios)
-    assert explanation.alternatives[0].seconds == pytest.approx(equal)
+    assert line.endswith(f"{100 * (best.seconds / predicted - 1):+.1f} %")

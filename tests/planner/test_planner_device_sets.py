@@ -12,7 +12,6 @@ from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, PiecewiseLinear
 from hetsched.models.evidence.co_runners import CoRunners
-from hetsched.planner.analysis.device_groups import group_name
 from hetsched.planner.device_sets import choice
 from hetsched.planner.device_sets.choice import SetChoice
 from hetsched.planner.device_sets.set_state import RUNS_PER_RETRY, SetState
@@ -20,6 +19,7 @@ from hetsched.planner.device_sets.subsets import device_sets
 from hetsched.planner.host_overhead import plan_with_host_overhead
 from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Candidate, JobPlan
+from hetsched.text import group_name
 
 LOAD = 400
 GPU = DeviceInfo(name="gpu0", kind="cuda", identity="g", link=True, engines=2)

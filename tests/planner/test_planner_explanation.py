@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,10 +21,10 @@ from hetsched.explain import (
 )
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.planner.analysis import what_if
-from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
-from hetsched.planner.analysis.time_breakdown import (
+from hetsched.planner.explanation import (
+    ExplainedJob,
     covered,
+    explain_job,
     hidden_fraction,
     phase_seconds,
     time_breakdown,
@@ -128,9 +129,8 @@ def test_a_core_s_time_by_hand() -> None:
 def test_bounds_alternatives_and_changes_by_hand() -> None:
     explanation = explain_job(SUBJECT, job_plan(), RAN)
 
-    # Fluid: a unit in 1.5 s and one in 1 s. Whole units: two of each, 3 s by either's curve.
-    assert explanation.fluid_bound == pytest.approx(4 / (1 / 1.5 + 1))
-    assert explanation.whole_unit_bound == pytest.approx(3.0)
+    # Two units of each device, 3 s by either's curve.
+    assert explanation.bound == pytest.approx(3.0)
     assert {way.description: way.seconds for way in explanation.alternatives} == pytest.approx(
         {
             "equal shares": 3.0,
@@ -140,16 +140,22 @@ def test_bounds_alternatives_and_changes_by_hand() -> None:
     )
     gpu = device(explanation, "gpu0")
     assert gpu.bound == pytest.approx(3.0)
-    serial = next(
-        way for way in gpu.alternatives if way.description == "the same chunks without overlap"
-    )
-    assert serial.seconds == 4.0
-    changes = {change.change: change for change in explanation.what_if}
-    # With 3 units for the GPU, 2.5 s, and 1 for the core; a faster link leaves it at 2 and 2.
-    assert changes["twice the compute speed of gpu0"].saves == pytest.approx(1 - 2.5 / 3)
-    assert changes["twice the compute speed of gpu0"].seconds == pytest.approx(2.5)
-    assert changes["a link twice as fast for gpu0"].saves == pytest.approx(0.0)
-    assert changes["twice the memory of gpu0"].saves == pytest.approx(0.0)
+    assert {way.description for way in gpu.alternatives} >= {"ring", "factoring"}
+    # A faster link leaves two units to each device, and so does a third device.
+    assert [change.saves for change in explanation.what_if] == pytest.approx([0.0, 0.0, 0.0])
+
+
+def test_changes_of_a_gpu_by_hand() -> None:
+    """Four kernels of 1 s between a copy in and one out of 0.5 s each."""
+    plan = plan_job(4, [Candidate(GPU, demand(4096), {"v": GPU_MODEL}, {"v": 7})])
+
+    explanation = explain_job(SUBJECT, plan)
+
+    assert explanation.predicted_seconds == pytest.approx(5.0)
+    assert {c.change: (c.seconds, c.saves) for c in explanation.what_if} == {
+        "a link twice as fast for gpu0": pytest.approx((4.5, 0.1)),
+        "another device like gpu0 (assuming no contention)": pytest.approx((3.0, 0.4)),
+    }
 
 
 def test_virtual_clocks_all_start_at_their_first_chunk() -> None:
@@ -200,11 +206,7 @@ def test_a_plan_has_no_measurements() -> None:
 def test_without_a_model_there_is_no_prediction_and_no_bound() -> None:
     explanation = explain_job(SUBJECT, job_plan(has_models=False), RAN)
 
-    assert (explanation.fluid_bound, explanation.whole_unit_bound, explanation.what_if) == (
-        None,
-        None,
-        (),
-    )
+    assert (explanation.bound, explanation.what_if) == (None, ())
     core = device(explanation, "cpu0")
     assert (core.runs, core.predicted, core.plan) == (None, None, None)
     assert core.measured == PhaseSeconds(compute=3.0)
@@ -276,14 +278,8 @@ def test_plans_of_the_planner_are_never_below_their_bounds() -> None:
 
     explanation = explain_job(SUBJECT, plan_job(300, [*cores, gpu]))
 
-    assert (
-        explanation.fluid_bound and explanation.whole_unit_bound and explanation.predicted_seconds
-    )
-    assert (
-        explanation.fluid_bound
-        <= explanation.whole_unit_bound
-        <= explanation.predicted_seconds * (1 + 1e-9)
-    )
+    assert explanation.bound and explanation.predicted_seconds
+    assert explanation.bound <= explanation.predicted_seconds * (1 + 1e-9)
     assert {change.change for change in explanation.what_if} >= {
         "another device like cpu0 (assuming no contention)",
         "another device like gpu0 (assuming no contention)",
@@ -303,20 +299,24 @@ def test_a_device_without_a_share_may_never_have_run_one(measured: bool) -> None
     ]
     explanation = explain_job(SUBJECT, plan_job(4, candidates))
     assert [d.device for d in explanation.devices] == ["cpu0"]
-    assert explanation.whole_unit_bound is not None
+    assert explanation.bound is not None
     assert explanation.what_if
 
 
-def test_changes_for_very_large_loads_are_compared_by_their_bounds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    exact = explain_job(SUBJECT, job_plan()).what_if
-    monkeypatch.setattr(what_if, "MAX_PLANNED_SIZE", 0)
+def test_the_bound_of_cores_has_the_calls_of_their_kernel() -> None:
+    """As the plan's own curve has; the gap would else show the calls as the plan's fault."""
+    model = DeviceModel(CORE_MODEL.total, CORE_MODEL.compute, call_units=0.5)
+    cores = [
+        Candidate(msgspec.structs.replace(CORE, name=f"cpu{k}"), demand(None), {"v": model},
+                  {"v": 9})
+        for k in range(2)
+    ]  # fmt: skip
 
-    quick = explain_job(SUBJECT, job_plan()).what_if
+    plan = plan_job(4, cores)
+    explanation = explain_job(SUBJECT, plan)
 
-    for planned, bounded in zip(exact, quick, strict=True):
-        assert (planned.change, pytest.approx(planned.saves)) == (bounded.change, bounded.saves)
+    assert plan.predicted_seconds is not None and plan.predicted_seconds > 1.2 * 3.0
+    assert explanation.bound == pytest.approx(plan.predicted_seconds)
 
 
 spans = st.lists(

@@ -9,7 +9,6 @@ import pytest
 
 from hetsched.config import load_profile, parse, profiles
 from hetsched.errors import ConfigError, DataError
-from hetsched.planner.analysis.machine_bound import fluid_bound, whole_unit_bound
 from hetsched.simulate.learning import ideal_plan, learn
 from hetsched.simulate.machine import SimulatedMachine, device_seconds, makespan
 from hetsched.simulate.machine_tables import learning_result, plan_result
@@ -44,8 +43,8 @@ def test_the_plans_of_both_profiles_are_as_fast_as_any_known(
     subject = profile(name)
     seconds = makespan(subject.play(ideal_plan(subject)))
     assert seconds <= max_seconds
-    bound = whole_unit_bound(subject.load, subject.bound_devices())
-    assert fluid_bound(subject.load, subject.bound_devices()) < bound <= seconds <= 1.001 * bound
+    bound = subject.bound()
+    assert bound <= seconds <= 1.001 * bound
 
 
 @pytest.mark.parametrize("name", ["desktop", "h100"])
@@ -133,7 +132,7 @@ def test_a_device_that_holds_no_unit_is_left_out_of_plan_and_bound() -> None:
     subject = machine(CORE, GPU.replace("64B", "8B"))
     plan = ideal_plan(subject)
     assert [assignment.device for assignment in plan.assignments] == ["cpu0"]
-    assert whole_unit_bound(8, subject.bound_devices()) == pytest.approx(16e-3)
+    assert subject.bound() == pytest.approx(16e-3)
     with pytest.raises(DataError, match="no device can hold one unit"):
         ideal_plan(machine(GPU.replace("64B", "8B")))
 

@@ -23,8 +23,7 @@ from hetsched.engine.admission.check import MachineLimits, resolve
 from hetsched.engine.admission.resolved_job import ResolvedJob, declared_demand
 from hetsched.engine.planning.planning_state import PlanningState, job_kind
 from hetsched.explain import Explanation
-from hetsched.explain.iterations.records import IterationHistory
-from hetsched.explain.records import DeviceExplanation
+from hetsched.explain.records import DeviceExplanation, IterationHistory
 from hetsched.job import JobSpec
 from hetsched.machine_limits import machine_memory, resolve_size
 from hetsched.memory import MemoryDemand
@@ -34,8 +33,8 @@ from hetsched.models.evidence.co_runners import CO_RUNNERS, CoRunners
 from hetsched.models.evidence.races import NO_RACES
 from hetsched.partition import iterations
 from hetsched.partition.iterations.history_table import HistoryEntry
-from hetsched.planner.analysis.explanation import ExplainedJob, explain_job
 from hetsched.planner.device_sets.neighbours import co_runners_of
+from hetsched.planner.explanation import ExplainedJob, explain_job
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.variants import choose_variants
 from hetsched.plans.device_plan import DevicePlan

@@ -14,8 +14,8 @@ from itertools import accumulate, pairwise
 
 import msgspec
 
-from hetsched.explain.iterations.recorder import DecidedMove, IterationRecorder
-from hetsched.explain.iterations.records import MoveKind
+from hetsched.explain.recorder import DecidedMove, IterationRecorder
+from hetsched.explain.records import MoveKind
 from hetsched.job import IterationSeconds
 from hetsched.partition import iterations
 from hetsched.transport import device_messages

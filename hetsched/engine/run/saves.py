@@ -22,7 +22,7 @@ from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.run.arrays import MIN_RATE
 from hetsched.engine.run.epochs import IterationState
 from hetsched.engine.threads import entering
-from hetsched.explain.iterations.records import WrittenCheckpoint
+from hetsched.explain.records import WrittenCheckpoint
 from hetsched.iterations import saved_state
 from hetsched.iterations.home import Part, stages_of
 from hetsched.iterations.partials import PARTIALS, combine, combined_slot

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hetsched.device import DeviceInfo
-from hetsched.planner.analysis.device_groups import group_name
+from hetsched.text import group_name
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hetsched.explain import DeviceExplanation, Explanation
-from hetsched.explain.iterations.recorder import DecidedMove, IterationRecorder
-from hetsched.explain.iterations.records import IterationHistory, WrittenCheckpoint
+from hetsched.explain.recorder import DecidedMove, IterationRecorder
+from hetsched.explain.records import IterationHistory, WrittenCheckpoint
 
 DEVICES = ("cpu0", "cpu1", "emu0")
 SECONDS_PER_ROW = (1e-4, 1e-4, 2.5e-5)

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.explain.iterations import recorder as recorder_module
-from hetsched.explain.iterations.recorder import (
+from hetsched.explain import recorder as recorder_module
+from hetsched.explain.recorder import (
     MAX_MOVES,
     MAX_SPANS,
     IterationRecorder,
     moved_rows,
+    with_used_devices,
 )
-from hetsched.explain.iterations.used_devices import with_used_devices
 from tests.explain.iterations.story import SPLITS, PhaseTimes, history, phases, recorded, split_at
 
 

@@ -61,7 +61,7 @@ def figure(explanation: Explanation) -> Figure:
     picture = Figure(figsize=(WIDTH, height + 1.5), layout="constrained")
     axes = picture.add_subplot()
     ends = [line.makespan for row in rows for line in (row.planned, row.measured) if line]
-    ends += [v for v in (explanation.whole_unit_bound, explanation.predicted_seconds) if v]
+    ends += [v for v in (explanation.bound, explanation.predicted_seconds) if v]
     end = max(ends, default=1.0) * 1.02 or 1.0
     axes.set_xlim(0, end)
     axes.set_ylim(height, 0)
@@ -118,7 +118,7 @@ def _draw_boxes(
 
 def _draw_marks(axes: Axes, explanation: Explanation, inches: float) -> None:
     """Draw vertical lines at the bound and at the end, predicted or real; stack their labels."""
-    marks = [(explanation.whole_unit_bound, "bound", INK, "-")]
+    marks = [(explanation.bound, "bound", INK, "-")]
     if explanation.seconds:
         label = "so far" if explanation.state == "running" else "end"
         marks.append((explanation.seconds, label, COLOURS[1], "--"))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hetsched.explain import Explanation
-    from hetsched.explain.iterations.records import IterationHistory, IterationSpan
+    from hetsched.explain.records import IterationHistory, IterationSpan
 
 WIDTH = 11.0
 """Inches."""

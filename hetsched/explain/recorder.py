@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
-from hetsched.explain.iterations.records import (
+from hetsched.explain.records import (
+    ITERATION_PHASES,
     IterationHistory,
     IterationSpan,
     MoveKind,
@@ -19,7 +21,7 @@ from hetsched.explain.iterations.records import (
 from hetsched.job import IterationSeconds
 
 MAX_SPANS = 4096
-"""Up to this many iterations are kept each. Arbitrary."""
+"""Up to this many iterations are kept each."""
 MAX_CELLS = 1 << 15
 """Spans times devices: about 2 MB of JSON."""
 MIN_SPANS = 64
@@ -125,7 +127,8 @@ class IterationRecorder:
             By slot; means.
         """
         if iteration <= self._last:
-            self._forget()
+            self._spans.clear()
+            self._seconds, self._constant = 0.0, None
         span = _span(iteration - count + 1, tuple(rows), phases, residual, count)
         self._last, self._residual = iteration, span.residual
         self._seconds += span.seconds * count
@@ -136,10 +139,6 @@ class IterationRecorder:
             self._spans.append(span)
         if len(self._spans) > self._max_spans:
             self._thin()
-
-    def _forget(self) -> None:
-        self._spans.clear()
-        self._seconds, self._constant = 0.0, None
 
     def repeat(self, iterations: int = 1) -> None:
         """Record that this many iterations are computed again."""
@@ -218,25 +217,20 @@ class IterationRecorder:
         )
 
     def _new_move(self, before: _Constant, span: IterationSpan) -> RowMove:
-        move = RowMove(
+        adopted = [decision for decision in self._announced if decision.rows == span.rows]
+        decision = adopted[-1] if adopted else DecidedMove(span.rows, "")
+        return RowMove(
             after=span.first - 1,
+            kind=decision.kind,
+            reason=decision.reason,
             before=before.rows,
             rows=span.rows,
             moved=moved_rows(before.rows, span.rows),
             busy=self._busy,
-            seconds_before=before.mean,
-        )
-        adopted = [decision for decision in self._announced if decision.rows == span.rows]
-        if not adopted:
-            return move
-        decision = adopted[-1]
-        return msgspec.structs.replace(
-            move,
-            kind=decision.kind,
-            reason=decision.reason,
             expected_before=_finite(decision.seconds_before),
             expected_after=_finite(decision.seconds_after),
             expected_cost=_finite(decision.cost),
+            seconds_before=before.mean,
         )
 
     def _keep(self, move: RowMove) -> None:
@@ -264,6 +258,25 @@ def moved_rows(before: Sequence[int], rows: Sequence[int]) -> int:
     return max(old, new) - kept
 
 
+def with_used_devices(history: IterationHistory) -> IterationHistory:
+    """Return `history` without devices that never had rows. O(spans x devices)."""
+    rows = [span.rows for span in history.spans] + [move.before for move in history.moves]
+    used = [index for index, counts in enumerate(zip(*rows, strict=True)) if any(counts)]
+    if not rows or len(used) == len(history.devices):
+        return history
+
+    def chosen(record: Any, *fields: str) -> Any:
+        values = {f: tuple(getattr(record, f)[i] for i in used) for f in fields}
+        return msgspec.structs.replace(record, **values)
+
+    only: IterationHistory = chosen(history, "devices")
+    return msgspec.structs.replace(
+        only,
+        spans=tuple(chosen(span, "rows", *ITERATION_PHASES) for span in history.spans),
+        moves=tuple(chosen(move, "before", "rows", "busy") for move in history.moves),
+    )
+
+
 def _span(
     iteration: int,
     rows: tuple[int, ...],
@@ -271,13 +284,11 @@ def _span(
     residual: float | None,
     count: int,
 ) -> IterationSpan:
-    def each(of: Callable[[IterationSeconds], float]) -> tuple[float, ...]:
-        return tuple(0.0 if phase is None else of(phase) for phase in phases)
-
-    compute, transfer = each(lambda p: p.compute), each(lambda p: p.transfer)
-    wait, converge = each(lambda p: p.wait), each(lambda p: p.converge)
-    save = each(lambda p: p.save)
-    totals = [sum(parts) for parts in zip(compute, transfer, wait, converge, save, strict=True)]
+    by_phase: dict[str, tuple[float, ...]] = {
+        phase: tuple(0.0 if each is None else getattr(each, phase) for each in phases)
+        for phase in ITERATION_PHASES
+    }
+    totals = map(sum, zip(*by_phase.values(), strict=True))
     took_part = sum(phase is not None for phase in phases)
     return IterationSpan(
         first=iteration,
@@ -285,11 +296,7 @@ def _span(
         seconds=sum(totals) / max(1, took_part),  # all wait for each other, so they hardly differ
         residual=_finite(residual),
         rows=rows,
-        compute=compute,
-        transfer=transfer,
-        wait=wait,
-        converge=converge,
-        save=save,
+        **by_phase,
     )
 
 
@@ -299,20 +306,16 @@ def _merged(a: IterationSpan, b: IterationSpan) -> IterationSpan:
     def mean(first: float, second: float) -> float:
         return (first * a.count + second * b.count) / count
 
-    def means(first: tuple[float, ...], second: tuple[float, ...]) -> tuple[float, ...]:
-        return tuple(map(mean, first, second))
-
+    means = {
+        phase: tuple(map(mean, getattr(a, phase), getattr(b, phase))) for phase in ITERATION_PHASES
+    }
     return IterationSpan(
         first=a.first,
         count=count,
         seconds=mean(a.seconds, b.seconds),
         residual=b.residual,
         rows=b.rows,
-        compute=means(a.compute, b.compute),
-        transfer=means(a.transfer, b.transfer),
-        wait=means(a.wait, b.wait),
-        converge=means(a.converge, b.converge),
-        save=means(a.save, b.save),
+        **means,
     )
 
 

@@ -1,86 +1,22 @@
-"""The sections of an explanation that only iterative jobs have."""
+"""The text of an iterative job's explanation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hetsched.explain.text.headline import subject_lines
-from hetsched.text import columns, grouped_rows, number, seconds_column
+from hetsched.explain.records import ITERATION_PHASES
+from hetsched.text import MAX_GROUP_ROWS, columns, grouped_rows, number, seconds_column
 from hetsched.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from hetsched.explain.iterations.records import IterationHistory, IterationSpan, RowMove
-    from hetsched.explain.records import Explanation
+    from hetsched.explain.records import Explanation, IterationHistory, IterationSpan, RowMove
 
 MAX_MOVE_LINES = 12
 """Further moves are counted only: the first and the last ones say most."""
 MAX_NAMED_DEVICES = 4
 """A move of more devices gives the number of rows only."""
-MAX_GROUP_ROWS = 8
 MAX_PROGRESS_ROWS = 10
-PHASES = ("compute", "transfer", "wait", "converge", "save")
-
-
-def iteration_headline(explanation: Explanation, history: IterationHistory) -> list[str]:
-    """Return the job, its error if any, how many iterations it did and where it got."""
-    lines = subject_lines(explanation)
-    computed = history.iterations - history.first + 1
-    if explanation.job is None:
-        return [
-            *lines,
-            f"{counted(explanation.load, 'row')}, which move while it runs if that pays",
-        ]
-    if computed <= 0:
-        return [*lines, f"{counted(explanation.load, 'row')}, no complete iteration"]
-    line = (
-        f"{counted(explanation.load, 'row')}, {counted(computed, 'iteration')} in"
-        f" {format_seconds(history.seconds)} ({format_seconds(history.seconds / computed)} each)"
-    )
-    if history.residual is not None:
-        line += f", residual {history.residual:.3g}"
-    lines.append(line + _ending(history))
-    if history.first > 1:
-        lines.append(f"continued from a checkpoint after iteration {history.first - 1}")
-    return lines
-
-
-def _ending(history: IterationHistory) -> str:
-    if history.converged is None:
-        return ""
-    return ", converged" if history.converged else ", not converged"
-
-
-def phase_table(
-    explanation: Explanation, history: IterationHistory, width: int | None
-) -> list[str]:
-    """Return each device's rows, and how it spent the time of all iterations."""
-    if not history.spans:
-        return []
-    variants = {device.device: device.variant for device in explanation.devices}
-    indices = {name: index for index, name in enumerate(history.devices)}
-    first, last = history.spans[0].rows, history.spans[-1].rows
-    totals = {phase: phase_seconds(history.spans, phase) for phase in PHASES}
-    phases = [phase for phase in PHASES if any(totals[phase])]
-    sums = [sum(totals[phase][i] for phase in phases) for i in indices.values()]
-    whole = max(history.seconds, *sums)  # a device may wait before the others begin
-    rows = []
-    for label, members in grouped_rows(history.devices, str, MAX_GROUP_ROWS):
-        own = [indices[name] for name in members]
-        seconds = [sum(totals[phase][i] for i in own) / len(own) for phase in phases]
-        names = dict.fromkeys(variants.get(name, "") for name in members)
-        rows.append(
-            [
-                label,
-                ", ".join(filter(None, names)),
-                str(sum(first[i] for i in own)),
-                str(sum(last[i] for i in own)),
-                *(_percent(value, whole) for value in seconds),
-            ]
-        )
-    title = f"where the time went, of {format_seconds(whole)}:"
-    header = ("device", "variant", "first rows", "last rows", *phases)
-    return [title, *columns(header, rows, left_columns=2, width=width)]
 
 
 def first_rows_table(explanation: Explanation, width: int | None) -> list[str]:
@@ -97,18 +33,63 @@ def first_rows_table(explanation: Explanation, width: int | None) -> list[str]:
     return ["first iteration:", *columns(header, rows, left_columns=2, width=width)]
 
 
-def phase_seconds(spans: Sequence[IterationSpan], phase: str) -> list[float]:
+def head_lines(explanation: Explanation, history: IterationHistory) -> list[str]:
+    """Return how many iterations the job did, and where it got."""
+    rows = counted(explanation.load, "row")
+    if explanation.job is None:
+        return [f"{rows}, which move while it runs if that pays"]
+    computed = history.iterations - history.first + 1
+    if computed <= 0:
+        return [f"{rows}, no complete iteration"]
+    line = (
+        f"{rows}, {counted(computed, 'iteration')} in {format_seconds(history.seconds)}"
+        f" ({format_seconds(history.seconds / computed)} each)"
+    )
+    if history.residual is not None:
+        line += f", residual {history.residual:.3g}"
+    if history.converged is not None:
+        line += ", converged" if history.converged else ", not converged"
+    if history.first > 1:
+        return [line, f"continued from a checkpoint after iteration {history.first - 1}"]
+    return [line]
+
+
+def phase_table(
+    explanation: Explanation, history: IterationHistory, width: int | None
+) -> list[str]:
+    """Return each device's rows, and how it spent the time of all iterations."""
+    if not history.spans:
+        return []
+    variants = {device.device: device.variant for device in explanation.devices}
+    indices = {name: index for index, name in enumerate(history.devices)}
+    first, last = history.spans[0].rows, history.spans[-1].rows
+    totals = {phase: _phase_seconds(history.spans, phase) for phase in ITERATION_PHASES}
+    phases = [phase for phase in ITERATION_PHASES if any(totals[phase])]
+    sums = [sum(totals[phase][i] for phase in phases) for i in indices.values()]
+    whole = max(history.seconds, *sums)  # a device may wait before the others begin
+    rows = []
+    for label, members in grouped_rows(history.devices, str, MAX_GROUP_ROWS):
+        own = [indices[name] for name in members]
+        seconds = [sum(totals[phase][i] for i in own) / len(own) for phase in phases]
+        names = dict.fromkeys(variants.get(name, "") for name in members)
+        rows.append(
+            [
+                label,
+                ", ".join(filter(None, names)),
+                str(sum(first[i] for i in own)),
+                str(sum(last[i] for i in own)),
+                *(f"{100 * value / whole:.1f} %" if whole else "-" for value in seconds),
+            ]
+        )
+    title = f"where the time went, of {format_seconds(whole)}:"
+    header = ("device", "variant", "first rows", "last rows", *phases)
+    return [title, *columns(header, rows, left_columns=2, width=width)]
+
+
+def _phase_seconds(spans: Sequence[IterationSpan], phase: str) -> list[float]:
     """Return each device's seconds in one phase, in all `spans`."""
-    columns_of_spans = zip(*(getattr(span, phase) for span in spans), strict=True)
-    counts = [span.count for span in spans]
-    return [
-        sum(value * count for value, count in zip(column, counts, strict=True))
-        for column in columns_of_spans
-    ]
-
-
-def _percent(value: float, total: float) -> str:
-    return f"{100 * value / total:.1f} %" if total else "-"
+    weighted = ([value * s.count for value in getattr(s, phase)] for s in spans)
+    return [sum(column) for column in zip(*weighted, strict=True)]
 
 
 def progress_table(history: IterationHistory, width: int | None) -> list[str]:
@@ -116,26 +97,18 @@ def progress_table(history: IterationHistory, width: int | None) -> list[str]:
     if len(history.spans) < 2:
         return []
     spans = _samples(history.spans)
-    shares = len(history.devices) <= MAX_NAMED_DEVICES
-    header = ["iteration", "seconds", "residual", *(history.devices if shares else ())]
-    seconds = seconds_column([span.seconds for span in spans])
-    rows = [
-        [
-            str(span.last),
-            cell,
-            "-" if span.residual is None else f"{span.residual:.3g}",
-            *(map(str, span.rows) if shares else ()),
-        ]
-        for span, cell in zip(spans, seconds, strict=True)
-    ]
-    if all(span.residual is None for span in spans):
-        header, rows = _without(header, 2), [_without(row, 2) for row in rows]
-    title = "iterations (seconds of each, rows of each device):" if shares else "iterations:"
+    table = [["iteration", *(str(span.last) for span in spans)]]
+    table.append(["seconds", *seconds_column([span.seconds for span in spans])])
+    if any(span.residual is not None for span in spans):
+        residuals = ("-" if s.residual is None else f"{s.residual:.3g}" for s in spans)
+        table.append(["residual", *residuals])
+    title = "iterations:"
+    if len(history.devices) <= MAX_NAMED_DEVICES:
+        title = "iterations (seconds of each, rows of each device):"
+        for index, device in enumerate(history.devices):
+            table.append([device, *(str(span.rows[index]) for span in spans)])
+    header, *rows = zip(*table, strict=True)
     return [title, *columns(header, rows, left_columns=0, width=width)]
-
-
-def _without(cells: list[str], index: int) -> list[str]:
-    return cells[:index] + cells[index + 1 :]
 
 
 def _samples(spans: Sequence[IterationSpan]) -> list[IterationSpan]:
@@ -151,8 +124,6 @@ def _samples(spans: Sequence[IterationSpan]) -> list[IterationSpan]:
 def move_lines(history: IterationHistory) -> list[str]:
     """Return when and why rows moved, what it cost and what it gained."""
     moves = history.moves
-    if not moves:
-        return []
     half = MAX_MOVE_LINES // 2
     omitted = history.omitted_moves
     shown = moves
@@ -165,7 +136,7 @@ def move_lines(history: IterationHistory) -> list[str]:
     gains = [move.gain for move in moves if move.kind == "balance" and move.gain is not None]
     if len(gains) > 1:
         lines.append(f"all moves for balance together {_gained(sum(gains))}")
-    return ["when and why rows moved:", *(f"  {line}" for line in lines)]
+    return lines
 
 
 def _move_line(move: RowMove, devices: Sequence[str]) -> str:
@@ -176,9 +147,28 @@ def _move_line(move: RowMove, devices: Sequence[str]) -> str:
     ]
     named = f" ({', '.join(changes)})" if len(changes) <= MAX_NAMED_DEVICES else ""
     line = f"after iteration {move.after}: {counted(move.moved, 'row')}{named}"
-    reason = f"{move.reason}{_busy(move, devices)}"
-    parts = [part for part in (reason, _effect(move), _cost(move), _gain(move)) if part]
-    return f"{line}: {'; '.join(parts)}" if parts else line
+    parts = [f"{move.reason}{_busy(move, devices)}"]
+    if move.seconds_before is not None and move.seconds_after is not None:
+        parts.append(
+            f"{format_seconds(move.seconds_before)} -> {format_seconds(move.seconds_after)}"
+            f" an iteration{_expected(move.expected_after)}"
+        )
+    if move.cost is not None:
+        parts.append(f"cost {format_seconds(move.cost)}{_expected(move.expected_cost)}")
+    elif move.expected_cost is not None:
+        parts.append(f"cost not known yet{_expected(move.expected_cost)}")
+    if move.gain is not None and move.kind == "balance":
+        parts.append(f"{_gained(move.gain)} in {counted(move.iterations, 'iteration')}")
+    said = "; ".join(filter(None, parts))
+    return f"{line}: {said}" if said else line
+
+
+def _expected(seconds: float | None) -> str:
+    return "" if seconds is None else f" (expected {format_seconds(seconds)})"
+
+
+def _gained(seconds: float) -> str:
+    return f"{'gained' if seconds >= 0 else 'lost'} {format_seconds(abs(seconds))}"
 
 
 def _busy(move: RowMove, devices: Sequence[str]) -> str:
@@ -195,37 +185,6 @@ def _busy(move: RowMove, devices: Sequence[str]) -> str:
         f" ({most} was busy for {format_seconds(times[most])},"
         f" {least} for {format_seconds(times[least])})"
     )
-
-
-def _effect(move: RowMove) -> str:
-    if move.seconds_before is None or move.seconds_after is None:
-        return ""
-    expected = ""
-    if move.expected_after is not None:
-        expected = f" (expected {format_seconds(move.expected_after)})"
-    return (
-        f"{format_seconds(move.seconds_before)} -> {format_seconds(move.seconds_after)}"
-        f" an iteration{expected}"
-    )
-
-
-def _cost(move: RowMove) -> str:
-    expected = ""
-    if move.expected_cost is not None:
-        expected = f" (expected {format_seconds(move.expected_cost)})"
-    if move.cost is None:
-        return f"cost not known yet{expected}" if expected else ""
-    return f"cost {format_seconds(move.cost)}{expected}"
-
-
-def _gain(move: RowMove) -> str:
-    if move.gain is None or move.kind != "balance":
-        return ""
-    return f"{_gained(move.gain)} in {counted(move.iterations, 'iteration')}"
-
-
-def _gained(seconds: float) -> str:
-    return f"{'gained' if seconds >= 0 else 'lost'} {format_seconds(abs(seconds))}"
 
 
 def checkpoint_lines(history: IterationHistory) -> list[str]:

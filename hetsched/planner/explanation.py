@@ -1,0 +1,346 @@
+"""The explanation of a job: its plan compared with measurements. Pure.
+
+All figures are computed here and in `what_if`, from the plan, the models behind it, and the times
+of chunks on the devices that ran them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Protocol
+
+from hetsched.device import ChunkTimeline, ChunkTimes, DeviceInfo, Timeline
+from hetsched.explain import DeviceExplanation, Explanation, PhaseSeconds, TimeBreakdown
+from hetsched.planner.cores.chunk_lengths import call_seconds, longest_chunk
+from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.records import Assignment, JobPlan
+from hetsched.planner.what_if import (
+    bound_of_plan,
+    device_bound,
+    schedule_alternatives,
+    split_alternatives,
+    what_if,
+)
+from hetsched.plans.device_plan import Overlap
+from hetsched.plans.timeline import timeline
+from hetsched.units import counted, format_bytes, format_seconds
+
+MAX_TIMELINE_CHUNKS = 3000
+"""Chunks of a core's planned timeline; of more, neighbours are merged."""
+
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class ExplainedJob:
+    """The job to explain. `job`: None for a plan that is not run."""
+
+    job: int | None
+    state: str
+    workload: str
+    load: int
+    params: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    error: str | None = None
+
+
+class ExecutedChunks(Protocol):
+    """(units, times) of the chunks that one device ran, on its own clock."""
+
+    @property
+    def info(self) -> DeviceInfo: ...
+
+    @property
+    def chunks(self) -> Sequence[tuple[int, ChunkTimes]]: ...
+
+
+def explain_job(
+    job: ExplainedJob,
+    plan: JobPlan,
+    runs: Mapping[str, ExecutedChunks] | None = None,
+    *,
+    cache: PlanCache | None = None,
+) -> Explanation:
+    """Explain a job that followed `plan`, or without `runs` the plan itself.
+
+    Chunks count for the device that ran them, including stolen and repeated ones. A virtual clock
+    starts with its device's first chunk.
+    """
+    cache = PlanCache() if cache is None else cache
+    lines = _measured_timelines(plan, runs or {})
+    total = max((line.makespan for line in lines.values()), default=0.0)
+    return Explanation(
+        job=job.job,
+        state=job.state,
+        workload=job.workload,
+        params=dict(job.params),
+        load=job.load,
+        seconds=total if lines else None,
+        predicted_seconds=plan.predicted_seconds,
+        bound=bound_of_plan(plan),
+        reasons=plan.reasons,
+        devices=_devices(plan, lines, None if runs is None else total, runs or {}),
+        alternatives=split_alternatives(plan, cache),
+        what_if=what_if(plan, cache),
+        notes=job.notes,
+        error=job.error,
+    )
+
+
+def _devices(
+    plan: JobPlan,
+    lines: Mapping[str, Timeline],
+    total: float | None,
+    runs: Mapping[str, ExecutedChunks],
+) -> tuple[DeviceExplanation, ...]:
+    alternatives = schedule_alternatives(plan)
+    devices = []
+    for assignment in plan.assignments:
+        device = assignment.device
+        run, line = runs.get(device), lines.get(device)
+        info = _info(assignment) if run is None else run.info
+        chunks = () if run is None else run.chunks
+        planned, bound = _planned_timeline(assignment), device_bound(assignment)
+        phases = None if _has_unknown_phases(assignment) else planned
+        devices.append(
+            DeviceExplanation(
+                device=device,
+                kind=info.kind if info else "",
+                variant=assignment.variant,
+                planned=assignment.plan.share,
+                share=sum(units for units, _ in chunks),
+                pooled=assignment.pooled,
+                taken=sum(units for units, times in chunks if times.taken),
+                chunks=_counted_sizes(assignment.plan.chunks),
+                planned_chunks=len(assignment.plan.chunks),
+                mode=assignment.plan.mode.value if info and info.link else "",
+                slots=assignment.slots,
+                chunk_reason=_chunk_reason(assignment, info, bound),
+                call_reason=_call_reason(assignment),
+                runs=_model_runs(assignment),
+                predicted_seconds=assignment.predicted_seconds,
+                seconds=_length_of(line),
+                predicted=None if phases is None else phase_seconds(phases),
+                measured=None if line is None else phase_seconds(line),
+                predicted_hidden=None if phases is None else hidden_fraction(phases),
+                hidden=None if line is None else hidden_fraction(line),
+                time_breakdown=None if total is None else time_breakdown(line, total),
+                bound=bound,
+                alternatives=alternatives.get(device, ()),
+                units_per_call=max((times.units_per_call for _, times in chunks), default=0),
+                late=sum(times.late for _, times in chunks),
+                plan=planned,
+                timeline=line,
+            )
+        )
+    return tuple(devices)
+
+
+def _info(assignment: Assignment) -> DeviceInfo | None:
+    return None if assignment.candidate is None else assignment.candidate.info
+
+
+def _model_runs(assignment: Assignment) -> int | None:
+    if assignment.candidate is None or assignment.model is None:
+        return None
+    return assignment.candidate.run_counts.get(assignment.variant, 0)
+
+
+def _counted_sizes(sizes: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Return (count, size) of runs of equal sizes: (8, 8, 3) -> ((2, 8), (1, 3))."""
+    return tuple((len(list(equal)), units) for units, equal in groupby(sizes))
+
+
+# ---- reasons
+
+
+def _chunk_reason(assignment: Assignment, info: DeviceInfo | None, bound: float | None) -> str:
+    """Return why the share is cut into these chunks."""
+    if assignment.candidate is None or info is None:
+        return ""
+    if info.link:
+        return _linked_chunk_reason(assignment, bound)
+    if assignment.rivals:
+        names = ", ".join(assignment.variants)
+        return f"variants take turns, to find the fastest on this machine: {names}"
+    if assignment.pace is None:
+        return "small chunks until there are measurements: a cancel waits for the running chunk"
+    seconds = format_seconds(assignment.pace * assignment.max_chunk)
+    tail = ""
+    if assignment.tail is not None and assignment.model is not None:
+        units = counted(assignment.tail.units, "unit")
+        tail = f"; the cores take the last {units} when they are done, as their speeds vary"
+    if assignment.compares_calls:
+        tail = "; some are shorter, to learn what a call of the kernel costs"
+    if len(assignment.chunks) == 1 and not tail:
+        return f"one chunk, which takes only {seconds}"
+    return f"chunks of at most {seconds}: a cancel or a lost device costs one{tail}"
+
+
+def _linked_chunk_reason(assignment: Assignment, bound: float | None) -> str:
+    limit = None if assignment.candidate is None else assignment.candidate.demand.limit
+    memory = ""
+    if limit is not None:
+        memory = f", {format_bytes(assignment.slot_memory)} of {format_bytes(limit)}"
+    predicted = assignment.predicted_seconds
+    if predicted is None or not bound:
+        return f"factored by two, so that one run measures several sizes{memory}"
+    above = 100 * max(0.0, predicted / bound - 1)
+    return f"the best plan found for its phases and memory, {above:.1f} % above the bound{memory}"
+
+
+def _call_reason(assignment: Assignment) -> str:
+    """Return what a call costs on a core, and how its chunks follow; "": it costs nothing."""
+    share, seconds = assignment.plan.share, assignment.predicted_seconds
+    call = call_seconds(assignment.model, share)
+    if not call or not seconds:
+        return ""
+    count = len(assignment.plan.chunks)
+    part = 100 * call * count / seconds
+    calls = f"{counted(count, 'call')} take {part:.1f} % of its time"
+    limit = f", with chunks of up to {format_seconds(longest_chunk(call))}" if count > 1 else ""
+    return f"each call of the kernel costs {format_seconds(call)}; {calls}{limit}"
+
+
+# ---- timelines
+
+
+def _planned_timeline(assignment: Assignment) -> Timeline | None:
+    """Return the predicted phases; None without a model.
+
+    For a device without a link only the whole share was predicted; each unit gets an equal part.
+    """
+    info = _info(assignment)
+    if info is not None and info.link and assignment.model is not None:
+        return timeline(assignment.plan, assignment.model, Overlap.of(info.engines))
+    pace, sizes = assignment.pace, assignment.plan.chunks
+    if pace is None:
+        return None
+    group = max(1, -(-len(sizes) // MAX_TIMELINE_CHUNKS))
+    chunks, now = [], 0.0
+    for start in range(0, len(sizes), group):
+        units = sum(sizes[start : start + group])
+        chunks.append(ChunkTimeline(units, None, (now, now + units * pace), None))
+        now = chunks[-1].compute[1]
+    return Timeline(now, tuple(chunks))
+
+
+def _has_unknown_phases(assignment: Assignment) -> bool:
+    """Return whether the prediction includes copies without separate times: a core's, of files."""
+    candidate = assignment.candidate
+    return candidate is not None and candidate.is_staged and not candidate.info.link
+
+
+def _measured_timelines(plan: JobPlan, runs: Mapping[str, ExecutedChunks]) -> dict[str, Timeline]:
+    """Return timelines in seconds from the job's first chunk, of each device that ran a chunk."""
+    starts = {
+        name: min(times.start for _, times in run.chunks)
+        for name, run in runs.items()
+        if run.chunks
+    }
+    if not starts:
+        return {}
+    first = min(starts.values())
+    is_virtual = any(runs[name].info.clock == "virtual" for name in starts)
+    variants = {assignment.device: assignment.variants for assignment in plan.assignments}
+    return {
+        name: _measured_timeline(
+            runs[name].chunks, start if is_virtual else first, variants.get(name, ())
+        )
+        for name, start in starts.items()
+    }
+
+
+def _measured_timeline(
+    chunks: Iterable[tuple[int, ChunkTimes]], zero: float, variants: Sequence[str]
+) -> Timeline:
+    """Return (units, times) of each chunk as a timeline in seconds from `zero`, by start.
+
+    `variants`: of a race, by the number of the kernel.
+    """
+
+    def since(span: Span | None) -> Span | None:
+        return None if span is None else (span[0] - zero, span[1] - zero)
+
+    ordered = sorted(chunks, key=lambda chunk: chunk[1].start)
+    return Timeline(
+        max(times.end - zero for _, times in ordered),
+        tuple(
+            ChunkTimeline(
+                units,
+                since(times.copy_in),
+                (times.compute[0] - zero, times.compute[1] - zero),
+                since(times.copy_out),
+                variants[times.kernel] if len(variants) > 1 else "",
+                times.taken,
+            )
+            for units, times in ordered
+        ),
+    )
+
+
+def _length_of(line: Timeline | None) -> float | None:
+    """Return the seconds from the start of a device's first chunk to the end of its last."""
+    if line is None or not line.chunks:
+        return None
+    first = line.chunks[0]
+    return line.makespan - (first.copy_in or first.compute)[0]
+
+
+def phase_seconds(line: Timeline) -> PhaseSeconds:
+    """Return the seconds of each kind of phase, summed over the chunks."""
+
+    def total(spans: Iterable[Span | None]) -> float:
+        return sum(span[1] - span[0] for span in spans if span is not None)
+
+    return PhaseSeconds(
+        copy_in=total(chunk.copy_in for chunk in line.chunks),
+        compute=total(chunk.compute for chunk in line.chunks),
+        copy_out=total(chunk.copy_out for chunk in line.chunks),
+    )
+
+
+def hidden_fraction(line: Timeline) -> float | None:
+    """Return the fraction of the copies' time that overlapped other phases; None without copies.
+
+    The time saved by overlap is the sum of all phases less the time in which any was running. It
+    consists of copies only, in one direction or in both at once.
+    """
+    sums = phase_seconds(line)
+    if sums.copies <= 0:
+        return None
+    saved = sums.compute + sums.copies - covered(_all_spans(line.chunks))
+    return min(max(saved / sums.copies, 0.0), 1.0)
+
+
+def time_breakdown(line: Timeline | None, total: float) -> TimeBreakdown:
+    """Return a device's use of the `total` seconds of a job; the parts sum to the total."""
+    if line is None or not line.chunks:
+        return TimeBreakdown(computing=0.0, copying=0.0, between=0.0, before=0.0, idle=total)
+    spans = _all_spans(line.chunks)
+    first, last = min(start for start, _ in spans), max(end for _, end in spans)
+    computing = covered(chunk.compute for chunk in line.chunks)
+    busy = covered(spans)
+    return TimeBreakdown(
+        computing=computing,
+        copying=max(busy - computing, 0.0),
+        between=max(last - first - busy, 0.0),
+        before=max(first, 0.0),
+        idle=max(total - last, 0.0),
+    )
+
+
+def covered(spans: Iterable[Span]) -> float:
+    """Return the seconds during which at least one of `spans` runs. O(n log n)."""
+    total, covered_until = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, covered_until))
+        covered_until = max(covered_until, end)
+    return total
+
+
+def _all_spans(chunks: Sequence[ChunkTimeline]) -> list[Span]:
+    spans = [(chunk.copy_in, chunk.compute, chunk.copy_out) for chunk in chunks]
+    return [span for chunk in spans for span in chunk if span is not None]

@@ -1,0 +1,265 @@
+"""What else a job's time could be, by the plan's models: bounds, other splits, other machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from hetsched.explain import Alternative, WhatIf
+from hetsched.models import DeviceModel, PiecewiseLinear, SpeedFunction
+from hetsched.partition import geometric
+from hetsched.planner.device_sets.neighbours import co_runners_of
+from hetsched.planner.device_sets.team_variants import with_only
+from hetsched.planner.host_overhead import plan_with_host_overhead
+from hetsched.planner.machine_bound import LeastSeconds, core_bound, linked_bound, machine_bound
+from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.records import Assignment, Candidate, JobPlan
+from hetsched.planner.staging_memory import planning_memory
+from hetsched.plans.best_plan import compare_plans
+from hetsched.plans.bounds.lower_bound import lower_bound
+from hetsched.plans.device_plan import Overlap
+from hetsched.plans.timeline import timeline
+from hetsched.text import group_name, groups_of
+
+ENOUGH_RUNS = 9
+"""Run count of a changed machine's only variants: enough that the planner explores nothing."""
+
+
+# ---- bounds
+
+
+def correction_of(assignment: Assignment) -> float:
+    """Return the ratio of a device's predicted time to that by its phases; 1 without a link.
+
+    Predictions are corrected by the measured times of whole shares. What is shown beside them has
+    to be multiplied by the same ratio; otherwise a bound could exceed the prediction.
+    """
+    candidate, model = assignment.candidate, assignment.model
+    predicted = assignment.predicted_seconds
+    if candidate is None or model is None or predicted is None or not candidate.info.link:
+        return 1.0
+    planned = timeline(assignment.plan, model, Overlap.of(candidate.info.engines)).makespan
+    return predicted / planned if planned > 0 else 1.0
+
+
+def device_bound(assignment: Assignment) -> float | None:
+    """Return the least seconds of any plan for a device with a link; None for other devices."""
+    candidate, model = assignment.candidate, assignment.model
+    if candidate is None or model is None or not candidate.info.link:
+        return None
+    memory, overlap = planning_memory(candidate), Overlap.of(candidate.info.engines)
+    return correction_of(assignment) * lower_bound(assignment.plan.share, model, memory, overlap)
+
+
+def bound_of_plan(plan: JobPlan) -> float | None:
+    """Return the least seconds of any split over the plan's devices; None: one has no model."""
+    devices = _measured_devices(plan)
+    if not devices or _has_unmeasured_device(plan):
+        return None
+    corrections = {a.device: correction_of(a) for a in plan.assignments}
+    bounds: dict[Hashable, LeastSeconds] = {}
+    parts = []
+    for device in devices:
+        candidate, name = device.candidate, device.candidate.info.name
+        key: Hashable
+        if candidate.info.link:
+            memory, overlap = planning_memory(candidate), Overlap.of(candidate.info.engines)
+            correction = corrections.get(name, 1.0)
+            key = id(device.model), correction
+            if key not in bounds:
+                bounds[key] = linked_bound(plan.load, device.model, memory, overlap, correction)
+        else:
+            # Not the model's total: the plan's curve has the calls of the kernel.
+            curve = plan.curves.get(name, device.model.total)
+            key = id(curve)
+            bounds.setdefault(key, core_bound(curve))
+        parts.append(bounds[key])
+    return machine_bound(plan.load, parts)
+
+
+# ---- other splits and schedules
+
+
+def schedule_alternatives(plan: JobPlan) -> dict[str, tuple[Alternative, ...]]:
+    """Return the plan of each schedule for each device with a link, by device.
+
+    Only for the first device of each group (names that differ by a number): the search is slow.
+    """
+    firsts = {group[0] for group in groups_of([a.device for a in plan.assignments])}
+    alternatives = {}
+    for assignment in plan.assignments:
+        candidate, model = assignment.candidate, assignment.model
+        if assignment.device not in firsts or candidate is None or model is None:
+            continue
+        if candidate.info.link:
+            memory, overlap = planning_memory(candidate), Overlap.of(candidate.info.engines)
+            compared = compare_plans(assignment.plan.share, model, memory, overlap=overlap)
+            correction = correction_of(assignment)
+            alternatives[assignment.device] = tuple(
+                Alternative(kind, correction * seconds)
+                for kind, seconds in compared.seconds_by_kind.items()
+            )
+    return alternatives
+
+
+def split_alternatives(plan: JobPlan, cache: PlanCache) -> tuple[Alternative, ...]:
+    """Return equal shares, and each group of devices alone, or the fastest device alone.
+
+    Devices alone are predicted by their models without the others, if they were measured so; else
+    the description says that they are presumed to be as slow as beside the others.
+    """
+    load, curves = plan.load, plan.curves
+    names = [assignment.device for assignment in plan.assignments]
+    if len(names) < 2 or not all(name in curves for name in names):
+        return ()
+    share = -(-load // len(names))
+    equal = Alternative("equal shares", max(_seconds(curves[name], share) for name in names))
+    sets = groups_of(names)
+    if len(sets) == 1:
+        sets = [[min(names, key=lambda name: _seconds(curves[name], load))]]
+    return equal, *(_only(members, plan, cache) for members in sets)
+
+
+def _only(names: Sequence[str], plan: JobPlan, cache: PlanCache) -> Alternative:
+    """Predict some devices of `plan` without the others."""
+    candidates = {a.device: a.candidate for a in plan.assignments if a.candidate is not None}
+    variants = {a.device: a.variant for a in plan.assignments}
+    infos = {c.info.name: c.info for c in (*candidates.values(), *plan.candidates)}
+    chosen = [infos[name] for name in names if name in infos]
+    alone = [
+        with_only(candidates[name].beside(beside), variants[name])
+        for name, beside in co_runners_of(chosen, infos.values()).items()
+        if variants[name] in candidates[name].models_beside.get(beside, {})
+    ]
+    description = f"only {group_name(names)}"
+    if len(alone) == len(names):
+        seconds = plan_with_host_overhead(plan.load, alone, cache=cache).predicted_seconds
+        if seconds is not None:
+            return Alternative(description, seconds)
+    if any(not info.is_modelled for info in infos.values()):
+        description += " (contention as now)"
+    curves = [plan.curves[name] for name in names]
+    return Alternative(description, geometric(curves, plan.load).makespan)
+
+
+def _seconds(curve: SpeedFunction, units: int) -> float:
+    return float(curve.time(units))
+
+
+# ---- other machines
+
+
+def what_if(plan: JobPlan, cache: PlanCache) -> tuple[WhatIf, ...]:
+    """Return the plan's time with a faster link, and with another device of each kind."""
+    devices = _measured_devices(plan)
+    if not devices or _has_unmeasured_device(plan) or plan.predicted_seconds is None:
+        return ()
+    machine = [_with_one_variant(device) for device in devices]
+
+    def seconds_of(changed: Sequence[Candidate]) -> float | None:
+        return plan_with_host_overhead(plan.load, changed, cache=cache).predicted_seconds
+
+    base = seconds_of(machine)
+    if not base:
+        return ()
+    results = []
+    for description, changed in _changed_machines(machine):
+        seconds = seconds_of(changed)
+        if seconds is not None and math.isfinite(seconds):
+            ratio = seconds / base
+            results.append(WhatIf(description, plan.predicted_seconds * ratio, 1 - ratio))
+    return tuple(results)
+
+
+def _changed_machines(machine: list[Candidate]) -> list[tuple[str, list[Candidate]]]:
+    linked = [candidate.info.name for candidate in machine if candidate.info.link]
+    changes = []
+    if linked:
+        faster = [_with_faster_link(candidate) for candidate in machine]
+        changes.append((f"a link twice as fast for {group_name(linked)}", faster))
+    for group in groups_of([candidate.info.name for candidate in machine]):
+        first = next(candidate for candidate in machine if candidate.info.name == group[0])
+        another = replace(first, info=msgspec.structs.replace(first.info, name="another"))
+        assumption = "" if first.info.is_modelled else " (assuming no contention)"
+        changes.append((f"another device like {group[0]}{assumption}", [*machine, another]))
+    return changes
+
+
+def _with_faster_link(candidate: Candidate) -> Candidate:
+    models = {}
+    for variant, model in candidate.models.items():
+        models[variant] = model
+        if model is not None and model.h2d is not None and model.d2h is not None:
+            h2d, d2h = DoubledSpeed(model.h2d), DoubledSpeed(model.d2h)
+            models[variant] = replace(model, h2d=h2d, d2h=d2h)
+    return replace(candidate, models=models)
+
+
+@dataclass(frozen=True)
+class DoubledSpeed:
+    """A curve with twice the speed of another."""
+
+    curve: SpeedFunction
+
+    def time(self, x: Any, /) -> Any:
+        return self.curve.time(x) / 2
+
+    def speed(self, x: Any, /) -> Any:
+        return self.curve.speed(x) * 2
+
+
+# ---- the devices of a plan
+
+
+@dataclass(frozen=True)
+class _MeasuredDevice:
+    """A candidate with one variant and its model."""
+
+    candidate: Candidate
+    variant: str
+    model: DeviceModel
+
+
+def _measured_devices(plan: JobPlan) -> list[_MeasuredDevice]:
+    """Return the devices with a model that have a share or could have had one."""
+    devices = {
+        a.device: _MeasuredDevice(a.candidate, a.variant, a.model)
+        for a in plan.assignments
+        if a.candidate is not None and a.model is not None
+    }
+    units = max(1, plan.load // max(1, len(plan.assignments)))
+    for candidate in plan.candidates:
+        name = candidate.info.name
+        models = {v: model for v, model in candidate.models.items() if model is not None}
+        if name not in devices and name in plan.curves and models:
+            best = min(models, key=lambda v: _seconds(_comparable(models[v]), units))
+            devices[name] = _MeasuredDevice(candidate, best, models[best])
+    return list(devices.values())
+
+
+def _comparable(model: DeviceModel) -> SpeedFunction:
+    """Return the curve to compare variants by; with a link, there may be no whole-share times."""
+    return model.compute if model.link else model.total
+
+
+def _has_unmeasured_device(plan: JobPlan) -> bool:
+    return any(a.candidate is None or a.model is None for a in plan.assignments)
+
+
+def _with_one_variant(device: _MeasuredDevice) -> Candidate:
+    """Return the candidate with one variant, and without correction by its latest shares."""
+    candidate, model = device.candidate, device.model
+    if candidate.info.link:
+        model = replace(model, total=PiecewiseLinear())
+    return replace(
+        candidate,
+        models={device.variant: model},
+        run_counts={device.variant: ENOUGH_RUNS},
+        host_overhead_seconds=0.0,
+        uses_measured_total=False,
+        last_plan=None,
+    )
