@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.learning.dispatched import run_dispatched
 from benchmarks.results import Bar, Result
 from hetsched.device import Chunk, DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
 from hetsched.planner.cores.chunk_lengths import MAX_COSTLY_CHUNK_SECONDS
 from hetsched.planner.records import JobPlan
-from hetsched.simulate.dispatched import run_dispatched
 from hetsched.simulate.learning import LearningRun, learn
 from hetsched.simulate.machine import ChunkTimings, SimulatedDevice, SimulatedMachine
 

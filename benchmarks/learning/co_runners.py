@@ -14,13 +14,13 @@ from functools import cache
 
 import numpy as np
 
+from benchmarks.learning.contention import ContendedMachine
 from benchmarks.results import Bar, Result
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.planner.device_sets.subsets import device_sets
 from hetsched.planner.job_planner import plan_job
-from hetsched.simulate.contention import ContendedMachine
 from hetsched.simulate.learning import LearningRun, learn
 from hetsched.simulate.machine import SimulatedDevice, makespan
 

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
+from benchmarks.learning.dispatched import ChunkSeconds, run_dispatched
 from benchmarks.results import Bar, Result
 from hetsched.device import Chunk, DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
 from hetsched.planner.records import JobPlan
-from hetsched.simulate.dispatched import ChunkSeconds, run_dispatched
 from hetsched.simulate.learning import learn
 from hetsched.simulate.machine import ChunkTimings, SimulatedDevice, SimulatedMachine
 

@@ -13,10 +13,10 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchmarks.learning.variant_machine import Disturbance, equal_cores
 from benchmarks.results import Bar, Result
 from hetsched.planner.records import JobPlan
 from hetsched.simulate.learning import learn
-from hetsched.simulate.variants import Disturbance, equal_cores
 
 PAIR_TIMES = {("a", "a"): 1.25, ("a", "b"): 1.0, ("b", "a"): 1.5, ("b", "b"): 1.15}
 """(variant, variant on the other core) -> time of a unit; alone it takes 1."""

@@ -25,23 +25,11 @@ class Saturating:
 
     t(x) = (x + half) (1 + x / fade) / peak: a fixed cost of half / peak seconds, and a speed that
     would be halved at x = `fade`. The time strictly increases.
-
-    Parameters
-    ----------
-    peak : float, units/s
-    half : float, units
-        Size at which the fixed cost equals the time of the work.
-    fade : float, units
-
-    Raises
-    ------
-    UsageError
-        A parameter isn't positive and finite.
     """
 
-    peak: float
-    half: float
-    fade: float
+    peak: float  # units/s
+    half: float  # units; the fixed cost equals the time of so many
+    fade: float  # units
 
     def __post_init__(self) -> None:
         for name, value in (("peak", self.peak), ("half", self.half), ("fade", self.fade)):
@@ -67,28 +55,13 @@ class Paging:
 
     Beyond `capacity` the time per unit rises to `factor` times its value at (1 + width) capacity,
     and is constant from there on.
-
-    Parameters
-    ----------
-    within : SpeedFunction
-        The machine with enough memory.
-    capacity : float, units
-    factor, width : float
-    linear : "time" or "speed"
-        Which of the two changes linearly in between. With time, speed falls off a cliff.
-
-    Raises
-    ------
-    UsageError
-        The capacity isn't positive and finite; width or factor is out of range; `linear` is
-        unknown.
     """
 
-    within: SpeedFunction
-    capacity: float
+    within: SpeedFunction  # the machine with enough memory
+    capacity: float  # units
     factor: float
     width: float
-    linear: Linear = "time"
+    linear: Linear = "time"  # what changes linearly in between; with time, speed falls off a cliff
 
     def __post_init__(self) -> None:
         if not 0 < self.capacity < math.inf:
@@ -124,17 +97,10 @@ class Paging:
 
 @dataclass(frozen=True)
 class Noisy:
-    """A curve with multiplicative log-normal noise, drawn again for each evaluation.
-
-    Parameters
-    ----------
-    curve : SpeedFunction
-    draw : callable
-        n -> n random exponents, normally distributed.
-    """
+    """A curve with multiplicative log-normal noise, drawn again for each evaluation."""
 
     curve: SpeedFunction
-    draw: Callable[[int], ArrayLike]
+    draw: Callable[[int], ArrayLike]  # n -> n random exponents
 
     def time(self, x: Any, /) -> Any:
         """Return the seconds for `x` units (number or array)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +19,14 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     names: int = 1
 
+    @classmethod
+    def of(cls, title: str, header: str, rows: Iterable[Sequence[Cell]], names: int = 1) -> Table:
+        """Make a table of rows under columns that are separated by "; "."""
+        return cls(title, tuple(header.split("; ")), tuple(map(tuple, rows)), names)
+
+
+Style = Literal["line", "points", "bars"]
+
 
 @dataclass(frozen=True)
 class Series:
@@ -26,7 +35,16 @@ class Series:
     name: str
     x: tuple[float, ...]
     y: tuple[float, ...]
-    style: Literal["line", "points", "bars"] = "line"
+    style: Style = "line"
+
+    @classmethod
+    def of(
+        cls, name: str, y: Iterable[float], x: Iterable[float] | None = None, style: Style = "line"
+    ) -> Series:
+        """Make a series of numbers, without `x` counted from 1."""
+        values = tuple(map(float, y))
+        numbers = range(1, len(values) + 1) if x is None else x
+        return cls(name, tuple(map(float, numbers)), values, style)
 
 
 @dataclass(frozen=True)

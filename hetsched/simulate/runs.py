@@ -90,15 +90,9 @@ def exact_times(machines: Sequence[SpeedFunction]) -> Measure:
 
 
 def drive(balancer: Balancer, measure: Measure, max_runs: int) -> LoopTrace:
-    """Ask, run and report until the balancer stops or after `max_runs`.
+    """Ask, run and report until a new balancer stops or after `max_runs`, at least 1.
 
-    Parameters
-    ----------
-    balancer : Balancer
-        New. It is asked once more at the end, for its final shares.
-    measure : callable
-    max_runs : int
-        At least 1.
+    It is asked once more at the end, for its final shares.
     """
     runs: list[LoopRun] = []
     while len(runs) < max_runs and not balancer.reason:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hetsched.errors import UsageError
-from hetsched.simulate.papers import clarke, clarke_tables
+from hetsched.simulate.papers import clarke
 from hetsched.simulate.papers.clarke import MAX_RUNS, ClarkeOutcome, ClarkeSetting, balance
 
 METHODS = ("constant", "geometric", "smooth", "dfpa")
@@ -133,7 +133,7 @@ def test_impossible_settings_are_refused(setting: ClarkeSetting, message: str) -
 
 
 def test_the_report_is_compared_with_the_paper() -> None:
-    result = clarke_tables.run_experiment((11000,))
+    result = clarke.run_experiment((11000,))
     table, by_run = result.tables
 
     rows = {row[1]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
@@ -146,6 +146,6 @@ def test_the_report_is_compared_with_the_paper() -> None:
 
 
 def test_another_setting_isnt_the_papers() -> None:
-    table = clarke_tables.run_experiment((8000,), like=ClarkeSetting(8000, reserve=40.0)).tables[0]
+    table = clarke.run_experiment((8000,), like=ClarkeSetting(8000, reserve=40.0)).tables[0]
 
     assert {row[table.columns.index("paper")] for row in table.rows} == {None}

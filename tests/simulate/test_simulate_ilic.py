@@ -6,7 +6,7 @@ import pytest
 
 from hetsched.errors import UsageError
 from hetsched.plans import Mode, Overlap, check
-from hetsched.simulate.papers import ilic, ilic_tables
+from hetsched.simulate.papers import ilic
 from hetsched.simulate.papers.ilic import (
     MEMORY,
     IlicOutcome,
@@ -135,7 +135,7 @@ def test_impossible_noise_is_refused(noise: float) -> None:
 
 
 def test_the_report_is_compared_with_the_paper() -> None:
-    result = ilic_tables.run_experiment()
+    result = ilic.run_experiment()
     runs, chunks, gains, _, methods, noisy = result.tables
 
     assert all(len(set(table.columns)) == len(table.columns) for table in result.tables)

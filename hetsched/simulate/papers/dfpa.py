@@ -147,20 +147,7 @@ MAX_PUBLISHED_POINTS = 6
 def run_experiment(
     platforms: int = 200, *, seed: int = 1, tolerance: float = TOLERANCE
 ) -> ExperimentResult:
-    """Compare the 16 machines with the paper's table 1; partition two kinds of random platforms.
-
-    Parameters
-    ----------
-    platforms : int
-        Random platforms of each kind.
-    seed : int
-    tolerance : float
-
-    Raises
-    ------
-    UsageError
-        No platforms, or the tolerance is out of range.
-    """
+    """Compare the 16 machines with the table 1; partition two kinds of random platforms."""
     outcomes = [partition(hcl(rows), rows, tolerance) for rows in PUBLISHED]
     kinds = {
         "smooth": random_outcomes(False, platforms, seed, tolerance),
@@ -168,16 +155,15 @@ def run_experiment(
             True, platforms, seed, tolerance
         ),
     }
-    sizes = tuple(float(rows) for rows in PUBLISHED)
-    iterations = tuple(float(outcome.iterations) for outcome in outcomes)
+    sizes = list(PUBLISHED)
     charts = (
         Chart(
             "16 machines",
             "matrix rows",
             "iterations",
             (
-                Series("paper", sizes, tuple(map(float, PUBLISHED.values())), "bars"),
-                Series("here", sizes, iterations, "bars"),
+                Series.of("paper", PUBLISHED.values(), sizes, "bars"),
+                Series.of("here", (outcome.iterations for outcome in outcomes), sizes, "bars"),
             ),
         ),
         Chart(
@@ -188,19 +174,19 @@ def run_experiment(
         ),
     )
     tables = (
-        Table(
+        Table.of(
             f"16 machines, tolerance {tolerance:g}",
-            ("rows", "iterations", "paper", "points", "paper, at most", "time / optimum", "end"),
-            tuple(
+            "rows; iterations; paper; points; paper, at most; time / optimum; end",
+            [
                 (outcome.load, outcome.iterations, PUBLISHED[outcome.load], outcome.trace.points,
                  MAX_PUBLISHED_POINTS, outcome.ratio, outcome.trace.reason)
                 for outcome in outcomes
-            ),
+            ],
         ),
-        Table(
+        Table.of(
             f"Random platforms (seed {seed}), 2 to 16 machines",
-            ("kind", "platforms", "3 points", "5", "6", "most", "worst time / optimum"),
-            tuple(_summary(name, outcomes) for name, outcomes in kinds.items()),
+            "kind; platforms; 3 points; 5; 6; most; worst time / optimum",
+            (_summary(name, outcomes) for name, outcomes in kinds.items()),
         ),
     )  # fmt: skip
     return ExperimentResult("dfpa", "Lastovetsky & Reddy 2010, HeteroPar 2009", tables, charts)
@@ -214,6 +200,5 @@ def _summary(name: str, outcomes: Sequence[DfpaOutcome]) -> tuple[Cell, ...]:
 
 def _histogram(name: str, outcomes: Sequence[DfpaOutcome]) -> Series:
     points = [outcome.trace.points for outcome in outcomes]
-    counts = range(1, max(points) + 1)
-    heights = tuple(float(points.count(count)) for count in counts)
-    return Series(name, tuple(map(float, counts)), heights, "bars")
+    heights = (points.count(count) for count in range(1, max(points) + 1))
+    return Series.of(name, heights, style="bars")

@@ -10,7 +10,8 @@ to 4.6 times as slow as the paper's chunks. 112 planes fit in the GPU's memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -29,6 +30,7 @@ from hetsched.plans.best_plan import compare_plans
 from hetsched.plans.paper.factoring import factoring
 from hetsched.plans.paper.multi_installment import installments
 from hetsched.simulate.curves import Noisy, Paging
+from hetsched.simulate.results import Cell, Chart, ExperimentResult, Series, Table
 from hetsched.simulate.runs import LoopTrace, drive, exact_times
 
 LOAD = 256
@@ -152,21 +154,7 @@ def run_paper_steps(
     noise: float = 0.0,
     seed: int = 0,
 ) -> IlicOutcome:
-    """Run the paper's algorithm: split the load by measured psi_t, cut the GPU's share by steps.
-
-    Parameters
-    ----------
-    setting : IlicSetting
-    tolerance : float
-    noise : float
-        Standard deviation of the logarithm of every time.
-    seed : int
-
-    Raises
-    ------
-    UsageError
-        Tolerance or noise is out of range.
-    """
+    """Run the paper's algorithm: split by measured psi_t, cut the GPU's share by steps."""
     if not 0 <= noise <= MAX_NOISE:
         raise UsageError(f"noise: {noise} must be 0 to {MAX_NOISE}")
     add_noise = _noise_adder(noise, np.random.default_rng(seed))
@@ -189,16 +177,7 @@ def run_single_chunks(
     method: str = "geometric",
     tolerance: float = TOLERANCE,
 ) -> IlicOutcome:
-    """Run the paper's baseline: the GPU's share in one chunk, even if it exceeds the memory.
-
-    Parameters
-    ----------
-    setting : IlicSetting
-    method : str
-        "geometric": by speed functions (the paper's [10]). "constant": by the last run's speeds,
-        without remembering distributions (its [6]).
-    tolerance : float
-    """
+    """Run the paper's baseline: the GPU's share in one chunk, even if it exceeds the memory."""
     machines = [setting.gpu().total, *cores()]
     is_constant = method == "constant"
     balancer = Balancer(LOAD, len(machines), method, tolerance, stop_when_seen=not is_constant)
@@ -336,3 +315,225 @@ def _noise_adder(noise: float, rng: np.random.Generator) -> NoiseAdder:
         return noise * rng.standard_normal(count)
 
     return lambda curve: Noisy(curve, draw) if noise else curve
+
+
+# ---- beside the paper's figures
+
+SOURCE = "Ilic & Sousa 2012, HeteroPar 2011"
+PAPER_SHARES = ((64, 64, 64, 64), (181, 29, 23, 23), (199, 23, 17, 17), (205, 21, 15, 15))
+PAPER_CHUNKS = (
+    ((32, 16, 8, 4, 2, 1, 1),),
+    ((8, 14, 18, 20, 9, 1), (8, 14, 18, 20, 21, 21, 9)),
+    ((14, 26, 36, 16, 7, 3), (14, 26, 36, 16, 5)),
+    ((14, 26, 36, 16, 7, 3), (14, 26, 36, 16, 7, 3, 1)),
+)
+PAPER_POINTS = (7, 15, 23, 25)
+PAPER_REPEATS = (1, None, None, 28)
+PAPER_GAINS = (1.4, 4.6, 4.5, 4.3)
+PAPER_STEPS, IDEAL = "paper's steps", "best plans"
+FUNCTIONAL, CONSTANT = "single, functions", "single, constants"
+PAPER_METHODS: dict[str, tuple[Cell, ...]] = {
+    PAPER_STEPS: (4, None, None),
+    FUNCTIONAL: (10, "over 2", 4.3),
+    CONSTANT: ("never", 2.2, 3.2),
+}
+"""Runs, time of the final shares and of all runs over those of the paper's steps: section 5.1."""
+NOISY_LOOPS = 20
+
+
+@dataclass(frozen=True)
+class MethodComparison:
+    """All methods on one machine."""
+
+    setting: IlicSetting
+    paper_steps: IlicOutcome
+    functional: IlicOutcome
+    constant: IlicOutcome
+    ideal: IdealPlan
+
+    @property
+    def outcomes(self) -> tuple[tuple[str, IlicOutcome], ...]:
+        """Return the outcomes of methods that learn, by name."""
+        return (
+            (PAPER_STEPS, self.paper_steps),
+            (FUNCTIONAL, self.functional),
+            (CONSTANT, self.constant),
+        )
+
+
+def compare(setting: IlicSetting, tolerance: float = TOLERANCE) -> MethodComparison:
+    """Run all methods. Raises UsageError if the tolerance is out of range."""
+    return MethodComparison(
+        setting,
+        run_paper_steps(setting, tolerance=tolerance),
+        run_single_chunks(setting, tolerance=tolerance),
+        run_single_chunks(setting, method="constant", tolerance=tolerance),
+        ideal_plan(setting),
+    )
+
+
+def run_experiment(
+    *, tolerance: float = TOLERANCE, noise: float = 0.02, seed: int = 1
+) -> ExperimentResult:
+    """Compare all methods on four machines: one or two engines, with and without the cliff."""
+    machines = [
+        compare(IlicSetting(overlap, cliff), tolerance)
+        for overlap in (Overlap.SINGLE, Overlap.FULL)
+        for cliff in (True, False)
+    ]
+    single_engine, dual_engine = machines[0], machines[2]
+    tables = (
+        _runs(single_engine.paper_steps),
+        _chunks(single_engine.paper_steps),
+        _gains(single_engine.paper_steps, "one copy engine", True),
+        _gains(dual_engine.paper_steps, "two copy engines", False),
+        _methods(machines),
+        _noisy_loops((single_engine, dual_engine), tolerance, noise, seed),
+    )
+    draw = (_speeds, _shares, _bars, _times)
+    charts = tuple(chart(single_engine) for chart in draw)
+    return ExperimentResult("ilic", SOURCE, tables, charts)
+
+
+def _runs(outcome: IlicOutcome) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for at, (run, step) in enumerate(zip(outcome.trace.runs, outcome.steps, strict=True)):
+        published: tuple[Cell, ...] = (None, None, None)
+        if at < len(PAPER_SHARES):
+            published = " ".join(map(str, PAPER_SHARES[at])), PAPER_POINTS[at], PAPER_REPEATS[at]
+        shares = " ".join(map(str, run.shares))
+        rows.append((at + 1, shares, published[0], len(step.total), published[1], step.repeats,
+                     published[2], 1e3 * run.makespan, run.spread))  # fmt: skip
+    return Table.of(
+        f"GPU and three cores, {LOAD} planes: {outcome.trace.reason}",
+        "run; shares; paper's shares; points; paper's points; repeats; paper's repeats; ms;"
+        " spread",
+        rows,
+    )
+
+
+def _chunks(outcome: IlicOutcome) -> Table:
+    """Tabulate the chunks, with the paper's lists timed on the simulated machine."""
+    gpu, overlap = outcome.setting.gpu(), outcome.setting.overlap
+    rows: list[tuple[Cell, ...]] = []
+    for at, step in enumerate(outcome.steps):
+        published: tuple[Cell, ...] = (None, None)
+        if at < len(PAPER_CHUNKS):
+            plan = DevicePlan(PAPER_CHUNKS[at])
+            seconds = timeline(plan, gpu, overlap).makespan
+            published = _lists(PAPER_CHUNKS[at]), plan.share / seconds
+        chunks, speed = _lists(step.plan.sub_distributions), step.plan.share / step.seconds
+        rows.append((at + 1, chunks, published[0], speed, published[1]))
+    header = "run; chunks; paper's chunks; planes/s; paper's planes/s"
+    return Table.of("Chunks of the GPU's share", header, rows, names=3)
+
+
+def _lists(sub_distributions: Iterable[Iterable[int]]) -> str:
+    return " ".join("{" + " ".join(map(str, chunks)) + "}" for chunks in sub_distributions)
+
+
+def _gains(outcome: IlicOutcome, engines: str, is_published: bool) -> Table:
+    without_cliff = replace(outcome.setting, cliff=False).gpu()
+    rows: list[tuple[Cell, ...]] = []
+    for at, (run, step) in enumerate(zip(outcome.trace.runs, outcome.steps, strict=True)):
+        share = run.shares[0]
+        gain_without = float(without_cliff.total.time(share)) / step.seconds
+        published = PAPER_GAINS[at] if is_published and at < len(PAPER_GAINS) else None
+        rows.append((at + 1, share, 1e3 * step.seconds, step.size_gain, step.overlap_gain,
+                     step.gain, published, gain_without))  # fmt: skip
+    return Table.of(
+        f"Speed-up of the GPU's chunks over a single one, {engines}",
+        "run; share; ms; by smaller chunks; by overlap; together; paper; without the cliff",
+        rows,
+    )
+
+
+def _methods(machines: Iterable[MethodComparison]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for machine in machines:
+        engines, cliff = machine.setting.overlap.value, "yes" if machine.setting.cliff else "no"
+        reference, ideal = machine.paper_steps, machine.ideal
+        seconds = reference.trace.final.makespan
+        for name, outcome in machine.outcomes:
+            best = outcome.trace.final if outcome.trace.reason else outcome.trace.best
+            runs: Cell = len(outcome.trace.runs) if outcome.trace.reason else "never"
+            rows.append((
+                engines, cliff, name, best.shares[0], 1e3 * best.makespan, runs,
+                best.makespan / seconds, outcome.seconds / reference.seconds,
+                *(PAPER_METHODS[name] if machine.setting == STANDARD else (None, None, None)),
+            ))  # fmt: skip
+        rows.append((
+            engines, cliff, IDEAL, ideal.shares[0], 1e3 * ideal.seconds, None,
+            ideal.seconds / seconds, None, None, None, None,
+        ))  # fmt: skip
+    header = (
+        "engines; cliff; method; GPU's share; ms; runs; time / steps'; all runs / steps';"
+        " paper's runs; paper's time; paper's all runs"
+    )
+    return Table.of("Methods; best plans: all curves known", header, rows, 3)
+
+
+def _noisy_loops(
+    machines: Iterable[MethodComparison], tolerance: float, noise: float, seed: int
+) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for machine in machines:
+        traces = [
+            run_paper_steps(machine.setting, tolerance=tolerance, noise=noise, seed=seed + i).trace
+            for i in range(NOISY_LOOPS)
+        ]
+        runs = [len(trace.runs) for trace in traces]
+        ratios = [trace.final.makespan / machine.ideal.seconds for trace in traces]
+        rows.append((
+            machine.setting.overlap.value, sum(trace.balanced for trace in traces), min(runs),
+            statistics.median(runs), max(runs), statistics.median(ratios), max(ratios),
+        ))  # fmt: skip
+    return Table.of(
+        f"{NOISY_LOOPS} loops of the paper's steps, noise {noise:g} (seeds from {seed})",
+        "engines; balanced; fewest runs; median; most; time / best plans'; worst",
+        rows,
+    )
+
+
+def _speeds(machine: MethodComparison) -> Chart:
+    """Chart the paper's figure 3."""
+    grid = np.arange(1.0, LOAD)
+    curve = machine.setting.gpu().total
+    units, seconds = np.array(machine.paper_steps.steps[-1].total).T
+    series = [
+        Series.of("a single chunk", grid / curve.time(grid), grid),
+        Series.of(PAPER_STEPS, units / seconds, units),
+    ]
+    for name, outcome in machine.outcomes[1:]:
+        sizes = sorted({run.shares[0] for run in outcome.trace.runs})
+        series.append(Series.of(name, (s / curve.time(s) for s in sizes), sizes, "points"))
+    return Chart("Total speed of the GPU", "planes", "planes/s", tuple(series))
+
+
+def _shares(machine: MethodComparison) -> Chart:
+    series = [Series.of("paper", (shares[0] for shares in PAPER_SHARES))]
+    for name, outcome in machine.outcomes:
+        series.append(Series.of(name, (run.shares[0] for run in outcome.trace.runs)))
+    return Chart("The GPU's share", "run", "planes", tuple(series))
+
+
+def _bars(machine: MethodComparison) -> Chart:
+    steps = machine.paper_steps.steps
+    gains = {
+        "by smaller chunks": [step.size_gain for step in steps],
+        "by overlap": [step.overlap_gain for step in steps],
+        "together": [step.gain for step in steps],
+        "paper": PAPER_GAINS,
+    }
+    series = tuple(Series.of(name, values, style="bars") for name, values in gains.items())
+    return Chart("Speed-up over a single chunk", "run", "times as fast", series)
+
+
+def _times(machine: MethodComparison) -> Chart:
+    lines = [
+        Series.of(name, (1e3 * run.makespan for run in outcome.trace.runs))
+        for name, outcome in machine.outcomes
+    ]
+    last = max(line.x[-1] for line in lines)
+    ideal = Series.of(IDEAL, [1e3 * machine.ideal.seconds] * 2, (1.0, last))
+    return Chart("Time of each run", "run", "ms", (ideal, *lines))

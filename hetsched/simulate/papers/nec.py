@@ -155,11 +155,6 @@ def random_cluster(count: int, seed: int) -> NecCase:
     """Draw `count` nodes: 1,000 units each, speeds within a factor of 8.
 
     A transfer takes as long as 50 units on the slowest possible node.
-
-    Raises
-    ------
-    UsageError
-        Fewer than 2 nodes or more than `MAX_NODES`.
     """
     if not 2 <= count <= MAX_NODES:
         raise UsageError(f"nodes: {count} must be 2 to {MAX_NODES}")
@@ -183,49 +178,31 @@ def rules_for(nodes: int) -> tuple[NecRule, ...]:
 
 
 def run_experiment(nodes: Sequence[int] = (4, 16, 64), *, seed: int = 1) -> ExperimentResult:
-    """Balance the named cases with one pair and globally, and random clusters with all variants.
-
-    Parameters
-    ----------
-    nodes : sequence of int
-        Sizes of the clusters.
-    seed : int
-
-    Raises
-    ------
-    UsageError
-        A cluster size out of range.
-    """
+    """Balance the named cases with one pair and globally; random clusters in all ways."""
     clusters = [random_cluster(count, seed) for count in nodes]
     named = [balance(case, rule) for case in CASES for rule in (ONE_PAIR, GLOBAL)]
     random = [balance(case, rule) for case in clusters for rule in rules_for(len(case.nodes))]
-    columns = ("nodes", "rule", "factor before", "factor after", "repartitions", "time / optimum",
-               "moved / least", "end")  # fmt: skip
-    return ExperimentResult(
-        "nec",
-        "NEC Laboratories 2015, US 9,038,088",
-        (
-            Table(
-                "Applications named in the patent, which prints no measurements",
-                (*columns, "shares"),
-                tuple(
-                    (*_row(outcome), " ".join(map(str, outcome.trace.final.shares)))
-                    for outcome in named
-                ),
-                names=2,
-            ),
-            Table(
-                f"Random clusters (seed {seed}), imbalance-factor threshold {TOLERANCE:g}",
-                columns,
-                tuple(map(_row, random)),
-                names=2,
-            ),
+    header = (
+        "nodes; rule; factor before; factor after; repartitions; time / optimum; moved / least;"
+        " end"
+    )
+    shares = [" ".join(map(str, outcome.trace.final.shares)) for outcome in named]
+    tables = (
+        Table.of(
+            "Applications named in the patent, which prints no measurements",
+            f"{header}; shares",
+            [(*_row(outcome), text) for outcome, text in zip(named, shares, strict=True)],
+            names=2,
         ),
-        tuple(
-            _chart(case, [outcome for outcome in random if outcome.case is case])
-            for case in clusters
+        Table.of(
+            f"Random clusters (seed {seed}), imbalance-factor threshold {TOLERANCE:g}",
+            header,
+            map(_row, random),
+            names=2,
         ),
     )
+    charts = (_chart(case, [o for o in random if o.case is case]) for case in clusters)
+    return ExperimentResult("nec", "NEC Laboratories 2015, US 9,038,088", tables, tuple(charts))
 
 
 def _row(outcome: NecOutcome) -> tuple[Cell, ...]:
@@ -245,9 +222,11 @@ def _row(outcome: NecOutcome) -> tuple[Cell, ...]:
 
 
 def _chart(case: NecCase, outcomes: Sequence[NecOutcome]) -> Chart:
-    series = []
-    for outcome in outcomes:
-        runs = outcome.trace.runs[:MAX_CHART_RUNS]
-        ratios = [run.makespan / outcome.optimum.makespan for run in runs]
-        series.append(Series(outcome.rule.name, tuple(range(1, len(ratios) + 1)), tuple(ratios)))
+    series = [
+        Series.of(
+            outcome.rule.name,
+            (r.makespan / outcome.optimum.makespan for r in outcome.trace.runs[:MAX_CHART_RUNS]),
+        )
+        for outcome in outcomes
+    ]
     return Chart(case.name, "iteration", "time / optimum", tuple(series), y_min=1.0)

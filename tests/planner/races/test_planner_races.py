@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from benchmarks.learning.variant_machine import equal_cores
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Constant, DeviceModel
@@ -15,7 +16,6 @@ from hetsched.planner.races.evidence import race_of, variant_samples, with_fresh
 from hetsched.planner.races.order import race_order, race_part
 from hetsched.planner.races.prediction import predicted_race
 from hetsched.planner.records import Candidate, JobPlan
-from hetsched.simulate.variants import equal_cores
 
 VARIANTS = ("a", "b", "c")
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)

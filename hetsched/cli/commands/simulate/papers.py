@@ -55,8 +55,7 @@ def clarke(  # noqa: PLR0913, PLR0917 - one for each flag
     json: Json = False,
 ) -> None:
     """Balance Jacobi on machines with little memory (Clarke 2011)."""
-    from hetsched.simulate.papers import clarke_tables as experiment
-    from hetsched.simulate.papers.clarke import ClarkeSetting
+    from hetsched.simulate.papers import clarke as experiment
 
     check_plot(plot, force)
     if sweep:
@@ -69,7 +68,7 @@ def clarke(  # noqa: PLR0913, PLR0917 - one for each flag
     memory = parse_size(CLARKE_RESERVE if reserve is None else reserve) / MIB
     factor = CLARKE_FACTOR if factor is None else factor
     width = CLARKE_WIDTH if width is None else width
-    like = ClarkeSetting(11000, memory, factor, width, linear)
+    like = experiment.ClarkeSetting(11000, memory, factor, width, linear)
     loads = tuple(rows or (8000, 11000, 12000))
     show(experiment.run_experiment(loads, like=like, tolerance=tolerance), plot, force, json)
 
@@ -124,7 +123,7 @@ def ilic(
     json: Json = False,
 ) -> None:
     """Balance a GPU and three cores with overlap (Ilic 2012)."""
-    from hetsched.simulate.papers import ilic_tables as experiment
+    from hetsched.simulate.papers import ilic as experiment
 
     check_plot(plot, force)
     show(experiment.run_experiment(tolerance=tolerance, noise=noise, seed=seed), plot, force, json)

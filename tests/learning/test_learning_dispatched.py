@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.learning.dispatched import ChunkSeconds, run_dispatched
 from hetsched.device import Chunk, DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, PiecewiseLinear
 from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
-from hetsched.simulate.dispatched import ChunkSeconds, run_dispatched
 from hetsched.simulate.machine import ChunkTimings, makespan
 
 

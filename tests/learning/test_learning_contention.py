@@ -2,7 +2,7 @@
 
 import pytest
 
-from hetsched.simulate.contention import progress_of
+from benchmarks.learning.contention import progress_of
 
 
 def test_a_device_regains_its_pace_when_its_neighbour_is_done() -> None:
