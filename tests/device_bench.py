@@ -12,8 +12,7 @@ import msgspec
 import numpy as np
 from device_toys import Affine, AffineParams, Update, UpdateParams
 
-from hetsched.config import DeviceConfig
-from hetsched.config.cost import Cost
+from hetsched.config import Cost, DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process.arrays import ArenaArray, FileArray
 from hetsched.device_process.prepared_job import Pipeline

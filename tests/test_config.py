@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched.config import Config, load, parse, shipped
-from hetsched.config.cost import Cost
+from hetsched.config import Config, Cost, load, parse, shipped
 from hetsched.errors import ConfigError, InputMissing
 
 EMULATED = """

@@ -20,7 +20,7 @@ from hetsched.plans.slot_allocation import slotted
 from hetsched.plans.timeline import timeline
 from hetsched.simulate.curves import Noisy
 
-VARIANT = "curve"
+VARIANT = "profile"
 """The only variant of a simulated device."""
 
 ChunkTimings = tuple[tuple[int, ChunkTimes], ...]

@@ -250,3 +250,43 @@ def test_a_plan_of_an_iterative_job_has_nothing_to_draw(call: Call) -> None:
     assert ended.code == 2
     assert "no iterations to draw" in ended.err
     assert not Path("job.png").exists()
+
+
+def test_a_machine_profile_is_planned_by_its_costs(call: Call) -> None:
+    """256 planes of 2 MiB on the shipped desktop take what `simulate machine` says: 39.9 ms."""
+    ended = call("plan", "fft", "--batch", "256x512x512", "--config", "desktop", "--json")
+
+    assert ended.code == 0, ended.err
+    plan = json.loads(ended.out)
+    assert plan["predicted_seconds"] == pytest.approx(39.9e-3, rel=2e-3)
+    assert [d["device"] for d in plan["devices"]] == [*(f"cpu{n}" for n in range(8)), "gpu0"]
+
+
+def test_a_profile_s_limits_and_devices_are_the_user_s(call: Call) -> None:
+    words = ("--config", "h100", "--devices", "gpu0", "--memory-limit", "16MiB")
+    ended = call("plan", "fft", "--batch", "64x512x512", *words, "--json")
+
+    assert ended.code == 0, ended.err
+    (gpu,) = json.loads(ended.out)["devices"]
+    assert (gpu["device"], gpu["planned"]) == ("gpu0", 64)
+    assert max(units for _, units in gpu["chunks"]) <= 8
+
+
+def test_a_profile_with_thousands_of_devices_is_planned(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "many.toml"
+    file.write_text(
+        "[load]\nunits = 1\ninput_bytes = 1\noutput_bytes = 1\n"
+        '[[device]]\nkind = "cpu"\ncount = 5000\ncompute = { unit = "2ms" }\n'
+    )
+
+    ended = call("plan", "fft", "--batch", "10000x8x8", "--config", str(file), "--json")
+
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["predicted_seconds"] == pytest.approx(4e-3)
+
+
+def test_a_profile_has_no_costs_of_iterations(call: Call) -> None:
+    ended = call("plan", "jacobi", "--n", "64", "--config", "desktop")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "jacobi is iterative: a machine profile has no costs" in ended.error

@@ -115,4 +115,4 @@ def test_config_check_looks_into_profiles(call: Call, tmp_path: Path) -> None:
     ended = call("config", "check", str(file))
 
     assert ended.code == 78
-    assert "device[0]: no compute" in ended.error
+    assert "device[0]: a modelled device needs compute" in ended.error

@@ -14,8 +14,7 @@ from device_bench import info_of
 from diffusing_workload import Diffusion, DiffusionParams
 from iterating_bench import JOB, THREE_CORES, Gate, IteratingBench, Opener
 
-from hetsched.config import DeviceConfig
-from hetsched.config.cost import Cost
+from hetsched.config import Cost, DeviceConfig
 from hetsched.device_process import fill_and_check
 from hetsched.devices.emulated.device import open_device
 from hetsched.iterations.serial import SerialResult, run

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from device_bench import LINKED, MEMORY, VIRTUAL, affine_bench, cut, drive, info_of, update_bench
 
-from hetsched.config import DeviceConfig
-from hetsched.config.cost import Cost
+from hetsched.config import Cost, DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, Slot
 from hetsched.devices.base import DeviceOutOfMemory
 from hetsched.devices.emulated.device import EmulatedDevice, open_device

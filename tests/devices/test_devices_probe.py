@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hetsched.config import Config, DeviceConfig
-from hetsched.config.cost import Cost
+from hetsched.config import Config, Cost, DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices import probe
 from hetsched.devices.cpu import cores, topology

@@ -12,8 +12,7 @@ import pytest
 from device_bench import LINKED, info_of
 from diffusing_workload import Diffusion, DiffusionParams
 
-from hetsched.config import DeviceConfig
-from hetsched.config.cost import Cost
+from hetsched.config import Cost, DeviceConfig
 from hetsched.devices.base import (
     DeviceJob,
     IteratingDevice,

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from device_bench import LINKED, Bench, affine_bench, cut, info_of
 
-from hetsched.config.cost import Cost
+from hetsched.config import Cost
 from hetsched.device import DeviceInfo
 from hetsched.device_process.prepared_job import Pipeline
 from hetsched.devices.base import Device

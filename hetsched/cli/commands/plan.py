@@ -10,7 +10,6 @@ import typer
 from hetsched.cli import workload_flags
 from hetsched.cli.output import explanation
 from hetsched.cli.request_flags import (
-    ConfigName,
     Devices,
     JobOptions,
     Json,
@@ -18,7 +17,7 @@ from hetsched.cli.request_flags import (
     ParamValue,
     job_options,
 )
-from hetsched.config import load
+from hetsched.config import load, load_profile, profiles
 
 if TYPE_CHECKING:
     from typer._click import Command
@@ -51,13 +50,18 @@ def plan(
     plot: explanation.Plot = None,
     force: explanation.ForceFiles = False,
     json: Json = False,
-    config: ConfigName = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE", help="A shipped configuration or profile, or a .toml file."
+        ),
+    ] = None,
 ) -> None:
     """Plan the workload `name`."""
     explanation.check(trace, plot, force)
-    settings, _ = load(config)
-    from hetsched.engine.planning.job_plan import preview
+    settings, source = load_profile(config) if config in profiles() else load(config)
+    from hetsched.engine.planning.preview import preview
 
-    explained = preview(options.spec(name, params), settings)
+    explained = preview(options.spec(name, params), settings, source)
     explanation.write(explained, trace, plot, force)
     explanation.show(explained, json)

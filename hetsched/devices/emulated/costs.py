@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hetsched.config import DeviceConfig
-from hetsched.config.cost import Cost
+from hetsched.config import Cost, DeviceConfig
 from hetsched.devices.base import DeviceJob
 
 STALL_FACTOR = 20.0

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from hetsched.config import DeviceConfig
-from hetsched.config.cost import Cost
+from hetsched.config import Cost, DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.cpu import cores
 from hetsched.devices.probe import CorePool, Probe, ProcessSpec

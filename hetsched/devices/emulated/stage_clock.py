@@ -12,8 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hetsched.config import DeviceConfig
-from hetsched.config.cost import Cost
+from hetsched.config import Cost, DeviceConfig
 from hetsched.devices.base import IterativeJob, StageSeconds
 from hetsched.devices.cpu.stages import StageClock
 from hetsched.devices.emulated.costs import ModelledCosts

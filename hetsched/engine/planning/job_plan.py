@@ -1,31 +1,22 @@
-"""The plan of a job: for its next run, for iterations, and without running it.
+"""The plan of a job, for its next run or for iterations, from models.db and earlier runs.
 
-From models.db and earlier runs. Called in the planner's thread, and by `hetsched plan`.
+Called in the planner's thread, and by `hetsched plan`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import msgspec
-
-from hetsched import errors, paths
-from hetsched.config import Config
+from hetsched import errors
 from hetsched.device import Chunk, DeviceInfo
 from hetsched.devices.cuda.iterating.piece_sizes import piece_overhead
-from hetsched.devices.probe import probe
-from hetsched.engine.admission.check import MachineLimits, resolve
 from hetsched.engine.admission.resolved_job import ResolvedJob, declared_demand
 from hetsched.engine.planning.planning_state import PlanningState, job_kind
-from hetsched.explain import Explanation
-from hetsched.explain.records import DeviceExplanation, IterationHistory
 from hetsched.job import JobSpec
-from hetsched.machine_limits import machine_memory, resolve_size
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.models.curves.curve import SpeedFunction, planner_curve
@@ -34,7 +25,6 @@ from hetsched.models.evidence.races import NO_RACES
 from hetsched.partition import iterations
 from hetsched.partition.iterations.history_table import HistoryEntry
 from hetsched.planner.device_sets.neighbours import co_runners_of
-from hetsched.planner.explanation import ExplainedJob, explain_job
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.variants import choose_variants
 from hetsched.plans.device_plan import DevicePlan
@@ -42,8 +32,6 @@ from hetsched.plans.search.recipes import evenly
 from hetsched.plans.slot_allocation import aligned, slot_bytes, slotted
 from hetsched.store import model_records
 from hetsched.store.model_records import ModelKey
-from hetsched.store.model_store import ModelStore
-from hetsched.units import parse_size
 from hetsched.workload import Iterative, Variant
 
 WINDOW = 2
@@ -454,64 +442,3 @@ def _slot_memory(candidate: Candidate, job: ResolvedJob) -> int:
     rows, limit = candidate.demand.need([job.load]), candidate.demand.limit
     needed = aligned(rows + _overhead(job))
     return needed if limit is None else min(needed, limit)
-
-
-# ---- without running it
-
-
-def preview(spec: JobSpec, config: Config) -> Explanation:
-    """Explain the plan of a job without running it, as the engine would plan its first job."""
-    machine = probe(config)
-    infos = [process.device for process in machine.processes]
-    unstarted = {process.device.name for process in machine.processes if process.lazy}
-    arena_limit = resolve_size(config.arena.limit, machine_memory(), "arena.limit")
-    with contextlib.ExitStack() as stack:
-        limits = MachineLimits(infos, machine.absent, arena_limit)
-        job = resolve(spec, limits)
-        stack.callback(job.close)
-        store = ModelStore(paths.models_path(), read_only=True)
-        stack.callback(store.close)
-        default = None if config.memory_limit is None else parse_size(config.memory_limit)
-        selected = [info for info in infos if info.name in job.devices]
-        state = PlanningState(store, machine=lambda: infos)
-        if job.iterative is not None:
-            return _first_split(job, spec, selected, state, spec.memory_limit or default)
-        plan = next_plan(job, selected, state, spec.memory_limit or default, unstarted)
-        params = msgspec.to_builtins(job.params)
-        subject = ExplainedJob(
-            None, "planned", job.workload.name, job.load, params, tuple(job.notes)
-        )
-        return explain_job(subject, plan, cache=state.plan_cache)
-
-
-def _first_split(
-    job: ResolvedJob,
-    spec: JobSpec,
-    infos: Sequence[DeviceInfo],
-    state: PlanningState,
-    memory_limit: int | None,
-) -> Explanation:
-    """Explain the rows with which an iterative job would begin."""
-    plan = first_plan(job, spec, infos, state, memory_limit).plan
-    kinds = {info.name: info.kind for info in infos}
-    devices = tuple(
-        DeviceExplanation(
-            device=assignment.device,
-            kind=kinds[assignment.device],
-            variant=assignment.variant,
-            planned=assignment.plan.share,
-            predicted_seconds=assignment.predicted_seconds,
-        )
-        for assignment in plan.assignments
-    )
-    return Explanation(
-        job=None,
-        state="planned",
-        workload=job.workload.name,
-        params=msgspec.to_builtins(job.params),
-        load=job.load,
-        reasons=plan.reasons,
-        devices=devices,
-        notes=tuple(job.notes),
-        iterations=IterationHistory(devices=tuple(device.device for device in devices)),
-    )

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 from scripted_fleet import Story
 
-from hetsched.config import DeadlinesConfig
-from hetsched.config.schema import Seconds
+from hetsched.config import DeadlinesConfig, Seconds
 from hetsched.engine.run.attempt import Message
 from hetsched.errors import Cancelled
 from hetsched.job import Done, JobState

@@ -1,4 +1,4 @@
-"""Configuration: TOML files, found by name or path, read into validated records.
+"""The configuration: TOML files, found by name or path, read into validated records.
 
 The first of these is used: the ``--config`` flag, HETSCHED_CONFIG,
 ``$XDG_CONFIG_HOME/hetsched/config.toml``, the shipped ``default``. Machine profiles have the same
@@ -8,28 +8,73 @@ schema and a ``[load]`` table.
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import re
 import tomllib
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
-from hetsched.config.cost import Cost, check_cost, parsed
 from hetsched.device_kinds import config_names, configured_kind
-from hetsched.errors import ConfigError, InputMissing, UsageError
-from hetsched.units import parse_size, parse_time, quoted
+from hetsched.errors import ConfigError, HetschedError, InputMissing, UsageError
+from hetsched.units import parse_rate, parse_size, parse_time, quoted
 
+Value = TypeVar("Value")
 Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]
 
 STOP_PARTS = 12
 """A device has this part of the whole stop: 5 s of a minute."""
+NO_GAP = "0us"
 
 
 class Seconds(float):
     """A duration above 0, "30s" in the file."""
+
+
+class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Cost of one operation: a fixed `gap`, and a `rate` (B/s, flop/s) or a time per `unit`.
+
+    Or a table, `points`: units and time. Linear in between; constant speed outside.
+    """
+
+    gap: str = NO_GAP
+    rate: str | None = None
+    unit: str | None = None
+    points: tuple[tuple[float, str], ...] | None = None
+
+    def gap_seconds(self) -> float:
+        return parse_time(self.gap)
+
+    def table(self) -> list[tuple[float, float]] | None:
+        """Return (units, seconds) of the points; None without a table."""
+        if self.points is None:
+            return None
+        return [(units, parse_time(time)) for units, time in self.points]
+
+    def seconds(self, units: int, bytes_per_unit: float, flops_per_unit: float) -> float:
+        """Modelled seconds of one operation on `units`."""
+        table = self.table()
+        if table is not None:
+            return _interpolated(table, units)
+        if self.unit is not None:
+            return self.gap_seconds() + units * parse_time(self.unit)
+        rate, quantity = parse_rate(self.rate or "")
+        amount = bytes_per_unit if quantity == "B" else flops_per_unit
+        return self.gap_seconds() + units * amount / rate
+
+
+def _interpolated(table: list[tuple[float, float]], units: float) -> float:
+    """Return the seconds at `units`, linear between points, proportional outside them."""
+    after = bisect_right(table, units, key=lambda point: point[0])
+    if after in (0, len(table)):
+        nearest, seconds = table[0 if after == 0 else -1]
+        return seconds * units / nearest
+    (x, start), (next_x, end) = table[after - 1], table[after]
+    return start + (end - start) * (units - x) / (next_x - x)
 
 
 class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -179,7 +224,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def shipped_folder() -> Path:
     """Return the folder of the shipped configs: in the package or at the project's top."""
-    package = Path(__file__).parent.parent
+    package = Path(__file__).parent
     inside = package / "configs"
     return inside if inside.is_dir() else package.parent / "configs"
 
@@ -249,13 +294,13 @@ def parse(text: str, source: str) -> Config:
     for index, device in enumerate(config.device):
         _check_device(device, f"{source}: device[{index}]")
     for key in LimitsConfig.__struct_fields__:
-        parsed(f"{source}: limits.{key}", parse_size, getattr(config.limits, key))
-    parsed(f"{source}: arena.results_for", parse_time, config.arena.results_for)
-    parsed(f"{source}: arena.warm_for", parse_time, config.arena.warm_for)
-    parsed(f"{source}: queue.parameters", parse_size, config.queue.parameters)
-    parsed(f"{source}: memory_limit", parse_size, config.memory_limit)
-    parsed(f"{source}: journal.keep", parse_time, config.journal.keep)
-    parsed(f"{source}: journal.limit", parse_size, config.journal.limit)
+        _parsed(f"{source}: limits.{key}", parse_size, getattr(config.limits, key))
+    _parsed(f"{source}: arena.results_for", parse_time, config.arena.results_for)
+    _parsed(f"{source}: arena.warm_for", parse_time, config.arena.warm_for)
+    _parsed(f"{source}: queue.parameters", parse_size, config.queue.parameters)
+    _parsed(f"{source}: memory_limit", parse_size, config.memory_limit)
+    _parsed(f"{source}: journal.keep", parse_time, config.journal.keep)
+    _parsed(f"{source}: journal.limit", parse_size, config.journal.limit)
     return config
 
 
@@ -310,37 +355,6 @@ def _duration(kind: type, value: object) -> Seconds:
     return Seconds(seconds)
 
 
-def _check_device(device: DeviceConfig, location: str) -> None:
-    kind = configured_kind(device.kind)
-    if kind is None:
-        hint = _closest(device.kind, config_names())
-        raise ConfigError(f"{location}.kind: no device kind {quoted(device.kind)}; {hint}")
-    parsed(f"{location}.memory", parse_size, device.memory)
-    if kind.is_modelled:
-        _check_costs(device, location)
-
-
-def _check_costs(device: DeviceConfig, location: str) -> None:
-    if device.compute is None:
-        raise ConfigError(f"{location}: an emulated device needs compute = {{ rate = ... }}")
-    if (device.h2d is None) != (device.d2h is None):
-        raise ConfigError(f"{location}: give both h2d and d2h (a link) or neither (a core)")
-    if device.h2d is not None and device.memory is None:
-        raise ConfigError(f'{location}: a device with a link needs memory = "64MiB"')
-    if device.host_overhead is not None and (device.clock != "virtual" or device.h2d is None):
-        raise ConfigError(
-            f'{location}.host_overhead: needs a device with a link and clock = "virtual"'
-        )
-    for name, cost, quantity in (
-        ("compute", device.compute, "flop"),
-        ("h2d", device.h2d, "B"),
-        ("d2h", device.d2h, "B"),
-        ("host_overhead", device.host_overhead, "flop"),
-    ):
-        if cost is not None:
-            check_cost(cost, f"{location}.{name}", quantity)
-
-
 def _user_file() -> Path:
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return Path(base) / "hetsched" / "config.toml"
@@ -353,3 +367,76 @@ def _read(path: Path) -> str:
         raise ConfigError(f"{path}: not a text file in UTF-8") from None
     except OSError as error:
         raise InputMissing(f"config {path}: {error.strerror}") from None
+
+
+# ---- checks
+
+
+def _check_device(device: DeviceConfig, location: str) -> None:
+    kind = configured_kind(device.kind)
+    if kind is None:
+        hint = _closest(device.kind, config_names())
+        raise ConfigError(f"{location}.kind: no device kind {quoted(device.kind)}; {hint}")
+    _parsed(f"{location}.memory", parse_size, device.memory)
+    if kind.is_modelled:
+        check_costs(device, location)
+
+
+def check_costs(device: DeviceConfig, location: str) -> None:
+    """Check the costs of a modelled device. Raises ConfigError; `location`: file and key."""
+    if device.compute is None:
+        raise ConfigError(f'{location}: a modelled device needs compute = {{ unit = "2ms" }}')
+    if (device.h2d is None) != (device.d2h is None):
+        raise ConfigError(f"{location}: give both h2d and d2h (a link) or neither (a core)")
+    if device.link and device.memory is None:
+        raise ConfigError(f'{location}: a device with a link needs memory = "64MiB"')
+    if device.host_overhead is not None and (device.clock != "virtual" or not device.link):
+        raise ConfigError(
+            f'{location}.host_overhead: needs a device with a link and clock = "virtual"'
+        )
+    for name in ("compute", "h2d", "d2h", "host_overhead"):
+        cost = getattr(device, name)
+        if cost is not None:
+            _check_cost(cost, f"{location}.{name}", "B" if name in ("h2d", "d2h") else "flop")
+
+
+def _check_cost(cost: Cost, location: str, quantity: str) -> None:
+    """Check that `cost` has exactly one of `rate` (of `quantity`, B or flop), `unit`, `points`."""
+    _parsed(f"{location}.gap", parse_time, cost.gap)
+    if cost.points is not None:
+        _check_points(cost, f"{location}.points")
+        return
+    if (cost.rate is None) == (cost.unit is None):
+        raise ConfigError(f"{location}: give either rate or unit, or a table of points")
+    _parsed(f"{location}.unit", parse_time, cost.unit)
+    rate = _parsed(f"{location}.rate", parse_rate, cost.rate)
+    if rate is not None and rate[1] != quantity:
+        raise ConfigError(f"{location}.rate: {cost.rate!r}, must be in {quantity}/s")
+
+
+def _check_points(cost: Cost, location: str) -> None:
+    if (cost.gap, cost.rate, cost.unit) != (NO_GAP, None, None):
+        raise ConfigError(f"{location}: a table replaces gap, rate and unit; drop these")
+    if not cost.points:
+        raise ConfigError(f'{location}: empty; give points like [[1, "100us"], [16, "1.6ms"]]')
+    for index, (units, time) in enumerate(cost.points):
+        point = f"{location}[{index}]"
+        if not 0 < units < float("inf"):
+            raise ConfigError(f"{point}: {units:g} units, must be above 0")
+        if not _parsed(point, parse_time, time):
+            raise ConfigError(f"{point}: {time!r}, must be above 0")
+    for (units, _), (following, _) in itertools.pairwise(cost.points):
+        if following <= units:
+            raise ConfigError(
+                f"{location}: {following:g} units after {units:g}; sort them, each size once"
+            )
+
+
+def _parsed(location: str, parse_value: Callable[[str], Value], text: str | None) -> Value | None:
+    """Return the value of `text`; None for None. Raises ConfigError if it is malformed."""
+    if text is None:
+        return None
+    try:
+        return parse_value(text)
+    except HetschedError as error:
+        raise ConfigError(f"{location}: {error}") from None

@@ -1,0 +1,133 @@
+"""The plan of a job without running it: `hetsched plan`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+import msgspec
+
+from hetsched import paths
+from hetsched.config import Config
+from hetsched.device import DeviceInfo
+from hetsched.devices.probe import probe
+from hetsched.devices.slot_layout import unit_bytes
+from hetsched.engine.admission.check import MachineLimits, resolve
+from hetsched.engine.admission.resolved_job import ResolvedJob, declared_demand, plug_in
+from hetsched.engine.planning.job_plan import first_plan, next_plan
+from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.errors import UsageError
+from hetsched.explain import DeviceExplanation, Explanation, IterationHistory
+from hetsched.job import JobSpec
+from hetsched.machine_limits import machine_memory, resolve_size
+from hetsched.memory import MemoryDemand
+from hetsched.planner.explanation import ExplainedJob, explain_job
+from hetsched.planner.host_overhead import plan_with_host_overhead
+from hetsched.planner.plan_cache import PlanCache
+from hetsched.simulate.profile import ProfiledLoad, machine_for
+from hetsched.store.model_store import ModelStore
+from hetsched.units import parse_size
+
+
+def preview(spec: JobSpec, config: Config, source: str) -> Explanation:
+    """Explain the plan of a job as the engine would plan its first one.
+
+    `source`: the file of the configuration. If that is a machine profile, the plan is for its
+    devices, whose costs are known.
+    """
+    if config.load is not None:
+        return _on_profile(spec, config, source)
+    machine = probe(config)
+    infos = [process.device for process in machine.processes]
+    unstarted = {process.device.name for process in machine.processes if process.lazy}
+    arena_limit = resolve_size(config.arena.limit, machine_memory(), "arena.limit")
+    with contextlib.ExitStack() as stack:
+        job = resolve(spec, MachineLimits(infos, machine.absent, arena_limit))
+        stack.callback(job.close)
+        store = ModelStore(paths.models_path(), read_only=True)
+        stack.callback(store.close)
+        limit = _memory_limit(spec, config)
+        selected = [info for info in infos if info.name in job.devices]
+        state = PlanningState(store, machine=lambda: infos)
+        if job.iterative is not None:
+            return _first_split(job, spec, selected, state, limit)
+        plan = next_plan(job, selected, state, limit, unstarted)
+        return explain_job(_subject(job), plan, cache=state.plan_cache)
+
+
+def _memory_limit(spec: JobSpec, config: Config) -> int | None:
+    if spec.memory_limit is not None or config.memory_limit is None:
+        return spec.memory_limit
+    return parse_size(config.memory_limit)
+
+
+def _subject(job: ResolvedJob) -> ExplainedJob:
+    params = msgspec.to_builtins(job.params)
+    return ExplainedJob(None, "planned", job.workload.name, job.load, params, tuple(job.notes))
+
+
+def _on_profile(spec: JobSpec, config: Config, source: str) -> Explanation:
+    """Explain the plan for the devices of a machine profile, with the bytes of the workload."""
+    limit = _memory_limit(spec, config)
+    nothing = MemoryDemand(input_bytes=0, work_bytes=0, output_bytes=0)
+    unit = ProfiledLoad(1, 1.0, 1.0, 1.0, lambda kind: nothing)
+    infos = [device.info for device in machine_for(config, source, unit).devices]
+    arena_limit = resolve_size(config.arena.limit, machine_memory(), "arena.limit")
+    with contextlib.closing(resolve(spec, MachineLimits(infos, {}, arena_limit))) as job:
+        if job.iterative is not None:
+            raise UsageError(
+                f"{job.workload.name} is iterative: a machine profile has no costs of iterations;"
+                " plan it with a configuration"
+            )
+        with plug_in(job.workload.name, "flops"):
+            flops = float(job.workload.flops(job.params, 1))
+        split = [spec for spec in job.specs if not spec.is_whole]
+        load = ProfiledLoad(
+            job.load,
+            sum(unit_bytes(spec) for spec in split if spec.is_input),
+            sum(unit_bytes(spec) for spec in split if spec.is_output),
+            flops,
+            lambda kind: declared_demand(job.workload, job.params, kind),
+        )
+        machine = machine_for(config, source, load, limit)
+        candidates = [
+            candidate
+            for candidate in machine.candidates(machine.true_models)
+            if candidate.info.name in job.devices
+        ]
+        cache = PlanCache()
+        plan = plan_with_host_overhead(job.load, candidates, cache=cache)
+        return explain_job(_subject(job), plan, cache=cache)
+
+
+def _first_split(
+    job: ResolvedJob,
+    spec: JobSpec,
+    infos: Sequence[DeviceInfo],
+    state: PlanningState,
+    memory_limit: int | None,
+) -> Explanation:
+    """Explain the rows with which an iterative job would begin."""
+    plan = first_plan(job, spec, infos, state, memory_limit).plan
+    kinds = {info.name: info.kind for info in infos}
+    devices = tuple(
+        DeviceExplanation(
+            device=assignment.device,
+            kind=kinds[assignment.device],
+            variant=assignment.variant,
+            planned=assignment.plan.share,
+            predicted_seconds=assignment.predicted_seconds,
+        )
+        for assignment in plan.assignments
+    )
+    return Explanation(
+        job=None,
+        state="planned",
+        workload=job.workload.name,
+        params=msgspec.to_builtins(job.params),
+        load=job.load,
+        reasons=plan.reasons,
+        devices=devices,
+        notes=tuple(job.notes),
+        iterations=IterationHistory(devices=tuple(device.device for device in devices)),
+    )
