@@ -23,7 +23,7 @@ from hetsched.device_process.arrays import ArenaArray
 from hetsched.device_process.prepared_job import Pipeline
 from hetsched.devices.base import DeviceJob, DeviceOutOfMemory
 from hetsched.devices.emulated.device import EmulatedDevice, open_device
-from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
+from hetsched.plans.slots import SlotAllocator, slot_bytes
 from hetsched.workload import find
 
 SHAPE, QUICK_SHAPE = (256, 512, 512), (64, 512, 512)

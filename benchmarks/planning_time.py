@@ -21,7 +21,7 @@ from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.planner.explanation import ExplainedJob, explain_job
 from hetsched.planner.host_overhead import plan_with_host_overhead
 from hetsched.planner.job_planner import plan_job
-from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.totals import PlanCache
 from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine
 from hetsched.units import format_bytes
 

@@ -18,12 +18,12 @@ from typing import Any
 from benchmarks.results import Bar, Result
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
-from hetsched.plans import Overlap, best_plan, compare_plans, quick_plan, timeline
+from hetsched.plans import Overlap, best_plan, factoring, lower_bound, price
+from hetsched.plans.costs import costs_of
 from hetsched.plans.device_plan import slot_sizes
-from hetsched.plans.makespans import makespans, padded
-from hetsched.plans.paper.multi_installment import paper_steps
-from hetsched.plans.phase_costs import costs_of
-from hetsched.plans.search.recipes import evenly, spread_out
+from hetsched.plans.paper import paper_steps
+from hetsched.plans.recipes import evenly, spread_out
+from hetsched.plans.recurrence import prices
 
 DEVICES, QUICK = 1000, 60
 UNITS, MIN_ROOM, LARGE_ROOM = (64, 4096), 4, 8
@@ -36,8 +36,8 @@ MAX_EQUAL_CHUNKS, MAX_SLOTS = 64, 4
 ROUNDING = 1e-9
 WORST_SHOWN = 10
 CHUNKS_SHOWN = 8
-LIMITS = {64: (10, 50), 256: (10, 50), 1024: (50, 50), 4096: (50, 50), 100_000: (100, 500)}
-"""Units: milliseconds for a quick plan, and for the best one."""
+LIMITS = {64: 10, 256: 10, 1024: 50, 4096: 50, 100_000: 100}
+"""Units: milliseconds for a plan."""
 LINK_BOUND = 16.5
 TIMED = 15
 """Number of devices of each size for which planning is timed."""
@@ -96,9 +96,8 @@ def measure(quick: bool) -> Result:
     for share in list(LIMITS)[: 3 if quick else None]:
         times = timed(share)
         result.data.append(times)
-        for name, limit in zip(("quick_plan", "best_plan"), LIMITS[share], strict=True):
-            title = f"`{name}` of {share} units, median, ms"
-            result.bars.append(Bar(title, times[name]["cold_ms"], limit, False))
+        title = f"`best_plan` of {share} units, median, ms"
+        result.bars.append(Bar(title, times["best_plan"]["cold_ms"], LIMITS[share], False))
     return result
 
 
@@ -111,21 +110,23 @@ def _behind_a_slow_link(result: Result) -> None:
     model = DeviceModel(Affine(0.0, 1.0), Affine(0.020, 0.011), link, link)
     for room in (112, 16):
         memory = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=room)
-        best = compare_plans(share, model, memory, overlap=overlap)
+        best = price(best_plan(share, model, memory, overlap=overlap), model, overlap)
         steps = paper_steps(share, model, memory, overlap=overlap)
         rivals = {
-            "factoring": best.seconds_by_kind["factoring"],
-            "paper_steps": timeline(steps, model, overlap).makespan,
+            "factoring": price(factoring(share, memory), model, overlap),
+            "paper_steps": price(steps, model, overlap),
         }
-        result.data.append({"share": share, "room": room, "best": best.seconds, **rivals})
+        result.data.append({"share": share, "room": room, "best": best, **rivals})
         compared = ", ".join(f"{name} {seconds:.2f}" for name, seconds in rivals.items())
         title = f"bound by copies, 205 units, room for {room} (others: {compared})"
-        result.bars.append(Bar(title, round(best.seconds, 3), LINK_BOUND, False))
+        result.bars.append(Bar(title, round(best, 3), LINK_BOUND, False))
 
 
 def judged(case: Case) -> dict[str, Any]:
     """Compare the best plan of `case` with the bound and with equal chunks."""
-    best = compare_plans(case.share, case.model, case.memory, overlap=case.overlap)
+    plan = best_plan(case.share, case.model, case.memory, overlap=case.overlap)
+    seconds = price(plan, case.model, case.overlap)
+    bound = lower_bound(case.share, case.model, case.memory, case.overlap)
     equal = min(equal_chunks(case), default=math.inf)
     return {
         "seed": case.seed,
@@ -133,14 +134,14 @@ def judged(case: Case) -> dict[str, Any]:
         "room": case.room,
         "engines": case.overlap.value,
         "phases": case.text(),
-        "gap": best.gap,
-        "seconds": best.seconds,
-        "bound": best.bound,
-        "slots": best.plan.slots,
-        "chunks": best.plan.chunks[:64],
-        "count": len(best.plan.chunks),
+        "gap": seconds / bound - 1,
+        "seconds": seconds,
+        "bound": bound,
+        "slots": plan.slots,
+        "chunks": plan.chunks[:64],
+        "count": len(plan.chunks),
         "equal_seconds": equal,
-        "beaten": equal < best.seconds * (1 - ROUNDING),
+        "beaten": equal < seconds * (1 - ROUNDING),
     }
 
 
@@ -149,7 +150,7 @@ def equal_chunks(case: Case) -> Iterator[float]:
 
     Chunks differ by one unit at most, the larger ones first or spread out.
     """
-    costs = costs_of(case.model, case.room)
+    costs = costs_of(case.model, case.room, case.overlap)
     for slots in range(1, MAX_SLOTS + 1):
         plans = [
             sizes
@@ -158,7 +159,7 @@ def equal_chunks(case: Case) -> Iterator[float]:
             if sum(slot_sizes(sizes, slots)) <= case.room
         ]
         if plans:
-            yield float(makespans(padded(plans), slots, costs, case.overlap).min())
+            yield float(prices(plans, slots, costs, case.overlap).min())
 
 
 def bars(judgements: Sequence[dict[str, Any]]) -> list[Bar]:
@@ -202,9 +203,6 @@ def timed(share: int) -> dict[str, Any]:
     cases = [draw(seed, DECADES, share) for seed in range(TIMED)]
     return {
         "share": share,
-        "quick_plan": _times(
-            [partial(quick_plan, share, c.model, c.memory, c.overlap) for c in cases]
-        ),
         "best_plan": _times(
             [partial(best_plan, share, c.model, c.memory, overlap=c.overlap) for c in cases]
         ),

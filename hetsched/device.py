@@ -240,8 +240,12 @@ TAIL_HALVES = 2
 """A core takes its part of this fraction of what remains, so that the others' parts remain."""
 
 
+TAIL_CHUNK_ID = -1
+"""Id of each chunk that a core takes: the engine doesn't number them. A core has one at a time."""
+
+
 class TailPart(msgspec.Struct, frozen=True):
-    """One core's part of a shared tail (`plans.shared_tail`), and the rule by which it takes.
+    """One core's part of a shared tail (`TailCounter`), and the rule by which it takes.
 
     Attributes
     ----------
@@ -269,6 +273,34 @@ class TailPart(msgspec.Struct, frozen=True):
     def largest_take(self) -> int:
         """The units of the largest chunk that it takes."""
         return self.units_to_take(self.units)
+
+
+class TailCounter:
+    """The units of one tail that no core has taken yet. Not thread-safe.
+
+    The cores of one device process take them chunk by chunk, without the engine, so that they
+    finish together although their speeds vary. Chunks shrink with what remains: guided
+    self-scheduling (Polychronopoulos & Kuck, IEEE Trans. Comput. C-36, 1987) by halves as in
+    factoring (Hummel, Schonberg & Flynn, Commun. ACM 35, 1992), weighted by the learnt speeds.
+    """
+
+    def __init__(self, first: int, units: int) -> None:
+        self._next = first
+        self._end = first + units
+
+    @property
+    def remaining(self) -> int:
+        """Units that nobody has taken."""
+        return self._end - self._next
+
+    def take(self, part: TailPart) -> tuple[int, int] | None:
+        """Take a chunk by the rule of `part`; return (first, count), None if nothing remains."""
+        count = part.units_to_take(self.remaining)
+        if not count:
+            return None
+        first = self._next
+        self._next += count
+        return first, count
 
 
 class Slot(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process.arrays import ArenaArray, FileArray
 from hetsched.device_process.prepared_job import Pipeline
 from hetsched.devices.base import Device, DeviceJob, HostArray
-from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
+from hetsched.plans.slots import SlotAllocator, slot_bytes
 from hetsched.workload import ArraySpec, Workload
 
 MEMORY = 8 << 10

@@ -22,7 +22,7 @@ from hetsched.device_process.arrays import ArenaArray
 from hetsched.device_process.prepared_job import Pipeline
 from hetsched.devices.base import DeviceJob
 from hetsched.devices.cuda.device import CudaDevice
-from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
+from hetsched.plans.slots import SlotAllocator, slot_bytes
 
 GAP = 15e-6
 """Assumed fixed cost of a chunk, seconds; the measured runs show how accurate it is."""

@@ -15,10 +15,10 @@ from functools import cache
 
 import numpy as np
 
-from hetsched.plans.best_plan import best_plan
-from hetsched.plans.makespans import makespans, padded
-from hetsched.plans.phase_costs import PhaseCosts, costs_of
-from hetsched.plans.search.recipes import evenly
+from hetsched.plans import best_plan
+from hetsched.plans.costs import PhaseCosts, costs_of
+from hetsched.plans.recipes import evenly
+from hetsched.plans.recurrence import prices
 from hetsched.simulate.learning import ideal_plan
 from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine, makespan
 
@@ -63,7 +63,7 @@ def core_seconds(units: int, cores: list[SimulatedDevice]) -> float:
 
 def linked_seconds(share: int, device: SimulatedDevice) -> float:
     """Return the seconds of the best plan known for one share of a device with a link."""
-    costs = costs_of(device.model, share)
+    costs = costs_of(device.model, share, device.overlap)
     plan = best_plan(share, device.model, device.demand, overlap=device.overlap)
     equal = [evenly(share, count) for count in sorted({-(-share // s) for s in range(1, share)})]
     fastest = np.argsort(_seconds(equal, costs, device)) if equal else []
@@ -88,7 +88,7 @@ def _improved(chunks: Chunks, costs: PhaseCosts, device: SimulatedDevice) -> flo
 def _seconds(
     plans: list[Chunks], costs: PhaseCosts, device: SimulatedDevice
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    return makespans(padded(plans), 0, costs, device.overlap)
+    return prices(plans, 0, costs, device.overlap)
 
 
 def _changes(chunks: Chunks) -> Iterator[Chunks]:

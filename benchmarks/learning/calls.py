@@ -19,7 +19,7 @@ from benchmarks.results import Bar, Result
 from hetsched.device import Chunk, DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
-from hetsched.planner.cores.chunk_lengths import MAX_COSTLY_CHUNK_SECONDS
+from hetsched.planner.chunks import MAX_COSTLY_CHUNK_SECONDS
 from hetsched.planner.records import JobPlan
 from hetsched.simulate.learning import LearningRun, learn
 from hetsched.simulate.machine import ChunkTimings, SimulatedDevice, SimulatedMachine

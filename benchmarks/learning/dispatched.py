@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from hetsched.device import Chunk, ChunkTimes, TailPart
+from hetsched.device import TAIL_CHUNK_ID, Chunk, ChunkTimes, TailCounter, TailPart
 from hetsched.dispatch import (
     ChunkFinished,
     Command,
@@ -25,9 +25,8 @@ from hetsched.dispatch import (
     TailChunkFinished,
     TailLeft,
 )
+from hetsched.planner.chunks import TAKE_SECONDS
 from hetsched.planner.records import JobPlan
-from hetsched.planner.tails import TAKE_SECONDS
-from hetsched.plans.shared_tail import TAIL_CHUNK_ID, TailCounter
 from hetsched.simulate.machine import ChunkTimings
 
 MESSAGE_SECONDS = 200e-6

@@ -12,15 +12,14 @@ from typing import Any, NoReturn
 import msgspec
 
 from hetsched import errors
-from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
+from hetsched.device import TAIL_CHUNK_ID, Chunk, ChunkTimes, DeviceInfo, Slot
 from hetsched.device_process import fill_and_check
 from hetsched.device_process.arrays import Attachments
 from hetsched.device_process.epochs import EpochRunner, IterativeRun
 from hetsched.devices.base import Device, DeviceFault, DeviceJob, DeviceOutOfMemory
 from hetsched.memory import MemoryDemand
 from hetsched.paths import cache_dir
-from hetsched.plans.shared_tail import TAIL_CHUNK_ID
-from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
+from hetsched.plans.slots import SlotAllocator, slot_bytes
 from hetsched.plug_in_errors import plug_in_error
 from hetsched.transport import device_messages
 from hetsched.workload import ArraySpec, BaseWorkload, Iterative, find
@@ -85,7 +84,7 @@ class StepFailed(Exception):
 class Pipeline:
     """The chunks of one run on one device of any kind, a bounded number of them in flight.
 
-    The device orders its own operations, except where `plans.slot_allocation` requires that no
+    The device orders its own operations, except where `plans.slots` requires that no
     chunk is in flight.
 
     Parameters

@@ -19,7 +19,7 @@ from hetsched.device import Slot
 from hetsched.devices.base import DeviceOutOfMemory
 from hetsched.errors import InternalError
 from hetsched.memory import MemoryDemand
-from hetsched.plans.slot_allocation import slot_bytes
+from hetsched.plans.slots import slot_bytes
 from hetsched.workload import ArraySpec
 
 CACHE_LINE = 64

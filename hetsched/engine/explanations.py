@@ -20,8 +20,8 @@ from hetsched.engine.planning.planning_state import DeviceRun
 from hetsched.explain import DeviceExplanation, Explanation
 from hetsched.explain.recorder import with_used_devices
 from hetsched.explain.records import IterationHistory
-from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment, JobPlan
+from hetsched.planner.totals import PlanCache
 from hetsched.transport.messages import DeviceActivity
 
 MAX_KEPT_JOBS = 1000

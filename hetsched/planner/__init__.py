@@ -9,7 +9,7 @@ from hetsched.lazy import lazy_names
 if TYPE_CHECKING:
     from hetsched.planner.explanation import ExplainedJob, explain_job
     from hetsched.planner.job_planner import plan_job
-    from hetsched.planner.total_curves import planned_total
+    from hetsched.planner.totals import planned_total
 
 __all__ = ["ExplainedJob", "explain_job", "plan_job", "planned_total"]
 
@@ -19,6 +19,6 @@ __getattr__ = lazy_names(
         "ExplainedJob": "explanation",
         "explain_job": "explanation",
         "plan_job": "job_planner",
-        "planned_total": "total_curves",
+        "planned_total": "totals",
     },
 )

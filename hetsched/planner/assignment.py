@@ -9,23 +9,22 @@ from collections.abc import Iterator, Sequence
 from hetsched.device import Chunk, EvenChunks
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
-from hetsched.planner.cores.chunk_lengths import (
+from hetsched.planner.chunks import (
     CHUNKS_PER_CORE,
     MIN_CHUNK_SECONDS,
+    PooledShare,
     call_seconds,
     chunk_count,
+    expected_takes,
     longest_chunk,
-    with_short_chunks,
 )
 from hetsched.planner.races.order import RacePart
 from hetsched.planner.records import Assignment, Candidate
-from hetsched.planner.staging_memory import planning_memory
-from hetsched.planner.tails import PooledShare, expected_takes
-from hetsched.plans.best_plan import quick_plan
-from hetsched.plans.device_plan import DevicePlan, Mode, Overlap, slot_sizes
-from hetsched.plans.paper.factoring import factoring
-from hetsched.plans.search.recipes import evenly
-from hetsched.plans.slot_allocation import slot_bytes
+from hetsched.plans.device_plan import DevicePlan, Mode, slot_sizes
+from hetsched.plans.paper import factoring
+from hetsched.plans.recipes import evenly
+from hetsched.plans.ring_search import best_plan
+from hetsched.plans.slots import slot_bytes
 
 MIN_FIRST_CHUNKS, MIN_FIRST_UNITS = 16, 64
 """Minimum chunks in a core's first share, if it has as many units: there are no measurements yet,
@@ -105,7 +104,6 @@ def make_assignment(
         pooled=sum(takes),
         rivals=race.rivals,
         race_chunks=len(race.kernels),
-        compares_calls=not link and _is_uneven(plan.chunks[:own]),
     )
 
 
@@ -120,10 +118,9 @@ def _tail_and_race(
 def _default_linked_plan(
     candidate: Candidate, model: DeviceModel | None, share: int
 ) -> DevicePlan:
-    memory = planning_memory(candidate)
     if model is None:
-        return factoring(share, memory)
-    return quick_plan(share, model, memory, Overlap.of(candidate.info.engines))
+        return factoring(share, candidate.memory)
+    return best_plan(share, model, candidate.memory, overlap=candidate.overlap)
 
 
 def _own_chunks(
@@ -141,9 +138,7 @@ def _own_chunks(
     own = share - pooled
     if race_chunks:
         return evenly(own, race_chunks)
-    chunks = evenly(own, _chunk_count(candidate, seconds, share, own, model))
-    is_settled = model is not None and model.has_settled_calls
-    return chunks if pooled or is_settled else with_short_chunks(chunks)
+    return evenly(own, _chunk_count(candidate, seconds, share, own, model))
 
 
 def core_chunk_count(
@@ -167,8 +162,8 @@ def _chunk_count(
     """
     count = min(own, CHUNKS_PER_CORE)
     if seconds is not None:
-        call = call_seconds(model, share)
-        chunks = chunk_count(seconds * own / share, call, has_tail=own < share)
+        part = seconds * own / share
+        chunks = chunk_count(part, call_seconds(model), has_tail=own < share)
         count = min(own, chunks, MAX_CORE_CHUNKS)
     largest = _largest_core_chunk(candidate, seconds is None, share)
     return max(count, math.ceil(own / largest))
@@ -210,18 +205,8 @@ def _core_chunks(
     """Return a core's chunks. `kernels`: of the first ones, which are even then."""
     count = len(sizes)
     first_id, *_ = itertools.islice(chunk_ids, count)
-    if _is_uneven(sizes):
-        starts = itertools.accumulate(sizes, initial=first)
-        return tuple(
-            Chunk(first_id + number, start, size, last=number == count - 1)
-            for number, (start, size) in enumerate(zip(starts, sizes, strict=False))
-        )
     chunks = EvenChunks(first_id, first, sum(sizes), count, kernels)
     return tuple(chunks) if count < MIN_LAZY_CHUNKS else chunks
-
-
-def _is_uneven(sizes: Sequence[int]) -> bool:
-    return max(sizes) - min(sizes) > 1
 
 
 def _chunks(plan: DevicePlan, first: int, chunk_ids: Iterator[int]) -> tuple[Chunk, ...]:

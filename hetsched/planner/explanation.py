@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from hetsched.device import ChunkTimeline, ChunkTimes, DeviceInfo, Timeline
 from hetsched.explain import DeviceExplanation, Explanation, PhaseSeconds, TimeBreakdown
-from hetsched.planner.cores.chunk_lengths import call_seconds, longest_chunk
-from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.chunks import call_seconds, longest_chunk
 from hetsched.planner.records import Assignment, JobPlan
+from hetsched.planner.totals import PlanCache
 from hetsched.planner.what_if import (
     bound_of_plan,
     device_bound,
@@ -24,7 +24,7 @@ from hetsched.planner.what_if import (
     what_if,
 )
 from hetsched.plans.device_plan import Overlap
-from hetsched.plans.timeline import timeline
+from hetsched.plans.recurrence import timeline
 from hetsched.units import counted, format_bytes, format_seconds
 
 MAX_TIMELINE_CHUNKS = 3000
@@ -172,8 +172,6 @@ def _chunk_reason(assignment: Assignment, info: DeviceInfo | None, bound: float 
     if assignment.tail is not None and assignment.model is not None:
         units = counted(assignment.tail.units, "unit")
         tail = f"; the cores take the last {units} when they are done, as their speeds vary"
-    if assignment.compares_calls:
-        tail = "; some are shorter, to learn what a call of the kernel costs"
     if len(assignment.chunks) == 1 and not tail:
         return f"one chunk, which takes only {seconds}"
     return f"chunks of at most {seconds}: a cancel or a lost device costs one{tail}"
@@ -193,8 +191,7 @@ def _linked_chunk_reason(assignment: Assignment, bound: float | None) -> str:
 
 def _call_reason(assignment: Assignment) -> str:
     """Return what a call costs on a core, and how its chunks follow; "": it costs nothing."""
-    share, seconds = assignment.plan.share, assignment.predicted_seconds
-    call = call_seconds(assignment.model, share)
+    seconds, call = assignment.predicted_seconds, call_seconds(assignment.model)
     if not call or not seconds:
         return ""
     count = len(assignment.plan.chunks)

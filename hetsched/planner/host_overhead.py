@@ -1,8 +1,7 @@
 """Host overhead in a split: the cost of driving a device with a link, paid by the cores.
 
 The process of such a device submits, copies and waits on some core. If that core also computes, it
-finishes later by as much, so it gets fewer units and all devices still finish together. The
-overhead depends on the plan and the plan on the overhead, so planning repeats until they agree.
+finishes later by as much, so it gets fewer units and all devices still finish together.
 """
 
 from __future__ import annotations
@@ -13,17 +12,12 @@ from dataclasses import replace
 
 from hetsched.device import DeviceInfo
 from hetsched.planner.job_planner import plan_job
-from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment, Candidate, JobPlan
+from hetsched.planner.totals import PlanCache
 from hetsched.units import format_seconds
 
-MAX_ROUNDS = 4
-"""Maximum plans of one job. The difference shrinks each time to the overhead's fraction of all
-cores' time."""
-MAX_IGNORED_CHANGE = 4e-3
-"""Fraction of the makespan; a smaller change of the overhead needs no further plan. Arbitrary."""
-MIN_REPORTED_FRACTION = 0.01
-"""Fraction of the makespan at which a core's overhead is reported. Arbitrary."""
+MIN_FRACTION = 0.004
+"""Of the makespan: a smaller overhead of every core changes no share."""
 
 
 def plan_with_host_overhead(
@@ -33,34 +27,29 @@ def plan_with_host_overhead(
     *,
     cache: PlanCache | None = None,
 ) -> JobPlan:
-    """Plan as `plan_job` does, with each core's host overhead added to its time.
+    """Plan as `plan_job` does, with each core's host overhead by that plan added to its time.
+
+    The overhead by the corrected plan differs by the overhead's fraction of the cores' time, which
+    is of no account.
 
     Parameters and errors: as for `plan_job`.
     """
     cache = PlanCache() if cache is None else cache
     plan = plan_job(load, candidates, fixed_shares, cache=cache)
-    overheads: dict[str, float] = {}
-    for _ in range(MAX_ROUNDS):
-        new_overheads = host_overheads(plan)
-        tolerance = MAX_IGNORED_CHANGE * (plan.predicted_seconds or 0.0)
-        if _agree(overheads, new_overheads, tolerance):
-            break
-        overheads = new_overheads
-        charged = [
-            replace(c, host_overhead_seconds=overheads.get(c.info.name, 0.0)) for c in candidates
-        ]
-        plan = plan_job(load, charged, fixed_shares, cache=cache)
+    overheads = host_overheads(plan)
+    least = MIN_FRACTION * (plan.predicted_seconds or 0.0)
+    if max(overheads.values(), default=0.0) <= least:
+        return plan
+    charged = [
+        replace(c, host_overhead_seconds=overheads.get(c.info.name, 0.0)) for c in candidates
+    ]
+    plan = plan_job(load, charged, fixed_shares, cache=cache)
     reasons = [
         f"{name}: {format_seconds(seconds)} of host overhead for other devices"
         for name, seconds in overheads.items()
-        if seconds > MIN_REPORTED_FRACTION * (plan.predicted_seconds or 0.0)
+        if seconds > least
     ]
-    return replace(plan, reasons=(*plan.reasons, *reasons)) if reasons else plan
-
-
-def _agree(first: Mapping[str, float], second: Mapping[str, float], tolerance: float) -> bool:
-    names = {*first, *second}
-    return all(abs(first.get(n, 0.0) - second.get(n, 0.0)) <= tolerance for n in names)
+    return replace(plan, reasons=(*plan.reasons, *reasons))
 
 
 def host_overheads(plan: JobPlan) -> dict[str, float]:

@@ -14,24 +14,15 @@ from dataclasses import dataclass
 
 from hetsched.errors import DataError, UsageError
 from hetsched.models import DeviceModel, SpeedFunction
-from hetsched.models.curves.curve import planner_curve
-from hetsched.models.curves.delayed import delayed
 from hetsched.planner.assignment import core_chunk_count, largest_take, make_assignment
-from hetsched.planner.cores.chunk_lengths import call_seconds, with_calls
-from hetsched.planner.cores.sent_at_once import sent_at_once
-from hetsched.planner.plan_cache import PlanCache
-from hetsched.planner.plan_table import plan_table
+from hetsched.planner.chunks import CoreShare, call_seconds, plan_tails, sent_at_once
 from hetsched.planner.races.order import RacePart, race_part
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.shares import split_load
-from hetsched.planner.staging_memory import planning_memory
-from hetsched.planner.tails import CoreShare, plan_tails
-from hetsched.planner.total_curves import PlannedCurve, TotalCurve
+from hetsched.planner.totals import CoreTotal, LinkedTotal, PlanCache, demand_key
 from hetsched.planner.variants import VariantChoice, choose_variants
-from hetsched.plans.device_plan import DevicePlan, Mode, Overlap
-from hetsched.plans.kept_plan import kept_plan
-from hetsched.plans.measured_shares import largest_measured
-from hetsched.plans.slot_allocation import slotted
+from hetsched.plans.device_plan import DevicePlan, Mode
+from hetsched.plans.slots import slotted
 from hetsched.units import counted, format_bytes
 
 __all__ = ["Assignment", "Candidate", "JobPlan", "plan_job"]
@@ -50,7 +41,7 @@ class _Participant:
 
     candidate: Candidate
     choice: VariantChoice
-    total: TotalCurve | None
+    total: CoreTotal | None
 
     @property
     def name(self) -> str:
@@ -62,14 +53,10 @@ class _Participant:
 
     def linked_plan(self, share: int) -> DevicePlan | None:
         """Return the plan for `share` if the device's total is based on plans."""
-        if not isinstance(self.total, PlannedCurve) or self.choice.model is None:
+        if not isinstance(self.total, LinkedTotal):
             return None
-        candidate = self.candidate
-        if candidate.size_trial is not None and candidate.size_trial.share == share:
-            return candidate.size_trial
-        best = self.total.plan(share)
-        memory, overlap = planning_memory(candidate), Overlap.of(candidate.info.engines)
-        return kept_plan(candidate.last_plan, best, self.choice.model, memory, overlap)
+        trial = self.candidate.size_trial
+        return trial if trial is not None and trial.share == share else self.total.plan(share)
 
 
 def plan_job(
@@ -161,34 +148,21 @@ def _participants(
 
 def _total(
     candidate: Candidate, model: DeviceModel | None, load: int, cache: PlanCache
-) -> TotalCurve | None:
+) -> CoreTotal | None:
     if model is None:
         return None
-    if not candidate.info.link:
-        curve = with_calls(model, cache)
-        return TotalCurve(_with_overhead(curve, candidate.host_overhead_seconds, cache))
-    if candidate.uses_measured_total:
-        return TotalCurve(model.total)
-    if load == 1 and largest_measured(model):
-        # There is only one possible plan, and it has been measured.
-        return TotalCurve(model.total)
-    plans = plan_table(candidate, model, load, cache)
-    return PlannedCurve(
-        plans,
+    if not candidate.info.link or candidate.uses_measured_total:
+        return CoreTotal(model.total, candidate.host_overhead_seconds)
+    return LinkedTotal(
         model,
+        candidate.memory,
+        candidate.overlap,
         load,
-        is_corrected=not candidate.is_memory_limited,
         last=candidate.last_plan,
+        is_corrected=not candidate.is_memory_limited,
+        memory_key=(demand_key(candidate.demand, load), candidate.is_staged),
+        cache=cache,
     )
-
-
-def _with_overhead(curve: SpeedFunction, seconds: float, cache: PlanCache) -> SpeedFunction:
-    """Return `curve` plus host overhead."""
-    if not seconds:
-        return curve
-    fingerprint = planner_curve(curve).fingerprint()
-    key = None if fingerprint is None else (fingerprint, seconds)
-    return cache.delayed_curves.get_or_compute(key, lambda: delayed(curve, seconds))
 
 
 def _split(load: int, participants: Sequence[_Participant], cache: PlanCache) -> list[int]:
@@ -285,13 +259,12 @@ def _pooling_core(participant: _Participant, share: int) -> CoreShare | None:
     is_tried = choice.is_exploring or bool(choice.rivals)
     if not info.tail_group or is_tried or choice.model is None or curve is None:
         return None
-    seconds, call = float(curve.time(share)), call_seconds(choice.model, share)
+    seconds, call = float(curve.time(share)), call_seconds(choice.model)
     return CoreShare(
         name=info.name,
         group=info.tail_group,
         units=share,
         seconds=seconds,
-        variation=choice.model.variation,
         most=largest_take(participant.candidate, seconds, share, call),
         call_seconds=call,
     )

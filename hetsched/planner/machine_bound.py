@@ -11,11 +11,8 @@ from collections.abc import Callable, Sequence
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
-from hetsched.plans.bounds.bound_terms import convex_costs
-from hetsched.plans.bounds.lower_bound import bound_of
-from hetsched.plans.bounds.sampled_costs import MAX_EXACT_SIZE, sampled_costs
+from hetsched.plans.bounds import ShareBounds
 from hetsched.plans.device_plan import Overlap
-from hetsched.plans.memory_fit import largest_sub_distribution
 
 PRECISION = 1e-9
 """Relative error of the result, which is never too large."""
@@ -36,16 +33,12 @@ def linked_bound(
 
     `correction`: the ratio of measured times of its shares to those by its phases.
     """
-    costs = sampled_costs(model, memory.max_chunk(load))
-    if costs.largest > MAX_EXACT_SIZE:
-        costs = convex_costs(costs)
-    room = largest_sub_distribution(load, memory)
+    bounds = ShareBounds(load, model, memory, overlap)
     known: dict[int, float] = {}
 
     def seconds(share: int) -> float:
         if share not in known:
-            own = costs.up_to(min(share, costs.largest))
-            known[share] = correction * bound_of(share, own, min(share, room), overlap)
+            known[share] = correction * bounds.seconds(share)
         return known[share]
 
     return seconds

@@ -12,7 +12,8 @@ from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.models.evidence.co_runners import CoRunners, nearest_first
 from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.models.evidence.races import NO_RACES, RaceRecord
-from hetsched.plans.device_plan import DevicePlan, Mode
+from hetsched.plans.device_plan import DevicePlan, Mode, Overlap
+from hetsched.plans.slots import planning_memory
 
 NEGLIGIBLE_SECONDS = 0.001
 """Difference of times that isn't worth another plan, which takes about as long to make."""
@@ -44,7 +45,7 @@ class Candidate:
         Sousa, instead of the predicted time of its best plan.
     last_plan : DevicePlan or None
         Of a device with a link: the plan of the last run. It is kept if another one gains little
-        (`plans.kept_plan`).
+        (`planner.totals`).
     size_trial : DevicePlan or None
         Of a device with a link: the chunks of its share in the next run, which measure sizes
         (`planner.rebalancing.size_trials`).
@@ -84,6 +85,15 @@ class Candidate:
         for nearest in reversed(nearest_first(co_runners)):
             models.update(self.models_beside.get(nearest, {}))
         return replace(self, models=models)
+
+    @property
+    def overlap(self) -> Overlap:
+        return Overlap.of(self.info.engines)
+
+    @property
+    def memory(self) -> MemoryDemand:
+        """What limits the plans of a device with a link."""
+        return planning_memory(self.demand, self.is_staged)
 
     @property
     def is_memory_limited(self) -> bool:
@@ -128,8 +138,6 @@ class Assignment:
         Some of its chunks only serve to measure their sizes: it may be slower than predicted.
     race_chunks : int
         First chunks of its own that are part of the race.
-    compares_calls : bool
-        Some of its chunks are shorter than others only to show what a call of its kernel costs.
     """
 
     device: str
@@ -150,7 +158,6 @@ class Assignment:
     is_probe: bool = False
     race_chunks: int = 0
     tries_sizes: bool = False
-    compares_calls: bool = False
 
     @property
     def shows_total(self) -> bool:
@@ -256,10 +263,6 @@ class JobPlan:
         """Whether variants race, and nothing else is tried."""
         races = any(assignment.rivals for assignment in self.assignments)
         return races and not (self.has_probes or self.tries_sizes)
-
-    @property
-    def compares_calls(self) -> bool:
-        return any(assignment.compares_calls for assignment in self.assignments)
 
     @property
     def load(self) -> int:

@@ -12,22 +12,21 @@ from collections.abc import Sequence
 
 from hetsched.models import SpeedFunction
 from hetsched.partition import geometric
-from hetsched.planner.plan_cache import PlanCache
-from hetsched.planner.total_curves import TotalCurve
+from hetsched.planner.totals import CoreTotal, PlanCache
 
-MAX_ROUNDS = 6
+MAX_ROUNDS = 3
 """Maximum number of splits for which plans are made."""
 MIN_RELATIVE_GAIN = 2e-4
 """A smaller gain isn't worth another round of plans. Arbitrary."""
 
 
-def split_load(load: int, totals: Sequence[TotalCurve], cache: PlanCache) -> tuple[int, ...]:
+def split_load(load: int, totals: Sequence[CoreTotal], cache: PlanCache) -> tuple[int, ...]:
     """Return shares that sum to `load`, with the shortest makespan.
 
     Parameters
     ----------
     load : int, units, >= 1
-    totals : sequence of TotalCurve
+    totals : sequence of CoreTotal
         One per device, at least one. Refinable ones are refined at the shares returned.
     cache : PlanCache
     """
@@ -40,13 +39,13 @@ def split_load(load: int, totals: Sequence[TotalCurve], cache: PlanCache) -> tup
         return shares, tuple(total.curve for total in totals)
 
     key = None if None in fingerprints else (load, fingerprints)
-    shares, curves = cache.splits.get_or_compute(key, compute)
+    shares, curves = cache.get("splits", key, compute)
     for total, curve in zip(totals, curves, strict=True):
-        total.adopt(curve)
+        total.curve = curve
     return shares
 
 
-def _search(load: int, totals: Sequence[TotalCurve]) -> tuple[int, ...]:
+def _search(load: int, totals: Sequence[CoreTotal]) -> tuple[int, ...]:
     if load == 1:
         return _fastest_device(totals)
     makespans: dict[tuple[int, ...], float] = {}
@@ -59,43 +58,17 @@ def _search(load: int, totals: Sequence[TotalCurve]) -> tuple[int, ...]:
         if makespans and split.makespan > (1 - MIN_RELATIVE_GAIN) * min(makespans.values()):
             break
         makespans[split.shares] = _refined_makespan(totals, split.shares)
-    best = min(makespans, key=lambda shares: makespans[shares])
-    fuller = _fuller_split(load, totals, best)
-    if fuller != best:
-        makespans[fuller] = _refined_makespan(totals, fuller)
     return min(makespans, key=lambda shares: makespans[shares])
 
 
-def _refined_makespan(totals: Sequence[TotalCurve], shares: Sequence[int]) -> float:
+def _refined_makespan(totals: Sequence[CoreTotal], shares: Sequence[int]) -> float:
     for total, share in zip(totals, shares, strict=True):
         if share:
             total.refine(share)
     return makespan(totals, shares)
 
 
-def _fuller_split(
-    load: int, totals: Sequence[TotalCurve], shares: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Return shares after devices have got the units that may cost them hardly any time.
-
-    Times of a kernel with steps are a staircase over the share: a split between two known shares
-    of it takes the line between them.
-    """
-    fuller = {
-        index: total.fuller_share(share)
-        for index, (total, share) in enumerate(zip(totals, shares, strict=True))
-        if share
-    }
-    growing = [index for index, share in fuller.items() if share > shares[index]]
-    if not growing:
-        return shares
-    for index in growing:
-        totals[index].refine(fuller[index])
-        totals[index].refine(shares[index])  # perhaps by a better plan: that one with fewer units
-    return geometric([total.curve for total in totals], load).shares
-
-
-def _fastest_device(totals: Sequence[TotalCurve]) -> tuple[int, ...]:
+def _fastest_device(totals: Sequence[CoreTotal]) -> tuple[int, ...]:
     """Return shares of a single unit, for the device that finishes it first."""
     times = [float(total.curve.time(1.0)) for total in totals]
     fastest = times.index(min(times))
@@ -103,7 +76,7 @@ def _fastest_device(totals: Sequence[TotalCurve]) -> tuple[int, ...]:
     return tuple(int(index == fastest) for index in range(len(totals)))
 
 
-def makespan(totals: Sequence[TotalCurve], shares: Sequence[int]) -> float:
+def makespan(totals: Sequence[CoreTotal], shares: Sequence[int]) -> float:
     """Return the seconds until the last device finishes."""
     return max(
         float(total.curve.time(share))

@@ -18,10 +18,10 @@ from hetsched.models.curves.curve import planner_curve
 from hetsched.models.evidence.confidence import robust_median
 from hetsched.models.evidence.equal_cores import pooled_curves
 from hetsched.models.evidence.races import Race, RaceRecord
-from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.races.decision import RaceDecision, decide, max_runs_of_rival
 from hetsched.planner.races.standing import standing
 from hetsched.planner.records import Candidate
+from hetsched.planner.totals import PlanCache
 
 MAX_EQUAL_TIME_RATIO = 1.03
 """Variants whose times differ by less count as equally fast: with noisy runs, choosing between
@@ -300,9 +300,7 @@ def pooled_models(
     cache = PlanCache() if cache is None else cache
     # The entry keeps the models, so that their ids remain theirs.
     key = tuple(map(id, models))
-    _, pooled = cache.pooled_models.get_or_compute(
-        key, lambda: (tuple(models), _pooled(models, cache))
-    )
+    _, pooled = cache.get("pooled models", key, lambda: (tuple(models), _pooled(models, cache)))
     return list(pooled)
 
 
@@ -313,7 +311,7 @@ def _pooled(models: Sequence[DeviceModel | None], cache: PlanCache) -> list[Devi
         if model is not None and planner_curve(model.total).evidence() is not None
     ]
     curves = tuple(model.total for _, model in learnt)
-    totals = cache.pooled_curves.get_or_compute(curves, lambda: pooled_curves(curves))
+    totals = cache.get("pooled curves", curves, lambda: pooled_curves(curves))
     pooled = list(models)
     for (i, model), total in zip(learnt, totals, strict=True):
         cold = model.cold if total is model.total else model.cold.rebased(model.total, total)

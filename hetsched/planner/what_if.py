@@ -16,13 +16,9 @@ from hetsched.planner.device_sets.neighbours import co_runners_of
 from hetsched.planner.device_sets.team_variants import with_only
 from hetsched.planner.host_overhead import plan_with_host_overhead
 from hetsched.planner.machine_bound import LeastSeconds, core_bound, linked_bound, machine_bound
-from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment, Candidate, JobPlan
-from hetsched.planner.staging_memory import planning_memory
-from hetsched.plans.best_plan import compare_plans
-from hetsched.plans.bounds.lower_bound import lower_bound
-from hetsched.plans.device_plan import Overlap
-from hetsched.plans.timeline import timeline
+from hetsched.planner.totals import PlanCache
+from hetsched.plans import best_plan, factoring, lower_bound, multi_installment, price
 from hetsched.text import group_name, groups_of
 
 ENOUGH_RUNS = 9
@@ -42,7 +38,7 @@ def correction_of(assignment: Assignment) -> float:
     predicted = assignment.predicted_seconds
     if candidate is None or model is None or predicted is None or not candidate.info.link:
         return 1.0
-    planned = timeline(assignment.plan, model, Overlap.of(candidate.info.engines)).makespan
+    planned = price(assignment.plan, model, candidate.overlap)
     return predicted / planned if planned > 0 else 1.0
 
 
@@ -51,8 +47,8 @@ def device_bound(assignment: Assignment) -> float | None:
     candidate, model = assignment.candidate, assignment.model
     if candidate is None or model is None or not candidate.info.link:
         return None
-    memory, overlap = planning_memory(candidate), Overlap.of(candidate.info.engines)
-    return correction_of(assignment) * lower_bound(assignment.plan.share, model, memory, overlap)
+    share, memory, overlap = assignment.plan.share, candidate.memory, candidate.overlap
+    return correction_of(assignment) * lower_bound(share, model, memory, overlap)
 
 
 def bound_of_plan(plan: JobPlan) -> float | None:
@@ -67,11 +63,12 @@ def bound_of_plan(plan: JobPlan) -> float | None:
         candidate, name = device.candidate, device.candidate.info.name
         key: Hashable
         if candidate.info.link:
-            memory, overlap = planning_memory(candidate), Overlap.of(candidate.info.engines)
             correction = corrections.get(name, 1.0)
             key = id(device.model), correction
             if key not in bounds:
-                bounds[key] = linked_bound(plan.load, device.model, memory, overlap, correction)
+                bounds[key] = linked_bound(
+                    plan.load, device.model, candidate.memory, candidate.overlap, correction
+                )
         else:
             # Not the model's total: the plan's curve has the calls of the kernel.
             curve = plan.curves.get(name, device.model.total)
@@ -96,12 +93,16 @@ def schedule_alternatives(plan: JobPlan) -> dict[str, tuple[Alternative, ...]]:
         if assignment.device not in firsts or candidate is None or model is None:
             continue
         if candidate.info.link:
-            memory, overlap = planning_memory(candidate), Overlap.of(candidate.info.engines)
-            compared = compare_plans(assignment.plan.share, model, memory, overlap=overlap)
+            share, memory, overlap = assignment.plan.share, candidate.memory, candidate.overlap
+            plans = {
+                "ring": best_plan(share, model, memory, overlap=overlap),
+                "multi-installment": multi_installment(share, model, memory, overlap=overlap),
+                "factoring": factoring(share, memory),
+            }
             correction = correction_of(assignment)
             alternatives[assignment.device] = tuple(
-                Alternative(kind, correction * seconds)
-                for kind, seconds in compared.seconds_by_kind.items()
+                Alternative(kind, correction * price(schedule, model, overlap))
+                for kind, schedule in plans.items()
             )
     return alternatives
 

@@ -1,13 +1,12 @@
 """Plans of one device: the chunks of its share, their predicted time, and bounds. Pure."""
 
+from hetsched.device import ChunkTimeline, Timeline
 from hetsched.memory import MemoryDemand
-from hetsched.plans.best_plan import PlanComparison, best_plan, compare_plans, quick_plan
-from hetsched.plans.bounds.lower_bound import lower_bound
+from hetsched.plans.bounds import lower_bound
 from hetsched.plans.device_plan import DevicePlan, Mode, Overlap, check
-from hetsched.plans.memory_fit import largest_sub_distribution
-from hetsched.plans.paper.factoring import factoring
-from hetsched.plans.paper.multi_installment import multi_installment
-from hetsched.plans.timeline import ChunkTimeline, Timeline, timeline
+from hetsched.plans.paper import factoring, multi_installment
+from hetsched.plans.recurrence import price, timeline
+from hetsched.plans.ring_search import best_plan
 
 __all__ = [
     "ChunkTimeline",
@@ -15,15 +14,12 @@ __all__ = [
     "MemoryDemand",
     "Mode",
     "Overlap",
-    "PlanComparison",
     "Timeline",
     "best_plan",
     "check",
-    "compare_plans",
     "factoring",
-    "largest_sub_distribution",
     "lower_bound",
     "multi_installment",
-    "quick_plan",
+    "price",
     "timeline",
 ]

@@ -15,6 +15,8 @@ from typing import Any
 
 from hetsched.errors import DataError, UsageError
 from hetsched.memory import MemoryDemand
+from hetsched.models import DeviceModel
+from hetsched.partition.distribution import whole_units
 from hetsched.units import format_bytes
 
 _INT = frozenset((int,))
@@ -148,6 +150,16 @@ def require_type(name: str, value: Any, kind: type) -> None:
     """Raise UsageError unless `value` is a `kind`."""
     if not isinstance(value, kind):
         raise UsageError(f"{name}: {_quoted(value)}; it must be of type {kind.__name__}")
+
+
+def validate_request(
+    share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
+) -> int:
+    """Return the share as an int. Raises UsageError unless all arguments are of their types."""
+    require_type("model", model, DeviceModel)
+    require_type("overlap", overlap, Overlap)
+    require_type("memory", memory, MemoryDemand)
+    return whole_units("share", share)
 
 
 def _integer_tuples(sub_distributions: Any) -> tuple[tuple[int, ...], ...]:

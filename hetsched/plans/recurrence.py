@@ -1,43 +1,34 @@
-"""The recurrence behind every predicted time: start and end of each phase of each chunk.
+"""One recurrence behind every predicted time: start and end of each phase of each chunk.
 
 Ilic & Sousa, section 3; slot reuse is ours: a chunk is copied in after the copy out of the chunk
-`slots` before it. The same code runs on floats (one plan) and on arrays (many plans at once).
-
-A copy out is first scheduled as if no further copy in followed; each copy in then delays the
-copies out that compete with it. Links differ only in this rule. A device without overlap is a ring
-of one slot.
+`slots` before it. A copy out is first scheduled as if no further copy in followed; each copy in
+then delays the copies out that compete with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hetsched.plans.device_plan import Overlap
-from hetsched.plans.phase_costs import Floats
+from hetsched.device import ChunkTimeline, Timeline
+from hetsched.models import DeviceModel
+from hetsched.plans.costs import Floats, PhaseCosts, phase_seconds
+from hetsched.plans.device_plan import DevicePlan, Mode, Overlap, require_type
 
 Time = TypeVar("Time", float, Floats)
 """Seconds: of one plan, or of each of many."""
-Spans = tuple[Time, Time, Time, Time]
-"""Start and end of a chunk's copy in, start and end of its computation."""
+Sizes = NDArray[np.int64]
+Interval = tuple[float, float]
+Spans = tuple[Interval, Interval, Interval]
+"""Start and end of a chunk's copy in, computation and copy out."""
 
-MAX_SLOTS_IN_USE = {Overlap.NONE: 1, Overlap.SINGLE: 2}
-"""Slots beyond which more make no difference: without overlap there is one chunk at a time; one
-copy engine copies in the order I1 I2 O1 I3 O2 ... regardless of slots."""
-
-
-class Arithmetic(NamedTuple):
-    """The operations on `Time` that differ between floats and arrays."""
-
-    maximum: Callable[[Any, Any], Any]
-    minimum: Callable[[Any, Any], Any]
-    is_any: Callable[[Any], bool]
-
-
-FLOATS = Arithmetic(max, min, bool)
-ARRAYS = Arithmetic(np.maximum, np.minimum, lambda values: bool(values.any()))
+FULL_DUPLEX = (1.0, 1.0)
+SLOTS_IN_USE = {Overlap.NONE: 1, Overlap.SINGLE: 2}
+"""More slots make no difference: without overlap there is one chunk at a time; one copy engine
+copies in the order I1 I2 O1 I3 O2 ... regardless of slots."""
 
 
 class Recurrence(Generic[Time]):
@@ -46,68 +37,75 @@ class Recurrence(Generic[Time]):
     Parameters
     ----------
     start : Time, seconds
-        Earliest start of the first copy in.
-    arithmetic : Arithmetic
-    copy_in : CopyIn
-    freed : callable, (copy-out ends, chunk) -> Time
-        When the slot of a chunk is free; None: immediately.
+        Earliest start of the first copy in: a float for one plan, zeros for many.
+    overlap : Overlap
+    slots : int, or (n,) int64 for many plans
+        Chunks in device memory at once.
+    duplex : (float, float)
+        As of `DeviceModel`, for one plan. Many are priced with stretched copies (`costs_of`).
 
     Attributes
     ----------
-    out_begins, out_ends : lists of Time, seconds
-        Of the copies out, as if no further copy in followed.
-    first_pending : int
-        Copies out before this one are final.
+    makespan : Time, seconds
+        When the last copy out ends.
     """
 
     def __init__(
         self,
         start: Time,
-        arithmetic: Arithmetic,
-        copy_in: CopyIn,
-        freed: Callable[[list[Time], int], Time | None],
+        overlap: Overlap,
+        slots: int | Sizes,
+        duplex: tuple[float, float] = FULL_DUPLEX,
     ) -> None:
-        self.arithmetic = arithmetic
         self.out_begins: list[Time] = []
         self.out_ends: list[Time] = []
-        self.first_pending = 0
-        self._start: Time = start
-        self._copy_in = copy_in
-        self._freed: Callable[[list[Time], int], Time | None] = freed
-        self._arrived: Time = start
-        self._computed: Time = start
-        self._last_copy_out: Time = start
+        self.makespan: Any = start
+        self._arrived: Any = start
+        self._computed: Any = start
+        self._last_copy_out: Any = start
+        self._final = 0  # copies out before this one no longer change
+        self._duplex = duplex
+        most = SLOTS_IN_USE.get(overlap)
+        self._maximum: Callable[[Any, Any], Any] = max
+        self._slots: list[tuple[int, Any]]  # distinct counts, and the plans that have them
+        if isinstance(slots, np.ndarray):
+            self._maximum = np.maximum
+            slots = slots if most is None else np.minimum(slots, most)
+            self._slots = [(count, slots == count) for count in np.unique(slots).tolist()]
+        else:
+            slots = slots if most is None else min(slots, most)
+            self._slots = [(slots, None)]
+        # With one slot, copies in both directions never meet.
+        self._meets: Any = slots > 1
+        self._is_slowed = overlap is Overlap.FULL and min(duplex) < 1 and bool(self._meets)
+        self._delays_out = overlap is Overlap.SINGLE and bool(np.any(self._meets))
 
-    def append(self, copy_in: Time, compute: Time, copy_out: Time) -> Spans[Time]:
+    def append(self, copy_in: Time, compute: Time, copy_out: Time) -> tuple[Interval, Interval]:
         """Add a chunk, given the seconds of its phases without interference.
 
-        The returned spans are final. Copies out are final once the last chunk is appended.
+        Returns the spans of its copy in and its computation, which are final. Copies out are once
+        the last chunk is appended.
         """
-        maximum = self.arithmetic.maximum
-        begin_in = self._arrived
-        free = self._freed(self.out_ends, len(self.out_ends))
-        if free is not None:
-            begin_in = maximum(begin_in, free)
-        self._arrived = arrived = self._copy_in(self, begin_in, copy_in)
+        maximum, ends = self._maximum, self.out_ends
+        begin_in, last_end = self._arrived, self.makespan
+        count, rows = self._slots[0]
+        if len(ends) >= count:
+            begin_in = maximum(begin_in, ends[-count] if rows is None else self._slots_freed())
+        arrived = self._slowed(begin_in, copy_in) if self._is_slowed else begin_in + copy_in
+        if ends and self._is_slowed:
+            last_end = ends[-1]
+        elif ends and self._delays_out:  # I_k precedes O_{k-1}
+            begin_out = maximum(self.out_begins[-1], arrived * self._meets)
+            last_end = begin_out + self._last_copy_out
+            self.out_begins[-1], ends[-1] = begin_out, last_end
         begin = maximum(arrived, self._computed)
-        self._computed = computed = begin + compute
-        begin_out = maximum(computed, self.makespan)
+        computed = begin + compute
+        begin_out = maximum(computed, last_end)
+        self.makespan = begin_out + copy_out
         self.out_begins.append(begin_out)
-        self.out_ends.append(begin_out + copy_out)
-        self._last_copy_out = copy_out
-        return begin_in, arrived, begin, computed
-
-    def delay_last_out(self, until: Time) -> None:
-        """Delay the last copy out until at least `until`."""
-        if self.out_ends:
-            begin = self.arithmetic.maximum(self.out_begins[-1], until)
-            self.out_begins[-1] = begin
-            self.out_ends[-1] = begin + self._last_copy_out
-
-    @property
-    def makespan(self) -> Time:
-        """When the last copy out ends."""
-        return self.out_ends[-1] if self.out_ends else self._start
+        ends.append(self.makespan)
+        self._arrived, self._computed, self._last_copy_out = arrived, computed, copy_out
+        return (begin_in, arrived), (begin, computed)
 
     def branch(self) -> Recurrence[Time]:
         """Return a copy to which other chunks can be appended."""
@@ -116,68 +114,125 @@ class Recurrence(Generic[Time]):
         copy.out_begins, copy.out_ends = self.out_begins.copy(), self.out_ends.copy()
         return copy
 
+    def _slots_freed(self) -> Any:
+        """Return when each plan's next slot is free; 0 where it was never used."""
+        chunk = len(self.out_ends)
+        freed = np.zeros(len(self._slots[0][1]))
+        for count, rows in self._slots:
+            if count <= chunk:
+                np.copyto(freed, self.out_ends[chunk - count], where=rows)
+        return freed
 
-CopyIn = Callable[[Recurrence[Any], Any, Any], Any]
-"""(recurrence, begin, seconds without interference) -> end; delays competing copies out."""
+    def _slowed(self, begin: Any, seconds: Any) -> Any:
+        """Return the end of a copy in, and delay the copies out that it meets, in a fluid model.
 
-
-def copy_in_rule(overlap: Overlap, slots: int, duplex: tuple[float, float]) -> CopyIn:
-    """Return the rule by which copies in and out share the link; with one slot they never do.
-
-    `slots`: at most `MAX_SLOTS_IN_USE`.
-    """
-    if slots == 1:
-        return _copy_alone
-    if overlap is Overlap.SINGLE:
-        return _copy_before_last_out
-    return _copy_alone if min(duplex) == 1 else _SlowedCopy(*duplex)
-
-
-def same_slots(slots: int) -> Callable[[list[Time], int], Time | None]:
-    """Return when a chunk's slot is freed: by the chunk `slots` before it."""
-    return lambda ends, chunk: ends[chunk - slots] if chunk >= slots else None
-
-
-def _copy_alone(recurrence: Recurrence[Time], begin: Time, seconds: Time) -> Time:
-    return begin + seconds
-
-
-def _copy_before_last_out(recurrence: Recurrence[Time], begin: Time, seconds: Time) -> Time:
-    """Schedule a copy in with one copy engine: I_k precedes O_{k-1}."""
-    end = begin + seconds
-    recurrence.delay_last_out(end)
-    return end
-
-
-class _SlowedCopy:
-    """Two copy engines that slow each other down, in a fluid model.
-
-    While copies in both directions run, each keeps its duplex share of its one-way pace, fixed
-    cost included; alone it runs at full pace.
-    """
-
-    def __init__(self, pace_in: float, pace_out: float) -> None:
-        self._pace_in = pace_in
-        self._pace_out = pace_out
-
-    def __call__(self, recurrence: Recurrence[Time], begin: Time, seconds: Time) -> Time:
-        maximum, minimum, is_any = recurrence.arithmetic
-        begins, ends = recurrence.out_begins, recurrence.out_ends
-        first = recurrence.first_pending
-        while first < len(ends) and not is_any(ends[first] > begin):
-            first += 1
-        recurrence.first_pending = first
+        While copies in both directions run, each keeps its duplex share of its one-way pace, fixed
+        cost included; alone it runs at full pace.
+        """
+        pace_in, pace_out = self._duplex
+        begins: list[Any] = self.out_begins
+        ends: list[Any] = self.out_ends
+        while self._final < len(ends) and ends[self._final] <= begin:
+            self._final += 1
         now, rest, end_before = begin, seconds, begin
-        for out in range(first, len(ends)):
-            due = maximum(begin, begins[out])
-            resumed = maximum(due, end_before)
-            rest_out = maximum(ends[out] - due, 0.0)
-            alone = minimum(rest, resumed - now)
-            together = minimum((rest - alone) / self._pace_in, rest_out / self._pace_out)
-            rest = rest - alone - together * self._pace_in
-            now = now + alone + together
-            if out > first:
-                begins[out] = maximum(begins[out], end_before)
-            end_before = ends[out] + resumed - due + together * (1 - self._pace_out)
-            ends[out] = end_before
+        for out in range(self._final, len(ends)):
+            due = max(begin, begins[out])
+            resumed = max(due, end_before)
+            alone = min(rest, resumed - now)
+            together = min((rest - alone) / pace_in, max(ends[out] - due, 0.0) / pace_out)
+            rest -= alone + together * pace_in
+            now += alone + together
+            if out > self._final:
+                begins[out] = max(begins[out], end_before)
+            ends[out] += resumed - due + together * (1 - pace_out)
+            end_before = ends[out]
         return now + rest
+
+
+def timeline(plan: DevicePlan, model: DeviceModel, overlap: Overlap) -> Timeline:
+    """Predict when each phase of `plan` starts and ends on a device described by `model`.
+
+    One copy engine copies in the order I1 I2 O1 I3 O2 ... regardless of slots. With two, the
+    model's `duplex` slows down simultaneous copies in both directions. O(chunks).
+
+    Parameters
+    ----------
+    plan : DevicePlan
+    model : DeviceModel
+        `h2d` or `d2h` None: no such phase.
+    overlap : Overlap
+
+    Returns
+    -------
+    Timeline
+        Seconds from the start of the first chunk.
+
+    Raises
+    ------
+    UsageError
+        A parameter has the wrong type; the model returns a negative time or NaN.
+    """
+    require_type("plan", plan, DevicePlan)
+    require_type("model", model, DeviceModel)
+    require_type("overlap", overlap, Overlap)
+    end, spans = _scheduled(plan, model, overlap)
+    has_in, has_out = model.h2d is not None, model.d2h is not None
+    chunks = tuple(
+        ChunkTimeline(units, copy_in if has_in else None, compute, copy_out if has_out else None)
+        for units, (copy_in, compute, copy_out) in zip(plan.chunks, spans, strict=True)
+    )
+    return Timeline(end, chunks)
+
+
+def price(plan: DevicePlan, model: DeviceModel, overlap: Overlap) -> float:
+    """Return the seconds of `plan`: the makespan of its `timeline`."""
+    return _scheduled(plan, model, overlap)[0]
+
+
+def _scheduled(
+    plan: DevicePlan, model: DeviceModel, overlap: Overlap
+) -> tuple[float, list[Spans]]:
+    seconds = phase_seconds(model, np.array(plan.chunks, dtype=float))
+    phases = list(zip(*(phase.tolist() for phase in seconds), strict=True))
+    spans: list[Spans] = []
+    end, first = 0.0, 0
+    for sizes in plan.sub_distributions:
+        slots = plan.slots if plan.mode is Mode.RING else len(sizes)
+        recurrence = Recurrence(end, overlap, slots, model.duplex)
+        begun = [recurrence.append(*chunk) for chunk in phases[first : first + len(sizes)]]
+        outs = zip(recurrence.out_begins, recurrence.out_ends, strict=True)
+        spans += [(*chunk, out) for chunk, out in zip(begun, outs, strict=True)]
+        end = recurrence.makespan
+        first += len(sizes)
+    return end, spans
+
+
+def prices(
+    plans: Sequence[Sequence[int]] | Sizes,
+    slots: int | Sequence[int],
+    costs: PhaseCosts,
+    overlap: Overlap,
+) -> Floats:
+    """Return the seconds of many plans of one sub-distribution each, (n,) float64.
+
+    Parameters
+    ----------
+    plans : sequence of sequences of int, or (n, chunks) int64, units
+        The chunks of each.
+    slots : int or sequence of int
+        Of a ring; 0: all chunks are in device memory together.
+    costs : PhaseCosts
+    overlap : Overlap
+    """
+    longest = max(map(len, plans))
+    if not isinstance(plans, np.ndarray):  # chunks of 0 units cost nothing
+        plans = np.array([[*row, *(0,) * (longest - len(row))] for row in plans], dtype=np.int64)
+    by_chunk = np.ascontiguousarray(plans.T)
+    in_memory = np.broadcast_to(np.asarray(slots, dtype=np.int64), len(plans))
+    recurrence = Recurrence(
+        np.zeros(len(plans)), overlap, np.where(in_memory == 0, longest, in_memory)
+    )
+    for copy_in, compute, copy_out in zip(*(c[by_chunk] for c in costs.phases), strict=True):
+        recurrence.append(copy_in, compute, copy_out)
+    seconds: Floats = recurrence.makespan
+    return seconds

@@ -14,16 +14,16 @@ from hetsched.models.call_cost import call_samples
 from hetsched.models.evidence.races import RaceRecord
 from hetsched.models.evidence.run_medians import run_medians
 from hetsched.models.evidence.samples import Sample, duplex_samples, run_samples, without_total
+from hetsched.planner.chunks import seconds_of_planned_share
 from hetsched.planner.device_sets.neighbours import (
     co_runners_end,
     co_runners_in_run,
     co_runners_of,
 )
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_job
-from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.races.evidence import race_of, variant_samples
 from hetsched.planner.rebalancing.rebalancer import Rebalancer
-from hetsched.planner.tails import seconds_of_planned_share
+from hetsched.planner.totals import PlanCache
 from hetsched.planner.variants import pooled_models
 from hetsched.simulate.histories import CoRunnerHistories, by_co_runners
 from hetsched.simulate.machine import (

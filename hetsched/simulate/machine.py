@@ -16,8 +16,8 @@ from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan
 from hetsched.planner.machine_bound import LeastSeconds, core_bound, linked_bound, machine_bound
 from hetsched.plans.device_plan import Overlap
-from hetsched.plans.slot_allocation import slotted
-from hetsched.plans.timeline import timeline
+from hetsched.plans.recurrence import timeline
+from hetsched.plans.slots import slotted
 from hetsched.simulate.curves import Noisy
 
 VARIANT = "profile"

@@ -9,7 +9,7 @@ from device_bench import cut
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
 from hetsched.device_process.prepared_job import Pipeline, StepFailed
-from hetsched.plans.slot_allocation import SlotAllocator
+from hetsched.plans.slots import SlotAllocator
 
 
 class Notebook:

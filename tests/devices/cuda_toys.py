@@ -16,7 +16,7 @@ from hetsched.devices.base import DeviceJob, HostArray
 from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.cuda.fake.runtime import FakeRuntime
 from hetsched.memory import MemoryDemand
-from hetsched.plans.slot_allocation import slot_bytes
+from hetsched.plans.slots import slot_bytes
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
 
 INFO = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True)

@@ -24,7 +24,7 @@ from hetsched.devices.base import Device, DeviceJob
 from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.cuda.fake.runtime import FakeRuntime
 from hetsched.devices.emulated.device import open_device
-from hetsched.plans.slot_allocation import slot_bytes
+from hetsched.plans.slots import slot_bytes
 
 SEEDS = pytest.mark.parametrize("seed", range(20))
 UNITS = 72

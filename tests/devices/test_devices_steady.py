@@ -17,7 +17,7 @@ from hetsched.device_process.prepared_job import Pipeline
 from hetsched.devices.base import Device
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.emulated.device import EmulatedDevice, open_device
-from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes
+from hetsched.plans.slots import SlotAllocator, slot_bytes
 
 CHUNK, CHUNKS, SLOTS = 4096, 16, 3
 """128 KiB in, as many out."""

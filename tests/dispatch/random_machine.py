@@ -7,7 +7,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 
-from hetsched.device import Chunk, TailPart
+from hetsched.device import Chunk, TailCounter, TailPart
 from hetsched.dispatch import (
     ChunkFinished,
     DeviceJoined,
@@ -20,7 +20,6 @@ from hetsched.dispatch import (
     TailChunkFinished,
     TailLeft,
 )
-from hetsched.plans.shared_tail import TailCounter
 
 MAX_STEPS = 5000
 MAX_DEATHS = 6

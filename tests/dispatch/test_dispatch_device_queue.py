@@ -18,7 +18,7 @@ from hetsched.dispatch import (
     largest_id,
     total_units,
 )
-from hetsched.plans.search.recipes import evenly
+from hetsched.plans.recipes import evenly
 
 MIB = 1 << 20
 

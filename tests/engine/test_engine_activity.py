@@ -6,8 +6,8 @@ from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.explanations import JobSnapshot, job_activity
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import plan_job
-from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Assignment, Candidate, JobPlan
+from hetsched.planner.totals import PlanCache
 from hetsched.plans import DevicePlan
 
 GPU = DeviceInfo(name="gpu0", kind="gpu", identity="g", link=True)

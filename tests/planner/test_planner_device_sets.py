@@ -17,8 +17,8 @@ from hetsched.planner.device_sets.choice import SetChoice
 from hetsched.planner.device_sets.set_state import RUNS_PER_RETRY, SetState
 from hetsched.planner.device_sets.subsets import device_sets
 from hetsched.planner.host_overhead import plan_with_host_overhead
-from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Candidate, JobPlan
+from hetsched.planner.totals import PlanCache
 from hetsched.text import group_name
 
 LOAD = 400

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -301,22 +300,6 @@ def test_a_device_without_a_share_may_never_have_run_one(measured: bool) -> None
     assert [d.device for d in explanation.devices] == ["cpu0"]
     assert explanation.bound is not None
     assert explanation.what_if
-
-
-def test_the_bound_of_cores_has_the_calls_of_their_kernel() -> None:
-    """As the plan's own curve has; the gap would else show the calls as the plan's fault."""
-    model = DeviceModel(CORE_MODEL.total, CORE_MODEL.compute, call_units=0.5)
-    cores = [
-        Candidate(msgspec.structs.replace(CORE, name=f"cpu{k}"), demand(None), {"v": model},
-                  {"v": 9})
-        for k in range(2)
-    ]  # fmt: skip
-
-    plan = plan_job(4, cores)
-    explanation = explain_job(SUBJECT, plan)
-
-    assert plan.predicted_seconds is not None and plan.predicted_seconds > 1.2 * 3.0
-    assert explanation.bound == pytest.approx(plan.predicted_seconds)
 
 
 spans = st.lists(

@@ -10,8 +10,8 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear, SpeedFunction
 from hetsched.planner.explanation import ExplainedJob, explain_job
 from hetsched.planner.job_planner import plan_job
-from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Candidate, JobPlan
+from hetsched.planner.totals import PlanCache
 
 MAX_PLANNING, MAX_EXPLAINING = 400_000, 2_000_000
 """Sizes at which one phase is evaluated."""

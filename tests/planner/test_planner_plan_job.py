@@ -8,7 +8,7 @@ from planner_devices import FAST, MIB, core, gpu, shares
 from hetsched.errors import DataError, UsageError
 from hetsched.models import Affine, PiecewiseLinear
 from hetsched.planner.job_planner import plan_job
-from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.totals import PlanCache
 
 
 def test_without_models_all_devices_get_equal_shares() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from hetsched.device import DeviceInfo
@@ -126,16 +124,3 @@ def test_runs_that_all_fail_make_it_start_over() -> None:
 def test_repeating_without_a_plan_is_our_own_mistake() -> None:
     with pytest.raises(AssertionError, match="replan"):
         Rebalancer(LOAD, NAMES).repeat()
-
-
-@pytest.mark.parametrize("is_settled", [True, False])
-def test_models_are_consulted_after_each_run_that_compares_chunks(is_settled: bool) -> None:
-    pace = 1e-3
-    curve = Affine(0.0, pace)
-    learnt = DeviceModel(curve, curve, has_settled_calls=is_settled)
-    known = [replace(core, models={"numpy": learnt}) for core in candidates(pace, pace)]
-    rebalancer = Rebalancer(LOAD, NAMES)
-    plan = rebalancer.replan(known)
-    report(rebalancer, plan, pace, pace)
-    assert plan.compares_calls is not is_settled
-    assert rebalancer.needs_candidates is not is_settled

@@ -11,8 +11,8 @@ from hetsched.models import Constant, DeviceModel, PiecewiseLinear
 from hetsched.models.cold_ratios import ColdRatios
 from hetsched.models.evidence.races import Race, RaceRecord
 from hetsched.planner.job_planner import plan_job
-from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Candidate
+from hetsched.planner.totals import PlanCache
 from hetsched.planner.variants import VariantChoice, choose_variants, pooled_models
 
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)

@@ -17,12 +17,11 @@ from hetsched.plans import (
     Overlap,
     best_plan,
     check,
+    factoring,
     lower_bound,
-    quick_plan,
+    multi_installment,
     timeline,
 )
-from hetsched.plans.paper.factoring import factoring
-from hetsched.plans.paper.multi_installment import multi_installment
 
 NAN, INF = float("nan"), float("inf")
 MEMORY = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=40)
@@ -35,7 +34,6 @@ PLANNERS: dict[str, Planner] = {
     "installments": lambda share, model, memory, over: multi_installment(
         share, model, memory, overlap=over
     ),
-    "even": quick_plan,
     "bound": lower_bound,
 }
 planners = pytest.mark.parametrize("planner", PLANNERS.values(), ids=PLANNERS.keys())
@@ -151,7 +149,3 @@ def test_a_share_of_numpy_is_as_good(planner: Planner) -> None:
 
     assert planner(share, MODEL, MEMORY, Overlap.FULL) == planner(50, MODEL, MEMORY, Overlap.FULL)
     assert factoring(share, MEMORY) == factoring(50, MEMORY)
-
-
-def test_there_is_no_even_plan_of_nothing() -> None:
-    refused(lambda: quick_plan(0, MODEL, MEMORY, Overlap.FULL), "share")

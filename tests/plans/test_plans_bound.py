@@ -3,17 +3,21 @@
 import random
 
 import pytest
-from every_plan import least_installments, least_seconds, random_case
+from every_plan import least_seconds, random_case
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError
-from hetsched.models import Affine, DeviceModel
-from hetsched.plans import DevicePlan, MemoryDemand, Overlap, best_plan, lower_bound, timeline
-from hetsched.plans.bounds.bound_terms import bound_inputs
-from hetsched.plans.bounds.installment_bound import installment_bound
-from hetsched.plans.bounds.sampled_costs import sampled_costs
-from hetsched.plans.paper.factoring import factoring
+from hetsched.models import Affine, DeviceModel, PiecewiseLinear
+from hetsched.plans import (
+    DevicePlan,
+    MemoryDemand,
+    Overlap,
+    best_plan,
+    factoring,
+    lower_bound,
+    timeline,
+)
 
 CASES, MOST = 80, 7
 
@@ -43,10 +47,6 @@ def test_nor_where_memory_holds_two_chunks_or_three() -> None:
         room = memory(rng.randint(2, 4))
         best = least_seconds(share, model, room, overlap)
         assert lower_bound(share, model, room, overlap) <= best * (1 + 1e-9), seed
-        device = bound_inputs(share, sampled_costs(model, room.max_chunk(share)), room.limit or 0)
-        if share > device.room:
-            drained = least_installments(share, model, room, overlap)
-            assert installment_bound(share, device, overlap) <= drained * (1 + 1e-9), seed
 
 
 def us(i: tuple[float, float], w: tuple[float, float], o: tuple[float, float]) -> DeviceModel:
@@ -120,3 +120,21 @@ def test_it_is_below_plans_of_any_kind_and_scales_with_the_costs(
     for plan in (factoring(share, memory(room)), single):
         assert bound <= timeline(plan, model, overlap).makespan * (1 + 1e-9)
     assert lower_bound(share, twice, memory(room), overlap) == pytest.approx(2 * bound)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_it_is_below_the_plan_of_a_kernel_with_steps_whatever_the_number_of_units(
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+    largest = rng.randint(5_000, 100_000)
+    knots = sorted(rng.sample(range(1, largest), 12))
+    steps = [(x, 1e-8 * x + 1e-5 * k) for k, x in enumerate(knots, 1)]
+    points = sorted({1: 1e-6, **dict(steps), **{x - 1: t - 9e-6 for x, t in steps}}.items())
+    model = DeviceModel(
+        PiecewiseLinear(), PiecewiseLinear(points), Affine(1e-5, 1e-8), Affine(1e-5, 1e-8)
+    )
+    for share in (largest // 3, largest, 20 * largest):
+        plan = best_plan(share, model, memory(largest), overlap=Overlap.FULL)
+        bound = lower_bound(share, model, memory(largest), Overlap.FULL)
+        assert 0 < bound <= timeline(plan, model, Overlap.FULL).makespan * (1 + 1e-9)

@@ -13,9 +13,8 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.planner.assignment import make_assignment
 from hetsched.planner.records import Assignment, Candidate
-from hetsched.plans import Overlap, best_plan, check, quick_plan, timeline
-from hetsched.plans.device_plan import DevicePlan, Mode
-from hetsched.plans.slot_allocation import SlotAllocator, slot_bytes, slotted
+from hetsched.plans import DevicePlan, Overlap, best_plan, check
+from hetsched.plans.slots import SlotAllocator, slot_bytes, slotted
 
 ENGINES = {Overlap.NONE: 0, Overlap.SINGLE: 1, Overlap.FULL: 2}
 
@@ -83,35 +82,21 @@ def test_best_plans_lie_in_memory_as_planned(seeds: range) -> None:
     for seed in seeds:
         share, model, demand, overlap = case(seed)
         rounded = slotted(demand)
-        for planner in (quick_plan, lambda s, m, d, o: best_plan(s, m, d, overlap=o)):
-            plan = planner(share, model, rounded, overlap)
-            check(plan, rounded)
-            assignment = assigned(share, model, demand, overlap, plan)
-            shared = demand.workspace(assignment.max_chunk) if demand.work == "max" else 0
-            assert demand.limit is not None
-            assert assignment.slot_memory + shared + demand.resident_bytes <= demand.limit, seed
-            assert max(in_memory(assignment, demand)) <= assignment.slot_memory, seed
-            assert assignment.window > assignment.slots, seed
+        plan = best_plan(share, model, rounded, overlap=overlap)
+        check(plan, rounded)
+        assignment = assigned(share, model, demand, overlap, plan)
+        shared = demand.workspace(assignment.max_chunk) if demand.work == "max" else 0
+        assert demand.limit is not None
+        assert assignment.slot_memory + shared + demand.resident_bytes <= demand.limit, seed
+        assert max(in_memory(assignment, demand)) <= assignment.slot_memory, seed
+        assert assignment.window > assignment.slots, seed
 
 
 def test_an_odd_memory_is_laid_out_as_its_pattern() -> None:
     link = Affine(0.2e-3, 0.3e-3)
     model = DeviceModel(PiecewiseLinear(), Affine(0.3e-3, 1e-3), link, link)
     demand = MemoryDemand(input_bytes=512, work_bytes=0, output_bytes=512, limit=5 * 1024)
-    plan = quick_plan(100, model, slotted(demand), Overlap.SINGLE)
+    plan = best_plan(100, model, slotted(demand), overlap=Overlap.SINGLE)
     assignment = assigned(100, model, demand, Overlap.SINGLE, plan)
     assert sorted(assignment.slot_sizes) == [2, 3]
     assert assignment.slot_memory == 5 * 1024
-
-
-def test_no_more_slots_than_make_a_plan_faster() -> None:
-    """A kernel that is never without input needs two slots, however much fits."""
-    model = DeviceModel(PiecewiseLinear(), Affine(1e-5, 1e-3), Affine(0, 1e-6), Affine(0, 1e-6))
-    room = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=1000)
-    for planner in (quick_plan, lambda s, m, d, o: best_plan(s, m, d, overlap=o)):
-        plan = planner(200, model, room, Overlap.FULL)
-        assert plan.mode is Mode.RING
-        if plan.slots > 2:
-            fewer = DevicePlan(plan.sub_distributions, Mode.RING, plan.slots - 1)
-            cost = timeline(plan, model, Overlap.FULL).makespan
-            assert timeline(fewer, model, Overlap.FULL).makespan > cost * (1 + 1e-9)

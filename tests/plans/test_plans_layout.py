@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hetsched.device import Slot
 from hetsched.errors import DataError, InternalError
 from hetsched.memory import MemoryDemand
-from hetsched.plans.slot_allocation import ALIGNMENT, SlotAllocator, aligned, slot_bytes, slotted
+from hetsched.plans.slots import ALIGNMENT, SlotAllocator, aligned, slot_bytes, slotted
 
 
 def bytes_of(units: int) -> int:

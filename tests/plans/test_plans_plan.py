@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hetsched.errors import DataError, UsageError
 from hetsched.plans import DevicePlan, MemoryDemand, Mode, Overlap, check
-from hetsched.plans.paper.factoring import factoring
+from hetsched.plans.paper import factoring
 
 
 def memory(limit: int | None) -> MemoryDemand:

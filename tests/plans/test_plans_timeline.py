@@ -1,14 +1,18 @@
 """What plans cost: golden values worked out by hand, and properties of any pipeline."""
 
 import itertools
+import random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_plans_replay import random_model
 
 from hetsched.models import Affine, DeviceModel
-from hetsched.plans import DevicePlan, Mode, Overlap, Timeline, timeline
+from hetsched.plans import DevicePlan, Mode, Overlap, Timeline, price, timeline
+from hetsched.plans.costs import costs_of
+from hetsched.plans.recurrence import prices
 
 
 class PerUnit:
@@ -159,3 +163,24 @@ def test_curves_that_take_arrays_and_curves_that_do_not_agree() -> None:
     assert timeline(chunks, array_model, Overlap.FULL).makespan == pytest.approx(
         timeline(chunks, LINK_BOUND, Overlap.FULL).makespan
     )
+
+
+@pytest.mark.parametrize("overlap", list(Overlap))
+def test_many_plans_at_once_cost_what_each_of_them_does(overlap: Overlap) -> None:
+    for seed in range(60):
+        rng = random.Random(seed)
+        device = random_model(rng)
+        device = DeviceModel(device.total, device.compute, device.h2d, device.d2h)
+        chunks = [[rng.randint(1, 20) for _ in range(rng.randint(1, 12))] for _ in range(5)]
+        slots = [rng.randint(0, 5) for _ in chunks]
+        batch = prices(chunks, slots, costs_of(device, 20, overlap), overlap)
+        for sizes, count, seconds in zip(chunks, slots, batch.tolist(), strict=True):
+            each = plan(*sizes, slots=count)
+            assert seconds == pytest.approx(price(each, device, overlap), rel=1e-9)
+
+
+def test_copies_are_stretched_to_what_they_take_in_the_steady_state() -> None:
+    device = model(3, 1, 2, (0.8, 0.9))
+    chunks = plan(*(1,) * 200, slots=3)
+    (stretched,) = prices([chunks.chunks], 3, costs_of(device, 1, Overlap.FULL), Overlap.FULL)
+    assert stretched == pytest.approx(price(chunks, device, Overlap.FULL), rel=0.01)

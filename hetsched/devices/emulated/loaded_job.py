@@ -22,7 +22,7 @@ from hetsched.devices.slot_layout import (
     touched_pages,
     unit_bytes,
 )
-from hetsched.plans.slot_allocation import aligned
+from hetsched.plans.slots import aligned
 from hetsched.workload import ArraySpec, Kernel
 from hetsched.workload.protocol import KernelArrays
 

@@ -28,8 +28,8 @@ from hetsched.planner.device_sets.neighbours import co_runners_of
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.variants import choose_variants
 from hetsched.plans.device_plan import DevicePlan
-from hetsched.plans.search.recipes import evenly
-from hetsched.plans.slot_allocation import aligned, slot_bytes, slotted
+from hetsched.plans.recipes import evenly
+from hetsched.plans.slots import aligned, slot_bytes, slotted
 from hetsched.store import model_records
 from hetsched.store.model_records import ModelKey
 from hetsched.workload import Iterative, Variant

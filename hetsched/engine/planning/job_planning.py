@@ -51,12 +51,12 @@ from hetsched.models.evidence.samples import (
     run_samples,
     without_total,
 )
+from hetsched.planner.chunks import seconds_of_planned_share
 from hetsched.planner.device_sets.neighbours import co_runners_end, co_runners_in_run
 from hetsched.planner.host_overhead import may_share_core
 from hetsched.planner.races.evidence import race_of, variant_samples, with_fresh_race
 from hetsched.planner.races.prediction import predicted_race
 from hetsched.planner.records import Assignment, JobPlan
-from hetsched.planner.tails import seconds_of_planned_share
 from hetsched.planner.variants import pooled_models
 from hetsched.store.model_records import ModelKey, RaceKey
 

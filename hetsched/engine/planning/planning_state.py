@@ -15,9 +15,9 @@ from hetsched.bounded_cache import BoundedCache
 from hetsched.device import ChunkTimes, DeviceInfo, kernel_chunk
 from hetsched.engine.admission.resolved_job import ResolvedJob, declared_variants
 from hetsched.engine.failures import Failures, VariantKey
-from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.rebalancing.rebalancer import Rebalancer
 from hetsched.planner.records import Assignment, JobPlan
+from hetsched.planner.totals import PlanCache
 from hetsched.store.model_store import ModelStore
 from hetsched.workload import Variant
 

@@ -23,7 +23,7 @@ from hetsched.machine_limits import machine_memory, resolve_size
 from hetsched.memory import MemoryDemand
 from hetsched.planner.explanation import ExplainedJob, explain_job
 from hetsched.planner.host_overhead import plan_with_host_overhead
-from hetsched.planner.plan_cache import PlanCache
+from hetsched.planner.totals import PlanCache
 from hetsched.simulate.profile import ProfiledLoad, machine_for
 from hetsched.store.model_store import ModelStore
 from hetsched.units import parse_size

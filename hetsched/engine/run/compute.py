@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from hetsched.device import ChunkTimes
+from hetsched.device import TAIL_CHUNK_ID, ChunkTimes
 from hetsched.dispatch import (
     ChunkFinished,
     DeviceJoined,
@@ -25,7 +25,6 @@ from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.run.attempt import Attempt, DeviceWait, Joined, Lost, Message
 from hetsched.engine.threads import entering
-from hetsched.plans.shared_tail import TAIL_CHUNK_ID
 from hetsched.store import output_files
 from hetsched.transport import device_messages
 

@@ -22,8 +22,8 @@ from hetsched.planner.device_sets.set_state import SetState
 from hetsched.planner.device_sets.subsets import DeviceSet, device_sets
 from hetsched.planner.device_sets.team_variants import with_only
 from hetsched.planner.host_overhead import plan_with_host_overhead
-from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Candidate, JobPlan
+from hetsched.planner.totals import PlanCache
 from hetsched.planner.variants import MIN_TRUSTED_RUNS, rough_seconds
 from hetsched.units import format_seconds
 

@@ -22,8 +22,8 @@ from hetsched.planner.device_sets.team_variants import (
     with_only,
 )
 from hetsched.planner.host_overhead import plan_with_host_overhead
-from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.records import Candidate, JobPlan
+from hetsched.planner.totals import PlanCache
 from hetsched.units import format_seconds
 
 MIN_RELATIVE_GAIN = 0.05

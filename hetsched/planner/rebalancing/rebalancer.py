@@ -17,7 +17,6 @@ from hetsched.partition import Balancer, Distribution
 from hetsched.planner.device_sets.set_state import SetState
 from hetsched.planner.device_sets.teams import plan_fixed_shares, plan_with_device_sets
 from hetsched.planner.job_planner import Candidate, JobPlan
-from hetsched.planner.plan_cache import PlanCache
 from hetsched.planner.rebalancing.plan_comparison import (
     ProposedCurve,
     is_same_split,
@@ -31,6 +30,7 @@ from hetsched.planner.rebalancing.probes import (
     shares_with_probes,
 )
 from hetsched.planner.rebalancing.size_trials import TrialState, marked_trials, with_size_trials
+from hetsched.planner.totals import PlanCache
 
 MAX_REPEATS = 8
 """Runs of a good plan before the models are consulted again: planning takes milliseconds, but new
@@ -275,7 +275,7 @@ class Rebalancer:
             return
         self._balancer.tell([seconds.get(device, 0.0) for device in self._devices])
         is_due = self._uses >= self._max_repeats(plan) or self._sets.wants_plan
-        is_due = is_due or plan.tries_sizes or plan.compares_calls
+        is_due = is_due or plan.tries_sizes
         if is_due or plan.is_exploring or plan.prediction_error(makespan) > MAX_PREDICTION_ERROR:
             self._balancer.reconsider()
 

@@ -15,14 +15,13 @@ from dataclasses import dataclass, replace
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.models.curves.phases.phase_curve import PhaseCurve
 from hetsched.planner.records import Assignment, Candidate, JobPlan
-from hetsched.planner.staging_memory import planning_memory
-from hetsched.plans.best_plan import quick_plan
-from hetsched.plans.device_plan import DevicePlan, Overlap, fits
-from hetsched.plans.timeline import timeline
+from hetsched.plans.device_plan import DevicePlan, fits
+from hetsched.plans.recurrence import price
+from hetsched.plans.ring_search import best_plan
 
 MIN_GAIN = 0.01
 """Relative gain of the optimistic plan for which sizes are tried: a whole plan of such sizes must
-gain more (`plans.kept_plan`)."""
+gain more (`totals.MIN_GAIN`)."""
 MAX_COST, MAX_LATE_COST = 0.15, 0.01
 """Extra time of a run with a trial: predicted in the first `EARLY_RUNS` runs, and later that of
 the worst case, in which the sizes tried are right after a step."""
@@ -85,17 +84,17 @@ def _trial(assignment: Assignment, max_cost: float, *, is_late: bool) -> DeviceP
     hopeful = optimistic_model(model)
     if hopeful is None:
         return None
-    memory, overlap = planning_memory(candidate), Overlap.of(candidate.info.engines)
-    present = timeline(plan, model, overlap).makespan
-    best = quick_plan(plan.share, hopeful, memory, overlap)
-    if timeline(best, hopeful, overlap).makespan > (1 - MIN_GAIN) * present:
+    memory, overlap = candidate.memory, candidate.overlap
+    present = price(plan, model, overlap)
+    best = best_plan(plan.share, hopeful, memory, overlap=overlap)
+    if price(best, hopeful, overlap) > (1 - MIN_GAIN) * present:
         return None
     sizes = sizes_to_try(best, model, hopeful)
     judge = pessimistic_model(model) if is_late else model
     while sizes:
         trial = with_chunks(plan, sizes)
         if trial.chunks != plan.chunks and fits(trial, memory):
-            cost = timeline(trial, judge, overlap).makespan / present - 1
+            cost = price(trial, judge, overlap) / present - 1
             if cost <= max_cost:
                 return trial
         sizes = sizes[1:]

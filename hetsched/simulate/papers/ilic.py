@@ -25,10 +25,8 @@ from hetsched.models.evidence.samples import run_samples
 from hetsched.partition import Balancer
 from hetsched.partition.balancing.run_history import Shares
 from hetsched.planner.job_planner import Candidate, plan_job
-from hetsched.plans import DevicePlan, Overlap, timeline
-from hetsched.plans.best_plan import compare_plans
-from hetsched.plans.paper.factoring import factoring
-from hetsched.plans.paper.multi_installment import installments
+from hetsched.plans import DevicePlan, Overlap, best_plan, lower_bound, timeline
+from hetsched.plans.paper import factoring, installments
 from hetsched.simulate.curves import Noisy, Paging
 from hetsched.simulate.results import Cell, Chart, ExperimentResult, Series, Table
 from hetsched.simulate.runs import LoopTrace, drive, exact_times
@@ -213,9 +211,11 @@ def ideal_plan(setting: IlicSetting = STANDARD) -> IdealPlan:
     plan = plan_job(LOAD, [_candidate(i, model, setting) for i, model in enumerate(models)])
     by_device = {assignment.device: assignment.plan.share for assignment in plan.assignments}
     shares = tuple(by_device.get(_name(i), 0) for i in range(len(models)))
-    best = compare_plans(shares[0], gpu, MEMORY, overlap=setting.overlap)
+    best = best_plan(shares[0], gpu, MEMORY, overlap=setting.overlap)
+    seconds = timeline(best, gpu, setting.overlap).makespan
+    bound = lower_bound(shares[0], gpu, MEMORY, setting.overlap)
     busy = cast("list[float]", exact_times(core_curves)(shares[1:]))
-    return IdealPlan(shares, best.plan, max(best.seconds, *busy), best.bound)
+    return IdealPlan(shares, best, max(seconds, *busy), bound)
 
 
 def _name(index: int) -> str:

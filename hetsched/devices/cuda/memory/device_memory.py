@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hetsched.devices.cuda.runtime import Block, Runtime
-from hetsched.plans.slot_allocation import aligned
+from hetsched.plans.slots import aligned
 from hetsched.workload import Kernel
 
 CUDA_ALIGNMENT = 256

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.device import TailPart
-from hetsched.plans.shared_tail import TailCounter
+from hetsched.device import TailCounter, TailPart
 
 
 def part(weight: float, least: int = 1, most: int = 1000) -> TailPart:

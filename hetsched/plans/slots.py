@@ -1,14 +1,15 @@
-"""The allocation of device memory to chunks. Pure; runs in the device process.
+"""Device memory in slots, one for each chunk in flight: what plans may use, and who gets which.
 
 The planner determines how many chunks may be in device memory and the size of each slot of a ring,
-so a chunk that is rerun elsewhere needs no new plan. Both sides measure slots with `slot_bytes`.
+so a chunk that is rerun elsewhere needs no new plan. The device process allocates them. Both sides
+measure slots with `slot_bytes`.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 
 from hetsched.device import Slot
 from hetsched.errors import DataError, InternalError
@@ -17,6 +18,8 @@ from hetsched.units import format_bytes
 
 ALIGNMENT = 512
 """Bytes: enough for cudaMalloc and the FFT libraries."""
+MAX_BUFFER_BYTES = 64 << 20
+"""Bytes of all host buffers of a device: enough to keep a link busy, little for a host."""
 
 
 def aligned(nbytes: int) -> int:
@@ -48,6 +51,43 @@ def slotted(demand: MemoryDemand) -> MemoryDemand:
         output_bytes=0,
         work_bytes=demand.work_bytes if demand.work == "max" else 0,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedDemand(MemoryDemand):
+    """A demand whose chunks need host buffers too, each as large as the largest chunk's.
+
+    Attributes
+    ----------
+    buffer : callable, units -> bytes
+        Of a chunk's input and output.
+    """
+
+    buffer: Callable[[int], int]
+
+    def fits(self, chunks: Iterable[int]) -> bool:
+        """Return whether `chunks` fit. A chunk of one unit always has its buffer."""
+        sizes = list(chunks)
+        if not super().fits(sizes):
+            return False
+        return sizes in ([], [1]) or len(sizes) * self.buffer(max(sizes)) <= MAX_BUFFER_BYTES
+
+    def in_granules(self, granule: int) -> MemoryDemand:
+        scaled = super().in_granules(granule)
+        assert isinstance(scaled, StagedDemand), "a changed copy of this one"
+        return replace(scaled, buffer=lambda granules: self.buffer(granule * granules))
+
+
+def planning_memory(demand: MemoryDemand, is_staged: bool) -> MemoryDemand:
+    """Return the demand that limits plans of a device with a link, in whole slots.
+
+    `is_staged`: arrays are in files, so that chunks pass through host buffers.
+    """
+    memory = slotted(demand)
+    if not is_staged:
+        return memory
+    values = {field.name: getattr(memory, field.name) for field in fields(memory)}
+    return StagedDemand(**values, buffer=demand.data)
 
 
 class SlotAllocator:

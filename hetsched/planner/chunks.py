@@ -1,0 +1,208 @@
+"""How cores' shares are cut: chunks as long as their calls are worth, and a shared tail.
+
+Cores of one process leave a quarter of their shares to a tail (`device.TailPart`), from which they
+take when they are done, so that they finish together although their speeds vary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hetsched.device import ChunkTimes, TailPart
+from hetsched.models import DeviceModel
+from hetsched.planner.records import Assignment
+
+CHUNKS_PER_CORE = 4
+"""Chunks of a core's share if their times allow, so that other devices may steal some; but not
+where a tail balances: there own chunks are as long as they may be, since each report costs the
+engine a third of a millisecond on cores that compute."""
+MIN_CHUNK_SECONDS, MAX_CHUNK_SECONDS = 0.020, 0.080
+"""Bounds on a core's chunk: dispatch costs well under 1 % of the minimum, and a cancel or a lost
+device at most the maximum."""
+MAX_CALL_FRACTION = 0.01
+"""Part of a core's time that its calls may cost; a matrix product packs its right side in each.
+For that chunks get longer, up to `MAX_COSTLY_CHUNK_SECONDS`."""
+MAX_COSTLY_CHUNK_SECONDS = 1.0
+"""Bound on a core's chunk where calls are expensive: as long as a cancel may take. A fifth of the
+twelfth of the default of ``deadlines.stop``, after which a device that doesn't stop is killed."""
+POOLED_FRACTION = 0.25
+"""Of the shares, left to a tail. Simulated with speeds that vary by 10 % from run to run: enough
+for 2 to 16 cores, a tenth isn't; it costs 0.3 % where nothing varies."""
+TAKE_SECONDS = 50e-6
+"""Cost of taking a chunk: its calls and its message. Estimate."""
+MIN_CHUNK_COSTS, CALLS_PER_TAKE = 20, 4
+"""A chunk of a tail takes at least as long as so many takes, and as so many calls cost. The cores
+end apart by half of the last chunk; half as large ones save a quarter of it and cost a call."""
+MIN_TIME_RATIO = 0.5
+"""A core whose share takes less than this part of the longest isn't meant to finish with the
+others, such as one that is probed, and takes no part in a tail."""
+MAX_SENT_SECONDS, MAX_LATE_SECONDS = 1.0, 0.25
+"""The longest share that is sent as a whole, and how much longer its own chunks may take on a core
+at half its speed."""
+
+
+def call_seconds(model: DeviceModel | None) -> float:
+    """Return what a call of a core's kernel costs, the gap of its line; 0: nothing, or unknown."""
+    return 0.0 if model is None else getattr(model.compute, "gap", None) or 0.0
+
+
+def longest_chunk(call: float) -> float:
+    """Return the bound on a core's chunk, seconds; `call`: the cost of a call, seconds."""
+    return max(MAX_CHUNK_SECONDS, min(call / MAX_CALL_FRACTION, MAX_COSTLY_CHUNK_SECONDS))
+
+
+def chunk_count(seconds: float, call: float, *, has_tail: bool = False) -> int:
+    """Return the chunks into which a core's part is cut.
+
+    Parameters
+    ----------
+    seconds, call : float, seconds
+        Of the part; the cost of a call.
+    has_tail : bool
+        Whether the other part of its share is in a shared tail.
+    """
+    longest = longest_chunk(call)
+    usual = min(max(seconds / CHUNKS_PER_CORE, MIN_CHUNK_SECONDS), MAX_CHUNK_SECONDS)
+    is_costly = call > MAX_CALL_FRACTION * usual
+    return max(1, round(seconds / (longest if has_tail or is_costly else usual)))
+
+
+# ---- the shared tail
+
+
+@dataclass(frozen=True)
+class CoreShare:
+    """A core's share before pooling.
+
+    Attributes
+    ----------
+    name, group : str
+        The device and its group of cores that share a tail.
+    units : int
+        The share, at least 1.
+    seconds : float
+        Predicted for the share, > 0.
+    most : int, units
+        Limit of a chunk.
+    call_seconds : float, seconds
+        Cost of each call of its kernel.
+    """
+
+    name: str
+    group: str
+    units: int
+    seconds: float
+    most: int
+    call_seconds: float = 0.0
+
+    @property
+    def speed(self) -> float:
+        """Units per second."""
+        return self.units / self.seconds
+
+    @property
+    def least(self) -> int:
+        """Units whose time makes the cost of taking them, and of a call, pay."""
+        seconds = max(MIN_CHUNK_COSTS * TAKE_SECONDS, CALLS_PER_TAKE * self.call_seconds)
+        return max(1, min(self.most, math.ceil(seconds * self.speed)))
+
+
+@dataclass(frozen=True)
+class PooledShare:
+    """The pooled part of a core's share, and what it must know to take units of the tail."""
+
+    units: int
+    part: TailPart
+
+
+def plan_tails(shares: Sequence[CoreShare], first: int) -> Mapping[str, PooledShare]:
+    """Return what each core leaves to the tail of its group; cores without a tail are omitted.
+
+    Each core keeps at least one unit.
+
+    Parameters
+    ----------
+    shares : sequence of CoreShare
+        Only cores that may pool a part.
+    first : int
+        The unit behind all shares' own parts if nothing is pooled: the end of the load. Tails lie
+        there, one after the other.
+    """
+    groups: dict[str, list[CoreShare]] = {}
+    longest = max((share.seconds for share in shares), default=0.0)
+    for share in shares:
+        if share.seconds >= MIN_TIME_RATIO * longest:
+            groups.setdefault(share.group, []).append(share)
+    pooled: dict[str, PooledShare] = {}
+    for cores in groups.values():
+        units = [min(core.units // 2, round(POOLED_FRACTION * core.units)) for core in cores]
+        total = sum(units)
+        if len(cores) < 2 or total < sum(core.least for core in cores) or _has_dear_calls(cores):
+            continue
+        first -= total
+        speed = sum(core.speed for core in cores)
+        for core, count in zip(cores, units, strict=True):
+            part = TailPart(first, total, core.speed / speed, core.least, core.most)
+            pooled[core.name] = PooledShare(count, part)
+    return pooled
+
+
+def _has_dear_calls(cores: Sequence[CoreShare]) -> bool:
+    """Return whether the calls that a tail needs cost more than it saves."""
+    calls = CALLS_PER_TAKE * max(core.call_seconds for core in cores)
+    return calls > MAX_CALL_FRACTION * max(core.seconds for core in cores)
+
+
+def expected_takes(pooled: PooledShare) -> tuple[int, ...]:
+    """Return the chunks, units, in which a core takes what it pooled if all cores are on time."""
+    chunks: list[int] = []
+    remaining = pooled.units
+    part = pooled.part
+    while remaining:
+        fair = round(remaining / part.weight) if part.weight else 0
+        chunks.append(min(remaining, part.units_to_take(max(remaining, fair))))
+        remaining -= chunks[-1]
+    return tuple(chunks)
+
+
+def seconds_of_planned_share(
+    assignment: Assignment, chunks: Sequence[tuple[int, ChunkTimes]], seconds: float
+) -> float | None:
+    """Return the time of the planned share, at the pace of what the device computed in `seconds`.
+
+    None if units moved in another way than by the tail: its times aren't those of the plan.
+    """
+    own = sum(units for units, times in chunks if not times.taken)
+    if own != assignment.own_units:
+        return None
+    return seconds * assignment.plan.share / sum(units for units, _ in chunks)
+
+
+# ---- short shares
+
+
+def sent_at_once(assignments: Sequence[Assignment]) -> tuple[Assignment, ...]:
+    """Return a job's assignments, to be sent as a whole if all are short ones of one tail group.
+
+    Then each core reports once. Chunks of others wait in the engine, so that they may be stolen.
+    Nor if variants race: if one ends the process, the last report shows which.
+    """
+    groups = set()
+    for each in assignments:
+        info = None if each.candidate is None else each.candidate.info
+        if info is None or not (info.is_plain_core and info.tail_group and _is_short(each)):
+            return tuple(assignments)
+        groups.add(info.tail_group)
+    if len(groups) != 1:
+        return tuple(assignments)
+    return tuple(replace(each, window=max(each.window, len(each.chunks))) for each in assignments)
+
+
+def _is_short(assignment: Assignment) -> bool:
+    seconds = assignment.predicted_seconds
+    if seconds is None or seconds > MAX_SENT_SECONDS or assignment.rivals:
+        return False
+    share, own = assignment.plan.share, assignment.own_units
+    return (2 * own - share) * seconds <= MAX_LATE_SECONDS * share

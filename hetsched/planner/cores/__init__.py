@@ -1,1 +1,0 @@
-"""The chunks of cores: how long they are."""

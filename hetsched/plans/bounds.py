@@ -1,0 +1,320 @@
+"""A lower bound on the time of any plan for one device's share, by its model.
+
+For each possible number of chunks: the busiest engine's time plus the least to fill and drain the
+pipeline; critical paths, averaged so that chunk sizes cancel out; memory over time; and of a ring
+the average over its slots. The bound is the least over numbers of chunks and of slots. Below
+curves that aren't straight, convex and straight ones are used. (Ours; Ilic & Sousa give none.)
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from hetsched.memory import MemoryDemand
+from hetsched.models import DeviceModel
+from hetsched.plans.costs import (
+    MAX_SLOTS,
+    Floats,
+    largest_sub_distribution,
+    phase_seconds,
+    sample_sizes,
+)
+from hetsched.plans.device_plan import Overlap, validate_request
+
+BLOCK = 512
+"""Numbers of chunks that are evaluated together."""
+MAX_COUNTS = 16 * BLOCK
+"""Numbers of chunks that are evaluated one by one; more are bounded by the cheapest units."""
+ROUNDING = 1e-12
+"""Relative error of a bound by rounding; a plan may take exactly as long as its bound."""
+EQUAL_SLOPES = 1e-9
+
+
+class _Line(NamedTuple):
+    """`gap` + `slope` x for x units, both non-negative; seconds and seconds/unit."""
+
+    gap: float
+    slope: float
+
+
+class _Minorant(NamedTuple):
+    """The largest convex curve nowhere above some points: (n,) sizes, units, and seconds."""
+
+    sizes: Floats
+    seconds: Floats
+
+    def at(self, sizes: Floats) -> Floats:
+        return np.interp(sizes, self.sizes, self.seconds)
+
+
+def lower_bound(share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap) -> float:
+    """Return the minimum seconds of any plan for `share` units.
+
+    Parameters
+    ----------
+    share : int, units
+    model : DeviceModel
+    memory : MemoryDemand
+    overlap : Overlap
+
+    Raises
+    ------
+    DataError
+        Not even one unit fits.
+    UsageError
+        The share is negative or not an integer; a parameter has the wrong type.
+    """
+    share = validate_request(share, model, memory, overlap)
+    return ShareBounds(share, model, memory, overlap).seconds(share) if share else 0.0
+
+
+class ShareBounds:
+    """Lower bounds for shares of a load on one device with a link.
+
+    Parameters
+    ----------
+    load : int, units, >= 1
+    model : DeviceModel
+    memory : MemoryDemand
+    overlap : Overlap
+    """
+
+    def __init__(
+        self, load: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
+    ) -> None:
+        self._largest = memory.max_chunk(load)
+        self._room = largest_sub_distribution(load, memory)
+        self._overlap = overlap
+        self._duplex = model.duplex
+        sizes = sample_sizes(self._largest)
+        phases = phase_seconds(model, sizes)
+        # Sizes just below the next sample take at least as long as the sample before them.
+        gaps = np.flatnonzero(np.diff(sizes) > 1)
+        sizes = np.insert(sizes, gaps + 1, sizes[gaps + 1] - 1)
+        self._minorants = [_minorant(sizes, np.insert(p, gaps + 1, p[gaps])) for p in phases]
+        self._cheapest = [float(phase.min()) for phase in phases]
+
+    def seconds(self, share: int) -> float:
+        """Return the bound for `share` units, 0 or more."""
+        if share == 0:
+            return 0.0
+        largest = min(self._largest, share)
+        bounds = [self._least(share, Overlap.NONE, -(-share // largest))]
+        if self._overlap is not Overlap.NONE and share > 1:
+            bounds += [self._of_ring(share, slots) for slots in self._slot_counts(share)]
+            if share > self._room:
+                bounds.append(self._of_installments(share, largest))
+        return (1 - ROUNDING) * min(bounds)
+
+    def _slot_counts(self, share: int) -> range:
+        """Return the numbers of slots to bound; the last one stands for all larger ones.
+
+        With a single engine, more than two slots make no difference. A share that fits as a whole
+        needs no slots.
+        """
+        if self._overlap is Overlap.SINGLE:
+            return range(2, min(2, self._room) + 1)
+        first = MAX_SLOTS + 1 if share <= self._room else 2
+        return range(first, min(MAX_SLOTS + 1, max(first, self._room)) + 1)
+
+    def _of_ring(self, share: int, slots: int) -> float:
+        first = 2
+        if share > self._room:  # the fewest chunks, with `slots` of a unit or more in memory
+            turns, rest = divmod(share, self._room)
+            first = turns * slots + (max(slots - (self._room - rest), 1) if rest else 0)
+        return self._least(share, self._overlap, first, slots if slots <= MAX_SLOTS else 0)
+
+    def _of_installments(self, share: int, largest: int) -> float:
+        """Return the least of sub-distributions, which fill and drain the pipeline each time.
+
+        One of a single chunk is serial; the cost per unit of others falls with their size.
+        """
+        parts = -(-share // self._room)
+        first = max(parts, -(-share // largest))
+        least = self._least(share, self._overlap, first, parts=parts)
+        rooted = copy.copy(self)
+        rooted._minorants = [_rooted(minorant) for minorant in self._minorants]
+        unit = sum(float(m.at(np.array([largest]))[0]) for m in rooted._minorants) / largest
+        if self._room > 1:
+            chunks = max(2, -(-self._room // largest))
+            unit = min(unit, rooted._least(self._room, self._overlap, chunks) / self._room)
+        return max(least, share * unit)
+
+    def _least(
+        self, share: int, overlap: Overlap, first: int, slots: int = 0, parts: int = 1
+    ) -> float:
+        """Return the least bound over numbers of chunks from `first` on.
+
+        `slots`: of a ring; 0: not known. `parts`: times that the pipeline is filled and drained.
+        """
+        least = math.inf
+        tangents = self._tangents(share)
+        for start in range(first, first + MAX_COUNTS, BLOCK):
+            counts = np.arange(start, min(start + BLOCK, share + 1), dtype=float)
+            totals = [counts * minorant.at(share / counts) for minorant in self._minorants]
+            bounds = self._engines(counts, totals, overlap, parts)
+            if not len(counts) or bounds[0] >= least:
+                return least  # engine bounds are convex and past their minimum
+            if overlap is not Overlap.NONE:
+                bounds = self._raised(share, counts, totals, slots, tangents, bounds)
+            least = min(least, float(bounds.min()))
+        more = np.array([first + MAX_COUNTS], dtype=float)
+        paces = [_cheapest_units(minorant, share / more[0]) for minorant in self._minorants]
+        totals = [np.array([share * pace]) for pace in paces]
+        return min(least, float(self._engines(more, totals, overlap, parts)[0]))
+
+    def _raised(
+        self,
+        share: int,
+        counts: Floats,
+        totals: list[Floats],
+        slots: int,
+        tangents: list[list[_Line]],
+        bounds: Floats,
+    ) -> Floats:
+        """Return `bounds` raised to those of memory over time, critical paths and slots."""
+        for lines in tangents:
+            bounds = np.maximum(bounds, self._residence(share, counts, lines))
+            bounds = np.maximum(bounds, self._paths(share, counts, lines))
+            if slots and share > self._room:
+                bounds = np.maximum(bounds, self._refills(share, counts, slots, lines))
+        return np.maximum(bounds, self._slot_average(counts, totals, slots)) if slots else bounds
+
+    def _tangents(self, share: int) -> list[list[_Line]]:
+        """Return lines below the minorants, each triple tight at a different size."""
+        largest = min(self._largest, share)
+        sizes = sorted({1, largest, *(min(largest, max(1, share // n)) for n in (8, 64))})
+        return [[_tangent(minorant, size) for minorant in self._minorants] for size in sizes]
+
+    # ---- terms, each (counts,) float64, seconds
+
+    def _engines(
+        self, counts: Floats, totals: list[Floats], overlap: Overlap, parts: int
+    ) -> Floats:
+        """Return the busiest engine's time, with the least to fill and drain the pipeline."""
+        total_in, total_compute, total_out = totals
+        cheap_in, cheap_compute, cheap_out = self._cheapest
+        if overlap is Overlap.NONE:
+            return total_in + total_compute + total_out
+        compute = total_compute + parts * (cheap_in + cheap_out)
+        if overlap is Overlap.SINGLE:
+            waits = np.maximum(2 * parts - counts, 0) * cheap_compute
+            return np.maximum(compute, total_in + total_out + waits)
+        inward = total_in + parts * (cheap_compute + cheap_out)
+        outward = total_out + parts * (cheap_in + cheap_compute)
+        pace_in, pace_out = self._duplex
+        gained = max(pace_in + pace_out - 1, 0.0)
+        shorter = np.minimum(total_in / pace_in, total_out / pace_out)
+        link = total_in + total_out - gained * shorter
+        bounds: Floats = np.maximum.reduce([inward, outward, compute, link])
+        return bounds
+
+    def _residence(self, share: int, counts: Floats, lines: list[_Line]) -> Floats:
+        """Return units times seconds in memory, over the memory's capacity."""
+        gap, slope = sum(line.gap for line in lines), sum(line.slope for line in lines)
+        bounds: Floats = (gap * share + slope * share * share / counts) / self._room
+        return bounds
+
+    def _paths(self, share: int, counts: Floats, lines: list[_Line]) -> Floats:
+        c_in, compute, c_out = lines
+        nothing = _Line(0.0, 0.0)
+        whole = _averaged_path(share, counts, c_in, compute, c_out)
+        begin = _averaged_path(share, counts, c_in, nothing, compute) + self._cheapest[2]
+        end = _averaged_path(share, counts, compute, nothing, c_out) + self._cheapest[0]
+        bounds: Floats = np.maximum.reduce([whole, begin, end])
+        return bounds
+
+    def _slot_average(self, counts: Floats, totals: list[Floats], slots: int) -> Floats:
+        """Return the average over slots of all phases of a slot's chunks, plus what frames them.
+
+        Before them the first chunks of other slots are copied in; after them the last chunks of
+        other slots are copied out.
+        """
+        frame = (np.minimum(counts, slots) - 1) / 2 * (self._cheapest[0] + self._cheapest[2])
+        bounds: Floats = np.add.reduce(totals) / slots + frame
+        return bounds
+
+    def _refills(self, share: int, counts: Floats, slots: int, lines: list[_Line]) -> Floats:
+        """Return bounds for q `slots` + r chunks, r > 0, from the units beyond q full turns.
+
+        q full turns hold at most q times the capacity, so any r chunks outside of them hold all
+        other units. That applies to r slots in each of q + 1 turns.
+        """
+        gap, slope = sum(line.gap for line in lines), sum(line.slope for line in lines)
+        turns, extra_chunks = np.divmod(counts, slots)
+        extra_units = np.maximum(share - turns * self._room, 0)
+        turn = gap + slope * extra_units / np.maximum(extra_chunks, 1)
+        return np.where((extra_chunks > 0) & (extra_units > 0), (turns + 1) * turn, 0.0)
+
+
+def _averaged_path(share: int, counts: Floats, first: _Line, middle: _Line, last: _Line) -> Floats:
+    """Return the average of paths that change from `first` to `last` at chunk l, weights r^l.
+
+    These weights count every unit equally, regardless of its chunk: the dual of geometric growth.
+    """
+    up, down = first.slope + middle.slope, last.slope + middle.slope
+    if math.isclose(up, down, rel_tol=EQUAL_SLOPES):
+        rate = min(first.slope, last.slope) + min(up, down) / counts
+        last_chunks = (counts + 1) / 2
+    elif down == 0:
+        rate, last_chunks = np.full_like(counts, first.slope), np.ones_like(counts)
+    else:
+        ratio = up / down
+        with np.errstate(over="ignore"):
+            power = np.expm1(counts * math.log(ratio)) if ratio > 0 else np.full_like(counts, -1.0)
+        rate = first.slope + (first.slope - last.slope) / power
+        last_chunks = ratio / (ratio - 1) - counts / power
+    gaps = middle.gap + first.gap * (counts - last_chunks + 1) + last.gap * last_chunks
+    bounds: Floats = rate * share + gaps
+    return bounds
+
+
+def _minorant(sizes: Floats, seconds: Floats) -> _Minorant:
+    """Return the lower convex hull (Andrew's monotone chain)."""
+    corners: list[tuple[float, float]] = []
+    for x, t in zip(sizes.tolist(), seconds.tolist(), strict=True):
+        while len(corners) > 1:
+            (x0, t0), (x1, t1) = corners[-2:]
+            if (t1 - t0) * (x - x0) < (t - t0) * (x1 - x0):
+                break
+            corners.pop()
+        corners.append((x, t))
+    units, times = np.array(corners).T
+    return _Minorant(units, times)
+
+
+def _rooted(minorant: _Minorant) -> _Minorant:
+    """Return the largest convex curve below `minorant` whose value per unit never grows."""
+    sizes, seconds = minorant
+    best = int(np.argmin(seconds / sizes))
+    if best + 1 == len(sizes):
+        return minorant
+    end = seconds[best] / sizes[best] * sizes[-1]
+    return _Minorant(np.append(sizes[: best + 1], sizes[-1]), np.append(seconds[: best + 1], end))
+
+
+def _tangent(minorant: _Minorant, size: int) -> _Line:
+    """Return a line nowhere above `minorant` that touches it at `size`, or as near as possible.
+
+    Where the tangent has a negative gap, the line goes through the origin; where it has a negative
+    slope, the line is level.
+    """
+    sizes, seconds = minorant
+    if len(sizes) == 1:
+        return _Line(float(seconds[0]), 0.0)
+    right = min(max(int(np.searchsorted(sizes, size, "right")), 1), len(sizes) - 1)
+    slope = float((seconds[right] - seconds[right - 1]) / (sizes[right] - sizes[right - 1]))
+    if slope < 0:
+        return _Line(float(seconds.min()), 0.0)
+    gap = float((seconds - slope * sizes).min())  # rounding must not lift an end above the curve
+    return _Line(gap, slope) if gap >= 0 else _Line(0.0, float((seconds / sizes).min()))
+
+
+def _cheapest_units(minorant: _Minorant, largest: float) -> float:
+    """Return the least seconds per unit of chunks of at most `largest` units, 1 or more."""
+    sizes = np.append(minorant.sizes[minorant.sizes <= largest], max(largest, 1.0))
+    return float((minorant.at(sizes) / sizes).min())

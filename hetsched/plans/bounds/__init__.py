@@ -1,1 +1,0 @@
-"""Lower bounds on the time of a device's plans."""

@@ -1,0 +1,301 @@
+"""What chunks cost, by their size: seconds of their phases, and how many fit in device memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched.errors import HetschedError, UsageError
+from hetsched.memory import MemoryDemand
+from hetsched.models import DeviceModel
+from hetsched.plans.device_plan import DevicePlan, Overlap
+
+Floats = NDArray[np.float64]
+Phases = tuple[Floats, Floats, Floats]
+"""Seconds of copy in, compute and copy out of some sizes; 0 for a phase that doesn't exist."""
+
+MAX_QUOTED_ERROR = 200
+"""Characters of another library's error that a message quotes."""
+MAX_GRANULES = 1 << 14
+"""Sizes up to the largest chunk that tables hold. With four times as many, planning takes twice as
+long, and no plan is measurably faster."""
+MAX_SLOTS = 4
+"""Slots of a ring in searches: a chunk in each phase, and one waiting."""
+MAX_EXACT_SIZE, SIZE_STEP = 4096, 1 / 1024
+"""Units up to which each size is sampled; the relative step of larger ones."""
+EQUAL_CHUNKS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64])
+"""Chunks of the rings in an estimate: more gain nothing, unless memory forces more."""
+
+
+# ---- seconds
+
+
+@dataclass(frozen=True)
+class PhaseCosts:
+    """Seconds of a chunk's phases, indexed by its granules; all 0 for none.
+
+    Copies of two engines that slow each other down are as long as while both are busy, so that
+    searches needn't follow them: `recurrence.price` does.
+    """
+
+    phases: Phases
+
+    @property
+    def largest(self) -> int:
+        """The largest chunk, granules."""
+        return len(self.phases[0]) - 1
+
+    def up_to(self, largest: int) -> PhaseCosts:
+        """Return the costs of chunks of at most `largest` granules."""
+        copy_in, compute, copy_out = (phase[: largest + 1] for phase in self.phases)
+        return PhaseCosts((copy_in, compute, copy_out))
+
+    def busiest(self, overlap: Overlap) -> Floats:
+        """Return the seconds of a chunk on its busiest engine."""
+        return busiest_engine(self.phases, overlap)
+
+
+def costs_of(model: DeviceModel, largest: int, overlap: Overlap, granule: int = 1) -> PhaseCosts:
+    """Tabulate the costs of chunks of up to `largest` granules of `granule` units. O(largest)."""
+    phases = link_phases(model, granule * np.arange(1.0, largest + 1), overlap)
+    copy_in, compute, copy_out = (np.concatenate(([0.0], seconds)) for seconds in phases)
+    return PhaseCosts((copy_in, compute, copy_out))
+
+
+def link_phases(model: DeviceModel, units: Floats, overlap: Overlap) -> Phases:
+    """Return the phases of chunks of `units` in the steady state, where copies slow each other.
+
+    The shorter copy always has company, the longer one only while the shorter takes.
+    """
+    copy_in, compute, copy_out = phase_seconds(model, units)
+    pace_in, pace_out = model.duplex
+    if overlap is not Overlap.FULL or min(model.duplex) == 1:
+        return copy_in, compute, copy_out
+    slow_in, slow_out = copy_in / pace_in, copy_out / pace_out
+    is_longer = slow_in >= slow_out
+    return (
+        np.where(is_longer, copy_in + (1 - pace_in) * slow_out, slow_in),
+        compute,
+        np.where(is_longer, slow_out, copy_out + (1 - pace_out) * slow_in),
+    )
+
+
+def busiest_engine(phases: Phases, overlap: Overlap) -> Floats:
+    """Return the seconds of chunks on their busiest engine."""
+    copy_in, compute, copy_out = phases
+    if overlap is Overlap.NONE:
+        return copy_in + compute + copy_out
+    is_shared = overlap is Overlap.SINGLE
+    link = copy_in + copy_out if is_shared else np.maximum(copy_in, copy_out)
+    return np.maximum(link, compute)
+
+
+def phase_seconds(model: DeviceModel, units: Floats) -> Phases:
+    """Return the phases of chunks of `units`. Raises UsageError as `seconds_of`."""
+    copy_in, compute, copy_out = (
+        np.zeros(units.shape) if curve is None else seconds_of(curve, units)
+        for curve in (model.h2d, model.compute, model.d2h)
+    )
+    return copy_in, compute, copy_out
+
+
+def seconds_of(curve: Any, units: Floats) -> Floats:
+    """Evaluate `curve.time` at each of `units`; scalar-only curves work, but slower.
+
+    Raises
+    ------
+    UsageError
+        The curve raises, or returns a negative time or NaN. Our own errors pass through.
+    """
+    try:
+        seconds = np.asarray(curve.time(units), dtype=float) + np.zeros(units.shape)
+    except HetschedError:
+        raise
+    except Exception:  # a third-party curve may fail on arrays in any way
+        scalars = [_scalar_seconds(curve, x) for x in units.ravel().tolist()]
+        seconds = np.array(scalars).reshape(units.shape)
+    valid = seconds >= 0  # False for NaN
+    if not valid.all():
+        index = int(np.argmin(valid))
+        raise UsageError(
+            f"model: {seconds.flat[index]} seconds for {units.flat[index]:g} units; times must be"
+            " 0 or more"
+        )
+    return seconds
+
+
+def _scalar_seconds(curve: Any, units: float) -> float:
+    try:
+        return float(curve.time(units))
+    except HetschedError:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"model: time({units:g}) failed: {reason[:MAX_QUOTED_ERROR]}") from error
+
+
+def estimated_seconds(
+    units: Floats, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
+) -> Floats:
+    """Estimate the time of the best plan of each of some shares: rings of equal chunks.
+
+    t = i + w + o + (L - 1) max(busiest engine, (i + w + o) / slots): the first chunk goes through
+    all phases; each further one adds the busiest resource's time for it. (Potts & Baker 1989:
+    equal sublots are a good heuristic for a flow shop of three stages; the closed form is ours.)
+
+    Parameters
+    ----------
+    units : (n,) float64
+    model : DeviceModel
+    memory : MemoryDemand
+    overlap : Overlap
+
+    Returns
+    -------
+    (n,) float64, seconds
+
+    Raises
+    ------
+    DataError
+        Not even one unit fits.
+    """
+    counts = [n for n in range(1, MAX_SLOTS + 1) if n == 1 or memory.fits([1] * n)]
+    largest = np.array([[memory.max_chunk(int(units.max()), n)] for n in counts], dtype=float)
+    slots = np.array(counts, dtype=float)[:, None]
+    share = units[:, None, None]
+    chunks = np.minimum(np.maximum(EQUAL_CHUNKS, np.ceil(share / largest)), share)
+    phases = link_phases(model, share / chunks, overlap)
+    serial: Floats = np.add.reduce(phases)
+    if overlap is Overlap.NONE:
+        seconds = chunks * serial
+    else:
+        pace = np.maximum(busiest_engine(phases, overlap), serial / slots)
+        seconds = serial + (chunks - 1) * pace
+    fastest: Floats = seconds.min(axis=(1, 2))
+    return fastest
+
+
+# ---- memory
+
+
+@dataclass(frozen=True)
+class GranularShare:
+    """A share in granules of some units, so that tables by size don't grow with the load.
+
+    Attributes
+    ----------
+    units : int
+        The share.
+    granule : int, units
+        1: nothing is rounded. Else a tiny part of the largest chunk.
+    share : int, granules
+        The last one may be incomplete.
+    memory : MemoryDemand
+        By granules.
+    largest : int, granules
+        The largest chunk that fits.
+    """
+
+    units: int
+    granule: int
+    share: int
+    memory: MemoryDemand
+    largest: int
+
+    def in_units(self, plan: DevicePlan) -> DevicePlan:
+        """Return `plan`, whose chunks are in granules, with chunks in units."""
+        if self.granule == 1:
+            return plan
+        excess = self.share * self.granule - self.units
+        largest = max(plan.chunks)
+        sub_distributions = []
+        for chunks in plan.sub_distributions:
+            sizes = [size * self.granule for size in chunks]
+            if excess and largest in chunks:
+                sizes[chunks.index(largest)] -= excess
+                excess = 0
+            sub_distributions.append(tuple(sizes))
+        return DevicePlan(tuple(sub_distributions), plan.mode, plan.slots)
+
+
+def granular(share: int, memory: MemoryDemand, max_granules: int = MAX_GRANULES) -> GranularShare:
+    """Return `share` units, 1 or more, in granules; the largest chunk has at most `max_granules`.
+
+    Raises
+    ------
+    DataError
+        Not even one unit fits.
+    """
+    largest = memory.max_chunk(share)
+    granule = -(-largest // max_granules)
+    if granule == 1:
+        return GranularShare(share, 1, share, memory, largest)
+    coarse_share, coarse_memory = -(-share // granule), memory.in_granules(granule)
+    return GranularShare(
+        share, granule, coarse_share, coarse_memory, coarse_memory.max_chunk(coarse_share)
+    )
+
+
+def sample_sizes(largest: int) -> Floats:
+    """Return sizes from 1 to `largest` units: all that are small, and some of the others."""
+    if largest <= MAX_EXACT_SIZE:
+        return np.arange(1.0, largest + 1)
+    count = int(np.log(largest / MAX_EXACT_SIZE) / SIZE_STEP) + 2
+    large = np.geomspace(MAX_EXACT_SIZE, largest, count).round()
+    return np.union1d(np.arange(1.0, MAX_EXACT_SIZE), large)
+
+
+def largest_sub_distribution(share: int, memory: MemoryDemand) -> int:
+    """Return an upper bound on the units that fit together, at most `share`.
+
+    Exact if bytes grow in proportion; otherwise based on the minimum bytes per unit. Bytes of
+    large sizes that aren't evaluated are at least those of the next smaller one.
+
+    Raises
+    ------
+    DataError
+        Not even one unit fits.
+    """
+    largest = memory.max_chunk(share)
+    if memory.limit is None or largest == share:
+        return share
+    is_table = any(map(callable, (memory.input_bytes, memory.work_bytes, memory.output_bytes)))
+    sizes = sample_sizes(largest).astype(int).tolist() if is_table else [1, largest]
+    up_to = [size - 1 for size in sizes[1:]] + [largest] if is_table else sizes
+    shared = memory.work == "max"
+    bytes_per_unit = min(
+        (memory.data(size) + (0 if shared else memory.workspace(size))) / last
+        for size, last in zip(sizes, up_to, strict=True)
+    )
+    free = memory.limit - memory.resident_bytes - (memory.workspace(1) if shared else 0)
+    if not bytes_per_unit:
+        return share
+    return min(share, max(largest, int(free / bytes_per_unit + 1e-9)))
+
+
+def patterns(share: int, memory: MemoryDemand) -> dict[int, tuple[int, ...]]:
+    """Return slots -> the largest chunks, units, that fit together, as equal as possible.
+
+    A ring that repeats a pattern fits, because any `slots` neighbours are the same chunks. One
+    slot is always present, others if as many units fit.
+
+    Raises
+    ------
+    DataError
+        Not even one unit fits.
+    """
+    largest = memory.max_chunk(share)
+    pattern_of: dict[int, tuple[int, ...]] = {1: (largest,)}
+    for slots in range(2, MAX_SLOTS + 1):
+        if not memory.fits([1] * slots):
+            break
+        sizes = [memory.max_chunk(largest, slots)] * slots
+        for index in range(slots - 1):
+            larger = [*sizes[:index], sizes[index] + 1, *sizes[index + 1 :]]
+            if sizes[index] < largest and memory.fits(larger):
+                sizes = larger
+        pattern_of[slots] = tuple(sizes)
+    return pattern_of

@@ -1,1 +1,0 @@
-"""The plans of Ilic & Sousa: factoring by two, multi-installment processing."""

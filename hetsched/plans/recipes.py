@@ -1,0 +1,153 @@
+"""Recipes for cutting any share: a ramp up, a steady middle, a ramp down.
+
+Equal sublots are a good heuristic for a flow shop of three stages (Potts & Baker 1989); growing
+ones at the ends fill and drain the pipeline faster (Glass, Gupta & Potts 1994). If memory holds an
+odd number of units, the middle repeats a pattern that fills it: 2, 3, 2, 3 in room for 5.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from hetsched.plans.costs import Phases
+from hetsched.plans.device_plan import Overlap
+
+Ramp = tuple[int, ...]
+
+FIRST_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512, 1024)
+MAX_GROWTH = 8
+"""Ratio of a chunk to its predecessor."""
+MAX_RAMP_CHUNKS = 24
+ROUNDING = 1e-9
+"""Relative; smaller differences of times are rounding errors."""
+
+
+class Recipe(NamedTuple):
+    """A rule for cutting any share into chunks.
+
+    Attributes
+    ----------
+    middle : tuple of int, units
+        One size: equal chunks of at most that size. Several: repeated in turn.
+    slots : int
+        Slots of the ring; 0: all chunks are in device memory together.
+    up, down : tuple of int, units
+        Sizes that grow; `down` is mirrored.
+    """
+
+    middle: tuple[int, ...]
+    slots: int
+    up: Ramp = ()
+    down: Ramp = ()
+
+    def chunks(self, share: int) -> tuple[int, ...]:
+        """Cut `share` units. If the share is too small, ramps lose their largest sizes."""
+        largest = min(*self.middle, share)
+        up, down = (ramp[: bisect.bisect_left(ramp, largest)] for ramp in (self.up, self.down))
+        rest = share - sum(up) - sum(down)
+        while rest < 0:
+            if up and (not down or up[-1] >= down[-1]):
+                rest, up = rest + up[-1], up[:-1]
+            else:
+                rest, down = rest + down[-1], down[:-1]
+        return (*up, *self._steady(rest), *down[::-1])
+
+    def _steady(self, rest: int) -> tuple[int, ...]:
+        if len(self.middle) == 1:
+            return evenly(rest, -(-rest // self.middle[0])) if rest else ()
+        turns, rest = divmod(rest, sum(self.middle))
+        last_turn = []
+        for size in self.middle:
+            if rest:
+                last_turn.append(min(size, rest))
+                rest -= last_turn[-1]
+        return (*self.middle * turns, *last_turn)
+
+
+def evenly(share: int, chunks: int) -> tuple[int, ...]:
+    """Cut `share` units into chunks that differ by one at most, the larger ones first."""
+    size, larger = divmod(share, chunks)
+    return (size + 1,) * larger + (size,) * (chunks - larger)
+
+
+def spread_out(share: int, chunks: int) -> tuple[int, ...]:
+    """Cut as `evenly`, but with the larger chunks as far from each other as possible."""
+    ends = (share * end // chunks for end in range(chunks + 1))
+    return tuple(after - before for before, after in itertools.pairwise(ends))
+
+
+def ramps(phases: Phases, largest: int, overlap: Overlap) -> list[Ramp]:
+    """Return growing lists of sizes below `largest`, the empty one first.
+
+    The first chunk is small, so that work begins early; each further one is the largest that
+    arrives in time (Ilic & Sousa, equations (5) and (9), for any busiest engine), and grows by the
+    first one at least: more chunks would cost more than they save.
+
+    Parameters
+    ----------
+    phases : three (sizes,) float64, seconds
+        Indexed by size, in order of execution; reversed for the ramp that ends a plan: the last
+        phase of a chunk is the first of its mirror image.
+    largest : int, units
+    overlap : Overlap
+    """
+    first, middle, last = (np.maximum.accumulate(phase[: largest + 1]) for phase in phases)
+    until_computed = np.maximum.accumulate(first + middle)
+    beyond_copy = np.maximum.accumulate(middle - first)
+    tables = [t.tolist() for t in (first, middle, last, until_computed, beyond_copy)]
+    distinct: dict[Ramp, None] = dict.fromkeys([(), (1,)] if largest > 1 else [()])
+    for size in FIRST_SIZES:
+        if size < largest:
+            distinct[_just_in_time(size, tables, overlap)] = None
+    return list(distinct)
+
+
+def _just_in_time(first_size: int, tables: list[list[float]], overlap: Overlap) -> Ramp:
+    """Return a ramp whose chunks are each the largest that doesn't stall the busiest engine."""
+    first, middle, last, until_computed, beyond_copy = tables
+    is_full = overlap is Overlap.FULL
+    link_seconds = last[-1] if is_full else first[-1] + last[-1]
+    out_bound = link_seconds > middle[-1]
+    arrived = computed = copied_out = 0.0  # ends of the last chunk's phases, without any wait
+    sizes: list[int] = []
+    size = first_size
+    while size < len(last) - 1 and len(sizes) < MAX_RAMP_CHUNKS:
+        sizes.append(size)
+        arrived += first[size]
+        computed = max(computed, arrived) + middle[size]
+        copied_out = max(copied_out, computed) + last[size]
+        if out_bound and is_full:
+            next_size = min(
+                _largest_within(until_computed, copied_out - arrived),
+                _largest_within(middle, copied_out - computed),
+            )
+        elif out_bound:
+            next_size = _largest_within(beyond_copy, last[size])
+        elif is_full:
+            next_size = _largest_within(first, computed - arrived)
+        else:
+            busy = last[sizes[-2]] if len(sizes) > 1 else 0.0
+            next_size = _largest_within(first, middle[size] - busy)
+        size = max(min(next_size, MAX_GROWTH * size), size + first_size)
+    return tuple(sizes)
+
+
+def _largest_within(rising: list[float], seconds: float) -> int:
+    """Return the largest size whose phase takes at most `seconds`."""
+    return bisect.bisect_right(rising, seconds * (1 + 1e-12)) - 1
+
+
+def serial_chunks(share: int, phases: Phases) -> tuple[int, ...]:
+    """Return fast chunks for `share` units (>= 1) in one slot: of the size that costs least.
+
+    The largest if others save nothing; curves with cliffs and steps have cheaper ones.
+    """
+    total = np.add.reduce(phases)[: share + 1]
+    times, rest = np.divmod(share, np.arange(1, len(total)))
+    seconds = times * total[1:] + total[rest]
+    size = 1 + int(np.flatnonzero(seconds <= seconds.min() * (1 + ROUNDING))[-1])
+    return (size,) * (share // size) + ((share % size,) if share % size else ())

@@ -1,0 +1,256 @@
+"""The search for a good ring: recipes for its chunks, improved part by part.
+
+A share of few units is enumerated. Long plans are searched at a shorter share: their steady middle
+only repeats itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from hetsched.memory import MemoryDemand
+from hetsched.models import DeviceModel
+from hetsched.plans.costs import (
+    MAX_SLOTS,
+    Floats,
+    GranularShare,
+    PhaseCosts,
+    costs_of,
+    granular,
+    patterns,
+)
+from hetsched.plans.device_plan import (
+    DevicePlan,
+    Mode,
+    Overlap,
+    fits,
+    slot_sizes,
+    validate_request,
+)
+from hetsched.plans.recipes import (
+    ROUNDING,
+    Recipe,
+    evenly,
+    ramps,
+    serial_chunks,
+    spread_out,
+)
+from hetsched.plans.recurrence import price, prices
+
+MAX_ENUMERATED_SHARE = 10
+"""Units; there are 512 ways to cut 10 units into chunks."""
+CHUNK_COUNTS = (
+    1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64,
+)  # fmt: skip
+"""Numbers of chunks in the middle tried first, before refining sizes around the best."""
+MAX_EQUAL_CHUNKS = 8
+MAX_CHEAP_CHUNKS = 512
+"""Maximum chunks in the middle where small chunks cost less per unit."""
+MAX_SEARCHED_CHUNKS = 64
+"""Chunks beyond which a plan is searched at a shorter share."""
+FINALISTS = 8
+"""Plans that are priced exactly where copies slow each other: searches stretch them instead."""
+RECIPES_CHANGED = (4, 1)
+"""Fastest recipes of which other ramps and sizes are tried, in each round."""
+SIZE_FACTORS = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0)
+"""Sizes of the middle around a good one."""
+
+Ring = tuple[tuple[int, ...], int]
+"""Chunks and slots; 0 slots: all chunks are in device memory together."""
+
+
+def best_plan(
+    share: int, model: DeviceModel, memory: MemoryDemand, *, overlap: Overlap
+) -> DevicePlan:
+    """Return the fastest plan that the search finds, by predicted time.
+
+    Parameters
+    ----------
+    share : int, units
+    model : DeviceModel
+        Only its phases are used; curves need only `time` of a number.
+    memory : MemoryDemand
+    overlap : Overlap
+
+    Returns
+    -------
+    DevicePlan
+        It fits `memory`; for a share of 0 it has no chunks.
+
+    Raises
+    ------
+    DataError
+        Not even one unit fits.
+    UsageError
+        The share is negative or not an integer; a parameter has the wrong type; the model returns
+        a negative time or NaN.
+    """
+    share = validate_request(share, model, memory, overlap)
+    if share == 0:
+        return DevicePlan(())
+    coarse = granular(share, memory)
+    costs = costs_of(model, coarse.largest, overlap, coarse.granule)
+    if coarse.share <= MAX_ENUMERATED_SHARE:
+        rings = _enumerated(coarse.share, costs, overlap)
+    else:
+        rings = _RingSearch(coarse.share, costs, coarse.memory, overlap).fastest_first()
+    if overlap is Overlap.FULL and min(model.duplex) < 1:
+        alone = costs_of(model, coarse.largest, Overlap.NONE, coarse.granule)
+        rings = itertools.chain([(serial_chunks(coarse.share, alone.phases), 1)], rings)
+        finalists = itertools.islice(_fitting(rings, coarse), FINALISTS)
+        return min(finalists, key=lambda plan: price(plan, model, overlap))
+    return next(_fitting(rings, coarse))
+
+
+def _fitting(rings: Iterable[Ring], share: GranularShare) -> Iterator[DevicePlan]:
+    """Yield the plans of `rings` that fit, and one that always does.
+
+    Bytes needn't grow with size: an odd batch may need a larger work area.
+    """
+    for chunks, slots in rings:
+        used = min(slots or len(chunks), len(chunks))
+        plan = DevicePlan((chunks,), Mode.RING, used)
+        if share.memory.fits(slot_sizes(chunks, used)) and fits(plan, share.memory):
+            yield share.in_units(plan)
+    yield DevicePlan(((1,) * share.units,), Mode.RING, 1)
+
+
+def _enumerated(share: int, costs: PhaseCosts, overlap: Overlap) -> Iterator[Ring]:
+    """Yield all rings of 1 to 4 slots for a few units, the fastest first."""
+    cuts = [
+        tuple(after - before for before, after in itertools.pairwise((0, *ends, share)))
+        for count in range(share)
+        for ends in itertools.combinations(range(1, share), count)
+    ]
+    rings = [
+        (cut, slots)
+        for cut in cuts
+        if max(cut) <= costs.largest
+        for slots in range(1, min(MAX_SLOTS, len(cut)) + 1)
+    ]
+    return _fastest_first(rings, costs, overlap)
+
+
+def _fastest_first(rings: Sequence[Ring], costs: PhaseCosts, overlap: Overlap) -> Iterator[Ring]:
+    seconds = prices([chunks for chunks, _ in rings], [n for _, n in rings], costs, overlap)
+    return (rings[index] for index in np.argsort(seconds, kind="stable").tolist())
+
+
+class _RingSearch:
+    """A search for the fastest ring for one share, in units of its tables.
+
+    Parameters
+    ----------
+    share : int, >= 1
+    costs : PhaseCosts
+    memory : MemoryDemand
+    overlap : Overlap
+    """
+
+    def __init__(
+        self, share: int, costs: PhaseCosts, memory: MemoryDemand, overlap: Overlap
+    ) -> None:
+        self._share = share
+        self._costs = costs
+        self._overlap = overlap
+        self._patterns = patterns(share, memory)
+        if len(self._patterns) > 1:
+            del self._patterns[1]  # with one slot nothing overlaps: `serial_chunks` are best
+        largest = max(min(sizes) for sizes in self._patterns.values())
+        self._short_share = min(share, MAX_SEARCHED_CHUNKS * largest)
+        if share == costs.largest:
+            self._patterns[0] = (share,)
+
+    def fastest_first(self) -> Iterator[Ring]:
+        """Yield the rings found, the fastest first."""
+        recipes = [] if self._overlap is Overlap.NONE else self._recipes()
+        rings = self._rings(recipes, self._short_share)
+        if self._short_share == self._share:
+            rings += self._equal_rings()
+            return _fastest_first(rings, self._costs, self._overlap)
+        order = np.argsort(self._seconds(rings), kind="stable").tolist()
+        rings = self._rings(recipes, self._share)
+        return (rings[index] for index in order)
+
+    def _rings(self, recipes: Sequence[Recipe], share: int) -> list[Ring]:
+        """Return the rings of `recipes` for `share` units, and the serial chunks."""
+        serial = (serial_chunks(share, self._costs.phases), 1)
+        return [serial, *((recipe.chunks(share), recipe.slots) for recipe in recipes)]
+
+    def _equal_rings(self) -> Iterator[Ring]:
+        """Yield the rings of a few equal chunks that memory holds, which users compare with."""
+        fewest = -(-self._share // self._costs.largest)
+        for chunks in range(fewest, MAX_EQUAL_CHUNKS + 1):
+            for slots, sizes in self._patterns.items():
+                if self._share <= -(-chunks // max(slots, 1)) * sum(sizes):
+                    yield evenly(self._share, chunks), slots
+                    yield spread_out(self._share, chunks), slots
+
+    def _recipes(self) -> list[Recipe]:
+        """Search recipes at the short share: the middle first, then its ramps, then its size."""
+        largest = max(sizes[0] for sizes in self._patterns.values())
+        up, down = (
+            ramps(phases, largest, self._overlap)
+            for phases in (self._costs.phases, self._costs.phases[::-1])
+        )
+        best = self._fastest(self._middles())
+        for kept in RECIPES_CHANGED:  # ramps and middle depend on each other
+            best = self._fastest([*best, *(r._replace(up=u) for r in best[:kept] for u in up)])
+            best = self._fastest([*best, *(r._replace(down=d) for r in best[:kept] for d in down)])
+            best = self._fastest([*best, *self._other_middles(best[:kept])])
+        return best
+
+    def _middles(self) -> Iterator[Recipe]:
+        for slots, sizes in self._patterns.items():
+            if sizes[0] != sizes[-1]:
+                for first in range(slots):
+                    yield Recipe(sizes[first:] + sizes[:first], slots)
+            largest = sizes[-1]
+            for size in sorted({min(largest, -(-self._short_share // n)) for n in CHUNK_COUNTS}):
+                yield Recipe((size,), slots)
+            for size in self._cheap_sizes(largest):
+                yield Recipe((size, size), slots)  # not changed to make chunks equal
+
+    def _other_middles(self, recipes: Sequence[Recipe]) -> Iterator[Recipe]:
+        for recipe, (slots, sizes) in itertools.product(recipes, self._patterns.items()):
+            if len(recipe.middle) == 1:
+                for factor in SIZE_FACTORS:
+                    size = max(1, min(round(recipe.middle[0] * factor), sizes[-1]))
+                    yield recipe._replace(middle=(size,), slots=slots)
+            elif sizes[0] != sizes[-1]:
+                yield recipe._replace(middle=sizes, slots=slots)
+
+    def _cheap_sizes(self, largest: int) -> Iterator[int]:
+        """Yield of each octave the size of least cost per unit, where a phase isn't a line.
+
+        A size next to it may take twice as long.
+        """
+        has_bends = any(
+            np.abs(np.diff(phase[1:], 2)).max(initial=0.0) > ROUNDING * float(phase[-1])
+            for phase in self._costs.phases
+        )
+        if not has_bends:
+            return
+        busiest = self._costs.up_to(largest).busiest(self._overlap)
+        paces = busiest[1:] / np.arange(1, largest + 1)
+        for power in range(largest.bit_length()):
+            low, high = 1 << power, min(1 << (power + 1), largest + 1)
+            size = low + int(np.argmin(paces[low - 1 : high - 1]))
+            if self._short_share <= MAX_CHEAP_CHUNKS * size:
+                yield size
+
+    def _fastest(self, recipes: Iterable[Recipe]) -> list[Recipe]:
+        """Return the fastest of `recipes` at the short share, without duplicates."""
+        recipe_of: dict[Ring, Recipe] = {}
+        for recipe in recipes:
+            recipe_of.setdefault((recipe.chunks(self._short_share), recipe.slots), recipe)
+        order = np.argsort(self._seconds(list(recipe_of)), kind="stable")[: RECIPES_CHANGED[0]]
+        different = list(recipe_of.values())
+        return [different[index] for index in order.tolist()]
+
+    def _seconds(self, rings: Sequence[Ring]) -> Floats:
+        chunks, slots = zip(*rings, strict=True)
+        return prices(chunks, slots, self._costs, self._overlap)

@@ -1,1 +1,0 @@
-"""The search for a good ring of chunks."""

@@ -1,0 +1,219 @@
+"""How cores' shares are cut: chunks by the cost of a call, and a tail that the cores share."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from planner_devices import FAST, core, gpu, units
+
+from hetsched.models import Affine, DeviceModel
+from hetsched.planner.assignment import MAX_CORE_CHUNKS
+from hetsched.planner.chunks import (
+    MAX_CALL_FRACTION,
+    MAX_COSTLY_CHUNK_SECONDS,
+    CoreShare,
+    chunk_count,
+    expected_takes,
+    longest_chunk,
+    plan_tails,
+    sent_at_once,
+)
+from hetsched.planner.explanation import ExplainedJob, explain_job
+from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
+
+
+def hosted(
+    index: int, seconds: float | None = 1e-3, process: str = "cpu", call: float = 0.0
+) -> Candidate:
+    """A core whose process drives others, too; `call`: what a call of its kernel costs."""
+    plain = core(index, seconds)
+    model = plain.models["fft"]
+    if model is not None and call:
+        model = DeviceModel(model.total, Affine(call, seconds or 0.0))
+    info = msgspec.structs.replace(plain.info, tail_group=process)
+    return replace(plain, info=info, models={"fft": model})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "call", "chunks"),
+    [
+        (0.2, 0.0, 4),
+        (5.0, 0.0, 62),
+        (5.0, 0.0005, 62),  # 0.5 ms of 80
+        (5.0, 0.002, 25),  # 2 ms of 200
+        (5.0, 0.005, 10),  # 5 ms of 500
+        (6.0, 0.055, 6),  # no chunk of more than a second
+        (0.5, 0.055, 1),
+        (0.01, 0.055, 1),
+    ],
+)
+def test_chunks_are_as_long_as_their_calls_require(
+    seconds: float, call: float, chunks: int
+) -> None:
+    assert chunk_count(seconds, call) == chunks
+
+
+@given(st.floats(0.0, 0.2), st.floats(0.001, 1e4))
+def test_calls_take_their_part_unless_chunks_are_as_long_as_allowed(
+    call: float, seconds: float
+) -> None:
+    count = chunk_count(seconds, call)
+    limit = min(call / MAX_CALL_FRACTION, MAX_COSTLY_CHUNK_SECONDS)
+    assert count == 1 or seconds / count >= limit / 1.5
+    assert seconds / count <= max(0.08, limit) * 1.5
+
+
+@pytest.mark.parametrize(
+    ("seconds", "call", "chunks"), [(0.02, 0.0, 1), (0.08, 0.0, 1), (0.2, 0.0, 2), (1.0, 0.002, 5)]
+)
+def test_beside_a_tail_chunks_are_as_long_as_they_may_be(
+    seconds: float, call: float, chunks: int
+) -> None:
+    assert chunk_count(seconds, call, has_tail=True) == chunks
+
+
+def test_a_cancel_waits_longer_only_where_calls_are_expensive() -> None:
+    assert [longest_chunk(call) for call in (0.0, 0.0005, 0.002, 0.1)] == [0.08, 0.08, 0.2, 1.0]
+
+
+def test_explain_says_what_a_call_costs_and_how_much_calls_take() -> None:
+    plans = [plan_job(4096, [hosted(0, 1.3e-3, call=call)]) for call in (0.0546, 0.0)]
+    dear, cheap = (explain_job(ExplainedJob(None, "planned", "blas", 4096), p) for p in plans)
+    assert dear.devices[0].call_reason == (
+        "each call of the kernel costs 54.6 ms; 5 calls take 5.1 % of its time, with chunks of"
+        " up to 1 s"
+    )
+    assert cheap.devices[0].call_reason == ""
+
+
+# ---- the shared tail
+
+
+def tail_units(plan: JobPlan) -> list[int]:
+    tails = {(a.tail.first, a.tail.units) for a in plan.assignments if a.tail is not None}
+    return [unit for first, count in sorted(tails) for unit in range(first, first + count)]
+
+
+def test_a_quarter_of_the_shares_is_pooled_behind_all_others() -> None:
+    plan = plan_job(256, [hosted(0, 1e-3), hosted(1, 3e-3)])
+    assert [a.plan.share for a in plan.assignments] == [192, 64]
+    assert [a.own_units for a in plan.assignments] == [144, 48]
+    assert units(plan) == list(range(192))
+    assert tail_units(plan) == list(range(192, 256))
+    fast, slow = (a.tail for a in plan.assignments)
+    assert fast is not None
+    assert slow is not None
+    assert (fast.weight, slow.weight) == pytest.approx((0.75, 0.25))
+    assert (fast.least, fast.most, slow.least) == (1, 80, 1)
+
+
+def test_the_plan_shows_the_chunks_that_a_punctual_core_takes() -> None:
+    (assignment, _) = plan_job(256, [hosted(i) for i in range(2)]).assignments
+    assert assignment.plan.chunks[-6:] == (16, 8, 4, 2, 1, 1)
+    assert assignment.plan.share == 128
+    assert assignment.max_chunk >= 16
+
+
+def test_a_core_with_a_tail_has_few_chunks_of_its_own() -> None:
+    with_tail, without = (
+        plan_job(256, [hosted(i, 1.3e-3, process) for i in range(2)]) for process in ("cpu", "")
+    )
+    own = [[len(each.chunks) for each in plan.assignments] for plan in (without, with_tail)]
+    assert own == [[4, 4], [2, 2]]  # of 42 ms, and of 62 ms
+
+
+def test_cores_of_different_processes_share_no_tail() -> None:
+    plan = plan_job(400, [hosted(i, 1e-3, p) for i, p in enumerate(["a", "a", "b", "b"])])
+    firsts = [a.tail.first for a in plan.assignments if a.tail is not None]
+    assert firsts[0] == firsts[1] != firsts[2] == firsts[3]
+    assert units(plan) + tail_units(plan) == list(range(400))
+
+
+def test_a_device_with_a_link_a_trial_and_a_single_core_pool_nothing() -> None:
+    plan = plan_job(256, [gpu(FAST), hosted(0, 2e-3)])
+    assert all(a.tail is None for a in plan.assignments)
+    explorer = replace(hosted(1), models={"new": None}, run_counts={"new": 0})
+    plan = plan_job(64, [hosted(0), explorer])
+    assert all(a.tail is None for a in plan.assignments)
+
+
+def test_a_core_that_is_only_probed_takes_no_part() -> None:
+    shares = {"cpu0": 127, "cpu1": 127, "cpu2": 2}
+    plan = plan_job(256, [hosted(i) for i in range(3)], shares)
+    assert [assignment.tail is None for assignment in plan.assignments] == [False, False, True]
+
+
+def test_a_job_of_few_milliseconds_has_no_tail() -> None:
+    assert plan_job(8, [hosted(i, 1e-4) for i in range(2)]).assignments[0].tail is None
+
+
+def share(name: str, call: float) -> CoreShare:
+    return CoreShare(name, "cpu", 4096, 5.9, 350, call)
+
+
+def test_the_last_chunks_of_a_tail_are_worth_their_calls() -> None:
+    parts = [
+        plan_tails([share(f"cpu{number}", call) for number in range(2)], 8192)
+        for call in (0.0, 0.01)
+    ]
+    assert [{part.part.least for part in pooled.values()} for pooled in parts] == [{1}, {28}]
+
+
+def test_a_tail_that_costs_more_calls_than_it_saves_is_left_out() -> None:
+    assert not plan_tails([share(f"cpu{number}", 0.055) for number in range(2)], 8192)
+
+
+@given(st.lists(st.tuples(st.integers(1, 5000), st.floats(1e-6, 1.0)), min_size=1, max_size=8))
+def test_every_core_keeps_a_unit_and_takes_what_it_pooled(cores: list[tuple[int, float]]) -> None:
+    shares = [
+        CoreShare(f"cpu{i}", "cpu0", count, count * pace, 1 << 20)
+        for i, (count, pace) in enumerate(cores)
+    ]
+    tails = plan_tails(shares, 10**6)
+    for each in shares:
+        if each.name in tails:
+            pooled = tails[each.name]
+            assert each.units > pooled.units
+            assert sum(expected_takes(pooled)) == pooled.units
+            assert pooled.part.first + pooled.part.units == 10**6
+
+
+def test_the_number_of_expected_takes_is_bounded_in_a_job_of_weeks() -> None:
+    plan = plan_job(10**10, [hosted(i) for i in range(2)])
+    assert all(len(a.plan.chunks) < 2 * MAX_CORE_CHUNKS for a in plan.assignments)
+    assert plan.load == 10**10
+
+
+# ---- short shares
+
+
+def windows(plan: JobPlan) -> list[bool]:
+    """Of each assignment: whether all its chunks are sent at once."""
+    return [each.window >= len(each.chunks) for each in plan.assignments]
+
+
+@pytest.mark.parametrize(
+    ("candidates", "load", "is_sent"),
+    [
+        ([hosted(0), hosted(1)], 900, True),
+        ([hosted(0), hosted(1)], 1100, False),
+        ([hosted(0), gpu(FAST)], 300, False),
+        ([hosted(0), hosted(1, process="other")], 300, False),
+        ([hosted(0, process=""), hosted(1, process="")], 300, False),
+        ([hosted(0, None), hosted(1, None)], 300, False),
+    ],
+    ids=["short", "long", "a GPU", "two processes", "processes of their own", "no measurements"],
+)
+def test_short_shares_of_one_process_are_sent_at_once(
+    candidates: list[Candidate], load: int, is_sent: bool
+) -> None:
+    assert all(windows(plan_job(load, candidates))) is is_sent
+
+
+def test_a_race_is_reported_chunk_by_chunk() -> None:
+    assignments = plan_job(300, [hosted(0), hosted(1)]).assignments
+    plain = [replace(each, window=2) for each in assignments]
+    racing = [replace(plain[0], rivals=("other",)), plain[1]]
+    assert sent_at_once(racing) == tuple(racing)

@@ -1,0 +1,171 @@
+"""What shares of a device with a link cost, and the split that follows."""
+
+import itertools
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from planner_devices import FAST, core, gpu
+
+from hetsched.memory import MemoryDemand
+from hetsched.models import Affine, DeviceModel, PiecewiseLinear, Polyline
+from hetsched.partition import geometric
+from hetsched.planner import planned_total
+from hetsched.planner.job_planner import plan_job
+from hetsched.planner.shares import makespan, split_load
+from hetsched.planner.totals import CoreTotal, LinkedTotal, PlanCache
+from hetsched.plans import DevicePlan, Mode, Overlap, best_plan, price
+
+LOAD, CASES = 18, 20
+COPY = Affine(0.01, 0.01)
+PLANE = 2 << 20
+"""Bytes of a 512x512 complex64 plane."""
+
+
+def memory(units: int) -> MemoryDemand:
+    return MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=units)
+
+
+def behind_a_link(compute: Affine, rate_in: float, rate_out: float, **options: Any) -> DeviceModel:
+    """A GPU behind a link of so many bytes a second; nothing measured as a whole."""
+    h2d, d2h = Affine(10e-6, PLANE / rate_in), Affine(10e-6, PLANE / rate_out)
+    return DeviceModel(options.pop("total", PiecewiseLinear()), compute, h2d, d2h, **options)
+
+
+DESKTOP = behind_a_link(Affine(30e-6, 100e-6), 6.0e9, 6.5e9)
+H100 = behind_a_link(Affine(10e-6, 6e-6), 50e9, 50e9)
+
+
+@pytest.mark.parametrize(("model", "count", "best"), [(DESKTOP, 8, 39.90e-3), (H100, 12, 9.38e-3)])
+def test_the_machine_profiles_come_within_a_percent_of_the_best_plan_known(
+    model: DeviceModel, count: int, best: float
+) -> None:
+    curve = planned_total(model, memory(256), Overlap.FULL, 256)
+    shares = geometric([curve, *[Affine(0.0, 2.1e-3)] * count], 256).shares
+    plan = best_plan(shares[0], model, memory(256), overlap=Overlap.FULL)
+    assert max(price(plan, model, Overlap.FULL), max(shares[1:]) * 2.1e-3) <= best * 1.01
+
+
+def test_the_planned_total_is_what_plans_cost() -> None:
+    curve = planned_total(DESKTOP, memory(100), Overlap.FULL, 400)
+    for share in (1, 3, 17, 100, 250, 400):
+        plan = best_plan(share, DESKTOP, memory(100), overlap=Overlap.FULL)
+        assert curve.time(share) == pytest.approx(price(plan, DESKTOP, Overlap.FULL), rel=0.06)
+
+
+def corrected_by(observed: list[tuple[float, float]], share: float = 200) -> float:
+    """The correction at `share`, where each of `observed` took so many times the estimate."""
+    plain = planned_total(DESKTOP, memory(100), Overlap.FULL, 400)
+    total = PiecewiseLinear((units, factor * plain.time(units)) for units, factor in observed)
+    slower = replace(DESKTOP, total=total)
+    curve = planned_total(slower, memory(100), Overlap.FULL, 400)
+    return float(curve.time(share) / plain.time(share))
+
+
+def test_the_planned_total_is_corrected_by_the_shares_measured() -> None:
+    assert corrected_by([(200, 1.1)]) == pytest.approx(1.1, rel=0.02)
+    assert corrected_by([(10, 1.0), (200, 1.2), (190, 1.2)]) == pytest.approx(1.2, rel=0.02)
+    assert corrected_by([(800, 0.9)]) == pytest.approx(0.9, rel=0.1)
+
+
+def test_no_run_corrects_it_by_more_than_a_quarter() -> None:
+    assert corrected_by([(200, 20.0)]) == pytest.approx(1.25, rel=0.01)
+    assert corrected_by([(200, 0.01)]) == pytest.approx(0.8, rel=0.01)
+
+
+def test_chunks_say_nothing_about_shares() -> None:
+    compute = Affine(observations=[(200, 200e-4 + 30e-6), (20, 20e-4 + 30e-6)])
+    model = DeviceModel(PiecewiseLinear([(200, 9.0)]), compute, DESKTOP.h2d, DESKTOP.d2h)
+    plain = planned_total(DESKTOP, memory(100), Overlap.FULL, 400)
+    curve = planned_total(model, memory(100), Overlap.FULL, 400)
+    assert curve.time(200) == pytest.approx(plain.time(200), rel=0.01)
+
+
+def random_gpu(chance: random.Random) -> tuple[LinkedTotal, list[float]]:
+    """One with little memory, and what its plans for 0, 1, 2, ... units take."""
+    costs = [(chance.uniform(0, 0.3), chance.uniform(0.02, 0.5)) for _ in range(3)]
+    model = DeviceModel(PiecewiseLinear(), *(Affine(gap, slope) for gap, slope in costs))
+    room, overlap = memory(chance.randint(2, 9)), chance.choice([Overlap.SINGLE, Overlap.FULL])
+    plans = [best_plan(share, model, room, overlap=overlap) for share in range(1, LOAD + 1)]
+    times = [0.0, *(price(plan, model, overlap) for plan in plans)]
+    return LinkedTotal(model, room, overlap, LOAD), times
+
+
+def test_a_few_plans_suffice_to_find_the_best_split() -> None:
+    losses = []
+    for seed in range(CASES):
+        chance = random.Random(seed)
+        (gpu0, first), (gpu1, second) = random_gpu(chance), random_gpu(chance)
+        core = Affine(0.0, chance.uniform(0.3, 2))
+        third = [core.time(share) for share in range(LOAD + 1)]
+        best = min(
+            max(first[a], second[b], third[LOAD - a - b])
+            for a, b in itertools.product(range(LOAD + 1), repeat=2)
+            if a + b <= LOAD
+        )
+        shares = split_load(LOAD, [gpu0, gpu1, CoreTotal(core)], PlanCache())
+        seconds = max(t[x] for t, x in zip((first, second, third), shares, strict=True))
+        losses.append(seconds / best - 1)
+    assert sum(losses) / CASES <= 0.001
+    assert max(losses) <= 0.02
+
+
+def test_curves_are_exact_at_the_returned_shares() -> None:
+    planned, times = random_gpu(random.Random(3))
+    devices = [planned, CoreTotal(Affine(0.0, 1.0))]
+    shares = split_load(LOAD, devices, PlanCache())
+    assert devices[0].curve.time(shares[0]) == pytest.approx(times[shares[0]])
+    assert makespan(devices, shares) == pytest.approx(max(times[shares[0]], 1.0 * shares[1]))
+
+
+STEPS = Polyline([(x, (1.0 if x < 9 else 2.0) * x) for x in range(1, 65)])
+STEPPED = DeviceModel(PiecewiseLinear(), STEPS, COPY, COPY)
+
+
+def linked(model: DeviceModel, last: DevicePlan | None) -> LinkedTotal:
+    return LinkedTotal(model, memory(64), Overlap.FULL, 64, last=last)
+
+
+def test_a_measured_share_is_compared_with_the_plan_that_took_that_time() -> None:
+    """Though its own share is planned again, by a better plan."""
+    last = DevicePlan(((16,) * 4,), Mode.RING, 2)
+    seconds = price(last, STEPPED, Overlap.FULL)
+    total = linked(replace(STEPPED, total=PiecewiseLinear([(64, seconds)])), last)
+    for share in (64, 32):
+        total.refine(share)
+        assert total.curve.time(share) == pytest.approx(
+            price(total.plan(share), STEPPED, Overlap.FULL)
+        )
+    assert total.curve.time(64) < 0.8 * seconds
+
+
+def test_the_last_chunks_are_kept_unless_others_gain_a_percent() -> None:
+    as_good, slow = (DevicePlan((c,), Mode.RING, 2) for c in ((4, 7, 5), (7, 9)))
+    assert linked(STEPPED, as_good).plan(16) == as_good
+    assert linked(STEPPED, slow).plan(16) != slow
+    assert linked(STEPPED, as_good).plan(40).chunks != as_good.chunks
+    small = LinkedTotal(STEPPED, memory(10), Overlap.FULL, 64, last=as_good)
+    assert small.plan(16) != as_good
+
+
+@pytest.mark.parametrize("share", [63, 64, 66])
+def test_for_a_share_near_theirs_one_of_them_changes(share: int) -> None:
+    plan = linked(STEPPED, DevicePlan(((1, *(8,) * 8),), Mode.RING, 2)).plan(share)
+    assert plan.share == share
+    assert set(plan.chunks) <= {1, 2, 6, 7, 8}  # 9 units take twice as long as 8
+
+
+def test_bytes_given_as_a_function_are_compared_by_their_values() -> None:
+    """Each job wraps them anew; its plans are those of the job before."""
+    cache = PlanCache()
+
+    def plan() -> DevicePlan:
+        plain = gpu(FAST)
+        demand = replace(plain.demand, input_bytes=lambda units: units * PLANE)
+        candidates = [replace(plain, demand=demand.monotone()), core(0, 2e-3)]
+        return plan_job(300, candidates, cache=cache).assignments[0].plan
+
+    first = plan()
+    assert first == plan_job(300, [gpu(FAST), core(0, 2e-3)]).assignments[0].plan
+    assert plan() is first
