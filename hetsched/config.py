@@ -7,13 +7,12 @@ schema and a ``[load]`` table.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import os
 import re
 import tomllib
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -21,7 +20,7 @@ import msgspec
 
 from hetsched.device_kinds import config_names, configured_kind
 from hetsched.errors import ConfigError, HetschedError, InputMissing, UsageError
-from hetsched.units import parse_rate, parse_size, parse_time, quoted
+from hetsched.units import closest_hint, parse_rate, parse_size, parse_time, quoted
 
 Value = TypeVar("Value")
 Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -330,16 +329,11 @@ def _rephrased(invalid: str) -> str:
     if unknown:
         table = re.sub(r"\[\d+\]", "", key).rpartition(".")[2]
         keys = _TABLES[table].__struct_fields__
-        problem = f"unknown key {quoted(unknown[1])}; {_closest(unknown[1], keys)}"
+        problem = f"unknown key {quoted(unknown[1])}{closest_hint(unknown[1], keys)}"
     else:
         problem = problem.replace("Object missing required field", "missing key").replace("`", "")
         problem = (problem[:1].lower() + problem[1:]).replace("object", "table")
     return f"{key}: {problem}" if key else problem
-
-
-def _closest(word: str, choices: Sequence[str]) -> str:
-    match = difflib.get_close_matches(word, choices, n=1)
-    return f"did you mean {match[0]}?" if match else f"choose from: {', '.join(choices)}"
 
 
 def _duration(kind: type, value: object) -> Seconds:
@@ -375,8 +369,8 @@ def _read(path: Path) -> str:
 def _check_device(device: DeviceConfig, location: str) -> None:
     kind = configured_kind(device.kind)
     if kind is None:
-        hint = _closest(device.kind, config_names())
-        raise ConfigError(f"{location}.kind: no device kind {quoted(device.kind)}; {hint}")
+        hint = closest_hint(device.kind, config_names())
+        raise ConfigError(f"{location}.kind: no device kind {quoted(device.kind)}{hint}")
     _parsed(f"{location}.memory", parse_size, device.memory)
     if kind.is_modelled:
         check_costs(device, location)

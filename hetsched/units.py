@@ -9,7 +9,7 @@ import difflib
 import math
 import re
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hetsched.errors import UsageError
@@ -116,6 +116,12 @@ def closest_name(word: object, names: Iterable[str]) -> str | None:
     """Return the name most like `word`; None if none is. Only the start of a long text counts."""
     matches = difflib.get_close_matches(str(word)[:MAX_COMPARED], list(names), n=1)
     return matches[0] if matches else None
+
+
+def closest_hint(word: object, names: Sequence[str]) -> str:
+    """Return "; did you mean 'status'?", or the list of all names if none is similar."""
+    match = closest_name(word, names)
+    return f"; did you mean {match!r}?" if match else f"; choose from: {', '.join(names)}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -14,6 +14,7 @@ import typer.main
 from hetsched.cli.general_flags import GeneralFlags
 from hetsched.cli.output import logs
 from hetsched.errors import UsageError
+from hetsched.units import closest_hint
 
 if TYPE_CHECKING:
     from typer._click import Command, Context
@@ -85,12 +86,6 @@ def single(name: str, function: Callable[..., int | None]) -> Command:
     app = new()
     app.command(name)(function)
     return typer.main.get_command(app)
-
-
-def closest_hint(word: str, names: Sequence[str]) -> str:
-    """Return "; did you mean 'status'?", or the list of all names if none is similar."""
-    match = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    return f"; did you mean {match[0]!r}?" if match else f"; choose from: {', '.join(names)}"
 
 
 class LazyGroup(typer.core.TyperGroup):

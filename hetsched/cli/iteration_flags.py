@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from hetsched.cli.app import closest_hint
 from hetsched.errors import UsageError
 from hetsched.job import BALANCE_METHODS, WARM_UPS
 from hetsched.paths import real_path
-from hetsched.units import parse_time, quoted
+from hetsched.units import closest_hint, parse_time, quoted
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ import msgspec.inspect
 import typer
 
 from hetsched import workload as workloads
-from hetsched.cli.app import LazyGroup, closest_hint, new_group, single
+from hetsched.cli.app import LazyGroup, new_group, single
 from hetsched.cli.iteration_flags import iteration_flags
 from hetsched.cli.request_flags import JobOptions, ParamValue, job_options
 from hetsched.errors import UsageError, encodable
-from hetsched.units import quoted
+from hetsched.units import closest_hint, quoted
 from hetsched.workload import BaseWorkload, Iterative
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from hetsched.plans.slots import SlotAllocator, slot_bytes
 from hetsched.plug_in_errors import plug_in_error
 from hetsched.transport import device_messages
 from hetsched.workload import ArraySpec, BaseWorkload, Iterative, find
-from hetsched.workload.conversion import decode_params
+from hetsched.workload.protocol import decode_params
 from hetsched.workload.registry import check_sources, note_sources
 
 MAX_KERNELS = 1000

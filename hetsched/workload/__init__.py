@@ -6,7 +6,6 @@ depends on the previous one, on data that stay where they are.
 
 from hetsched.dtypes import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, Dtype, DtypeChoice
 from hetsched.sparse import SparseMatrix
-from hetsched.workload.conversion import convert
 from hetsched.workload.iterative import (
     Border,
     Iterative,
@@ -26,6 +25,7 @@ from hetsched.workload.protocol import (
     Role,
     Variant,
     Workload,
+    convert,
 )
 from hetsched.workload.registry import find, locate, names
 

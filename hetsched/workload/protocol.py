@@ -8,17 +8,20 @@ import only this module, NumPy and their own vendor libraries.
 
 from __future__ import annotations
 
+import functools
+import re
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 import msgspec
 
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.sparse import SparseMatrix
-from hetsched.workload.conversion import convert
+from hetsched.units import closest_hint, quoted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,8 +68,7 @@ class ArraySpec:
 
     def shape(self, load: int) -> tuple[int, ...]:
         """Return the shape of the array of a job of `load` units."""
-        is_whole = self.role in ("resident", "whole-out")
-        return self.unit_shape if is_whole else (load, *self.unit_shape)
+        return self.unit_shape if self.is_whole else (load, *self.unit_shape)
 
 
 @dataclass(frozen=True)
@@ -294,3 +296,67 @@ class KernelArrays(Mapping[str, Any]):
                 f"a kernel can't replace the array {name!r}: write into it,"
                 f" outputs[{name!r}][...] = ..."
             )
+
+
+# ---- parameters
+
+TYPE_NAMES = {
+    "int": "a whole number", "float": "a number", "bool": "true or false", "str": "text",
+}  # fmt: skip
+"""Types of parameters, as error messages call them."""
+
+_first_use = threading.Lock()
+
+
+def convert(workload: BaseWorkload, values: Mapping[str, Any]) -> Any:
+    """Convert `values` to `workload.Params`.
+
+    Raises
+    ------
+    UsageError
+        A field is unknown, missing or has a wrong value.
+    """
+    fields = workload.Params.__struct_fields__
+    for key in values:
+        if key not in fields:
+            hint = closest_hint(key, fields)
+            raise UsageError(f"{workload.name} has no parameter {quoted(key)}{hint}")
+    _describe(workload.Params)
+    try:
+        return msgspec.convert(dict(values), workload.Params, strict=False)
+    except msgspec.ValidationError as error:
+        raise UsageError(_conversion_error(workload, values, str(error))) from None
+
+
+def decode_params(workload: BaseWorkload, encoded: bytes) -> Any:
+    """Return the `workload.Params` that are `encoded` as JSON. Raises msgspec.MsgspecError."""
+    _describe(workload.Params)
+    return msgspec.json.decode(encoded, type=workload.Params)
+
+
+@functools.lru_cache(maxsize=256)  # clients choose the workloads
+def _describe(params: type[msgspec.Struct]) -> None:
+    """Let msgspec describe `params` to itself, on one thread.
+
+    It does so at a type's first use, and publishes the description before it is complete: a second
+    thread that converts meanwhile reads null pointers.
+    """
+    with _first_use:
+        msgspec.json.Decoder(params)
+
+
+def _conversion_error(workload: BaseWorkload, values: Mapping[str, Any], text: str) -> str:
+    """msgspec's `text`, in terms of the parameters."""
+    missing = re.fullmatch(r"Object missing required field `(\w+)`", text)
+    if missing:
+        return f"{workload.name} needs {missing[1]}"
+    wrong = re.fullmatch(r"Expected `(\w+)`, got `\w+` - at `\$\.(\w+)`", text)
+    if wrong:
+        kind, name = TYPE_NAMES.get(wrong[1], wrong[1]), wrong[2]
+        return f"{name}: {quoted(values[name])} is not {kind}"
+    unknown = re.fullmatch(r"Invalid enum value .* - at `\$\.(\w+)`", text, re.DOTALL)
+    if unknown:
+        name = unknown[1]
+        choices = ", ".join(map(str, get_args(get_type_hints(workload.Params)[name])))
+        return f"{name}: {quoted(values[name])}, choose from: {choices}"
+    return f"{workload.name}: {text}"

@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hetsched.errors import DataError, UsageError, text_of
-from hetsched.units import quoted
-from hetsched.workload.conversion import closest_hint
+from hetsched.units import closest_hint, quoted
 from hetsched.workload.protocol import BaseWorkload
 
 GROUP = "hetsched.workloads"
@@ -45,7 +44,7 @@ def locate(name: str) -> str:
         if point.name == name:
             return point.value
     raise UsageError(
-        f"no workload {quoted(name)}{closest_hint(name, [point.name for point in points])}"
+        f"no workload {quoted(name)}{closest_hint(name, sorted(point.name for point in points))}"
     )
 
 

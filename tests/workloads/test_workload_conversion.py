@@ -12,7 +12,7 @@ import sys, threading
 from typing import Any, Literal
 import msgspec
 from hetsched.workload import Workload
-from hetsched.workload.conversion import convert, decode_params
+from hetsched.workload.protocol import convert, decode_params
 
 class Params(msgspec.Struct, frozen=True):
     direction: Literal["forward", "inverse"]

@@ -41,8 +41,7 @@ from hetsched.workload import (
     find,
     locate,
 )
-from hetsched.workload.conversion import decode_params
-from hetsched.workload.protocol import Role
+from hetsched.workload.protocol import Role, decode_params
 from hetsched.workload.registry import note_sources
 
 _MAX_DESCRIPTORS = 1 << 31

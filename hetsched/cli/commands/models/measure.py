@@ -11,7 +11,6 @@ import typer
 
 from hetsched import workload as workloads
 from hetsched.cli import interrupts, workload_flags
-from hetsched.cli.app import closest_hint
 from hetsched.cli.integer_parser import integers
 from hetsched.cli.output.terminal import clean, out, out_json
 from hetsched.cli.request_flags import (
@@ -26,6 +25,7 @@ from hetsched.cli.request_flags import (
 from hetsched.config import load
 from hetsched.device import DeviceInfo
 from hetsched.errors import UsageError
+from hetsched.units import closest_hint
 from hetsched.workload import BaseWorkload
 
 if TYPE_CHECKING:

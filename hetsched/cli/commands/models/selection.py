@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hetsched import workload as workloads
-from hetsched.cli.app import closest_hint
 from hetsched.cli.output.model_labels import short_device
 from hetsched.errors import UsageError
+from hetsched.units import closest_hint
 
 if TYPE_CHECKING:
     from hetsched.store.model_records import StoredModel
