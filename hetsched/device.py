@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
 import msgspec
@@ -227,6 +227,9 @@ class EvenChunks(Sequence[Chunk]):
         if isinstance(index, slice):
             return tuple(self._chunk(number) for number in range(self._count)[index])
         return self._chunk(range(self._count)[index])
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return map(self._chunk, range(self._count))
 
     def _chunk(self, number: int) -> Chunk:
         first = self._first + number * self._size + min(number, self._larger)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 
-from hetsched.device import Chunk, EvenChunks
+from hetsched.device import Chunk, EvenChunks, TailPart
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.planner.chunks import (
@@ -43,7 +44,7 @@ CORE_WINDOW, LONG_CHUNK_WINDOW = 4, 2
 milliseconds. Fewer if a single chunk lasts longer than that: a sent chunk can't be moved to
 another device."""
 UNMEASURED_WINDOW = 4
-"""Chunks sent ahead to a device with a link that has no model."""
+"""Chunks sent ahead to a device with a link that has no model; else one more than it holds."""
 
 
 def make_assignment(
@@ -54,8 +55,8 @@ def make_assignment(
     share: int,
     first: int,
     chunk_ids: Iterator[int],
-    linked_plan: DevicePlan | None = None,
-    part: PooledShare | RacePart | None = None,
+    part: DevicePlan | PooledShare | RacePart | None = None,
+    cuts: dict[Hashable, CoreCut] | None = None,
 ) -> Assignment:
     """Return the assignment to `candidate` of `share` units, its own ones from `first` on.
 
@@ -69,42 +70,86 @@ def make_assignment(
         The total by which the share was determined, for predictions.
     share, first : int, units
     chunk_ids : iterator of int
-    linked_plan : DevicePlan, optional
-        Of a device with a link; None: its share wasn't determined by plans.
-    part : PooledShare or RacePart, optional
-        Of a core: what it leaves to the tail, or the race that its variant takes part in.
+    part : DevicePlan, PooledShare or RacePart, optional
+        Of a device with a link the plan that determined its share. Of a core what it leaves to the
+        tail, or the race that its variant takes part in.
+    cuts : dict, optional
+        The shares of this job cut so far: equal cores' equal shares are cut once.
     """
-    link = candidate.info.link
-    seconds = None if curve is None else float(curve.time(share))
-    pooled, race = _tail_and_race(part)
-    takes = () if pooled is None else expected_takes(pooled)
-    if link:
-        plan = linked_plan or _default_linked_plan(candidate, model, share)
-        chunks: Sequence[Chunk] = _chunks(plan, first, chunk_ids)
-    else:
-        own_chunks = _own_chunks(candidate, seconds, share, sum(takes), race.chunks, model)
-        plan = DevicePlan(((*own_chunks, *takes),))
-        chunks = _core_chunks(own_chunks, first, chunk_ids, race.kernels)
-    own = len(plan.chunks) - len(takes)
-    sizes = slot_sizes(plan.chunks, plan.slots) if link and plan.slots else ()
+    if candidate.info.link:
+        plan = part if isinstance(part, DevicePlan) else _default_plan(candidate, model, share)
+        sizes = slot_sizes(plan.chunks, plan.slots) if plan.slots else ()
+        slots = plan.slots or max(map(len, plan.sub_distributions))
+        return Assignment(
+            device=candidate.info.name,
+            variant=variant,
+            plan=plan,
+            chunks=_chunks(plan, first, chunk_ids),
+            max_chunk=max(plan.chunks),
+            slots=slots,
+            slot_memory=_slot_memory(plan, sizes, candidate.demand),
+            window=UNMEASURED_WINDOW if model is None else slots + 1,
+            predicted_seconds=None if curve is None else float(curve.time(share)),
+            slot_sizes=sizes,
+            candidate=candidate,
+            model=model,
+        )
+    assert not isinstance(part, DevicePlan), "cores have none"
+    cuts = {} if cuts is None else cuts
+    key = id(curve), id(model), id(candidate.demand), candidate.is_staged, share, part
+    if key not in cuts:
+        cuts[key] = _cut(candidate, model, curve, share, part)
+    cut = cuts[key]
     return Assignment(
         device=candidate.info.name,
         variant=variant,
-        plan=plan,
-        chunks=chunks,
-        max_chunk=max(*plan.chunks, 0 if pooled is None else pooled.part.largest_take),
-        slots=_slots(plan, link),
-        slot_memory=_slot_memory(plan, sizes, candidate.demand) if link else 0,
-        window=_window(plan, plan.chunks[:own], link, model, curve),
-        predicted_seconds=seconds,
-        slot_sizes=sizes,
+        plan=cut.plan,
+        chunks=_core_chunks(cut.own, first, chunk_ids, cut.race.kernels),
+        max_chunk=cut.max_chunk,
+        slots=1,  # one buffer for all chunks
+        slot_memory=0,
+        window=cut.window,
+        predicted_seconds=cut.seconds,
         candidate=candidate,
         model=model,
-        tail=None if pooled is None else pooled.part,
-        pooled=sum(takes),
-        rivals=race.rivals,
-        race_chunks=len(race.kernels),
+        tail=cut.tail,
+        pooled=cut.plan.share - sum(cut.own),
+        rivals=cut.race.rivals,
+        race_chunks=len(cut.race.kernels),
     )
+
+
+@dataclass(frozen=True)
+class CoreCut:
+    """A core's share in chunks, `own` ones first; then those expected of the tail."""
+
+    plan: DevicePlan
+    own: tuple[int, ...]
+    max_chunk: int
+    window: int
+    seconds: float | None
+    tail: TailPart | None
+    race: RacePart
+
+
+def _cut(
+    candidate: Candidate,
+    model: DeviceModel | None,
+    curve: SpeedFunction | None,
+    share: int,
+    part: PooledShare | RacePart | None,
+) -> CoreCut:
+    seconds = None if curve is None else float(curve.time(share))
+    pooled, race = _tail_and_race(part)
+    takes = () if pooled is None else expected_takes(pooled)
+    own = _own_chunks(candidate, seconds, share, sum(takes), race.chunks, model)
+    plan = DevicePlan(((*own, *takes),))
+    tail = None if pooled is None else pooled.part
+    largest = max(*plan.chunks, 0 if tail is None else tail.largest_take)
+    shortest = None if curve is None else float(curve.time(min(own)))
+    is_long = shortest is not None and shortest >= MIN_CHUNK_SECONDS
+    window = LONG_CHUNK_WINDOW if is_long else CORE_WINDOW
+    return CoreCut(plan, own, largest, window, seconds, tail, race)
 
 
 def _tail_and_race(
@@ -115,9 +160,7 @@ def _tail_and_race(
     return part, RacePart()
 
 
-def _default_linked_plan(
-    candidate: Candidate, model: DeviceModel | None, share: int
-) -> DevicePlan:
+def _default_plan(candidate: Candidate, model: DeviceModel | None, share: int) -> DevicePlan:
     if model is None:
         return factoring(share, candidate.memory)
     return best_plan(share, model, candidate.memory, overlap=candidate.overlap)
@@ -220,31 +263,6 @@ def _chunks(plan: DevicePlan, first: int, chunk_ids: Iterator[int]) -> tuple[Chu
             chunks.append(Chunk(next(chunk_ids), first, count, barrier, serial or index == final))
             first += count
     return tuple(chunks)
-
-
-def _slots(plan: DevicePlan, link: bool) -> int:
-    """Return the number of slots; a device without a link uses one buffer for all chunks."""
-    if not link:
-        return 1
-    return plan.slots or max(len(chunks) for chunks in plan.sub_distributions)
-
-
-def _window(
-    plan: DevicePlan,
-    chunks: Sequence[int],
-    link: bool,
-    model: DeviceModel | None,
-    curve: SpeedFunction | None,
-) -> int:
-    """Return the window; with a model, one more chunk than are on the device at once.
-
-    `chunks`: units of those that are sent.
-    """
-    if not link:
-        shortest = None if curve is None else float(curve.time(min(chunks)))
-        is_long = shortest is not None and shortest >= MIN_CHUNK_SECONDS
-        return LONG_CHUNK_WINDOW if is_long else CORE_WINDOW
-    return UNMEASURED_WINDOW if model is None else _slots(plan, link) + 1
 
 
 def _slot_memory(plan: DevicePlan, sizes: tuple[int, ...], demand: MemoryDemand) -> int:

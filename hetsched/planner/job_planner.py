@@ -9,12 +9,12 @@ beforehand and stores measurements afterwards.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hetsched.errors import DataError, UsageError
 from hetsched.models import DeviceModel, SpeedFunction
-from hetsched.planner.assignment import core_chunk_count, largest_take, make_assignment
+from hetsched.planner.assignment import CoreCut, core_chunk_count, largest_take, make_assignment
 from hetsched.planner.chunks import CoreShare, call_seconds, plan_tails, sent_at_once
 from hetsched.planner.races.order import RacePart, race_part
 from hetsched.planner.records import Assignment, Candidate, JobPlan
@@ -139,11 +139,21 @@ def _too_big(candidate: Candidate) -> str:
 def _participants(
     load: int, candidates: Sequence[Candidate], cache: PlanCache
 ) -> list[_Participant]:
+    """Return the devices with their variants. Equal ones share a total, and so their plans."""
     choices = choose_variants(candidates, load / len(candidates), cache)
-    return [
-        _Participant(candidate, choice, _total(candidate, choice.model, load, cache))
-        for candidate, choice in zip(candidates, choices, strict=True)
-    ]
+    totals: dict[Hashable, CoreTotal | None] = {}
+    participants = []
+    for candidate, choice in zip(candidates, choices, strict=True):
+        key = (
+            *(id(choice.model), id(candidate.demand), id(candidate.last_plan)),
+            *(candidate.info.link, candidate.info.engines, candidate.info.memory),
+            *(candidate.is_staged, candidate.uses_measured_total),
+            candidate.host_overhead_seconds,
+        )
+        if key not in totals:
+            totals[key] = _total(candidate, choice.model, load, cache)
+        participants.append(_Participant(candidate, choice, totals[key]))
+    return participants
 
 
 def _total(
@@ -205,6 +215,7 @@ def _assignments(
     pooled = plan_tails(cores, load)
     races = _races(pairs)
     chunk_ids = itertools.count()
+    cuts: dict[Hashable, CoreCut] = {}
     assignments: list[Assignment] = []
     first = 0
     for participant, share in pairs:
@@ -217,8 +228,10 @@ def _assignments(
                 share,
                 first,
                 chunk_ids,
-                participant.linked_plan(share),
-                races.get(participant.name) or pooled.get(participant.name),
+                participant.linked_plan(share)
+                or races.get(participant.name)
+                or pooled.get(participant.name),
+                cuts,
             )
         )
         first += assignments[-1].own_units

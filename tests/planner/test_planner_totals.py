@@ -5,7 +5,9 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
+from counted_curve import Counted
 from planner_devices import FAST, core, gpu
 
 from hetsched.memory import MemoryDemand
@@ -169,3 +171,19 @@ def test_bytes_given_as_a_function_are_compared_by_their_values() -> None:
     first = plan()
     assert first == plan_job(300, [gpu(FAST), core(0, 2e-3)]).assignments[0].plan
     assert plan() is first
+
+
+def test_equal_devices_are_planned_once() -> None:
+    """Their shares differ by a unit at most, so that there are two plans, for one or for many."""
+    evaluations = []
+    for count in (2, 40):
+        kernel = Counted(Affine(3e-5, 1e-4))
+        plain = gpu(replace(FAST, compute=kernel))
+        equal = [
+            replace(plain, info=msgspec.structs.replace(plain.info, name=f"gpu{number}"))
+            for number in range(count)
+        ]
+        plan = plan_job(100 * count + 1, equal)
+        assert {each.plan.share for each in plan.assignments} == {100, 101}
+        evaluations.append(len(kernel.sizes))
+    assert evaluations[1] <= evaluations[0] + 2 * 40
