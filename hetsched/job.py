@@ -156,6 +156,11 @@ def parse_dependency(text: str) -> Dependency:
     raise UsageError(f"after: {quoted(text)} has an unknown condition; choose from: {conditions}")
 
 
+Schedule = Literal["best", "ring", "multi-installment", "factoring"]
+"""How a device with a link cuts its share into chunks: by the plan found to be the fastest, in a
+ring of slots, by the steps of Ilic & Sousa, or by halving. Cores copy nothing."""
+SCHEDULES: tuple[str, ...] = get_args(Schedule)
+
 BalanceMethod = Literal["auto", "functional", "constant", "imbalance-factor", "none"]
 """How the rows of an iterative job are shared out while it runs; "none": its first split stays."""
 WarmUp = Literal["", "dfpa"]
@@ -200,6 +205,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     measure: dict[str, str] = {}
     """Device -> the variant to measure it with: all devices get equal shares, in as few chunks as
     their memory allows. Empty: the job is planned for speed."""
+    schedule: Annotated[Schedule, Meta(description=f"one of {', '.join(SCHEDULES)}")] = "best"
     balance: Annotated[BalanceMethod, Meta(description=f"one of {', '.join(BALANCE_METHODS)}")] = (
         "auto"
     )

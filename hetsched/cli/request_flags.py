@@ -42,6 +42,14 @@ Devices = Annotated[
 MemoryLimit = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Device memory to use, e.g. 256MiB.")
 ]
+Schedule = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Chunks of devices with a link: best, ring, multi-installment, factoring.",
+        show_default=False,
+    ),
+]
 Seed = Annotated[
     int,
     typer.Option(
@@ -78,6 +86,7 @@ class JobOptions:
     verify: bool
     seed: int
     priority: int
+    schedule: str = "best"
     iterations: IterationFlags | None = None
 
     def spec(self, workload: str, params: Mapping[str, ParamValue]) -> JobSpec:
@@ -93,6 +102,7 @@ class JobOptions:
             verify=self.verify,
             seed=self.seed,
             priority=self.priority,
+            schedule=self.schedule,
             **options,
         )
 
@@ -121,6 +131,7 @@ def job_options(
     memory_limit: MemoryLimit = None,
     seed: Seed = 0,
     priority: Priority = 0,
+    schedule: Schedule = "best",
 ) -> JobOptions:
     """Make JobOptions of the flags.
 
@@ -137,6 +148,7 @@ def job_options(
         verify=verify,
         seed=seed,
         priority=priority,
+        schedule=schedule,
     )
 
 

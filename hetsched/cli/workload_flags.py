@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typer._click import Command, Context
 
 RESERVED = (
-    "workload", "arrays", "out", "follow",
+    "workload", "arrays", "out", "follow", "schedule",
     "label", "id", "after", "retries", "timeout", "deadline", "hold",
     "balance", "warm_up", "checkpoint", "every", "resume",
 )  # fmt: skip

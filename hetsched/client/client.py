@@ -115,6 +115,7 @@ class JobSubmitter(ABC):
         out: ArrayOrPath | Mapping[str, ArrayOrPath] | None = None,
         devices: str | Sequence[str] = (),
         memory_limit: int | str | None = None,
+        schedule: str = "best",
         verify: bool = False,
         seed: int = 0,
         priority: int = 0,
@@ -147,6 +148,8 @@ class JobSubmitter(ABC):
             Where results go. None: new shared arrays.
         devices : str ("cpu,gpu0") or sequence of str; default: all devices
         memory_limit : int, bytes, at least 1; or str ("256MiB"), of each device's own memory
+        schedule : "best", "ring", "multi-installment" or "factoring"
+            How devices with memory of their own cut their shares into chunks.
         verify : bool, check every unit; the job fails (JobFailed) if any is wrong
         seed : int, 0 to 2**63-1, of generated inputs
         force : bool, overwrite output files that exist
@@ -156,10 +159,10 @@ class JobSubmitter(ABC):
         Raises HetschedError: UsageError for a wrong type or range or in a job's callback, ...
         """
         options = _given(
-            devices=devices, memory_limit=memory_limit, verify=verify, seed=seed,
-            priority=priority, label=label, id=id, after=after, retries=retries, timeout=timeout,
-            deadline=deadline, hold=hold, balance=balance, warm_up=warm_up, checkpoint=checkpoint,
-            every=every, resume=resume,
+            devices=devices, memory_limit=memory_limit, schedule=schedule, verify=verify,
+            seed=seed, priority=priority, label=label, id=id, after=after, retries=retries,
+            timeout=timeout, deadline=deadline, hold=hold, balance=balance, warm_up=warm_up,
+            checkpoint=checkpoint, every=every, resume=resume,
         )  # fmt: skip
         plain = {name: _plain(name, value) for name, value in params.items()}
         spec = job.checked(job.JobSpec, workload=workload, params=plain, **options)

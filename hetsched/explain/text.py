@@ -61,7 +61,12 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
 
 def _single_pass(explanation: Explanation, width: int | None) -> list[list[str]]:
     return [
-        [*_subject_lines(explanation), _time_line(explanation), *_bound_lines(explanation)],
+        [
+            *_subject_lines(explanation),
+            _time_line(explanation),
+            *_bound_lines(explanation),
+            *_schedule_lines(explanation),
+        ],
         _share_table(explanation, width),
         _seconds_table(explanation, width),
         _breakdown_table(explanation, width),
@@ -145,6 +150,12 @@ def _bound_lines(explanation: Explanation) -> list[str]:
     if explanation.seconds is not None and explanation.state == "done":
         gaps.append(f"the run was {_gap(explanation.seconds / bound - 1)}")
     return [", ".join([f"bound of any split by the models: {format_seconds(bound)}", *gaps])]
+
+
+def _schedule_lines(explanation: Explanation) -> list[str]:
+    if explanation.schedule == "best":
+        return []
+    return [f"schedule of devices with memory of their own: {explanation.schedule}, as asked"]
 
 
 def _gap(gap: float) -> str:

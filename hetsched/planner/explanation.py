@@ -80,6 +80,7 @@ def explain_job(
         seconds=total if lines else None,
         predicted_seconds=plan.predicted_seconds,
         bound=bound_of_plan(plan),
+        schedule=next((c.schedule for c in plan.candidates if c.info.link), "best"),
         reasons=plan.reasons,
         devices=_devices(plan, lines, None if runs is None else total, runs or {}),
         alternatives=split_alternatives(plan, cache),
@@ -185,8 +186,10 @@ def _linked_chunk_reason(assignment: Assignment, bound: float | None) -> str:
     predicted = assignment.predicted_seconds
     if predicted is None or not bound:
         return f"factored by two, so that one run measures several sizes{memory}"
-    above = 100 * max(0.0, predicted / bound - 1)
-    return f"the best plan found for its phases and memory, {above:.1f} % above the bound{memory}"
+    above = f"{100 * max(0.0, predicted / bound - 1):.1f} % above the bound{memory}"
+    if assignment.candidate is not None and assignment.candidate.schedule != "best":
+        return f"{assignment.candidate.schedule}, as asked: {above}"
+    return f"the best plan found for its phases and memory, {above}"
 
 
 def _call_reason(assignment: Assignment) -> str:

@@ -169,8 +169,9 @@ def _total(
         candidate.overlap,
         load,
         last=candidate.last_plan,
-        is_corrected=not candidate.is_memory_limited,
+        is_corrected=not candidate.is_constrained,
         memory_key=(demand_key(candidate.demand, load), candidate.is_staged),
+        schedule=candidate.schedule,
         cache=cache,
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hetsched.device import Chunk, DeviceInfo, EvenChunks, TailPart
+from hetsched.job import Schedule
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.models.evidence.co_runners import CoRunners, nearest_first
@@ -43,6 +44,8 @@ class Candidate:
     uses_measured_total : bool
         Its share is based on the measured times of its last shares with any plans, as by Ilic &
         Sousa, instead of the predicted time of its best plan.
+    schedule : Schedule
+        How a device with a link cuts its share, as the user asked.
     last_plan : DevicePlan or None
         Of a device with a link: the plan of the last run. It is kept if another one gains little
         (`planner.totals`).
@@ -67,6 +70,7 @@ class Candidate:
     host_overhead_seconds: float = 0.0
     needs_start: bool = False
     uses_measured_total: bool = False
+    schedule: Schedule = "best"
     last_plan: DevicePlan | None = None
     size_trial: DevicePlan | None = None
     probe_state: ProbeState | None = None
@@ -96,10 +100,11 @@ class Candidate:
         return planning_memory(self.demand, self.is_staged)
 
     @property
-    def is_memory_limited(self) -> bool:
-        """Whether it may use only part of its memory, which makes shares slower."""
+    def is_constrained(self) -> bool:
+        """Whether its shares take longer than usual: by less memory, or by a given schedule."""
         memory, limit = self.info.memory, self.demand.limit
-        return memory is not None and limit is not None and limit < memory
+        is_limited = memory is not None and limit is not None and limit < memory
+        return is_limited or (self.info.link and self.schedule != "best")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hetsched.bounded_cache import BoundedCache
+from hetsched.job import Schedule
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, PiecewiseLinear, SpeedFunction
 from hetsched.models.curves.curve import planner_curve
@@ -22,6 +23,7 @@ from hetsched.models.curves.delayed import delayed
 from hetsched.models.curves.isotonic import rising
 from hetsched.plans.costs import Floats, estimated_seconds
 from hetsched.plans.device_plan import DevicePlan, Overlap, fits
+from hetsched.plans.paper import factoring, paper_steps
 from hetsched.plans.recurrence import price
 from hetsched.plans.ring_search import best_plan
 
@@ -87,8 +89,19 @@ class CoreTotal:
         """Make the curve exact at `share` units, 1 or more."""
 
 
+def scheduled_plan(
+    schedule: Schedule, share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
+) -> DevicePlan:
+    """Return the plan of a schedule for `share` units, 1 or more. The search finds rings."""
+    if schedule == "factoring":
+        return factoring(share, memory)
+    if schedule == "multi-installment":
+        return paper_steps(share, model, memory, overlap=overlap)
+    return best_plan(share, model, memory, overlap=overlap)
+
+
 class PlanTable:
-    """The best plans of one device for shares of one load, each made on first request.
+    """The plans of one device for shares of one load, each made on first request.
 
     Parameters
     ----------
@@ -98,6 +111,7 @@ class PlanTable:
     overlap : Overlap
     load : int, units
         No share is larger.
+    schedule : Schedule
 
     Attributes
     ----------
@@ -110,9 +124,15 @@ class PlanTable:
     """
 
     def __init__(
-        self, model: DeviceModel, memory: MemoryDemand, overlap: Overlap, load: int
+        self,
+        model: DeviceModel,
+        memory: MemoryDemand,
+        overlap: Overlap,
+        load: int,
+        schedule: Schedule = "best",
     ) -> None:
         self._model, self._memory, self._overlap = model, memory, overlap
+        self._schedule: Schedule = schedule
         self.units = np.unique(np.geomspace(1, load, ESTIMATED_SHARES).round())
         self.estimates = estimated_seconds(self.units, model, memory, overlap)
         self._plans: dict[int, tuple[DevicePlan, float]] = {}
@@ -120,7 +140,7 @@ class PlanTable:
     def plan(self, share: int) -> tuple[DevicePlan, float]:
         """Return the plan for `share` units, 1 or more, and its predicted seconds."""
         if share not in self._plans:
-            plan = best_plan(share, self._model, self._memory, overlap=self._overlap)
+            plan = scheduled_plan(self._schedule, share, self._model, self._memory, self._overlap)
             self._plans[share] = plan, price(plan, self._model, self._overlap)
         return self._plans[share]
 
@@ -142,6 +162,7 @@ class LinkedTotal(CoreTotal):
         Whether shares were measured with the memory usable now.
     memory_key : hashable, optional
         The same for equal memories; None: they can't be compared, and plans aren't kept.
+    schedule : Schedule
     cache : PlanCache, optional
     """
 
@@ -157,15 +178,17 @@ class LinkedTotal(CoreTotal):
         last: DevicePlan | None = None,
         is_corrected: bool = True,
         memory_key: Hashable | None = None,
+        schedule: Schedule = "best",
         cache: PlanCache | None = None,
     ) -> None:
         self._model, self._memory, self._overlap, self._load = model, memory, overlap, load
+        self._schedule: Schedule = schedule
         self._last = last
         phases = phase_fingerprint(model)
         is_comparable = phases is not None and memory_key is not None
-        key = (phases, memory_key, overlap, load) if is_comparable else None
+        key = (phases, memory_key, overlap, load, schedule) if is_comparable else None
         self._table = (cache or PlanCache()).get(
-            "plans", key, lambda: PlanTable(model, memory, overlap, load)
+            "plans", key, lambda: PlanTable(model, memory, overlap, load, schedule)
         )
         self._latest = latest_shares(model) if is_corrected else []
         self.fingerprint = None if key is None else (key, last, *self._latest)
@@ -196,7 +219,9 @@ class LinkedTotal(CoreTotal):
         if share not in self._plans:
             best = self._table.plan(share)
             if not fits(best[0], self._memory):  # bytes are compared at some sizes only
-                plan = best_plan(share, self._model, self._memory, overlap=self._overlap)
+                plan = scheduled_plan(
+                    self._schedule, share, self._model, self._memory, self._overlap
+                )
                 best = plan, price(plan, self._model, self._overlap)
             self._plans[share] = self._kept(*best)
         return self._plans[share]
@@ -216,7 +241,7 @@ class LinkedTotal(CoreTotal):
     def _adjusted(self, share: int) -> Iterator[DevicePlan]:
         """Yield the last plan with the missing units in one of its chunks, larger ones first."""
         last = self._last
-        if last is None or len(last.sub_distributions) != 1:
+        if last is None or len(last.sub_distributions) != 1 or self._schedule != "best":
             return
         more = share - last.share
         if not more:

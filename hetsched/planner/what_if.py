@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from hetsched.explain import Alternative, WhatIf
+from hetsched.job import Schedule
 from hetsched.models import DeviceModel, PiecewiseLinear, SpeedFunction
 from hetsched.partition import geometric
 from hetsched.planner.device_sets.neighbours import co_runners_of
@@ -17,10 +18,11 @@ from hetsched.planner.device_sets.team_variants import with_only
 from hetsched.planner.host_overhead import plan_with_host_overhead
 from hetsched.planner.machine_bound import LeastSeconds, core_bound, linked_bound, machine_bound
 from hetsched.planner.records import Assignment, Candidate, JobPlan
-from hetsched.planner.totals import PlanCache
-from hetsched.plans import best_plan, factoring, lower_bound, multi_installment, price
+from hetsched.planner.totals import PlanCache, scheduled_plan
+from hetsched.plans import lower_bound, price
 from hetsched.text import group_name, groups_of
 
+COMPARED_SCHEDULES: tuple[Schedule, ...] = ("best", "multi-installment", "factoring")
 ENOUGH_RUNS = 9
 """Run count of a changed machine's only variants: enough that the planner explores nothing."""
 
@@ -82,9 +84,10 @@ def bound_of_plan(plan: JobPlan) -> float | None:
 
 
 def schedule_alternatives(plan: JobPlan) -> dict[str, tuple[Alternative, ...]]:
-    """Return the plan of each schedule for each device with a link, by device.
+    """Return the times of other schedules for each device with a link, by device.
 
-    Only for the first device of each group (names that differ by a number): the search is slow.
+    "best" is a ring. Only for the first device of each group (names that differ by a number),
+    as the search is slow.
     """
     firsts = {group[0] for group in groups_of([a.device for a in plan.assignments])}
     alternatives = {}
@@ -94,15 +97,18 @@ def schedule_alternatives(plan: JobPlan) -> dict[str, tuple[Alternative, ...]]:
             continue
         if candidate.info.link:
             share, memory, overlap = assignment.plan.share, candidate.memory, candidate.overlap
-            plans = {
-                "ring": best_plan(share, model, memory, overlap=overlap),
-                "multi-installment": multi_installment(share, model, memory, overlap=overlap),
-                "factoring": factoring(share, memory),
-            }
+            chosen = "best" if candidate.schedule == "ring" else candidate.schedule
             correction = correction_of(assignment)
             alternatives[assignment.device] = tuple(
-                Alternative(kind, correction * price(schedule, model, overlap))
-                for kind, schedule in plans.items()
+                Alternative(
+                    schedule,
+                    correction
+                    * price(
+                        scheduled_plan(schedule, share, model, memory, overlap), model, overlap
+                    ),
+                )
+                for schedule in COMPARED_SCHEDULES
+                if schedule != chosen
             )
     return alternatives
 

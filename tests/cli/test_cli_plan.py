@@ -290,3 +290,25 @@ def test_a_profile_has_no_costs_of_iterations(call: Call) -> None:
 
     assert (ended.code, ended.out) == (2, "")
     assert "jacobi is iterative: a machine profile has no costs" in ended.error
+
+
+@pytest.mark.usefixtures("store")
+def test_a_schedule_is_planned_and_run_as_asked(call: Call) -> None:
+    words = (*BATCH, "--devices", "emu0", "--schedule", "factoring")
+    plan = call("plan", *words, "--json")
+    ran = call("run", *words, "--json")
+
+    assert plan.code == ran.code == 0, plan.err + ran.err
+    explained, report = json.loads(plan.out), json.loads(ran.out)
+    assert explained["schedule"] == "factoring"
+    (device,) = explained["devices"]
+    sizes = [units for count, units in device["chunks"] for _ in range(count)]
+    assert sizes == report["devices"][0]["chunks"]
+    assert sizes[-2:] == [1, 1]
+
+
+def test_an_unknown_schedule_is_refused(call: Call) -> None:
+    for verb in ("plan", "run", "submit"):
+        ended = call(verb, "fft", "--batch", "8x8x8", "--schedule", "rong")
+        assert (ended.code, ended.out) == (2, "")
+        assert "--schedule: 'rong' should be one of best, ring, multi-installment" in ended.err

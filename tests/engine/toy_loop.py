@@ -44,6 +44,7 @@ class ToyLoop:
             storage="memory",
             load=load,
             measure=None,
+            schedule="best",
         )
         self.state = PlanningState(ModelStore(None), machine=lambda: self.infos)
 

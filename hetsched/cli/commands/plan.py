@@ -15,6 +15,7 @@ from hetsched.cli.request_flags import (
     Json,
     MemoryLimit,
     ParamValue,
+    Schedule,
     job_options,
 )
 from hetsched.config import load, load_profile, profiles
@@ -38,8 +39,11 @@ def _plan_options(
     ] = None,
     devices: Devices = None,
     memory_limit: MemoryLimit = None,
+    schedule: Schedule = "best",
 ) -> JobOptions:
-    return job_options(input=input, output=output, devices=devices, memory_limit=memory_limit)
+    return job_options(
+        input=input, output=output, devices=devices, memory_limit=memory_limit, schedule=schedule
+    )
 
 
 def plan(

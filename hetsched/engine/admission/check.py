@@ -419,6 +419,7 @@ def bind(
         declaration=declaration,
         devices=select_devices(spec.devices, machine.infos, machine.absent),
         measure=spec.measure,
+        schedule=spec.schedule,
         in_files=has_files(spec),
     )
     infos = [info for info in machine.infos if info.name in job.devices]
@@ -426,6 +427,11 @@ def bind(
         raise errors.UsageError(
             f"memory_limit: {format_bytes(spec.memory_limit)}, but none of the job's devices has"
             f" memory of its own ({', '.join(job.devices)}); leave it out"
+        )
+    if spec.schedule != "best" and not any(info.link for info in infos):
+        job.notes.append(
+            f"schedule {spec.schedule}: changes nothing on {', '.join(job.devices)}, which copy"
+            " nothing; it is for devices with memory of their own"
         )
     for array in job.specs:
         if array.is_input:
@@ -448,6 +454,11 @@ def _check_kind(spec: JobSpec, declaration: Declaration) -> None:
             raise errors.UsageError(
                 f"{declaration.workload.name} is iterative: its devices are measured while it"
                 " runs, not by explicit measurements"
+            )
+        if spec.schedule != "best":
+            raise errors.UsageError(
+                f"schedule: {declaration.workload.name} is iterative: its rows stay on the"
+                " devices, so there are no chunks to schedule"
             )
         return
     options = [name for name, unset in ITERATION_OPTIONS.items() if getattr(spec, name) != unset]

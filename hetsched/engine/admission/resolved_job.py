@@ -23,7 +23,7 @@ from hetsched.engine.threads import Step
 from hetsched.iterations.home import Part, stages_of, state_shape
 from hetsched.iterations.partials import PARTIALS, partials_shape
 from hetsched.iterations.saved_state import SAVED, saved_shapes
-from hetsched.job import ArenaRef, FileOut, JobSpec
+from hetsched.job import ArenaRef, FileOut, JobSpec, Schedule
 from hetsched.memory import MemoryDemand
 from hetsched.plug_in_errors import plug_in_error
 from hetsched.sparse import Shapes
@@ -122,6 +122,7 @@ class ResolvedJob(Declaration):
     loaded: dict[str, np.ndarray] = field(default_factory=dict)  # From files that aren't .npy
     notes: list[str] = field(default_factory=list)  # For the report
     measure: dict[str, str] = field(default_factory=dict)
+    schedule: Schedule = "best"
     converted: bool = False  # An input's dtype or order differs from the kernels'
     in_files: bool = False  # An array is stored in a file; still true after `close`
     # Identifies the job and its inputs beside finished parts of its outputs; "": these aren't kept

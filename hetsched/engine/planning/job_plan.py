@@ -232,6 +232,7 @@ def _candidate(
         models=dict.fromkeys(names),
         run_counts={name: sum(counts[name] for counts in runs_beside.values()) for name in names},
         is_staged=job.storage != "memory",
+        schedule=job.schedule,
         models_beside=models_beside,
         probe_state=state.store.probe_state(probe_key(job, info)),
         races=races,

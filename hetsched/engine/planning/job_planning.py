@@ -264,7 +264,7 @@ def _with_cold(
     """
     run = finished.runs[device]
     candidate = run.assignment.candidate
-    is_limited = candidate is not None and candidate.is_memory_limited
+    is_limited = candidate is not None and candidate.is_constrained
     if device not in finished.fresh or is_limited:
         return samples
     seconds = run.span[1] - run_start(finished.runs) - overhead
@@ -325,7 +325,7 @@ def _samples(run: DeviceRun, overhead: float, until: float) -> dict[str, list[Sa
         calls = run.assignment.plan.chunks if run.is_merged else None
         evidence += call_samples(run.chunks, calls)
     candidate = run.assignment.candidate
-    is_limited = candidate is not None and candidate.is_memory_limited
+    is_limited = candidate is not None and candidate.is_constrained
     if is_limited or not run.assignment.shows_total:
         evidence = without_total(evidence, run.chunks)
     return {run.assignment.variant: evidence}

@@ -114,13 +114,14 @@ MAX_BYTES = 32 << 20
 
 NextStep = Literal["repeat", "learn and plan"]
 """After a run: repeat its plan, or learn from the run and make another one."""
-JobKind = tuple[str, bytes, str, tuple[str, ...], int | None]
-"""Workload, params, storage, devices, memory limit."""
+JobKind = tuple[str, bytes, str, tuple[str, ...], int | None, str]
+"""Workload, params, storage, devices, memory limit, schedule."""
 
 
 def job_kind(job: ResolvedJob, devices: Iterable[str], memory_limit: int | None) -> JobKind:
     """Return the kind of `job` when it runs on `devices`."""
-    return job.reference, job.encoded_params, job.storage, tuple(devices), memory_limit
+    names = tuple(devices)
+    return job.reference, job.encoded_params, job.storage, names, memory_limit, job.schedule
 
 
 @dataclass

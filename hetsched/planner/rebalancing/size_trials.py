@@ -79,6 +79,8 @@ def _trial(assignment: Assignment, max_cost: float, *, is_late: bool) -> DeviceP
     model, candidate, plan = assignment.model, assignment.candidate, assignment.plan
     if model is None or candidate is None or not candidate.info.link:
         return None
+    if candidate.schedule != "best":
+        return None
     if plan.share > MAX_SHARE or len(plan.sub_distributions) != 1:
         return None
     hopeful = optimistic_model(model)
