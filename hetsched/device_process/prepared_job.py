@@ -362,7 +362,7 @@ class PreparedJob:
             memory=command.memory,
             slots=command.slots if info.link else 1,
             threads=info.threads,
-            cache=_cache_folder(),
+            cache=cache_folder(),
             say=self._say,
             rivals=command.rivals,
             reject=self._reject,
@@ -480,7 +480,7 @@ def _described(reference: str, params: bytes, kind: str) -> Described:
 
 
 @functools.cache
-def _cache_folder() -> str:
+def cache_folder() -> str:
     """Return the cache folder, created once per process: checking each time costs 0.1 ms."""
     folder = cache_dir()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ from hetsched.engine.admission.check import Admission
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.threads import Pool
+from hetsched.engine.tuning import Tuner
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 
@@ -28,6 +29,7 @@ class EngineContext:
     admission: Admission
     arena: Arena
     planning: PlanningState
+    tuner: Tuner
     memory_limit: int | None = None  # Bytes of each device's own memory, for jobs that set none
     stealing: bool = False  # Idle devices steal chunks
     deadlines: DeadlinesConfig = field(default_factory=DeadlinesConfig)

@@ -24,6 +24,7 @@ from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run import attempt
 from hetsched.engine.scheduler import Scheduler, stopping_error
 from hetsched.engine.threads import POOL_THREADS, OnDone, Pool, entering, planner_thread
+from hetsched.engine.tuning import Tuner
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.table import JobRecord
 from hetsched.paths import cache_dir, private_folder
@@ -58,6 +59,9 @@ class Engine:
         self._fleet = fleet = Fleet(probe(config), loop, config.deadlines, arena)
         private_folder(cache_dir(), "cache folder")
         store = ModelStore(models_path, max_bytes=parse_size(config.limits.models))
+        planning = PlanningState(store, machine=lambda: fleet.infos)
+        # An engine without a journal may end with its job
+        tuner = Tuner(loop, planning.plans.clear, is_before_jobs=not journal_token)
         checks = Pool(loop, POOL_THREADS, config.deadlines.disk, name="checks")
         self._context = context = EngineContext(
             loop,
@@ -67,7 +71,8 @@ class Engine:
             Pool(loop, POOL_THREADS, config.deadlines.disk, name="disk"),
             Admission(checks, self._machine_limits),
             arena,
-            PlanningState(store, machine=lambda: fleet.infos),
+            planning,
+            tuner,
             None if config.memory_limit is None else parse_size(config.memory_limit),
             config.stealing,
             config.deadlines,
@@ -267,6 +272,7 @@ class Engine:
 
     def close(self) -> None:
         """End the device processes and the threads, as far as these don't hang."""
+        self._context.tuner.close()
         self._fleet.close()
         context = self._context
         for step in [*context.checks.close(CLOSE_SECONDS), *context.disk.close(CLOSE_SECONDS)]:
@@ -282,6 +288,8 @@ class Engine:
     def _on_idle(self) -> None:
         if self._submissions:
             return
+        if not self._context.is_stopping:
+            self._context.tuner.on_idle()
         self.on_idle()
         if self._on_drained is not None:
             on_drained, self._on_drained = self._on_drained, None

@@ -395,6 +395,7 @@ class Scheduler:
         elif self._main is not None:
             self._main.small_jobs_beside += 1
             runner.note(f"ran beside job {self._main.number}, on {plan.assignments[0].device}")
+        self._context.tuner.on_job()
         runner.begin()
 
     def _on_timeout(self, job: JobRecord) -> None:

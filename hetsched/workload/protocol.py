@@ -14,7 +14,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_type_hints
 
 import msgspec
 
@@ -88,6 +88,9 @@ class KernelContext:
         bytes -> device pointer object, for work areas; None: allocate normally.
     say : callable
         Reports a slow step to the user ("planning 512x512 ...").
+    tunes : bool
+        No job waits: `make` may take the time that `Variant.tuning` has named, and leaves what it
+        finds out in `cache`.
     """
 
     kind: str
@@ -96,6 +99,22 @@ class KernelContext:
     xp: Any = None
     allocate: Callable[[int], Any] | None = None
     say: Callable[[str], None] = field(default=lambda text: None)
+    tunes: bool = False
+
+
+class Tuning(NamedTuple):
+    """What a variant still has to find out about a kind of job before it computes at its best.
+
+    Attributes
+    ----------
+    seconds : float
+        That it takes, about; 0: nothing is left.
+    is_needed : bool
+        Without it `make` itself would take that long, so no job uses the variant before.
+    """
+
+    seconds: float = 0.0
+    is_needed: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,6 +133,10 @@ class Variant:
         take their number of threads from the environment find it there.
     in_place : mapping
         Output name -> name of the input whose buffer it reuses in device memory.
+    tuning : callable or None
+        tuning(params, threads, cache) -> Tuning, quickly; None: there is never anything to tune.
+        A daemon has `make` tune when it is idle, `hetsched run` before a job, never for more than
+        a tenth of the time that jobs of the kind have computed.
     """
 
     name: str
@@ -121,6 +144,7 @@ class Variant:
     make: Callable[[Any, int, KernelContext], Any]
     in_place: Mapping[str, str] = field(default_factory=dict)
     threaded: bool = False
+    tuning: Callable[[Any, int, str], Tuning] | None = None
 
 
 class BaseWorkload(ABC):

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from toy_loop import ToyLoop
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.planning.job_planning import JobPlanning, LearningTask
 from hetsched.engine.planning.planning_state import LEARNT_ONE_BY_ONE, SAMPLED, DeviceRun, job_kind
+from hetsched.engine.tuning import Tuner
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
 
@@ -45,6 +46,7 @@ class Jobs(ToyLoop):
             planner_thread=self.thread,
             planning=self.state,
             memory_limit=None,
+            tuner=Tuner(cast(Any, None), lambda: None, is_before_jobs=False),
         )
 
     def run(

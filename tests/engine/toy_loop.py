@@ -39,6 +39,7 @@ class ToyLoop:
             workload=workload,
             params={},
             reference="m:toy",
+            source="",
             speed_key="",
             encoded_params=b"{}",
             storage="memory",

@@ -1,14 +1,21 @@
-"""The planes of one call are measured once for each library and size, and kept."""
+"""The planes of one call are measured by tuning, once for each library and size, and kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hetsched_workloads.fft import call_sizes
-from hetsched_workloads.fft.call_sizes import best_size, call_size, candidates, load, measured
+from hetsched_workloads.fft import call_sizes, tuned
+from hetsched_workloads.fft.call_sizes import (
+    best_size,
+    call_size,
+    candidates,
+    measured,
+    seconds_to_time,
+)
 from hetsched_workloads.fft.declaration import FftParams
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,6 +48,10 @@ def small_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_sizes, "STREAM_BYTES", 4 << 20)
 
 
+def stored(folder: Path) -> Mapping[str, Any]:
+    return tuned.load(str(folder), "seconds_per_plane")
+
+
 def test_candidates_surround_the_default() -> None:
     assert candidates(SMALL_PLANES, 1) == [8, 32, 128, 512]
     assert candidates(FftParams("64x500x500"), 1) == [1, 4, 16]
@@ -62,41 +73,69 @@ def test_the_fastest_number_of_planes_is_measured(call: float, edge: int, best: 
 @pytest.mark.usefixtures("small_stream")
 def test_it_is_measured_once_and_kept_for_other_processes(tmp_path: Path) -> None:
     library, said = Clock(100.0, 1000), list[str]()
-    context = KernelContext("cpu", cache=str(tmp_path), say=said.append)
+    context = KernelContext("cpu", cache=str(tmp_path), say=said.append, tunes=True)
 
     for chunk in (4096, 4096, 40):
         call_size("toy 1", SMALL_PLANES, chunk, context, library.transform_of, 4 << 20)
 
     assert library.made == [8, 32, 128]
     assert [text.partition(" for ")[0] for text in said] == ["timing calls of toy 1"]
-    assert [sorted(times, key=int) for times in load(str(tmp_path)).values()] == [
-        ["8", "32", "128"]
-    ]
+    assert [sorted(times, key=int) for times in stored(tmp_path).values()] == [["8", "32", "128"]]
 
 
 @pytest.mark.usefixtures("small_stream")
 def test_another_version_is_measured_anew(tmp_path: Path) -> None:
-    library, context = Clock(100.0, 1000), KernelContext("cpu", cache=str(tmp_path))
+    library = Clock(100.0, 1000)
+    context = KernelContext("cpu", cache=str(tmp_path), tunes=True)
 
     for version in ("toy 1", "toy 2"):
         call_size(version, SMALL_PLANES, 4096, context, library.transform_of, 1 << 20)
 
     assert library.made == [8, 32] * 2
-    assert len(load(str(tmp_path))) == 2
+    assert len(stored(tmp_path)) == 2
 
 
 def test_small_jobs_are_not_worth_it(tmp_path: Path) -> None:
-    library, context = Clock(1.0, 100), KernelContext("cpu", cache=str(tmp_path))
+    library = Clock(1.0, 100)
+    context = KernelContext("cpu", cache=str(tmp_path), tunes=True)
 
     size = call_size("toy 1", FftParams("64x64x64"), 64, context, library.transform_of)
 
     assert (size, library.made) == (DEFAULT, [])
 
 
-def test_a_file_that_cannot_be_read_is_measured_again(tmp_path: Path) -> None:
-    call_sizes.file_of(str(tmp_path)).write_text("{")
+def test_a_job_does_not_wait_for_it(tmp_path: Path) -> None:
+    library, context = Clock(100.0, 1000), KernelContext("cpu", cache=str(tmp_path))
 
-    assert load(str(tmp_path)) == {}
+    size = call_size("toy 1", SMALL_PLANES, 4096, context, library.transform_of)
+
+    assert (size, library.made) == (DEFAULT, [])
+
+
+@pytest.mark.usefixtures("small_stream")
+def test_tuning_is_due_until_it_is_done(tmp_path: Path) -> None:
+    library, folder = Clock(100.0, 1000), str(tmp_path)
+    context = KernelContext("cpu", cache=folder, tunes=True)
+
+    before = seconds_to_time("toy 1", SMALL_PLANES, 1, folder, 4 << 20)
+    call_size("toy 1", SMALL_PLANES, 4096, context, library.transform_of, 4 << 20)
+
+    assert before > 0
+    assert seconds_to_time("toy 1", SMALL_PLANES, 1, folder, 4 << 20) == 0
+    assert seconds_to_time("toy 1", FftParams("64x64x64"), 1, folder, 4 << 20) == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[]", '{"seconds_per_plane": 3}', '{"seconds_per_plane": {"KEY": {"8": "x"}}}'],
+)
+def test_a_file_that_cannot_be_read_is_measured_again(content: str, tmp_path: Path) -> None:
+    key = tuned.key("toy 1", SMALL_PLANES, 1)
+    tuned.file_of(str(tmp_path)).write_text(content.replace("KEY", key))
+
+    assert seconds_to_time("toy 1", SMALL_PLANES, 1, str(tmp_path), 4 << 20) > 0
+    tuned.save(str(tmp_path), "effort", "toy", tuned.MEASURE)
+    assert tuned.load(str(tmp_path), "effort") == {"toy": tuned.MEASURE}
 
 
 def test_a_chunk_below_the_best_number_is_one_call_per_power() -> None:

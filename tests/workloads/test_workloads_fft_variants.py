@@ -155,31 +155,37 @@ def in_a_new_process(code: str) -> str:
 
 @pytest.mark.parametrize("direction", ["forward", "roundtrip"])
 @pytest.mark.parametrize("batch", ["40x108x108", "40x111x111", "400x24x24"])
-def test_a_large_job_has_the_best_of_a_few_plans_and_keeps_it(
+def test_tuning_makes_quick_plans_first_and_then_thorough_ones(
     batch: str, direction: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fftw_planning, "MIN_QUICK_LOAD_BYTES", 1)
     monkeypatch.setattr(fftw_planning, "MAX_SECONDS", 0.1)
-    p = params(batch, direction=direction)
+    p, fftw, folder = params(batch, direction=direction), variant("pyfftw"), str(tmp_path)
+    assert fftw.tuning is not None
+    left = [fftw.tuning(p, 1, folder)]
+    for _ in range(2):
+        said: list[str] = []
+        tuning = KernelContext("cpu", 1, folder, np, None, said.append, tunes=True)
+        fftw.make(p, FFT.load(p), tuning)
+        left.append(fftw.tuning(p, 1, folder))
+        assert said
+    said = []
+    run = fftw.make(p, FFT.load(p), KernelContext("cpu", 1, folder, np, None, said.append))
+
+    assert [step.is_needed for step in left] == [True, False, False]
+    assert left[0].seconds > 0
+    assert left[1].seconds > left[2].seconds == 0
+    assert said == []
     x = normal(p)
     y = np.empty_like(x)
-    kernel("pyfftw", p, tmp_path)({"x": x}, {"y": y})
+    run({"x": x}, {"y": y})
     assert residual(p, x, y).max() < 0.5
-    said: list[str] = []
-    context = KernelContext("cpu", 1, str(tmp_path), np, None, said.append)
-    variant("pyfftw").make(p, len(x), context)
-    assert said == []
 
 
-@pytest.mark.parametrize(
-    ("points", "nbytes", "thorough"),
-    [(64 * 64, 32 << 20, True), (64 * 64, 1 << 20, False), (512 * 512, 512 << 20, True),
-     (512 * 512, 64 << 20, False)],
-)  # fmt: skip
-def test_only_a_job_that_is_large_enough_takes_time_for_its_plans(
-    points: int, nbytes: int, thorough: bool
-) -> None:
-    assert fftw_planning.is_worth_planning(points, nbytes) == thorough
+@pytest.mark.parametrize("name", NAMES)
+def test_only_fftw_has_to_be_tuned_before_a_job_uses_it(name: str, tmp_path: Path) -> None:
+    tuning = variant(name).tuning
+    assert tuning is not None
+    assert tuning(params("3x64x64"), 1, str(tmp_path)).is_needed == (name == "pyfftw")
 
 
 PLAN = """
@@ -209,7 +215,7 @@ def test_wisdom_of_several_processes_adds_up(tmp_path: Path) -> None:
 def test_broken_wisdom_costs_planning_only(content: str, tmp_path: Path) -> None:
     code = PLAN.format(folder=str(tmp_path), n=36, direction="forward")
     in_a_new_process(code)
-    (file,) = tmp_path.glob("*.json")
+    (file,) = tmp_path.glob("wisdom*.json")
     file.write_text(content)
     assert "planning" in in_a_new_process(code)
     assert in_a_new_process(code) == ""

@@ -119,10 +119,13 @@ class CpuKernels:
         """
         params = msgspec.json.encode(job.params)
         chunk = kernel_chunk(job.chunk)
-        key = (type(job.workload), params, name, chunk, job.threads, job.cache)
+        implementation = find_variant(job, "cpu", name)
+        # After tuning, it is made anew
+        tuning = implementation.tuning
+        left = None if tuning is None else tuning(job.params, job.threads, job.cache)
+        key = (type(job.workload), params, name, chunk, job.threads, job.cache, left)
 
         def make() -> tuple[Kernel, Mapping[str, str]]:
-            implementation = find_variant(job, "cpu", name)
             context = KernelContext("cpu", job.threads, job.cache, np, None, job.say)
             kernel = make_kernel(implementation, replace(job, chunk=chunk), context)
             return kernel, implementation.in_place

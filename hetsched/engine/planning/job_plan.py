@@ -171,6 +171,19 @@ def find_candidates(
     return candidates
 
 
+def computed_seconds(candidates: Sequence[Candidate], load: int) -> float:
+    """Return about how long the learnt runs have computed, if they had equal shares."""
+    share = load / len(candidates)
+    return max(
+        sum(
+            candidate.run_counts[name] * float(model.total.time(share))
+            for name, model in candidate.models.items()
+            if model is not None
+        )
+        for candidate in candidates
+    )
+
+
 def model_key(
     job: ResolvedJob,
     info: DeviceInfo,
@@ -211,7 +224,7 @@ def _candidate(
     state: PlanningState,
     memory_limit: int | None,
 ) -> Candidate | None:
-    variants = state.variants.usable(job, info)
+    variants = state.variants.ready(job, info)
     if not variants:
         return None
     names = [variant.name for variant in variants]

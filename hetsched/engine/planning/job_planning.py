@@ -15,6 +15,8 @@ from hetsched.device import DeviceInfo
 from hetsched.devices.probe import throttle_reasons
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.job_plan import (
+    computed_seconds,
+    find_candidates,
     first_plan,
     model_key,
     next_plan,
@@ -94,6 +96,7 @@ class JobPlanning:
             return await self._first_plan(infos)
         self._infos = infos
         self._unstarted = self._context.fleet.unstarted()
+        await self._tune()
         plan = self._known_plan()
         if plan is not None:
             return self._predicted(plan)
@@ -119,6 +122,7 @@ class JobPlanning:
         is_contended = self._runner.small_jobs_beside > 0
         run = FinishedRun(attempt.plan, runs, is_contended, self._fresh_devices(runs))
         kind = self._kind()
+        self._context.tuner.add_run(job, runs.values(), makespan(runs))
         if job.measure:
             return lambda: learn(job, run, state, kind)
         step = state.plans.on_run(kind, run.plan, makespan(runs))
@@ -130,6 +134,19 @@ class JobPlanning:
             self._new_plan()
 
         return learn_and_plan
+
+    async def _tune(self) -> None:
+        """Tell what was tuned for this job; tune for it now if the engine may not idle later."""
+        tuner, job, runner = self._context.tuner, self._job, self._runner
+        for news in tuner.take_news(job):
+            runner.note(news)
+        if tuner.is_before_jobs and not job.measure and runner.latest is None:
+            computed = await self._in_planner(
+                lambda: computed_seconds(
+                    find_candidates(job, self._infos, self._state, self._memory_limit), job.load
+                )
+            )
+            await tuner.tune_now(job, computed, runner.report_tuning)
 
     def _kind(self) -> JobKind:
         return job_kind(self._job, [info.name for info in self._infos], self._memory_limit)

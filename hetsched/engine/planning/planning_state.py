@@ -13,8 +13,9 @@ from typing import Literal
 
 from hetsched.bounded_cache import BoundedCache
 from hetsched.device import ChunkTimes, DeviceInfo, kernel_chunk
-from hetsched.engine.admission.resolved_job import ResolvedJob, declared_variants
+from hetsched.engine.admission.resolved_job import ResolvedJob, declared_variants, plug_in
 from hetsched.engine.failures import Failures, VariantKey
+from hetsched.paths import cache_dir
 from hetsched.planner.rebalancing.rebalancer import Rebalancer
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.planner.totals import PlanCache
@@ -241,6 +242,12 @@ class Variants:
             and not self._reason_against(job, info, variant.name)
         ]
 
+    def ready(self, job: ResolvedJob, info: DeviceInfo) -> list[Variant]:
+        """Return the usable variants that compute at once, without long preparations; or all."""
+        usable = self.usable(job, info)
+        ready = [v for v in usable if not _needs_tuning(v, job, info)]
+        return ready or usable
+
     def reasons(self, job: ResolvedJob, info: DeviceInfo) -> list[str]:
         """Return why variants aren't used for `job` on `info` at present."""
         installed = self._find_installed(job, info.variant_kind)
@@ -257,6 +264,13 @@ class Variants:
         if key not in self._installed:
             self._installed[key] = declared_variants(job.workload, kind)
         return self._installed[key]
+
+
+def _needs_tuning(variant: Variant, job: ResolvedJob, info: DeviceInfo) -> bool:
+    if variant.tuning is None:
+        return False
+    with plug_in(job.workload.name, "tuning"):
+        return bool(variant.tuning(job.params, info.threads, str(cache_dir())).is_needed)
 
 
 def _variant_key(job: ResolvedJob, info: DeviceInfo, variant: str) -> VariantKey:

@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -366,18 +367,25 @@ def _spawn(
     arguments: Sequence[str], fd: int, env: Mapping[str, str], stderr: int
 ) -> subprocess.Popen[bytes]:
     """Start `hetsched.device_process.main` with socket `fd`. Raises OSError."""
-    # -P: no file of the working folder may shadow a module.
-    command = [sys.executable, "-P", "-m", "hetsched.device_process.main"]
-    command += ["--fd", str(fd), "--parent", str(os.getpid()), *arguments]
+    command = ["hetsched.device_process.main", "--fd", str(fd), "--parent", str(os.getpid())]
+    return start_python([*command, *arguments], env, stderr=stderr, pass_fds=(fd,))
+
+
+def start_python(
+    arguments: Sequence[str], env: Mapping[str, str] | None = None, **options: Any
+) -> subprocess.Popen[bytes]:
+    """Start a module with these arguments, one thread per library. Raises OSError.
+
+    `options`: of Popen; by default nothing is read or written.
+    """
     path = os.pathsep.join(filter(None, sys.path))
     return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,  # libraries print; keep that out of our output
-        stderr=stderr,
-        pass_fds=(fd,),
-        env={**os.environ, **ONE_THREAD, **env, "PYTHONPATH": path},
+        # -P: no file of the working folder may shadow a module.
+        [sys.executable, "-P", "-m", *arguments],
+        env={**os.environ, **ONE_THREAD, **(env or {}), "PYTHONPATH": path},
         process_group=0,  # the engine alone handles Ctrl-C, also while this process starts
+        # Libraries print; keep that out of our output.
+        **{"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, **options},
     )
 
 

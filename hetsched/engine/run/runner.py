@@ -33,7 +33,7 @@ from hetsched.engine.run.iterate import Iterations
 from hetsched.engine.run.report import Notes, job_report, progress
 from hetsched.engine.run.saves import Saves
 from hetsched.engine.small_jobs import Outlook
-from hetsched.job import ArenaRef, Done, Failed, JobReport, JobSpec, JobState, outcome
+from hetsched.job import ArenaRef, Done, Failed, JobReport, JobSpec, JobState, Running, outcome
 from hetsched.planner.records import JobPlan
 from hetsched.units import counted
 
@@ -213,6 +213,11 @@ class JobRunner:
         if force or now - self._reported_at >= PROGRESS_SECONDS:
             self._reported_at = now
             self.on_state(progress(self, attempt, text))
+
+    def report_tuning(self, text: str) -> None:
+        """Report what is tuned before an attempt; "": nothing any more."""
+        self._notes.measure_step(text, time.monotonic())
+        self.on_state(Running(self.number, "preparing", text=text))
 
     # ---- the run
 

@@ -16,6 +16,7 @@ from hetsched.engine.context import EngineContext
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.run.attempt import Joined, Lost, Message
 from hetsched.engine.run.runner import JobRunner
+from hetsched.engine.tuning import Tuner
 from hetsched.errors import ErrorRecord
 from hetsched.job import Done, Failed, JobSpec, JobState
 from hetsched.planner.records import Assignment, JobPlan
@@ -124,6 +125,7 @@ class Story:
             cast(Any, None),
             self._arena,
             PlanningState(ModelStore(None)),
+            Tuner(self.loop, lambda: None, is_before_jobs=False),
             deadlines=deadlines or DeadlinesConfig(),
         )
         params = AffineParams(UNITS * len(names))

@@ -2,29 +2,22 @@
 
 Too few and the calls cost more than the transforms, above all on two threads, which contend for
 the interpreter lock; too many and the second pass over a call's planes misses the cache. Neither
-follows from the size of a cache, so a kernel's first `make` for planes of a size times a few
-numbers on data that stream through memory, as a job's do. The times are kept in a file; small jobs
-aren't worth it and use `default_size`.
+follows from the size of a cache, so tuning times a few numbers on data that stream through memory,
+as a job's do. Until then, and for small jobs, it is `default_size`.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import json
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hetsched.workload import KernelContext
+from hetsched_workloads.fft import tuned
 from hetsched_workloads.fft.batched import cache_sized, powers
 from hetsched_workloads.fft.declaration import FftParams
-from hetsched_workloads.installed import processor
 
 DEFAULT_BYTES = 1 << 20
 """Bytes of the planes of one call as long as nothing was measured: enough to hide its cost."""
@@ -40,6 +33,8 @@ ROUNDS, MAX_SECONDS = 5, 0.6
 no further round is begun."""
 MARGIN = 0.02
 """The largest number within this of the fastest is chosen: fewer calls disturb threads less."""
+TUNING_SECONDS = 1.0
+"""That timing the calls of one library takes, about."""
 
 Transform = Callable[[np.ndarray, np.ndarray], None]
 """transform(x, y): one call for a fixed number of planes."""
@@ -72,18 +67,41 @@ def call_size(
         Of the planes of one call.
     """
     sizes = candidates(p, context.threads, max_bytes)
-    if len(sizes) < 2 or p.plane_bytes * p.count < MIN_LOAD_BYTES or not context.cache:
+    if not is_worth_timing(p, sizes) or not context.cache:
         return default_size(p, chunk, context.threads)
-    key = f"{library} {p.shape[0]}x{p.shape[1]} {p.dtype} {p.direction} {context.threads}"
+    key = tuned.key(library, p, context.threads)
     with _lock:  # the other cores need the same answer
-        times = load(context.cache).get(key)
-        if times is None or not times.keys() >= {str(size) for size in sizes}:
+        times = timed(context.cache, key, sizes)
+        if times is None:
+            if not context.tunes:
+                return default_size(p, chunk, context.threads)
             context.say(f"timing calls of {library} for {p.shape[0]}x{p.shape[1]} {p.dtype} ...")
             # On one thread, processor time: other processes may have the core meanwhile.
             clock = time.thread_time if context.threads == 1 else time.perf_counter
             times = measured(p, sizes, transform_of, clock)
-            save(context.cache, key, times)
+            tuned.save(context.cache, "seconds_per_plane", key, times)
     return best_size(times, chunk)
+
+
+def seconds_to_time(library: str, p: FftParams, threads: int, cache: str, max_bytes: int) -> float:
+    """Return how long it takes to time the calls of `library`; 0 if they are, or needn't be."""
+    sizes = candidates(p, threads, max_bytes)
+    if not is_worth_timing(p, sizes) or timed(cache, tuned.key(library, p, threads), sizes):
+        return 0.0
+    return TUNING_SECONDS
+
+
+def is_worth_timing(p: FftParams, sizes: Sequence[int]) -> bool:
+    return len(sizes) > 1 and p.plane_bytes * p.count >= MIN_LOAD_BYTES
+
+
+def timed(cache: str, key: str, sizes: Sequence[int]) -> dict[str, float] | None:
+    """Return number of planes -> seconds per plane; None if a size is missing or no time."""
+    times = tuned.load(cache, "seconds_per_plane").get(key)
+    if not isinstance(times, dict) or not times.keys() >= {str(size) for size in sizes}:
+        return None
+    is_sound = all(isinstance(value, int | float) and value > 0 for value in times.values())
+    return times if is_sound else None
 
 
 def candidates(p: FftParams, threads: int, max_bytes: int = STREAM_BYTES) -> list[int]:
@@ -139,31 +157,3 @@ def _pass(
     for first in range(0, len(x), size):
         transform(x[first : first + size], y[first : first + size])
     return clock() - start
-
-
-def file_of(folder: str) -> Path:
-    machine = hashlib.sha256(" ".join(processor()).encode()).hexdigest()[:8]
-    return Path(folder) / f"fft-calls-{machine}.json"
-
-
-def load(folder: str) -> dict[str, dict[str, float]]:
-    """Return the measured times by key; nothing from a file that can't be read."""
-    try:
-        content = json.loads(file_of(folder).read_text())
-        return {key: dict(times) for key, times in content["seconds_per_plane"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
-
-
-def save(folder: str, key: str, times: Mapping[str, float]) -> None:
-    """Add `times` to the file, which other processes may write, too; errors are ignored."""
-    path = file_of(folder)
-    try:
-        with path.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            content: dict[str, Any] = {"seconds_per_plane": {**load(folder), key: dict(times)}}
-            fresh = path.with_suffix(f".{os.getpid()}")
-            fresh.write_text(json.dumps(content, indent=1))
-            fresh.replace(path)
-    except OSError:
-        return

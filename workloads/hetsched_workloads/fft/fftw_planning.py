@@ -1,29 +1,24 @@
 """Makes FFTW's plans: from wisdom, else by measuring.
 
-The planner isn't thread-safe, hence the lock. Large jobs get PATIENT plans: on some processors
-they are 10 to 80 % faster than MEASURE's, and wisdom makes them permanent. FFTW times parts of a
-transform in the cache, on a machine that may be busy; so where planning is quick it is repeated,
-and the plans are compared on data that streams through memory, as a job's does.
+The planner isn't thread-safe, hence the lock. Plans with FFTW's ESTIMATE, which take no time, are
+up to fifteen times as slow, so no job uses FFTW before tuning has made plans with MEASURE. Later,
+tuning makes them with PATIENT, which wisdom keeps for good; on an AMD EPYC, milliseconds per plane
+(complex64, one core):
 
-The plans are made before the first race, so also where another library wins in the end: once for
-each size and dtype, as wisdom remembers them. A race with quick plans would be over sooner, but
-would have to be repeated with the better ones, since these turn the order of the libraries round.
-On an AMD EPYC, milliseconds per plane (complex64, one core), and the first job's seconds from
-nothing, with MEASURE only and with PATIENT:
-
-=======  =======  =======  ============  ==========
-plane    MEASURE  PATIENT  best other    first job
-=======  =======  =======  ============  ==========
+=======  =======  =======  ============
+plane    MEASURE  PATIENT  best other
+=======  =======  =======  ============
 128x128  0.031    0.028    0.043 mkl
 256x256  0.194    0.157    0.217 mkl
-500x500  1.172    1.116    1.025 ducc0   5.9, 7.0
-512x512  1.209    0.940    1.141 mkl     6.4, 11.2
+500x500  1.172    1.116    1.025 ducc0
+512x512  1.209    0.940    1.141 mkl
 320x480  0.593    0.557    0.589 mkl
 509x509  5.044    5.243    3.247 ducc0
-=======  =======  =======  ============  ==========
+=======  =======  =======  ============
 
-To plan only within 1.3 of the best other library, as PATIENT gains up to 1.29, would exclude
-509x509 alone.
+FFTW times parts of a transform in the cache, on a machine that may be busy; so where planning is
+quick it is repeated, and the plans are compared on data that streams through memory, as a job's
+does.
 """
 
 from __future__ import annotations
@@ -38,22 +33,15 @@ import pyfftw
 
 from hetsched.workload import KernelContext
 from hetsched_workloads.fft import wisdom
+from hetsched_workloads.fft.tuned import MEASURE
 
-MEASURE, PATIENT = "FFTW_MEASURE", "FFTW_PATIENT"
 MAX_ATTEMPTS, MAX_SECONDS = 5, 2.0
 """Number of plans to choose from, and time to make them. One in four is 20 % slower."""
-MAX_PATIENT_POINTS = 1 << 18
-"""Of a plane. PATIENT takes 0.3 s at 64x64, 2 s at 256x256, 5 s at 512x512, 23 s at 1024x1024."""
 MAX_PLANNING_SECONDS = 30.0
 """For one plan; FFTW then keeps the best found so far. On a busy machine a plan for several
 threads would take many minutes: they wait for each other in thousands of timed transforms."""
-MAX_QUICK_POINTS = 1 << 14
-MIN_LOAD_BYTES, MIN_QUICK_LOAD_BYTES = 96 << 20, 8 << 20
-"""Jobs with more input get PATIENT plans; up to MAX_QUICK_POINTS planning is quick."""
 ROUNDS = 7
 """Times that each plan is timed; the minimum is used, as other processes may be running."""
-MIN_TIMED_BYTES = 512 << 10
-"""Bytes of a call. Smaller plans only serve the remainder of a chunk: one MEASURE plan will do."""
 STREAM_BYTES, MAX_STREAM_PIECES = 32 << 20, 64
 """Data that plans are compared on, input and output each: larger than most caches."""
 CACHE_LINE = 64
@@ -70,54 +58,44 @@ class FftwPlanKey(NamedTuple):
     backward: bool
     in_place: bool
     threads: int
-    thorough: bool
-
-
-def is_worth_planning(points: int, load_bytes: int) -> bool:
-    """Return whether a job is large enough to spend time on its plans."""
-    return load_bytes >= (MIN_QUICK_LOAD_BYTES if points <= MAX_QUICK_POINTS else MIN_LOAD_BYTES)
+    effort: str
 
 
 def planned(key: FftwPlanKey, x: np.ndarray, y: np.ndarray, context: KernelContext) -> pyfftw.FFTW:
-    """Return a plan from wisdom if there is one, else the best of a few; overwrites `x` and `y`.
+    """Return a plan from wisdom if there is one; overwrites `x` and `y`.
+
+    Else it is made: when tuning with the effort asked for, in a job with MEASURE.
 
     Raises
     ------
     RuntimeError
         pyFFTW is bound to another library than FFTW.
     """
-    effort = _effort(key, x.nbytes)
     with _planning_lock:
         if context.cache:
             wisdom.load(context.cache)
         try:
             # uses wisdom of a greater effort, but not of a lesser one
-            plan = _fftw(key, x, y, (effort, "FFTW_WISDOM_ONLY"))
+            plan = _fftw(key, x, y, (key.effort, "FFTW_WISDOM_ONLY"))
         except RuntimeError:
             count, rows, cols = key.shape
             context.say(f"planning {rows}x{cols} {key.dtype} for FFTW ({count} at a time) ...")
-            plan = _best(key, x, y, effort)
+            plan = _best(key if context.tunes else key._replace(effort=MEASURE), x, y)
             wisdom.save(context.cache)
         _insist_on_fftw()
         return plan
 
 
-def _effort(key: FftwPlanKey, nbytes: int) -> str:
-    _, rows, cols = key.shape
-    patient = key.thorough and nbytes >= MIN_TIMED_BYTES and rows * cols <= MAX_PATIENT_POINTS
-    return PATIENT if patient else MEASURE
-
-
-def _best(key: FftwPlanKey, x: np.ndarray, y: np.ndarray, effort: str) -> pyfftw.FFTW:
+def _best(key: FftwPlanKey, x: np.ndarray, y: np.ndarray) -> pyfftw.FFTW:
     """Return the fastest of a few plans and add its wisdom to the process's."""
-    if not key.thorough or x.nbytes < MIN_TIMED_BYTES:
-        return _fftw(key, x, y, (effort,), MAX_PLANNING_SECONDS)
+    if key.effort == MEASURE:
+        return _fftw(key, x, y, (MEASURE,), MAX_PLANNING_SECONDS)
     initial = pyfftw.export_wisdom()
     candidates: list[tuple[pyfftw.FFTW, tuple[bytes, bytes, bytes]]] = []
     end = time.perf_counter() + MAX_SECONDS
     while not candidates or (len(candidates) < MAX_ATTEMPTS and time.perf_counter() < end):
         _replace_wisdom(initial)
-        plan = _fftw(key, x, y, (effort,), MAX_PLANNING_SECONDS)
+        plan = _fftw(key, x, y, (key.effort,), MAX_PLANNING_SECONDS)
         candidates.append((plan, pyfftw.export_wisdom()))
     x[...] = y[...] = 0  # planning leaves arbitrary values in them
     seconds = _compared([plan for plan, _ in candidates], key, x, y)

@@ -11,19 +11,21 @@ from __future__ import annotations
 import functools
 import mmap
 from collections.abc import Hashable
+from dataclasses import replace
 
 import numpy as np
-import pyfftw
 
 from hetsched.workload import Arrays, KernelContext
+from hetsched_workloads.fft import tuned
 from hetsched_workloads.fft.batched import pieces, pointer, powers, scale
 from hetsched_workloads.fft.call_sizes import Transform, call_size
 from hetsched_workloads.fft.declaration import FftParams
-from hetsched_workloads.fft.fftw_planning import FftwPlanKey, is_worth_planning, planned
+from hetsched_workloads.fft.fftw_planning import FftwPlanKey, planned
+from hetsched_workloads.installed import version
 from hetsched_workloads.pool import Pool
 
-MAX_CALL_BYTES = 4 << 20
-"""Planes of one call: a plan for more takes long to make."""
+MIN_PATIENT_BYTES = 512 << 10
+"""Of a call. Smaller plans only serve the remainder of a chunk: MEASURE will do."""
 ALIGNMENT = 16
 """Bytes; required by FFTW's vector code."""
 
@@ -62,28 +64,45 @@ class FftwKernel:
 
     def __init__(self, p: FftParams, chunk: int, context: KernelContext) -> None:
         self._plane_bytes, self._scale = p.plane_bytes, p.scale
-        library = f"pyfftw {pyfftw.__version__} {pyfftw.fftw_version}"
+        library = f"pyfftw {version('pyfftw', 'pyFFTW')}"
+        done = tuned.fftw_effort(library, p, context.threads, context.cache)
         self._largest = call_size(
-            library, p, chunk, context, functools.partial(_timed_call, p, context), MAX_CALL_BYTES
+            library,
+            p,
+            chunk,
+            context if done else replace(context, tunes=False),  # plans first
+            functools.partial(_timed_call, p, context),
+            tuned.MAX_FFTW_CALL_BYTES,
         )
         self.units_per_call = self._largest
-        thorough = is_worth_planning(p.points, p.plane_bytes * p.count)
+        next_effort = tuned.next_effort(done, p) if context.tunes else ""
+        effort = next_effort or done or tuned.MEASURE
         lent: dict[Hashable, FftwPlan] = {}
 
         def plan(size: int, backward: bool, in_place: bool) -> FftwPlan:
+            is_small = size * p.plane_bytes < MIN_PATIENT_BYTES
             key = FftwPlanKey(
-                (size, *p.shape), p.dtype, backward, in_place, context.threads, thorough
+                (size, *p.shape),
+                p.dtype,
+                backward,
+                in_place,
+                context.threads,
+                tuned.MEASURE if is_small else effort,
             )
             lent[key] = _plans.take(key, lambda: FftwPlan(key, context))
             return lent[key]
 
-        sizes = powers(self._largest)
+        # What tuning plans serves chunks of every size
+        sizes = powers(tuned.largest_call(p) if context.tunes else self._largest)
         inverse = p.direction == "inverse"
         self._first = {size: plan(size, inverse, False) for size in sizes}
         self._second = (
             {size: plan(size, True, True) for size in sizes} if p.direction == "roundtrip" else {}
         )
         _plans.lend(self, lent)
+        if next_effort or (not done and sizes[0] == tuned.largest_call(p)):
+            name = tuned.fftw_key(library, p, context.threads)
+            tuned.save(context.cache, "effort", name, effort)
 
     def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         x, y = inputs["x"], outputs["y"]
@@ -115,7 +134,7 @@ class FftwKernel:
 def _timed_call(p: FftParams, context: KernelContext, size: int) -> Transform:
     """Return a call with a plan that takes little time to make: calls of a size are alike."""
     inverse = p.direction == "inverse"
-    key = FftwPlanKey((size, *p.shape), p.dtype, inverse, False, context.threads, False)
+    key = FftwPlanKey((size, *p.shape), p.dtype, inverse, False, context.threads, tuned.MEASURE)
     plan = FftwPlan(key, context)
     return lambda x, y: plan.run(x, y, (pointer(x, "x") | pointer(y, "y")) % ALIGNMENT == 0)
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from hetsched.workload import Variant
+from hetsched.workload import Tuning, Variant
 from hetsched_workloads.installed import CUPY, late, processor, shared_library, version
+
+if TYPE_CHECKING:
+    from hetsched_workloads.fft.declaration import FftParams
 
 HERE = "hetsched_workloads.fft."
 
@@ -33,10 +38,33 @@ def _cpu() -> tuple[Variant, ...]:
     )
     return tuple(
         # Threads of MKL need its OpenMP, which leaves files in shared memory after a kill.
-        Variant(name, installed, late(HERE + files[name]), threaded=name != "mkl")
+        Variant(
+            name,
+            installed,
+            late(HERE + files[name]),
+            threaded=name != "mkl",
+            tuning=_tuning(f"{name} {installed}"),
+        )
         for name in order
         if (installed := versions[name])
     )
+
+
+def _tuning(library: str) -> Callable[[FftParams, int, str], Tuning]:
+    """Return how long it takes to time the calls of `library`, and to make FFTW's plans."""
+
+    def tuning(p: FftParams, threads: int, cache: str) -> Tuning:
+        from hetsched_workloads.fft import tuned
+        from hetsched_workloads.fft.call_sizes import STREAM_BYTES, seconds_to_time
+
+        if not library.startswith("pyfftw "):
+            return Tuning(seconds_to_time(library, p, threads, cache, STREAM_BYTES))
+        done = tuned.fftw_effort(library, p, threads, cache)
+        calls = seconds_to_time(library, p, threads, cache, tuned.MAX_FFTW_CALL_BYTES)
+        seconds = tuned.planning_seconds(tuned.next_effort(done, p), p)
+        return Tuning(calls + seconds) if done else Tuning(seconds, is_needed=True)
+
+    return tuning
 
 
 def _cuda() -> tuple[Variant, ...]:

@@ -1,0 +1,294 @@
+"""Tunes variants in a process of its own: FFTW's plans, for example, or the sizes of calls.
+
+A daemon does so while no job runs; an engine that may end with its job, as that of `hetsched run`,
+before a job. Never for more than a tenth of the time that jobs of the kind have computed, so that
+it is worth it even if no faster variant comes of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from hetsched.bounded_cache import BoundedCache
+from hetsched.device_process.tuning import Request
+from hetsched.engine.admission.resolved_job import ResolvedJob, declared_variants
+from hetsched.engine.planning.planning_state import DeviceRun
+from hetsched.engine.processes.process import start_python
+from hetsched.paths import cache_dir
+from hetsched.transport.loop import Loop, Timer
+from hetsched.units import format_seconds
+from hetsched.workload import BaseWorkload, Tuning, Variant
+
+log = logging.getLogger(__name__)
+
+MAX_PART = 0.1
+"""Of the time that jobs of a kind have computed."""
+IDLE_SECONDS = 0.5
+"""Without a job, before tuning begins: jobs of a script follow each other within less."""
+MAX_KINDS = 64
+"""Kinds of job that are remembered, the most recent."""
+MAX_LATENESS = 20.0
+"""Times the time named by the plug-in, and a minute, after which tuning is given up."""
+
+
+@dataclass(eq=False)
+class TunedKind:
+    """What is known of one kind of job; seconds."""
+
+    reference: str
+    source: str
+    workload: BaseWorkload
+    params: Any
+    encoded_params: bytes
+    load: int
+    threads: frozenset[int] = frozenset()  # Of the devices that have computed it
+    used: frozenset[str] = frozenset()  # Variants of the last run
+    computed: float = 0.0
+    spent: float = 0.0
+    given_up: set[tuple[str, int]] = field(default_factory=set)  # Variant, threads
+    news: list[str] = field(default_factory=list)  # For the report of the next job
+
+    def next_step(self) -> tuple[Variant, int, Tuning] | None:
+        """Return variant, threads and what is to be done; None: nothing that may be afforded.
+
+        First variants that no job uses before, then those in use. Runs the plug-in's code.
+        """
+        steps = [
+            (variant, threads, self.left(variant, threads))
+            for variant in declared_variants(self.workload, "cpu")
+            for threads in sorted(self.threads)
+            if (variant.threaded or threads == 1) and (variant.name, threads) not in self.given_up
+        ]
+        first = min(
+            (step for step in steps if step[2].seconds > 0),
+            key=lambda step: (not step[2].is_needed, step[0].name not in self.used),
+            default=None,
+        )
+        affordable = MAX_PART * self.computed - self.spent
+        return first if first is not None and first[2].seconds <= affordable else None
+
+    def left(self, variant: Variant, threads: int) -> Tuning:
+        if variant.tuning is None:
+            return Tuning()
+        return variant.tuning(self.params, threads, str(cache_dir()))
+
+
+class Tuner:
+    """Decides what to tune and when. All methods are called on the loop's thread."""
+
+    def __init__(self, loop: Loop, on_tuned: Callable[[], None], *, is_before_jobs: bool) -> None:
+        """`on_tuned`: a variant may now be faster, so plans are to be made anew."""
+        self._loop = loop
+        self._on_tuned = on_tuned
+        self.is_before_jobs = is_before_jobs
+        self._kinds: BoundedCache[tuple[str, bytes], TunedKind] = BoundedCache(
+            max_entries=MAX_KINDS
+        )
+        self._begin_timer: Timer | None = None
+        self._deadline: Timer | None = None
+        self._thread: threading.Thread | None = None  # Waits for the process
+        self._process: subprocess.Popen[bytes] | None = None
+        self._seconds = 0.0  # That the plug-in has named for it
+        self._is_paused = self._is_closed = False
+        self._looks_again = False  # When the thread ends: other jobs have run meanwhile
+
+    def add_run(self, job: ResolvedJob, runs: Iterable[DeviceRun], seconds: float) -> None:
+        """Count a run of `job` that computed for `seconds`."""
+        kind = self._kind(job)
+        own = [run for run in runs if run.chunks and run.info.variant_kind == "cpu"]
+        kind.threads |= {run.info.threads for run in own}
+        kind.used = frozenset(run.assignment.variant for run in own)
+        kind.computed += seconds
+
+    def take_news(self, job: ResolvedJob) -> list[str]:
+        """Return what was tuned for jobs like this one since the last one."""
+        kind = self._kind(job)
+        news, kind.news = kind.news, []
+        return news
+
+    def on_idle(self) -> None:
+        """No job runs: go on, or begin soon."""
+        if self._is_closed:
+            return
+        self._is_paused = False
+        if self._thread is not None:
+            self._looks_again = True
+            self._signal(signal.SIGCONT)
+            self._expect_end()
+        elif self._begin_timer is None:
+            self._begin_timer = self._loop.call_at(time.monotonic() + IDLE_SECONDS, self._begin)
+
+    def on_job(self) -> None:
+        """A job runs: leave the cores to it."""
+        if self._begin_timer is not None:
+            self._begin_timer.cancel()
+            self._begin_timer = None
+        self._is_paused = True
+        if self._thread is not None:
+            self._signal(signal.SIGSTOP)
+            self._cancel_deadline()
+
+    async def tune_now(
+        self, job: ResolvedJob, computed: float, say: Callable[[str], None]
+    ) -> None:
+        """Tune for `job`, which waits; `computed`: seconds that jobs like it have, at least.
+
+        `say`: of what is done; "" at the end.
+        """
+        kind = self._kind(job)
+        kind.computed = max(kind.computed, computed)
+        kind.threads = kind.threads or frozenset([1])
+        is_due = self._thread is None
+        while is_due:
+            done: asyncio.Future[bool] = self._loop.create_future()
+            self._start([kind], False, say, functools.partial(_set_result, done))
+            is_due = await done
+        say("")
+
+    def close(self) -> None:
+        """End the process."""
+        self._is_closed = True
+        self.on_job()
+        self._signal(signal.SIGKILL)
+        if self._thread is not None:
+            self._thread.join(timeout=5.0)
+
+    def _kind(self, job: ResolvedJob) -> TunedKind:
+        return self._kinds.get_or_compute(
+            (job.reference, job.encoded_params),
+            lambda: TunedKind(
+                job.reference, job.source, job.workload, job.params, job.encoded_params, job.load
+            ),
+        )
+
+    def _begin(self) -> None:
+        self._begin_timer = None
+        kinds = [kind for _, kind in self._kinds.items()]
+        self._start(kinds, True, lambda text: None, lambda has_run: None)
+
+    def _start(
+        self,
+        kinds: list[TunedKind],
+        is_idle: bool,
+        say: Callable[[str], None],
+        on_done: Callable[[bool], None],
+    ) -> None:
+        """Tune the first of `kinds` for which something is due; ``on_done(whether it was)``."""
+
+        def work() -> None:
+            has_run = False
+            try:
+                has_run = any(self._tune(kind, is_idle, say) for kind in kinds)
+            except BaseException:  # a plug-in's code may raise anything
+                log.exception("tuning failed")
+            self._loop.call_soon_threadsafe(finish, has_run)
+
+        def finish(has_run: bool) -> None:
+            self._cancel_deadline()
+            self._thread = None
+            if (has_run or self._looks_again) and not self._is_paused:
+                self.on_idle()
+            on_done(has_run)
+
+        self._seconds, self._looks_again = 0.0, False
+        self._thread = threading.Thread(target=work, name="tuning", daemon=True)
+        self._thread.start()
+
+    def _tune(self, kind: TunedKind, is_idle: bool, say: Callable[[str], None]) -> bool:
+        """Do one step for `kind` and wait for it, in the thread; return whether one was due."""
+        step = kind.next_step()
+        if step is None or self._is_closed:
+            return False
+        variant, threads, tuning = step
+        request = Request(
+            workload=kind.reference,
+            source=kind.source,
+            params=kind.encoded_params,
+            variant=variant.name,
+            load=kind.load,
+            threads=threads,
+            is_idle=is_idle,
+            parent=os.getpid(),
+        )
+        start = time.monotonic()
+        self._seconds = tuning.seconds
+        # The kernel ends it with this thread
+        self._process = process = start_python(
+            ["hetsched.device_process.tuning"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self._loop.call_soon_threadsafe(self._expect_end)
+        if is_idle and self._is_paused:
+            self._signal(signal.SIGSTOP)
+        said = _converse(
+            process,
+            msgspec.json.encode(request),
+            lambda text: self._loop.call_soon_threadsafe(say, text),
+        )
+        self._process = None
+        seconds = time.monotonic() - start
+        kind.spent += seconds
+        if process.returncode and not self._is_closed:
+            log.warning("%s can't be tuned: %s", variant.name, said[-1:] or process.returncode)
+        if process.returncode or kind.left(variant, threads) == tuning:
+            kind.given_up.add((variant.name, threads))  # else it is done again and again
+            return True
+        self._loop.call_soon_threadsafe(self._on_tuned)
+        if is_idle:
+            what = "; ".join(said) or f"tuning {variant.name}"
+            kind.news.append(f"while no job ran: {what}: {format_seconds(seconds)}")
+        return True
+
+    def _expect_end(self) -> None:
+        """Kill the process if it doesn't end; while it is stopped that doesn't count."""
+        self._cancel_deadline()
+        if self._process is not None:
+            deadline = time.monotonic() + 60.0 + MAX_LATENESS * self._seconds
+            self._deadline = self._loop.call_at(deadline, self._signal, signal.SIGKILL)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        process = self._process
+        if process is not None:
+            process.send_signal(number)
+
+
+def _set_result(future: asyncio.Future[bool], value: bool) -> None:
+    if not future.done():  # its job was cancelled
+        future.set_result(value)
+
+
+def _converse(
+    process: subprocess.Popen[bytes], request: bytes, say: Callable[[str], object]
+) -> list[str]:
+    """Send `request` and wait for the end; return what the process says, after passing it on."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    said: list[str] = []
+    with process:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(request)
+            process.stdin.close()
+        for line in process.stdout:
+            said.append(line.decode(errors="replace").strip().rstrip(". "))
+            say(said[-1])
+    return said
