@@ -14,8 +14,12 @@ from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.plans.bounds import ShareBounds
 from hetsched.plans.device_plan import Overlap
 
-PRECISION = 1e-9
-"""Relative error of the result, which is never too large."""
+PRECISION = 1e-6
+"""Relative error of the result, which is never too large; of loads of few units it is exact."""
+MAX_STEPS = 32
+"""Units that are given to the first device to finish, one after the other."""
+MARGIN = 0.02
+"""Part of a range by which an interpolation goes further."""
 
 LeastSeconds = Callable[[int], float]
 """Units, 1 or more -> the least seconds that they take on a device; rising."""
@@ -57,27 +61,47 @@ def machine_bound(load: int, devices: Sequence[LeastSeconds]) -> float:
     if load == 0:
         return 0.0
     counts = Counter(devices)
-    low, high = 0.0, min(least(-(-load // count)) for least, count in counts.items())
-    done_by_low, done_by_high = dict.fromkeys(counts, 0), dict.fromkeys(counts, load)
-    while high - low > PRECISION * high:
-        middle = (low + high) / 2
-        done = {
-            least: _most_units(least, middle, done_by_low[least], done_by_high[least])
-            for least in counts
-        }
-        if sum(count * done[least] for least, count in counts.items()) >= load:
-            high, done_by_high = middle, done
+
+    def units(done: dict[LeastSeconds, int]) -> int:
+        return sum(count * done[least] for least, count in counts.items())
+
+    low, done = 0.0, dict.fromkeys(counts, 0)
+    high = min(least(-(-load // count)) for least, count in counts.items())
+    beyond = {least: _most_units(least, high, 0, load) for least in counts}
+    was_low = True
+    while high - low > PRECISION * high and load - units(done) > MAX_STEPS:
+        # Units are nearly in proportion to seconds; a bit further, so that both ends come nearer.
+        part = (load - units(done)) / max(1, units(beyond) - units(done))
+        part += MARGIN if was_low else -MARGIN
+        middle = low + min(max(part, MARGIN), 1 - MARGIN) * (high - low)
+        most = {least: _most_units(least, middle, done[least], beyond[least]) for least in counts}
+        was_low = units(most) < load
+        if was_low:
+            low, done = middle, most
         else:
-            low, done_by_low = middle, done
+            high, beyond = middle, most
+    if load - units(done) > MAX_STEPS:
+        return low
+    while units(done) < load:
+        first = min(counts, key=lambda least: least(done[least] + 1))
+        done[first] += 1
+        low = first(done[first])
     return low
 
 
 def _most_units(least: LeastSeconds, seconds: float, low: int, high: int) -> int:
-    """Return the most units, `low` to `high`, that may be done in `seconds`; `low` may."""
-    while low < high:
-        middle = (low + high + 1) // 2
-        if least(middle) <= seconds:
-            low = middle
+    """Return the most units, `low` to `high`, that may be done in `seconds`, or slightly more."""
+    start, end = least(low) if low else 0.0, least(high)
+    if end <= seconds:
+        return high
+    was_low = True
+    while high - low > 1 + PRECISION * low:
+        part = (seconds - start) / (end - start) + (MARGIN if was_low else -MARGIN)
+        middle = min(max(low + int(part * (high - low)), low + 1), high - 1)
+        taken = least(middle)
+        was_low = taken <= seconds
+        if was_low:
+            low, start = middle, taken
         else:
-            high = middle - 1
-    return low
+            high, end = middle, taken
+    return low if high - low == 1 else high
