@@ -19,8 +19,8 @@ from benchmarks.results import Bar, Result
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.planner.device_sets.subsets import device_sets
 from hetsched.planner.job_planner import plan_job
+from hetsched.planner.neighbours import device_sets
 from hetsched.simulate.learning import LearningRun, learn
 from hetsched.simulate.machine import SimulatedDevice, makespan
 

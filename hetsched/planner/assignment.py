@@ -19,7 +19,7 @@ from hetsched.planner.chunks import (
     expected_takes,
     longest_chunk,
 )
-from hetsched.planner.races.order import RacePart
+from hetsched.planner.races import RacePart
 from hetsched.planner.records import Assignment, Candidate
 from hetsched.plans.device_plan import DevicePlan, Mode, slot_sizes
 from hetsched.plans.paper import factoring
@@ -115,7 +115,7 @@ def make_assignment(
         tail=cut.tail,
         pooled=cut.plan.share - sum(cut.own),
         rivals=cut.race.rivals,
-        race_chunks=len(cut.race.kernels),
+        purpose="race" if cut.race.rivals else "work",
     )
 
 

@@ -16,11 +16,11 @@ from hetsched.errors import DataError, UsageError
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.planner.assignment import CoreCut, core_chunk_count, largest_take, make_assignment
 from hetsched.planner.chunks import CoreShare, call_seconds, plan_tails, sent_at_once
-from hetsched.planner.races.order import RacePart, race_part
+from hetsched.planner.races import RacePart, race_part, standing
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.shares import split_load
 from hetsched.planner.totals import CoreTotal, LinkedTotal, PlanCache, demand_key
-from hetsched.planner.variants import VariantChoice, choose_variants
+from hetsched.planner.variants import choose_variants, scaled
 from hetsched.plans.device_plan import DevicePlan, Mode
 from hetsched.plans.slots import slotted
 from hetsched.units import counted, format_bytes
@@ -40,7 +40,8 @@ class _Participant:
     """A candidate with its variant. `total`: seconds of its share; None: no measurements."""
 
     candidate: Candidate
-    choice: VariantChoice
+    variant: str
+    model: DeviceModel | None
     total: CoreTotal | None
 
     @property
@@ -101,15 +102,13 @@ def plan_job(
         _reason(part, share, rivals.get(part.name, ()))
         for part, share in zip(participants, shares, strict=True)
     ]
-    reasons += _standings(participants)
+    reasons += _standings(participants, shares)
     return JobPlan(
         assignments,
         _longest(assignments),
         tuple(reasons),
-        any(participant.choice.is_exploring for participant in participants)
-        or any(assignment.rivals for assignment in assignments),
-        {part.name: part.curve for part in participants if part.curve is not None},
-        tuple(usable),
+        curves={part.name: part.curve for part in participants if part.curve is not None},
+        candidates=tuple(usable),
     )
 
 
@@ -143,16 +142,18 @@ def _participants(
     choices = choose_variants(candidates, load / len(candidates), cache)
     totals: dict[Hashable, CoreTotal | None] = {}
     participants = []
-    for candidate, choice in zip(candidates, choices, strict=True):
+    for candidate, (variant, chosen) in zip(candidates, choices, strict=True):
+        race = candidate.race
+        model = chosen if chosen is None or race is None else scaled(chosen, race.time_ratio)
         key = (
-            *(id(choice.model), id(candidate.demand), id(candidate.last_plan)),
+            *(id(model), id(candidate.demand), id(candidate.last_plan)),
             *(candidate.info.link, candidate.info.engines, candidate.info.memory),
             *(candidate.is_staged, candidate.uses_measured_total),
             candidate.host_overhead_seconds,
         )
         if key not in totals:
-            totals[key] = _total(candidate, choice.model, load, cache)
-        participants.append(_Participant(candidate, choice, totals[key]))
+            totals[key] = _total(candidate, model, load, cache)
+        participants.append(_Participant(candidate, variant, model, totals[key]))
     return participants
 
 
@@ -223,8 +224,8 @@ def _assignments(
         assignments.append(
             make_assignment(
                 participant.candidate,
-                participant.choice.variant,
-                participant.choice.model,
+                participant.variant,
+                participant.model,
                 participant.curve,
                 share,
                 first,
@@ -244,22 +245,22 @@ def _races(pairs: Sequence[tuple[_Participant, int]]) -> dict[str, RacePart]:
 
     Cores with too few units for a round take no part, nor do those with far fewer than others.
     """
+    racing = [(part, share, part.candidate.race) for part, share in pairs if part.candidate.race]
+    largest = max((share for _, share, _ in racing), default=0)
     groups: dict[object, list[tuple[_Participant, int]]] = {}
-    largest = max((share for participant, share in pairs if participant.choice.rivals), default=0)
-    for participant, share in pairs:
-        choice = participant.choice
-        is_large = share > len(choice.rivals) and share * MAX_RACE_SHARE_RATIO >= largest
-        if choice.rivals and is_large:
-            key = (participant.candidate.info.identity, choice.variant, choice.rivals)
+    for participant, share, race in racing:
+        if share > len(race.rivals) and share * MAX_RACE_SHARE_RATIO >= largest:
+            key = (participant.candidate.info.identity, participant.variant, race)
             groups.setdefault(key, []).append((participant, share))
     parts: dict[str, RacePart] = {}
     for group in groups.values():
-        choice = group[0][0].choice
+        planned = group[0][0].candidate.race
+        assert planned is not None, "it is part of the key"
         counts = [
-            core_chunk_count(core.candidate, core.curve, share, core.choice.model)
+            core_chunk_count(core.candidate, core.curve, share, core.model)
             for core, share in group
         ]
-        part = race_part(choice.rivals, choice.rounds, [share for _, share in group], counts)
+        part = race_part(planned, [share for _, share in group], counts)
         parts.update((core.name, part) for core, _ in group)
     return parts
 
@@ -267,13 +268,12 @@ def _races(pairs: Sequence[tuple[_Participant, int]]) -> dict[str, RacePart]:
 def _pooling_core(participant: _Participant, share: int) -> CoreShare | None:
     """Return a core that may leave a part of its share to a tail; None for other devices.
 
-    A core that tries another variant computes its share alone: it is measured.
+    A core of a race computes its share alone: it is measured.
     """
-    info, choice, curve = participant.candidate.info, participant.choice, participant.curve
-    is_tried = choice.is_exploring or bool(choice.rivals)
-    if not info.tail_group or is_tried or choice.model is None or curve is None:
+    info, model, curve = participant.candidate.info, participant.model, participant.curve
+    if not info.tail_group or participant.candidate.race or model is None or curve is None:
         return None
-    seconds, call = float(curve.time(share)), call_seconds(choice.model)
+    seconds, call = float(curve.time(share)), call_seconds(model)
     return CoreShare(
         name=info.name,
         group=info.tail_group,
@@ -293,7 +293,7 @@ def _longest(assignments: Sequence[Assignment]) -> float | None:
 
 def _reason(participant: _Participant, share: int, rivals: Sequence[str]) -> str:
     """Return why a device has its share; `rivals`: variants that race on it in this run."""
-    name, variant = participant.name, participant.choice.variant
+    name, variant = participant.name, participant.variant
     units = counted(share, "unit")
     if share == 0 and participant.total is None:
         return f"{name}: no share, too few units to measure it too"
@@ -302,11 +302,10 @@ def _reason(participant: _Participant, share: int, rivals: Sequence[str]) -> str
     if participant.total is None:
         race = _race_text(rivals)
         return f"{name}: {units}, an equal share: no measurements for {variant} yet{race}"
-    again = ", which has too few measurements" if participant.choice.is_exploring else ""
     plan = participant.linked_plan(share)
     chunks = f", {_describe(plan)}" if plan else ""
-    busy = _contention_text(participant.choice.model)
-    return f"{name}: {units} by the speed of {variant}{again}{busy}{chunks}{_race_text(rivals)}"
+    busy = _contention_text(participant.model)
+    return f"{name}: {units} by the speed of {variant}{busy}{chunks}{_race_text(rivals)}"
 
 
 def _contention_text(model: DeviceModel | None) -> str:
@@ -319,13 +318,16 @@ def _race_text(rivals: Sequence[str]) -> str:
     return f", which races against {', '.join(rivals)}" if rivals else ""
 
 
-def _standings(participants: Sequence[_Participant]) -> list[str]:
+def _standings(participants: Sequence[_Participant], shares: Sequence[int]) -> list[str]:
     """Return what races have shown, once for each kind of core."""
-    devices: dict[str, list[str]] = {}
-    for participant in participants:
-        if participant.choice.standing:
-            devices.setdefault(participant.choice.standing, []).append(participant.name)
-    return [f"{names[0]}: {text}" for text, names in devices.items()]
+    devices: dict[str, str] = {}
+    for participant, share in zip(participants, shares, strict=True):
+        candidate = participant.candidate
+        if share and len(candidate.models) > 1:
+            record = candidate.races.similar(share)
+            text = standing(record, participant.variant, list(candidate.models))
+            devices.setdefault(text, participant.name)
+    return [f"{name}: {text}" for text, name in devices.items() if text]
 
 
 def _describe(plan: DevicePlan) -> str:

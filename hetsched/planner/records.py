@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from hetsched.device import Chunk, DeviceInfo, EvenChunks, TailPart
 from hetsched.job import Schedule
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.models.evidence.co_runners import CoRunners, nearest_first
-from hetsched.models.evidence.probe_state import ProbeState
 from hetsched.models.evidence.races import NO_RACES, RaceRecord
 from hetsched.plans.device_plan import DevicePlan, Mode, Overlap
 from hetsched.plans.slots import planning_memory
@@ -20,6 +20,23 @@ NEGLIGIBLE_SECONDS = 0.001
 """Difference of times that isn't worth another plan, which takes about as long to make."""
 SIZE_BYTES, CHUNK_BYTES = 8, 150
 """Of one chunk in a plan: its size only, or with its record. Estimates for 64-bit Python."""
+
+
+Purpose = Literal["work", "probe", "race", "sizes"]
+"""Why a device has its chunks: to do the job; a unit, to see whether it is as fast as before;
+variants take turns; or some chunks only serve to measure their sizes."""
+
+
+@dataclass(frozen=True)
+class PlannedRace:
+    """`rivals` take turns with the best variant in so many rounds.
+
+    `time_ratio`: the mean time of all of them over that of the best.
+    """
+
+    rivals: tuple[str, ...]
+    rounds: int
+    time_ratio: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -50,10 +67,13 @@ class Candidate:
         Of a device with a link: the plan of the last run. It is kept if another one gains little
         (`planner.totals`).
     size_trial : DevicePlan or None
-        Of a device with a link: the chunks of its share in the next run, which measure sizes
-        (`planner.rebalancing.size_trials`).
-    probe_state : ProbeState or None
-        As stored, for a device without a share in earlier runs; None: nothing is stored.
+        Of a device with a link: the chunks of its share in this run, some of which measure sizes.
+    race : PlannedRace or None
+        Of a core: the variants that take turns in this run.
+    preparation : mapping
+        Variant -> seconds that it takes to prepare once, such as FFTW's plans; else 0.
+    idle_runs : int
+        Runs of the other devices since its last one, as far as stored times show.
     models_beside : mapping
         Co-runners -> variant -> its model, of measurements beside these only.
     races : RaceRecord
@@ -73,7 +93,9 @@ class Candidate:
     schedule: Schedule = "best"
     last_plan: DevicePlan | None = None
     size_trial: DevicePlan | None = None
-    probe_state: ProbeState | None = None
+    race: PlannedRace | None = None
+    preparation: Mapping[str, float] = field(default_factory=dict)
+    idle_runs: int = 0
     races: RaceRecord = NO_RACES
     models_beside: Mapping[CoRunners, Mapping[str, DeviceModel]] = field(default_factory=dict)
     runs_beside: Mapping[CoRunners, Mapping[str, int]] = field(default_factory=dict)
@@ -89,6 +111,15 @@ class Candidate:
         for nearest in reversed(nearest_first(co_runners)):
             models.update(self.models_beside.get(nearest, {}))
         return replace(self, models=models)
+
+    def with_only(self, variant: str) -> Candidate:
+        """Return the candidate with one variant."""
+        return replace(self, models={variant: self.models[variant]})
+
+    @property
+    def can_race(self) -> bool:
+        """Whether variants can take turns within a run: a core has several kernels."""
+        return self.info.is_core and not self.info.is_modelled
 
     @property
     def overlap(self) -> Overlap:
@@ -137,12 +168,7 @@ class Assignment:
         The part of its share that is in the tail. `plan` shows it as the chunks expected.
     rivals : tuple of str
         Variants that race against `variant`: chunks of kernel 1, 2, ... (`Chunk.kernel`).
-    is_probe : bool
-        A few units for a device that the plan would leave out (`planner.rebalancing.probes`).
-    tries_sizes : bool
-        Some of its chunks only serve to measure their sizes: it may be slower than predicted.
-    race_chunks : int
-        First chunks of its own that are part of the race.
+    purpose : Purpose
     """
 
     device: str
@@ -160,9 +186,11 @@ class Assignment:
     tail: TailPart | None = None
     pooled: int = 0
     rivals: tuple[str, ...] = ()
-    is_probe: bool = False
-    race_chunks: int = 0
-    tries_sizes: bool = False
+    purpose: Purpose = "work"
+
+    @property
+    def is_probe(self) -> bool:
+        return self.purpose == "probe"
 
     @property
     def shows_total(self) -> bool:
@@ -174,7 +202,7 @@ class Assignment:
         candidate = self.candidate
         if candidate is None or not candidate.info.link or candidate.uses_measured_total:
             return True
-        return self.model is not None and not self.tries_sizes
+        return self.model is not None and self.purpose != "sizes"
 
     @property
     def own_units(self) -> int:
@@ -198,6 +226,27 @@ class Assignment:
 
 
 @dataclass(frozen=True)
+class WeighedOption:
+    """Something that might be faster, as weighed before a run by the one rule (`planner.trials`).
+
+    Attributes
+    ----------
+    what : str
+    gain_seconds : float
+        Expected in the runs to come.
+    cost_seconds : float
+        Expected of the trial.
+    is_tried : bool
+        In this run.
+    """
+
+    what: str
+    gain_seconds: float
+    cost_seconds: float
+    is_tried: bool = False
+
+
+@dataclass(frozen=True)
 class JobPlan:
     """The assignments of all devices that have a share.
 
@@ -208,8 +257,10 @@ class JobPlan:
         Of the slowest device; None if a device has no model.
     reasons : tuple of str
         Why each device has its share, one line each.
-    is_exploring : bool
-        A device tries a variant other than the best measured one.
+    trial : str
+        What is tried in this run instead of, or beside, what is known to be the fastest; "".
+    weighed : tuple of WeighedOption
+        What could have been tried.
     curves : mapping of device to SpeedFunction
         Seconds of its share, as used for the plan; only devices with measurements.
     candidates : tuple of Candidate
@@ -219,16 +270,18 @@ class JobPlan:
     assignments: tuple[Assignment, ...]
     predicted_seconds: float | None
     reasons: tuple[str, ...] = ()
-    is_exploring: bool = False
+    trial: str = ""
+    weighed: tuple[WeighedOption, ...] = ()
     curves: Mapping[str, SpeedFunction] = field(default_factory=dict, compare=False, repr=False)
     candidates: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
 
-    def is_same_work(self, other: JobPlan) -> bool:
-        """Return whether this is `other`, perhaps with other predictions."""
-        if len(self.assignments) != len(other.assignments):
-            return False
-        pairs = zip(self.assignments, other.assignments, strict=True)
-        return all(ours.plan is its.plan and ours.chunks is its.chunks for ours, its in pairs)
+    def with_purposes(self, purposes: Mapping[str, Purpose]) -> JobPlan:
+        """Return the plan with other purposes of some devices."""
+        assignments = tuple(
+            replace(each, purpose=purposes.get(each.device, each.purpose))
+            for each in self.assignments
+        )
+        return replace(self, assignments=assignments)
 
     def prediction_error(self, makespan: float) -> float:
         """Return the relative error of the predicted time if a run took `makespan` seconds.
@@ -254,20 +307,6 @@ class JobPlan:
     def shares(self) -> dict[str, int]:
         """Units of each device that has a share."""
         return {assignment.device: assignment.plan.share for assignment in self.assignments}
-
-    @property
-    def has_probes(self) -> bool:
-        return any(assignment.is_probe for assignment in self.assignments)
-
-    @property
-    def tries_sizes(self) -> bool:
-        return any(assignment.tries_sizes for assignment in self.assignments)
-
-    @property
-    def only_races(self) -> bool:
-        """Whether variants race, and nothing else is tried."""
-        races = any(assignment.rivals for assignment in self.assignments)
-        return races and not (self.has_probes or self.tries_sizes)
 
     @property
     def load(self) -> int:

@@ -1,75 +1,39 @@
-"""The variant of each device: on equal cores, those that race in the next run, and the best one.
+"""The variant of each device: the one measured best on this machine, by size.
 
 Equal CPU devices share their measurements: one curve for all of them, times a factor for each
-(`models.evidence.equal_cores`). They also race together (`planner.races`): all of them compute the
-same chunk with the same variant, so that neighbours and moment are the same. Where a core's share
-has too few units for a race, all cores use one variant in a run and another in the next. Devices
-other than cores use the first variant.
+(`models.evidence.equal_cores`), and races (`planner.races`). Pure.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hetsched.models import DeviceModel
 from hetsched.models.curves.curve import planner_curve
-from hetsched.models.evidence.confidence import robust_median
 from hetsched.models.evidence.equal_cores import pooled_curves
-from hetsched.models.evidence.races import Race, RaceRecord
-from hetsched.planner.races.decision import RaceDecision, decide, max_runs_of_rival
-from hetsched.planner.races.standing import standing
-from hetsched.planner.records import Candidate
+from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.totals import PlanCache
 
 MAX_EQUAL_TIME_RATIO = 1.03
 """Variants whose times differ by less count as equally fast: with noisy runs, choosing between
-them would only change the split each time. Arbitrary."""
-MAX_RETRY_TIME_RATIO = 2.0
-"""Ratio to the best time up to which a variant is tried again: a single measurement beside a busy
-neighbour may be that far off. Arbitrary."""
-MIN_TRUSTED_RUNS = 3
-"""Runs after which a variant's time is trusted even if no two agree. Arbitrary."""
+them would only change the split each time."""
+MAX_SIMILAR_LOAD_RATIO = 4.0
+"""Runs of loads that differ by less are comparable."""
 MIN_RACE_UNITS = 2.0
 """Units of a core's share from which on two variants can take turns within a run."""
-MAX_SIMILAR_LOAD_RATIO = 4.0
-"""Runs of loads that differ by less are comparable. Arbitrary."""
 
-
-@dataclass(frozen=True)
-class VariantChoice:
-    """A variant with its model, or an equal device's model if this one never ran the variant.
-
-    Attributes
-    ----------
-    is_exploring : bool
-        The variant isn't the best: it is measured in a run of its own.
-    rivals : tuple of str
-        Variants that race against it, in `rounds` rounds; the model is that of the mixture.
-    standing : str
-        What earlier races have shown, in words.
-    """
-
-    variant: str
-    model: DeviceModel | None
-    is_exploring: bool = False
-    rivals: tuple[str, ...] = ()
-    rounds: int = 0
-    standing: str = ""
+Choice = tuple[str, DeviceModel | None]
+"""A variant, and the device's model of it: that of an equal device if this one never ran it."""
 
 
 def choose_variants(
     candidates: Sequence[Candidate], units: float, cache: PlanCache | None = None
-) -> list[VariantChoice]:
+) -> list[Choice]:
     """Return one choice for each candidate, in their order.
 
-    Parameters
-    ----------
-    candidates : sequence of Candidate
-    units : float
-        Their mean share. Each is evaluated at a share proportional to its speed.
-    cache : PlanCache, optional
+    `units`: their mean share. Each is evaluated at a share proportional to its speed.
     """
     cache = PlanCache() if cache is None else cache
     has_choice = any(
@@ -81,11 +45,13 @@ def choose_variants(
         info = candidate.info
         single = -1 if info.is_core else index
         groups.setdefault((single, info.identity, tuple(candidate.models)), []).append(index)
-    choices: dict[int, VariantChoice] = {}
+    choices: dict[int, Choice] = {}
     for indices in groups.values():
         members = [candidates[index] for index in indices]
         share = statistics.fmean(shares[index] for index in indices)
-        choices.update(zip(indices, _choose_for_group(members, share, cache), strict=True))
+        name = _best(members, share)
+        models = _models(members, name, share, cache)
+        choices.update((i, (name, model)) for i, model in zip(indices, models, strict=True))
     return [choices[index] for index in range(len(candidates))]
 
 
@@ -113,155 +79,63 @@ def rough_seconds(model: DeviceModel, units: float) -> float:
     return max(float(phase.time(units)) for phase in phases if phase is not None)
 
 
-def _choose_for_group(
-    members: Sequence[Candidate], units: float, cache: PlanCache
-) -> list[VariantChoice]:
+def _best(members: Sequence[Candidate], units: float) -> str:
+    """Return the variant that equal devices use: the fastest in races, else by its model.
+
+    Of equally fast ones that with the most runs; without measurements the first of those that
+    are prepared soonest.
+    """
     names = list(members[0].models)
-    if not members[0].info.is_core or len(names) == 1:
-        models = _models(members, names[0], units, cache)
-        return [VariantChoice(names[0], model) for model in models]
+    if len(names) == 1 or members[0].info.is_modelled:
+        return names[0]
+    raced = members[0].races.similar(units).fastest(names) if units >= MIN_RACE_UNITS else None
+    if raced is not None:
+        return raced
     seconds = _measured_seconds(members, names, units)
+    limit = MAX_EQUAL_TIME_RATIO * min(seconds.values(), default=0.0)
     runs = {name: max(m.run_counts.get(name, 0) for m in members) for name in names}
-    times = {name: _similar_paces(members, name, units) for name in names}
-    record = members[0].races.similar(units)
-    can_race = units >= MIN_RACE_UNITS
-    if not can_race:
-        record = _record_of_runs(names, times, units)
-    decision = decide(
-        names,
-        record,
-        max(runs.values()),
-        _default(names, seconds, runs),
-        _slow_variants(times) if can_race else _unmeasurable(runs, times),
-    )
-    if can_race:
-        return _race_choices(members, decision, record, units, cache)
-    if decision.is_repeat and runs[decision.rivals[0]] >= max_runs_of_rival(max(runs.values())):
-        decision = RaceDecision(decision.best)  # its races have no numbers of runs
-    return _choices_by_run(members, decision, times, units, cache)
-
-
-def _race_choices(
-    members: Sequence[Candidate],
-    decision: RaceDecision,
-    record: RaceRecord,
-    units: float,
-    cache: PlanCache,
-) -> list[VariantChoice]:
-    """Return the best variant with its rivals, as many as the units of a core allow."""
-    rivals = decision.rivals[: int(units) - 1]
-    ratios = (_expected_ratio(rival, decision.best, record, members[0]) for rival in rivals)
-    factor = statistics.fmean([1.0, *ratios])
-    text = standing(record, decision.best, list(members[0].models))
-    return [
-        VariantChoice(
-            decision.best,
-            None if model is None else _scaled(model, factor),
-            rivals=rivals,
-            rounds=decision.rounds,
-            standing=text,
-        )
-        for model in _models(members, decision.best, units, cache)
-    ]
-
-
-def _expected_ratio(rival: str, best: str, record: RaceRecord, member: Candidate) -> float:
-    """Return the time of `rival` relative to `best`, from races at other loads if need be."""
-    ratio = record.expected_ratio(rival, best)
-    return (member.races.expected_ratio(rival, best) or 1.0) if ratio is None else ratio
-
-
-def _choices_by_run(
-    members: Sequence[Candidate],
-    decision: RaceDecision,
-    times: Mapping[str, Sequence[float]],
-    units: float,
-    cache: PlanCache,
-) -> list[VariantChoice]:
-    """Return one variant for all members: loads too small for a race within a run."""
-    racing = (decision.best, *decision.rivals)
-    variant = min(racing, key=lambda name: len(times[name])) if decision.rivals else racing[0]
-    is_trial = bool(decision.rivals)
-    return [
-        VariantChoice(variant, model, is_trial)
-        for model in _models(members, variant, units, cache)
-    ]
+    equally_fast = [name for name in seconds if seconds[name] <= limit]
+    first = min(names, key=lambda name: max(m.preparation.get(name, 0.0) for m in members))
+    return max(equally_fast, key=lambda name: (runs[name], -seconds[name]), default=first)
 
 
 def _measured_seconds(
     members: Sequence[Candidate], names: Sequence[str], units: float
-) -> dict[str, float]:
+) -> Mapping[str, float]:
     """Return variant -> seconds of `units` on the fastest member; only variants with a model."""
     seconds = {}
     for name in names:
         models = {id(m.models[name]): m.models[name] for m in members}.values()
-        times = [float(model.total.time(units)) for model in models if model is not None]
+        times = [rough_seconds(model, units) for model in models if model is not None]
         if times:
             seconds[name] = min(times)
     return seconds
 
 
-def _default(names: Sequence[str], seconds: Mapping[str, float], runs: Mapping[str, int]) -> str:
-    """Return the fastest variant by its model; of equally fast ones the one with the most runs.
+def similar_runs(candidate: Candidate, name: str, units: float) -> int:
+    """Return the runs of a variant at loads like `units`; all if the model keeps no times.
 
-    Without measurements the first.
+    With a link all runs count: jobs with limited memory add no times of whole shares.
     """
-    limit = MAX_EQUAL_TIME_RATIO * min(seconds.values(), default=0.0)
-    equally_fast = [name for name in seconds if seconds[name] <= limit]
-    return max(equally_fast, key=lambda name: (runs[name], -seconds[name]), default=names[0])
+    model, runs = candidate.models[name], candidate.run_counts.get(name, 0)
+    evidence = None if model is None else planner_curve(model.total).evidence()
+    if evidence is None or candidate.info.link:
+        return runs
+    low, high = units / MAX_SIMILAR_LOAD_RATIO, units * MAX_SIMILAR_LOAD_RATIO
+    return min(runs, sum(count for size, _, count in evidence.latest() if low <= size <= high))
 
 
-def _slow_variants(times: Mapping[str, Sequence[float]]) -> set[str]:
-    """Return variants that enough runs have shown to be too slow for a race."""
-    paces = {
-        name: robust_median(measured)
-        for name, measured in times.items()
-        if len(measured) >= MIN_TRUSTED_RUNS
-    }
-    limit = MAX_RETRY_TIME_RATIO * min(paces.values(), default=0.0)
-    return {name for name, pace in paces.items() if pace > limit}
-
-
-def _unmeasurable(runs: Mapping[str, int], times: Mapping[str, Sequence[float]]) -> set[str]:
-    """Return variants whose runs yield no times: they are always contended, for example."""
-    return {name for name in runs if runs[name] >= MIN_TRUSTED_RUNS and not times[name]}
-
-
-def _record_of_runs(
-    names: Sequence[str], times: Mapping[str, Sequence[float]], units: float
-) -> RaceRecord:
-    """Return races made of runs with a single variant each: the n-th run of every variant."""
-    count = max(map(len, times.values()), default=0)
-    races = []
-    for number in range(count):
-        paces = {name: (times[name][number],) for name in names if number < len(times[name])}
-        races.append(Race(number, units, paces))
-    return RaceRecord(tuple(races))
-
-
-def _similar_paces(members: Sequence[Candidate], name: str, units: float) -> list[float]:
-    """Return the seconds per unit of `name` at loads like `units`, medians over the members."""
-    by_member = []
-    for member in members:
-        model = member.models[name]
-        evidence = None if model is None else planner_curve(model.total).evidence()
-        if evidence is not None and not evidence.is_presumed:
-            by_member.append(_paces(evidence.times(), units))
-    longest = max(map(len, by_member), default=0)
-    return [
-        statistics.median(paces[i] for paces in by_member if i < len(paces))
-        for i in range(longest)
-    ]
-
-
-def _paces(times: dict[float, list[float]], units: float) -> list[float]:
-    """Return the seconds per unit of each observation at a load like `units`."""
-    return [
-        seconds / size
-        for size, observed in times.items()
-        if units / MAX_SIMILAR_LOAD_RATIO <= size <= units * MAX_SIMILAR_LOAD_RATIO
-        for seconds in observed
-    ]
+def equal_devices(plan: JobPlan) -> list[list[Assignment]]:
+    """Return the assignments of devices that can use several variants, equal cores together."""
+    groups: dict[object, list[Assignment]] = {}
+    for assignment in plan.assignments:
+        candidate = assignment.candidate
+        if candidate is None or len(candidate.models) < 2 or candidate.info.is_modelled:
+            continue
+        info = candidate.info
+        key = (info.identity, assignment.variant) if info.is_core else info.name
+        groups.setdefault(key, []).append(assignment)
+    return list(groups.values())
 
 
 def _models(
@@ -279,7 +153,7 @@ def _models(
     by_speed = sorted(measured, key=lambda model: float(model.total.time(units)))
     median = by_speed[(len(measured) - 1) // 2]
     return [
-        _scaled(median, _slowness(members, i, units, cache)) if model is None else model
+        scaled(median, _slowness(members, i, units, cache)) if model is None else model
         for i, model in enumerate(models)
     ]
 
@@ -331,6 +205,6 @@ def _slowness(members: Sequence[Candidate], index: int, units: float, cache: Pla
     return statistics.median(ratios) if ratios else 1.0
 
 
-def _scaled(model: DeviceModel, factor: float) -> DeviceModel:
+def scaled(model: DeviceModel, factor: float) -> DeviceModel:
     total = None if factor == 1.0 else planner_curve(model.total).scaled(factor)
     return model if total is None else replace(model, total=total)

@@ -13,10 +13,9 @@ from hetsched.explain import Alternative, WhatIf
 from hetsched.job import Schedule
 from hetsched.models import DeviceModel, PiecewiseLinear, SpeedFunction
 from hetsched.partition import geometric
-from hetsched.planner.device_sets.neighbours import co_runners_of
-from hetsched.planner.device_sets.team_variants import with_only
 from hetsched.planner.host_overhead import plan_with_host_overhead
 from hetsched.planner.machine_bound import LeastSeconds, core_bound, linked_bound, machine_bound
+from hetsched.planner.neighbours import co_runners_of
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.totals import PlanCache, scheduled_plan
 from hetsched.plans import lower_bound, price
@@ -138,7 +137,7 @@ def _only(names: Sequence[str], plan: JobPlan, cache: PlanCache) -> Alternative:
     infos = {c.info.name: c.info for c in (*candidates.values(), *plan.candidates)}
     chosen = [infos[name] for name in names if name in infos]
     alone = [
-        with_only(candidates[name].beside(beside), variants[name])
+        candidates[name].beside(beside).with_only(variants[name])
         for name, beside in co_runners_of(chosen, infos.values()).items()
         if variants[name] in candidates[name].models_beside.get(beside, {})
     ]

@@ -1,6 +1,6 @@
 """Learning a simulated machine from scratch: a loop of planning, running and learning.
 
-The loop is the product's: its `Rebalancer` decides when to replan, its planner makes the plans,
+The loop is the product's: its `Planner` makes the plans, and tries what isn't known well,
 and its `History` makes models of chunk timings. Only the source of the timings differs.
 """
 
@@ -14,15 +14,14 @@ from hetsched.models.call_cost import call_samples
 from hetsched.models.evidence.races import RaceRecord
 from hetsched.models.evidence.run_medians import run_medians
 from hetsched.models.evidence.samples import Sample, duplex_samples, run_samples, without_total
-from hetsched.planner.chunks import seconds_of_planned_share
-from hetsched.planner.device_sets.neighbours import (
+from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_job
+from hetsched.planner.neighbours import (
     co_runners_end,
     co_runners_in_run,
     co_runners_of,
 )
-from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_job
-from hetsched.planner.races.evidence import race_of, variant_samples
-from hetsched.planner.rebalancing.rebalancer import Rebalancer
+from hetsched.planner.planner import Planner
+from hetsched.planner.races import race_of, variant_samples
 from hetsched.planner.totals import PlanCache
 from hetsched.planner.variants import pooled_models
 from hetsched.simulate.histories import CoRunnerHistories, by_co_runners
@@ -102,45 +101,24 @@ class _LearningLoop:
         self._infos = {device.name: device.info for device in machine.devices}
         self._races: dict[str, RaceRecord] = {}
         self._cache = PlanCache()
-        self._rebalancers: dict[int, Rebalancer] = {}
-        self._rebalancer = self._rebalancer_of(machine.load)
-
-    def _rebalancer_of(self, load: int) -> Rebalancer:
-        if load not in self._rebalancers:
-            self._rebalancers[load] = Rebalancer(load, list(self._links), self._cache)
-        return self._rebalancers[load]
+        self._planners: dict[int, Planner] = {}
 
     def run(self, machine: SimulatedMachine) -> LearningRun:
-        self._rebalancer = self._rebalancer_of(machine.load)
-        plan = self._plan()
+        if machine.load not in self._planners:
+            self._planners[machine.load] = Planner(machine.load, self._cache)
+        planner = self._planners[machine.load]
+        plan = planner.next(self._candidates())
         timings = machine.play(plan, self._noise, self._random)
         self._learn(plan, timings)
-        measured = makespan(timings)
-        self._report(plan, timings, measured)
-        return LearningRun(plan, measured, makespan(machine.play(plan)))
-
-    def _report(self, plan: JobPlan, timings: dict[str, ChunkTimings], measured: float) -> None:
-        seconds = {
-            a.device: seconds_of_planned_share(
-                a, timings[a.device], device_seconds(timings[a.device])
-            )
-            for a in plan.assignments
-            if a.device in timings
-        }
-        of_plan = {device: value for device, value in seconds.items() if value is not None}
-        if len(of_plan) == len(plan.assignments):
-            self._rebalancer.report(plan, of_plan, measured)
-        else:
-            paces = {
+        planner.report(
+            plan,
+            {
                 device: device_seconds(chunks) / sum(units for units, _ in chunks)
                 for device, chunks in timings.items()
-            }
-            self._rebalancer.report_moved_work(plan, paces)
-
-    def _plan(self) -> JobPlan:
-        if self._rebalancer.needs_candidates:
-            return self._rebalancer.replan(self._candidates())
-        return self._rebalancer.repeat()
+                if chunks
+            },
+        )
+        return LearningRun(plan, makespan(timings), makespan(machine.play(plan)))
 
     def _candidates(self) -> Sequence[Candidate]:
         beside = co_runners_of([*self._infos.values()])

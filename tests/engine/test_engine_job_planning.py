@@ -149,7 +149,7 @@ def test_a_kind_whose_plan_was_dropped_is_still_well_known() -> None:
 def test_a_trial_is_learnt_from_and_not_repeated() -> None:
     jobs = familiar_jobs()
     kind = job_kind(jobs.job, ["cpu0"], None)
-    trial = dataclasses.replace(jobs.run(), is_exploring=True)
+    trial = dataclasses.replace(jobs.run(), trial="something")
     jobs.state.plans.put(kind, trial, jobs.state.plans.generation)
 
     assert jobs.run(learn=False) is trial
@@ -161,9 +161,9 @@ def test_a_trial_without_a_usual_plan_runs_once() -> None:
     """As after all plans were dropped, and the new one tries something."""
     jobs = familiar_jobs()
     kind = job_kind(jobs.job, ["cpu0"], None)
-    trial = dataclasses.replace(jobs.run(), is_exploring=True)
+    trial = dataclasses.replace(jobs.run(), trial="something")
     jobs.state.plans.clear()
-    jobs.state.plans.rebalancer(kind, jobs.job.load)
+    jobs.state.plans.planner(kind, jobs.job.load)
     jobs.state.plans.put(kind, trial, jobs.state.plans.generation)
 
     assert jobs.run() is trial

@@ -9,6 +9,8 @@ from hetsched.simulate.learning import ideal_plan, learn
 from hetsched.simulate.machine import makespan
 
 RUNS = 8
+MAX_ONCE = 1.10
+"""Time of any run from the sixth on over the best plan's: trials included."""
 ALONE = [case for case in CASES if not case.cores]
 """In these the plan with exactly known costs is within 1 % of the best one known."""
 
@@ -30,6 +32,7 @@ def test_with_cores_the_split_follows_the_kernel(kernel: str) -> None:
     machine = case.machine()
     best = makespan(machine.play(ideal_plan(machine)))
 
-    runs = learn(machine, RUNS, NOISE, seed=1)
+    ratios = [run.noiseless / best for run in learn(machine, 12, NOISE, seed=1)]
 
-    assert max(run.noiseless / best for run in runs[COUNTED_FROM - 1 :]) <= case.bar
+    assert max(ratios[COUNTED_FROM - 1 :]) <= MAX_ONCE
+    assert ratios[-1] <= case.bar

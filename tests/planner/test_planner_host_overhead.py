@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hetsched.device import DeviceInfo
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.planner.device_sets.teams import plan_with_device_sets
 from hetsched.planner.host_overhead import host_overheads, plan_with_host_overhead
 from hetsched.planner.job_planner import plan_job
+from hetsched.planner.planner import Planner
 from hetsched.planner.records import Candidate, JobPlan
 from hetsched.plans import MemoryDemand, Overlap, timeline
 
@@ -161,7 +161,7 @@ def test_a_team_has_the_overhead_of_one_of_its_cores(driving: tuple[int, ...], p
     curve = PiecewiseLinear([(500, 500 * CORE / 8)] * 5)
     team = replace(core(0), info=info, models={"fft": DeviceModel(curve, curve)})
 
-    plan = plan_with_device_sets(LOAD, [*(core(i, 0.025) for i in range(4)), team, gpu(driving)])
+    plan = Planner(LOAD).next([*(core(i, 0.025) for i in range(4)), team, gpu(driving)])
 
     linked = next(assignment for assignment in plan.assignments if assignment.device == "gpu0")
     seconds = sum(OVERHEAD * units + 1e-5 for units in linked.plan.chunks)

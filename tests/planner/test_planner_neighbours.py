@@ -5,7 +5,7 @@ import math
 import pytest
 
 from hetsched.device import DeviceInfo
-from hetsched.planner.device_sets.neighbours import co_runners_end, co_runners_of
+from hetsched.planner.neighbours import co_runners_end, co_runners_of
 
 
 def core(number: int, node: int | None = None) -> DeviceInfo:

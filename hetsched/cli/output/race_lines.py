@@ -43,7 +43,7 @@ class RaceSummary(msgspec.Struct, frozen=True):
 
 def race_summary(stored: StoredRaces) -> RaceSummary | None:
     """Return what the races show; None if there is nothing to compare."""
-    from hetsched.planner.races.decision import is_dropped
+    from hetsched.planner.trials import is_open
 
     everything = stored.record()
     if not everything.races:
@@ -64,7 +64,7 @@ def race_summary(stored: StoredRaces) -> RaceSummary | None:
             math.exp(behind[name].low) if math.isfinite(behind[name].low) else None,
             math.exp(behind[name].high) if math.isfinite(behind[name].high) else None,
             behind[name].races,
-            is_dropped(behind[name]),
+            not is_open(behind[name]),
         )
         for name in sorted(behind, key=lambda name: behind[name].mean)
     ]

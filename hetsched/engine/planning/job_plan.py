@@ -24,13 +24,12 @@ from hetsched.models.evidence.co_runners import CO_RUNNERS, CoRunners
 from hetsched.models.evidence.races import NO_RACES
 from hetsched.partition import iterations
 from hetsched.partition.iterations.history_table import HistoryEntry
-from hetsched.planner.device_sets.neighbours import co_runners_of
+from hetsched.planner.neighbours import co_runners_of
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.variants import choose_variants
 from hetsched.plans.device_plan import DevicePlan
 from hetsched.plans.recipes import evenly
 from hetsched.plans.slots import aligned, slot_bytes, slotted
-from hetsched.store import model_records
 from hetsched.store.model_records import ModelKey
 from hetsched.workload import Iterative, Variant
 
@@ -58,15 +57,11 @@ def next_plan(
             lambda info: [variant.name for variant in state.variants.usable(job, info)],
         )
     kind = job_kind(job, (info.name for info in infos), memory_limit)
-    rebalancer = state.plans.rebalancer(kind, job.load)
-    if rebalancer.needs_candidates:
-        plan = rebalancer.replan(
-            find_candidates(job, infos, state, memory_limit, unstarted),
-            state.machine(),
-            state.plans.runs(kind),
-        )
-    else:
-        plan = rebalancer.repeat()
+    plan = state.plans.planner(kind, job.load).next(
+        find_candidates(job, infos, state, memory_limit, unstarted),
+        state.machine(),
+        state.plans.runs(kind),
+    )
     changes = [state.speed_changes.pop(info.name, "") for info in infos]
     if not any(changes):
         return plan
@@ -202,12 +197,6 @@ def model_key(
     )
 
 
-def probe_key(job: ResolvedJob, info: DeviceInfo) -> model_records.ProbeKey:
-    """Return the key in models.db of `info` without a share in jobs like this one."""
-    device = f"{info.name} {info.identity}"
-    return model_records.ProbeKey(job.workload.name, job.speed_key, device, job.storage, job.load)
-
-
 def device_demand(
     job: ResolvedJob, info: DeviceInfo, state: PlanningState, memory_limit: int | None
 ) -> MemoryDemand:
@@ -247,7 +236,6 @@ def _candidate(
         is_staged=job.storage != "memory",
         schedule=job.schedule,
         models_beside=models_beside,
-        probe_state=state.store.probe_state(probe_key(job, info)),
         races=races,
         runs_beside=runs_beside,
     )
@@ -353,18 +341,8 @@ def _models(
     """Return device -> variant, and its model if there are measurements."""
     units = load / len(candidates)
     chosen = choose_variants(candidates, units, state.plan_cache)
-    only = [
-        replace(
-            candidate,
-            models={choice.variant: candidate.models[choice.variant]},
-            run_counts={choice.variant: candidate.run_counts.get(choice.variant, 0)},
-        )
-        for candidate, choice in zip(candidates, chosen, strict=True)
-    ]
-    final = choose_variants(only, units, state.plan_cache)
     return {
-        candidate.info.name: (choice.variant, choice.model)
-        for candidate, choice in zip(candidates, final, strict=True)
+        candidate.info.name: choice for candidate, choice in zip(candidates, chosen, strict=True)
     }
 
 

@@ -20,7 +20,6 @@ from hetsched.engine.planning.job_plan import (
     first_plan,
     model_key,
     next_plan,
-    probe_key,
     race_label,
 )
 from hetsched.engine.planning.planning_state import (
@@ -53,11 +52,9 @@ from hetsched.models.evidence.samples import (
     run_samples,
     without_total,
 )
-from hetsched.planner.chunks import seconds_of_planned_share
-from hetsched.planner.device_sets.neighbours import co_runners_end, co_runners_in_run
 from hetsched.planner.host_overhead import may_share_core
-from hetsched.planner.races.evidence import race_of, variant_samples, with_fresh_race
-from hetsched.planner.races.prediction import predicted_race
+from hetsched.planner.neighbours import co_runners_end, co_runners_in_run
+from hetsched.planner.races import race_of, variant_samples, with_fresh_race
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.planner.variants import pooled_models
 from hetsched.store.model_records import ModelKey, RaceKey
@@ -184,9 +181,7 @@ class JobPlanning:
         # With the memory that devices have now, not when the job started.
         current = {info.name: info for info in self._state.machine()}
         infos = [current.get(info.name, info) for info in self._infos]
-        plan = predicted_race(
-            next_plan(self._job, infos, self._state, self._memory_limit, self._unstarted)
-        )
+        plan = next_plan(self._job, infos, self._state, self._memory_limit, self._unstarted)
         if not self._job.measure:
             plans.put(self._kind(), plan, generation)
         return plan
@@ -239,7 +234,7 @@ def predicted_cold(plan: JobPlan, fresh: Collection[str]) -> JobPlan:
 
 
 def learn(job: ResolvedJob, run: FinishedRun, state: PlanningState, kind: JobKind) -> None:
-    """Update models and rebalancer after a run of `job`. The store is not flushed to disk.
+    """Update models and planner after a run of `job`. The store is not flushed to disk.
 
     `kind`: of the job on the devices usable at the time.
     """
@@ -250,8 +245,10 @@ def learn(job: ResolvedJob, run: FinishedRun, state: PlanningState, kind: JobKin
     _fit_equal_cores(run.runs, keys, state)
     state.raise_memory_limits(run.runs)
     if not run.is_contended:
-        _rebalance(job, run, state, kind)
-        _record_probes(job, run.plan, state, kind)
+        paces = {
+            device: each.seconds / each.share for device, each in run.runs.items() if each.chunks
+        }
+        state.plans.planner(kind, job.load).report(run.plan, paces)
     for key, change in changes.items():
         _record_change(key, change, state, now, raced)
 
@@ -387,35 +384,6 @@ def _fit_equal_cores(runs: Mapping[str, DeviceRun], keys: RunKeys, state: Planni
             groups.setdefault(group, []).append(key)
     for equal_keys in groups.values():
         pooled_models(state.store.load_many(equal_keys, False), state.plan_cache)
-
-
-def _rebalance(
-    job: ResolvedJob, finished: FinishedRun, state: PlanningState, kind: JobKind
-) -> None:
-    """Report the run to the rebalancer of its kind of job."""
-    rebalancer = state.plans.rebalancer(kind, job.load)
-    plan, runs = finished.plan, finished.runs
-    seconds = {
-        device: seconds_of_planned_share(run.assignment, run.chunks, run.seconds)
-        for device, run in runs.items()
-    }
-    of_plan = {device: value for device, value in seconds.items() if value is not None}
-    if len(of_plan) == len(seconds):
-        rebalancer.report(plan, of_plan, makespan(runs))
-    else:  # devices ran other shares than planned
-        paces = {device: run.seconds / run.share for device, run in runs.items() if run.chunks}
-        rebalancer.report_moved_work(plan, paces)
-
-
-def _record_probes(job: ResolvedJob, plan: JobPlan, state: PlanningState, kind: JobKind) -> None:
-    """Store which devices had no share, so that they are probed when their turn comes."""
-    probe_states = state.plans.rebalancer(kind, job.load).probe_states
-    ordinary = {a.device for a in plan.assignments if not a.is_probe}
-    for candidate in plan.candidates:
-        device = candidate.info.name
-        if device in ordinary or device in probe_states:
-            key = probe_key(job, candidate.info)
-            state.store.set_probe_state(key, probe_states.get(device))
 
 
 def _record_change(

@@ -16,7 +16,7 @@ from hetsched.device import ChunkTimes, DeviceInfo, kernel_chunk
 from hetsched.engine.admission.resolved_job import ResolvedJob, declared_variants, plug_in
 from hetsched.engine.failures import Failures, VariantKey
 from hetsched.paths import cache_dir
-from hetsched.planner.rebalancing.rebalancer import Rebalancer
+from hetsched.planner.planner import Planner
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.planner.totals import PlanCache
 from hetsched.store.model_store import ModelStore
@@ -133,7 +133,7 @@ class _Known:
     plan was due.
     """
 
-    rebalancer: Rebalancer | None = None
+    planner: Planner | None = None
     plan: JobPlan | None = None
     usual: JobPlan | None = None
     runs: int = 0
@@ -148,19 +148,14 @@ class _Known:
         self.unlearnt += 1
         if is_due or self.unlearnt >= SAMPLED:
             self.unlearnt, self.was_off = 0, False
-            if is_off or is_trial(plan):
+            if is_off or plan.trial:
                 self.plan = None  # the next job waits for a better one
             return "learn and plan"
         self.was_off = is_off
-        if not is_trial(plan):
+        if not plan.trial:
             return "repeat"
         self.plan = self.usual  # None: the next job waits for one
         return "learn and plan"
-
-
-def is_trial(plan: JobPlan) -> bool:
-    """Whether it is made to measure something, not because it is the fastest."""
-    return plan.is_exploring or plan.has_probes or plan.tries_sizes
 
 
 class Plans:
@@ -175,14 +170,14 @@ class Plans:
         self.generation = 0
         """How often all plans were dropped."""
 
-    def rebalancer(self, kind: JobKind, load: int) -> Rebalancer:
-        """Return the rebalancer of this kind of job, creating it if necessary."""
+    def planner(self, kind: JobKind, load: int) -> Planner:
+        """Return the planner of this kind of job, creating it if necessary."""
         with self._lock:
             known = self._kinds.get_or_compute(kind, _Known)
-            if known.rebalancer is None:
-                known.rebalancer = Rebalancer(load, kind[3], self._plan_cache)
+            if known.planner is None:
+                known.planner = Planner(load, self._plan_cache)
                 self._kinds.put(kind, known, len(kind[1]))
-            return known.rebalancer
+            return known.planner
 
     def runs(self, kind: JobKind) -> int:
         """Count the runs of this kind so far."""
@@ -205,9 +200,9 @@ class Plans:
             known = self._kinds.peek(kind)
             if known is not None and generation == self.generation:
                 known.plan = plan
-                if not is_trial(plan):
+                if not plan.trial:
                     known.usual = plan
-                # The rebalancer keeps the last plan, too.
+                # The planner keeps the last plan, too.
                 self._kinds.put(kind, known, 3 * plan.nbytes + len(kind[1]))
 
     def on_run(self, kind: JobKind, plan: JobPlan, seconds: float) -> NextStep:
@@ -220,7 +215,7 @@ class Plans:
         """Drop all plans, when their assumptions no longer hold; runs stay counted."""
         with self._lock:
             for kind, known in list(self._kinds.items()):
-                known.plan = known.usual = known.rebalancer = None
+                known.plan = known.usual = known.planner = None
                 self._kinds.put(kind, known, len(kind[1]))
             self.generation += 1
 

@@ -2,7 +2,7 @@
 
 Devices that share a resource (the memory bandwidth of a NUMA node, a PCIe root port) slow each
 other down, so observations hold for the co-runners they were made with. Who the neighbours are is
-decided in `planner.device_sets.neighbours`.
+decided in `planner.neighbours`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,20 @@
-"""What a run with several variants shows: samples of each variant, and paces of the race. Pure."""
+"""Races: which variants take turns on equal cores in a run, by which chunks, and the results.
+
+All cores of one kind compute chunk j with the same variant, so that neighbours and moment are the
+same. Pure.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from hetsched.device import ChunkTimes
 from hetsched.models.call_cost import call_samples
-from hetsched.models.evidence.races import Race, race_paces
+from hetsched.models.evidence.races import Race, RaceRecord, race_paces
 from hetsched.models.evidence.samples import (
     Sample,
     as_contended,
@@ -18,10 +23,83 @@ from hetsched.models.evidence.samples import (
     is_time,
     run_samples,
 )
-from hetsched.planner.records import Assignment
+from hetsched.planner.records import Assignment, PlannedRace
+from hetsched.planner.variants import MIN_RACE_UNITS
+from hetsched.units import counted
+
+FIRST_ROUNDS = 3
+"""Rounds of a first race, and of one against a slow variant: in the first of them kernels are
+cold, two count."""
+MAX_RACE_CHUNKS = 16
+"""Chunks of a core in a race, if the variants are close: more rounds decide sooner."""
+MAX_CLOSE_RATIO = 1.25
+"""Ratio of the times up to which they are close."""
 
 Chunks = Sequence[tuple[int, ChunkTimes]]
 """Units and times of each chunk of one core, in the order in which they ran."""
+
+
+def first_race(devices: Sequence[Assignment]) -> PlannedRace | None:
+    """Return a race of all variants that need no preparation, on cores that measured none."""
+    candidate = devices[0].candidate
+    share = min(each.plan.share for each in devices)
+    if candidate is None or not candidate.can_race or share < MIN_RACE_UNITS:
+        return None
+    if any(each.model is not None for each in devices):
+        return None
+    rivals = [
+        name
+        for name in candidate.models
+        if name != devices[0].variant and not candidate.preparation.get(name)
+    ][: share - 1]
+    return PlannedRace(tuple(rivals), FIRST_ROUNDS) if rivals else None
+
+
+def rounds_of(ratios: Sequence[float], *, is_first: bool) -> int:
+    """Return the rounds of a race against rivals that take so many times as long."""
+    if is_first or max(ratios) > MAX_CLOSE_RATIO:
+        return FIRST_ROUNDS
+    return max(FIRST_ROUNDS, MAX_RACE_CHUNKS // (1 + len(ratios)))
+
+
+@dataclass(frozen=True)
+class RacePart:
+    """A core's part of a race; none by default.
+
+    `kernels`: `Chunk.kernel` of its first chunks. `chunks`: of its share, as many on all cores.
+    """
+
+    rivals: tuple[str, ...] = ()
+    kernels: tuple[int, ...] = ()
+    chunks: int = 0
+
+
+def race_order(variants: int, rounds: int) -> tuple[int, ...]:
+    """Return the kernel of each chunk: every second round is reversed, against trends."""
+    forward = tuple(range(variants))
+    return tuple(k for number in range(rounds) for k in (forward, forward[::-1])[number % 2])
+
+
+def race_part(race: PlannedRace, shares: Sequence[int], chunks: Sequence[int]) -> RacePart:
+    """Return the part of each core in a race.
+
+    Parameters
+    ----------
+    race : PlannedRace
+        With fewer rounds if the load doesn't have as many units.
+    shares : sequence of int, units
+        Of the cores: enough for one round.
+    chunks : sequence of int
+        Chunks into which their shares are cut without a race.
+    """
+    variants = 1 + len(race.rivals)
+    smallest = min(shares)
+    possible = min(race.rounds, smallest // variants)
+    count = min(smallest, max(possible * variants, *chunks))
+    return RacePart(race.rivals, race_order(variants, possible), count)
+
+
+# ---- what a run shows
 
 
 def variant_samples(assignment: Assignment, chunks: Chunks) -> dict[str, list[Sample]]:
@@ -112,7 +190,7 @@ def race_of(
     variants = assignments[0].variants
     paces: dict[str, list[float | None]] = {variant: [] for variant in variants}
     for assignment in assignments:
-        own = chunks[assignment.device][: assignment.race_chunks]
+        own = chunks[assignment.device]
         timed = [(u, t.end - t.start, t.kernel, t.cold) for u, t in own]
         for variant, found in race_paces(timed, variants).items():
             paces[variant] += found
@@ -121,3 +199,16 @@ def race_of(
         return None
     shares = [assignment.plan.share for assignment in assignments]
     return Race(number, statistics.fmean(shares), raced)
+
+
+def standing(record: RaceRecord, best: str, names: Sequence[str]) -> str:
+    """Return in words how far the others are behind `best`; "" if none has raced against it."""
+    behind = {name: c for name in names if name != best and (c := record.compare(name, best))}
+    if not behind:
+        return ""
+    parts = [
+        f"{name} takes {behind[name].ratio:.2f} times as long"
+        for name in sorted(behind, key=lambda name: behind[name].mean)
+    ]
+    races = counted(max(comparison.races for comparison in behind.values()), "race")
+    return f"{best} is the fastest in {races}: {', '.join(parts)}"

@@ -7,71 +7,27 @@ from itertools import pairwise
 from benchmarks.learning.variant_machine import equal_cores
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.memory import MemoryDemand
-from hetsched.models import Constant, DeviceModel
+from hetsched.models import DeviceModel, PiecewiseLinear
 from hetsched.models.evidence.races import Race, RaceRecord
 from hetsched.models.evidence.samples import Sample
 from hetsched.planner.job_planner import plan_job
-from hetsched.planner.races.decision import RaceDecision, decide
-from hetsched.planner.races.evidence import race_of, variant_samples, with_fresh_race
-from hetsched.planner.races.order import race_order, race_part
-from hetsched.planner.races.prediction import predicted_race
-from hetsched.planner.records import Candidate, JobPlan
+from hetsched.planner.planner import Planner
+from hetsched.planner.races import (
+    race_of,
+    race_order,
+    race_part,
+    variant_samples,
+    with_fresh_race,
+)
+from hetsched.planner.records import Candidate, JobPlan, PlannedRace
 
 VARIANTS = ("a", "b", "c")
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
 
 
-def raced(number: int = 0, races: int = 1, **paces: float) -> RaceRecord:
-    race = Race(number, 10.0, {name: (pace,) * 6 for name, pace in paces.items()})
+def raced(races: int = 1, units: float = 10.0, **paces: float) -> RaceRecord:
+    race = Race(0, units, {name: (pace,) * 6 for name, pace in paces.items()})
     return RaceRecord((race,) * races)
-
-
-def decision(record: RaceRecord, runs: int = 1) -> RaceDecision:
-    return decide(VARIANTS, record, runs, "b")
-
-
-def test_at_first_all_race_against_the_default() -> None:
-    assert decision(RaceRecord()) == RaceDecision("b", ("a", "c"), 3)
-
-
-def test_slow_ones_are_dropped_and_close_ones_race_again() -> None:
-    found = decision(raced(a=1.0, b=1.01, c=1.5))
-
-    assert (found.best, found.rivals, found.rounds) == ("a", ("b",), 8)
-
-
-def test_after_three_races_the_best_mean_decides() -> None:
-    assert decision(raced(races=3, a=1.0, b=1.01, c=1.5)) == RaceDecision("a")
-
-
-def test_the_runner_up_races_again_after_8_and_32_runs() -> None:
-    early, late = raced(races=3, a=1.0, b=1.1, c=1.5), raced(8, races=3, a=1.0, b=1.1, c=1.5)
-
-    assert decision(early, 7).rivals == ()
-    assert decision(early, 8).rivals == ("b",)
-    assert decision(late, 31).rivals == ()
-    assert decision(late, 32).rivals == ("b",)
-
-
-def test_one_that_never_raced_against_a_new_best_does() -> None:
-    record = RaceRecord((*raced(0, a=1.0, b=1.5).races, *raced(1, a=1.0, c=0.6).races))
-
-    assert decision(record) == RaceDecision("c", ("b",), 3)
-
-
-def test_one_that_takes_twice_as_long_does_not_race_again() -> None:
-    assert decision(raced(a=1.0, b=2.2, c=3.0), 200) == RaceDecision("a")
-
-
-def test_the_runner_up_races_again_after_a_change_of_speed() -> None:
-    record = raced(3, races=3, a=1.0, b=1.1, c=1.5)
-
-    assert decision(record.with_change(3), 5).rivals == ()
-    assert decision(record.with_change(4), 5).rivals == ("b",)
-
-
-def test_a_new_variant_races_against_the_best_only() -> None:
-    assert decision(raced(races=3, a=1.0, b=1.1)).rivals == ("c",)
 
 
 def test_every_second_round_is_reversed() -> None:
@@ -80,7 +36,7 @@ def test_every_second_round_is_reversed() -> None:
 
 
 def test_all_cores_of_a_race_have_as_many_chunks() -> None:
-    part = race_part(["b"], 3, [7, 40], [4, 9])
+    part = race_part(PlannedRace(("b",), 3), [7, 40], [4, 9])
 
     assert part.chunks == 7
     assert len(part.kernels) == 6
@@ -92,7 +48,7 @@ def race_plan(units: int = 48, cores: int = 2) -> JobPlan:
         Candidate(DeviceInfo(name=f"cpu{i}", kind="cpu", identity="x"), DEMAND, models, {})
         for i in range(cores)
     ]
-    return plan_job(units, candidates)
+    return Planner(units).next(candidates)
 
 
 def test_the_cores_of_a_plan_run_each_chunk_with_the_same_variant() -> None:
@@ -102,7 +58,7 @@ def test_the_cores_of_a_plan_run_each_chunk_with_the_same_variant() -> None:
     assert first.variants == second.variants == VARIANTS
     assert [c.kernel for c in first.chunks] == [c.kernel for c in second.chunks]
     assert [c.kernel for c in first.chunks][:9] == [0, 1, 2, 2, 1, 0, 0, 1, 2]
-    assert plan.is_exploring
+    assert plan.trial
     assert sum(chunk.count for a in plan.assignments for chunk in a.chunks) == 49
 
 
@@ -146,28 +102,53 @@ def test_a_race_in_a_fresh_process_shows_how_much_slower_it_is_with_each_variant
     assert cold == {"a": [(24, 30.0)], "b": [(24, 60.0)], "c": [(24, 90.0)]}
 
 
+def raced_cores(record: RaceRecord, **paces: float | None) -> list[Candidate]:
+    curves = {n: PiecewiseLinear([(48, 48 * pace)]) for n, pace in paces.items() if pace}
+    models = {n: DeviceModel(curves[n], curves[n]) if n in curves else None for n in paces}
+    info = DeviceInfo(name="cpu0", kind="cpu", identity="x")
+    return [Candidate(info, DEMAND, models, dict.fromkeys(paces, 3), races=record)]
+
+
+def test_a_variant_that_may_still_gain_races_again_and_one_that_cannot_does_not() -> None:
+    unsure = RaceRecord((Race(1, 48.0, {"a": (1.0, 1.1), "b": (1.01, 1.0), "c": (1.5, 1.6)}),))
+    sure = raced(races=3, units=48.0, a=1.0, b=1.01, c=1.5)
+
+    plans = [
+        Planner(48).next(raced_cores(record, a=1.0, b=1.0, c=1.5), runs=5)
+        for record in (unsure, sure)
+    ]
+
+    assert [plan.assignments[0].variants for plan in plans] == [("b", "a"), ("a",)]
+
+
+def test_a_new_variant_races_against_the_best_only() -> None:
+    record = raced(races=3, units=48.0, a=1.0, b=1.1)
+    plan = Planner(48).next(raced_cores(record, a=1.0, b=1.1, c=None), runs=5)
+
+    assert plan.assignments[0].variants == ("a", "c")
+
+
+def test_races_at_a_much_smaller_load_do_not_count() -> None:
+    tiny = raced(races=3, units=4.0, a=1.2, b=1.0)
+
+    plan = Planner(480).next(raced_cores(tiny, a=1.0, b=1.0), runs=5)
+
+    assert plan.assignments[0].variants == ("a", "b")
+
+
+def test_one_that_takes_twice_as_long_does_not_race() -> None:
+    plan = Planner(48).next(raced_cores(RaceRecord(), a=1.0, b=2.0), runs=5)
+
+    assert plan.assignments[0].variants == ("a",)
+
+
 def test_a_race_takes_longer_than_its_best_variant_alone() -> None:
-    def models(slowness: float) -> dict[str, DeviceModel | None]:
-        paces = {"a": 1.0, "b": slowness}
-        known = {v: DeviceModel(Constant(1 / pace), Constant(1.0)) for v, pace in paces.items()}
-        return {**known, "c": None}
+    record = RaceRecord((Race(1, 48.0, {"a": (1.0, 1.0), "b": (1.05, 0.97)}),))
 
-    def seconds(slowness: float) -> float | None:
-        info = DeviceInfo(name="cpu0", kind="cpu", identity="x")
-        candidate = Candidate(info, DEMAND, models(slowness), dict.fromkeys(VARIANTS, 3))
-        plan = plan_job(48, [candidate])
-        assert plan.predicted_seconds == 48.0
-        assert sum(c.count for c in plan.assignments[0].chunks if c.kernel == 1) == 3
-        return predicted_race(plan).predicted_seconds
+    plan = Planner(48).next(raced_cores(record, a=1.0, b=1.1), runs=5)
 
-    assert seconds(3.0) == 48.0 + 2.0 * 3
-    assert seconds(1.0) == 48.0
-
-
-def test_other_plans_keep_their_predictions() -> None:
-    plan = race_plan(2)
-
-    assert predicted_race(plan) is plan
+    assert plan.trial
+    assert plan.predicted_seconds is not None and plan.predicted_seconds > 48.0
 
 
 def test_interruptions_count_for_all_variants_alike() -> None:
@@ -188,11 +169,10 @@ def test_the_plan_says_what_races_and_what_races_have_shown() -> None:
     info = DeviceInfo(name="cpu0", kind="cpu", identity="x")
     record = raced(races=3, a=1.0, b=1.4, c=1.01)
 
-    first = plan_job(20, [Candidate(info, DEMAND, models, {})]).reasons
+    first = Planner(20).next([Candidate(info, DEMAND, models, {})]).reasons
     later = plan_job(20, [Candidate(info, DEMAND, models, {}, races=record)]).reasons
 
     assert first[0].endswith("no measurements for a yet, which races against b, c")
     assert later[1] == (
-        "cpu0: a is the fastest in 3 races:"
-        " c takes 1.01 times as long (undecided), b takes 1.40 times as long"
+        "cpu0: a is the fastest in 3 races: c takes 1.01 times as long, b takes 1.40 times as long"
     )

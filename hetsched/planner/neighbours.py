@@ -1,4 +1,4 @@
-"""The neighbours of a device: those that slow it down when busy. Pure.
+"""The neighbours of a device, which slow it down, and sets of devices without some. Pure.
 
 Cores and devices with a link share the memory bandwidth of their NUMA node. A node that isn't
 known counts as shared with all. Devices whose speed is configured share nothing.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from hetsched.device import DeviceInfo
 from hetsched.models.evidence.co_runners import CoRunners
+from hetsched.text import group_name
 
 MIN_BUSY_CORES = 0.75
 """Part of the neighbouring cores that are busy when all are said to be: on a large machine one
@@ -130,3 +132,81 @@ def co_runners_end(info: DeviceInfo, ends: Iterable[tuple[DeviceInfo, float]]) -
     """
     others = (end for other, end in ends if other.name != info.name and not other.is_modelled)
     return math.inf if info.is_modelled else min(others, default=math.inf)
+
+
+# ---- sets of devices
+
+
+@dataclass(frozen=True)
+class DeviceSet:
+    """Devices that do a job together, in the job's order.
+
+    `variants`: device -> the only variant that it may use, as in a trial of it.
+    """
+
+    infos: tuple[DeviceInfo, ...]
+    variants: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset(info.name for info in self.infos)
+
+    @property
+    def label(self) -> str:
+        """Its devices: "gpu0, cpu0 to cpu7"."""
+        linked = [info.name for info in self.infos if info.link]
+        cores = [info.name for info in self.infos if not info.link]
+        return ", ".join(group_name(names) for names in (linked, cores) if names)
+
+
+def device_sets(infos: Sequence[DeviceInfo]) -> list[DeviceSet]:
+    """Return the sets to consider, all devices but teams first.
+
+    With links and cores: all devices with a link with half of the cores, one, none; the cores
+    alone. Where physical cores have several hardware threads: one thread of each. With teams: each
+    instead of its members. Devices of configured speed share nothing, so only teams are
+    considered for them. Trying all subsets would take far too long.
+    """
+    names = {info.name for info in infos}
+    teams = [info for info in infos if names.intersection(info.members)]
+    single = [info for info in infos if info not in teams]
+    sets = [DeviceSet(tuple(single))]
+    chosen: list[Collection[str]] = []
+    if sum(not info.is_modelled for info in single) >= 2:
+        chosen = _subsets(single)
+    for subset_names in chosen:
+        subset = DeviceSet(tuple(info for info in single if info.name in subset_names))
+        if subset.infos and subset not in sets:
+            sets.append(subset)
+    for team in teams:
+        others = [info for info in single if info.name not in team.members]
+        sets.append(DeviceSet((*others, team)))
+    return sets
+
+
+def _subsets(infos: Sequence[DeviceInfo]) -> list[Collection[str]]:
+    linked = [info.name for info in infos if info.link]
+    ranks = _thread_ranks(infos)
+    cores = sorted((info.name for info in infos if not info.link), key=lambda name: ranks[name])
+    single_threads = [name for name in cores if ranks[name] == 0]
+    chosen: list[Collection[str]] = []
+    if linked:
+        half = (len(cores) + 1) // 2
+        chosen += [linked + cores[:half], linked + cores[:1], linked, cores]
+    if len(single_threads) < len(cores):
+        chosen += [linked + single_threads, single_threads]
+    return chosen
+
+
+def _thread_ranks(infos: Sequence[DeviceInfo]) -> Mapping[str, int]:
+    """Return core -> its number among the hardware threads of its physical core."""
+    threads: Counter[int] = Counter()
+    ranks = {}
+    for info in infos:
+        if info.link:
+            continue
+        ranks[info.name] = 0
+        if info.physical_core is not None:
+            ranks[info.name] = threads[info.physical_core]
+            threads[info.physical_core] += 1
+    return ranks

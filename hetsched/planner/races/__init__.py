@@ -1,1 +1,0 @@
-"""Races: which variants take turns on equal cores in a run, by which chunks, and the results."""

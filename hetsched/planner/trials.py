@@ -1,0 +1,683 @@
+"""The one rule for trials: what might be faster and isn't known well, and whether it is tried.
+
+Each enumerator lists options of one sort, and how they may turn out; nothing else explores. The
+best one of positive value is tried in the next run (`partition.options`): what it may save in the
+runs to come must exceed what the trial may lose. Pure.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from hetsched.device import DeviceInfo
+from hetsched.models import DeviceModel, PhaseCurve, SpeedFunction
+from hetsched.models.curves.curve import planner_curve
+from hetsched.models.evidence.co_runners import CO_RUNNERS, CoRunners
+from hetsched.models.evidence.races import Comparison, RaceRecord
+from hetsched.partition import geometric
+from hetsched.partition.options import Option
+from hetsched.planner.neighbours import DeviceSet, co_runners_of
+from hetsched.planner.races import rounds_of
+from hetsched.planner.records import Assignment, Candidate, JobPlan, PlannedRace, WeighedOption
+from hetsched.planner.variants import MIN_RACE_UNITS, equal_devices, rough_seconds, similar_runs
+from hetsched.plans.device_plan import DevicePlan, fits
+from hetsched.plans.recurrence import price
+from hetsched.plans.ring_search import best_plan
+from hetsched.units import format_seconds
+
+HORIZON = 12
+"""Runs that a finding serves at most; if there were fewer so far, as many as these."""
+KEEP = 0.02
+"""What is known to be faster must gain as much to replace what runs now: more than noise."""
+MIN_RUNS = 3
+"""Measurements that settle a question."""
+MAX_SPEEDUP = 1.5
+"""What isn't measured is presumed to be between this much faster and, unless something bounds it,
+as much slower; evenly in the logarithm."""
+EVEN = (1 / 6, 1 / 2, 5 / 6)
+"""Where an even distribution is evaluated, as parts of its range: one third of it for each."""
+MAX_PROBE_RATIO = 1.5
+"""A probe may make a run take half as long again."""
+SETTLING_RUNS = 4
+"""Runs from nothing to a balanced split, before other sets of devices are tried."""
+TEAM_START_SECONDS = 0.5
+"""Of a team's process, which keeps one core busy while jobs go on."""
+MAX_TEAM_RATIO = 1.25
+"""Presumed time of a team over that of a single one of its cores, at worst."""
+MAX_SIZE_COST = 0.10
+"""Relative cost of a trial of a chunk size at most once a split has settled, if it is right after
+a step."""
+MIN_SIZE_GAIN = 0.02
+"""Relative gain of the optimistic time of a chunk size that is worth measuring."""
+MAX_TRIED_SHARE = 4096
+"""Largest share, units, whose chunk sizes are tried: the search takes as long as a plan's."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Something that might be faster. `what`: in words.
+
+    `plan` makes the run in which it is tried, or if it `is_known` adopted; None: it can't be made.
+    `evidence`: grows with what is known of it. `device_set`: what becomes the present set if a
+    known option is adopted.
+    """
+
+    what: str
+    key: Hashable
+    option: Option
+    plan: Callable[[], JobPlan | None]
+    evidence: int = 0
+    is_known: bool = False
+    device_set: DeviceSet | None = None
+
+
+@dataclass
+class Look:
+    """When a device without a share was last measured, and since when it was too slow; runs."""
+
+    seen: int
+    slow_since: int | None = None
+
+    def chance_of_return(self, run: int) -> float:
+        """Return the probability that it has its usual speed again (Lindy's law).
+
+        What was slow for `age` runs when it was last looked at is over after as many with
+        probability 1/2.
+        """
+        slow_since = self.seen if self.slow_since is None else self.slow_since
+        idle = max(1, run - self.seen)
+        age = max(1, self.seen - slow_since + MIN_RUNS)
+        return idle / (idle + age)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What is known before a run.
+
+    `plan`: that of the present set, without a trial; `sets`: all that are considered. `planned`
+    plans a set of devices, with fixed shares if given, and with changed candidates.
+    """
+
+    load: int
+    run: int
+    plan: JobPlan
+    seconds: float
+    present: DeviceSet
+    sets: Sequence[DeviceSet]
+    candidates: Mapping[str, Candidate]
+    machine: Sequence[DeviceInfo]
+    looks: Mapping[str, Look]
+    usual_paces: Mapping[str, float]
+    planned: Callable[..., JobPlan | None]
+
+    @property
+    def horizon(self) -> float:
+        return min(HORIZON, self.run - 1)
+
+    def value(self, trial: Trial) -> float:
+        return trial.option.value(self.seconds, self.horizon)
+
+    def once(self, seconds: float) -> float:
+        """Return what a cost that is paid once weighs: it serves as many runs as there were."""
+        return seconds * self.horizon / max(1, self.run - 1)
+
+    def seconds_if(self, part: float, ratio: float) -> float:
+        """Return the job's seconds if `part` of its units take `ratio` times as long each."""
+        return self.seconds / (1 + part * (1 / ratio - 1))
+
+
+def all_trials(now: Situation) -> Iterator[Trial]:
+    """Yield all options, whatever their value."""
+    yield from probes(now)
+    yield from device_sets(now)
+    yield from teams(now)
+    yield from variants(now)
+    yield from races(now)
+    yield from chunk_sizes(now)
+
+
+def between(
+    low: float, high: float, trial: Callable[[float], float] = lambda seconds: seconds
+) -> tuple[tuple[float, float, float], ...]:
+    """Return outcomes spread evenly in the logarithm between two times, in seconds."""
+    times = [low * (high / low) ** part for part in EVEN]
+    return tuple((1 / len(EVEN), seconds, trial(seconds)) for seconds in times)
+
+
+# ---- devices without a share
+
+
+def probes(now: Situation) -> Iterator[Trial]:
+    """Yield a unit for each device that the plan leaves out: it may be faster than its model."""
+    for info in now.present.infos:
+        device = info.name
+        if device in now.plan.shares or device not in now.plan.curves:
+            continue
+        runs = sum(now.candidates[device].run_counts.values())
+        unit = float(now.plan.curves[device].time(1.0))
+        if unit > MAX_PROBE_RATIO * now.seconds and runs >= MIN_RUNS:
+            continue
+        chance = 0.5
+        if runs >= MIN_RUNS and device in now.looks:
+            chance = now.looks[device].chance_of_return(now.run)
+        usual = _usual_curve(now, device, is_new=runs < MIN_RUNS)
+        curves = [usual if name == device else c for name, c in now.plan.curves.items()]
+        better = min(now.seconds, geometric(curves, now.load).makespan)
+        outcomes = (
+            (chance, better, max(now.seconds, float(usual.time(1.0)))),
+            (1 - chance, now.seconds, max(now.seconds, unit)),
+        )
+        yield Trial(
+            f"{device}: 1 unit as a probe, since it may be as fast as others or before",
+            ("probe", device),
+            Option(outcomes),
+            functools.partial(_probed, now, device),
+            now.run,
+        )
+
+
+def _usual_curve(now: Situation, device: str, *, is_new: bool) -> SpeedFunction:
+    """Return the curve that a device has if it isn't as slow as its model says."""
+    own = now.plan.curves[device]
+    identity = now.candidates[device].info.identity
+    working = [name for name in now.plan.shares if name in now.plan.curves]
+    equals = [name for name in working if now.candidates[name].info.identity == identity]
+    if equals or is_new:
+        return min(
+            (now.plan.curves[name] for name in equals or working),
+            key=lambda curve: float(curve.time(1.0)),
+        )
+    unit = float(own.time(1.0))
+    ratio = min(1.0, now.usual_paces.get(device, unit) / unit)
+    return planner_curve(own).scaled(ratio) or own
+
+
+def _probed(now: Situation, device: str) -> JobPlan | None:
+    shares = dict(now.plan.shares)
+    last = max(shares, key=lambda name: float(now.plan.curves[name].time(shares[name])))
+    if shares[last] == 1 and len(shares) == 1 and now.load > 1:
+        return None
+    shares[last] -= 1
+    shares[device] = 1
+    plan = now.planned(now.present, {name: share for name, share in shares.items() if share})
+    return None if plan is None else plan.with_purposes({device: "probe"})
+
+
+# ---- other sets of devices
+
+
+def device_sets(now: Situation) -> Iterator[Trial]:
+    """Yield the other sets: a device may be faster beside fewer others than with all."""
+    if now.run <= SETTLING_RUNS:
+        return
+    used = {assignment.device: assignment for assignment in now.plan.assignments}
+    mine = co_runners_of(now.present.infos, now.machine)
+    for other in now.sets:
+        if other.names == now.present.names or any(info.members for info in other.infos):
+            continue
+        beside = co_runners_of(other.infos, now.machine)
+        uses = [
+            _use(now, info, used.get(info.name), mine.get(info.name), beside[info.name])
+            for info in other.infos
+        ]
+        known = [use for use in uses if use is not None]
+        if len(known) < len(uses):
+            continue
+        slow = now.load / sum(1 / pace for pace, _, _ in known)
+        fast = now.load / sum(speedup / pace for pace, speedup, _ in known)
+        is_known = all(runs >= MIN_RUNS for _, _, runs in known)
+        option = Option(((1.0, slow, slow),) if is_known else between(fast, slow))
+        yield Trial(
+            f"the job with {other.label} only, which may be faster",
+            ("set", other.names),
+            option,
+            functools.partial(now.planned, other),
+            sum(runs for _, _, runs in known),
+            is_known,
+            other,
+        )
+
+
+def _use(
+    now: Situation,
+    info: DeviceInfo,
+    assignment: Assignment | None,
+    present: CoRunners | None,
+    beside: CoRunners,
+) -> tuple[float, float, int] | None:
+    """Return a device's seconds per unit in a set, its possible speedup, and its runs there.
+
+    None: it was never measured.
+    """
+    candidate = now.candidates[info.name]
+    units = now.load / max(1, len(now.plan.assignments))
+    variant = assignment.variant if assignment is not None else _fastest(candidate, units)
+    if variant is None:
+        return None
+    model, speedup, runs = _model_beside(candidate, variant, beside)
+    if model is None:
+        return None
+    pace = rough_seconds(model, units) / units
+    if assignment is not None and assignment.pace and present is not None:
+        own, _, _ = _model_beside(candidate, variant, present)
+        if own is model:
+            pace = assignment.pace
+        elif own is not None and info.link:
+            pace = assignment.pace * rough_seconds(model, units) / rough_seconds(own, units)
+    return pace, speedup, runs
+
+
+def _model_beside(
+    candidate: Candidate, variant: str, beside: CoRunners
+) -> tuple[DeviceModel | None, float, int]:
+    """Return the model beside these co-runners, the speedup it may lack, and its runs there.
+
+    Without measurements there, that beside fewer others, which may be too fast; else that beside
+    more of them, which may be up to MAX_SPEEDUP too slow.
+    """
+    index = CO_RUNNERS.index(beside)
+    for key in (beside, *CO_RUNNERS[:index][::-1]):
+        model = candidate.models_beside.get(key, {}).get(variant)
+        if model is not None:
+            return model, 1.0, candidate.runs_beside.get(beside, {}).get(variant, 0)
+    for key in CO_RUNNERS[index + 1 :]:
+        model = candidate.models_beside.get(key, {}).get(variant)
+        if model is not None:
+            return model, MAX_SPEEDUP, 0
+    return candidate.models.get(variant), 1.0, candidate.run_counts.get(variant, 0)
+
+
+def _fastest(candidate: Candidate, units: float) -> str | None:
+    models = {name: model for name, model in candidate.models.items() if model is not None}
+    return min(models, key=lambda name: rough_seconds(models[name], units), default=None)
+
+
+# ---- core teams
+
+
+def teams(now: Situation) -> Iterator[Trial]:
+    """Yield sets in which a team works instead of its cores, by the best variant of these.
+
+    Unmeasured, its time is between that of a core over its threads, and a little more than that
+    of one core. The start of its process counts once.
+    """
+    for other in now.sets:
+        team = next((now.candidates[i.name] for i in other.infos if i.members), None)
+        if team is None or other.names == now.present.names:
+            continue
+        core = _core_pace(now, team)
+        variant = _fastest(team, now.load) or (core and core[1])
+        if core is None or variant is None:
+            continue
+        speed = sum(
+            1 / assignment.pace
+            for assignment in now.plan.assignments
+            if assignment.pace and assignment.device in other.names
+        )
+        model, runs = team.models.get(variant), similar_runs(team, variant, now.load)
+        if model is None:
+            paces = between(core[0] / team.info.threads, MAX_TEAM_RATIO * core[0])
+        else:
+            pace = float(model.total.time(now.load)) / now.load
+            paces = _spread(pace, runs)
+        outcomes = tuple(
+            (p, now.load / (speed + 1 / pace), now.load / (speed + 1 / pace))
+            for p, pace, _ in paces
+        )
+        start = TEAM_START_SECONDS / team.info.threads if team.needs_start else 0.0
+        start += team.preparation.get(variant, 0.0)
+        chosen = replace(other, variants={team.info.name: variant})
+        yield Trial(
+            f"{team.info.name} by {variant} instead of its cores, which may be faster",
+            ("set", other.names),
+            Option(outcomes, now.once(start)),
+            functools.partial(now.planned, chosen),
+            runs,
+            runs >= MIN_RUNS,
+            other,
+        )
+
+
+def _core_pace(now: Situation, team: Candidate) -> tuple[float, str] | None:
+    """Return the seconds of a unit on one core of a team, and the fastest variant there."""
+    times = {
+        (float(model.total.time(1.0)), name)
+        for member in team.info.members
+        if member in now.candidates
+        for name, model in now.candidates[member].models.items()
+        if model is not None and name in team.models
+    }
+    return min(times, default=None)
+
+
+def _spread(seconds: float, runs: int) -> tuple[tuple[float, float, float], ...]:
+    """Return outcomes around a time that was measured so often; exact after MIN_RUNS."""
+    if runs >= MIN_RUNS:
+        return ((1.0, seconds, seconds),)
+    doubt = MAX_SPEEDUP ** (1 / (runs + 1))
+    return between(seconds / doubt, seconds * doubt)
+
+
+# ---- variants
+
+
+def variants(now: Situation) -> Iterator[Trial]:
+    """Yield other variants of devices that can't race them within a run.
+
+    These are devices with one kernel at a time, such as GPUs, and cores with a unit or two.
+    """
+    for devices in equal_devices(now.plan):
+        first = devices[0]
+        candidate = first.candidate
+        share = min(each.plan.share for each in devices)
+        if candidate is None or (candidate.can_race and share >= MIN_RACE_UNITS):
+            continue
+        part = sum(each.plan.share for each in devices) / now.load
+        for name in candidate.models:
+            runs = max(similar_runs(now.candidates[d.device], name, share) for d in devices)
+            if name == first.variant or runs >= MIN_RUNS:
+                continue
+            yield _other_variant(now, devices, name, runs, part)
+
+
+def _other_variant(
+    now: Situation, devices: Sequence[Assignment], name: str, runs: int, part: float
+) -> Trial:
+    first = devices[0]
+    ratio = _variant_ratio(now, first, name)
+    outcomes = tuple(
+        (p, now.seconds_if(part, r), now.seconds * max(1.0, r)) for p, r, _ in _spread(ratio, runs)
+    )
+    names = [each.device for each in devices]
+    preparation = max(now.candidates[device].preparation.get(name, 0.0) for device in names)
+    tried = replace(now.present, variants={**now.present.variants, **dict.fromkeys(names, name)})
+    return Trial(
+        f"{names[0]}: {name} instead of {first.variant}",
+        ("variant", name, *names),
+        Option(outcomes, now.once(preparation)),
+        functools.partial(now.planned, tried, now.plan.shares),
+        runs,
+    )
+
+
+def _variant_ratio(now: Situation, assignment: Assignment, name: str) -> float:
+    """Return the presumed time of a variant over that of the present one.
+
+    By the device's own measurements, or for a team by those of its cores.
+    """
+    owners = [assignment.device]
+    if assignment.candidate is not None:
+        owners += assignment.candidate.info.members
+    for device in owners:
+        models = now.candidates[device].models if device in now.candidates else {}
+        model, present = models.get(name), models.get(assignment.variant)
+        if model is not None and present is not None:
+            units = assignment.plan.share if device == owners[0] else 1.0
+            return rough_seconds(model, units) / rough_seconds(present, units)
+    return 1.0
+
+
+# ---- races of variants within a run
+
+
+def races(now: Situation) -> Iterator[Trial]:
+    """Yield a race for each kind of core: variants that are worth it take turns by chunk."""
+    for devices in equal_devices(now.plan):
+        candidate = devices[0].candidate
+        share = min(each.plan.share for each in devices)
+        if candidate is None or not candidate.can_race or share < MIN_RACE_UNITS:
+            continue
+        record = candidate.races.similar(share)
+        options: dict[str, Option] = {}
+        for name in candidate.models:
+            if name != devices[0].variant and is_open(record.compare(name, devices[0].variant)):
+                options[name] = _rival(now, devices, name, record)
+        values = {name: o.value(now.seconds, now.horizon) for name, o in options.items()}
+        rivals = sorted(values, key=lambda name: -values[name])[: int(share) - 1]
+        rivals = [name for name in rivals if values[name] > 0] or rivals[:1]
+        if rivals:
+            yield _race(now, devices, rivals, options, record)
+
+
+def is_open(behind: Comparison | None) -> bool:
+    """Return whether a variant may still gain KEEP, for all that is known."""
+    return behind is None or math.exp(behind.low) < 1 - KEEP
+
+
+def _rival(now: Situation, devices: Sequence[Assignment], name: str, record: RaceRecord) -> Option:
+    """Return what a race against `name` alone may bring."""
+    candidate, present = devices[0].candidate, devices[0].variant
+    assert candidate is not None, "a race has one"
+    behind = record.compare(name, present)
+    if behind is None:
+        ratios = _spread(_variant_ratio(now, devices[0], name), 0)
+    elif math.isfinite(behind.high):
+        # An even distribution with the deviation of this interval of 90 % is as wide.
+        ratios = between(math.exp(behind.low), math.exp(behind.high))
+    else:
+        ratios = _spread(behind.ratio, 1)
+    part = sum(each.plan.share for each in devices) / now.load
+    outcomes = tuple(
+        (p, now.seconds_if(part, r), now.seconds * (1 + max(0.0, r - 1) / 2)) for p, r, _ in ratios
+    )
+    return Option(outcomes, now.once(candidate.preparation.get(name, 0.0)))
+
+
+def _race(
+    now: Situation,
+    devices: Sequence[Assignment],
+    rivals: Sequence[str],
+    options: Mapping[str, Option],
+    record: RaceRecord,
+) -> Trial:
+    names, present = [each.device for each in devices], devices[0].variant
+    found = [record.expected_ratio(name, present) for name in rivals]
+    ratios = [
+        _variant_ratio(now, devices[0], name) if ratio is None else ratio
+        for name, ratio in zip(rivals, found, strict=True)
+    ]
+    rounds = rounds_of(ratios, is_first=None in found)
+    race = PlannedRace(tuple(rivals), rounds, fmean([1.0, *ratios]))
+    outcomes = tuple(
+        (p / len(rivals), seconds, trial)
+        for name in rivals
+        for p, seconds, trial in options[name].outcomes
+    )
+    cost = sum(options[name].moving_cost for name in rivals) / len(rivals)
+    return Trial(
+        f"{names[0]}: a race of {present} against {', '.join(rivals)}",
+        ("race", *names, *rivals),
+        Option(outcomes, cost),
+        functools.partial(
+            now.planned, now.present, None, {name: {"race": race} for name in names}
+        ),
+        len(record.races),
+    )
+
+
+# ---- chunk sizes near a step
+
+
+def chunk_sizes(now: Situation) -> Iterator[Trial]:
+    """Yield a chunk of a size that nobody measured, near a step of a phase.
+
+    Between a fast and a slow size a learnt phase rises linearly, so that the last fast size looks
+    too slow to be used. With probability 1/2 the step is right before the slow size, and the best
+    plan by that optimistic curve can be had; else it is right after the fast one.
+    """
+    for assignment in now.plan.assignments:
+        found = _size_trial(assignment)
+        if found is None:
+            continue
+        tried, gain, cost, worst = found
+        if now.run > SETTLING_RUNS and worst > MAX_SIZE_COST:
+            continue
+        part = assignment.plan.share / now.load
+        better = now.seconds_if(part, 1 - gain)
+        device, present = assignment.device, now.seconds
+        option = Option(
+            ((0.5, better, present * (1 + cost)), (0.5, present, present * (1 + worst)))
+        )
+        yield Trial(
+            f"{device}: some chunks measure a size that may be faster",
+            ("size", device, tried.chunks),
+            option,
+            functools.partial(_with_sizes, now, device, tried),
+        )
+
+
+def _with_sizes(now: Situation, device: str, tried: DevicePlan) -> JobPlan | None:
+    plan = now.planned(now.present, now.plan.shares, {device: {"size_trial": tried}})
+    return None if plan is None else plan.with_purposes({device: "sizes"})
+
+
+def _size_trial(assignment: Assignment) -> tuple[DevicePlan, float, float, float] | None:
+    """Return a plan with a chunk to be measured; the gain that is hoped for; and what it costs.
+
+    Relative: if the step is behind that size, and if it is before it.
+    """
+    model, candidate, plan = assignment.model, assignment.candidate, assignment.plan
+    if model is None or candidate is None or not candidate.info.link:
+        return None
+    if candidate.schedule != "best":
+        return None
+    if plan.share > MAX_TRIED_SHARE or len(plan.sub_distributions) != 1:
+        return None
+    hopeful = _with_phases(model, PhaseCurve.optimistic)
+    if hopeful is None:
+        return None
+    memory, overlap = candidate.memory, candidate.overlap
+    present = price(plan, model, overlap)
+    best = best_plan(plan.share, hopeful, memory, overlap=overlap)
+    gain = 1 - price(best, hopeful, overlap) / present
+    size = _size_to_try(best, model, hopeful) if gain > 0 else None
+    if size is None:
+        return None
+    tried = with_chunk(plan, size)
+    if tried.chunks == plan.chunks or not fits(tried, memory):
+        return None
+    judge = _with_phases(model, PhaseCurve.pessimistic) or model
+    cost, worst = (price(tried, m, overlap) / present - 1 for m in (hopeful, judge))
+    return tried, gain, cost, worst
+
+
+def _with_phases(
+    model: DeviceModel, change: Callable[[PhaseCurve], SpeedFunction | None]
+) -> DeviceModel | None:
+    """Return the model with other phases, where `change` returns one; None if nowhere."""
+    compute, h2d, d2h = (
+        change(phase) if isinstance(phase, PhaseCurve) else None
+        for phase in (model.compute, model.h2d, model.d2h)
+    )
+    if compute is h2d is d2h is None:
+        return None
+    return replace(
+        model, compute=compute or model.compute, h2d=h2d or model.h2d, d2h=d2h or model.d2h
+    )
+
+
+def _size_to_try(best: DevicePlan, model: DeviceModel, hopeful: DeviceModel) -> int | None:
+    """Return a size between one measured and that of `best` which may be much faster.
+
+    Halfway, since the step may be anywhere between them.
+    """
+    phases = [
+        (learnt, hoped)
+        for learnt, hoped in zip(_phases(model), _phases(hopeful), strict=True)
+        if isinstance(learnt, PhaseCurve) and hoped is not learnt
+    ]
+    units: Counter[int] = Counter()
+    for size in best.chunks:
+        units[size] += size
+    for size, _ in units.most_common():
+        for learnt, hoped in phases:
+            known = [int(point[0]) for point in learnt.points]
+            gain = 1 - float(hoped.time(size)) / float(learnt.time(size))
+            if size not in known and gain > MIN_SIZE_GAIN:
+                smaller = max((x for x in known if x < size), default=0)
+                return (smaller + size + 1) // 2
+    return None
+
+
+def _phases(model: DeviceModel) -> tuple[SpeedFunction, ...]:
+    return tuple(phase for phase in (model.compute, model.h2d, model.d2h) if phase is not None)
+
+
+def with_chunk(plan: DevicePlan, size: int) -> DevicePlan:
+    """Return `plan` with a chunk of `size` units, and a smaller rest, in place of its middle.
+
+    Unchanged if that would be more than half of the share.
+    """
+    chunks = list(plan.chunks)
+    if 2 * size > plan.share:
+        return plan
+    start = end = len(chunks) // 2
+    while sum(chunks[start:end]) < size:
+        if end < len(chunks):
+            end += 1
+        else:
+            start -= 1
+    rest = sum(chunks[start:end]) - size
+    chunks[start:end] = [size, rest] if rest else [size]
+    return replace(plan, sub_distributions=(tuple(chunks),))
+
+
+# ---- what is said of them
+
+
+def explained(
+    plan: JobPlan, now: Situation, trials: Sequence[Trial], tried: Trial | None = None
+) -> JobPlan:
+    """Return `plan`, in which `tried` is tried, with the options as they were weighed."""
+    weighed = []
+    for trial in trials:
+        value = now.value(trial)
+        gain = now.horizon * sum(
+            p * max(0.0, now.seconds - seconds) for p, seconds, _ in trial.option.outcomes
+        )
+        weighed.append(WeighedOption(trial.what, gain, gain - value, trial is tried))
+    chosen = now.present
+    if tried is not None and tried.device_set is not None:
+        chosen = tried.device_set
+    reasons = list(plan.reasons)
+    if tried is not None:
+        reasons.append(tried.what)
+    reasons += _absent(now, chosen, trials, tried)
+    what = "" if tried is None else tried.what
+    return replace(plan, trial=what, weighed=tuple(weighed), reasons=tuple(reasons))
+
+
+def _absent(
+    now: Situation, chosen: DeviceSet, trials: Sequence[Trial], tried: Trial | None
+) -> Iterator[str]:
+    """Yield why the devices outside the chosen set have no share."""
+    for device, candidate in now.candidates.items():
+        if device in chosen.names:
+            continue
+        team = next((info.name for info in chosen.infos if device in info.members), None)
+        if tried is not None and tried.device_set is chosen:
+            why = f"tried is {tried.what}"
+        elif candidate.info.members:
+            why = _without_team(device, now, trials)
+        elif team is not None:
+            why = f"{team} finishes sooner"
+        else:
+            why = f"the job is faster with {chosen.label} only"
+        yield f"{device}: no share, {why}"
+
+
+def _without_team(team: str, now: Situation, trials: Sequence[Trial]) -> str:
+    trial = next(
+        (t for t in trials if t.device_set is not None and team in t.device_set.names), None
+    )
+    if trial is None:
+        return "its cores must be measured first"
+    if not trial.is_known:
+        return "what it may gain doesn't repay a trial"
+    times = f"{format_seconds(now.seconds)} against {format_seconds(trial.option.outcomes[0][1])}"
+    return f"its cores finish sooner separately ({times})"
