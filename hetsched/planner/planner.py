@@ -165,7 +165,7 @@ class Planner:
     # ---- trials
 
     def _first_race(self, present: DeviceSet, plan: JobPlan) -> JobPlan:
-        """Return `plan` with races of all variants that need no preparation, if none is known."""
+        """Return `plan` with races of all variants, if none is known."""
         changes = {}
         for devices in equal_devices(plan):
             race = first_race(devices)

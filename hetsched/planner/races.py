@@ -40,18 +40,14 @@ Chunks = Sequence[tuple[int, ChunkTimes]]
 
 
 def first_race(devices: Sequence[Assignment]) -> PlannedRace | None:
-    """Return a race of all variants that need no preparation, on cores that measured none."""
+    """Return a race of all variants, on cores that measured none."""
     candidate = devices[0].candidate
     share = min(each.plan.share for each in devices)
     if candidate is None or not candidate.can_race or share < MIN_RACE_UNITS:
         return None
     if any(each.model is not None for each in devices):
         return None
-    rivals = [
-        name
-        for name in candidate.models
-        if name != devices[0].variant and not candidate.preparation.get(name)
-    ][: share - 1]
+    rivals = [name for name in candidate.models if name != devices[0].variant][: share - 1]
     return PlannedRace(tuple(rivals), FIRST_ROUNDS) if rivals else None
 
 

@@ -70,8 +70,6 @@ class Candidate:
         Of a device with a link: the chunks of its share in this run, some of which measure sizes.
     race : PlannedRace or None
         Of a core: the variants that take turns in this run.
-    preparation : mapping
-        Variant -> seconds that it takes to prepare once, such as FFTW's plans; else 0.
     idle_runs : int
         Runs of the other devices since its last one, as far as stored times show.
     models_beside : mapping
@@ -94,7 +92,6 @@ class Candidate:
     last_plan: DevicePlan | None = None
     size_trial: DevicePlan | None = None
     race: PlannedRace | None = None
-    preparation: Mapping[str, float] = field(default_factory=dict)
     idle_runs: int = 0
     races: RaceRecord = NO_RACES
     models_beside: Mapping[CoRunners, Mapping[str, DeviceModel]] = field(default_factory=dict)

@@ -18,9 +18,9 @@ from hetsched.device import DeviceInfo
 from hetsched.models import DeviceModel, PhaseCurve, SpeedFunction
 from hetsched.models.curves.curve import planner_curve
 from hetsched.models.evidence.co_runners import CO_RUNNERS, CoRunners
-from hetsched.models.evidence.races import Comparison, RaceRecord
+from hetsched.models.evidence.races import Comparison
 from hetsched.partition import geometric
-from hetsched.partition.options import Option
+from hetsched.partition.options import Option, Outcome
 from hetsched.planner.neighbours import DeviceSet, co_runners_of
 from hetsched.planner.races import rounds_of
 from hetsched.planner.records import Assignment, Candidate, JobPlan, PlannedRace, WeighedOption
@@ -137,16 +137,21 @@ def all_trials(now: Situation) -> Iterator[Trial]:
     yield from device_sets(now)
     yield from teams(now)
     yield from variants(now)
-    yield from races(now)
     yield from chunk_sizes(now)
 
 
-def between(
-    low: float, high: float, trial: Callable[[float], float] = lambda seconds: seconds
-) -> tuple[tuple[float, float, float], ...]:
+def between(low: float, high: float) -> tuple[Outcome, ...]:
     """Return outcomes spread evenly in the logarithm between two times, in seconds."""
     times = [low * (high / low) ** part for part in EVEN]
-    return tuple((1 / len(EVEN), seconds, trial(seconds)) for seconds in times)
+    return tuple((1 / len(EVEN), seconds, seconds) for seconds in times)
+
+
+def around(seconds: float, runs: int) -> tuple[Outcome, ...]:
+    """Return outcomes around a time that was measured so often; exact after MIN_RUNS."""
+    if runs >= MIN_RUNS:
+        return ((1.0, seconds, seconds),)
+    doubt = MAX_SPEEDUP ** (1 / (runs + 1))
+    return between(seconds / doubt, seconds * doubt)
 
 
 # ---- devices without a share
@@ -324,13 +329,12 @@ def teams(now: Situation) -> Iterator[Trial]:
             paces = between(core[0] / team.info.threads, MAX_TEAM_RATIO * core[0])
         else:
             pace = float(model.total.time(now.load)) / now.load
-            paces = _spread(pace, runs)
+            paces = around(pace, runs)
         outcomes = tuple(
             (p, now.load / (speed + 1 / pace), now.load / (speed + 1 / pace))
             for p, pace, _ in paces
         )
         start = TEAM_START_SECONDS / team.info.threads if team.needs_start else 0.0
-        start += team.preparation.get(variant, 0.0)
         chosen = replace(other, variants={team.info.name: variant})
         yield Trial(
             f"{team.info.name} by {variant} instead of its cores, which may be faster",
@@ -355,149 +359,109 @@ def _core_pace(now: Situation, team: Candidate) -> tuple[float, str] | None:
     return min(times, default=None)
 
 
-def _spread(seconds: float, runs: int) -> tuple[tuple[float, float, float], ...]:
-    """Return outcomes around a time that was measured so often; exact after MIN_RUNS."""
-    if runs >= MIN_RUNS:
-        return ((1.0, seconds, seconds),)
-    doubt = MAX_SPEEDUP ** (1 / (runs + 1))
-    return between(seconds / doubt, seconds * doubt)
-
-
 # ---- variants
 
 
 def variants(now: Situation) -> Iterator[Trial]:
-    """Yield other variants of devices that can't race them within a run.
+    """Yield other variants: a race within a run of all that are worth it, or else a run of each.
 
-    These are devices with one kernel at a time, such as GPUs, and cores with a unit or two.
+    A device with one kernel at a time, such as a GPU, can't race, nor can a core with one unit.
     """
     for devices in equal_devices(now.plan):
-        first = devices[0]
-        candidate = first.candidate
+        candidate, present = now.candidates[devices[0].device], devices[0].variant
         share = min(each.plan.share for each in devices)
-        if candidate is None or (candidate.can_race and share >= MIN_RACE_UNITS):
-            continue
         part = sum(each.plan.share for each in devices) / now.load
-        for name in candidate.models:
+        others = [name for name in candidate.models if name != present]
+        if candidate.can_race and share >= MIN_RACE_UNITS:
+            yield from _race(now, devices, others, part)
+            continue
+        for name in others:
             runs = max(similar_runs(now.candidates[d.device], name, share) for d in devices)
-            if name == first.variant or runs >= MIN_RUNS:
-                continue
-            yield _other_variant(now, devices, name, runs, part)
+            if runs < MIN_RUNS:
+                yield _whole_run(now, devices, name, runs, part)
 
 
-def _other_variant(
+def _whole_run(
     now: Situation, devices: Sequence[Assignment], name: str, runs: int, part: float
 ) -> Trial:
-    first = devices[0]
-    ratio = _variant_ratio(now, first, name)
-    outcomes = tuple(
-        (p, now.seconds_if(part, r), now.seconds * max(1.0, r)) for p, r, _ in _spread(ratio, runs)
-    )
+    ratio = _ratio(now, devices[0], name)
+    outcomes = [
+        (p, now.seconds_if(part, r), now.seconds * max(1.0, r)) for p, r, _ in around(ratio, runs)
+    ]
     names = [each.device for each in devices]
-    preparation = max(now.candidates[device].preparation.get(name, 0.0) for device in names)
-    tried = replace(now.present, variants={**now.present.variants, **dict.fromkeys(names, name)})
+    tried = replace(now.present, variants=dict.fromkeys(names, name))
     return Trial(
-        f"{names[0]}: {name} instead of {first.variant}",
+        f"{names[0]}: {name} instead of {devices[0].variant}",
         ("variant", name, *names),
-        Option(outcomes, now.once(preparation)),
+        Option(outcomes),
         functools.partial(now.planned, tried, now.plan.shares),
         runs,
     )
 
 
-def _variant_ratio(now: Situation, assignment: Assignment, name: str) -> float:
-    """Return the presumed time of a variant over that of the present one.
+def _ratio(now: Situation, assignment: Assignment, name: str) -> float:
+    """Return the time of a variant over that of the present one by the device's measurements.
 
-    By the device's own measurements, or for a team by those of its cores.
+    For a team by those of its cores, if need be; 1 if there are none.
     """
-    owners = [assignment.device]
-    if assignment.candidate is not None:
-        owners += assignment.candidate.info.members
-    for device in owners:
+    members = now.candidates[assignment.device].info.members
+    for device in (assignment.device, *members):
         models = now.candidates[device].models if device in now.candidates else {}
         model, present = models.get(name), models.get(assignment.variant)
         if model is not None and present is not None:
-            units = assignment.plan.share if device == owners[0] else 1.0
+            units = 1.0 if device in members else assignment.plan.share
             return rough_seconds(model, units) / rough_seconds(present, units)
     return 1.0
 
 
-# ---- races of variants within a run
-
-
-def races(now: Situation) -> Iterator[Trial]:
-    """Yield a race for each kind of core: variants that are worth it take turns by chunk."""
-    for devices in equal_devices(now.plan):
-        candidate = devices[0].candidate
-        share = min(each.plan.share for each in devices)
-        if candidate is None or not candidate.can_race or share < MIN_RACE_UNITS:
-            continue
-        record = candidate.races.similar(share)
-        options: dict[str, Option] = {}
-        for name in candidate.models:
-            if name != devices[0].variant and is_open(record.compare(name, devices[0].variant)):
-                options[name] = _rival(now, devices, name, record)
-        values = {name: o.value(now.seconds, now.horizon) for name, o in options.items()}
-        rivals = sorted(values, key=lambda name: -values[name])[: int(share) - 1]
-        rivals = [name for name in rivals if values[name] > 0] or rivals[:1]
-        if rivals:
-            yield _race(now, devices, rivals, options, record)
-
-
 def is_open(behind: Comparison | None) -> bool:
-    """Return whether a variant may still gain KEEP, for all that is known."""
+    """Return whether a variant may still gain KEEP, for all that races have shown."""
     return behind is None or math.exp(behind.low) < 1 - KEEP
 
 
-def _rival(now: Situation, devices: Sequence[Assignment], name: str, record: RaceRecord) -> Option:
-    """Return what a race against `name` alone may bring."""
-    candidate, present = devices[0].candidate, devices[0].variant
-    assert candidate is not None, "a race has one"
-    behind = record.compare(name, present)
-    if behind is None:
-        ratios = _spread(_variant_ratio(now, devices[0], name), 0)
-    elif math.isfinite(behind.high):
-        # An even distribution with the deviation of this interval of 90 % is as wide.
-        ratios = between(math.exp(behind.low), math.exp(behind.high))
-    else:
-        ratios = _spread(behind.ratio, 1)
-    part = sum(each.plan.share for each in devices) / now.load
-    outcomes = tuple(
-        (p, now.seconds_if(part, r), now.seconds * (1 + max(0.0, r - 1) / 2)) for p, r, _ in ratios
-    )
-    return Option(outcomes, now.once(candidate.preparation.get(name, 0.0)))
-
-
 def _race(
-    now: Situation,
-    devices: Sequence[Assignment],
-    rivals: Sequence[str],
-    options: Mapping[str, Option],
-    record: RaceRecord,
-) -> Trial:
-    names, present = [each.device for each in devices], devices[0].variant
-    found = [record.expected_ratio(name, present) for name in rivals]
-    ratios = [
-        _variant_ratio(now, devices[0], name) if ratio is None else ratio
-        for name, ratio in zip(rivals, found, strict=True)
-    ]
-    rounds = rounds_of(ratios, is_first=None in found)
-    race = PlannedRace(tuple(rivals), rounds, fmean([1.0, *ratios]))
-    outcomes = tuple(
-        (p / len(rivals), seconds, trial)
-        for name in rivals
-        for p, seconds, trial in options[name].outcomes
-    )
-    cost = sum(options[name].moving_cost for name in rivals) / len(rivals)
-    return Trial(
+    now: Situation, devices: Sequence[Assignment], others: Sequence[str], part: float
+) -> Iterator[Trial]:
+    present, share = devices[0].variant, min(each.plan.share for each in devices)
+    record = now.candidates[devices[0].device].races.similar(share)
+    options = {}
+    for name in others:
+        behind = record.compare(name, present)
+        if is_open(behind):
+            ratios = _raced_ratios(behind, _ratio(now, devices[0], name))
+            options[name] = [
+                (p, now.seconds_if(part, r), now.seconds * (1 + max(0.0, r - 1) / 2))
+                for p, r, _ in ratios
+            ]
+    values = {name: Option(o).value(now.seconds, now.horizon) for name, o in options.items()}
+    rivals = sorted(values, key=lambda name: -values[name])[: share - 1]
+    rivals = [name for name in rivals if values[name] > 0] or rivals[:1]
+    if not rivals:
+        return
+    expected = [record.expected_ratio(name, present) for name in rivals]
+    times = [e or _ratio(now, devices[0], n) for e, n in zip(expected, rivals, strict=True)]
+    rounds = rounds_of(times, is_first=None in expected)
+    race = PlannedRace(tuple(rivals), rounds, fmean([1.0, *times]))
+    names = [each.device for each in devices]
+    outcomes = [(p / len(rivals), s, t) for name in rivals for p, s, t in options[name]]
+    changes = {name: {"race": race} for name in names}
+    yield Trial(
         f"{names[0]}: a race of {present} against {', '.join(rivals)}",
         ("race", *names, *rivals),
-        Option(outcomes, cost),
-        functools.partial(
-            now.planned, now.present, None, {name: {"race": race} for name in names}
-        ),
+        Option(outcomes),
+        functools.partial(now.planned, now.present, None, changes),
         len(record.races),
     )
+
+
+def _raced_ratios(behind: Comparison | None, ratio: float) -> tuple[Outcome, ...]:
+    """Return the possible times of a variant over the present one's; `ratio`: without races."""
+    if behind is None:
+        return around(ratio, 0)
+    if not math.isfinite(behind.high):
+        return around(behind.ratio, 1)
+    # An even distribution with the deviation of this interval of 90 % is as wide.
+    return between(math.exp(behind.low), math.exp(behind.high))
 
 
 # ---- chunk sizes near a step
@@ -525,9 +489,10 @@ def chunk_sizes(now: Situation) -> Iterator[Trial]:
         )
         yield Trial(
             f"{device}: some chunks measure a size that may be faster",
-            ("size", device, tried.chunks),
+            ("size", device),
             option,
             functools.partial(_with_sizes, now, device, tried),
+            hash(tried.chunks),
         )
 
 

@@ -82,8 +82,7 @@ def rough_seconds(model: DeviceModel, units: float) -> float:
 def _best(members: Sequence[Candidate], units: float) -> str:
     """Return the variant that equal devices use: the fastest in races, else by its model.
 
-    Of equally fast ones that with the most runs; without measurements the first of those that
-    are prepared soonest.
+    Of equally fast ones that with the most runs; without measurements the first.
     """
     names = list(members[0].models)
     if len(names) == 1 or members[0].info.is_modelled:
@@ -95,8 +94,7 @@ def _best(members: Sequence[Candidate], units: float) -> str:
     limit = MAX_EQUAL_TIME_RATIO * min(seconds.values(), default=0.0)
     runs = {name: max(m.run_counts.get(name, 0) for m in members) for name in names}
     equally_fast = [name for name in seconds if seconds[name] <= limit]
-    first = min(names, key=lambda name: max(m.preparation.get(name, 0.0) for m in members))
-    return max(equally_fast, key=lambda name: (runs[name], -seconds[name]), default=first)
+    return max(equally_fast, key=lambda name: (runs[name], -seconds[name]), default=names[0])
 
 
 def _measured_seconds(

@@ -395,26 +395,6 @@ def test_so_are_those_of_cores_with_a_unit_each() -> None:
     assert used[12:] == ["b"] * 18
 
 
-def test_a_variant_that_needs_no_preparation_goes_first() -> None:
-    fresh = [replace(each, preparation={"fftw": 5.0}) for each in cores(2, fftw=None, ducc=None)]
-
-    plan = Planner(64).next(fresh)
-
-    assert {a.variant for a in plan.assignments} == {"ducc"}
-    assert not any(a.rivals for a in plan.assignments)
-
-
-@pytest.mark.parametrize(("runs", "is_tried"), [(20, False), (2000, True)])
-def test_a_variant_is_prepared_when_the_runs_to_come_may_repay_it(
-    runs: int, is_tried: bool
-) -> None:
-    known = [replace(c, preparation={"fftw": 5.0}) for c in cores(2, fftw=None, ducc=1e-3)]
-
-    plan = Planner(200).next(known, runs=runs)  # of 0.1 s
-
-    assert any("fftw" in a.rivals for a in plan.assignments) == is_tried
-
-
 def test_on_a_new_machine_the_variants_of_all_cores_race() -> None:
     plan = Planner(60).next(cores(3, fftw=None, mkl=None, scipy=None))
 
