@@ -22,8 +22,6 @@ from hetsched.plans import lower_bound, price
 from hetsched.text import group_name, groups_of
 
 COMPARED_SCHEDULES: tuple[Schedule, ...] = ("best", "multi-installment", "factoring")
-ENOUGH_RUNS = 9
-"""Run count of a changed machine's only variants: enough that the planner explores nothing."""
 
 
 # ---- bounds
@@ -54,25 +52,25 @@ def device_bound(assignment: Assignment) -> float | None:
 
 def bound_of_plan(plan: JobPlan) -> float | None:
     """Return the least seconds of any split over the plan's devices; None: one has no model."""
-    devices = _measured_devices(plan)
-    if not devices or _has_unmeasured_device(plan):
+    machine = _machine(plan)
+    if not machine:
         return None
     corrections = {a.device: correction_of(a) for a in plan.assignments}
     bounds: dict[Hashable, LeastSeconds] = {}
     parts = []
-    for device in devices:
-        candidate, name = device.candidate, device.candidate.info.name
-        key: Hashable
+    for candidate in machine:
+        name, (model,) = candidate.info.name, candidate.models.values()
+        assert model is not None, "of _machine"
         if candidate.info.link:
             correction = corrections.get(name, 1.0)
-            key = id(device.model), correction
+            key: Hashable = id(model), correction
             if key not in bounds:
                 bounds[key] = linked_bound(
-                    plan.load, device.model, candidate.memory, candidate.overlap, correction
+                    plan.load, model, candidate.memory, candidate.overlap, correction
                 )
         else:
             # Not the model's total: the plan's curve has the calls of the kernel.
-            curve = plan.curves.get(name, device.model.total)
+            curve = plan.curves.get(name, model.total)
             key = id(curve)
             bounds.setdefault(key, core_bound(curve))
         parts.append(bounds[key])
@@ -161,21 +159,18 @@ def _seconds(curve: SpeedFunction, units: int) -> float:
 
 def what_if(plan: JobPlan, cache: PlanCache) -> tuple[WhatIf, ...]:
     """Return the plan's time with a faster link, and with another device of each kind."""
-    devices = _measured_devices(plan)
-    if not devices or _has_unmeasured_device(plan) or plan.predicted_seconds is None:
+    machine = [_without_history(candidate) for candidate in _machine(plan)]
+    if not machine or plan.predicted_seconds is None:
         return ()
-    machine = [_with_one_variant(device) for device in devices]
 
     def seconds_of(changed: Sequence[Candidate]) -> float | None:
         return plan_with_host_overhead(plan.load, changed, cache=cache).predicted_seconds
 
     base = seconds_of(machine)
-    if not base:
-        return ()
     results = []
-    for description, changed in _changed_machines(machine):
+    for description, changed in _changed_machines(machine) if base else ():
         seconds = seconds_of(changed)
-        if seconds is not None and math.isfinite(seconds):
+        if base and seconds is not None and math.isfinite(seconds):
             ratio = seconds / base
             results.append(WhatIf(description, plan.predicted_seconds * ratio, 1 - ratio))
     return tuple(results)
@@ -221,29 +216,23 @@ class DoubledSpeed:
 # ---- the devices of a plan
 
 
-@dataclass(frozen=True)
-class _MeasuredDevice:
-    """A candidate with one variant and its model."""
+def _machine(plan: JobPlan) -> list[Candidate]:
+    """Return the devices that have a share or could have had one, each with its variant only.
 
-    candidate: Candidate
-    variant: str
-    model: DeviceModel
-
-
-def _measured_devices(plan: JobPlan) -> list[_MeasuredDevice]:
-    """Return the devices with a model that have a share or could have had one."""
-    devices = {
-        a.device: _MeasuredDevice(a.candidate, a.variant, a.model)
-        for a in plan.assignments
-        if a.candidate is not None and a.model is not None
-    }
+    None at all if one with a share has no model.
+    """
+    devices = {}
+    for a in plan.assignments:
+        if a.candidate is None or a.model is None:
+            return []
+        devices[a.device] = replace(a.candidate, models={a.variant: a.model})
     units = max(1, plan.load // max(1, len(plan.assignments)))
     for candidate in plan.candidates:
         name = candidate.info.name
         models = {v: model for v, model in candidate.models.items() if model is not None}
         if name not in devices and name in plan.curves and models:
             best = min(models, key=lambda v: _seconds(_comparable(models[v]), units))
-            devices[name] = _MeasuredDevice(candidate, best, models[best])
+            devices[name] = replace(candidate, models={best: models[best]})
     return list(devices.values())
 
 
@@ -252,20 +241,20 @@ def _comparable(model: DeviceModel) -> SpeedFunction:
     return model.compute if model.link else model.total
 
 
-def _has_unmeasured_device(plan: JobPlan) -> bool:
-    return any(a.candidate is None or a.model is None for a in plan.assignments)
-
-
-def _with_one_variant(device: _MeasuredDevice) -> Candidate:
-    """Return the candidate with one variant, and without correction by its latest shares."""
-    candidate, model = device.candidate, device.model
-    if candidate.info.link:
-        model = replace(model, total=PiecewiseLinear())
+def _without_history(candidate: Candidate) -> Candidate:
+    """Return the candidate without what its latest runs say of other machines' shares."""
+    models = {
+        variant: replace(model, total=PiecewiseLinear())
+        if model and candidate.info.link
+        else model
+        for variant, model in candidate.models.items()
+    }
     return replace(
         candidate,
-        models={device.variant: model},
-        run_counts={device.variant: ENOUGH_RUNS},
+        models=models,
         host_overhead_seconds=0.0,
         uses_measured_total=False,
         last_plan=None,
+        size_trial=None,
+        race=None,
     )
