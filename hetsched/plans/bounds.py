@@ -9,6 +9,7 @@ curves that aren't straight, convex and straight ones are used. (Ours; Ilic & So
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from typing import NamedTuple
 
@@ -25,13 +26,13 @@ from hetsched.plans.costs import (
 )
 from hetsched.plans.device_plan import Overlap, validate_request
 
-BLOCK = 512
-"""Numbers of chunks that are evaluated together."""
-MAX_COUNTS = 16 * BLOCK
-"""Numbers of chunks that are evaluated one by one; more are bounded by the cheapest units."""
+BLOCK, DOUBLINGS = 64, 8
+"""Numbers of chunks that are evaluated together, then twice as many, and so on; beyond, they are
+bounded by the cheapest units."""
 ROUNDING = 1e-12
 """Relative error of a bound by rounding; a plan may take exactly as long as its bound."""
-EQUAL_SLOPES = 1e-9
+EQUAL = 1e-9
+"""Relative difference of slopes, and of times from a line, that is a rounding error."""
 
 
 class _Line(NamedTuple):
@@ -92,10 +93,7 @@ class ShareBounds:
         self._duplex = model.duplex
         sizes = sample_sizes(self._largest)
         phases = phase_seconds(model, sizes)
-        # Sizes just below the next sample take at least as long as the sample before them.
-        gaps = np.flatnonzero(np.diff(sizes) > 1)
-        sizes = np.insert(sizes, gaps + 1, sizes[gaps + 1] - 1)
-        self._minorants = [_minorant(sizes, np.insert(p, gaps + 1, p[gaps])) for p in phases]
+        self._minorants = [_minorant(sizes, phase) for phase in phases]
         self._cheapest = [float(phase.min()) for phase in phases]
 
     def seconds(self, share: int) -> float:
@@ -153,8 +151,9 @@ class ShareBounds:
         """
         least = math.inf
         tangents = self._tangents(share)
-        for start in range(first, first + MAX_COUNTS, BLOCK):
-            counts = np.arange(start, min(start + BLOCK, share + 1), dtype=float)
+        ends = [first, *(first + (BLOCK << step) for step in range(DOUBLINGS))]
+        for start, end in itertools.pairwise(ends):
+            counts = np.arange(start, min(end, share + 1), dtype=float)
             totals = [counts * minorant.at(share / counts) for minorant in self._minorants]
             bounds = self._engines(counts, totals, overlap, parts)
             if not len(counts) or bounds[0] >= least:
@@ -162,7 +161,7 @@ class ShareBounds:
             if overlap is not Overlap.NONE:
                 bounds = self._raised(share, counts, totals, slots, tangents, bounds)
             least = min(least, float(bounds.min()))
-        more = np.array([first + MAX_COUNTS], dtype=float)
+        more = np.array([ends[-1]], dtype=float)
         paces = [_cheapest_units(minorant, share / more[0]) for minorant in self._minorants]
         totals = [np.array([share * pace]) for pace in paces]
         return min(least, float(self._engines(more, totals, overlap, parts)[0]))
@@ -173,7 +172,7 @@ class ShareBounds:
         counts: Floats,
         totals: list[Floats],
         slots: int,
-        tangents: list[list[_Line]],
+        tangents: list[tuple[_Line, ...]],
         bounds: Floats,
     ) -> Floats:
         """Return `bounds` raised to those of memory over time, critical paths and slots."""
@@ -184,11 +183,12 @@ class ShareBounds:
                 bounds = np.maximum(bounds, self._refills(share, counts, slots, lines))
         return np.maximum(bounds, self._slot_average(counts, totals, slots)) if slots else bounds
 
-    def _tangents(self, share: int) -> list[list[_Line]]:
+    def _tangents(self, share: int) -> list[tuple[_Line, ...]]:
         """Return lines below the minorants, each triple tight at a different size."""
         largest = min(self._largest, share)
         sizes = sorted({1, largest, *(min(largest, max(1, share // n)) for n in (8, 64))})
-        return [[_tangent(minorant, size) for minorant in self._minorants] for size in sizes]
+        lines = (tuple(_tangent(minorant, size) for minorant in self._minorants) for size in sizes)
+        return list(dict.fromkeys(lines))
 
     # ---- terms, each (counts,) float64, seconds
 
@@ -213,13 +213,13 @@ class ShareBounds:
         bounds: Floats = np.maximum.reduce([inward, outward, compute, link])
         return bounds
 
-    def _residence(self, share: int, counts: Floats, lines: list[_Line]) -> Floats:
+    def _residence(self, share: int, counts: Floats, lines: tuple[_Line, ...]) -> Floats:
         """Return units times seconds in memory, over the memory's capacity."""
         gap, slope = sum(line.gap for line in lines), sum(line.slope for line in lines)
         bounds: Floats = (gap * share + slope * share * share / counts) / self._room
         return bounds
 
-    def _paths(self, share: int, counts: Floats, lines: list[_Line]) -> Floats:
+    def _paths(self, share: int, counts: Floats, lines: tuple[_Line, ...]) -> Floats:
         c_in, compute, c_out = lines
         nothing = _Line(0.0, 0.0)
         whole = _averaged_path(share, counts, c_in, compute, c_out)
@@ -238,7 +238,7 @@ class ShareBounds:
         bounds: Floats = np.add.reduce(totals) / slots + frame
         return bounds
 
-    def _refills(self, share: int, counts: Floats, slots: int, lines: list[_Line]) -> Floats:
+    def _refills(self, share: int, counts: Floats, slots: int, lines: tuple[_Line, ...]) -> Floats:
         """Return bounds for q `slots` + r chunks, r > 0, from the units beyond q full turns.
 
         q full turns hold at most q times the capacity, so any r chunks outside of them hold all
@@ -257,7 +257,7 @@ def _averaged_path(share: int, counts: Floats, first: _Line, middle: _Line, last
     These weights count every unit equally, regardless of its chunk: the dual of geometric growth.
     """
     up, down = first.slope + middle.slope, last.slope + middle.slope
-    if math.isclose(up, down, rel_tol=EQUAL_SLOPES):
+    if math.isclose(up, down, rel_tol=EQUAL):
         rate = min(first.slope, last.slope) + min(up, down) / counts
         last_chunks = (counts + 1) / 2
     elif down == 0:
@@ -274,7 +274,17 @@ def _averaged_path(share: int, counts: Floats, first: _Line, middle: _Line, last
 
 
 def _minorant(sizes: Floats, seconds: Floats) -> _Minorant:
-    """Return the lower convex hull (Andrew's monotone chain)."""
+    """Return the lower convex hull of all sizes, of which some are sampled."""
+    ends = _Minorant(sizes[[0, -1]], seconds[[0, -1]] * (1 - EQUAL))
+    if len(sizes) > 1 and float(np.abs(seconds - ends.at(sizes)).max()) <= 2 * EQUAL * float(
+        seconds.max()
+    ):
+        return ends  # a straight line, as most costs are
+    # Sizes just below the next sample take at least as long as the sample before them.
+    gaps = np.flatnonzero(np.diff(sizes) > 1)
+    sizes = np.insert(sizes, gaps + 1, sizes[gaps + 1] - 1)
+    seconds = np.insert(seconds, gaps + 1, seconds[gaps])
+    # Andrew's monotone chain
     corners: list[tuple[float, float]] = []
     for x, t in zip(sizes.tolist(), seconds.tolist(), strict=True):
         while len(corners) > 1:
