@@ -73,9 +73,13 @@ class MemoryDemand:
     def need(self, chunks: Iterable[int]) -> int:
         """Return the bytes of `chunks` (units) held in memory together, residents included."""
         sizes = list(chunks)
-        works = [self.workspace(size) for size in sizes]
-        work = max(works, default=0) if self.work == "max" else sum(works)
-        return self.resident_bytes + sum(self.data(size) for size in sizes) + work
+        works = {size: self.workspace(size) for size in set(sizes)}
+        data = {size: self.data(size) for size in works}
+        if self.work == "max":
+            work = max(works.values(), default=0)
+        else:
+            work = sum([works[size] for size in sizes])
+        return self.resident_bytes + sum([data[size] for size in sizes]) + work
 
     def fits(self, chunks: Iterable[int]) -> bool:
         return self.limit is None or self.need(chunks) <= self.limit

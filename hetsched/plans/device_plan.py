@@ -143,7 +143,7 @@ def _resident_sets(plan: DevicePlan) -> Iterable[tuple[int, ...]]:
         return dict.fromkeys(plan.sub_distributions)
     chunks, slots = plan.chunks, plan.slots
     last = max(len(chunks) - slots, 0)
-    return dict.fromkeys(chunks[first : first + slots] for first in range(last + 1))
+    return dict.fromkeys([chunks[first : first + slots] for first in range(last + 1)])
 
 
 def require_type(name: str, value: Any, kind: type) -> None:

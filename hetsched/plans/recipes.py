@@ -24,6 +24,7 @@ MAX_GROWTH = 8
 MAX_RAMP_CHUNKS = 24
 ROUNDING = 1e-9
 """Relative; smaller differences of times are rounding errors."""
+NEARLY = 1 + ROUNDING
 
 
 class Recipe(NamedTuple):
@@ -47,25 +48,25 @@ class Recipe(NamedTuple):
     def chunks(self, share: int) -> tuple[int, ...]:
         """Cut `share` units. If the share is too small, ramps lose their largest sizes."""
         largest = min(*self.middle, share)
-        up, down = (ramp[: bisect.bisect_left(ramp, largest)] for ramp in (self.up, self.down))
+        up = self.up[: bisect.bisect_left(self.up, largest)]
+        down = self.down[: bisect.bisect_left(self.down, largest)]
         rest = share - sum(up) - sum(down)
         while rest < 0:
             if up and (not down or up[-1] >= down[-1]):
                 rest, up = rest + up[-1], up[:-1]
             else:
                 rest, down = rest + down[-1], down[:-1]
-        return (*up, *self._steady(rest), *down[::-1])
-
-    def _steady(self, rest: int) -> tuple[int, ...]:
         if len(self.middle) == 1:
-            return evenly(rest, -(-rest // self.middle[0])) if rest else ()
+            count = -(-rest // self.middle[0])
+            size, larger = divmod(rest, count) if count else (0, 0)  # as `evenly`
+            return (*up, *(size + 1,) * larger, *(size,) * (count - larger), *down[::-1])
         turns, rest = divmod(rest, sum(self.middle))
         last_turn = []
         for size in self.middle:
             if rest:
                 last_turn.append(min(size, rest))
                 rest -= last_turn[-1]
-        return (*self.middle * turns, *last_turn)
+        return (*up, *self.middle * turns, *last_turn, *down[::-1])
 
 
 def evenly(share: int, chunks: int) -> tuple[int, ...]:
@@ -76,8 +77,8 @@ def evenly(share: int, chunks: int) -> tuple[int, ...]:
 
 def spread_out(share: int, chunks: int) -> tuple[int, ...]:
     """Cut as `evenly`, but with the larger chunks as far from each other as possible."""
-    ends = (share * end // chunks for end in range(chunks + 1))
-    return tuple(after - before for before, after in itertools.pairwise(ends))
+    ends = [share * end // chunks for end in range(chunks + 1)]
+    return tuple([after - before for before, after in itertools.pairwise(ends)])
 
 
 def ramps(phases: Phases, largest: int, overlap: Overlap) -> list[Ramp]:
@@ -122,23 +123,18 @@ def _just_in_time(first_size: int, tables: list[list[float]], overlap: Overlap) 
         copied_out = max(copied_out, computed) + last[size]
         if out_bound and is_full:
             next_size = min(
-                _largest_within(until_computed, copied_out - arrived),
-                _largest_within(middle, copied_out - computed),
+                bisect.bisect_right(until_computed, (copied_out - arrived) * NEARLY),
+                bisect.bisect_right(middle, (copied_out - computed) * NEARLY),
             )
         elif out_bound:
-            next_size = _largest_within(beyond_copy, last[size])
+            next_size = bisect.bisect_right(beyond_copy, last[size] * NEARLY)
         elif is_full:
-            next_size = _largest_within(first, computed - arrived)
+            next_size = bisect.bisect_right(first, (computed - arrived) * NEARLY)
         else:
             busy = last[sizes[-2]] if len(sizes) > 1 else 0.0
-            next_size = _largest_within(first, middle[size] - busy)
-        size = max(min(next_size, MAX_GROWTH * size), size + first_size)
+            next_size = bisect.bisect_right(first, (middle[size] - busy) * NEARLY)
+        size = max(min(next_size - 1, MAX_GROWTH * size), size + first_size)
     return tuple(sizes)
-
-
-def _largest_within(rising: list[float], seconds: float) -> int:
-    """Return the largest size whose phase takes at most `seconds`."""
-    return bisect.bisect_right(rising, seconds * (1 + 1e-12)) - 1
 
 
 def serial_chunks(share: int, phases: Phases) -> tuple[int, ...]:

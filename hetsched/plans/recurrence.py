@@ -90,7 +90,13 @@ class Recurrence(Generic[Time]):
         begin_in, last_end = self._arrived, self.makespan
         count, rows = self._slots[0]
         if len(ends) >= count:
-            begin_in = maximum(begin_in, ends[-count] if rows is None else self._slots_freed())
+            freed: Any = ends[-count]
+            if len(self._slots) > 1:  # 0 where a slot was never used
+                freed = np.zeros(len(rows))
+                for count, rows in self._slots:
+                    if count <= len(ends):
+                        np.copyto(freed, ends[-count], where=rows)
+            begin_in = maximum(begin_in, freed)
         arrived = self._slowed(begin_in, copy_in) if self._is_slowed else begin_in + copy_in
         if ends and self._is_slowed:
             last_end = ends[-1]
@@ -113,15 +119,6 @@ class Recurrence(Generic[Time]):
         copy.__dict__.update(self.__dict__)
         copy.out_begins, copy.out_ends = self.out_begins.copy(), self.out_ends.copy()
         return copy
-
-    def _slots_freed(self) -> Any:
-        """Return when each plan's next slot is free; 0 where it was never used."""
-        chunk = len(self.out_ends)
-        freed = np.zeros(len(self._slots[0][1]))
-        for count, rows in self._slots:
-            if count <= chunk:
-                np.copyto(freed, self.out_ends[chunk - count], where=rows)
-        return freed
 
     def _slowed(self, begin: Any, seconds: Any) -> Any:
         """Return the end of a copy in, and delay the copies out that it meets, in a fluid model.

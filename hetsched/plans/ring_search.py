@@ -180,14 +180,16 @@ class _RingSearch:
         serial = (serial_chunks(share, self._costs.phases), 1)
         return [serial, *((recipe.chunks(share), recipe.slots) for recipe in recipes)]
 
-    def _equal_rings(self) -> Iterator[Ring]:
-        """Yield the rings of a few equal chunks that memory holds, which users compare with."""
-        fewest = -(-self._share // self._costs.largest)
-        for chunks in range(fewest, MAX_EQUAL_CHUNKS + 1):
-            for slots, sizes in self._patterns.items():
-                if self._share <= -(-chunks // max(slots, 1)) * sum(sizes):
-                    yield evenly(self._share, chunks), slots
-                    yield spread_out(self._share, chunks), slots
+    def _equal_rings(self) -> list[Ring]:
+        """Return the rings of a few equal chunks that memory holds, which users compare with."""
+        fewest, share = -(-self._share // self._costs.largest), self._share
+        return [
+            (cut(share, chunks), slots)
+            for chunks in range(fewest, MAX_EQUAL_CHUNKS + 1)
+            for slots, sizes in self._patterns.items()
+            if share <= -(-chunks // max(slots, 1)) * sum(sizes)
+            for cut in (evenly, spread_out)
+        ]
 
     def _recipes(self) -> list[Recipe]:
         """Search recipes at the short share: the middle first, then its ramps, then its size."""
@@ -198,30 +200,34 @@ class _RingSearch:
         )
         best = self._fastest(self._middles())
         for kept in RECIPES_CHANGED:  # ramps and middle depend on each other
-            best = self._fastest([*best, *(r._replace(up=u) for r in best[:kept] for u in up)])
-            best = self._fastest([*best, *(r._replace(down=d) for r in best[:kept] for d in down)])
-            best = self._fastest([*best, *self._other_middles(best[:kept])])
+            best = self._fastest(best + [r._replace(up=u) for r in best[:kept] for u in up])
+            best = self._fastest(best + [r._replace(down=d) for r in best[:kept] for d in down])
+            best = self._fastest(best + self._other_middles(best[:kept]))
         return best
 
-    def _middles(self) -> Iterator[Recipe]:
+    def _middles(self) -> list[Recipe]:
+        recipes = []
         for slots, sizes in self._patterns.items():
             if sizes[0] != sizes[-1]:
-                for first in range(slots):
-                    yield Recipe(sizes[first:] + sizes[:first], slots)
+                rotated = [sizes[first:] + sizes[:first] for first in range(slots)]
+                recipes += [Recipe(pattern, slots) for pattern in rotated]
             largest = sizes[-1]
-            for size in sorted({min(largest, -(-self._short_share // n)) for n in CHUNK_COUNTS}):
-                yield Recipe((size,), slots)
-            for size in self._cheap_sizes(largest):
-                yield Recipe((size, size), slots)  # not changed to make chunks equal
+            equal = {min(largest, -(-self._short_share // count)) for count in CHUNK_COUNTS}
+            recipes += [Recipe((size,), slots) for size in sorted(equal)]
+            # Cheap sizes aren't changed to make chunks equal.
+            recipes += [Recipe((size, size), slots) for size in self._cheap_sizes(largest)]
+        return recipes
 
-    def _other_middles(self, recipes: Sequence[Recipe]) -> Iterator[Recipe]:
+    def _other_middles(self, recipes: Sequence[Recipe]) -> list[Recipe]:
+        others = []
         for recipe, (slots, sizes) in itertools.product(recipes, self._patterns.items()):
             if len(recipe.middle) == 1:
-                for factor in SIZE_FACTORS:
-                    size = max(1, min(round(recipe.middle[0] * factor), sizes[-1]))
-                    yield recipe._replace(middle=(size,), slots=slots)
+                factors = [round(recipe.middle[0] * factor) for factor in SIZE_FACTORS]
+                equal = {max(1, min(size, sizes[-1])) for size in factors}
+                others += [recipe._replace(middle=(size,), slots=slots) for size in equal]
             elif sizes[0] != sizes[-1]:
-                yield recipe._replace(middle=sizes, slots=slots)
+                others.append(recipe._replace(middle=sizes, slots=slots))
+        return others
 
     def _cheap_sizes(self, largest: int) -> Iterator[int]:
         """Yield of each octave the size of least cost per unit, where a phase isn't a line.
