@@ -85,7 +85,7 @@ def _best(members: Sequence[Candidate], units: float) -> str:
     Of equally fast ones that with the most runs; without measurements the first.
     """
     names = list(members[0].models)
-    if len(names) == 1 or members[0].info.is_modelled:
+    if len(names) == 1:
         return names[0]
     raced = members[0].races.similar(units).fastest(names) if units >= MIN_RACE_UNITS else None
     if raced is not None:

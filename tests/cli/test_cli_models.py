@@ -179,6 +179,15 @@ def test_the_list(learnt: Ended, call: Call) -> None:
     )))  # fmt: skip
 
 
+def test_a_measurement_ends_when_its_time_is_up(call: Call) -> None:
+    ended = call(*MEASURE, "--sizes", "1,2", "--within", "1ms")
+    record = json.loads(call(*MEASURE, "--sizes", "1,2", "--within", "1ms", "--json").out)
+
+    assert ended.code == 0, ended.err
+    assert "note: the time is up; 0 of 4 are within 2.5 %" in ended.out
+    assert (record["time_is_up"], record["jobs"]) == (True, 0)
+
+
 def test_showing_has_a_row_for_every_size(learnt: Ended, call: Call) -> None:
     lines = call("models", "show", "fft", "--device", "core0").out.splitlines()
 

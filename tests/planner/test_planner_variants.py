@@ -80,12 +80,6 @@ def known_at(name: str, seconds: Mapping[str, float], runs: Mapping[str, int]) -
     return Candidate(info, DEMAND, models, runs)
 
 
-def test_devices_of_configured_speed_take_the_first_variant() -> None:
-    seconds = {"fftw": 2.0, "mkl": 1.0}
-    emulated = [device(f"emu{i}", seconds, {}, "emulated") for i in range(2)]
-    assert names(choose_variants(emulated, 10)) == ["fftw", "fftw"]
-
-
 def measured(pace: float, sizes: Sequence[int]) -> DeviceModel:
     total = PiecewiseLinear((size, pace * size) for size in sizes)
     return DeviceModel(total, total)

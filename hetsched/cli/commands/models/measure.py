@@ -25,7 +25,7 @@ from hetsched.cli.request_flags import (
 from hetsched.config import load
 from hetsched.device import DeviceInfo
 from hetsched.errors import UsageError
-from hetsched.units import closest_hint
+from hetsched.units import closest_hint, parse_time
 from hetsched.workload import BaseWorkload
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _measure_options(
     return job_options(devices=devices, memory_limit=memory_limit, seed=seed)
 
 
-def measure(
+def measure(  # noqa: PLR0913, PLR0917 - one for each flag
     name: str,
     params: Mapping[str, ParamValue],
     options: JobOptions,
@@ -72,6 +72,9 @@ def measure(
         int,
         typer.Option(metavar="N", parser=integers(1, MAX_REPEATS), help="Maximum repeats."),
     ] = 30,
+    within: Annotated[
+        str, typer.Option(metavar="TIME", help="End after that time, e.g. 10m.")
+    ] = "60s",
     variant: Annotated[
         str | None, typer.Option(metavar="NAME", help="Measure only this variant.")
     ] = None,
@@ -79,7 +82,7 @@ def measure(
     config: ConfigName = None,
 ) -> None:
     """Measure the workload `name`; Ctrl-C keeps what was measured so far."""
-    fraction = _fraction(until)
+    fraction, seconds = _fraction(until), _seconds(within)
     workload = workloads.find(name)
     full_params = workload.infer(params, {})
     units = _parse_sizes(sizes) if sizes else _halves(workload.load(full_params))
@@ -96,7 +99,7 @@ def measure(
         variants = _variants_by_device(local, options, workload, variant)
         teams = [info.name for info in local.devices()[0] if info.members]
         plan = MeasurementSchedule(units, variants, fraction, most, teams)
-        run = MeasurementRun(local, name, workload, full_params, options, plan)
+        run = MeasurementRun(local, name, workload, full_params, options, plan, seconds)
         run.run()
     if json:
         out_json(measurement_report.record(name, full_params, plan, run))
@@ -170,3 +173,10 @@ def _fraction(text: str) -> float:
     if not 0 < fraction < 1:
         raise UsageError(f"--until {text}: must be between 0% and 100%, e.g. 2.5%")
     return fraction
+
+
+def _seconds(text: str) -> float:
+    seconds = parse_time(text)
+    if seconds <= 0:
+        raise UsageError(f"--within {text}: must be more than 0, e.g. 10m")
+    return seconds

@@ -37,6 +37,7 @@ class MeasurementRecord(msgspec.Struct, frozen=True, kw_only=True):
     params: dict[str, object]
     until: float
     narrow: bool
+    time_is_up: bool
     jobs: int
     late: int
     measured: list[MeasuredSizeRecord]
@@ -52,6 +53,7 @@ def record(
         params=msgspec.to_builtins(params),
         until=plan.until,
         narrow=all(size.half_width <= plan.until for size in sizes),
+        time_is_up=run.is_over,
         jobs=run.jobs,
         late=run.late,
         measured=[_size(size) for size in sizes],
@@ -64,7 +66,12 @@ def lines(name: str, plan: MeasurementSchedule, run: MeasurementRun) -> list[str
     rows = [_row(size) for size in sizes if "total" in size.knots]
     text = columns(HEADER, rows, left_columns=2)
     wide = sum(size.half_width > plan.until for size in sizes)
-    if wide:
+    if wide and run.is_over:
+        text.append(
+            f"note: the time is up; {len(sizes) - wide} of {len(sizes)} are within"
+            f" {percent(plan.until)}, and all times are kept; --within 10m goes on for longer"
+        )
+    elif wide:
         text.append(
             f"note: {wide} of {len(sizes)} aren't within {percent(plan.until)} after"
             f" {counted(plan.max_repeats, 'repeat')}; use a quieter machine or --most N"

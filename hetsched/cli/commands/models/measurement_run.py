@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import math
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
 
 
 class MeasurementRun:
-    """Runs the jobs that a `MeasurementSchedule` asks for.
+    """Runs the jobs that a `MeasurementSchedule` asks for, for so many seconds.
+
+    The last job is stopped when they are over, and doesn't count.
 
     Attributes
     ----------
@@ -44,6 +48,7 @@ class MeasurementRun:
         params: msgspec.Struct,
         options: JobOptions,
         plan: MeasurementSchedule,
+        seconds: float,
     ) -> None:
         self._local = local
         self._name = name
@@ -51,11 +56,12 @@ class MeasurementRun:
         self._params = params
         self._options = options
         self._plan = plan
+        self._ends_at = time.monotonic() + seconds
         self.jobs = 0
         self.late = 0
 
     def run(self) -> None:
-        """Run jobs until all cases are done.
+        """Run jobs until all cases are done, or the time is up.
 
         Raises
         ------
@@ -66,7 +72,7 @@ class MeasurementRun:
         """
         view = new_view(self._plan)
         try:
-            while (case := self._plan.ask()) is not None:
+            while not self.is_over and (case := self._plan.ask()) is not None:
                 self._run_case(case, view)
         except KeyboardInterrupt:
             jobs = counted(self.jobs, "job")
@@ -74,14 +80,24 @@ class MeasurementRun:
         finally:
             view.close()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() >= self._ends_at
+
     def _run_case(self, case: MeasurementCase, view: MeasurementView) -> None:
         job = self._local.run(self._spec(case))
         try:
-            state = _watch(job, case, view)
+            state = _watch(job, case, view, self._ends_at)
+            if not isinstance(state, Ended):
+                job.cancel()
+                state = _watch(job, case, view)
         except KeyboardInterrupt:
             self._stop(job, case, view)
             raise
         error = error_of(state)
+        if isinstance(error, Cancelled):
+            return
         if isinstance(error, Unavailable):
             self._plan.drop(case)
             note(f"skipped: {error}")
@@ -117,11 +133,13 @@ class MeasurementRun:
         )
 
 
-def _watch(job: Job, case: MeasurementCase, view: MeasurementView) -> JobState:
-    """Show the progress of `job` until it has ended; return its last state."""
+def _watch(
+    job: Job, case: MeasurementCase, view: MeasurementView, until: float = math.inf
+) -> JobState:
+    """Show the progress of `job` until it has ended, or `until`; return its last state."""
     while True:
         state = job.progress()
-        if isinstance(state, Ended):
+        if isinstance(state, Ended) or time.monotonic() >= until:
             return state
         view.show(case, state)
         concurrent.futures.wait([job], timeout=POLL_SECONDS)
