@@ -26,9 +26,6 @@ MAX_CELLS = 1 << 15
 """Spans times devices: about 2 MB of JSON."""
 MIN_SPANS = 64
 MAX_MOVES = 500
-MAX_CHECKPOINTS = 100
-MAX_ANNOUNCED = 8
-"""Decisions kept until a split is adopted; a newer one may replace it before that."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +80,9 @@ class IterationRecorder:
         self._busy: tuple[float, ...] = ()
         self._moves: list[RowMove] = []
         self._omitted_moves = 0
-        self._announced: deque[DecidedMove] = deque(maxlen=MAX_ANNOUNCED)
-        self._checkpoints: deque[WrittenCheckpoint] = deque(maxlen=MAX_CHECKPOINTS)
+        # A newer decision may replace one before its split is adopted.
+        self._announced: deque[DecidedMove] = deque(maxlen=8)
+        self._checkpoints: deque[WrittenCheckpoint] = deque(maxlen=100)
         self._written, self._paused = 0, 0.0
         self._repeated = 0
 

@@ -37,7 +37,6 @@ MIN_SAVING = 0.01
 """Part of the time; smaller savings aren't worth a line."""
 MIN_LOST_FRACTION = 0.05
 """Part of the time; a smaller loss is normal."""
-MIN_PREDICTION_ERROR = 0.10
 
 PHASES = (("copy_in", "copy in"), ("compute", "compute"), ("copy_out", "copy out"))
 BREAKDOWN = (
@@ -483,7 +482,7 @@ def _prediction_error(device: DeviceExplanation) -> float:
 
 def _wrong_prediction(device: DeviceExplanation) -> str:
     error = _prediction_error(device)
-    if abs(error) < MIN_PREDICTION_ERROR:
+    if abs(error) < 2 * MIN_LOST_FRACTION:
         return ""
     runs = "" if device.runs is None else f" by a model of {counted(device.runs, 'run')}"
     more = "longer" if error > 0 else "less"

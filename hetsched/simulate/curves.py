@@ -37,13 +37,11 @@ class Saturating:
                 raise UsageError(f"{name}: {value} must be positive and finite")
 
     def time(self, x: Any, /) -> Any:
-        """Return the seconds for `x` units (number or array); 0 for x = 0."""
         units = np.asarray(x, dtype=np.float64)
         seconds = (units + self.half) * (1 + units / self.fade) / self.peak
         return _like(x, np.where(units > 0, seconds, 0.0))
 
     def speed(self, x: Any, /) -> Any:
-        """Return units per second at `x` units (number or array)."""
         units = np.asarray(x, dtype=np.float64)
         speed = self.peak * units / (units + self.half) / (1 + units / self.fade)
         return _like(x, speed)
@@ -76,7 +74,6 @@ class Paging:
             raise UsageError(f"linear: {self.linear!r} must be time or speed")
 
     def time(self, x: Any, /) -> Any:
-        """Return the seconds for `x` units (number or array)."""
         beyond = (np.asarray(x, dtype=np.float64) / self.capacity - 1) / self.width
         progress = np.clip(beyond, 0.0, 1.0)
         if self.linear == "time":
@@ -86,7 +83,6 @@ class Paging:
         return _like(x, np.asarray(self.within.time(x)) * slower)
 
     def speed(self, x: Any, /) -> Any:
-        """Return units per second at `x` > 0 units (number or array)."""
         units = np.asarray(x, dtype=np.float64)
         return _like(x, units / np.asarray(self.time(units)))
 
@@ -103,13 +99,11 @@ class Noisy:
     draw: Callable[[int], ArrayLike]  # n -> n random exponents
 
     def time(self, x: Any, /) -> Any:
-        """Return the seconds for `x` units (number or array)."""
         seconds = np.asarray(self.curve.time(x), dtype=np.float64)
         exponents = np.reshape(self.draw(seconds.size), seconds.shape)
         return seconds * np.exp(exponents)
 
     def speed(self, x: Any, /) -> Any:
-        """Return units per second at `x` > 0 units (number or array)."""
         return x / self.time(x)
 
 

@@ -9,6 +9,7 @@ and a fixed cost that takes as long as 25 rows.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,35 +31,22 @@ PUBLISHED = {
     6144: 5, 7168: 5, 8192: 5, 9216: 5, 10240: 5,
 }  # fmt: skip
 """Rows -> iterations, table 1."""
-BLOCK = 16
-"""b: the kernel multiplies a slice of b columns by one of b rows."""
-ELEMENT_BYTES = 8
-SLICES_MIB = (16, 32, 64, 128, 256)
-FIXED_ROWS = 25.0
-PAGING_FACTOR, PAGING_WIDTH = 3.0, 0.5
-"""Slowdown by paging, and the fraction of the capacity over which it is reached."""
-NO_FADE = 1e12
-"""Units at which the speed of a machine without fading would be halved."""
-
 TOLERANCE = 0.1
-MAX_RUNS = 40
-MIB = 1 << 20
 
 
 def hcl(rows: int) -> list[Paging]:
-    """Make the 16 machines, multiplying matrices of `rows` x `rows`; a unit is a row.
-
-    Each holds slices of A and C, 2 rows x ELEMENT_BYTES per row of its share.
-    """
-    flops = 2 * BLOCK * rows
+    """Make the 16 machines, multiplying matrices of `rows` x `rows`; a unit is a row."""
+    flops = 2 * 16 * rows  # the kernel multiplies a slice of 16 columns by one of 16 rows
+    row_bytes = 2 * 8 * rows  # slices of A and C, in double precision
+    slices_mib = itertools.cycle((16, 32, 64, 128, 256))
     return [
         Paging(
-            Saturating(mflops * 1e6 / flops, FIXED_ROWS, NO_FADE),
-            SLICES_MIB[i % len(SLICES_MIB)] * MIB / (2 * ELEMENT_BYTES * rows),
-            PAGING_FACTOR,
-            PAGING_WIDTH,
+            Saturating(mflops * 1e6 / flops, half=25.0, fade=1e12),
+            (mib << 20) / row_bytes,
+            factor=3.0,
+            width=0.5,
         )
-        for i, mflops in enumerate(HCL_MFLOPS)
+        for mflops, mib in zip(HCL_MFLOPS, slices_mib, strict=False)
     ]
 
 
@@ -86,7 +74,7 @@ def partition(
 ) -> DfpaOutcome:
     """Run DFPA on `machines`."""
     balancer = Balancer(load, len(machines), "dfpa", tolerance)
-    trace = drive(balancer, exact_times(machines), MAX_RUNS)
+    trace = drive(balancer, exact_times(machines), max_runs=40)
     return DfpaOutcome(load, trace, best_split(machines, load))
 
 
@@ -110,7 +98,7 @@ def smooth_platform(rng: np.random.Generator) -> tuple[int, list[Saturating]]:
 
 
 def paging_platform(
-    rng: np.random.Generator, factor: float = PAGING_FACTOR, width: float = PAGING_WIDTH
+    rng: np.random.Generator, factor: float = 3.0, width: float = 0.5
 ) -> tuple[int, list[Paging]]:
     """Draw a smooth platform whose machines all page, most of them near their best share.
 
@@ -151,9 +139,7 @@ def run_experiment(
     outcomes = [partition(hcl(rows), rows, tolerance) for rows in PUBLISHED]
     kinds = {
         "smooth": random_outcomes(False, platforms, seed, tolerance),
-        f"paging, {PAGING_FACTOR:g} times as slow": random_outcomes(
-            True, platforms, seed, tolerance
-        ),
+        "paging, 3 times as slow": random_outcomes(True, platforms, seed, tolerance),
     }
     sizes = list(PUBLISHED)
     charts = (

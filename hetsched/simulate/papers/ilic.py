@@ -32,26 +32,14 @@ from hetsched.simulate.results import Cell, Chart, ExperimentResult, Series, Tab
 from hetsched.simulate.runs import LoopTrace, drive, exact_times
 
 LOAD = 256
-KERNEL, COPY_IN, COPY_OUT = 1.45e-3, 0.552 * 1.45e-3, 0.441 * 1.45e-3
-"""Seconds per plane."""
-START_KERNEL, START_COPY = 0.10e-3, 0.05e-3
-"""Seconds, for any size; without them, the paper's steps result in chunks of 3 and 5 planes."""
-CORE_PACES = (11.612e-3, 14.606e-3, 14.606e-3)
-"""Seconds per plane on each core."""
-CLIFF, CLIFF_FACTOR, CLIFF_WIDTH = 105.0, 3.5, 5 / 105
-"""Planes in a batch above which it slows down; the factor; the width as a fraction of `CLIFF`."""
-MIB = 1 << 20
-MEMORY = MemoryDemand(input_bytes=4 * MIB, work_bytes=4 * MIB, output_bytes=0, limit=112 * 8 * MIB)
+PLANE = 4 << 20
+MEMORY = MemoryDemand(input_bytes=PLANE, work_bytes=PLANE, output_bytes=0, limit=112 * 2 * PLANE)
 """In place, with a work area of the same size: sums of the printed lists stay below 112."""
 TOLERANCE = 0.08
 """Ours; the paper doesn't print its tolerance."""
-MAX_RUNS, CONSTANT_RUNS = 30, 8
-"""Constant speeds never converge: as many runs as in the paper."""
-MAX_NOISE = 0.3
+MAX_RUNS = 30
 NoiseAdder = Callable[[Any], Any]
 """A curve -> the same curve with noise."""
-CURVES = ("total", "compute", "h2d", "d2h")
-"""In the order of a DeviceModel's arguments."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +59,11 @@ class IlicSetting:
 
     def gpu(self) -> DeviceModel:
         """Return the GPU's model; `total` is that of a single chunk, with sequential phases."""
-        kernel: SpeedFunction = Affine(START_KERNEL, KERNEL)
+        # Without the fixed costs, the paper's steps result in chunks of 3 and 5 planes.
+        kernel: SpeedFunction = Affine(0.10e-3, 1.45e-3)
         if self.cliff:
-            kernel = Paging(kernel, CLIFF, CLIFF_FACTOR, CLIFF_WIDTH)
-        copies = Affine(START_COPY, COPY_IN), Affine(START_COPY, COPY_OUT)
+            kernel = Paging(kernel, capacity=105.0, factor=3.5, width=5 / 105)
+        copies = Affine(0.05e-3, 0.552 * 1.45e-3), Affine(0.05e-3, 0.441 * 1.45e-3)
         return DeviceModel(_SequentialPhases((copies[0], kernel, copies[1])), kernel, *copies)
 
 
@@ -84,7 +73,7 @@ STANDARD = IlicSetting()
 
 def cores() -> list[SpeedFunction]:
     """Make the three cores."""
-    return [Affine(0.0, pace) for pace in CORE_PACES]
+    return [Affine(0.0, pace) for pace in (11.612e-3, 14.606e-3, 14.606e-3)]
 
 
 @dataclass(frozen=True)
@@ -153,8 +142,8 @@ def run_paper_steps(
     seed: int = 0,
 ) -> IlicOutcome:
     """Run the paper's algorithm: split by measured psi_t, cut the GPU's share by steps."""
-    if not 0 <= noise <= MAX_NOISE:
-        raise UsageError(f"noise: {noise} must be 0 to {MAX_NOISE}")
+    if not 0 <= noise <= 0.3:
+        raise UsageError(f"noise: {noise} must be 0 to 0.3")
     add_noise = _noise_adder(noise, np.random.default_rng(seed))
     gpu, noisy_cores = _LearningGpu(setting, add_noise), [add_noise(core) for core in cores()]
     models = [gpu, *(PiecewiseLinear() for _ in noisy_cores)]
@@ -179,7 +168,8 @@ def run_single_chunks(
     machines = [setting.gpu().total, *cores()]
     is_constant = method == "constant"
     balancer = Balancer(LOAD, len(machines), method, tolerance, stop_when_seen=not is_constant)
-    trace = drive(balancer, exact_times(machines), CONSTANT_RUNS if is_constant else MAX_RUNS)
+    # Constant speeds never converge: as many runs as in the paper.
+    trace = drive(balancer, exact_times(machines), 8 if is_constant else MAX_RUNS)
     return IlicOutcome(setting, trace)
 
 
@@ -247,7 +237,7 @@ class _LearningGpu:
             h2d=add_noise(exact.h2d),
             d2h=add_noise(exact.d2h),
         )
-        self._curves = {name: PiecewiseLinear() for name in CURVES}
+        self._curves = {name: PiecewiseLinear() for name in ("total", "compute", "h2d", "d2h")}
         self.steps: list[GpuStep] = []
 
     @property
@@ -256,11 +246,9 @@ class _LearningGpu:
         return self._curves["total"].points
 
     def time(self, x: Any, /) -> Any:
-        """Return the seconds for `x` units (number or array). Raises UsageError before a run."""
         return self._curves["total"].time(x)
 
     def speed(self, x: Any, /) -> Any:
-        """Return units per second at `x` units (number or array)."""
         return self._curves["total"].speed(x)
 
     def run(self, share: int) -> float:
@@ -302,11 +290,9 @@ class _SequentialPhases:
     phases: tuple[SpeedFunction, ...]
 
     def time(self, x: Any, /) -> Any:
-        """Return the seconds for `x` units (number or array)."""
         return sum(phase.time(x) for phase in self.phases)
 
     def speed(self, x: Any, /) -> Any:
-        """Return units per second at `x` > 0 units (number or array)."""
         return x / self.time(x)
 
 
@@ -338,7 +324,6 @@ PAPER_METHODS: dict[str, tuple[Cell, ...]] = {
     CONSTANT: ("never", 2.2, 3.2),
 }
 """Runs, time of the final shares and of all runs over those of the paper's steps: section 5.1."""
-NOISY_LOOPS = 20
 
 
 @dataclass(frozen=True)
@@ -480,7 +465,7 @@ def _noisy_loops(
     for machine in machines:
         traces = [
             run_paper_steps(machine.setting, tolerance=tolerance, noise=noise, seed=seed + i).trace
-            for i in range(NOISY_LOOPS)
+            for i in range(20)
         ]
         runs = [len(trace.runs) for trace in traces]
         ratios = [trace.final.makespan / machine.ideal.seconds for trace in traces]
@@ -489,7 +474,7 @@ def _noisy_loops(
             statistics.median(runs), max(runs), statistics.median(ratios), max(ratios),
         ))  # fmt: skip
     return Table.of(
-        f"{NOISY_LOOPS} loops of the paper's steps, noise {noise:g} (seeds from {seed})",
+        f"20 loops of the paper's steps, noise {noise:g} (seeds from {seed})",
         "engines; balanced; fewest runs; median; most; time / best plans'; worst",
         rows,
     )

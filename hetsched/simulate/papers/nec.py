@@ -25,7 +25,6 @@ from hetsched.simulate.runs import LoopRun, LoopTrace, Measure, best_split, driv
 TOLERANCE = 0.1
 """Ours; the patent doesn't print its threshold."""
 MAX_RUNS = 400
-MAX_CHART_RUNS = 60
 MAX_NODES = 128
 
 
@@ -37,13 +36,11 @@ class ClusterNode:
     transfer: float = 0.0
 
     def time(self, x: Any, /) -> Any:
-        """Return the seconds for `x` units (number or array); 0 for x = 0."""
         units = np.asarray(x, dtype=np.float64)
         seconds = np.where(units > 0, self.transfer + self.pace * units, 0.0)
         return float(seconds) if np.ndim(x) == 0 else seconds
 
     def speed(self, x: Any, /) -> Any:
-        """Return units per second at `x` > 0 units (number or array)."""
         return x / self.time(x)
 
 
@@ -225,7 +222,7 @@ def _chart(case: NecCase, outcomes: Sequence[NecOutcome]) -> Chart:
     series = [
         Series.of(
             outcome.rule.name,
-            (r.makespan / outcome.optimum.makespan for r in outcome.trace.runs[:MAX_CHART_RUNS]),
+            (r.makespan / outcome.optimum.makespan for r in outcome.trace.runs[:60]),
         )
         for outcome in outcomes
     ]
