@@ -72,7 +72,7 @@ def balance_of(part: float | None) -> Callable[..., IterationBalance]:
 
     def make(rows: int, devices: int, method: str, **options: Any) -> IterationBalance:
         models = None if part is None else [Constant(part), Constant(1 - part)]
-        options = {**options, "models": models, "history": None}
+        options = {**options, "models": models}
         return IterationBalance(rows, devices, "auto" if part is None else "none", **options)
 
     return functools.wraps(IterationBalance)(make)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Iterator
 from numbers import Real
 from typing import Any, overload
@@ -31,6 +32,17 @@ def require_non_negative(name: str, value: Any, unit: str = "") -> float:
     if not 0 <= number < math.inf:
         raise UsageError(f"{name}: {_quoted(value)}{unit}, it must be 0 or more and finite")
     return number
+
+
+def require_count(name: str, value: Any, minimum: int = 0) -> int:
+    """Return `value` as an int. Raises UsageError unless it is whole, and at least `minimum`."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise UsageError(f"{name}: {_quoted(value)}, it must be a whole number") from None
+    if isinstance(value, bool) or count < minimum:
+        raise UsageError(f"{name}: {value}, it must be a whole number of at least {minimum}")
+    return count
 
 
 def require_observation(units: Any, seconds: Any) -> tuple[float, float]:

@@ -1,13 +1,10 @@
 """Partitioners: a load and models in, integer shares out; and the Balancer. Pure."""
 
-from hetsched.partition.balancing.balancer import Balancer
-from hetsched.partition.balancing.phase import Phase
-from hetsched.partition.constant import constant
+from hetsched.partition.balancer import Balancer, Phase
+from hetsched.partition.discrete import optimal
 from hetsched.partition.distribution import Distribution
-from hetsched.partition.geometric import geometric
-from hetsched.partition.optimal import optimal
-from hetsched.partition.rounding import round_greedy
-from hetsched.partition.smooth import smooth
+from hetsched.partition.equal_times import constant, geometric, round_greedy
+from hetsched.partition.root_finding import smooth
 
 __all__ = [
     "Balancer",

@@ -1,23 +1,23 @@
-"""The result of a partitioner, and the checks of its arguments."""
+"""The result of a partitioner, and the checks of its arguments and of its models' times."""
 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hetsched.errors import DataError, UsageError
+from hetsched.errors import DataError, HetschedError, UsageError
 from hetsched.models import SpeedFunction
 from hetsched.models.curves.segments import Floats
-from hetsched.partition.model_queries import invalid_time_error, speed_functions, time_of
+from hetsched.models.validation import require_count
 
 Models = Sequence[SpeedFunction]
 Limits = Sequence[int | None]
 """The maximum units for each device; None: no limit."""
+Shares = tuple[int, ...]
 MAX_LOAD = 2**53
 """Units; floats represent all whole numbers up to here."""
 
@@ -38,7 +38,7 @@ class Distribution:
         Why a different method was used; empty if the requested one was.
     """
 
-    shares: tuple[int, ...]
+    shares: Shares
     makespan: float
     spread: float
     reason: str = ""
@@ -49,8 +49,10 @@ def predict(models: Models, shares: Sequence[int]) -> Distribution:
 
     Raises
     ------
-    UsageError, DataError
-        As `distribution_of`; a model lacks `.time`, or its time isn't positive.
+    UsageError
+        A model lacks `.time`, or its time isn't positive.
+    DataError
+        A time is infinite.
     """
     curves = speed_functions(models)
     times = [
@@ -61,15 +63,7 @@ def predict(models: Models, shares: Sequence[int]) -> Distribution:
 
 
 def distribution_of(shares: Sequence[int], times: Floats) -> Distribution:
-    """Make the Distribution of `shares` that take (p,) float64 `times` seconds.
-
-    Raises
-    ------
-    UsageError
-        The time of a device with a share is 0 or not a number.
-    DataError
-        The time of a device with a share is infinite.
-    """
+    """Make the Distribution of `shares` that take (p,) float64 `times` seconds."""
     working = np.flatnonzero(shares)
     if not len(working):
         return Distribution(tuple(shares), 0.0, 0.0)
@@ -87,6 +81,15 @@ def infinite_time_error(load: int) -> DataError:
     return DataError(f"no split of {load} units has a finite time by the models")
 
 
+def invalid_time_error(index: int, units: float, seconds: float) -> UsageError:
+    return UsageError(
+        f"model of device {index}: {seconds} seconds for {units:g} units must be more than 0"
+    )
+
+
+# ---- requests
+
+
 def check_request(models: Models, load: int, limits: Limits | None) -> tuple[int, list[int]]:
     """Return `load` as an int, and the maximum share of each device (at most the load).
 
@@ -101,7 +104,7 @@ def check_request(models: Models, load: int, limits: Limits | None) -> tuple[int
     devices = _length("models", models)
     if not devices:
         raise UsageError("a partition needs at least one device")
-    load = whole_units("load", load)
+    load = require_count("load", load)
     if load > MAX_LOAD:
         raise UsageError(f"load: {load} units, at most {MAX_LOAD}; use larger units")
     if limits is None:
@@ -109,7 +112,7 @@ def check_request(models: Models, load: int, limits: Limits | None) -> tuple[int
     if _length("limits", limits) != devices:
         raise UsageError(f"limits: {len(limits)} for {devices} devices; give one each")
     max_shares = [
-        load if limit is None else min(whole_units("limit", limit), load) for limit in limits
+        load if limit is None else min(require_count("limit", limit), load) for limit in limits
     ]
     room = sum(max_shares)
     if room < load:
@@ -127,14 +130,38 @@ def _length(name: str, values: Any) -> int:
         raise UsageError(f"{name}: {values!r} must be a sequence, one per device") from None
 
 
-def whole_units(name: str, value: int) -> int:
-    """Return `value` as an int. Raises UsageError unless it is a whole number of at least 0."""
+# ---- models: any failure of a third-party one becomes our error, which names the device
+
+
+def speed_functions(models: Models) -> list[Any]:
+    """Replace each model that has a `speed_function` (a DeviceModel) by that function."""
+    curves: list[Any] = [getattr(model, "speed_function", model) for model in models]
+    valid = {kind for kind in set(map(type, curves)) if hasattr(kind, "time")}
+    for index, curve in enumerate(curves):
+        if type(curve) not in valid and not hasattr(curve, "time"):
+            raise UsageError(
+                f"model of device {index}: a {type(curve).__name__} must have .time(x) and"
+                " .speed(x)"
+            )
+    return curves
+
+
+def time_of(index: int, model: SpeedFunction, units: float) -> float:
+    """Return the seconds of `units` > 0 on device `index`; infinite if it can't hold them."""
+    seconds = evaluate(index, model, "time", units)
+    if not seconds > 0:
+        raise invalid_time_error(index, units, seconds)
+    return seconds
+
+
+def evaluate(index: int, model: SpeedFunction, method: str, units: float) -> float:
+    """Call `method` of the model of device `index`. Our own errors pass through."""
     try:
-        units = operator.index(value)
-    except TypeError:
-        raise UsageError(f"{name}: {value!r} must be a whole number of units") from None
-    if isinstance(value, bool):
-        raise UsageError(f"{name}: {value} must be a whole number of units")
-    if units < 0:
-        raise UsageError(f"{name}: {units} units is negative")
-    return units
+        return float(getattr(model, method)(units))
+    except HetschedError:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(
+            f"model of device {index}: {method}({units:g}) failed, {reason[:200]}"
+        ) from error

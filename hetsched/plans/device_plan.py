@@ -16,7 +16,7 @@ from typing import Any
 from hetsched.errors import DataError, UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
-from hetsched.partition.distribution import whole_units
+from hetsched.models.validation import require_count
 from hetsched.units import format_bytes
 
 _INT = frozenset((int,))
@@ -159,7 +159,7 @@ def validate_request(
     require_type("model", model, DeviceModel)
     require_type("overlap", overlap, Overlap)
     require_type("memory", memory, MemoryDemand)
-    return whole_units("share", share)
+    return require_count("share", share)
 
 
 def _integer_tuples(sub_distributions: Any) -> tuple[tuple[int, ...], ...]:

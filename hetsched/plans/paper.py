@@ -20,7 +20,7 @@ import numpy as np
 
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
-from hetsched.partition.distribution import whole_units
+from hetsched.models.validation import require_count
 from hetsched.plans.costs import (
     MAX_GRANULES,
     Floats,
@@ -73,7 +73,7 @@ def factoring(share: int, memory: MemoryDemand) -> DevicePlan:
         The share is negative or not an integer; `memory` has the wrong type.
     """
     require_type("memory", memory, MemoryDemand)
-    share = whole_units("share", share)
+    share = require_count("share", share)
     if share == 0:
         return DevicePlan(())
     memory.max_chunk(1)  # raises if one unit doesn't fit: splitting would never end

@@ -12,8 +12,7 @@ from typing import Any
 from hetsched.job import IterationSeconds
 from hetsched.models import SpeedFunction
 from hetsched.partition import optimal
-from hetsched.partition.iterations import IterationBalance, Move, TimedIteration
-from hetsched.partition.iterations.row_units import received
+from hetsched.partition.iterations import IterationBalance, Move, TimedIteration, received
 
 MIXTURES = 10
 """Intermediate slowdowns from which the search for the best fixed split starts."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from hetsched.models import SpeedFunction
 from hetsched.partition import Balancer, optimal
-from hetsched.partition.balancing.phase import DeviceTime, Phase
-from hetsched.partition.balancing.run_history import Shares
+from hetsched.partition.distribution import Shares
+from hetsched.partition.phases import DeviceTime, Phase
 
 Measure = Callable[[Shares], Sequence[DeviceTime]]
 """Shares of a run -> each machine's report."""

@@ -17,7 +17,6 @@ from hetsched.engine.admission.resolved_job import ResolvedJob, declare_iterativ
 from hetsched.engine.planning.job_plan import first_plan
 from hetsched.engine.planning.job_planning import learn_rows
 from hetsched.engine.planning.planning_state import PlanningState
-from hetsched.engine.run.epochs import CompleteIteration, RowEvidence
 from hetsched.errors import DataError
 from hetsched.job import IterationSeconds, JobSpec
 from hetsched.store.model_store import ModelStore
@@ -70,12 +69,12 @@ def learnt_from(
     """The state after a job in which devices took so long for ROWS / 2 rows each."""
     plan = first_plan(job(devices), spec(), devices, planning).plan
     assignments = {a.device: a for a in plan.assignments}
-    evidence = RowEvidence()
-    rows = dict.fromkeys(times, ROWS // 2)
-    for iteration in range(1, 6):
-        evidence.add(CompleteIteration(iteration, rows, times, 0.0))
+    measured = [
+        (device, ROWS // 2, each.busy, each.compute if each.transfer else None)
+        for device, each in times.items()
+    ]
     infos = {info.name: info for info in devices}
-    learn_rows(job(devices), assignments, infos, evidence, planning)
+    learn_rows(job(devices), assignments, infos, measured, planning)
     return planning
 
 
@@ -96,7 +95,7 @@ def test_measured_iterations_give_the_next_jobs_split(method: Any) -> None:
 
 
 @pytest.mark.parametrize("has_compute", [True, False])
-def test_the_history_of_a_device_with_a_link_separates_transfers(
+def test_what_is_known_of_a_device_with_a_link_separates_transfers(
     has_compute: bool, tmp_path: Path
 ) -> None:
     """Without them in models.db, as older releases wrote it, all is compute time."""
@@ -108,11 +107,11 @@ def test_the_history_of_a_device_with_a_link_separates_transfers(
     planning.store.close()
 
     reopened = PlanningState(ModelStore(path), machine=lambda: devices)
-    history = first_plan(job(devices), spec(), devices, reopened).balance.history()
+    plan = first_plan(job(devices), spec(), devices, reopened).plan
 
-    (core,), (linked,) = history.of("cpu0"), history.of("emu0")
-    assert (core.compute, core.transfer) == pytest.approx((0.06, 0.0))
-    assert (linked.compute, linked.transfer) == pytest.approx((0.03 - transfer, transfer))
+    models = {each.device: each.model for each in plan.assignments}
+    assert models["cpu0"].total.time(ROWS // 2) == pytest.approx(0.06)
+    assert models["emu0"].compute.time(ROWS // 2) == pytest.approx(0.03 - transfer)
     reopened.store.close()
 
 

@@ -130,14 +130,6 @@ class TestPartitioner:
             METHODS[method]([Odd(time=float("inf"), speed=0.0)] * 2, 9)
 
 
-@pytest.mark.parametrize("method", ["constant", "geometric"])
-@given(invalid=LIES | st.just(float("inf")))
-def test_a_speed_that_cannot_be(method: str, invalid: Any) -> None:
-    message = refused(lambda: METHODS[method]([GOOD[0], Odd(speed=invalid)], 9))
-
-    assert message.startswith("model of device 1: ")
-
-
 @given(st.lists(SPECIAL, min_size=2, max_size=2))
 def test_rounding_wants_one_positive_part_a_device(parts: list[float]) -> None:
     if all(part >= 0 for part in parts):

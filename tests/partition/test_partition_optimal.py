@@ -1,7 +1,6 @@
 """The optimal partitioner, against the table method on arbitrary times."""
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,8 @@ from benchmarks.partition_cases import Case, Scalar, Table, arbitrary
 from hetsched.errors import DataError, UsageError
 from hetsched.models import Akima, Constant, DeviceModel, PiecewiseLinear
 from hetsched.partition import constant, geometric, optimal
-from hetsched.partition.bit_sets import sumset
+from hetsched.partition.discrete import MAX_TIMES
 from hetsched.partition.distribution import predict
-from hetsched.partition.optimal import MAX_TIMES
 
 
 def least(models: Sequence[Any], load: int) -> float:
@@ -162,55 +160,3 @@ def test_malformed_requests_are_refused(models: Any, load: Any, limits: Any, mes
 def test_limits_too_small_for_the_load_say_by_how_much() -> None:
     with pytest.raises(DataError, match=r"100 units is 58 more than .* allow \(42\)"):
         optimal([Constant(1.0), Constant(1.0)], 100, [40, 2])
-
-
-@given(
-    st.sets(st.integers(0, 80), min_size=1),
-    st.sets(st.integers(0, 80), min_size=1),
-    st.integers(1, 200),
-)
-def test_all_sums_of_two_sets_are_found(first: set[int], second: set[int], width: int) -> None:
-    bits = [np.isin(np.arange(max(numbers) + 1), list(numbers)) for numbers in (first, second)]
-
-    result = np.flatnonzero(sumset(*bits, width))
-
-    assert set(result.tolist()) == {a + b for a in first for b in second if a + b < width}
-
-
-@pytest.mark.parametrize("kind", ["sawtooth", "noise"])
-def test_ten_thousand_units_on_sixteen_devices_take_few_tests(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng, x, tests = np.random.default_rng(5), np.arange(1, 10001), []
-    tooth = x % 64 / 64 if kind == "sawtooth" else rng.uniform(0, 1, len(x))
-    models = [Table(x * (1 + tooth) / speed) for speed in rng.uniform(50, 500, 16)]
-    monkeypatch.setattr(
-        import_module("hetsched.partition.optimal"),
-        "sumset",
-        lambda *sets: (tests.append(sets[2]), sumset(*sets))[1],
-    )
-
-    result = optimal(models, 10000)
-
-    assert sum(result.shares) == 10000
-    assert len(tests) <= 20 * 16
-    assert max(tests) <= 1000
-
-
-def test_the_loop_runs_over_the_set_with_fewer_runs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    bit_sets = import_module("hetsched.partition.bit_sets")
-    odd, all_ = np.arange(100) % 2 == 1, np.full(100, True)
-    lengths: list[int] = []
-    union = bit_sets._union_of_shifts
-    monkeypatch.setattr(
-        bit_sets,
-        "_union_of_shifts",
-        lambda number, length: (lengths.append(length), union(number, length))[1],
-    )
-
-    sumset(odd, all_, 50)
-    sumset(all_, odd, 50)
-
-    assert lengths == [100, 100]

@@ -8,7 +8,7 @@ import pytest
 
 from hetsched.models import Constant, PiecewiseLinear
 from hetsched.partition import Balancer, Phase
-from hetsched.partition.balancing.phase import DeviceTime
+from hetsched.partition.phases import DeviceTime
 from hetsched.simulate.runs import LoopRun, LoopTrace, best_split, busy_seconds, drive, exact_times
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,11 +18,9 @@ from hetsched.engine.planning.planning_state import PlanningState, job_kind
 from hetsched.job import JobSpec
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
-from hetsched.models.curves.curve import SpeedFunction, planner_curve
 from hetsched.models.evidence.co_runners import CO_RUNNERS, CoRunners
 from hetsched.models.evidence.races import NO_RACES
 from hetsched.partition import iterations
-from hetsched.partition.iterations.history_table import HistoryEntry
 from hetsched.planner.neighbours import co_runners_of
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.variants import choose_variants
@@ -289,9 +286,7 @@ def first_plan(
         kinds=_kinds(job, candidates),
         models=[models.get(device, ("", None))[1] for device in job.devices],
         absent=[slot for slot, device in enumerate(job.devices) if device not in models],
-        history=_history(candidates, models),
         warm_up=bool(spec.warm_up),
-        names=job.devices,
         seconds_per_row=0.0 if is_modelled else _row_bytes(candidates) / MOVE_BYTES_PER_SECOND,
         is_exact=is_modelled,
     )
@@ -365,33 +360,6 @@ def _kinds(job: ResolvedJob, candidates: Collection[Candidate]) -> list[str]:
     """Return by slot what a device is: equal ones presumably have the same speed."""
     identities = {candidate.info.name: candidate.info.identity for candidate in candidates}
     return [identities.get(device, "") for device in job.devices]
-
-
-def _history(
-    candidates: Collection[Candidate], models: Mapping[str, tuple[str, DeviceModel | None]]
-) -> iterations.HistoryTable:
-    """Return what models.db has of iterations of these devices, in the form of NEC's table.
-
-    Without times of kernels (no copies, or stored before these were) all is compute time.
-    """
-    table = iterations.HistoryTable()
-    for candidate in candidates:
-        name = candidate.info.name
-        model = candidate.models[models[name][0]]
-        if model is None:
-            continue
-        computing = _medians(model.compute)
-        for rows, total in _medians(model.total).items():
-            compute = min(computing.get(rows, total), total)
-            table.add(HistoryEntry(name, 0, round(rows), compute, total - compute))
-    return table
-
-
-def _medians(curve: SpeedFunction) -> dict[float, float]:
-    """Return rows -> median of the seconds behind a curve; none if these weren't kept."""
-    evidence = planner_curve(curve).evidence()
-    times = {} if evidence is None else evidence.times()
-    return {rows: statistics.median(observed) for rows, observed in times.items()}
 
 
 def _plan(

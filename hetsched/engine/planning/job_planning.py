@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -31,7 +31,6 @@ from hetsched.engine.planning.planning_state import (
     makespan,
     run_start,
 )
-from hetsched.engine.run.epochs import RowEvidence
 from hetsched.job import Running
 from hetsched.models.call_cost import call_samples
 from hetsched.models.evidence.change_detector import SpeedChange
@@ -112,7 +111,7 @@ class JobPlanning:
             return None
         if (iterations := self._runner.iterations) is not None:
             return lambda: learn_rows(
-                job, attempt.assignments, attempt.infos, iterations.evidence, state
+                job, attempt.assignments, attempt.infos, iterations.measured(), state
             )
         if runs is None or not self._infos:
             return None  # a run beside another one adds nothing to measurements
@@ -410,7 +409,7 @@ def learn_rows(
     job: ResolvedJob,
     assignments: Mapping[str, Assignment],
     infos: Mapping[str, DeviceInfo],
-    evidence: RowEvidence,
+    times: Iterable[tuple[str, int, float, float | None]],
     state: PlanningState,
 ) -> None:
     """Update the models of the devices that computed iterations. The store isn't flushed.
@@ -418,7 +417,7 @@ def learn_rows(
     A device that copied has the curve "compute", too: the rest of its time is NEC's XFER_TIME.
     """
     samples: dict[str, list[Sample]] = {}
-    for device, rows, seconds, compute in evidence.medians():
+    for device, rows, seconds, compute in times:
         if is_time(seconds):
             samples.setdefault(device, []).append(Sample("total", rows, seconds))
             if compute is not None and is_time(compute):

@@ -6,7 +6,6 @@ An epoch is the time in which the same devices compute iterations together.
 from __future__ import annotations
 
 import math
-import statistics
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +21,6 @@ from hetsched.transport import device_messages
 
 MAX_RATES = 64
 """Reports over which the rate is measured."""
-MAX_SIZES = 32
-"""Numbers of rows remembered per device; those with the fewest iterations are dropped first."""
-MAX_TIMES = 32
-"""Times kept per number of rows: the last ones."""
 
 # ---- what devices report
 
@@ -96,36 +91,6 @@ def _with_waits(times: Mapping[str, IterationSeconds]) -> dict[str, IterationSec
         device: IterationSeconds(t.compute, t.transfer, longest - t.busy, t.converge)
         for device, t in times.items()
     }
-
-
-class RowEvidence:
-    """Seconds of iterations, without waits, for each number of rows of each device."""
-
-    def __init__(self) -> None:
-        # Device -> rows -> seconds without waits, and these without copies
-        self._seconds: dict[str, dict[int, deque[tuple[float, float]]]] = {}
-        self._previous: Mapping[str, int] = {}
-
-    def add(self, complete: CompleteIteration) -> None:
-        """Add an iteration; not if rows have just moved, which fills caches."""
-        for device, times in complete.times.items():
-            rows = complete.rows[device]
-            if not rows or self._previous.get(device) != rows:
-                continue
-            sizes = self._seconds.setdefault(device, {})
-            if rows not in sizes and len(sizes) >= MAX_SIZES:
-                del sizes[min(sizes, key=lambda size: len(sizes[size]))]
-            seconds = sizes.setdefault(rows, deque(maxlen=MAX_TIMES))
-            seconds.append((times.busy, times.busy - times.transfer))
-        self._previous = {**self._previous, **complete.rows}
-
-    def medians(self) -> Iterator[tuple[str, int, float, float | None]]:
-        """Yield device, rows, median seconds, and these without copies; None: there were none."""
-        for device, sizes in self._seconds.items():
-            for rows, seconds in sizes.items():
-                busy, compute = map(statistics.median, zip(*seconds, strict=True))
-                has_copies = any(each != without for each, without in seconds)
-                yield device, rows, busy, compute if has_copies else None
 
 
 # ---- shares
@@ -204,7 +169,6 @@ class IterationState:
     epoch: device_messages.Iterate | None = None
     proposed: tuple[int, ...] | None = None  # Bounds that haven't been adopted
     sums: dict[str, IterationSeconds] = field(default_factory=dict)  # Of all iterations, by device
-    evidence: RowEvidence = field(default_factory=RowEvidence)
     last: CompleteIteration | None = None
     continued_after: int = 0  # The iteration of the checkpoint that it was given
     restores: bool = False  # The next epoch begins with what devices saved of iteration `finished`
@@ -353,7 +317,6 @@ class IterationState:
         self._marks.append((now, complete.iteration))
         if self.epoch is not None and self.epoch.paced:
             self.seconds += complete.count * complete.seconds
-        self.evidence.add(complete)
         rows = tuple([complete.rows.get(device, 0) for device in self.devices])
         phases = tuple([complete.times.get(device) for device in self.devices])
         self.history.add(complete.iteration, rows, phases, complete.residual, complete.count)
@@ -382,6 +345,12 @@ class IterationState:
             seconds = move.seconds_before, move.seconds_after, move.cost
             decided = DecidedMove(rows, move.reason, kind, *seconds)
         self.history.announce(decided)
+
+    def measured(self) -> Iterator[tuple[str, int, float, float | None]]:
+        """Yield device, rows, median seconds, and these without copies; None: there were none."""
+        measured = self.balance.measured() if self.balance is not None else ()
+        for slot, rows, seconds, compute in measured:
+            yield self.devices[slot], rows, seconds, compute
 
     def tell_balance(
         self, reported: Sequence[iterations.TimedIteration], remaining: int | None

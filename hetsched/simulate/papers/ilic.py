@@ -23,7 +23,7 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear, SpeedFunction
 from hetsched.models.evidence.samples import run_samples
 from hetsched.partition import Balancer
-from hetsched.partition.balancing.run_history import Shares
+from hetsched.partition.distribution import Shares
 from hetsched.planner.job_planner import Candidate, plan_job
 from hetsched.plans import DevicePlan, Overlap, best_plan, lower_bound, timeline
 from hetsched.plans.paper import factoring, installments

@@ -16,9 +16,9 @@ import numpy as np
 
 from hetsched.errors import UsageError
 from hetsched.partition import Balancer, Phase, geometric
-from hetsched.partition.balancing.imbalance_factor.trades import imbalance_factor
-from hetsched.partition.balancing.run_history import Shares
-from hetsched.partition.balancing.splitting import Split
+from hetsched.partition.balancer import Split
+from hetsched.partition.distribution import Shares
+from hetsched.partition.imbalance_factor import imbalance_factor
 from hetsched.simulate.results import Cell, Chart, ExperimentResult, Series, Table
 from hetsched.simulate.runs import LoopRun, LoopTrace, Measure, best_split, drive
 

@@ -47,7 +47,7 @@ def test_a_split_between_granules_is_kept(granule: int, wanted: list[int], rest:
 
 
 def state() -> IterationState:
-    balance = IterationBalance(12, 3, "none", names=DEVICES)
+    balance = IterationBalance(12, 3, "none")
     return IterationState(DEVICES, 12, 1, 9, balance)
 
 
@@ -83,7 +83,7 @@ def test_finish_stages_that_were_cut_short_are_all_that_is_repeated() -> None:
 
 
 def test_rounds_of_a_warm_up_repeat_the_first_iteration() -> None:
-    balance = IterationBalance(12, 3, "functional", names=DEVICES, warm_up=True)
+    balance = IterationBalance(12, 3, "functional", warm_up=True)
     iterations = IterationState(DEVICES, 12, 1, 9, balance)
     assert iterations.next_epoch(1, set(DEVICES), is_paced=False).first == 0
     iterations.settle(finished=0, ended=None)

@@ -7,10 +7,8 @@ import math
 import pytest
 
 from hetsched.engine.run.epochs import (
-    MAX_SIZES,
     CompleteIteration,
     IterationLog,
-    RowEvidence,
 )
 from hetsched.job import IterationSeconds
 from hetsched.transport.device_messages import IterationRecord, IterationsDone
@@ -54,26 +52,3 @@ def test_records_of_several_iterations_are_complete_where_those_of_all_devices_e
     assert complete[0].times["a"].wait == pytest.approx(0.003 * 4 / 8)
     assert complete[0].times["b"].compute == pytest.approx(0.001)
     assert complete[1].times["b"].compute == pytest.approx((6 * 0.001 + 2 * 1.0) / 8)
-
-
-def test_evidence_is_the_median_time_of_each_number_of_rows() -> None:
-    evidence = RowEvidence()
-    for iteration, seconds in enumerate([9.0, 1.0, 5.0, 2.0]):
-        evidence.add(complete(iteration, 7, seconds))
-    assert list(evidence.medians()) == [("a", 7, 2.0, None)], "the first iteration fills caches"
-
-
-def test_evidence_of_a_device_that_copies_has_its_compute_time() -> None:
-    evidence = RowEvidence()
-    times = IterationSeconds(1.0, transfer=3.0, wait=9.0, converge=0.5)
-    for iteration in range(2):
-        evidence.add(CompleteIteration(iteration, {"a": 7}, {"a": times}, 0.0))
-    assert list(evidence.medians()) == [("a", 7, 4.5, 1.5)]
-
-
-def test_evidence_is_bounded() -> None:
-    evidence = RowEvidence()
-    for rows in range(1, 3 * MAX_SIZES):
-        for _ in range(2):
-            evidence.add(complete(1, rows, 1.0))
-    assert len(list(evidence.medians())) == MAX_SIZES

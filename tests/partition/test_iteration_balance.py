@@ -1,6 +1,5 @@
 """An `IterationBalance` told the times of iterations."""
 
-import math
 import random
 
 import pytest
@@ -8,9 +7,13 @@ from iteration_times import timed
 
 from hetsched.errors import UsageError
 from hetsched.job import IterationSeconds
-from hetsched.models import Constant, PiecewiseLinear
-from hetsched.partition.iterations import HistoryTable, IterationBalance, Move, TimedIteration
-from hetsched.partition.iterations.methods import BALANCE_METHODS
+from hetsched.models import Constant, DeviceModel, PiecewiseLinear
+from hetsched.partition.iterations import (
+    BALANCE_METHODS,
+    IterationBalance,
+    Move,
+    TimedIteration,
+)
 
 
 def test_rows_move_to_the_faster_device_after_one_iteration() -> None:
@@ -74,9 +77,11 @@ def test_the_first_iteration_with_a_split_shows_the_cost_of_moving() -> None:
 
     balance.tell([timed(2, (100, 200), 1.0, 1.5)])
     balance.tell([timed(3, (100, 200), 1.0, 1.0)])
+    gained = balance.rows[0]
+    move = balance.lose(0)
 
-    assert balance.moving_cost.seconds_per_row == pytest.approx(0.01)
-    assert balance.moving_cost.seconds((100, 200), (90, 210)) == pytest.approx(0.1)
+    assert move is not None
+    assert move.cost == pytest.approx(gained * 0.01)
 
 
 @pytest.mark.parametrize("method", ["auto", "functional", "constant", "imbalance-factor", "none"])
@@ -174,7 +179,7 @@ def test_a_device_that_a_warm_up_has_not_measured_gets_an_equal_share_later() ->
 
     assert balance.rows == (100, 200, 0)
     balance.restore(2)
-    assert balance.rows == (100, 100, 100)
+    assert balance.rows == (67, 133, 100)
 
 
 def test_warm_up_ends_after_some_rounds_whatever_they_show() -> None:
@@ -211,14 +216,26 @@ def test_one_pair_of_every_four_devices_trades_at_a_time(devices: int, moved: in
     assert sum(a != b for a, b in zip(before, balance.rows, strict=True)) == moved
 
 
-def test_an_earlier_jobs_history_gives_the_first_split_of_the_imbalance_factor() -> None:
-    names, table = ("slow", "fast"), HistoryTable()
-    earlier = IterationBalance(300, 2, "imbalance-factor", names=names, history=table)
-    earlier.tell([timed(1, (150, 150), 1.5, 0.75)])
+def test_an_earlier_jobs_phases_give_the_first_trades_of_the_imbalance_factor() -> None:
+    compute = PiecewiseLinear([(100, 0.9), (200, 1.9)])  # 0.01 s a row, and copies of 0.1 s
+    slow = DeviceModel(PiecewiseLinear([(100, 1.0), (200, 2.0)]), compute)
+    balance = IterationBalance(300, 2, "imbalance-factor", models=[slow, Constant(200.0)])
 
-    balance = IterationBalance(600, 2, "imbalance-factor", names=names, history=table)
+    assert balance.rows == (100, 200)
 
-    assert balance.rows == (200, 400)
+
+def test_what_was_measured_is_kept_by_device_and_rows_but_for_iterations_after_a_move() -> None:
+    balance = IterationBalance(300, 2, "none")
+    balance.tell([timed(1, (150, 150), 2.0, 1.0), timed(2, (100, 200), 9.0, 9.0)])
+    copies = [IterationSeconds(1.0, transfer=0.5), IterationSeconds(1.5)]
+    balance.tell([TimedIteration(3, (100, 200), copies)])
+
+    assert list(balance.measured()) == [
+        (0, 150, 2.0, None),
+        (0, 100, 1.5, 1.0),
+        (1, 150, 1.0, None),
+        (1, 200, 1.5, None),
+    ]
 
 
 def test_limits_hold_in_every_split() -> None:
@@ -240,7 +257,6 @@ def test_times_that_were_not_measured_do_not_end_the_job() -> None:
     balance.tell([timed(1, (150, 150), 1e-300, 1e-300)])
 
     assert sum(balance.rows) == 300
-    assert not math.isnan(balance.moving_cost.seconds_per_row)
 
 
 def test_curves_of_earlier_jobs_may_bend() -> None:
@@ -288,16 +304,25 @@ def test_a_device_unlike_the_others_with_a_known_memory_begins_with_a_whole_shar
     assert IterationBalance(300, 3, kinds=kinds, capacities=capacities).rows == (100, 100, 100)
 
 
-def test_a_slow_device_of_unknown_memory_keeps_half_the_way_once() -> None:
-    kinds, capacities = ["core", "gpu"], [2000, None]
-    balance = IterationBalance(2000, 2, kinds=kinds, capacities=capacities)
+@pytest.mark.parametrize("wild", [1, 2, 3, 5, 20, 21, 22])
+def test_one_iteration_twenty_times_as_long_moves_no_row(wild: int) -> None:
+    balance = IterationBalance(4000, 3, is_exact=False)
 
-    balance.tell([timed(1, (1000, 1000), 1.0, 9.0)], remaining=1000)
-    halfway = balance.rows
-    balance.tell([timed(2, halfway, halfway[0] / 1000, 9 * halfway[1] / 1000)], remaining=999)
+    for k in range(1, 41):
+        times = [(20.0 if k == wild else 1.0) * balance.rows[0] / 1000, balance.rows[1] / 1000]
+        balance.tell([timed(k, balance.rows, *times, balance.rows[2] / 1000)], remaining=100 - k)
 
-    assert halfway == (1553, 447)
-    assert balance.rows == (1800, 200)
+    assert balance.moves == 0
+
+
+def test_a_device_six_times_as_slow_is_left_few_rows() -> None:
+    balance = IterationBalance(32, 2, kinds=["core", "gpu"], is_exact=False)
+
+    for k in range(1, 21):
+        first, second = balance.rows
+        balance.tell([timed(k, balance.rows, first / 32, 6 * second / 32)], remaining=100 - k)
+
+    assert balance.rows == (28, 4)
 
 
 def test_a_slow_device_of_unknown_memory_gives_up_its_only_row() -> None:

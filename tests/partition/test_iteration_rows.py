@@ -3,26 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.partition.iterations.row_units import RowUnits, received
-
-
-@given(st.integers(1, 10**7), st.integers(1, 64), st.data())
-def test_shares_become_rows_and_rows_the_same_shares(
-    rows: int, granule: int, data: st.DataObject
-) -> None:
-    units = RowUnits(rows, granule)
-    first = data.draw(st.integers(0, units.count))
-    shares = (first, 0, units.count - first)
-
-    split = units.to_rows(shares)
-
-    assert sum(split) == rows
-    assert split[0] % granule == 0 or split[0] == rows
-    assert units.to_shares(split) == shares
-
-
-def test_rows_of_other_splits_become_the_nearest_shares() -> None:
-    assert RowUnits(100, 10).to_shares((33, 33, 34)) == (3, 4, 3)
+from hetsched.partition.iterations import received
 
 
 def test_a_shift_of_one_border_moves_rows_of_every_device_between() -> None:

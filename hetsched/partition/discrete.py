@@ -16,19 +16,22 @@ from numpy.typing import NDArray
 from hetsched.errors import HetschedError, UsageError
 from hetsched.models import SpeedFunction
 from hetsched.models.curves.segments import Floats
-from hetsched.partition.bit_sets import Bits, sumset
 from hetsched.partition.distribution import (
     Distribution,
     Limits,
     Models,
     check_request,
     infinite_time_error,
+    invalid_time_error,
     predict,
+    speed_functions,
+    time_of,
 )
-from hetsched.partition.model_queries import invalid_time_error, speed_functions, time_of
 
 MAX_TIMES = 1 << 26
 """Times in all tables together: 512 MiB."""
+Bits = NDArray[np.bool_]
+"""Entry x: whether x is in the set."""
 
 
 def optimal(models: Models, load: int, limits: Limits | None = None) -> Distribution:
@@ -74,14 +77,6 @@ def optimal(models: Models, load: int, limits: Limits | None = None) -> Distribu
 def _table(index: int, model: SpeedFunction, max_share: int) -> Floats:
     """Return (max_share + 1,) float64, the device's time for each size; 0 for size 0."""
     sizes = np.arange(1, max_share + 1)
-    times = np.concatenate(([0.0], _times(index, model, sizes)))
-    invalid = np.flatnonzero(~(times[1:] > 0))
-    if len(invalid):
-        raise invalid_time_error(index, int(sizes[invalid[0]]), float(times[invalid[0] + 1]))
-    return times
-
-
-def _times(index: int, model: SpeedFunction, sizes: NDArray[np.int64]) -> Floats:
     try:
         times = np.asarray(model.time(sizes), dtype=np.float64)
     except HetschedError:
@@ -91,7 +86,10 @@ def _times(index: int, model: SpeedFunction, sizes: NDArray[np.int64]) -> Floats
         times = np.empty(0)
     if times.shape != sizes.shape:
         times = np.array([time_of(index, model, size) for size in sizes.tolist()])
-    return times
+    invalid = np.flatnonzero(~(times > 0))
+    if len(invalid):
+        raise invalid_time_error(index, int(sizes[invalid[0]]), float(times[invalid[0]]))
+    return np.concatenate(([0.0], times))
 
 
 def _search(tables: Sequence[Floats], load: int) -> list[int]:
@@ -153,19 +151,56 @@ def _summing_to(total: int, sets: Sequence[Bits]) -> list[int] | None:
     """Choose a number from each set, with the sum `total`; None if impossible."""
     sums = [np.array([True])]
     for numbers in sets:
-        sums.append(sumset(sums[-1], numbers, total + 1))
+        sums.append(_sumset(sums[-1], numbers, total + 1))
     if len(sums[-1]) <= total or not sums[-1][total]:
         return None
     chosen: list[int] = []
     for numbers, before in zip(reversed(sets), reversed(sums[:-1]), strict=True):
-        number = _pick(numbers, before, total)
+        first, last = max(0, total - len(before) + 1), min(len(numbers) - 1, total)
+        rest = before[total - last : total - first + 1][::-1]
+        number = first + int(np.flatnonzero(numbers[first : last + 1] & rest)[0])
         chosen.append(number)
         total -= number
     return chosen[::-1]
 
 
-def _pick(numbers: Bits, before: Bits, total: int) -> int:
-    """Return a number whose difference from `total` is in `before`."""
-    first, last = max(0, total - len(before) + 1), min(len(numbers) - 1, total)
-    rest = before[total - last : total - first + 1][::-1]
-    return first + int(np.flatnonzero(numbers[first : last + 1] & rest)[0])
+# ---- bit sets
+
+
+def _sumset(first: Bits, second: Bits, width: int) -> Bits:
+    """Return the set of all sums a + b < `width` of a in `first` and b in `second`.
+
+    A run of consecutive numbers is added by doubling shifts of a Python integer, so the cost
+    depends on the number r of runs in the simpler set: O(r w / 64 log(w)).
+    """
+    runs, addend = _runs(first), second
+    second_runs = _runs(second)
+    if len(second_runs) < len(runs):
+        runs, addend = second_runs, first
+    number = int.from_bytes(np.packbits(addend, bitorder="little").tobytes(), "little")
+    unions: dict[int, int] = {}
+    total = 0
+    for start, end in runs.tolist():
+        length = end - start
+        if length not in unions:
+            unions[length] = _union_of_shifts(number, length)
+        total |= unions[length] << start
+    width = min(len(first) + len(second) - 1, width)
+    packed = (total & (1 << width) - 1).to_bytes((width + 7) // 8, "little")
+    bits = np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=width, bitorder="little")
+    return bits.view(np.bool_)
+
+
+def _runs(bits: Bits) -> NDArray[np.int64]:
+    """Return (runs, 2) int64: start and end (exclusive) of each run of consecutive numbers."""
+    edges = np.diff(bits.view(np.int8), prepend=np.int8(0), append=np.int8(0))
+    return np.flatnonzero(edges).reshape(-1, 2)
+
+
+def _union_of_shifts(number: int, length: int) -> int:
+    """Return the union of `number` shifted by 0 to length - 1."""
+    shifts = 1
+    while 2 * shifts <= length:
+        number |= number << shifts
+        shifts *= 2
+    return number | number << (length - shifts)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from numbers import Real
 
 from hetsched.errors import UsageError
+from hetsched.models.validation import require_non_negative
 
 
 class Phase(Enum):
@@ -46,13 +47,10 @@ class Reading:
         return self.compute + self.transfer + self.converge
 
 
-def parse_readings(
-    times: Sequence[DeviceTime], shares: Sequence[int], new_devices: int = 0
-) -> list[Reading | None]:
+def parse_readings(times: Sequence[DeviceTime], shares: Sequence[int]) -> list[Reading | None]:
     """Check the times of a run with `shares`; None for a device that is lost.
 
-    The time of a device without a share is set to 0. The last `new_devices` ones took no part in
-    the run and may be missing.
+    The time of a device without a share is set to 0.
 
     Raises
     ------
@@ -62,53 +60,38 @@ def parse_readings(
     """
     if isinstance(times, str | Mapping) or not hasattr(times, "__len__"):
         raise UsageError(f"tell: {times!r} must be a sequence with one entry per device")
-    if len(times) == len(shares) - new_devices:
-        times = [*times, *[0.0] * new_devices]
     if len(times) != len(shares):
         raise UsageError(f"tell: {len(times)} times for {len(shares)} devices; give one each")
     return [
-        None if time is None else _reading(index, time, share)
+        None if time is None else _reading(f"tell: device {index}", time, share)
         for index, (time, share) in enumerate(zip(times, shares, strict=True))
     ]
 
 
-def _reading(index: int, time: float | Mapping[Phase, float], share: int) -> Reading:
+def _reading(label: str, time: float | Mapping[Phase, float], share: int) -> Reading:
     if isinstance(time, Mapping):
-        reading = _phases(index, time)
+        reading = _phases(label, time)
     else:
-        reading = Reading(_seconds(f"device {index}", time))
+        reading = Reading(require_non_negative(label, time, " s"))
     if share and not 0 < reading.busy < math.inf:
         raise UsageError(
-            f"tell: device {index}: {reading.busy} seconds for {share} units; the time must be"
-            " positive and finite"
+            f"{label}: {reading.busy} seconds for {share} units; the time must be positive and"
+            " finite"
         )
     return reading if share else Reading(0.0)
 
 
-def _phases(index: int, times: Mapping[Phase, float]) -> Reading:
+def _phases(label: str, times: Mapping[Phase, float]) -> Reading:
     for key in times:
         if not isinstance(key, Phase):
-            raise UsageError(f"tell: device {index}: {key!r} is no Phase")
+            raise UsageError(f"{label}: {key!r} is no Phase")
     compute, transfer, converge = (
-        _seconds(f"device {index}, {phase.name}", times.get(phase, 0.0))
+        require_non_negative(f"{label}, {phase.name}", times.get(phase, 0.0), " s")
         for phase in (Phase.COMPUTE, Phase.TRANSFER, Phase.CONVERGE)
     )
-    wait = _wait(index, times.get(Phase.WAIT), compute + transfer + converge)
+    wait = times.get(Phase.WAIT)
+    if isinstance(wait, Real) and -ROUNDING * (compute + transfer + converge) <= wait < 0:
+        wait = 0.0  # a difference of times
+    if wait is not None:
+        wait = require_non_negative(f"{label}, WAIT", wait, " s")
     return Reading(compute, transfer, converge, wait)
-
-
-def _wait(index: int, wait: float | None, busy: float) -> float | None:
-    """Check a wait, which may be a difference of times: slightly below 0 by rounding."""
-    if wait is None:
-        return None
-    if isinstance(wait, numbers.Real) and -ROUNDING * busy <= float(wait) < 0:
-        return 0.0
-    return _seconds(f"device {index}, WAIT", wait)
-
-
-def _seconds(label: str, value: object) -> float:
-    if not isinstance(value, numbers.Real):
-        raise UsageError(f"tell: {label}: {value!r} is not a number of seconds")
-    if not 0 <= float(value) < math.inf:
-        raise UsageError(f"tell: {label}: {value} seconds must be finite and not negative")
-    return float(value)

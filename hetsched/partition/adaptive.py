@@ -1,0 +1,417 @@
+"""The split of an iterative job by what its own iterations show: `auto`.
+
+Clarke's loop tries the split that its models predict to be best. Where a device would get more
+rows than it ever had, or a cliff lies between two measured sizes, that is a guess, and a wrong one
+costs as much as the cliff is deep. So each such split is an `Option`: it may turn out well, or one
+iteration takes as long as the cliff is deep and the rows go back. What is known is an option with
+a single outcome. The best one is taken if it saves anything over the iterations that remain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median, median_low
+
+from hetsched.errors import DataError
+from hetsched.models import PiecewiseLinear, Polyline, SpeedFunction
+from hetsched.partition.balancer import (
+    BALANCED,
+    NO_GAIN,
+    NOT_WORTH_MOVING,
+    FurtherRuns,
+    MigrationCost,
+    split_with_unmeasured,
+    spread_over,
+)
+from hetsched.partition.distribution import (
+    MAX_LOAD,
+    Distribution,
+    Limits,
+    Shares,
+    predict,
+)
+from hetsched.partition.equal_times import geometric
+from hetsched.partition.imbalance_factor import total_and_waits
+from hetsched.partition.options import MIN_GAIN, Option
+from hetsched.partition.phases import DeviceTime, Reading, parse_readings
+
+WINDOW = 15
+"""Reports of a size that count: their median. Beside other work these vary by a fifth, and a gain
+of a tenth needs that many to show."""
+CHANGED = 1.12
+"""Ratio, at least, by which the last three reports of a size must differ from those before, and by
+two standard deviations, to show another speed of the device."""
+GAIN_ERRORS = 3.0
+"""Standard errors of an iteration's time that a gain must exceed."""
+PRESUMED_NOISE = 0.06
+"""Standard deviation of the logarithm of a time before any size was measured twice."""
+DEVIATION_PER_DIFFERENCE = 1.05
+"""Standard deviation over the median absolute difference of two values, for normal noise."""
+
+CLIFF = 1.2
+"""Ratio of the paces of two measured sizes with a cliff in between: far above noise."""
+RESOLVED = 1.1
+"""Ratio of two sizes between which it isn't worth looking for a cliff."""
+PART = 0.3
+"""Part of the way into a cliff, by logarithms, that is tried next; it is as probable that the
+cliff is there. The whole way costs less iterations and more falls: 1.053 instead of 1.049."""
+GRADUAL = 0.5
+"""Probability that times rise gradually between two sizes instead."""
+SURVIVAL = 0.93
+"""Probability that there is no cliff between the largest size that was measured and
+`GROWTH` times that, beyond which no share goes in one step."""
+GROWTH = 8.0
+SAFE_GROWTH = 1.5
+FALL = 4.0
+"""Presumed slowdown beyond a cliff that wasn't measured."""
+MEMORY_SURVIVAL = 0.5
+"""Probability that a device is as fast with more than its memory holds."""
+FIRST_EXCESS = 1 / 64
+"""Part of a memory by which it is exceeded first: a few rows show what the next ones cost, as what
+doesn't fit is streamed or paged, and a line through them holds for `GROWTH` times as many."""
+
+
+class AdaptiveBalancer:
+    """The balancer of `auto`.
+
+    Parameters
+    ----------
+    load : int, units
+    tolerance : float
+        Relative difference of the devices' times that is called balanced.
+    limits : sequence of int or None, units
+    capacities : sequence of int or None, units
+        What fits in each device's memory: beyond, it is probably slow.
+    kinds : sequence of str
+        Equal for devices that presumably have the same speed.
+    migration_cost, further_runs : callable
+        As in `Balancer`.
+    min_reports : int
+        Of a split, before another one is considered.
+
+    Attributes
+    ----------
+    reason : str
+        Why shares stay; empty after a move.
+    """
+
+    def __init__(
+        self,
+        load: int,
+        tolerance: float,
+        limits: Limits,
+        capacities: Limits,
+        kinds: Sequence[str],
+        migration_cost: MigrationCost,
+        further_runs: FurtherRuns,
+        min_reports: int,
+    ) -> None:
+        self._load = load
+        self._tolerance = tolerance
+        self._limits = [load if limit is None else limit for limit in limits]
+        self._kinds = kinds
+        self._migration_cost = migration_cost
+        self._further_runs = further_runs
+        self._min_reports = min_reports
+        self._devices = [_Device(capacity) for capacity in capacities]
+        self._lost: set[int] = set()
+        self._totals: dict[Shares, deque[float]] = {}
+        self._present: Shares | None = None  # The last measured shares
+        self._reports = 0  # Of these, since they were chosen
+        self._next: Distribution | None = None
+        self.reason = ""
+
+    def tell(self, times: Sequence[DeviceTime], shares: Shares) -> None:
+        """Report an iteration; raises UsageError as `Balancer.tell`."""
+        self.learn(shares, times)
+        self._reports = self._reports + 1 if shares == self._present else 1
+        self._present = shares
+        if self._reports >= self._min_reports:
+            self._next = None
+
+    def learn(self, shares: Shares, times: Sequence[DeviceTime]) -> None:
+        """Learn from an iteration with other shares than `ask` returned."""
+        readings = parse_readings(times, shares)
+        for device, share, reading in zip(self._devices, shares, readings, strict=True):
+            if reading is not None and share:
+                device.add(share, reading.busy)
+        total, _ = total_and_waits([reading or Reading(0.0) for reading in readings])
+        self._totals.setdefault(shares, deque(maxlen=WINDOW)).append(total)
+
+    def lose(self, device: int) -> None:
+        """Give `device` no further share."""
+        self._lost.add(device)
+        self._next = self._present = None
+
+    def restore(self, device: int) -> None:
+        """Give a lost device shares again."""
+        self._lost.discard(device)
+        self._next = self._present = None
+
+    def ask(self) -> Distribution:
+        """Return the split of the next iteration.
+
+        Raises
+        ------
+        DataError
+            All devices are lost, or the limits of the others leave no room for the load.
+        """
+        if self._next is None:
+            has_all = all(self._devices[i].times for i in self._used())
+            if self._present is not None and has_all:
+                self._next = self._choose(self._present)
+            else:
+                self._next = self._first_split()
+        return self._next
+
+    # ---- splits
+
+    def _used(self) -> list[int]:
+        used = [i for i in range(len(self._devices)) if i not in self._lost]
+        if not used:
+            raise DataError(f"all {len(self._devices)} devices are lost")
+        return used
+
+    def _partition(self, models: Sequence[SpeedFunction], limits: Sequence[int]) -> Distribution:
+        """Split the load over the devices in use, beyond `limits` if these leave no room."""
+        used = self._used()
+        if sum(limits[i] for i in used) < self._load:
+            limits = self._limits
+        part = split_with_unmeasured(
+            geometric, [models[i] for i in used], self._load, [limits[i] for i in used]
+        )
+        return spread_over(part, used, len(self._devices))
+
+    def _models(self) -> list[SpeedFunction]:
+        return [device.curve if device.times else PiecewiseLinear() for device in self._devices]
+
+    def _first_split(self) -> Distribution:
+        """Split the load without an iteration to compare with: within the memories if it fits.
+
+        A device unlike several equal ones, whose memory nobody knows, gets half an equal share: it
+        may be far slower, or beyond a cliff.
+        """
+        limits = [
+            min(limit, device.capacity or self._load)
+            for limit, device in zip(self._limits, self._devices, strict=True)
+        ]
+        used = self._used()
+        kinds = [self._kinds[i] for i in used]
+        usual = max(kinds, key=kinds.count)
+        unlike = [i for i in used if not self._devices[i].capacity and self._kinds[i] != usual]
+        is_measured = any(self._devices[i].times for i in used)
+        if len(used) - len(unlike) > 1 and kinds.count(usual) > 1 and not is_measured:
+            for i in unlike:
+                limits[i] = min(limits[i], math.ceil(self._load / (2 * len(used) - len(unlike))))
+        return self._partition(self._models(), limits)
+
+    # ---- the choice
+
+    def _choose(self, present: Shares) -> Distribution:
+        """Choose between the present shares and others."""
+        models = self._models()
+        now = best = predict(models, present)
+        remaining = self._further_runs(0)
+        least = self._least_gain(present)
+        has_gain = False
+        # What is known comes first: a trial must save more than that.
+        options = sorted(self._options(present, models), key=lambda each: -each.survival)
+        for is_known in (True, False):
+            seconds, most = best.makespan, 0.0
+            for each in options:
+                if (each.survival == 1) is not is_known or each.goal.shares == present:
+                    continue
+                if seconds - each.seconds > least:
+                    has_gain = True
+                    value = each.option.value(seconds, remaining)
+                    if value > most:
+                        best, most = each.goal, value
+        self.reason = ""
+        if best is now:
+            is_balanced = now.spread <= self._tolerance
+            self.reason = NOT_WORTH_MOVING if has_gain else BALANCED if is_balanced else NO_GAIN
+        return best
+
+    def _least_gain(self, shares: Shares) -> float:
+        """Return the gain, seconds per iteration, that isn't just noise."""
+        totals = self._totals[shares]
+        noises = [noise for device in self._devices if (noise := device.noise) is not None]
+        error = max(noises, default=PRESUMED_NOISE) / math.sqrt(len(totals))
+        return max(MIN_GAIN, GAIN_ERRORS * error) * median(totals)
+
+    def _options(self, present: Shares, models: Sequence[SpeedFunction]) -> Iterator[_Trial]:
+        """Yield splits that may be better: parts of the way into what isn't known."""
+        used = self._used()
+        cliffs = {i: cliff for i in used if (cliff := self._devices[i].cliff()) is not None}
+        for part in (0.0, PART) if cliffs else (0.0,):
+            reaches = {i: self._devices[i].reach(cliffs.get(i), part) for i in used}
+            limits, curves = list(self._limits), list(models)
+            for i, reach in reaches.items():
+                limits[i] = min(limits[i], reach.limit)
+                curves[i] = reach.curve
+            goal = self._partition(curves, limits)
+            promised = goal
+            if any(reach.promise for reach in reaches.values()):
+                for i, reach in reaches.items():
+                    limits[i] = min(self._limits[i], reach.promise or reach.limit)
+                promised = self._partition(curves, limits)
+            survival, seconds = 1.0, goal.makespan
+            for i, reach in reaches.items():
+                if goal.shares[i] > reach.edge:
+                    survival = min(survival, reach.survival)
+                    seconds = max(seconds, reach.pace * goal.shares[i])
+            yield self._trial(present, goal, promised, survival, seconds)
+        if cliffs:  # times may as well rise gradually between the two sizes
+            plain = self._partition(models, self._limits)
+            paces = [cliff.pace * plain.shares[i] for i, cliff in cliffs.items()]
+            yield self._trial(present, plain, plain, GRADUAL, max(plain.makespan, *paces))
+
+    def _trial(
+        self,
+        present: Shares,
+        goal: Distribution,
+        promised: Distribution,
+        survival: float,
+        fall: float,
+    ) -> _Trial:
+        """Return the option of a split that takes `fall` seconds once if a device is slower."""
+        good = (survival, promised.makespan, goal.makespan)
+        cost = self._migration_cost(present, goal.shares)
+        option = Option((good, (1 - survival, math.inf, fall)), cost)
+        return _Trial(goal, survival, promised.makespan, option)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A split, the probability that it takes as long as predicted, the seconds of an iteration to
+    which it leads then, and its option."""
+
+    goal: Distribution
+    survival: float
+    seconds: float
+    option: Option
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """Up to where a device may go: `limit` units; beyond `edge` it is as fast as `curve` says
+    with a probability of `survival`, else `pace` seconds a unit. `promise`: what is within reach
+    then, if that is more than `limit`."""
+
+    curve: SpeedFunction
+    limit: int
+    edge: float = math.inf
+    survival: float = 1.0
+    pace: float = 0.0
+    promise: int = 0
+
+
+class _Device:
+    """The times of one device by size, units.
+
+    `capacity`: units that its memory holds; None: unknown.
+    """
+
+    def __init__(self, capacity: int | None) -> None:
+        self.capacity = capacity or None
+        self.times: dict[int, deque[float]] = {}
+        self._curve: Polyline | None = None
+
+    def add(self, units: int, seconds: float) -> None:
+        """Add a report. A change of speed rescales the times of all other sizes."""
+        self._curve = None
+        times = self.times.setdefault(units, deque(maxlen=WINDOW))
+        times.append(seconds)
+        before, last = [*times][:-3], [*times][-3:]
+        if len(before) < 2:
+            return
+        usual, ratio = median_low(before), max(CHANGED, math.exp(2 * (self.noise or 0.0)))
+        if min(last) > ratio * usual or ratio * max(last) < usual:
+            factor = median(last) / usual
+            self.times = {
+                x: deque(last if x == units else [factor * median_low(t)], WINDOW)
+                for x, t in self.times.items()
+            }
+
+    @property
+    def noise(self) -> float | None:
+        """Standard deviation of the logarithm of a time; None if no size was repeated."""
+        steps = [abs(math.log(b / a)) for t in self.times.values() for a, b in pairwise(t)]
+        return DEVIATION_PER_DIFFERENCE * median(steps) if steps else None
+
+    def _points(self) -> list[tuple[int, float]]:
+        # Contention only lengthens times: of two, the shorter one counts.
+        return [(units, median_low(self.times[units])) for units in sorted(self.times)]
+
+    @property
+    def curve(self) -> Polyline:
+        """The times by size: linear between those measured, and beyond a memory that holds less.
+
+        Up to the memory's capacity the pace is that of the size below.
+        """
+        if self._curve is None:
+            points, capacity = self._points(), self.capacity
+            largest, seconds = points[-1]
+            if capacity is not None and points[0][0] < capacity < largest:
+                if capacity not in self.times:
+                    below, t = max(point for point in points if point[0] < capacity)
+                    points = sorted([*points, (capacity, t / below * capacity)])
+                slope = (seconds - dict(points)[capacity]) / (largest - capacity)
+                excess = round(GROWTH * (largest - capacity))
+                further = max(slope, seconds / largest) * (capacity + excess - largest)
+                points.append((capacity + excess, seconds + further))
+            self._curve = Polyline(points)
+        return self._curve
+
+    def cliff(self) -> _Cliff | None:
+        """Return the first two sizes with a cliff in between.
+
+        Beyond a memory that holds less the line is trusted.
+        """
+        memory = math.inf if self.capacity is None else self.capacity
+        trusted = memory if self.capacity is None else self._first_excess(self.capacity)
+        for (small, t), (large, u) in pairwise(self._points()):
+            is_on_line = small >= memory or memory < large <= trusted
+            if u / large > CLIFF * t / small and not is_on_line:
+                return _Cliff(small, large, u / large)
+        return None
+
+    def reach(self, cliff: _Cliff | None, part: float) -> _Reach:
+        """Return how far to go: a part of the way into a cliff, or beyond what was measured."""
+        if not self.times:
+            return _Reach(PiecewiseLinear(), self.capacity or MAX_LOAD)
+        largest, seconds = max(self.times), self.curve.time
+        if cliff is not None:
+            below = Polyline([point for point in self._points() if point[0] <= cliff.small])
+            limit = cliff.small
+            if cliff.large > RESOLVED * cliff.small:
+                limit += round(cliff.small * ((cliff.large / cliff.small) ** part - 1))
+            return _Reach(below, limit, cliff.small, 1 - part, cliff.pace)
+        if self.capacity is None:
+            pace = FALL * seconds(largest) / largest
+            return _Reach(
+                self.curve, math.ceil(GROWTH * largest), SAFE_GROWTH * largest, SURVIVAL, pace
+            )
+        if largest > self.capacity:
+            limit = self.capacity + round(GROWTH * (largest - self.capacity))
+            return _Reach(self.curve, limit)
+        pace = FALL * seconds(self.capacity) / self.capacity
+        limit = self._first_excess(self.capacity)
+        promise = self.capacity + round(GROWTH * (limit - self.capacity))
+        return _Reach(self.curve, limit, self.capacity, MEMORY_SURVIVAL, pace, promise)
+
+    def _first_excess(self, capacity: int) -> int:
+        return capacity + max(1, math.ceil(FIRST_EXCESS * capacity))
+
+
+@dataclass(frozen=True)
+class _Cliff:
+    """Two measured sizes, and the seconds per unit at the larger one."""
+
+    small: int
+    large: int
+    pace: float

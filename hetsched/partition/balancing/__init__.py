@@ -1,1 +1,0 @@
-"""The loop that learns balanced shares from runs: `Balancer` and its methods."""

@@ -1,0 +1,546 @@
+"""The balance of an iterative job: told the times of iterations, it says which rows to move.
+
+The loops of Clarke (section 4), DFPA and NEC, and `auto`, on iterations that go on while it
+decides: reports come in batches, some still with the split before, and rows that move cost time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import accumulate, groupby, pairwise
+from statistics import median
+from typing import Any
+
+from hetsched.errors import DataError, UsageError
+from hetsched.job import IterationSeconds
+from hetsched.models import PiecewiseLinear
+from hetsched.partition.adaptive import AdaptiveBalancer
+from hetsched.partition.balancer import (
+    Balancer,
+    is_measured,
+    split_with_unmeasured,
+    spread_over,
+)
+from hetsched.partition.distribution import Distribution
+from hetsched.partition.equal_times import geometric
+from hetsched.partition.imbalance_factor import NodeModel
+from hetsched.partition.phases import Phase
+
+IMBALANCE = "imbalance-factor"
+BALANCE_METHODS = ("auto", "functional", "constant", IMBALANCE, "none")
+"""`auto`: functional models and the rule of trials. `functional`: Clarke's loop on functional
+models. `constant`: shares in proportion to the last speeds, Clarke's baseline. `imbalance-factor`:
+NEC's trades by wait times. `none`: shares don't change."""
+TOLERANCE = 0.05
+IMBALANCE_TOLERANCE = 0.1
+"""The papers give no figures; these are those of their simulated experiments."""
+MAX_WARM_UP_ROUNDS = 6
+"""The most points that DFPA needed for a device."""
+DEVICES_PER_PAIR = 4
+"""In simulated clusters (`simulate nec`) more pairs save no repartition, but move more rows."""
+MIN_REPORTS = 3
+"""Reports of a split before `auto` considers another one if times are measured: the median of
+three is right though one iteration took 20 times as long."""
+MIN_SECONDS = 1e-9
+"""Shorter times can't be measured."""
+MAX_MOVES = 8
+"""Moves whose median cost counts, and splits that late reports may still be of."""
+MAX_CORRECTION = 0.5
+"""Part of a time that may be put down to a move."""
+MAX_SIZES, MAX_TIMES = 32, 5
+"""Numbers of rows remembered per device, and times of each: the latest."""
+
+
+@dataclass(frozen=True)
+class TimedIteration:
+    """An iteration that all devices have completed, or several of them with the same split.
+
+    Attributes
+    ----------
+    iteration : int
+        The number of the (last) iteration.
+    rows : tuple of int
+        Of each device.
+    times : sequence of IterationSeconds or None
+        None: the device took no part.
+    count : int
+        Iterations; `times` are their means.
+    """
+
+    iteration: int
+    rows: tuple[int, ...]
+    times: Sequence[IterationSeconds | None]
+    count: int = 1
+
+    @property
+    def busy(self) -> tuple[float, ...]:
+        """Seconds of each device without waits."""
+        return tuple(0.0 if time is None else time.busy for time in self.times)
+
+
+@dataclass(frozen=True)
+class Move:
+    """A new split.
+
+    Attributes
+    ----------
+    iteration : int
+        The last iteration that the decision took into account.
+    before, rows : tuple of int
+        Of each device.
+    moved : int, rows
+        That change their device, each of which has contiguous rows.
+    reason : str
+    seconds_before : float
+        Of an iteration with the rows before, as measured; NaN if unknown.
+    seconds_after : float
+        Of an iteration, as predicted; NaN if unknown.
+    cost : float, seconds
+        Expected, for moving the rows.
+    remaining : int or None
+        Iterations over which the gain was weighed against the cost; None: as many as so far.
+    """
+
+    iteration: int
+    before: tuple[int, ...]
+    rows: tuple[int, ...]
+    moved: int
+    reason: str
+    seconds_before: float
+    seconds_after: float
+    cost: float
+    remaining: int | None
+
+
+class IterationBalance:
+    """The split of an iterative job.
+
+    Parameters
+    ----------
+    rows : int
+    devices : int
+        In the order of their rows.
+    method : str
+        One of `BALANCE_METHODS`.
+    granule : int, rows
+        Shares are multiples of it, except the last one.
+    tolerance : float, optional
+        The relative difference of the devices' times, or the imbalance factor, that needs no other
+        split. Default: 0.05, or 0.1 for the imbalance factor.
+    limits : sequence of int or None, rows, optional
+        The maximum for each device.
+    capacities : sequence of int or None, rows, optional
+        What fits in each device's memory: more rows are possible, but probably slow (`auto`).
+    kinds : sequence of str, optional
+        Equal for devices that presumably have the same speed (`auto`). Default: all are equal.
+    models : sequence of SpeedFunction, DeviceModel or None, optional
+        Seconds of so many rows on each device, from earlier jobs: they give the first split,
+        unless a warm-up does.
+    absent : collection of int
+        Devices that take no part before they are restored, as after `lose`.
+    warm_up : bool
+        Whether rounds of the first iteration find the first split (DFPA).
+    pairs : int, optional
+        Trades at a time (imbalance factor). Default: a quarter of the devices.
+    seconds_per_row : float
+        The least cost of moving a row.
+    is_exact : bool
+        Times are modelled. Otherwise `auto` waits for `MIN_REPORTS` of a split.
+
+    Attributes
+    ----------
+    rows : tuple of int
+        Of each device, as decided last.
+    moves : int
+        Changes of the split.
+
+    Raises
+    ------
+    UsageError
+        A malformed argument.
+    DataError
+        The limits leave no room for the rows.
+    """
+
+    def __init__(  # noqa: PLR0913 - the public interface
+        self,
+        rows: int,
+        devices: int,
+        method: str = "auto",
+        *,
+        granule: int = 1,
+        tolerance: float | None = None,
+        limits: Sequence[int | None] | None = None,
+        capacities: Sequence[int | None] | None = None,
+        kinds: Sequence[str] | None = None,
+        models: Sequence[Any | None] | None = None,
+        absent: Collection[int] = (),
+        warm_up: bool = False,
+        pairs: int | None = None,
+        seconds_per_row: float = 0.0,
+        is_exact: bool = True,
+    ) -> None:
+        if rows < 1 or devices < 1 or granule < 1:
+            raise UsageError(f"balance: {rows} rows, {devices} devices, granule {granule}")
+        self._rows, self._granule = rows, granule
+        self._units = -(-rows // granule)
+        self._limits = self._whole_units(limits, devices)
+        self._models = list(models or [None] * devices)
+        self._moving_cost = _MovingCost(seconds_per_row)
+        self._iterations = 0
+        self._remaining: int | None = None
+        self._lost = set(absent)
+        default = IMBALANCE_TOLERANCE if method == IMBALANCE else TOLERANCE
+        tolerance = default if tolerance is None else tolerance
+        self._balancer: Balancer | AdaptiveBalancer | None = None
+        if known_method(method) == "auto":
+            self._balancer = AdaptiveBalancer(
+                self._units, tolerance, self._limits, self._whole_units(capacities, devices),
+                kinds or [""] * devices, self._moving_seconds, self._further_iterations,
+                1 if is_exact else MIN_REPORTS,
+            )  # fmt: skip
+        elif method != "none":
+            pairs = max(1, devices // DEVICES_PER_PAIR) if pairs is None else pairs
+            self._balancer = Balancer(
+                self._units, devices, "geometric" if method == "functional" else method, tolerance,
+                self._limits, method != "constant", pairs=pairs,
+                models=self._nodes() if method == IMBALANCE else None,
+                migration_cost=self._moving_seconds, further_runs=self._further_iterations,
+            )  # fmt: skip
+        self._warm_up = (
+            Balancer(self._units, devices, "dfpa", tolerance, self._limits) if warm_up else None
+        )
+        for device in absent:
+            for balancer in self._balancers:
+                balancer.lose(device)
+        self._rounds = 0
+        self._superseded: deque[tuple[int, ...]] = deque(maxlen=MAX_MOVES)
+        self._last: TimedIteration | None = None
+        self._evidence: list[dict[int, deque[tuple[float, float]]]] = [{} for _ in range(devices)]
+        self.moves = 0
+        self.rows = self._to_rows(self._first_split().shares)
+
+    @property
+    def _balancers(self) -> list[Balancer | AdaptiveBalancer]:
+        return [each for each in (self._warm_up, self._balancer) if each is not None]
+
+    # ---- iterations
+
+    @property
+    def is_warming_up(self) -> bool:
+        """Whether the next iteration is a round that will be repeated."""
+        return self._warm_up is not None
+
+    @property
+    def reason(self) -> str:
+        """Why rows stay where they are; empty while the search continues."""
+        if self._balancer is None:
+            return "balancing is off"
+        return "" if self._warm_up else self._balancer.reason
+
+    def tell(
+        self, iterations: Iterable[TimedIteration], remaining: int | None = None
+    ) -> Move | None:
+        """Report iterations; return a new split, or None to go on as decided before.
+
+        Parameters
+        ----------
+        iterations : iterable of TimedIteration
+            In their order. Those with the same split count as one measurement.
+        remaining : int, optional
+            Iterations that follow. None: unknown, presumed to be as many as so far.
+
+        Raises
+        ------
+        UsageError
+            A time isn't finite, or is negative.
+        """
+        self._remaining = remaining
+        is_judged = False
+        for rows, group in groupby(iterations, key=lambda iteration: iteration.rows):
+            is_late = rows != self.rows and rows in self._superseded
+            self._report(list(group), is_judged=not (is_late or is_judged))
+            is_judged |= not is_late
+        if self._warm_up is not None:
+            return self._next_round(self._warm_up)
+        return self._move(self._balancer.ask(), "imbalance") if self._balancer else None
+
+    def _report(self, group: Sequence[TimedIteration], *, is_judged: bool) -> None:
+        """Learn from consecutive iterations with the same split."""
+        rows, last = group[0].rows, self._last
+        self._last = group[-1]
+        self._iterations = max(self._iterations, self._last.iteration)
+        before = last.rows if last is not None and last.rows != rows else None
+        group, moving = self._moving_cost.exclude(before, group)
+        times = [_mean_phases(group, device, moving[device]) for device in range(len(rows))]
+        if before is None:
+            self._keep(rows, times)
+        shares = self._to_shares(rows)
+        balancer = self._warm_up or self._balancer
+        if balancer is not None and is_judged:
+            balancer.tell(times, shares)
+        elif balancer is not None:
+            balancer.learn(shares, times)
+        if self._warm_up is not None:
+            self._rounds += 1  # also one with another split than decided: rounds must end
+            if self._balancer is not None:
+                self._balancer.learn(shares, times)
+
+    def _next_round(self, warm_up: Balancer) -> Move | None:
+        """Return the split of the next round, or of the first iteration if rounds have ended."""
+        proposal = warm_up.ask()
+        if warm_up.reason or self._rounds >= MAX_WARM_UP_ROUNDS:
+            self._warm_up = None
+            self._models = [
+                _Rows(curve, 1 / self._granule) if is_measured(curve) else model
+                for curve, model in zip(warm_up.models, self._models, strict=True)
+            ]
+        return self._move(proposal, "warm-up")
+
+    def _move(self, distribution: Distribution, reason: str) -> Move | None:
+        """Adopt a split; return the move that it takes, if any."""
+        before, rows = self.rows, self._to_rows(distribution.shares)
+        if rows == before:
+            return None
+        if before not in self._superseded:
+            self._superseded.append(before)
+        self.rows = rows
+        self.moves += 1
+        measured = self._last is not None and self._last.rows == before
+        return Move(
+            iteration=self._iterations,
+            before=before,
+            rows=rows,
+            moved=sum(received(before, rows)),
+            reason=reason,
+            seconds_before=max(self._last.busy) if self._last and measured else math.nan,
+            seconds_after=distribution.makespan,
+            cost=self._moving_cost.seconds(before, rows),
+            remaining=self._remaining,
+        )
+
+    # ---- devices
+
+    def lose(self, device: int) -> Move | None:
+        """Take a device out; return the split of the others."""
+        self._lost.add(device)
+        for balancer in self._balancers:
+            balancer.lose(device)
+        return self._new_devices("device lost")
+
+    def restore(self, device: int) -> Move | None:
+        """Let a device that was lost take part again, or for the first time."""
+        self._lost.discard(device)
+        for balancer in self._balancers:
+            balancer.restore(device)
+        return self._new_devices("device available")
+
+    def _new_devices(self, reason: str) -> Move | None:
+        self._superseded.clear()
+        self._last = None
+        return self._move(self._first_split(), reason)
+
+    def _first_split(self) -> Distribution:
+        """Split the rows without an iteration to compare with."""
+        balancer = self._warm_up or self._balancer
+        knows = any(model is not None for model in self._models)
+        if balancer is not None and (self._iterations or self._warm_up or not knows):
+            return balancer.ask()
+        present = [device for device in range(len(self._models)) if device not in self._lost]
+        if not present:
+            raise DataError(f"all {len(self._models)} devices are lost")
+        models = [self._models[i] for i in present]
+        part = split_with_unmeasured(
+            geometric,
+            [PiecewiseLinear() if m is None else _Rows(m, self._granule) for m in models],
+            self._units,
+            [self._limits[device] for device in present],
+        )
+        return spread_over(part, present, len(self._models))
+
+    # ---- what is known of the devices
+
+    def _keep(self, rows: Sequence[int], times: Sequence[Mapping[Phase, float]]) -> None:
+        for device, (count, phases) in enumerate(zip(rows, times, strict=True)):
+            if count and device not in self._lost:
+                copies = phases[Phase.TRANSFER]
+                busy = phases[Phase.COMPUTE] + phases[Phase.CONVERGE] + copies
+                sizes = self._evidence[device]
+                seconds = sizes.pop(count, None) or deque(maxlen=MAX_TIMES)
+                seconds.append((busy, busy - copies))
+                sizes[count] = seconds
+                if len(sizes) > MAX_SIZES:
+                    del sizes[next(iter(sizes))]
+
+    def measured(self) -> Iterator[tuple[int, int, float, float | None]]:
+        """Yield device, rows, median seconds, and these without copies; None: there were none."""
+        for device, sizes in enumerate(self._evidence):
+            for rows, seconds in sizes.items():
+                busy, compute = map(median, zip(*seconds, strict=True))
+                yield device, rows, busy, compute if compute < busy else None
+
+    def _nodes(self) -> list[NodeModel]:
+        """Return NEC's history tables, filled by the models of earlier jobs."""
+        return [_node(model, self._granule) for model in self._models]
+
+    def _moving_seconds(self, old: tuple[int, ...], new: tuple[int, ...]) -> float:
+        return self._moving_cost.seconds(self._to_rows(old), self._to_rows(new))
+
+    def _further_iterations(self, _: int) -> float:
+        return float(self._iterations if self._remaining is None else self._remaining)
+
+    # ---- rows and the units in which a Balancer counts them, a granule each
+
+    def _whole_units(self, rows: Sequence[int | None] | None, devices: int) -> list[int | None]:
+        unit = self._granule
+        return [None if count is None else count // unit for count in rows or [None] * devices]
+
+    def _to_rows(self, shares: Sequence[int]) -> tuple[int, ...]:
+        bounds = [min(self._granule * end, self._rows) for end in accumulate(shares, initial=0)]
+        return tuple(stop - first for first, stop in pairwise(bounds))
+
+    def _to_shares(self, rows: Sequence[int]) -> tuple[int, ...]:
+        ends = accumulate(rows, initial=0)
+        bounds = [self._units if e == self._rows else round(e / self._granule) for e in ends]
+        return tuple(stop - first for first, stop in pairwise(bounds))
+
+
+def received(before: Sequence[int], after: Sequence[int]) -> tuple[int, ...]:
+    """Return the rows that each device gets from others: shares are contiguous, in this order."""
+    old, new = list(accumulate(before, initial=0)), list(accumulate(after, initial=0))
+    return tuple(
+        new[i + 1] - new[i] - max(0, min(old[i + 1], new[i + 1]) - max(old[i], new[i]))
+        for i in range(len(after))
+    )
+
+
+def known_method(name: str) -> str:
+    """Return `name`. Raises UsageError with the closest match if it is unknown."""
+    if name not in BALANCE_METHODS:
+        near = get_close_matches(str(name), BALANCE_METHODS, 1, 0.3)
+        hint = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(BALANCE_METHODS)}"
+        raise UsageError(f"balance: {name!r} is unknown; {hint}")
+    return name
+
+
+class _Rows:
+    """A model of rows as one of units of `unit` rows."""
+
+    def __init__(self, model: Any, unit: float) -> None:
+        self._model = model
+        self._unit = unit
+
+    def time(self, x: Any, /) -> Any:
+        return self._model.time(x * self._unit)
+
+    def speed(self, x: Any, /) -> Any:
+        return x / self.time(x)
+
+
+def _node(model: Any | None, granule: int) -> NodeModel:
+    """Return the compute and transfer times behind a DeviceModel as a history table."""
+    total, compute = getattr(model, "total", None), getattr(model, "compute", None)
+    rows = getattr(total, "points", ())
+    if compute is None or not is_measured(compute):
+        return NodeModel((units / granule, seconds, 0.0) for units, seconds in rows)
+    computing = [min(float(compute.time(units)), seconds) for units, seconds in rows]
+    return NodeModel(
+        (units / granule, c, seconds - c)
+        for (units, seconds), c in zip(rows, computing, strict=True)
+    )
+
+
+def _mean_phases(
+    group: Sequence[TimedIteration], device: int, excluded: float
+) -> dict[Phase, float]:
+    """Return a device's mean seconds of each phase; 0 if it took no part."""
+    count = sum(each.count for each in group)
+    present = [(times, each.count) for each in group if (times := each.times[device])]
+    means = {
+        Phase.COMPUTE: sum(n * times.compute for times, n in present) / count,
+        Phase.TRANSFER: sum(n * times.transfer for times, n in present) / count,
+        Phase.WAIT: sum(n * times.wait for times, n in present) / count,
+        Phase.CONVERGE: sum(n * times.converge for times, n in present) / count,
+    }
+    means[Phase.COMPUTE] = max(means[Phase.COMPUTE] - excluded, MIN_SECONDS)
+    return means
+
+
+class _MovingCost:
+    """Seconds per row that a device gets, learnt from the first iteration with a new split.
+
+    Rows stay in shared memory, so a device that gets rows pays for cold caches, memory of another
+    NUMA node or copies to an accelerator in its next iteration; devices do so at the same time.
+
+    Parameters
+    ----------
+    least : float, seconds/row
+        Whatever moves show: noise may hide their cost.
+    """
+
+    def __init__(self, least: float) -> None:
+        self._least = least
+        self._observed: deque[float] = deque(maxlen=MAX_MOVES)
+        # Rows gained, and seconds, of the last iteration if it was the first with its split
+        self._first: tuple[tuple[int, ...], tuple[float, ...]] | None = None
+
+    def seconds(self, before: Sequence[int], after: Sequence[int]) -> float:
+        """Return the expected seconds of a move."""
+        per_row = max(self._least, median(self._observed)) if self._observed else self._least
+        return per_row * max(received(before, after), default=0)
+
+    def exclude(
+        self, before: Sequence[int] | None, group: Sequence[TimedIteration]
+    ) -> tuple[Sequence[TimedIteration], tuple[float, ...]]:
+        """Learn from iterations with one split; return those that show the devices' speeds.
+
+        Parameters
+        ----------
+        before : sequence of int, rows, optional
+            The split of the iteration before the first of these, if it was another one.
+        group : sequence of TimedIteration
+
+        Returns
+        -------
+        tuple
+            The iterations, and the seconds of each device to subtract from their mean.
+        """
+        pending, self._first = self._first, None
+        first, nothing = group[0], (0.0,) * len(group[0].rows)
+        if before is None:
+            if pending is not None:
+                self._observe(*pending, group)
+            return group, nothing
+        gained = received(before, first.rows)
+        if first.count > 1:
+            return group, nothing
+        if len(group) > 1:
+            self._observe(gained, first.busy, group[1:])
+            return group[1:], nothing
+        self._first = gained, first.busy
+        known = median(self._observed) if self._observed else 0.0
+        return group, tuple(
+            min(known * rows, MAX_CORRECTION * busy)
+            for rows, busy in zip(gained, first.busy, strict=True)
+        )
+
+    def _observe(
+        self, gained: Sequence[int], first: Sequence[float], later: Sequence[TimedIteration]
+    ) -> None:
+        """Learn from the first iteration with a split, and later ones."""
+        count = sum(each.count for each in later)
+        means = [
+            sum(each.count * each.busy[device] for each in later) / count
+            for device in range(len(gained))
+        ]
+        extra = [
+            max(0.0, a - b) / rows
+            for rows, a, b in zip(gained, first, means, strict=True)
+            if rows > 0
+        ]
+        if extra:
+            self._observed.append(median(extra))

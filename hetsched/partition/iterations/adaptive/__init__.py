@@ -1,1 +1,0 @@
-"""The balancer of `auto`: functional models, and searches for cliffs in them."""
