@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from hetsched import workload as workloads
@@ -25,6 +26,7 @@ from hetsched.cli.request_flags import (
 from hetsched.config import load
 from hetsched.device import DeviceInfo
 from hetsched.errors import UsageError
+from hetsched.paths import cache_dir
 from hetsched.units import closest_hint, parse_time
 from hetsched.workload import BaseWorkload
 
@@ -96,7 +98,7 @@ def measure(  # noqa: PLR0913, PLR0917 - one for each flag
     interrupts.reraise()
     with Local(config=settings) as local:
         interrupts.reraise()
-        variants = _variants_by_device(local, options, workload, variant)
+        variants = _variants_by_device(local, options, workload, full_params, variant)
         teams = [info.name for info in local.devices()[0] if info.members]
         plan = MeasurementSchedule(units, variants, fraction, most, teams)
         run = MeasurementRun(local, name, workload, full_params, options, plan, seconds)
@@ -109,7 +111,11 @@ def measure(  # noqa: PLR0913, PLR0917 - one for each flag
 
 
 def _variants_by_device(
-    local: Local, options: JobOptions, workload: BaseWorkload, variant: str | None
+    local: Local,
+    options: JobOptions,
+    workload: BaseWorkload,
+    params: msgspec.Struct,
+    variant: str | None,
 ) -> dict[str, list[str]]:
     """Return device -> the variants to measure it with.
 
@@ -129,7 +135,7 @@ def _variants_by_device(
     for info in infos:
         if info.name not in names:
             continue
-        variants = _installed_variants(workload, info)
+        variants = _installed_variants(workload, params, info)
         installed.update(dict.fromkeys(variants))
         if variant is not None:
             variants = [name for name in variants if name == variant]
@@ -143,12 +149,18 @@ def _variants_by_device(
     return chosen
 
 
-def _installed_variants(workload: BaseWorkload, info: DeviceInfo) -> list[str]:
-    """Return the variants that can run on a device; core teams need threaded ones."""
+def _installed_variants(
+    workload: BaseWorkload, params: msgspec.Struct, info: DeviceInfo
+) -> list[str]:
+    """Return the variants that can run on a device, those last that must be tuned before."""
+    variants = [v for v in workload.variants(info.variant_kind) if v.threaded or not info.members]
+    cache = str(cache_dir())
     return [
         variant.name
-        for variant in workload.variants(info.variant_kind)
-        if variant.threaded or not info.members
+        for variant in sorted(
+            variants,
+            key=lambda v: bool(v.tuning and v.tuning(params, info.threads, cache).is_needed),
+        )
     ]
 
 
