@@ -115,3 +115,18 @@ def test_nothing_to_measure_is_refused(
 ) -> None:
     with pytest.raises(UsageError):
         MeasurementSchedule(sizes, variants, until, max_repeats)
+
+
+def test_a_size_that_would_take_longer_than_the_time_left_waits() -> None:
+    measuring = MeasurementSchedule([4, 400], {"cpu0": ["v"]}, until=0.025)
+    first = measuring.ask(seconds_left=60)
+    assert first is not None
+    measuring.tell(first, report(device("cpu0", 4, 1.0)), whole_seconds=1.0)
+
+    cases = [measuring.ask(seconds_left=60) for _ in range(3)]
+
+    assert [case.units for case in cases if case is not None] == [4, 4, 4]
+    assert measuring.ask(seconds_left=0.5) is None
+    big = measuring.ask(seconds_left=200)
+    assert big is not None
+    assert big.units == 400

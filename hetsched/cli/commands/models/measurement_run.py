@@ -72,7 +72,7 @@ class MeasurementRun:
         """
         view = new_view(self._plan)
         try:
-            while not self.is_over and (case := self._plan.ask()) is not None:
+            while (case := self._plan.ask(self._ends_at - time.monotonic())) is not None:
                 self._run_case(case, view)
         except KeyboardInterrupt:
             jobs = counted(self.jobs, "job")
@@ -82,10 +82,11 @@ class MeasurementRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is up."""
-        return time.monotonic() >= self._ends_at
+        """Whether the time is up: what isn't done would take longer."""
+        return not all(progress.is_done for progress in self._plan.progress())
 
     def _run_case(self, case: MeasurementCase, view: MeasurementView) -> None:
+        start = time.monotonic()
         job = self._local.run(self._spec(case))
         try:
             state = _watch(job, case, view, self._ends_at)
@@ -109,7 +110,7 @@ class MeasurementRun:
         assert report is not None
         self.jobs += 1
         self.late += sum(device.late for device in report.devices)
-        self._plan.tell(case, report)
+        self._plan.tell(case, report, time.monotonic() - start)
         view.on_result(case)
 
     def _stop(self, job: Job, case: MeasurementCase, view: MeasurementView) -> None:

@@ -77,6 +77,7 @@ class _CaseEvidence:
     case: MeasurementCase
     seconds: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     repeats: int = 0
+    whole_seconds: float = 0.0  # Of the last job, with all that isn't measured
 
     def add(self, report: DeviceReport) -> None:
         for curve, seconds in _phase_seconds(report, self.case.units).items():
@@ -137,18 +138,19 @@ class MeasurementSchedule:
         self._evidence = [_CaseEvidence(case) for group in groups for case in _cases(group, sizes)]
         self._turns = itertools.cycle(range(len(self._evidence)))
 
-    def ask(self) -> MeasurementCase | None:
-        """Return the case to run next; None when all are done."""
+    def ask(self, seconds_left: float = math.inf) -> MeasurementCase | None:
+        """Return the case to run next; None when all are done, or none fits in the time left."""
         for _ in self._evidence:
             evidence = self._evidence[next(self._turns)]
-            if not self._is_done(evidence):
+            if not self._is_done(evidence) and self._expected(evidence) < seconds_left:
                 return evidence.case
         return None
 
-    def tell(self, case: MeasurementCase, report: JobReport) -> None:
-        """Add the results of a job of `case`."""
+    def tell(self, case: MeasurementCase, report: JobReport, whole_seconds: float = 0.0) -> None:
+        """Add the results of a job of `case`, which took `whole_seconds` with everything."""
         evidence = self._evidence_of(case)
         evidence.repeats += 1
+        evidence.whole_seconds = whole_seconds
         for device in report.devices:
             evidence.add(device)
 
@@ -171,6 +173,16 @@ class MeasurementSchedule:
             for size in evidence.sizes()
         }
         return [sizes[key] for key in sorted(sizes)]
+
+    def _expected(self, evidence: _CaseEvidence) -> float:
+        """Return the whole seconds of the next job: as the last, or in proportion to another's."""
+        if evidence.repeats:
+            return evidence.whole_seconds
+        known = [each for each in self._evidence if each.repeats]
+        return max(
+            (each.whole_seconds * evidence.case.load / each.case.load for each in known[-1:]),
+            default=0.0,
+        )
 
     def _evidence_of(self, case: MeasurementCase) -> _CaseEvidence:
         return next(evidence for evidence in self._evidence if evidence.case is case)
