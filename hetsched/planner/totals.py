@@ -133,7 +133,8 @@ class PlanTable:
     ) -> None:
         self._model, self._memory, self._overlap = model, memory, overlap
         self._schedule: Schedule = schedule
-        self.units = np.unique(np.geomspace(1, load, ESTIMATED_SHARES).round())
+        units = np.geomspace(1, load, ESTIMATED_SHARES).round().tolist()
+        self.units = np.array(sorted({*units}))  # np.unique imports another 20,000 lines of NumPy
         self.estimates = estimated_seconds(self.units, model, memory, overlap)
         self._plans: dict[int, tuple[DevicePlan, float]] = {}
 
@@ -257,7 +258,7 @@ class LinkedTotal(CoreTotal):
     def _fitted(self) -> SpeedFunction:
         table, known = self._table, sorted(self._plans)
         measured = [share for share, _, _ in self._latest if share <= self._load]
-        units = np.union1d(table.units, [*known, *measured])
+        units = np.array(sorted({*table.units.tolist(), *known, *measured}))
         seconds = np.interp(units, table.units, table.estimates)
         if known:
             exact = np.array([self._plans[share][1] for share in known])

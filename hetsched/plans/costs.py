@@ -19,9 +19,9 @@ Phases = tuple[Floats, Floats, Floats]
 
 MAX_QUOTED_ERROR = 200
 """Characters of another library's error that a message quotes."""
-MAX_GRANULES = 1 << 14
-"""Sizes up to the largest chunk that tables hold. With four times as many, planning takes twice as
-long, and no plan is measurably faster."""
+MAX_GRANULES = 1 << 12
+"""Sizes up to the largest chunk that tables hold. With more, planning takes longer, and no plan is
+measurably faster."""
 MAX_SLOTS = 4
 """Slots of a ring in searches: a chunk in each phase, and one waiting."""
 MAX_EXACT_SIZE, SIZE_STEP = 4096, 1 / 1024

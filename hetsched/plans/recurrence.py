@@ -71,7 +71,8 @@ class Recurrence(Generic[Time]):
         if isinstance(slots, np.ndarray):
             self._maximum = np.maximum
             slots = slots if most is None else np.minimum(slots, most)
-            self._slots = [(count, slots == count) for count in np.unique(slots).tolist()]
+            counts: list[int] = np.asarray(slots).tolist()
+            self._slots = [(count, slots == count) for count in sorted({*counts})]
         else:
             slots = slots if most is None else min(slots, most)
             self._slots = [(slots, None)]
