@@ -17,7 +17,7 @@ from benchmarks.serving import places
 from hetsched import paths
 from hetsched.cli.output.model_labels import short_device
 from hetsched.config import Config, load
-from hetsched.models.evidence.samples import CurveName
+from hetsched.models.samples import CurveName
 from hetsched.store.model_records import collect
 from hetsched.workload import find
 

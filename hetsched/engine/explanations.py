@@ -16,10 +16,10 @@ import msgspec
 from hetsched import planner
 from hetsched.device import ChunkTimes, DeviceInfo, total_seconds
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.planning.planning_state import DeviceRun
 from hetsched.explain import DeviceExplanation, Explanation
 from hetsched.explain.recorder import with_used_devices
 from hetsched.explain.records import IterationHistory
+from hetsched.planner.learning import DeviceRun
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.planner.totals import PlanCache
 from hetsched.transport.messages import DeviceActivity

@@ -25,9 +25,9 @@ import msgspec
 from hetsched.bounded_cache import BoundedCache
 from hetsched.device_process.tuning import Request
 from hetsched.engine.admission.resolved_job import ResolvedJob, declared_variants
-from hetsched.engine.planning.planning_state import DeviceRun
 from hetsched.engine.processes.process import start_python
 from hetsched.paths import cache_dir
+from hetsched.planner.learning import DeviceRun
 from hetsched.transport.loop import Loop, Timer
 from hetsched.units import format_seconds
 from hetsched.workload import BaseWorkload, Tuning, Variant

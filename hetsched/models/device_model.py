@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hetsched.errors import UsageError
-from hetsched.models.cold_ratios import ColdRatios
-from hetsched.models.curves.curve import SpeedFunction
+from hetsched.models.functions import SpeedFunction
 from hetsched.models.validation import require_positive
 
 
@@ -27,18 +26,8 @@ class DeviceModel:
         Share of its one-way rate that h2d, d2h keeps while the other is busy; 0 < share <= 1.
     host_overhead : SpeedFunction or None
         Processor time that one chunk takes from the machine's cores. None: unknown, or none.
-    cold : ColdRatios
-        Time of a share in a fresh process over that in one that has run its library before.
-    contention : float
-        Slowdown by other processes in the last runs, a ratio of times that all curves but those of
-        copies contain; 1: none.
-    variation : float
-        Standard deviation of the logarithm of its speed from run to run; 0: unknown, or none.
-    call_units : float
-        Cost of each call of a core's kernel, in units that take as long. `total` excludes it: the
-        planner adds the calls that it plans. 0: none that matters, or unknown.
-    has_settled_calls : bool
-        Whether enough runs show that cost.
+    call_seconds : float, seconds
+        Cost of each call of a core's kernel. 0: none that matters, or unknown.
 
     Raises
     ------
@@ -52,11 +41,7 @@ class DeviceModel:
     d2h: SpeedFunction | None = None
     duplex: tuple[float, float] = field(default=(1.0, 1.0), kw_only=True)
     host_overhead: SpeedFunction | None = field(default=None, kw_only=True)
-    cold: ColdRatios = field(default=ColdRatios(), kw_only=True)
-    contention: float = field(default=1.0, kw_only=True)
-    variation: float = field(default=0.0, kw_only=True)
-    call_units: float = field(default=0.0, kw_only=True)
-    has_settled_calls: bool = field(default=True, kw_only=True)
+    call_seconds: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
         curves = {"total": self.total, "compute": self.compute, "h2d": self.h2d, "d2h": self.d2h}

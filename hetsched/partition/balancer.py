@@ -19,8 +19,8 @@ from typing import Any
 
 from hetsched.errors import DataError, UsageError
 from hetsched.models import Akima, Constant, PiecewiseLinear, SpeedFunction
-from hetsched.models.evidence.observations import ObservationWindows
 from hetsched.models.validation import require_count, require_non_negative
+from hetsched.models.windows import NEAR, Windows
 from hetsched.partition.discrete import optimal
 from hetsched.partition.distribution import (
     Distribution,
@@ -44,15 +44,15 @@ FurtherRuns = Callable[[int], float]
 """Runs so far -> runs that are expected to follow."""
 
 IMBALANCE = "imbalance-factor"
-METHODS: dict[str, tuple[Callable[[int, float | None], Any], Split]] = {
+METHODS: dict[str, tuple[Callable[[int, Windows], Any], Split]] = {
     "constant": (lambda _, __: Constant(), constant),
-    "geometric": (lambda _, near: PiecewiseLinear(near=near), geometric),
-    "smooth": (lambda load, near: Akima(ObservationWindows(near=near), load=load), smooth),
-    "optimal": (lambda _, near: PiecewiseLinear(shape="dips", near=near), optimal),
-    "dfpa": (lambda _, near: PiecewiseLinear(near=near), geometric),
+    "geometric": (lambda _, windows: PiecewiseLinear(windows), geometric),
+    "smooth": (lambda load, windows: Akima(windows, load=load), smooth),
+    "optimal": (lambda _, windows: PiecewiseLinear(windows, shape="dips"), optimal),
+    "dfpa": (lambda _, windows: PiecewiseLinear(windows), geometric),
     IMBALANCE: (lambda _, __: NodeModel(), geometric),
 }
-"""Method -> ((load, `near`) -> a model without observations, partitioner)."""
+"""Method -> ((load, empty windows) -> a model without observations, partitioner)."""
 
 BALANCED = "balanced"
 NO_GAIN = "no further gain"
@@ -84,8 +84,6 @@ MAX_DISTRIBUTIONS = 256
 """Distributions kept, the latest."""
 MIN_NOISE = 1e-6
 """Relative difference of two times of the same size above which times are noisy."""
-NEAR = 1.5
-"""With noise, sizes within this ratio correct each other."""
 ROUNDING = 1e-9
 """Relative error allowed in comparing times."""
 
@@ -178,7 +176,7 @@ class Balancer:
         )
         self._measures_all = models is None
         self._models = (
-            [self._new_model(self._load, None) for _ in range(devices)]
+            [self._new_model(self._load, Windows()) for _ in range(devices)]
             if models is None
             else _per_device("models", models, devices)
         )
@@ -322,7 +320,7 @@ class Balancer:
 
     def _twin(self) -> tuple[Any, dict[int, float]] | None:
         """Return a smoothed model, and the first time of each size."""
-        return self._new_model(self._load, NEAR), {}
+        return self._new_model(self._load, Windows(corrects=True, near=NEAR)), {}
 
     def lose(self, device: int) -> None:
         """Give `device` no further share, as if its next time had been None."""
@@ -346,7 +344,7 @@ class Balancer:
             an entry for it.
         """
         device = len(self._models)
-        self._models.append(self._new_model(self._load, None))
+        self._models.append(self._new_model(self._load, Windows()))
         self._twins.append(None if isinstance(self._models[-1], NodeModel) else self._twin())
         self._limits.append(None)
         if self._trading is not None:

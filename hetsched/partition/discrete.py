@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hetsched.errors import HetschedError, UsageError
 from hetsched.models import SpeedFunction
-from hetsched.models.curves.segments import Floats
+from hetsched.models.curves import Floats
 from hetsched.partition.distribution import (
     Distribution,
     Limits,

@@ -11,7 +11,7 @@ import numpy as np
 
 from hetsched.errors import DataError, HetschedError, UsageError
 from hetsched.models import SpeedFunction
-from hetsched.models.curves.segments import Floats
+from hetsched.models.curves import Floats
 from hetsched.models.validation import require_count
 
 Models = Sequence[SpeedFunction]

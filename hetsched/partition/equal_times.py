@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from hetsched.errors import DataError, UsageError
 from hetsched.models import Curve, SpeedFunction
-from hetsched.models.curves.packed import Indices, PackedSegments
-from hetsched.models.curves.segments import Floats, Numbers
+from hetsched.models.curves import Floats, Indices, Numbers, PackedSegments
 from hetsched.partition.discrete import MAX_TIMES, optimal
 from hetsched.partition.distribution import (
     Distribution,

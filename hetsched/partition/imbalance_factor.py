@@ -26,8 +26,8 @@ import numpy as np
 
 from hetsched.errors import UsageError
 from hetsched.models import Constant
-from hetsched.models.curves.curve import NO_POINTS
-from hetsched.models.curves.segments import Floats, Numbers
+from hetsched.models.curves import Floats, Numbers
+from hetsched.models.functions import NO_POINTS
 from hetsched.models.validation import require_non_negative, require_observation
 from hetsched.partition.distribution import Limits, Shares
 from hetsched.partition.equal_times import constant

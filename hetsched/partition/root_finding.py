@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.errors import UsageError
-from hetsched.models.curves.segments import Floats
+from hetsched.models.curves import Floats
 from hetsched.partition.distribution import (
     Distribution,
     Limits,

@@ -14,7 +14,6 @@ from hetsched.planner.chunks import (
     CHUNKS_PER_CORE,
     MIN_CHUNK_SECONDS,
     PooledShare,
-    call_seconds,
     chunk_count,
     expected_takes,
     longest_chunk,
@@ -205,8 +204,8 @@ def _chunk_count(
     """
     count = min(own, CHUNKS_PER_CORE)
     if seconds is not None:
-        part = seconds * own / share
-        chunks = chunk_count(part, call_seconds(model), has_tail=own < share)
+        call = 0.0 if model is None else model.call_seconds
+        chunks = chunk_count(seconds * own / share, call, has_tail=own < share)
         count = min(own, chunks, MAX_CORE_CHUNKS)
     largest = _largest_core_chunk(candidate, seconds is None, share)
     return max(count, math.ceil(own / largest))

@@ -10,8 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hetsched.device import ChunkTimes, TailPart
-from hetsched.models import DeviceModel
+from hetsched.device import TailPart
 from hetsched.planner.records import Assignment
 
 CHUNKS_PER_CORE = 4
@@ -41,11 +40,6 @@ others, such as one that is probed, and takes no part in a tail."""
 MAX_SENT_SECONDS, MAX_LATE_SECONDS = 1.0, 0.25
 """The longest share that is sent as a whole, and how much longer its own chunks may take on a core
 at half its speed."""
-
-
-def call_seconds(model: DeviceModel | None) -> float:
-    """Return what a call of a core's kernel costs, the gap of its line; 0: nothing, or unknown."""
-    return 0.0 if model is None else getattr(model.compute, "gap", None) or 0.0
 
 
 def longest_chunk(call: float) -> float:
@@ -165,19 +159,6 @@ def expected_takes(pooled: PooledShare) -> tuple[int, ...]:
         chunks.append(min(remaining, part.units_to_take(max(remaining, fair))))
         remaining -= chunks[-1]
     return tuple(chunks)
-
-
-def seconds_of_planned_share(
-    assignment: Assignment, chunks: Sequence[tuple[int, ChunkTimes]], seconds: float
-) -> float | None:
-    """Return the time of the planned share, at the pace of what the device computed in `seconds`.
-
-    None if units moved in another way than by the tail: its times aren't those of the plan.
-    """
-    own = sum(units for units, times in chunks if not times.taken)
-    if own != assignment.own_units:
-        return None
-    return seconds * assignment.plan.share / sum(units for units, _ in chunks)
 
 
 # ---- short shares

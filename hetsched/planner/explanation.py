@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from hetsched.device import ChunkTimeline, ChunkTimes, DeviceInfo, Timeline
 from hetsched.explain import DeviceExplanation, Explanation, PhaseSeconds, TimeBreakdown
-from hetsched.planner.chunks import call_seconds, longest_chunk
+from hetsched.planner.chunks import longest_chunk
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.planner.totals import PlanCache
 from hetsched.planner.what_if import (
@@ -194,7 +194,8 @@ def _linked_chunk_reason(assignment: Assignment, bound: float | None) -> str:
 
 def _call_reason(assignment: Assignment) -> str:
     """Return what a call costs on a core, and how its chunks follow; "": it costs nothing."""
-    seconds, call = assignment.predicted_seconds, call_seconds(assignment.model)
+    seconds, model = assignment.predicted_seconds, assignment.model
+    call = 0.0 if model is None else model.call_seconds
     if not call or not seconds:
         return ""
     count = len(assignment.plan.chunks)

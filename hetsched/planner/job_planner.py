@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hetsched.errors import DataError, UsageError
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.planner.assignment import CoreCut, core_chunk_count, largest_take, make_assignment
-from hetsched.planner.chunks import CoreShare, call_seconds, plan_tails, sent_at_once
+from hetsched.planner.chunks import CoreShare, plan_tails, sent_at_once
 from hetsched.planner.races import RacePart, race_part, standing
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.shares import split_load
@@ -31,8 +31,6 @@ __all__ = ["Assignment", "Candidate", "JobPlan", "plan_job"]
 MAX_RACE_SHARE_RATIO = 4
 """Ratio of the largest to a core's share up to which the core races: chunks of one race should
 take about as long. Arbitrary."""
-MIN_REPORTED_SLOWDOWN = 1.1
-"""Smaller slowdowns by other processes aren't among the reasons. Arbitrary."""
 
 
 @dataclass(frozen=True)
@@ -273,7 +271,7 @@ def _pooling_core(participant: _Participant, share: int) -> CoreShare | None:
     info, model, curve = participant.candidate.info, participant.model, participant.curve
     if not info.tail_group or participant.candidate.race or model is None or curve is None:
         return None
-    seconds, call = float(curve.time(share)), call_seconds(model)
+    seconds, call = float(curve.time(share)), model.call_seconds
     return CoreShare(
         name=info.name,
         group=info.tail_group,
@@ -304,14 +302,7 @@ def _reason(participant: _Participant, share: int, rivals: Sequence[str]) -> str
         return f"{name}: {units}, an equal share: no measurements for {variant} yet{race}"
     plan = participant.linked_plan(share)
     chunks = f", {_describe(plan)}" if plan else ""
-    busy = _contention_text(participant.model)
-    return f"{name}: {units} by the speed of {variant}{busy}{chunks}{_race_text(rivals)}"
-
-
-def _contention_text(model: DeviceModel | None) -> str:
-    if model is None or model.contention < MIN_REPORTED_SLOWDOWN:
-        return ""
-    return f", {model.contention:.2g} times as slow as usual in recent runs"
+    return f"{name}: {units} by the speed of {variant}{chunks}{_race_text(rivals)}"
 
 
 def _race_text(rivals: Sequence[str]) -> str:

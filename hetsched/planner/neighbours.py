@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from hetsched.device import DeviceInfo
-from hetsched.models.evidence.co_runners import CoRunners
+from hetsched.models.samples import CoRunners
 from hetsched.text import group_name
 
 MIN_BUSY_CORES = 0.75

@@ -13,16 +13,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from hetsched.device import ChunkTimes
-from hetsched.models.call_cost import call_samples
-from hetsched.models.evidence.races import Race, RaceRecord, race_paces
-from hetsched.models.evidence.samples import (
-    Sample,
-    as_contended,
-    contended_pace,
-    is_contended,
-    is_time,
-    run_samples,
-)
+from hetsched.models.races import Race, RaceRecord, race_paces
+from hetsched.models.samples import Sample, run_samples
 from hetsched.planner.records import Assignment, PlannedRace
 from hetsched.planner.variants import MIN_RACE_UNITS
 from hetsched.units import counted
@@ -101,63 +93,18 @@ def race_part(race: PlannedRace, shares: Sequence[int], chunks: Sequence[int]) -
 def variant_samples(assignment: Assignment, chunks: Chunks) -> dict[str, list[Sample]]:
     """Return the samples of each variant that computed chunks of a core.
 
-    The total of a variant is that of the whole share, by the median pace of its chunks; in a
-    contended run by `contended_pace`, as the other process also interrupts the next run.
+    The total of a variant is that of the whole share, by the median pace of its chunks.
     """
-    is_disturbed = is_contended(chunks)
     samples: dict[str, list[Sample]] = {}
     for kernel, variant in enumerate(assignment.variants):
         own = [(units, times) for units, times in chunks if times.kernel == kernel]
         if own:
-            share = sum(units for units, _ in own)
             seconds = sum(times.end - times.start for _, times in own)
-            found = run_samples(own, (), share, seconds, link=False)
-            warm = [chunk for chunk in own if not chunk[1].cold] or own
-            pace = contended_pace(warm, chunks) if is_disturbed else _median_pace(warm)
+            found = run_samples(own, (), sum(units for units, _ in own), seconds, link=False)
+            pace = _median_pace([chunk for chunk in own if not chunk[1].cold] or own)
             share = assignment.plan.share
-            found = as_contended(found) if is_disturbed else found
-            samples[variant] = [_of_share(s, pace, share) for s in found] + call_samples(own)
+            samples[variant] = [_of_share(s, pace, share) for s in found]
     return samples
-
-
-def with_fresh_race(
-    assignment: Assignment,
-    chunks: Chunks,
-    seconds: float,
-    samples: Mapping[str, list[Sample]],
-) -> dict[str, list[Sample]]:
-    """Return `samples`, with the time of the whole share by each variant in a fresh process.
-
-    The run took longer than its chunks by the paces of their variants: by the same ratio, the
-    share would have taken longer with each variant alone.
-
-    Parameters
-    ----------
-    seconds : float
-        Of the core in this run.
-    samples : mapping of variant to samples
-        As `variant_samples` returns them.
-    """
-    totals = {
-        variant: next((sample for sample in warm if sample.curve == "total"), None)
-        for variant, warm in samples.items()
-    }
-    expected = 0.0
-    for units, times in chunks:
-        total = totals.get(assignment.variants[times.kernel])
-        if total is None:
-            return dict(samples)
-        expected += units * total.seconds / total.units
-    return {
-        variant: [*warm, *_as_cold(totals[variant], seconds / expected)]
-        for variant, warm in samples.items()
-    }
-
-
-def _as_cold(total: Sample | None, ratio: float) -> list[Sample]:
-    if total is None or not is_time(total.seconds * ratio):
-        return []
-    return [replace(total, curve="cold", seconds=total.seconds * ratio)]
 
 
 def _of_share(sample: Sample, pace: float, share: int) -> Sample:

@@ -11,11 +11,17 @@ from hetsched.device import Chunk, DeviceInfo, EvenChunks, TailPart
 from hetsched.job import Schedule
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
-from hetsched.models.evidence.co_runners import CoRunners, nearest_first
-from hetsched.models.evidence.races import NO_RACES, RaceRecord
+from hetsched.models.races import NO_RACES, RaceRecord
+from hetsched.models.samples import CoRunners
 from hetsched.plans.device_plan import DevicePlan, Mode, Overlap
 from hetsched.plans.slots import planning_memory
 
+NEAREST: dict[CoRunners, tuple[CoRunners, ...]] = {
+    "none": ("none", "some", "all"),
+    "some": ("some", "all", "none"),
+    "all": ("all", "some", "none"),
+}
+"""All co-runners, the nearest first."""
 NEGLIGIBLE_SECONDS = 0.001
 """Difference of times that isn't worth another plan, which takes about as long to make."""
 SIZE_BYTES, CHUNK_BYTES = 8, 150
@@ -105,7 +111,7 @@ class Candidate:
         if not self.models_beside:
             return self
         models = dict(self.models)
-        for nearest in reversed(nearest_first(co_runners)):
+        for nearest in reversed(NEAREST[co_runners]):
             models.update(self.models_beside.get(nearest, {}))
         return replace(self, models=models)
 

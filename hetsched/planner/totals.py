@@ -18,9 +18,8 @@ from hetsched.bounded_cache import BoundedCache
 from hetsched.job import Schedule
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, PiecewiseLinear, SpeedFunction
-from hetsched.models.curves.curve import planner_curve
-from hetsched.models.curves.delayed import delayed
-from hetsched.models.curves.isotonic import rising
+from hetsched.models.fits import rising
+from hetsched.models.functions import delayed, planner_curve
 from hetsched.plans.costs import Floats, estimated_seconds
 from hetsched.plans.device_plan import DevicePlan, Overlap, fits
 from hetsched.plans.paper import factoring, paper_steps

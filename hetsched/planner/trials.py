@@ -16,9 +16,9 @@ from statistics import fmean
 
 from hetsched.device import DeviceInfo
 from hetsched.models import DeviceModel, PhaseCurve, SpeedFunction
-from hetsched.models.curves.curve import planner_curve
-from hetsched.models.evidence.co_runners import CO_RUNNERS, CoRunners
-from hetsched.models.evidence.races import Comparison
+from hetsched.models.functions import planner_curve
+from hetsched.models.races import Comparison
+from hetsched.models.samples import CO_RUNNERS, CoRunners
 from hetsched.partition import geometric
 from hetsched.partition.options import Option, Outcome
 from hetsched.planner.neighbours import DeviceSet, co_runners_of

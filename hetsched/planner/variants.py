@@ -1,7 +1,7 @@
 """The variant of each device: the one measured best on this machine, by size.
 
 Equal CPU devices share their measurements: one curve for all of them, times a factor for each
-(`models.evidence.equal_cores`), and races (`planner.races`). Pure.
+(`models.equal_cores`), and races (`planner.races`). Pure.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hetsched.models import DeviceModel
-from hetsched.models.curves.curve import planner_curve
-from hetsched.models.evidence.equal_cores import pooled_curves
+from hetsched.models.equal_cores import pooled_curves
+from hetsched.models.functions import planner_curve
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.totals import PlanCache
 
@@ -185,9 +185,11 @@ def _pooled(models: Sequence[DeviceModel | None], cache: PlanCache) -> list[Devi
     curves = tuple(model.total for _, model in learnt)
     totals = cache.get("pooled curves", curves, lambda: pooled_curves(curves))
     pooled = list(models)
+    # Noise may suggest that calls cost something on one of them.
+    calls = [model.call_seconds for _, model in learnt]
+    call = statistics.median_low(calls) if calls else 0.0
     for (i, model), total in zip(learnt, totals, strict=True):
-        cold = model.cold if total is model.total else model.cold.rebased(model.total, total)
-        pooled[i] = replace(model, total=total, cold=cold)
+        pooled[i] = replace(model, total=total, call_seconds=call)
     return pooled
 
 

@@ -1,7 +1,7 @@
-"""``models.db``: a row for each model, race record and probe state, its value as JSON.
+"""``models.db``: a row for each model and race record, its value as JSON.
 
-An export holds the values of models and races. Observations are [curve, units, seconds, contended,
-chunks, seconds since the epoch], oldest first; races [run, units, paces, seconds since the epoch].
+An export holds the values of models and races. Observations are [curve, units, seconds, run,
+seconds since the epoch], oldest first; races [run, units, paces, seconds since the epoch].
 Values are checked when they are read: a damaged file must not reach the planner.
 """
 
@@ -12,26 +12,18 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
 
 from hetsched import __version__, errors
 from hetsched.models import Knot
-from hetsched.models.curve_windows import MAX_SIZES
-from hetsched.models.evidence.co_runners import CoRunners
-from hetsched.models.evidence.confidence import knot_of
-from hetsched.models.evidence.history import History
-from hetsched.models.evidence.observations import WINDOW
-from hetsched.models.evidence.probe_state import ProbeState
-from hetsched.models.evidence.races import MAX_RACES, NO_RACES, Race, RaceRecord
-from hetsched.models.evidence.samples import CurveName, Sample
+from hetsched.models.history import History
+from hetsched.models.races import MAX_RACES, NO_RACES, Race, RaceRecord
+from hetsched.models.samples import CoRunners, Count, CurveName, Sample
 from hetsched.paths import private_folder
 from hetsched.store import database
-from hetsched.units import NUMBER_LIMIT
-
-Count = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_LIMIT - 1)]
 
 
 class RaceKey(msgspec.Struct, frozen=True, order=True):
@@ -65,16 +57,6 @@ class ModelKey(msgspec.Struct, frozen=True, order=True):
         return RaceKey(self.workload, self.speed_key, identity, self.storage)
 
 
-class ProbeKey(msgspec.Struct, frozen=True, order=True):
-    """Identifies a device without a share in one kind of job; as in `ModelKey`. `load`: units."""
-
-    workload: str
-    speed_key: str
-    device: str
-    storage: str
-    load: int
-
-
 class StoredModel(ModelKey, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model: its key and its observations, oldest first."""
 
@@ -82,28 +64,18 @@ class StoredModel(ModelKey, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     observations: tuple[Sample, ...]
 
     @classmethod
-    def of(cls, key: ModelKey, runs: int, observations: Sequence[Sample]) -> StoredModel:
-        """Keep what a `History` keeps: of each curve the last sizes, of each size a window."""
-        kept: list[Sample] = []
-        repeats: Counter[tuple[CurveName, int]] = Counter()
-        sizes: dict[CurveName, set[int]] = {}
-        for seen in reversed(observations):
-            known = sizes.setdefault(seen.curve, set())
-            if len(known) < MAX_SIZES:
-                known.add(seen.units)
-            repeats[seen.curve, seen.units] += 1
-            if seen.units in known and repeats[seen.curve, seen.units] <= WINDOW:
-                kept.append(seen)
+    def of(cls, key: ModelKey, history: History) -> StoredModel:
         fields = msgspec.structs.asdict(key)
-        return cls(**fields, runs=runs, observations=tuple(reversed(kept)))
+        return cls(**fields, runs=history.runs, observations=tuple(history.samples()))
 
     @property
     def key(self) -> ModelKey:
         return _key_of(self, ModelKey)
 
     def with_run(self, samples: Iterable[Sample], at: float) -> StoredModel:
-        added = stamped(samples, at)
-        return StoredModel.of(self.key, self.runs + 1, (*self.observations, *added))
+        history = self.history()
+        history.add(samples, at)
+        return StoredModel.of(self.key, history)
 
     def merged(self, other: StoredModel) -> StoredModel:
         """Merge two models of one key, by time; return this one if the other adds nothing.
@@ -115,26 +87,16 @@ class StoredModel(ModelKey, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         runs = max(self.runs, other.runs)
         if theirs <= ours and runs == self.runs:
             return self
-        union = sorted((ours | theirs).elements(), key=lambda observation: observation.at)
-        return StoredModel.of(self.key, runs, union)
+        union = sorted((ours | theirs).elements(), key=lambda sample: (sample.at, sample.run))
+        return StoredModel.of(self.key, History(runs, union))
 
     def history(self) -> History:
         return History(self.runs, self.observations)
 
     def knots(self, curve: CurveName) -> list[Knot]:
         """Return the evidence for one curve, by units."""
-        repeats: dict[int, list[Sample]] = {}
-        for observation in self.observations:
-            if observation.curve == curve:
-                repeats.setdefault(observation.units, []).append(observation)
-        return [
-            knot_of(float(units), [seen.seconds for seen in runs], [seen.chunks for seen in runs])
-            for units, runs in sorted(repeats.items())
-        ]
-
-
-def stamped(samples: Iterable[Sample], at: float) -> list[Sample]:
-    return [msgspec.structs.replace(sample, at=at) for sample in samples]
+        windows = self.history().windows(curve)
+        return [] if windows is None else windows.knots()
 
 
 class StoredRaces(RaceKey, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -162,20 +124,18 @@ class StoredRaces(RaceKey, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 Record = TypeVar("Record", StoredModel, StoredRaces)
-_KeyType = TypeVar("_KeyType", ModelKey, RaceKey, ProbeKey)
+_KeyType = TypeVar("_KeyType", ModelKey, RaceKey)
 
 
 def _key_of(record: Any, kind: type[_KeyType]) -> _KeyType:
     return kind(*(getattr(record, name) for name in kind.__struct_fields__))
 
 
-Key = ModelKey | RaceKey | ProbeKey
-Stored = StoredModel | StoredRaces | ProbeState
-_StoredType = TypeVar("_StoredType", StoredModel, StoredRaces, ProbeState)
+Key = ModelKey | RaceKey
+Stored = StoredModel | StoredRaces
 _KINDS: dict[type, str] = {
     **dict.fromkeys((ModelKey, StoredModel), "model"),
     **dict.fromkeys((RaceKey, StoredRaces), "races"),
-    **dict.fromkeys((ProbeKey, ProbeState), "probe"),
 }
 
 FORMAT = database.DatabaseFormat(
@@ -184,7 +144,7 @@ FORMAT = database.DatabaseFormat(
     # A changed row gets a new id: the least ids are those written least recently.
     schema="""CREATE TABLE record(
         id INTEGER PRIMARY KEY AUTOINCREMENT,
-        kind TEXT NOT NULL CHECK(kind IN ('model', 'races', 'probe')),
+        kind TEXT NOT NULL CHECK(kind IN ('model', 'races')),
         key TEXT NOT NULL, value TEXT NOT NULL,
         UNIQUE(kind, key)) STRICT""",
     # NORMAL: a power cut may lose the last observations; a crash of this process loses none.
@@ -192,7 +152,7 @@ FORMAT = database.DatabaseFormat(
 )
 
 
-def read(connection: apsw.Connection, key: Key, kind: type[_StoredType]) -> _StoredType | None:
+def read(connection: apsw.Connection, key: Key, kind: type[Record]) -> Record | None:
     sql = "SELECT value FROM record WHERE kind = ? AND key = ?"
     text = connection.execute(sql, (_KINDS[kind], _json(key))).get
     return None if text is None else msgspec.json.decode(text, type=kind)
@@ -211,9 +171,7 @@ def read_all(connection: apsw.Connection, kind: type[Record]) -> list[Record]:
     return sorted(records, key=lambda record: record.key)
 
 
-def read_again(
-    connection: apsw.Connection, key: Key, kind: type[_StoredType]
-) -> _StoredType | None:
+def read_again(connection: apsw.Connection, key: Key, kind: type[Record]) -> Record | None:
     """As `read`, to add to the record; None if it can't be read, so that it is learnt again."""
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
         return read(connection, key, kind)
@@ -226,12 +184,9 @@ def write(connection: apsw.Connection, key: Key, value: Stored) -> None:
 
 
 def delete_models(connection: apsw.Connection, keys: Iterable[ModelKey]) -> None:
-    """Delete these models, and their races and probe states."""
-    probes = read_keys(connection, ProbeKey)
+    """Delete these models, and their races."""
     for key in keys:
-        job = key.workload, key.speed_key, key.device, key.storage
-        same = [p for p in probes if (p.workload, p.speed_key, p.device, p.storage) == job]
-        delete(connection, [key, key.race_key, *same])
+        delete(connection, [key, key.race_key])
 
 
 def delete(connection: apsw.Connection, keys: Iterable[Key]) -> None:

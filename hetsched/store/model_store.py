@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,15 +21,12 @@ import apsw
 
 from hetsched.bounded_cache import BoundedCache
 from hetsched.models import DeviceModel
-from hetsched.models.evidence.change_detector import SpeedChange
-from hetsched.models.evidence.history import History
-from hetsched.models.evidence.probe_state import ProbeState
-from hetsched.models.evidence.races import NO_RACES, Race, RaceRecord
-from hetsched.models.evidence.run_medians import run_medians
-from hetsched.models.evidence.samples import CurveName, Sample
+from hetsched.models.history import History
+from hetsched.models.races import NO_RACES, Race, RaceRecord
+from hetsched.models.samples import Sample
 from hetsched.paths import private_folder
 from hetsched.store import database, model_records
-from hetsched.store.model_records import ModelKey, ProbeKey, RaceKey
+from hetsched.store.model_records import ModelKey, RaceKey
 
 T = TypeVar("T")
 
@@ -42,7 +39,7 @@ FILE_TO_MEMORY = 2
 DELETED_FRACTION = 0.1
 """Part of the models deleted at once when the file is too large. Arbitrary."""
 MAX_PENDING = 1000
-"""Runs, races and probe states kept for writing while the file can't be written."""
+"""Runs and races kept for writing while the file can't be written."""
 MAX_RACE_KEYS = 512
 """Kept in memory, a few kilobytes each. Arbitrary."""
 
@@ -63,9 +60,8 @@ class ModelStore:
         self._histories: BoundedCache[ModelKey, History] = BoundedCache(max_bytes=max_bytes)
         self._races: BoundedCache[RaceKey, RaceRecord] = BoundedCache(max_entries=MAX_RACE_KEYS)
         # What isn't in the file yet.
-        self._new_runs: deque[tuple[ModelKey, list[Sample], float]] = deque(maxlen=MAX_PENDING)
+        self._new_runs: deque[tuple[ModelKey, Sequence[Sample], float]] = deque(maxlen=MAX_PENDING)
         self._new_races: deque[tuple[RaceKey, Race]] = deque(maxlen=MAX_PENDING)
-        self._new_probes: dict[ProbeKey, ProbeState | None] = {}
         self._has_warned = False
         try:
             self._connection = _open(path, read_only)
@@ -95,59 +91,27 @@ class ModelStore:
         keys.update(self._read(lambda db: model_records.read_keys(db, ModelKey)) or ())
         return sorted(keys)
 
-    def observe_many(
-        self, runs: Iterable[tuple[ModelKey, Sequence[Sample]]], at: float
-    ) -> dict[ModelKey, SpeedChange]:
-        """Learn from all devices of a run; `at`: seconds since the epoch. Written by `flush`.
-
-        Returns the changes of speed that this run confirmed.
-        """
-        observed = {key: self._add(key, samples, at) for key, samples in runs}
-        changes: dict[ModelKey, SpeedChange] = {}
-        for key, history in observed.items():
-            if history.changes:
-                self._propagate(key, history.changes, observed)
-            if history.change is not None:
-                changes[key] = history.change
-        for key, history in observed.items():
+    def observe_many(self, runs: Iterable[tuple[ModelKey, Sequence[Sample]]], at: float) -> None:
+        """Learn from all devices of a run; `at`: seconds since the epoch. Written by `flush`."""
+        for key, samples in runs:
+            history = self._history(key)
+            history.add(samples, at)
             history.model()  # fitted now, so that the next plan needn't wait for it
+            self._new_runs.append((key, samples, at))
             self._histories.put(key, history, history.nbytes)
-        return changes
-
-    def _add(self, key: ModelKey, samples: Sequence[Sample], at: float) -> History:
-        """Add one device's part of a run to its history, and to what is to be written."""
-        history = self._history(key)
-        samples = history.as_warm(history.without_calls(samples))
-        medians = history.with_ratios(run_medians(samples))
-        history.add(medians)
-        history.runs += 1
-        self._new_runs.append((key, history.stored(medians), at))
-        return history
-
-    def _propagate(
-        self,
-        changed: ModelKey,
-        changes: Mapping[CurveName, float],
-        observed: Container[ModelKey],
-    ) -> None:
-        device = changed.workload, changed.device, changed.storage
-        for key in self.keys():
-            if (key.workload, key.device, key.storage) == device and key not in observed:
-                self._history(key).apply_changes(changes)
 
     def _history(self, key: ModelKey) -> History:
         history = self._histories.get(key)
         if history is None:
             stored = self._read(lambda db: model_records.read(db, key, model_records.StoredModel))
             history = stored.history() if stored else History()
-            for other, samples, _ in self._new_runs:
+            for other, samples, at in self._new_runs:
                 if other == key:
-                    history.add(samples)
-                    history.runs += 1
+                    history.add(samples, at)
             self._histories.put(key, history, history.nbytes)
         return history
 
-    # ---- races, and devices without a share
+    # ---- races
 
     def races(self, key: RaceKey) -> RaceRecord:
         record = self._races.get(key)
@@ -160,42 +124,26 @@ class ModelStore:
         return record
 
     def add_race(self, key: RaceKey, race: Race) -> None:
-        """Add a race; without paces, a change of speed. Written at the next `flush`."""
+        """Add a race. Written at the next `flush`."""
         self._races.put(key, self.races(key).with_race(race))
         self._new_races.append((key, race))
-
-    def probe_state(self, key: ProbeKey) -> ProbeState | None:
-        """Return the state of a device without a share; None if it has one."""
-        if key in self._new_probes:
-            return self._new_probes[key]
-        return self._read(lambda db: model_records.read(db, key, ProbeState))
-
-    def set_probe_state(self, key: ProbeKey, state: ProbeState | None) -> None:
-        """Record the state of `key`. Written at the next `flush`."""
-        if state != self.probe_state(key):
-            self._new_probes[key] = state
-            if len(self._new_probes) > MAX_PENDING:
-                del self._new_probes[next(iter(self._new_probes))]
 
     # ---- the file
 
     def flush(self) -> None:
         """Write what is new; what can't be written is kept for the next time."""
-        if not (self._new_runs or self._new_races or self._new_probes):
+        if not (self._new_runs or self._new_races):
             return
         try:
             with database.transaction(self._connection):
-                rewritten = self._write_all(self._connection)
+                self._write_all(self._connection)
         except (*database.DAMAGE, database.RefusedFile) as error:
             self._warn(error)
             return
         self._has_warned = False
         # Only now: a failed transaction leaves the file as it was.
-        for history in rewritten:
-            history.rewritten = False
         self._new_runs.clear()
         self._new_races.clear()
-        self._new_probes.clear()
 
     def close(self) -> None:
         self.flush()
@@ -232,44 +180,25 @@ class ModelStore:
             log.warning(message, self._name, error, remedy)
         self._has_warned = True
 
-    def _write_all(self, connection: apsw.Connection) -> list[History]:
-        """Write what is new; return the histories whose stored observations were replaced."""
+    def _write_all(self, connection: apsw.Connection) -> None:
         database.check_version(connection, model_records.FORMAT, self._name)
-        rewritten = self._write_models(connection)
-        for key, race in self._new_races:
-            before = model_records.read_again(connection, key, model_records.StoredRaces)
-            races = (*before.races, race) if before else (race,)
-            model_records.write(connection, key, model_records.StoredRaces.of(key, races))
-        model_records.delete(connection, self._new_probes)
-        for probe, state in self._new_probes.items():
-            if state is not None:
-                model_records.write(connection, probe, state)
-        if model_records.used_bytes(connection) > self._max_file_bytes:
-            keys = model_records.read_keys(connection, ModelKey)
-            oldest = keys[: max(1, int(len(keys) * DELETED_FRACTION))]
-            model_records.delete_models(connection, oldest)
-        return rewritten
-
-    def _write_models(self, connection: apsw.Connection) -> list[History]:
         models: dict[ModelKey, model_records.StoredModel] = {}
         for key, samples, at in self._new_runs:
             if key not in models:
                 stored = model_records.read_again(connection, key, model_records.StoredModel)
-                models[key] = stored or model_records.StoredModel.of(key, 0, ())
+                models[key] = stored or model_records.StoredModel.of(key, History())
             models[key] = models[key].with_run(samples, at)
-        rewritten: list[History] = []
-        # Else what others have written would be lost; the file's lock is held.
-        if models and database.data_version(connection) == self._data_version:
-            for key, history in self._histories.items():
-                if history.rewritten:
-                    # A change of speed scaled or dropped older observations.
-                    at = self._new_runs[-1][2]
-                    seen = model_records.stamped(history.samples(), at)
-                    models[key] = model_records.StoredModel.of(key, history.runs, seen)
-                    rewritten.append(history)
         for key, model in models.items():
             model_records.write(connection, key, model)
-        return rewritten
+        for race_key, race in self._new_races:
+            before = model_records.read_again(connection, race_key, model_records.StoredRaces)
+            races = (*before.races, race) if before else (race,)
+            stored_races = model_records.StoredRaces.of(race_key, races)
+            model_records.write(connection, race_key, stored_races)
+        if model_records.used_bytes(connection) > self._max_file_bytes:
+            keys = model_records.read_keys(connection, ModelKey)
+            oldest = keys[: max(1, int(len(keys) * DELETED_FRACTION))]
+            model_records.delete_models(connection, oldest)
 
 
 def _open(path: Path | None, read_only: bool) -> apsw.Connection:

@@ -16,7 +16,7 @@ from virtual_machine import VIRTUAL
 
 from hetsched import paths
 from hetsched.config import load
-from hetsched.models.evidence.races import Race
+from hetsched.models.races import Race
 from hetsched.store.model_records import collect
 from hetsched.store.model_store import ModelStore
 

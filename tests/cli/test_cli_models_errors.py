@@ -11,7 +11,7 @@ import pytest
 from virtual_machine import VIRTUAL
 
 from hetsched import paths
-from hetsched.models.evidence.samples import Sample
+from hetsched.models.samples import Sample
 from hetsched.store.model_records import ModelKey
 from hetsched.store.model_store import ModelStore
 from tests.store.learning import observe

@@ -9,8 +9,8 @@ import pytest
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
-from hetsched.models.evidence.history import History
-from hetsched.models.evidence.samples import run_samples
+from hetsched.models.history import History
+from hetsched.models.samples import run_samples
 from hetsched.planner.job_planner import Assignment, Candidate, plan_job
 from hetsched.plans import Overlap, timeline
 

@@ -35,11 +35,11 @@ pytestmark = needs_two_cores
 @pytest.fixture
 def local(monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
     """An engine that pools so much as soon as the cores are measured, however fast they are."""
-    monkeypatch.setattr(tails, "pooled_fraction", lambda variation: FRACTION)
+    monkeypatch.setattr(tails, "POOLED_FRACTION", FRACTION)
     monkeypatch.setattr(tails, "TAKE_SECONDS", 0.0)
     monkeypatch.setattr(tails, "CALLS_PER_TAKE", 0)
     monkeypatch.setattr(tails, "MIN_TIME_RATIO", 0.0)
-    monkeypatch.setattr(tails, "MIN_CALLS_LATE", 0)
+    monkeypatch.setattr(tails, "MIN_POOLED_CALLS", 0)
     with Local(parse(CORES, "test"), learn=False) as engine:
         yield engine
 

@@ -10,8 +10,8 @@ import pytest
 from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.engine.planning.planning_state import DeviceRun
 from hetsched.planner.job_planner import Assignment, JobPlan
+from hetsched.planner.learning import DeviceRun
 
 LOAD = 4000
 

@@ -6,9 +6,9 @@ import pytest
 from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.engine.planning.planning_state import DeviceRun, makespan
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import Assignment, JobPlan
+from hetsched.planner.learning import DeviceRun, makespan
 
 LOAD, CORES = 1000, 4
 CORE, GPU, FED = 4e-3, 1e-3, 0.3e-3
@@ -99,18 +99,3 @@ def test_a_core_without_host_overhead_is_predicted_at_its_full_speed() -> None:
     plan, seconds = machine.run()
 
     assert plan.predicted_seconds == pytest.approx(seconds, rel=0.002)
-
-
-@pytest.mark.parametrize("reasons", [(), ("too hot (hardware)",)])
-def test_a_throttled_run_is_no_speed(
-    monkeypatch: pytest.MonkeyPatch, reasons: tuple[str, ...]
-) -> None:
-    machine = Machine()
-    machine.run()
-    before = machine.gpu_seconds()
-
-    machine.slower = 1.5
-    monkeypatch.setattr("hetsched.devices.cuda.nvml.throttled", lambda uuid: reasons)
-    machine.run()
-
-    assert (machine.gpu_seconds() == pytest.approx(before, rel=0.003)) == bool(reasons)

@@ -9,15 +9,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
-import pytest
 from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.planning.job_planning import JobPlanning, LearningTask
-from hetsched.engine.planning.planning_state import LEARNT_ONE_BY_ONE, SAMPLED, DeviceRun, job_kind
+from hetsched.engine.planning.planning_state import LEARNT_ONE_BY_ONE, SAMPLED, job_kind
 from hetsched.engine.tuning import Tuner
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
+from hetsched.planner.learning import DeviceRun
 
 INFO = DeviceInfo(name="cpu0", kind="cpu", identity="some processor")
 
@@ -137,7 +137,7 @@ def test_a_single_disturbed_run_is_nothing_and_a_second_one_is_news() -> None:
 
 def test_a_kind_whose_plan_was_dropped_is_still_well_known() -> None:
     jobs = familiar_jobs()
-    jobs.state.record_speed_change("cpu0", "is slower")
+    jobs.state.plans.clear()
 
     jobs.run()
     jobs.run()
@@ -182,34 +182,6 @@ def test_a_plan_made_ahead_is_for_the_memory_that_devices_have_now() -> None:
     plan = jobs.run(learn=False)
 
     assert [candidate.info for candidate in plan.candidates] == [less]
-
-
-def test_a_fresh_process_is_predicted_apart_from_a_warm_one() -> None:
-    jobs = Jobs()
-    for _ in range(6):
-        jobs.state.kernels.forget(["cpu0"])  # its process has ended
-        jobs.state.plans.clear()
-        fresh = jobs.run(1.3)
-        warm = [jobs.run(1.0).predicted_seconds for _ in range(3)]
-
-    assert fresh.predicted_seconds == pytest.approx(1.3, rel=0.02)
-    assert warm == pytest.approx([1.0] * 3, rel=0.02)
-
-
-def test_a_plan_made_ahead_is_predicted_for_a_process_that_has_ended_since() -> None:
-    jobs = learnt_fresh_and_warm()
-    submitted = jobs.thread.submitted
-    jobs.state.kernels.forget(["cpu0"])
-
-    assert jobs.run(1.3).predicted_seconds == pytest.approx(1.3, rel=0.02)
-    assert jobs.thread.submitted == submitted
-
-
-def learnt_fresh_and_warm() -> Jobs:
-    jobs = Jobs()
-    for seconds in (1.3, 1.0, 1.0, 1.0, 1.0):
-        jobs.run(seconds)
-    return jobs
 
 
 def test_a_plan_made_while_its_variant_failed_elsewhere_is_not_kept() -> None:

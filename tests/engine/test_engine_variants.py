@@ -10,7 +10,7 @@ import pytest
 from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.engine.planning.planning_state import DeviceRun
+from hetsched.planner.learning import DeviceRun
 
 DIFFERENT, EQUAL = (1e4, 2e4, 3.5e4, 7e4), (3e4,) * 4
 """Units a second of four cores."""

@@ -8,10 +8,11 @@ from typing import Any
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.planning.job_plan import next_plan
-from hetsched.engine.planning.job_planning import learn
-from hetsched.engine.planning.planning_state import DeviceRun, FinishedRun, PlanningState, job_kind
+from hetsched.engine.planning.job_planning import learn_run
+from hetsched.engine.planning.planning_state import PlanningState, job_kind
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
+from hetsched.planner.learning import DeviceRun, Run
 from hetsched.store.model_store import ModelStore
 from hetsched.workload import Variant
 
@@ -59,4 +60,4 @@ class ToyLoop:
         self, plan: JobPlan, runs: Mapping[str, DeviceRun], *, is_contended: bool = False
     ) -> None:
         kind = job_kind(self.job, [info.name for info in self.infos], None)
-        learn(self.job, FinishedRun(plan, runs, is_contended), self.state, kind)
+        learn_run(self.job, Run(plan, runs, self.infos, is_contended), self.state, kind)

@@ -11,5 +11,5 @@ def test_few_calls_are_planned_from_run_six_on(case: Case) -> None:
 
 
 def test_predictions_contain_the_calls() -> None:
-    for run in runs(CASES[0], 1)[COUNTED_FROM - 1 :]:
+    for run in runs(CASES[0], 1, 20)[-3:]:
         assert run.plan.predicted_seconds == pytest.approx(run.noiseless, rel=0.05)

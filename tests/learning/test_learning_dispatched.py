@@ -16,12 +16,12 @@ from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
 from hetsched.simulate.machine import ChunkTimings, makespan
 
 
-def planned(load: int, paces: Sequence[float], variation: float) -> JobPlan:
+def planned(load: int, paces: Sequence[float], group: str = "cpu0") -> JobPlan:
     candidates = []
     for number, pace in enumerate(paces):
         curve = PiecewiseLinear([(100, 100 * pace)] * 5)
-        info = DeviceInfo(name=f"cpu{number}", kind="cpu", identity="x", tail_group="cpu0")
-        model = DeviceModel(curve, curve, variation=variation)
+        info = DeviceInfo(name=f"cpu{number}", kind="cpu", identity="x", tail_group=group)
+        model = DeviceModel(curve, curve)
         demand = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
         candidates.append(Candidate(info, demand, {"v": model}, {"v": 9}))
     return plan_job(load, candidates)
@@ -46,7 +46,7 @@ def done(timings: dict[str, ChunkTimings]) -> dict[str, int]:
 
 
 def test_punctual_cores_take_what_they_pooled() -> None:
-    plan = planned(256, [1e-3, 1e-3], 0.1)
+    plan = planned(256, [1e-3, 1e-3])
 
     timings = run_dispatched(plan, at_paces([1e-3, 1e-3]))
 
@@ -58,8 +58,8 @@ def test_a_core_slower_than_planned_takes_less_of_the_tail() -> None:
     paces = [1e-3, 1.3e-3]
     ideal = 256 / sum(1 / pace for pace in paces)
 
-    without = makespan(run_dispatched(planned(256, [1e-3] * 2, 0.0), at_paces(paces)))
-    timings = run_dispatched(planned(256, [1e-3] * 2, 0.1), at_paces(paces))
+    without = makespan(run_dispatched(planned(256, [1e-3] * 2, ""), at_paces(paces)))
+    timings = run_dispatched(planned(256, [1e-3] * 2), at_paces(paces))
 
     assert without > 1.1 * ideal
     assert makespan(timings) < 1.02 * ideal
@@ -69,23 +69,20 @@ def test_a_core_slower_than_planned_takes_less_of_the_tail() -> None:
 @given(
     st.integers(1, 600),
     st.lists(st.floats(1e-4, 1e-2), min_size=1, max_size=6),
-    st.floats(0.0, 0.5),
     st.integers(0, 99),
 )
-def test_every_unit_is_computed_once(
-    load: int, paces: list[float], variation: float, seed: int
-) -> None:
+def test_every_unit_is_computed_once(load: int, paces: list[float], seed: int) -> None:
     rng = random.Random(seed)
     actual = [pace * rng.uniform(0.3, 3.0) for pace in paces]
     units: list[int] = []
 
-    run_dispatched(planned(load, paces, variation), at_paces(actual, units))
+    run_dispatched(planned(load, paces), at_paces(actual, units))
 
     assert sorted(units) == list(range(load))
 
 
 def test_chunks_of_a_core_follow_each_other() -> None:
-    timings = run_dispatched(planned(256, [1e-3] * 4, 0.2), at_paces([1e-3, 2e-3, 1e-3, 9e-4]))
+    timings = run_dispatched(planned(256, [1e-3] * 4), at_paces([1e-3, 2e-3, 1e-3, 9e-4]))
 
     for chunks in timings.values():
         for (_, first), (_, second) in itertools.pairwise(chunks):

@@ -6,15 +6,13 @@ from benchmarks.learning.tail import (
     MAX_OVER_IDEAL,
     MAX_OVER_TODAY,
     VARIATION,
-    cores,
     irregular_ratio,
     mean_ratio,
 )
-from hetsched.simulate.learning import learn
 
 
 @pytest.mark.parametrize("count", [2, 8, 16])
-def test_with_a_learnt_tail_cores_finish_almost_together(count: int) -> None:
+def test_with_a_tail_cores_finish_almost_together(count: int) -> None:
     assert mean_ratio(count, VARIATION, 1, 24) <= MAX_OVER_IDEAL[count]
 
 
@@ -27,15 +25,5 @@ def test_without_variation_nothing_is_lost() -> None:
     assert mean_ratio(8, 0.0, 1, 20) <= MAX_OVER_TODAY * today
 
 
-def test_irregular_units_are_learnt_as_variation_and_gain_too() -> None:
-    assert irregular_ratio(8, 1, 20) < 1.05 < irregular_ratio(8, 1, 20, has_tail=False)
-
-
-def test_the_pooled_part_follows_the_variation() -> None:
-    parts = []
-    for variation in (0.04, 0.16):
-        runs = learn(cores(4, variation), 30, 0.0, 3)
-        (*_, last) = (run.plan for run in runs)
-        pooled = sum(assignment.pooled for assignment in last.assignments)
-        parts.append(pooled / last.load)
-    assert 0.05 < parts[0] < 0.2 < parts[1] <= 0.5
+def test_irregular_units_gain_too() -> None:
+    assert irregular_ratio(8, 1, 20) < 1.08 < irregular_ratio(8, 1, 20, has_tail=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hetsched.models import PiecewiseLinear
-from hetsched.models.evidence.history import History
-from hetsched.models.evidence.samples import Sample
+from hetsched.models.history import History
+from hetsched.models.samples import Sample
 from hetsched.partition import geometric
 
 LOAD = 1000
@@ -27,7 +27,6 @@ class Loop:
         self.histories = [History() for _ in self.truth]
         self.shares: tuple[int, ...] = (LOAD // 4,) * 4
         self.runs = 0
-        self.reported: list[str] = []
 
     def _device(self) -> PiecewiseLinear:
         units = np.array([20.0, 100, 300, 700, 1000])
@@ -59,7 +58,6 @@ class Loop:
         for share, seconds, history in zip(self.shares, times, self.histories, strict=True):
             if share:
                 history.add([Sample("total", share, seconds * self._luck())])
-                self.reported += [str(history.change)] if history.change else []
         busy = [time for time in times if time]
         return max(busy), max(busy) / min(busy) - 1
 

@@ -8,7 +8,7 @@ from scipy.interpolate import Akima1DInterpolator
 
 from hetsched.errors import UsageError
 from hetsched.models import Akima, SpeedFunction
-from hetsched.models.curves.akima import MIN_SPEED_RATIO, padded
+from hetsched.models.splines import MIN_SPEED_RATIO, padded
 
 observations = st.dictionaries(
     st.integers(1, 1000), st.floats(1e-3, 100), min_size=1, max_size=12

@@ -8,13 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.models import PiecewiseLinear
-from hetsched.models.evidence.confidence import (
+from hetsched.models.confidence import (
     NARROW_HALF_WIDTH,
     confidence_interval,
     knot_of,
     robust_median,
-    run_median,
-    weighted_median,
 )
 
 times = st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=40)
@@ -34,17 +32,6 @@ def test_few_times_get_student_s_interval_of_their_logarithms() -> None:
     low, high = confidence_interval([1.0, math.e, math.e**2])
     wide = 4.303 / math.sqrt(3)
     assert (math.log(low), math.log(high)) == pytest.approx((1 - wide, 1 + wide))
-
-
-@given(times)
-def test_equal_weights_give_the_median(values: list[float]) -> None:
-    assert weighted_median(values, [0.3] * len(values)) == robust_median(values)
-
-
-def test_a_run_counts_by_the_chunks_of_which_it_is_the_median() -> None:
-    assert run_median([0.97, 1.0], [1, 45]) == 1.0
-    assert run_median([0.97, 1.0], [45, 45]) == robust_median([0.97, 1.0])
-    assert run_median([0.96, 0.97, 0.98, 1.0], [1, 1, 1, 45]) == 0.98  # half each, against one
 
 
 @given(times)

@@ -24,6 +24,7 @@ from hetsched.models import (
     PiecewiseLinear,
     SpeedFunction,
 )
+from hetsched.models.windows import Windows
 
 Maker = Callable[[], Any]
 CURVES: dict[str, Maker] = {
@@ -31,13 +32,13 @@ CURVES: dict[str, Maker] = {
     "rising": PiecewiseLinear,
     "paper": lambda: PiecewiseLinear(shape="paper"),
     "dips": lambda: PiecewiseLinear(shape="dips"),
-    "followed": lambda: PiecewiseLinear(near=1.5),
+    "corrected": lambda: PiecewiseLinear(Windows(corrects=True)),
     "akima": Akima,
     "monotone": Monotone,
     "affine": Affine,
     "phase": PhaseCurve,
 }
-INVERTED = set(CURVES) - {"akima"}
+INVERTED = set(CURVES) - {"akima", "monotone"}
 RISING = set(CURVES) - {"akima", "dips", "phase"}
 BAD_NUMBERS = [0, 0.0, -1, -0.5, math.nan, math.inf, -math.inf, True, "1", None, 1j, [1], b"1"]
 BAD_LOADS = [-1, -1e-300, math.nan, math.inf, True, "1", None, 1j, [1.0], (), {}]
@@ -216,8 +217,6 @@ def test_non_numbers_are_refused(name: str, bad: Any) -> None:
         lambda: Akima(load=math.nan),
         lambda: Akima(load="1"),  # type: ignore[arg-type]
         lambda: PiecewiseLinear(shape="square"),  # type: ignore[arg-type]
-        lambda: PiecewiseLinear(near=0.5),
-        lambda: PiecewiseLinear(near=math.nan),
         lambda: PiecewiseLinear([(1, 2, 3)]),  # type: ignore[list-item]
         lambda: PiecewiseLinear([1.0, 2.0]),  # type: ignore[list-item]
         lambda: PiecewiseLinear(7),  # type: ignore[arg-type]

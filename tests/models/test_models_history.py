@@ -1,167 +1,135 @@
-"""The history of one key: changes of speed and contended runs."""
+"""The evidence of one key: five runs of each size, steps, and what calls cost."""
 
-import math
+from __future__ import annotations
+
 import random
 
 import pytest
 
-from hetsched.models.evidence.history import History
-from hetsched.models.evidence.samples import Sample
-
-
-def run(units: int, seconds: float, contended: bool = False) -> list[Sample]:
-    return [
-        Sample("compute", units, seconds, contended),
-        Sample("total", units, seconds, contended),
-    ]
+from hetsched.device import ChunkTimes
+from hetsched.models import DeviceModel
+from hetsched.models.history import History
+from hetsched.models.samples import Sample, run_samples
 
 
 def history_of(*runs: list[Sample]) -> History:
     history = History()
     for samples in runs:
-        record(history, samples)
+        history.add(samples)
     return history
 
 
-def record(history: History, samples: list[Sample]) -> list[Sample]:
-    """Add a run; return what is stored of it."""
-    recorded = history.with_ratios(samples)
-    history.add(recorded)
-    return history.stored(recorded)
-
-
-def seconds(history: History, units: float) -> float:
+def model_of(history: History) -> DeviceModel:
     model = history.model()
     assert model is not None
-    return float(model.time(units))
+    return model
 
 
-QUIET = [run(10, 1.0)] * 5
+def total(units: int, seconds: float) -> list[Sample]:
+    return [Sample("total", units, seconds)]
 
 
-def test_contended_runs_do_not_count_if_there_are_others() -> None:
-    assert seconds(history_of(*QUIET, run(10, 2.0, True), run(30, 9.0, True)), 30) == 3.0
-
-
-def test_contended_runs_count_if_there_are_no_others() -> None:
-    history = history_of(run(10, 2.0, True))
-    assert seconds(history, 10) == 2.0
-    record(history, run(10, 1.0))
-    assert seconds(history, 10) == 1.0
-    assert history.rewritten
-
-
-@pytest.mark.parametrize("runs", range(3, 12))
-def test_contention_that_lasts_is_measured_against_runs_without(runs: int) -> None:
-    history = history_of(*QUIET, *[run(10, 2.0, True)] * runs)
-    assert (history.contention, seconds(history, 10)) == (2.0, 2.0)
-
-
-def test_three_contended_runs_in_a_row_slow_the_model_down_until_two_are_not() -> None:
-    history = history_of(*QUIET, *[run(10, 2.0, True)] * 2)
-    assert (history.contention, seconds(history, 10)) == (1.0, 1.0)
-    record(history, run(20, 4.0, True))
-    assert (history.contention, seconds(history, 10), seconds(history, 40)) == (2.0, 2.0, 8.0)
-    record(history, run(20, 2.0))
-    assert (history.contention, seconds(history, 10), seconds(history, 40)) == (2.0, 2.0, 8.0)
-    record(history, run(20, 2.0))
-    assert (history.contention, seconds(history, 10), seconds(history, 40)) == (1.0, 1.0, 4.0)
-
-
-def test_contended_runs_are_not_a_change_of_speed() -> None:
-    history = history_of(*QUIET)
-    for _ in range(9):
-        record(history, run(10, 2.0, True))
-        assert history.change is None
-
-
-def test_only_the_ratios_of_contended_runs_are_stored_if_there_are_others() -> None:
-    history = History()
-    assert record(history, run(10, 3.0, True))[-2:] == run(10, 3.0, True)
-    assert record(history, run(10, 1.0))[-2:] == run(10, 1.0)
-    assert record(history, run(10, 2.0, True)) == [Sample("contention", 1, 2.0)]
-
-
-@pytest.mark.parametrize("factor", [2.0, 0.5])
-def test_a_change_is_reported_in_the_run_that_confirms_it(factor: float) -> None:
-    history = history_of(*QUIET, *[run(10, factor)] * 2)
-    assert history.change is None
-    record(history, run(10, factor))
-    assert history.change is not None
-    assert history.change.factor == pytest.approx(factor)
-    assert history.rewritten
-    record(history, run(10, factor))
-    assert history.change is None
+def test_the_median_of_the_last_five_runs_counts() -> None:
+    history = history_of(*[total(10, 1.0)] * 30, *[total(10, 2.0)] * 2)
+    assert model_of(history).time(10) == 1.0
+    history.add(total(10, 2.0))
+    assert model_of(history).time(10) == 2.0
 
 
 def test_a_run_counts_once_however_many_chunks_it_had() -> None:
-    chunks = [Sample("compute", size, size * 0.1) for size in (4, 5, 6, 7)]
-    slow = [Sample("compute", size, size * 2.0) for size in (4, 5, 6, 7)]
-    copies = [Sample("h2d", 4, 0.1), Sample("total", 22, 3.0)]
-    history = history_of(*[[*chunks, *copies]] * 5, [*slow, *copies])
-    model = history.model()
-    assert model is not None
-    assert float(model.compute.time(5)) == pytest.approx(0.5)
-    assert history.change is None
+    slow = [Sample("compute", 4, 9.0)] * 8
+    history = history_of(*[[Sample("h2d", 4, 1.0), Sample("compute", 4, 1.0), *total(8, 3.0)]] * 3)
+    history.add([*slow, *total(8, 3.0)])
+    assert float(model_of(history).compute.time(4)) == 1.0
 
 
 def test_its_samples_make_an_equal_history() -> None:
-    history = history_of(*QUIET, run(20, 3.0), *[run(10, 2.0)] * 3, run(7, 1.5))
-    other = History(9, history.samples())
+    runs = [total(units, units * pace) for units, pace in ((10, 1), (20, 1.2), (11, 1), (10, 2))]
+    history = history_of(*runs)
+    other = History(history.runs, history.samples())
+    for again in (history, other):
+        again.add(total(7, 9.0))
+    assert [s.run for s in other.samples()] == [1, 2, 3, 4, 5]
     for units in (5, 7, 10, 20, 50):
-        assert seconds(other, units) == seconds(history, units)
-
-
-STEADY = [run(20, 20.0)] * 10
+        assert model_of(other).time(units) == model_of(history).time(units)
 
 
 def test_larger_sizes_beyond_a_cache_are_no_change_of_speed() -> None:
-    history = history_of(*STEADY)
+    history = history_of(*[total(20, 20.0)] * 10)
     for size in (29, 30, 28, 31, 29):
-        record(history, run(size, 1.35 * size))
-        assert history.change is None
-    assert seconds(history, 20) == pytest.approx(20, rel=0.05)
-    assert seconds(history, 29) == pytest.approx(1.35 * 29, rel=0.05)
+        history.add(total(size, 1.35 * size))
+    assert model_of(history).time(20) == pytest.approx(20, rel=0.05)
+    assert model_of(history).time(29) == pytest.approx(1.35 * 29, rel=0.05)
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_nor_are_they_with_noise(seed: int) -> None:
-    noise = random.Random(seed)
-    history = History()
-    for size, pace in [*[(20, 1.0)] * 10, (29, 1.35), (30, 1.35), (28, 1.35), (29, 1.35)]:
-        record(history, run(size, size * pace * math.exp(noise.gauss(0, 0.02))))
-        assert history.change is None
-    assert seconds(history, 20) == pytest.approx(20, rel=0.05)
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+def test_a_step_of_a_kernel_is_never_forgotten(noise: float) -> None:
+    rng = random.Random(1)
+
+    def run(*sizes: int) -> list[Sample]:
+        pace = {size: 3.5 if size >= 20 else 1.0 for size in sizes}
+        return [
+            Sample("h2d", 1, 0.1),
+            *(
+                Sample("compute", x, (1 + x * pace[x]) * rng.lognormvariate(0, noise))
+                for x in sizes
+            ),
+            *total(sum(sizes), 9.0),
+        ]
+
+    history = history_of(run(32, 16, 8, 4, 2, 1, 1), run(24, 12, 6), run(19, 18, 17))
+    for number in range(100):
+        history.add(run(19, 18 - number % 3, 16))
+
+    assert float(model_of(history).compute.time(32)) == pytest.approx(113, rel=0.1)
+    assert float(model_of(history).compute.time(16)) == pytest.approx(17, rel=0.05)
 
 
-@pytest.mark.parametrize("sizes", [(20, 20, 20), (20, 14, 15), (20, 15, 14), (20, 29, 30)])
-def test_a_device_half_as_fast_is_detected_after_three_runs(sizes: tuple[int, ...]) -> None:
-    history = history_of(*STEADY)
-    for size in sizes:
-        assert history.change is None
-        record(history, run(size, 2.0 * size))
-    assert history.change is not None
-    assert history.change.factor == pytest.approx(2)
+# ---- the cost of a call
 
 
-def linked_run(sizes: tuple[int, ...], slowness: float = 1.0) -> list[Sample]:
-    """Chunks of a kernel in waves of 16 units."""
-    samples = [Sample("h2d", size, 1.0 + size) for size in sizes]
-    return samples + [
-        Sample("compute", size, slowness * (1.0 + -(-size // 16) * 16)) for size in sizes
+def core_run(sizes: tuple[int, ...], call: float, factor: float = 1.0) -> list[Sample]:
+    """A run of chunks of 1 ms per unit and `call` ms per call."""
+    now, chunks = 0.0, []
+    for units in sizes:
+        seconds = factor * (call + units) * 1e-3
+        chunks.append((units, ChunkTimes(compute=(now, now + seconds))))
+        now += seconds
+    return run_samples(chunks, (), sum(sizes), now, link=False)
+
+
+def call_seconds(*runs: list[Sample]) -> float:
+    return model_of(history_of(*runs)).call_seconds
+
+
+@pytest.mark.parametrize("call", [10.0, 50.0])
+def test_chunks_of_different_sizes_show_what_a_call_costs(call: float) -> None:
+    assert call_seconds(core_run((250,) * 4, call), core_run((62,) * 9, call)) == pytest.approx(
+        call * 1e-3
+    )
+
+
+def test_chunks_of_one_size_show_no_cost_of_calls_nor_does_one_that_is_tiny() -> None:
+    assert call_seconds(core_run((36,) * 80, 50.0)) == 0.0
+    assert call_seconds(core_run((36,) * 8, 0.3), core_run((9,) * 8, 0.3)) == 0.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_invents_no_cost_of_calls(seed: int) -> None:
+    rng = random.Random(seed)
+    runs = [
+        [
+            Sample(s.curve, s.units, s.seconds * rng.lognormvariate(0.0, 0.1))
+            for s in core_run((250, 62) * 3, 0.0)
+        ]
+        for _ in range(8)
     ]
+    assert call_seconds(*runs) <= 0.025
 
 
-def test_sizes_on_either_side_of_a_step_are_no_change_of_speed() -> None:
-    history = history_of(linked_run((86, 43, 21, 11, 5)), linked_run((16, 40, 64, 12)))
-    for _ in range(4):
-        record(history, linked_run((15, 16)))
-        assert history.change is None
-
-
-def test_a_slower_kernel_with_steps_is_detected_after_three_runs() -> None:
-    history = history_of(*[linked_run((8, 16, 32))] * 4, linked_run((8, 16, 32), 2.0))
-    record(history, linked_run((8, 15, 30), 2.0))
-    assert history.change is None
-    record(history, linked_run((7, 15, 30), 2.0))
-    assert history.change is not None
+def test_one_wild_run_that_first_shows_a_cost_of_calls_changes_nothing() -> None:
+    usual = [core_run((50,) * 2, 0.0)] * 10 + [core_run((25,) * 2, 0.0)] * 10
+    history = history_of(*usual, core_run((5, 45, 5, 45), 300.0, factor=20.0))
+    for units in (50, 100):
+        assert model_of(history).time(units) == pytest.approx(units * 1e-3, rel=0.02)
+    assert model_of(history).call_seconds <= 1e-3

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from hetsched.models.curves.isotonic import isotonic, rising
+from hetsched.models.fits import isotonic, rising
 
 pairs = st.lists(st.tuples(st.floats(0.01, 100), st.integers(1, 5)), min_size=1, max_size=40)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.models import Knot, PiecewiseLinear
-from hetsched.models.curves.non_monotone import pool_except_dips
+from hetsched.models.fits import pool_except_dips
 from hetsched.partition import geometric, optimal
 
 SAWTOOTH = [(10, 1.0), (20, 3.0), (30, 2.0), (40, 4.0), (50, 3.9)]

@@ -8,7 +8,8 @@ import pytest
 
 from hetsched.errors import UsageError
 from hetsched.models import PhaseCurve, Polyline
-from hetsched.models.evidence.observations import ObservationWindows
+from hetsched.models.samples import Sample
+from hetsched.models.windows import Windows
 
 SIZES = [1, 2, 4, 8, 16, 32]
 
@@ -19,9 +20,10 @@ def step(x: float) -> float:
 
 
 def learnt(runs: list[list[tuple[float, float]]]) -> PhaseCurve:
-    windows = ObservationWindows(near=1.5)
-    for run in runs:
-        windows.add_run(run)
+    windows = Windows(corrects=True)
+    for number, run in enumerate(runs, 1):
+        for units, seconds in run:
+            windows.put(Sample("compute", units, seconds, run=number))
     return PhaseCurve.of(windows)
 
 
@@ -43,8 +45,8 @@ def test_a_step_ends_the_line_and_the_curve_passes_through_the_sizes() -> None:
     assert curve.time(64.0) == pytest.approx(step(64), rel=0.01)
 
 
-def test_one_slow_run_does_not_bend_the_line() -> None:
-    runs = [[(x, 1.0 + x) for x in SIZES]] * 2 + [[(x, 3 * (1.0 + x)) for x in (12, 24)]]
+def test_a_size_that_was_held_up_once_does_not_bend_the_line() -> None:
+    runs = [[(x, 1.0 + x) for x in SIZES]] * 2 + [[(12, 20 * 13.0), (8, 9.0)]]
 
     assert learnt(runs).gap == pytest.approx(1)
 

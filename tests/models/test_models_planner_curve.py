@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from hetsched.models import Affine, PiecewiseLinear
-from hetsched.models.curves.curve import planner_curve
-from hetsched.models.curves.delayed import delayed
+from hetsched.models.functions import delayed, planner_curve
 
 
 @dataclass(frozen=True)
@@ -46,10 +45,6 @@ def test_a_fingerprint_follows_what_a_curve_learns() -> None:
     before = curve.fingerprint()
     curve.observe(20, 3.0)
     assert curve.fingerprint() != before
-
-
-def test_a_curve_whose_times_may_fall_has_no_fingerprint() -> None:
-    assert PiecewiseLinear([(10, 1.0)], shape="dips").fingerprint() is None
 
 
 def test_a_scaled_curve_keeps_its_evidence() -> None:

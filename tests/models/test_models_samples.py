@@ -6,7 +6,7 @@ import pytest
 from hetsched.device import ChunkTimes
 from hetsched.errors import UsageError
 from hetsched.models import Constant, DeviceModel, PiecewiseLinear
-from hetsched.models.evidence.samples import Sample, fresh_samples, run_samples
+from hetsched.models.samples import Sample, run_samples
 
 Lists = list[list[int]]
 
@@ -132,16 +132,20 @@ def test_duplex_shares_out_of_range_are_refused(duplex: tuple[float, ...]) -> No
         DeviceModel(Constant(1.0), Constant(1.0), duplex=duplex)  # type: ignore[arg-type]
 
 
-def on_busy_core(start: float, seconds: float, busy: float, cold: bool = False) -> ChunkTimes:
-    return ChunkTimes(compute=(start, start + seconds), busy=busy, cold=cold)
+def test_a_core_that_took_chunks_of_a_tail_reports_its_planned_share() -> None:
+    taken = msgspec.structs.replace(on_core(2, 1.0), taken=True)
+
+    samples = run_samples([(4, on_core(0, 2)), (2, taken)], (), 6, 3.0, planned=20)
+
+    assert samples[-1] == Sample("total", 20, 10.0)
 
 
-def test_the_cold_first_chunk_of_a_core_is_left_out() -> None:
-    chunks = [(4, on_busy_core(0, 9, 9, cold=True)), (4, on_busy_core(9, 2, 2))]
+def test_the_cold_first_chunk_of_a_core_counts_for_its_share_only() -> None:
+    cold = msgspec.structs.replace(on_core(0, 9), cold=True)
 
-    samples = run_samples(chunks, ((4, 4),), 8, 11.0)
+    samples = run_samples([(4, cold), (4, on_core(9, 2))], ((4, 4),), 8, 11.0)
 
-    assert samples == [Sample("compute", 4, 2), Sample("total", 4, 2.0)]
+    assert samples == [Sample("compute", 4, 2), Sample("total", 8, 11.0)]
 
 
 def test_the_cold_first_chunk_of_a_device_with_a_link_gives_no_phases() -> None:
@@ -151,24 +155,6 @@ def test_the_cold_first_chunk_of_a_device_with_a_link_gives_no_phases() -> None:
 
     assert {s.units for s in samples if s.curve != "total"} == {6}
     assert Sample("total", 10, 17.0) in samples
-
-
-def test_a_cold_chunk_counts_if_all_chunks_are_cold() -> None:
-    samples = run_samples([(4, on_busy_core(0, 2, 2, cold=True))], ((4,),), 4, 2.0)
-
-    assert samples == [Sample("compute", 4, 2), Sample("total", 4, 2.0)]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "busy", "contended"),
-    [(2.0, 2.0, False), (2.0, 1.9, False), (2.0, 1.0, True), (0.01, 0.001, False)],
-)
-def test_a_core_used_by_others_is_contended_unless_the_run_is_too_short(
-    seconds: float, busy: float, contended: bool
-) -> None:
-    samples = run_samples([(4, on_busy_core(0, seconds, busy))], ((4,),), 4, seconds)
-
-    assert {s.contended for s in samples} == {contended}
 
 
 def test_a_single_cold_chunk_still_gives_its_copies() -> None:
@@ -187,7 +173,6 @@ def test_what_is_no_time_is_no_observation(seconds: float) -> None:
     chunks = [(4, on_core(0.0, seconds))]
 
     assert run_samples(chunks, ((4,),), 4, seconds) == []
-    assert fresh_samples(chunks, 4, seconds) == []
 
 
 def test_chunks_computed_after_a_co_runner_had_finished_do_not_show_their_size() -> None:

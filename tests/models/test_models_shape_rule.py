@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hetsched.errors import UsageError
 from hetsched.models import PiecewiseLinear
-from hetsched.models.curves.shape_rule import shape_fit
+from hetsched.models.fits import shape_fit
 
 knots = st.dictionaries(st.integers(1, 1000), st.floats(0.1, 100), min_size=1, max_size=12).map(
     lambda knots: np.array(sorted(knots.items()), dtype=float).T

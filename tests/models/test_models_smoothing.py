@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.models import PiecewiseLinear
-from hetsched.models.evidence.smoothing import MAX_NOISE, noise_deviation, smoothed
+from hetsched.models.windows import MAX_NOISE, Windows, noise_deviation, smoothed
 
 series = st.lists(
     st.tuples(st.integers(1, 1000), st.floats(0.5, 2.0), st.integers(1, 30)),
@@ -69,7 +69,7 @@ def test_a_curve_with_near_sizes_is_smooth_and_one_without_is_exact() -> None:
     observations = [
         (units, units * np.exp(0.05 * rng.standard_normal())) for units in range(90, 110)
     ] * 2
-    separate, followed = PiecewiseLinear(observations), PiecewiseLinear(near=1.5)
+    separate, followed = PiecewiseLinear(observations), PiecewiseLinear(Windows(corrects=True))
     for units, seconds in observations:
         followed.observe(units, seconds * np.exp(0.05 * rng.standard_normal()))
     sizes = np.arange(95.0, 105.0)

@@ -9,7 +9,7 @@ import pytest
 
 from hetsched.errors import DataError, UsageError
 from hetsched.models import Affine, Constant, DeviceModel, PiecewiseLinear
-from hetsched.models.curves.segments import Segments
+from hetsched.models.curves import Segments
 from hetsched.partition import Distribution, geometric
 
 ONE_TO_FOUR = [Constant(speed) for speed in (1, 2, 3, 4)]

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planner_devices import FAST, core, gpu, units
 
-from hetsched.models import Affine, DeviceModel
 from hetsched.planner.assignment import MAX_CORE_CHUNKS
 from hetsched.planner.chunks import (
     MAX_CALL_FRACTION,
@@ -31,7 +30,7 @@ def hosted(
     plain = core(index, seconds)
     model = plain.models["fft"]
     if model is not None and call:
-        model = DeviceModel(model.total, Affine(call, seconds or 0.0))
+        model = replace(model, call_seconds=call)
     info = msgspec.structs.replace(plain.info, tail_group=process)
     return replace(plain, info=info, models={"fft": model})
 

@@ -7,7 +7,7 @@ from planner_devices import MIB, PLANE, demand, shares
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.models.evidence.samples import run_samples
+from hetsched.models.samples import run_samples
 from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_job
 from hetsched.plans import Overlap, timeline
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from benchmarks.learning.variant_machine import equal_cores
-from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, PiecewiseLinear
-from hetsched.models.evidence.races import Race, RaceRecord
-from hetsched.models.evidence.samples import Sample
+from hetsched.models.races import Race, RaceRecord
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.planner import Planner
 from hetsched.planner.races import (
@@ -17,7 +14,6 @@ from hetsched.planner.races import (
     race_order,
     race_part,
     variant_samples,
-    with_fresh_race,
 )
 from hetsched.planner.records import Candidate, JobPlan, PlannedRace
 
@@ -86,22 +82,6 @@ def test_a_run_yields_samples_of_each_variant_and_a_race() -> None:
     assert round(found.ratio, 6) == 3.0
 
 
-def test_a_race_in_a_fresh_process_shows_how_much_slower_it_is_with_each_variant() -> None:
-    plan = race_plan()
-    machine = equal_cores(2, 48, VARIANTS, lambda variant, others: 1.0 + VARIANTS.index(variant))
-    chunks = machine.play(plan)["cpu0"]
-    computed = sum(times.end - times.start for _, times in chunks)
-    warm = variant_samples(plan.assignments[0], chunks)
-
-    samples = with_fresh_race(plan.assignments[0], chunks, 1.25 * computed, warm)
-
-    cold = {
-        v: [(s.units, s.seconds) for s in found if s.curve == "cold"]
-        for v, found in samples.items()
-    }
-    assert cold == {"a": [(24, 30.0)], "b": [(24, 60.0)], "c": [(24, 90.0)]}
-
-
 def raced_cores(record: RaceRecord, **paces: float | None) -> list[Candidate]:
     curves = {n: PiecewiseLinear([(48, 48 * pace)]) for n, pace in paces.items() if pace}
     models = {n: DeviceModel(curves[n], curves[n]) if n in curves else None for n in paces}
@@ -149,19 +129,6 @@ def test_a_race_takes_longer_than_its_best_variant_alone() -> None:
 
     assert plan.trial
     assert plan.predicted_seconds is not None and plan.predicted_seconds > 48.0
-
-
-def test_interruptions_count_for_all_variants_alike() -> None:
-    assignment = race_plan().assignments[0]
-    ends = [0.0, 2.0, 4.0, 18.0]  # the last chunk, of the second variant, was interrupted
-    spans = zip((0, 0, 1), pairwise(ends), strict=True)
-    chunks = [(2, ChunkTimes(compute=span, busy=2.0, kernel=kernel)) for kernel, span in spans]
-
-    samples = variant_samples(assignment, chunks)
-
-    for variant in ("a", "b"):
-        (total,) = (sample for sample in samples[variant] if sample.curve == "total")
-        assert total == Sample("total", 24, 24 * 18 / 6, contended=True)
 
 
 def test_the_plan_says_what_races_and_what_races_have_shown() -> None:

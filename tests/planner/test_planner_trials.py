@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PhaseCurve, PiecewiseLinear
-from hetsched.models.evidence.co_runners import CoRunners
+from hetsched.models.samples import CoRunners
 from hetsched.planner.neighbours import device_sets
 from hetsched.planner.planner import Planner
 from hetsched.planner.records import Candidate, JobPlan

@@ -3,16 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import pytest
-
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Constant, DeviceModel, PiecewiseLinear
-from hetsched.models.cold_ratios import ColdRatios
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Candidate, PlannedRace
 from hetsched.planner.totals import PlanCache
-from hetsched.planner.variants import Choice, choose_variants, pooled_models
+from hetsched.planner.variants import Choice, choose_variants
 
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
 
@@ -115,19 +112,6 @@ def test_the_reasons_name_a_race_only_of_cores_that_take_part() -> None:
     racing = {assignment.device for assignment in plan.assignments if assignment.rivals}
     named = {reason.split(":")[0] for reason in plan.reasons if "races against" in reason}
     assert named == racing == {"cpu0"}
-
-
-def test_pooling_equal_cores_keeps_the_times_of_fresh_processes() -> None:
-    cold = ColdRatios(((10, 1.5),))
-    learnt = [DeviceModel(curve, curve, cold=cold) for curve in (rows(1.0), rows(1.1))]
-
-    pooled = pooled_models(learnt)
-
-    for before, after in zip(learnt, pooled, strict=True):
-        assert after is not None
-        assert after.time(10) != before.time(10)
-        seconds = after.time(10) * after.cold.ratio(10)
-        assert seconds == pytest.approx(1.5 * before.time(10))
 
 
 def test_equal_cores_are_pooled_once_for_all_plans_of_a_run() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hetsched.models import DeviceModel
-from hetsched.models.evidence.samples import Sample
+from hetsched.models.samples import Sample
 from hetsched.store.model_records import ModelKey
 from hetsched.store.model_store import ModelStore
 

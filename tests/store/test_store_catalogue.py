@@ -10,7 +10,8 @@ import apsw
 import pytest
 
 from hetsched.errors import CantCreate, ConfigError, HetschedError, TryAgain
-from hetsched.models.evidence.samples import Sample
+from hetsched.models.history import History
+from hetsched.models.samples import Sample
 from hetsched.store import database
 from hetsched.store.model_records import (
     Export,
@@ -40,7 +41,7 @@ def learn(path: Path, key: ModelKey, units: int, seconds: float, at: float = 1.0
 
 def export(*keys: ModelKey, sizes: int = 1) -> Export:
     rows = [Sample("total", 1 + size, 1.0 + size, at=2.0) for size in range(sizes)]
-    models = tuple(StoredModel.of(key, 1, rows) for key in keys)
+    models = tuple(StoredModel.of(key, History(1, rows)) for key in keys)
     return Export(hetsched="0.1.0", models=models)
 
 
@@ -143,7 +144,7 @@ def _with_little_room(path: Path, learnt: multiprocessing.SimpleQueue) -> None: 
         restore(path, export(*(a_key(i) for i in range(300)), sizes=32))
     except HetschedError as error:
         learnt.put((type(error).__name__, str(error)))
-    chunks = [Sample("compute", 1 + i, 1.0) for i in range(2000)]
+    chunks = [Sample("compute", 1 + i, 1.0 + i) for i in range(2000)]
     observe(store, KEY, [*chunks, Sample("total", 400, 400.0)], 1.0)
     model = load(store, KEY)
     store.close()

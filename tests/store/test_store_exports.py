@@ -5,7 +5,8 @@ import json
 import pytest
 
 from hetsched.errors import DataError
-from hetsched.models.evidence.samples import Sample
+from hetsched.models.history import History
+from hetsched.models.samples import Sample
 from hetsched.store.model_records import (
     SCHEMA,
     Export,
@@ -23,7 +24,7 @@ def learnt(
 ) -> StoredModel:
     """Totals, as (units, seconds, at)."""
     rows = [Sample("total", units, seconds, at=at) for units, seconds, at in observations]
-    return StoredModel.of(key, runs, rows)
+    return StoredModel.of(key, History(runs, rows))
 
 
 def export(*models: StoredModel) -> Export:
@@ -59,8 +60,8 @@ def broken(**changes: object) -> bytes:
         (broken(observations=[["total", 1, -2.0]]), "broken export"),
         (broken(observations=[["total", 1, 1e999]]), "not an export"),
         (broken(observations=[["total", 1]]), "broken export"),
-        (broken(observations=[["total", 1, 2.0, False, 1, 1e300]]), "broken export"),
-        (broken(observations=[["total", 1, 2.0, False, 1, -1.0]]), "broken export"),
+        (broken(observations=[["total", 1, 2.0, 1, 1e300]]), "broken export"),
+        (broken(observations=[["total", 1, 2.0, 1, -1.0]]), "broken export"),
         (
             encode(export(learnt((1, 2.0, 3.0)), learnt((2, 2.0, 3.0)))),
             "2 records of one key",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hetsched.models.evidence.samples import Sample
+from hetsched.models.samples import Sample
 from hetsched.store.model_records import ModelKey
 from hetsched.store.model_store import ModelStore
 from tests.store.learning import load, observe

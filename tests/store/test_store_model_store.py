@@ -4,15 +4,13 @@ import multiprocessing
 from pathlib import Path
 
 import apsw
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.models import DeviceModel
-from hetsched.models.curve_windows import MAX_SIZES
-from hetsched.models.evidence.observations import WINDOW
-from hetsched.models.evidence.samples import Sample
+from hetsched.models.samples import Sample
+from hetsched.models.windows import DEPTH, MAX_SIZES
 from hetsched.store import database, model_records
 from hetsched.store.model_records import ModelKey, collect, forget
 from hetsched.store.model_store import ModelStore
@@ -70,7 +68,7 @@ def test_old_observations_are_dropped_from_the_file(tmp_path: Path) -> None:
     for run in range(MAX_SIZES + 20):
         observe(store, KEY, [Sample("compute", 8, 1.0)] * 20 + [total(run + 1, 1.0 + run)], 1.0)
 
-    assert stored(path, "compute") == WINDOW
+    assert stored(path, "compute") == DEPTH
     assert stored(path, "total") == MAX_SIZES
     assert len(model_of(store).total.points) == MAX_SIZES  # type: ignore[attr-defined]
 
@@ -101,41 +99,6 @@ def test_processes_that_learn_concurrently_lose_nothing(tmp_path: Path) -> None:
     assert store.runs(KEY) == 75
 
 
-@pytest.mark.parametrize("change", [2.0, 0.5])
-def test_a_change_of_speed_scales_older_observations_in_the_file_too(
-    tmp_path: Path, change: float
-) -> None:
-    path = tmp_path / "models.db"
-    store = ModelStore(path)
-    before = [(60, 6.0), (50, 5.0), (70, 7.0), *[(50, 5.0)] * 4]
-    for units, seconds in [*before, *[(50, change * 5.0)] * 3]:
-        observe(store, KEY, [Sample("compute", units, seconds), total(units, seconds)], 1.0)
-    expected = [[50.0, change * 5.0], [60.0, change * 6.0], [70.0, change * 7.0]]
-    assert model_of(store).total.points.tolist() == expected  # type: ignore[attr-defined]
-    store.close()
-    assert model_of(ModelStore(path)).total.points.tolist() == expected  # type: ignore[attr-defined]
-    assert stored(path, "total") == 5
-
-
-def test_a_device_s_change_of_speed_applies_to_its_other_models_and_in_the_file(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "models.db"
-    store = ModelStore(path)
-    variant = msgspec.structs.replace(KEY, variant="mkl")
-    size = msgspec.structs.replace(KEY, speed_key="64x64 complex64")
-    storage, work = (msgspec.structs.replace(KEY, **{k: "x"}) for k in ("storage", "workload"))
-    for key in (KEY, variant, size, storage, work, OTHER):
-        for _ in range(5):
-            observe(store, key, [total(50, 5.0)], 1.0)
-    for _ in range(3):
-        observe(store, KEY, [total(50, 10.0)], 1.0)
-    for now in (store, ModelStore(path)):
-        assert [model_of(now, key).time(50) for key in (KEY, variant, size)] == [10.0] * 3
-        assert [model_of(now, key).time(50) for key in (storage, work, OTHER)] == [5.0] * 3
-        now.close()
-
-
 UNITS = st.lists(st.sampled_from([40, 45, 50, 80]))
 
 
@@ -143,7 +106,6 @@ UNITS = st.lists(st.sampled_from([40, 45, 50, 80]))
 def test_observations_with_a_step_give_equal_models_in_the_next_process(
     tmp_path_factory: pytest.TempPathFactory, before: list[int], after: list[int], step: int
 ) -> None:
-    # A pace that goes up and down within one window is still judged differently by a replay.
     observed = [(units, 1) for units in before] + [(units, step) for units in after]
     path = tmp_path_factory.mktemp("state") / "models.db"
     first, second = ModelStore(path), ModelStore(path)
@@ -159,7 +121,7 @@ def test_observations_with_a_step_give_equal_models_in_the_next_process(
             assert loaded.total.points.tolist() == expected.total.points.tolist()  # type: ignore[attr-defined]
 
 
-def test_a_change_of_speed_survives_a_file_that_could_not_be_written(
+def test_what_was_learnt_survives_a_file_that_could_not_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "models.db"

@@ -9,11 +9,10 @@ import apsw
 import pytest
 
 from hetsched.errors import ConfigError
-from hetsched.models.evidence.probe_state import ProbeState
-from hetsched.models.evidence.races import Race
-from hetsched.models.evidence.samples import Sample
-from hetsched.store.model_records import ModelKey, ProbeKey
-from hetsched.store.model_store import ModelStore
+from hetsched.models.races import Race
+from hetsched.models.samples import Sample
+from hetsched.store.model_records import ModelKey
+from hetsched.store.model_store import MAX_PENDING, ModelStore
 from tests.store.learning import load, observe
 
 KEY = ModelKey("fft", "512x512", "v", "1", "cpu0", "memory")
@@ -131,13 +130,11 @@ def test_unwritten_runs_are_written_later(tmp_path: Path) -> None:
 def test_only_so_much_is_kept_for_a_file_that_cant_be_written(tmp_path: Path) -> None:
     store = ModelStore(file(tmp_path))
     read_only(store, file(tmp_path))
-    keys = [ProbeKey("fft", "512x512", "cpu0", "memory", load) for load in range(1, 1002)]
-    for key in keys:
-        store.set_probe_state(key, ProbeState(1))
-        store.flush()
+    for number in range(MAX_PENDING + 1):
+        store.observe_many([(KEY, [Sample("total", 1 + number % 9, 1.0)])], 1.0)
+    store.flush()
 
-    assert [store.probe_state(key) for key in keys].count(None) == 1
-    assert store.probe_state(keys[-1]) == ProbeState(1)
+    assert len(store._new_runs) == MAX_PENDING
 
 
 def test_a_file_locked_for_too_long_is_written_later(tmp_path: Path) -> None:

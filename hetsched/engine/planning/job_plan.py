@@ -18,8 +18,8 @@ from hetsched.engine.planning.planning_state import PlanningState, job_kind
 from hetsched.job import JobSpec
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
-from hetsched.models.evidence.co_runners import CO_RUNNERS, CoRunners
-from hetsched.models.evidence.races import NO_RACES
+from hetsched.models.races import NO_RACES
+from hetsched.models.samples import CO_RUNNERS, CoRunners
 from hetsched.partition import iterations
 from hetsched.planner.neighbours import co_runners_of
 from hetsched.planner.records import Assignment, Candidate, JobPlan
@@ -54,15 +54,11 @@ def next_plan(
             lambda info: [variant.name for variant in state.variants.usable(job, info)],
         )
     kind = job_kind(job, (info.name for info in infos), memory_limit)
-    plan = state.plans.planner(kind, job.load).next(
+    return state.plans.planner(kind, job.load).next(
         find_candidates(job, infos, state, memory_limit, unstarted),
         state.machine(),
         state.plans.runs(kind),
     )
-    changes = [state.speed_changes.pop(info.name, "") for info in infos]
-    if not any(changes):
-        return plan
-    return replace(plan, reasons=(*plan.reasons, *filter(None, changes)))
 
 
 # ---- measurements

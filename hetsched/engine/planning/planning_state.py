@@ -1,10 +1,8 @@
-"""What one engine keeps between jobs for planning, and what a run tells it."""
+"""What one engine keeps between jobs for planning."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -12,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hetsched.bounded_cache import BoundedCache
-from hetsched.device import ChunkTimes, DeviceInfo, kernel_chunk
+from hetsched.device import DeviceInfo, kernel_chunk
 from hetsched.engine.admission.resolved_job import ResolvedJob, declared_variants, plug_in
 from hetsched.engine.failures import Failures, VariantKey
 from hetsched.paths import cache_dir
@@ -21,85 +19,6 @@ from hetsched.planner.records import Assignment, JobPlan
 from hetsched.planner.totals import PlanCache
 from hetsched.store.model_store import ModelStore
 from hetsched.workload import Variant
-
-
-@dataclass(frozen=True)
-class DeviceRun:
-    """One device in one run."""
-
-    assignment: Assignment
-    info: DeviceInfo
-    # Units and times of each, in order of execution, on the device's clock; of very many chunks,
-    # neighbours are merged
-    chunks: tuple[tuple[int, ChunkTimes], ...]
-
-    @functools.cached_property
-    def span(self) -> tuple[float, float]:
-        """Start of its first phase and end of its last, seconds; (0, 0) without chunks.
-
-        Computed once: it is on the way of every result.
-        """
-        starts = [times.start for _, times in self.chunks]
-        ends = [times.end for _, times in self.chunks]
-        return min(starts, default=0.0), max(ends, default=0.0)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds from the start of its first phase to the end of its last."""
-        start, end = self.span
-        return end - start
-
-    @property
-    def share(self) -> int:
-        """Units that it computed."""
-        return sum([units for units, _ in self.chunks])
-
-    @property
-    def is_merged(self) -> bool:
-        """Whether records of neighbouring chunks were merged, as in very long runs."""
-        return any(units > self.assignment.max_chunk for units, _ in self.chunks)
-
-
-@dataclass(frozen=True)
-class FinishedRun:
-    """A run in which no device was lost."""
-
-    plan: JobPlan
-    runs: Mapping[str, DeviceRun]
-    is_contended: bool = False  # Other jobs ran on the same cores: it took longer than alone
-    fresh: frozenset[str] = frozenset()  # Devices whose process ran its variant for the first time
-
-
-def run_start(runs: Mapping[str, DeviceRun]) -> float:
-    """Return the first start of a device with a real clock, seconds on that clock."""
-    return min(run.span[0] for run in runs.values() if run.chunks and run.info.clock == "wall")
-
-
-def makespan(runs: Mapping[str, DeviceRun]) -> float:
-    """Return the seconds from the first start to the last end over all devices.
-
-    Virtual clocks all start at 0; with them it is the longest time of a device.
-    """
-    longest, first, last, is_virtual = 0.0, math.inf, -math.inf, False
-    for run in runs.values():
-        if run.chunks:
-            start, end = run.span
-            longest = max(longest, end - start)
-            first, last = min(first, start), max(last, end)
-            is_virtual = is_virtual or run.info.clock == "virtual"
-    return longest if is_virtual else max(0.0, last - first)
-
-
-def spread(runs: Mapping[str, DeviceRun]) -> float:
-    """Return (max - min) / min of the times of devices with a share; 0 for fewer than two.
-
-    Probes don't count.
-    """
-    seconds = [run.seconds for run in runs.values() if run.chunks and not run.assignment.is_probe]
-    if len(seconds) < 2 or min(seconds) <= 0:
-        return 0.0
-    return (max(seconds) - min(seconds)) / min(seconds)
-
 
 LEARNT_ONE_BY_ONE = 8
 """Runs of a kind of job after which its models are good enough to sample."""
@@ -286,24 +205,10 @@ _KernelKey = tuple[str, bytes, str, int]
 
 
 class WarmKernels:
-    """Kernels cached in device processes, the most recent last: preparing these is quick.
-
-    And the libraries that these processes have run: the first job with one is slower.
-    """
+    """Kernels cached in device processes, the most recent last: preparing these is quick."""
 
     def __init__(self) -> None:
         self._kernels: dict[str, list[_KernelKey]] = {}
-        self._libraries: dict[str, set[tuple[str, str]]] = {}
-
-    def is_first_run(self, job: ResolvedJob, assignment: Assignment) -> bool:
-        """Return whether the device's process hasn't computed with this variant yet."""
-        used = self._libraries.get(assignment.device, ())
-        return (job.reference, assignment.variant) not in used
-
-    def record_run(self, job: ResolvedJob, assignment: Assignment) -> None:
-        """Record that the device's process has computed with its variants."""
-        used = self._libraries.setdefault(assignment.device, set())
-        used.update((job.reference, variant) for variant in assignment.variants)
 
     def contains_all(self, job: ResolvedJob, assignments: Iterable[Assignment]) -> bool:
         """Return whether each of these devices has prepared its kernel before."""
@@ -327,7 +232,6 @@ class WarmKernels:
         """Drop the kernels of devices whose process has ended."""
         for device in devices:
             self._kernels.pop(device, None)
-            self._libraries.pop(device, None)
 
 
 @dataclass
@@ -345,8 +249,6 @@ class PlanningState:
     memory_limits: dict[str, int] = field(default_factory=dict)
     plan_cache: PlanCache = field(default_factory=PlanCache)  # Only for the planner's thread
     plans: Plans = field(init=False)
-    # Device -> change of its speed, for the notes of the next job
-    speed_changes: dict[str, str] = field(default_factory=dict)
     # Returns all devices of the machine, which may slow down those of a job
     machine: Callable[[], Sequence[DeviceInfo]] = tuple
 
@@ -387,11 +289,6 @@ class PlanningState:
         """Double the limits of these devices after a success: memory may be free again."""
         for device in self.memory_limits.keys() & devices:
             self.memory_limits[device] *= 2
-
-    def record_speed_change(self, device: str, change: str) -> None:
-        """Record a change of speed of `device`, so that shares are computed again."""
-        self.speed_changes[device] = change
-        self.plans.clear()
 
 
 def _kernel_keys(job: ResolvedJob, assignment: Assignment) -> list[_KernelKey]:

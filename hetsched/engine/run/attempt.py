@@ -23,7 +23,7 @@ import msgspec
 
 from hetsched import errors
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
-from hetsched.engine.planning.planning_state import DeviceRun
+from hetsched.planner.learning import DeviceRun
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.store import output_files
 from hetsched.transport import device_messages

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hetsched.device import total_seconds
-from hetsched.engine.planning.planning_state import DeviceRun, makespan, spread
 from hetsched.errors import ErrorRecord
 from hetsched.job import (
     DeviceProgress,
@@ -18,6 +17,7 @@ from hetsched.job import (
     Running,
     outcome,
 )
+from hetsched.planner.learning import DeviceRun, makespan, spread
 from hetsched.planner.records import JobPlan
 from hetsched.units import counted, format_seconds
 

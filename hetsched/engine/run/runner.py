@@ -18,7 +18,6 @@ from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import JobSnapshot
 from hetsched.engine.failures import JobFailures, names
 from hetsched.engine.planning.job_planning import JobPlanning, LearningTask
-from hetsched.engine.planning.planning_state import DeviceRun
 from hetsched.engine.run.arrays import JobArrays, OnComplete
 from hetsched.engine.run.attempt import (
     Attempt,
@@ -34,6 +33,7 @@ from hetsched.engine.run.report import Notes, job_report, progress
 from hetsched.engine.run.saves import Saves
 from hetsched.engine.small_jobs import Outlook
 from hetsched.job import ArenaRef, Done, Failed, JobReport, JobSpec, JobState, Running, outcome
+from hetsched.planner.learning import DeviceRun
 from hetsched.planner.records import JobPlan
 from hetsched.units import counted
 

@@ -21,7 +21,7 @@ from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear, SpeedFunction
-from hetsched.models.evidence.samples import run_samples
+from hetsched.models.samples import run_samples
 from hetsched.partition import Balancer
 from hetsched.partition.distribution import Shares
 from hetsched.planner.job_planner import Candidate, plan_job

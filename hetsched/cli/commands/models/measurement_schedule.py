@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from hetsched.errors import UsageError
 from hetsched.job import DeviceReport, JobReport
 from hetsched.models import Knot
-from hetsched.models.evidence.confidence import knot_of
+from hetsched.models.confidence import knot_of
 
 MIN_REPEATS = 3
 """Minimum repeats of a size before its interval counts."""

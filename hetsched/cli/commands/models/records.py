@@ -8,7 +8,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from hetsched.models import Knot
-    from hetsched.models.evidence.co_runners import CoRunners
+    from hetsched.models.samples import CoRunners
     from hetsched.store.model_records import ModelKey
 
 

@@ -23,7 +23,7 @@ from hetsched.errors import InputMissing, UsageError
 from hetsched.units import counted, format_seconds
 
 if TYPE_CHECKING:
-    from hetsched.models.evidence.samples import CurveName
+    from hetsched.models.samples import CurveName
     from hetsched.store.model_records import StoredModel, StoredRaces
 
 SCHEMA = "hetsched.models.show/2"

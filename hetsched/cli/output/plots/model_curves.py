@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hetsched.models import Knot
-    from hetsched.models.evidence.samples import CurveName
+    from hetsched.models.samples import CurveName
     from hetsched.store.model_records import StoredModel
 
 MAX_SETS = 6

@@ -15,7 +15,7 @@ from hetsched.cli.output.plots.style import COLOURS
 from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 
 if TYPE_CHECKING:
-    from hetsched.models.evidence.samples import CurveName
+    from hetsched.models.samples import CurveName
     from hetsched.store.model_records import StoredModel
 
 CURVE_TITLES: dict[CurveName, str] = {

@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched.models.curves.curve import SpeedFunction
-from hetsched.models.curves.isotonic import rising
-from hetsched.models.curves.piecewise_linear import PiecewiseLinear
-from hetsched.models.evidence.confidence import robust_median
-from hetsched.models.evidence.smoothing import noise_deviation, smoothed
+from hetsched.models.confidence import robust_median
+from hetsched.models.fits import rising
+from hetsched.models.functions import PiecewiseLinear, SpeedFunction
+from hetsched.models.windows import noise_deviation, smoothed
 
 MAX_SIZE_RATIO = 1.25
-"""Sizes that differ by less are compared, by their seconds per unit. Arbitrary."""
+"""Sizes that differ by less are compared, by their seconds per unit."""
 FACTOR_NOISE = 0.15
 """Two and a half standard deviations of a median's logarithm, over the root of the number of
 observations, on a quiet machine: a factor that is closer to 1 may be noise."""
@@ -31,8 +29,8 @@ MAX_POOLED = 30
 MIN_OBSERVATIONS = 3
 """Observations of a core without which it counts as equal: one or two may be bad luck."""
 MAX_RECOVERED_RATIO = 1 / 1.3
-"""Ratio to the expected time below which an observation contradicts the factor of a slow core.
-Arbitrary: far beyond noise."""
+"""Ratio to the expected time below which an observation contradicts the factor of a slow core:
+far beyond noise."""
 
 Observed = tuple[float, float]
 """Units, seconds."""
@@ -41,89 +39,44 @@ Times = dict[float, list[float]]
 
 
 def pooled_curves(curves: Sequence[SpeedFunction]) -> list[SpeedFunction]:
-    """Return the total curves of equal devices, fitted to the observations of all of them.
+    """Return the total curves of equal devices: the common curve times the device's factor.
 
-    Parameters
-    ----------
-    curves : sequence of SpeedFunction
-        One per device. Curves without stored observations are returned unchanged.
-
-    Returns
-    -------
-    list of SpeedFunction
-        In the same order; see `pool_equal_cores`.
+    In the same order. Unchanged are curves without stored observations, and those without any
+    near another device's sizes.
     """
     pooled = list(curves)
     indices = [i for i, curve in enumerate(curves) if isinstance(curve, PiecewiseLinear)]
-    learnt = tuple(curve for curve in curves if isinstance(curve, PiecewiseLinear))
-    for index, curve in zip(indices, pool_equal_cores(learnt), strict=True):
-        pooled[index] = curve
+    learnt = [curve for curve in curves if isinstance(curve, PiecewiseLinear)]
+    cores = [[(s.units, s.seconds) for s in curve.evidence()] for curve in learnt]
+    order = sorted(range(len(cores)), key=lambda index: _certainty(cores[index]))
+    times, factors = _pool(cores, order)
+    if factors and robust_median(list(factors.values())) < MAX_RECOVERED_RATIO:
+        # The core with most observations is the slow one: compare it with the others instead.
+        times, factors = _pool(cores, [*order[1:], order[0]])
+    if len(factors) < 2:
+        return pooled
+    sizes = sorted(times)
+    windows = [times[size] for size in sizes]
+    counts = [len(window) for window in windows]
+    medians = [robust_median(window) for window in windows]
+    seconds = smoothed(sizes, medians, counts, noise_deviation(windows))
+    common = rising(np.array(seconds), np.array(counts, dtype=np.float64))
+    for number, factor in factors.items():
+        curve = learnt[number]
+        pooled[indices[number]] = curve.through(np.array(sizes), common * factor)
     return pooled
 
 
-def pool_equal_cores(curves: tuple[PiecewiseLinear, ...]) -> tuple[PiecewiseLinear, ...]:
-    """Pool the evidence of equal devices.
-
-    Parameters
-    ----------
-    curves : tuple of PiecewiseLinear
-        One per device. They must not learn afterwards.
-
-    Returns
-    -------
-    tuple of PiecewiseLinear
-        In the same order: the common curve times the device's factor. A device without
-        measurements near another device's sizes keeps its curve.
-    """
-    cores = [_CoreEvidence.of(curve) for curve in curves]
-    order = sorted(range(len(cores)), key=lambda index: cores[index].certainty)
-    pooled, factors = _pool(cores, order)
-    if factors and robust_median(list(factors.values())) < MAX_RECOVERED_RATIO:
-        # The core with most observations is the slow one: compare it with the others instead.
-        pooled, factors = _pool(cores, [*order[1:], order[0]])
-    if len(factors) < 2:
-        return curves
-    sizes = sorted(pooled)
-    windows = [pooled[size] for size in sizes]
-    counts = [len(times) for times in windows]
-    medians = [robust_median(times) for times in windows]
-    seconds = smoothed(sizes, medians, counts, noise_deviation(windows))
-    units = np.array(sizes)
-    common = rising(np.array(seconds), np.array(counts, dtype=np.float64))
-    return tuple(
-        curve.through(units, common * factors[index]) if index in factors else curve
-        for index, curve in enumerate(curves)
-    )
+def _certainty(observations: Sequence[Observed]) -> tuple[bool, float]:
+    """Return a key to sort by: most observations first, of few ones the shortest times."""
+    if len(observations) >= MIN_OBSERVATIONS:
+        return False, -len(observations)
+    return True, min((seconds / size for size, seconds in observations), default=0.0)
 
 
-@dataclass(frozen=True)
-class _CoreEvidence:
-    """The evidence of one core.
-
-    `observations`: oldest first. `is_presumed`: scaled by a slowdown that other work on it showed.
-    """
-
-    observations: Sequence[Observed]
-    is_presumed: bool
-
-    @classmethod
-    def of(cls, curve: PiecewiseLinear) -> _CoreEvidence:
-        windows = curve.evidence()
-        return cls(windows.observations(), windows.is_presumed)
-
-    @property
-    def is_well_measured(self) -> bool:
-        return len(self.observations) >= MIN_OBSERVATIONS
-
-    @property
-    def certainty(self) -> tuple[bool, float]:
-        """A key to sort by: most observations first, of few ones the shortest times."""
-        if self.is_well_measured:
-            return False, -len(self.observations)
-        return True, min((seconds / size for size, seconds in self.observations), default=0.0)
-
-
-def _pool(cores: Sequence[_CoreEvidence], order: Sequence[int]) -> tuple[Times, dict[int, float]]:
+def _pool(
+    cores: Sequence[Sequence[Observed]], order: Sequence[int]
+) -> tuple[Times, dict[int, float]]:
     """Return the times of all cores divided by their factors; and the factors, by index.
 
     The first core in `order` has the factor 1.
@@ -131,9 +84,9 @@ def _pool(cores: Sequence[_CoreEvidence], order: Sequence[int]) -> tuple[Times, 
     pooled: Times = {}
     factors: dict[int, float] = {}
     for index in order:
-        core, observations = cores[index], cores[index].observations
+        observations = cores[index]
         factor = _factor(observations, pooled)
-        if not core.is_well_measured and not core.is_presumed:
+        if len(observations) < MIN_OBSERVATIONS:
             factors[index] = 1.0
             if factor is not None and factor > 1.0:
                 continue  # bad luck, perhaps: it says nothing about the others
@@ -150,11 +103,10 @@ def _pool(cores: Sequence[_CoreEvidence], order: Sequence[int]) -> tuple[Times, 
 
 def _add(observations: Sequence[Observed], factor: float, pooled: Times) -> None:
     """Add a core's times, divided by its factor, where there are fewer than `MAX_POOLED`."""
-    counts = {size: len(times) for size, times in pooled.items()}
     for size, seconds in observations:
-        counts[size] = counts.get(size, 0) + 1
-        if counts[size] <= MAX_POOLED:
-            pooled.setdefault(size, []).append(seconds / factor)
+        times = pooled.setdefault(size, [])
+        if len(times) < MAX_POOLED:
+            times.append(seconds / factor)
 
 
 def _factor(observations: Sequence[Observed], pooled: Times) -> float | None:
@@ -167,8 +119,7 @@ def _factor(observations: Sequence[Observed], pooled: Times) -> float | None:
     ratios: list[float] = []
     compared = 0
     for size, observed in times.items():
-        nearby = [size] if size in pooled else _near(size, pooled)
-        paces = [time / other for other in nearby for time in pooled[other]]
+        paces = _paces([size] if size in pooled else _near(size, pooled), pooled)
         if paces:
             compared += len(paces)
             pace = robust_median(paces)
@@ -190,8 +141,7 @@ def _is_recovered(observations: Sequence[Observed], factor: float, pooled: Times
         return False
     smallest = min(pooled)
     for size, seconds in observations[-MIN_OBSERVATIONS:]:
-        nearby = [smallest] if size < smallest else _near(size, pooled)
-        paces = [time / other for other in nearby for time in pooled[other]]
+        paces = _paces([smallest] if size < smallest else _near(size, pooled), pooled)
         if not paces or seconds / size > MAX_RECOVERED_RATIO * factor * robust_median(paces):
             return False
     return True
@@ -199,3 +149,7 @@ def _is_recovered(observations: Sequence[Observed], factor: float, pooled: Times
 
 def _near(size: float, pooled: Times) -> list[float]:
     return [other for other in pooled if size / MAX_SIZE_RATIO <= other <= size * MAX_SIZE_RATIO]
+
+
+def _paces(sizes: Sequence[float], pooled: Times) -> list[float]:
+    return [time / size for size in sizes for time in pooled[size]]

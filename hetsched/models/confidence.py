@@ -2,10 +2,9 @@
 
 From `MIN_RANKED` repeats on, the interval is that of the median by order statistics, which assumes
 nothing about the noise (Hahn & Meeker, Statistical Intervals, 1991, section 5.2; Hoefler & Belli,
-Scientific Benchmarking of Parallel Computing Systems, SC 2015, rule 8). With fewer repeats it is
-Student's interval for the mean of the logarithms of the times, the protocol of Khaleghzadeh,
-Reddy & Lastovetsky (HPOPTA, TPDS 2018: repeat until the half-width is 2.5 %), on a log scale
-because contention multiplies times. An outlier only widens such an interval.
+SC 2015, rule 8). With fewer it is Student's for the mean of the logarithms of the times, because
+contention multiplies times (Khaleghzadeh, Reddy & Lastovetsky, TPDS 2018: repeat until the
+half-width is 2.5 %).
 """
 
 from __future__ import annotations
@@ -22,13 +21,9 @@ MIN_RANKED = 6
 STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 """Student's t for `CONFIDENCE`, two-sided, by the number of repeats."""
 NARROW_HALF_WIDTH = 0.025
-"""Half-width, relative to the median, at which a time is certain enough (HPOPTA's protocol)."""
+"""Half-width, relative to the median, at which a time is certain enough."""
 MAX_MIDDLE_RATIO = 1.2
 """The middle two of an even number of times are averaged if they differ by less."""
-ROUNDING = 1e-9
-"""Rounding error of a sum of weights."""
-CHUNK_VARIANCE = 1.0
-"""Variance of the times of a run's equal chunks over that of whole runs. Arbitrary."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +34,7 @@ class Knot:
     ----------
     units : float, units
     seconds : float, seconds
-        Median of the repeats that count, weighted by `run_weight`.
+        Median of the repeats that count.
     count : int
         Number of these repeats.
     low, high : float, seconds
@@ -63,6 +58,11 @@ class Knot:
         return self.half_width <= NARROW_HALF_WIDTH
 
 
+def knot_of(units: float, values: Sequence[float]) -> Knot:
+    """Return the Knot of the seconds of one size, at least one."""
+    return Knot(units, robust_median(values), len(values), *confidence_interval(values))
+
+
 def robust_median(values: Sequence[float]) -> float:
     """Return the median of positive values; of two middle ones that disagree, the lower.
 
@@ -77,28 +77,6 @@ def robust_median(values: Sequence[float]) -> float:
     return lower + (upper - lower) / 2 if upper < MAX_MIDDLE_RATIO * lower else lower
 
 
-def run_weight(chunks: int) -> float:
-    """Return what the median of so many chunks of a run counts, at most 1.
-
-    In inverse proportion to its variance: that of a run, and that of a chunk over their number
-    (a one-way model with random effects; Searle, Casella & McCulloch, Variance Components, 1992).
-    """
-    return chunks / (chunks + CHUNK_VARIANCE)
-
-
-def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Return `robust_median` of positive values that count as much as their weights, above 0."""
-    pairs = sorted(zip(values, weights, strict=True))
-    upper_half = sum(weights) / 2
-    for index, (value, weight) in enumerate(pairs):
-        upper_half -= weight
-        if abs(upper_half) <= ROUNDING:
-            return robust_median([value, pairs[index + 1][0]])
-        if upper_half < 0:
-            return value
-    raise AssertionError("no values")
-
-
 def confidence_interval(values: Sequence[float]) -> tuple[float, float]:
     """Return (low, high) of the median of positive values, n >= 1."""
     if len(values) == 1:
@@ -108,18 +86,6 @@ def confidence_interval(values: Sequence[float]) -> tuple[float, float]:
     ordered = sorted(values)
     rank = _interval_rank(len(ordered))
     return ordered[rank], ordered[-1 - rank]
-
-
-def knot_of(units: float, values: Sequence[float], chunks: Sequence[int] = ()) -> Knot:
-    """Return the Knot of repeats of one size, in seconds; `chunks` as in `run_median`."""
-    return Knot(units, run_median(values, chunks), len(values), *confidence_interval(values))
-
-
-def run_median(values: Sequence[float], chunks: Sequence[int] = ()) -> float:
-    """Return the median of runs' times, weighted by their chunks; default: equal numbers."""
-    if len(set(chunks)) < 2:
-        return robust_median(values)
-    return weighted_median(values, [run_weight(count) for count in chunks])
 
 
 def _student_interval(values: Sequence[float]) -> tuple[float, float]:

@@ -20,10 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
 Numbers = NDArray[Any]
 """Integers or floats."""
 Piece = tuple[float, float, float, float, float]
 """(t_j seconds, x_j units, s units/s, c, m): one piece, as in the module's docstring."""
+MIN_RELATIVE_RISE = 1e-9
+"""Relative rise given to level times, so that there is an inverse: far below any measurement, far
+above rounding (2e-16)."""
 
 
 class Segments:
@@ -124,13 +128,56 @@ class Segments:
         return float(units + speed * late / (scale - bend * late))
 
 
-def through_knots(units: Floats, seconds: Floats) -> Segments:
+class SegmentsWithDips(Segments):
+    """Pieces whose times may fall; O(pieces) for an inverse."""
+
+    @overload
+    def inverse(self, seconds: float) -> float: ...
+    @overload
+    def inverse(self, seconds: Numbers) -> Floats: ...
+    def inverse(self, seconds: float | Numbers) -> float | Floats:
+        target = np.atleast_1d(np.maximum(np.asarray(seconds, dtype=np.float64), 0.0))[:, None]
+        start, units, speed, scale, bend = self.table
+        ends, after = np.append(start[1:], np.inf), np.append(units[1:], np.inf)
+        late = np.maximum(target - start, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inside = units + speed * late / (scale - bend * late)
+        # A piece that ends in time is included whole; any other rises, or starts too late.
+        reached = np.where(target >= ends, after, np.where(target >= start, inside, 0.0))
+        largest: Floats = reached.max(axis=1)
+        if isinstance(seconds, np.ndarray):
+            return largest.reshape(seconds.shape)
+        return float(largest[0])
+
+
+def constant_speed(speed: float) -> Segments:
+    return Segments([(0.0, 0.0, speed, 1.0, 0.0)])
+
+
+def straight_line(gap: float, slope: float) -> Segments:
+    """Return gap + slope x for x > 0; both non-negative."""
+    # A slope of 0 would fit infinitely many units into any time beyond the gap.
+    steep = max(slope, gap * 1e-12, 1e-300)
+    return Segments([(0.0, 0.0, 0.0, 1.0, 0.0), (gap, 0.0, 1 / steep, 1.0, 0.0)])
+
+
+def later(segments: Segments, seconds: float) -> Segments:
+    """Return the curve `seconds` later, for x > 0."""
+    table = segments.table.copy()
+    table[0] += seconds
+    no_units = np.array([[0.0, 0.0, 0.0, 1.0, 0.0]])
+    return Segments([tuple(piece) for piece in np.concatenate([no_units, table.T]).tolist()])
+
+
+def through_knots(units: Floats, seconds: Floats, *, falls: bool = False) -> Segments:
     """Return the curve that is linear in speed between knots and constant outside them.
 
     Parameters
     ----------
     units, seconds : (n,) float64, n >= 1
         Both strictly increasing and positive.
+    falls : bool
+        Times may fall.
     """
     x, t = units.tolist(), seconds.tolist()
     speed = [a / b for a, b in zip(x, t, strict=True)]
@@ -140,4 +187,72 @@ def through_knots(units: Floats, seconds: Floats) -> Segments:
         scale = x[j + 1] * (t[j + 1] - t[j]) / (t[j + 1] * width)
         pieces.append((t[j], x[j], speed[j], scale, (speed[j + 1] - speed[j]) / width))
     pieces.append((t[-1], x[-1], speed[-1], 1.0, 0.0))
-    return Segments(pieces)
+    return SegmentsWithDips(pieces) if falls else Segments(pieces)
+
+
+def linear_times(units: Floats, seconds: Floats, last_slope: float) -> Segments:
+    """Return times linear between knots, which may fall; constant speed below the first.
+
+    Parameters
+    ----------
+    units, seconds : (n,) float64, n >= 1
+        Units strictly increasing and positive.
+    last_slope : float, seconds/unit
+        Beyond the last knot.
+    """
+    level = MIN_RELATIVE_RISE * float(seconds[-1]) / float(units[-1])
+    slopes = np.append(np.diff(seconds) / np.diff(units), last_slope)
+    slopes = np.where(slopes < 0, slopes, np.maximum(slopes, level))
+    pieces: list[Piece] = [(0.0, 0.0, float(units[0] / seconds[0]), 1.0, 0.0)]
+    for start, first, slope in zip(seconds.tolist(), units.tolist(), slopes.tolist(), strict=True):
+        pieces.append((start, first, 1 / slope, 1.0, 0.0))
+    return SegmentsWithDips(pieces) if bool((slopes < 0).any()) else Segments(pieces)
+
+
+class PackedSegments:
+    """The pieces of many `curves` in one table, evaluated together.
+
+    Parameters
+    ----------
+    curves : sequence of Segments
+        With any number of pieces each. Their tables are copied: 40 bytes per piece.
+    """
+
+    def __init__(self, curves: Sequence[Segments]) -> None:
+        tables = [curve.table for curve in curves]
+        self._table: Floats = np.concatenate([np.empty((5, 0)), *tables], axis=1)
+        counts = np.array([table.shape[1] for table in tables], dtype=np.intp)
+        ends = np.cumsum(counts)
+        self._first: Indices = ends - counts
+        self._last: Indices = ends - 1
+        longest = int(counts.max(initial=1))
+        self._strides = [1 << bit for bit in reversed(range((longest - 1).bit_length()))]
+
+    def inverse(self, seconds: float) -> tuple[Floats, Floats]:
+        """Return (p,) float64 each: the largest real x with time(x) <= `seconds`; dx/dseconds.
+
+        `seconds` is finite and not negative. O(pieces).
+        """
+        if not len(self._first):
+            return np.empty(0), np.empty(0)
+        begun = np.add.reduceat(self._table[0] <= seconds, self._first, dtype=np.intp)
+        start, units, speed, scale, bend = self._table.take(self._first + begun - 1, axis=1)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            late = seconds - start
+            remaining = scale - bend * late
+            return units + speed * late / remaining, speed * scale / (remaining * remaining)
+
+    def time(self, curve: Indices, x: Numbers) -> Floats:
+        """Return (k,) float64, seconds: `time(x[j])` of curve `curve[j]`; 0 for x[j] = 0.
+
+        O(k log(pieces)).
+        """
+        piece, last = self._first[curve], self._last[curve]
+        for stride in self._strides:
+            further = np.minimum(piece + stride, last)
+            piece = np.where(self._table[1].take(further) <= x, further, piece)
+        start, units, speed, scale, bend = self._table.take(piece, axis=1)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            over = x - units
+            seconds = start + scale * over / (speed + bend * over)
+        return np.where(x > 0, seconds, 0.0)

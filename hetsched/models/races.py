@@ -18,7 +18,7 @@ from typing import Annotated
 
 import msgspec
 
-from hetsched.models.evidence.samples import MAX_SECONDS, MIN_SECONDS, Moment, is_time
+from hetsched.models.samples import MAX_SECONDS, MIN_SECONDS, Moment, is_time
 from hetsched.units import NUMBER_LIMIT
 
 MAX_RACES = 12
@@ -50,8 +50,7 @@ class Race(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     units : float, units
         Mean share of a core.
     paces : mapping
-        See `Paces`. All variants have equally many, in the same order. None raced: the speed of
-        the cores has changed by this run.
+        See `Paces`. All variants have equally many, in the same order.
     at : float, seconds since the epoch
         When it was stored.
     """
@@ -100,12 +99,9 @@ class RaceRecord:
     ----------
     races : tuple of Race
         Oldest first.
-    changed_at : int
-        Races with a lower number were before a change of speed; 0: none was.
     """
 
     races: tuple[Race, ...] = ()
-    changed_at: int = 0
     _compared: dict[tuple[str, str], Comparison | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -113,13 +109,7 @@ class RaceRecord:
 
     def with_race(self, race: Race) -> RaceRecord:
         """Return a record with one more race; the oldest of too many is dropped."""
-        if not race.paces:
-            return self.with_change(race.number)
-        return RaceRecord((*self.races, race)[-MAX_RACES:], self.changed_at)
-
-    def with_change(self, number: int) -> RaceRecord:
-        """Return a record with a change of speed before run `number`."""
-        return RaceRecord(self.races, max(self.changed_at, number))
+        return RaceRecord((*self.races, race)[-MAX_RACES:])
 
     def renamed(self, names: Mapping[str, str]) -> RaceRecord:
         """Return the races with other names of the variants; those without a name are left out."""
@@ -131,7 +121,7 @@ class RaceRecord:
             )
             for race in self.races
         )
-        return RaceRecord(races, self.changed_at)
+        return RaceRecord(races)
 
     def similar(self, units: float) -> RaceRecord:
         """Return the races at shares like `units`."""
@@ -140,7 +130,7 @@ class RaceRecord:
             for race in self.races
             if race.units / MAX_LOAD_RATIO <= units <= race.units * MAX_LOAD_RATIO
         )
-        return self if len(races) == len(self.races) else RaceRecord(races, self.changed_at)
+        return self if len(races) == len(self.races) else RaceRecord(races)
 
     def variants(self) -> set[str]:
         """Return the variants that have raced with countable results."""
@@ -176,18 +166,12 @@ class RaceRecord:
         return Comparison(mean, mean - half_width, mean + half_width, count, last)
 
     def expected_ratio(self, variant: str, other: str) -> float | None:
-        """Return the ratio of their times; None if nothing is known.
-
-        By races after the last change of speed, against a third variant if need be; else by all.
-        """
-        since = tuple(race for race in self.races if race.number >= self.changed_at)
-        is_all = len(since) == len(self.races)
-        for record in (self,) if is_all else (RaceRecord(since), self):
-            for middle in (other, *sorted(record.variants() - {variant, other})):
-                first = record.compare(variant, middle)
-                second = record.compare(middle, other) if middle != other else None
-                if first is not None and (middle == other or second is not None):
-                    return first.ratio * (1.0 if second is None else second.ratio)
+        """Return the ratio of their times, against a third if need be; None: nothing is known."""
+        for middle in (other, *sorted(self.variants() - {variant, other})):
+            first = self.compare(variant, middle)
+            second = self.compare(middle, other) if middle != other else None
+            if first is not None and (middle == other or second is not None):
+                return first.ratio * (1.0 if second is None else second.ratio)
         return None
 
     def fastest(self, names: Iterable[str]) -> str | None:

@@ -1,1 +1,0 @@
-"""Speed functions, one file each, and the fits they share."""

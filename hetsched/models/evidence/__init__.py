@@ -1,1 +1,0 @@
-"""Evidence: which measurement goes into which curve, its confidence, and changes of speed."""

@@ -1,0 +1,145 @@
+"""What is known of one variant on one device, beside the same neighbours: samples, and the model.
+
+Nothing but medians of the last five runs of each size: a device that changes is known after three
+runs, one wild run changes nothing, and a run beside other processes, or the first of a process, is
+one of five.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from hetsched.models.confidence import robust_median
+from hetsched.models.device_model import DeviceModel
+from hetsched.models.functions import PiecewiseLinear
+from hetsched.models.phases import PhaseCurve
+from hetsched.models.samples import MIN_SHARE, CurveName, Sample, medians
+from hetsched.models.windows import MAX_SIZES, MEDIAN_VARIANCE, NEAR, Windows, noise_deviation
+
+BASE_BYTES = 4000
+"""Memory of a history without samples, and of its models. Estimate."""
+DUPLEX_ERRORS = 3.0
+"""Standard errors by which a duplex share must be below 1: one in a thousand is by chance, and a
+share below 1 makes planning slower."""
+COPY_NOISE = 0.025
+"""Standard deviation of the logarithm of a copy's time that is assumed at least."""
+
+
+class History:
+    """The last samples of each curve. A DeviceModel made of them never changes.
+
+    Parameters
+    ----------
+    runs : int
+        All runs ever observed.
+    samples : iterable of Sample
+        By run, of earlier processes.
+    """
+
+    def __init__(self, runs: int = 0, samples: Iterable[Sample] = ()) -> None:
+        self.runs = runs
+        self._curves: dict[CurveName, Windows] = {}
+        self._models: dict[bool, DeviceModel] = {}
+        for sample in samples:
+            self._windows(sample.curve).put(sample)
+
+    def add(self, samples: Iterable[Sample], at: float = 0.0) -> None:
+        """Add the samples of one run, learnt `at` seconds since the epoch."""
+        self.runs += 1
+        self._models.clear()
+        observed = medians(samples)
+        for sample in observed:
+            self._windows(sample.curve).put(replace(sample, run=self.runs, at=at))
+        for curve in {sample.curve for sample in observed}:
+            self._curves[curve].follow_change()
+
+    def _windows(self, curve: CurveName) -> Windows:
+        if curve not in self._curves:
+            # Kernels and copies may have steps. Totals of a device with a link don't correct each
+            # other: their plans differ.
+            is_total = curve == "total"
+            self._curves[curve] = Windows(
+                max_sizes=MAX_SIZES,
+                corrects=not (is_total and self.link),
+                near=NEAR if is_total else 1.0,
+            )
+        return self._curves[curve]
+
+    @property
+    def link(self) -> bool:
+        """Whether copies were observed."""
+        return "h2d" in self._curves or "d2h" in self._curves
+
+    @property
+    def nbytes(self) -> int:
+        """Estimated bytes, with the fitted models."""
+        return BASE_BYTES + sum(windows.nbytes for windows in self._curves.values())
+
+    def samples(self) -> list[Sample]:
+        """Return all samples in use, by run; a History made of them is equal."""
+        every = [sample for windows in self._curves.values() for sample in windows]
+        return sorted(every, key=lambda sample: (sample.run, sample.curve == "total"))
+
+    def windows(self, curve: CurveName) -> Windows | None:
+        """Return the evidence of one curve (don't modify it); None: there is none."""
+        return self._curves.get(curve)
+
+    def model(self, link: bool | None = None) -> DeviceModel | None:
+        """Return the model, with a link or without (None: as observed); None without samples."""
+        if "total" not in self._curves:
+            return None
+        link = self.link if link is None else link
+        if link not in self._models:
+            self._models[link] = self._linked_model() if link else self._core_model()
+        return self._models[link]
+
+    def _core_model(self) -> DeviceModel:
+        total, compute = self._curves["total"], self._phase("compute")
+        curve = PiecewiseLinear.of(total)
+        call = 0.0 if compute is None else compute.call_seconds()
+        return DeviceModel(curve, compute or curve, call_seconds=call)
+
+    def _linked_model(self) -> DeviceModel:
+        total = PiecewiseLinear.of(self._curves["total"])
+        h2d, d2h = self._phase("h2d"), self._phase("d2h")
+        return DeviceModel(
+            total,
+            self._phase("compute") or total,
+            h2d,
+            d2h,
+            duplex=(self._duplex("h2d_beside", h2d), self._duplex("d2h_beside", d2h)),
+            host_overhead=self._phase("host_overhead"),
+        )
+
+    def _phase(self, curve: CurveName) -> PhaseCurve | None:
+        return PhaseCurve.of(self._curves[curve]) if curve in self._curves else None
+
+    def _duplex(self, curve: CurveName, one_way: PhaseCurve | None) -> float:
+        if one_way is None or curve not in self._curves:
+            return 1.0
+        alone = sum(knot.count for knot in one_way.knots())
+        return duplex_share(self._curves[curve].times(), one_way, alone)
+
+
+def duplex_share(beside: dict[float, list[float]], one_way: PhaseCurve, alone: int) -> float:
+    """Return the share of its rate that a direction keeps while the other one is busy.
+
+    1 unless it is below by `DUPLEX_ERRORS` standard errors of both times.
+
+    Parameters
+    ----------
+    beside : dict of float to list of float
+        Units -> seconds of copies while the other direction is busy.
+    one_way : PhaseCurve
+        The same copies alone.
+    alone : int
+        Copies from which `one_way` was learnt, at least 1.
+    """
+    ratios = [one_way.time(units) / t for units, times in beside.items() for t in times]
+    share = robust_median(ratios)
+    noise = max(noise_deviation([ratios]), COPY_NOISE)
+    error = noise * math.sqrt(MEDIAN_VARIANCE * (1 / len(ratios) + 1 / alone))
+    return max(share, MIN_SHARE) if share < 1 - DUPLEX_ERRORS * error else 1.0

@@ -1,0 +1,159 @@
+"""The phases of a chunk: a line where it fits, else a line per piece.
+
+Kernels run in waves, batches are cut into powers of two, copies change their way at a size: such
+times jump, and a line through them makes plans up to twice as long as necessary. They may also
+fall with size where repeats confirm it (a batch of 128 FFTs is one call, one of 127 seven). Linear
+in time rather than in speed (`PiecewiseLinear`), because on each side of a jump a phase is a fixed
+cost and a cost per unit.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from hetsched.models.curves import Floats, Segments, linear_times
+from hetsched.models.fits import fitted_line, pool_except_dips, rising
+from hetsched.models.functions import Fit, FittedCurve, Polyline, line_fit
+from hetsched.models.windows import MEDIAN_VARIANCE, Windows
+
+MAX_MISFIT, MAX_MISFIT_ERRORS = 0.05, 4.0
+"""Distance of a size from the line beyond which the line doesn't fit: relative, and in standard
+errors of the size's median."""
+MIN_NOISE = 0.025
+"""Minimum standard deviation of the logarithm of a time: few repeats may agree by chance."""
+MIN_PACE_RATIO = 1.05
+"""Ratio of the times per unit of two neighbouring sizes from which a step may lie between them."""
+MIN_HOPED_PACE = 0.95
+"""Time per unit that is hoped for over the shortest measured: a little more than noise."""
+FAR = 1024.0
+"""Multiple of the largest size up to which its last slope counts in an optimistic curve."""
+MAX_LAST_RATIO = 1.5
+"""The slope beyond the largest size is taken from a size smaller by this factor, since noise
+determines the slope between neighbours."""
+MIN_CALL_FRACTION = 0.01
+"""A call that costs less than this part of the largest chunk doesn't matter."""
+CALL_ERRORS = 3.0
+"""Standard errors from 0 at which a call is known to cost something."""
+
+
+class PhaseCurve(FittedCurve):
+    """time(x) = gap + slope x where that fits all sizes; else piecewise linear."""
+
+    @property
+    def gap(self) -> float | None:
+        """Fixed cost of an operation, in seconds; None: no line fits."""
+        line = self._fitted().line
+        return None if line is None else line[0]
+
+    @property
+    def slope(self) -> float | None:
+        """Seconds per unit; None: no line fits."""
+        line = self._fitted().line
+        return None if line is None else line[1]
+
+    def evidence(self) -> Windows:
+        return self._windows
+
+    def call_seconds(self) -> float:
+        """Return the line's gap; 0 if it may be noise, doesn't matter, or isn't known."""
+        points, gap = self.points, self.gap
+        largest, smallest = points[-1, 0], points[0, 0]
+        runs = self._windows.runs(largest / 2)
+        if not runs or gap is None:
+            return 0.0
+        # The gap is as uncertain as the times of the smallest chunks.
+        noise = max(self._windows.noise, MIN_NOISE) * math.sqrt(MEDIAN_VARIANCE / runs)
+        least = max(
+            CALL_ERRORS * noise * self.time(smallest), MIN_CALL_FRACTION * self.time(largest)
+        )
+        return gap if gap > least else 0.0
+
+    def optimistic(self) -> Polyline | None:
+        """Return the curve if each step were right before the larger of two measured sizes.
+
+        Between neighbouring sizes that differ in time per unit, it stays at the lower one's time
+        until its time per unit is the shortest measured; or it continues the slope below, down to
+        `MIN_HOPED_PACE` of the shortest. None: a line fits, or there is no such gap.
+        """
+        fit: Fit = self._fitted()
+        if fit.line is not None:
+            return None
+        units = fit.points[:, 0]
+        seconds = fit.curve.time(units)
+        shortest = float((seconds / units).min())
+        points = [] if units[0] <= 1 else [(1.0, fit.curve.time(1.0))]
+        steps = 0
+        pairs = list(zip(units.tolist(), seconds.tolist(), strict=True))
+        slope_below, previous = 0.0, (0.0, 0.0)
+        for (low, low_seconds), (high, high_seconds) in itertools.pairwise(pairs):
+            slope_below = (low_seconds - previous[1]) / (low - previous[0])
+            previous = low, low_seconds
+            points.append((low, low_seconds))
+            before = high - 1
+            paces = low_seconds / low, high_seconds / high
+            is_step = max(paces) > MIN_PACE_RATIO * min(paces) and high_seconds > low_seconds
+            if before <= low or not is_step:
+                continue
+            steps += 1
+            corner = low_seconds / shortest
+            if low < corner < before:
+                points.append((corner, low_seconds))
+            continued = low_seconds + slope_below * (before - low)
+            hoped = min(shortest * before, max(continued, MIN_HOPED_PACE * shortest * before))
+            reached = max(low_seconds, hoped)
+            points.append((before, min(reached, fit.curve.time(before))))
+        far = FAR * float(units[-1])
+        points += [pairs[-1], (far, fit.curve.time(far))]
+        return Polyline(points) if steps else None
+
+    def pessimistic(self) -> Polyline | None:
+        """Return the curve if each step were right after the smaller of two measured sizes.
+
+        Sizes in between then take as long as the larger one. None: a line fits.
+        """
+        fit: Fit = self._fitted()
+        if fit.line is not None:
+            return None
+        units = fit.points[:, 0].tolist()
+        points = [] if units[0] <= 1 else [(1.0, fit.curve.time(1.0))]
+        points.append((units[0], fit.curve.time(units[0])))
+        for low, high in itertools.pairwise(units):
+            seconds = fit.curve.time(high)
+            if low + 1 < high:
+                points.append((low + 1, max(seconds, fit.curve.time(low + 1))))
+            points.append((high, seconds))
+        far = FAR * units[-1]
+        return Polyline([*points, (far, fit.curve.time(far))])
+
+    def _refit(self) -> Fit:
+        units, seconds, counts = self._windows.medians()
+        line = fitted_line(units, seconds, counts)
+        knots = self._windows.knots()
+        measured = np.array([knot.seconds for knot in knots])
+        # A step stays known for as long as any size contradicts the line, however old.
+        errors = max(self._windows.noise, MIN_NOISE) / np.sqrt(counts)
+        misfits = np.abs(np.log(measured / (line[0] + line[1] * units)))
+        if (misfits <= np.maximum(MAX_MISFIT, MAX_MISFIT_ERRORS * errors)).all():
+            return line_fit(np.column_stack((units, seconds)), line)
+        seconds = pool_except_dips(knots)
+        curve = plain = _pieces(units, seconds, sum(line))
+        if (np.diff(seconds) <= 0).any():
+            plain = _pieces(units, rising(seconds, counts), sum(line))
+        return Fit(np.column_stack((units, seconds)), curve, plain)
+
+
+def _pieces(units: Floats, seconds: Floats, first_seconds: float) -> Segments:
+    """Return the pieces through these knots, and one at one unit."""
+    steep = float(seconds[-1]) / float(units[-1])
+    smaller = np.flatnonzero(units * MAX_LAST_RATIO <= units[-1])
+    if len(smaller):
+        other = int(smaller[-1])
+        # A jump between the two must not count as a slope.
+        steep = min(steep, float((seconds[-1] - seconds[other]) / (units[-1] - units[other])))
+    if units[0] > 1:
+        units = np.concatenate(([1.0], units))
+        seconds = np.concatenate(([min(first_seconds, seconds[0])], seconds))
+    return linear_times(units, seconds, max(steep, 0.0))

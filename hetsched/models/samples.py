@@ -1,0 +1,297 @@
+"""From the times of a run's chunks to samples of curves (Ilic & Sousa, sections 2 and 4).
+
+Both directions of a link share the host's memory and the bus, so each copy keeps a share u <= 1 of
+its rate while the other is busy (`DeviceModel.duplex`). A copy that would take w seconds alone,
+and overlaps the other direction for o of its d seconds, has done d - o + u o = w of work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Literal, Protocol
+
+import msgspec
+
+from hetsched.models.confidence import robust_median
+from hetsched.units import NUMBER_LIMIT
+
+CurveName = Literal["total", "compute", "h2d", "d2h", "h2d_beside", "d2h_beside", "host_overhead"]
+"""The four curves of a device; copies while the other direction is busy; the processor time that
+a device's process takes from the cores."""
+CoRunners = Literal["none", "some", "all"]
+"""How many of a device's neighbours were busy while it was measured: devices that share memory
+bandwidth slow each other down (`planner.device_sets.neighbours`)."""
+CO_RUNNERS: tuple[CoRunners, ...] = ("none", "some", "all")
+"""Fewest first."""
+
+Span = tuple[float, float]
+"""Start and end, seconds."""
+Copy = tuple[int, Span]
+"""Units, start and end."""
+
+MAX_OVERLAP_ALONE = 0.02
+"""Largest overlapping fraction of a copy that still counts as one-way."""
+MIN_OVERLAP_DUPLEX = 0.5
+"""Smallest overlapping fraction of a copy that is evidence of the duplex rate."""
+MAX_SIZE_RATIO = 1.1
+"""Copies whose sizes differ by less are compared by their seconds per unit."""
+MIN_SHARE = 0.05
+"""A smaller share of its rate is not an effect of the other direction: the copy was held up."""
+MIN_SECONDS, MAX_SECONDS = 1e-18, 1e18
+"""Shorter and longer ones aren't times, but of a broken clock, for example. So far apart that
+ratios of times can be computed."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_LIMIT - 1)]
+Units = Annotated[float, msgspec.Meta(gt=0, le=NUMBER_LIMIT - 1)]
+Seconds = Annotated[float, msgspec.Meta(ge=MIN_SECONDS, le=MAX_SECONDS)]
+Moment = Annotated[float, msgspec.Meta(ge=0, lt=1e11)]
+"""Seconds since the epoch."""
+
+
+class PhaseTimes(Protocol):
+    """Start and end of each phase of one chunk, seconds: a `hetsched.device.ChunkTimes`."""
+
+    @property
+    def copy_in(self) -> Span | None: ...
+    @property
+    def compute(self) -> Span: ...
+    @property
+    def copy_out(self) -> Span | None: ...
+    @property
+    def start(self) -> float: ...
+    @property
+    def end(self) -> float: ...
+    @property
+    def host_overhead(self) -> float | None: ...
+    @property
+    def cold(self) -> bool: ...
+    @property
+    def taken(self) -> bool: ...
+
+
+TimedPhases = Sequence[tuple[int, PhaseTimes]]
+"""(units, times) of each chunk, in execution order."""
+
+
+class Sample(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """`units` took `seconds`: one observation of one curve of a device. Stored like that.
+
+    `run`: of its model, from 1. `at`: when it was learnt. The limits hold for decoded ones.
+    """
+
+    curve: CurveName
+    units: Units
+    seconds: Seconds
+    run: Count = 0
+    at: Moment = 0.0
+
+
+def is_time(seconds: float) -> bool:
+    """Return whether a difference of two readings of a clock is a time; False for NaN."""
+    return MIN_SECONDS <= seconds <= MAX_SECONDS
+
+
+def run_samples(
+    chunks: TimedPhases,
+    sub_distributions: Sequence[Sequence[int]],
+    share: int,
+    wall: float,
+    *,
+    link: bool | None = None,
+    planned: int | None = None,
+    until: float = math.inf,
+) -> list[Sample]:
+    """Return the observations from one device's part of one run.
+
+    Parameters
+    ----------
+    chunks : sequence of (int, ChunkTimes), units
+        As they ran.
+    sub_distributions : sequence of sequences of int, units
+        As planned. One whose chunks didn't run as planned yields no observation of its total.
+    share : int, units
+    wall : float, seconds
+        From the first chunk's start to the last one's end.
+    link : bool, optional
+        Whether the copies belong to the device. Default: whether there were copies.
+    planned : int, units, optional
+        The share of a core that took chunks from a tail, for which its total is reported: a core
+        takes more when it is fast, so the times of what it computed are about equal at all sizes.
+    until : float, seconds
+        When the first of its co-runners finished: chunks that a device with a link computed later
+        ran faster, and their sizes, often the smallest, would seem fast. They count only if all
+        were later.
+
+    Returns
+    -------
+    list of Sample
+        With a link: each chunk for compute, h2d, d2h and host_overhead (two-way copies only
+        without one-way ones), and the sum of its phases for total; each sub-distribution, if
+        there are several, and the whole share for total. Without: each chunk for compute, the
+        whole share for total. Phases too short for the clock are omitted. So are those of the
+        first chunk of a kernel in its process (`ChunkTimes.cold`), unless all chunks are cold.
+    """
+    if link is None:
+        link = any(times.copy_in or times.copy_out for _, times in chunks)
+    warm = [chunk for chunk in chunks if not chunk[1].cold] or list(chunks)
+    if planned is not None and any(times.taken for _, times in chunks):
+        share, wall = planned, wall * planned / max(share, 1)
+    if link:
+        warm = [chunk for chunk in warm if chunk[1].compute[1] <= until] or warm
+    samples = [Sample("compute", units, _length(times.compute)) for units, times in warm]
+    if link:
+        samples += _copy_samples(warm, chunks)
+        samples += [
+            Sample("host_overhead", units, times.host_overhead)
+            for units, times in warm
+            if times.host_overhead is not None
+        ]
+        # A single chunk is the whole share, whose wall time is the better observation.
+        if len(chunks) > 1:
+            samples += [Sample("total", units, _phase_sum(times)) for units, times in warm]
+        if len(sub_distributions) > 1:
+            samples += _sub_distribution_samples(chunks, sub_distributions)
+    samples.append(Sample("total", share, wall))
+    return [s for s in samples if s.units > 0 and is_time(s.seconds)]
+
+
+def without_total(samples: Sequence[Sample], chunks: TimedPhases) -> list[Sample]:
+    """Drop the time of the whole share: its chunks weren't those of the best plan."""
+    sizes = {units for units, _ in chunks}
+    return [sample for sample in samples if sample.curve != "total" or sample.units in sizes]
+
+
+def medians(samples: Iterable[Sample]) -> list[Sample]:
+    """Return the median of each curve and size of one run: its repeats aren't independent."""
+    repeats: dict[tuple[CurveName, float], list[Sample]] = {}
+    for sample in samples:
+        repeats.setdefault((sample.curve, sample.units), []).append(sample)
+    return [
+        same[0]
+        if len(same) == 1
+        else Sample(*key, robust_median([sample.seconds for sample in same]))
+        for key, same in repeats.items()
+    ]
+
+
+def duplex_samples(chunks: TimedPhases) -> list[Sample]:
+    """Return the observations of two-way copies from one device's run."""
+    copies_in, copies_out = _copies(chunks)
+    return [
+        *(Sample("h2d_beside", *copy) for copy in duplex_times(copies_in, _spans(copies_out))),
+        *(Sample("d2h_beside", *copy) for copy in duplex_times(copies_out, _spans(copies_in))),
+    ]
+
+
+def one_way_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[int, float]]:
+    """Return units and seconds of one direction's copies with the other direction idle.
+
+    Where none of about their size exists, of all copies as measured.
+
+    Parameters
+    ----------
+    copies : sequence of (int, (float, float)), units and seconds
+        Units, start and end of each copy of one direction.
+    opposite : sequence of (float, float), seconds
+        Start and end of the copies of the other direction.
+    """
+    overlaps = _overlaps(copies, opposite)
+    paces = _one_way_paces(overlaps)
+    return [
+        (units, seconds)
+        for units, seconds, overlap in overlaps
+        if overlap <= MAX_OVERLAP_ALONE * seconds or paces[units] is None
+    ]
+
+
+def duplex_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[int, float]]:
+    """Estimate units and seconds, w / u, of one direction's copies with the other always busy.
+
+    Of each copy that overlapped the other direction for at least half of its time and is of about
+    the size of a one-way copy. Parameters as of `one_way_times`.
+    """
+    overlaps = _overlaps(copies, opposite)
+    paces = _one_way_paces(overlaps)
+    slowed = []
+    for units, seconds, overlap in overlaps:
+        pace = paces[units]
+        if pace is None or overlap < MIN_OVERLAP_DUPLEX * seconds:
+            continue
+        share = (pace * units - (seconds - overlap)) / overlap
+        if share >= MIN_SHARE:
+            slowed.append((units, pace * units / share))
+    return slowed
+
+
+def _copies(chunks: TimedPhases) -> tuple[list[Copy], list[Copy]]:
+    return (
+        [(units, times.copy_in) for units, times in chunks if times.copy_in],
+        [(units, times.copy_out) for units, times in chunks if times.copy_out],
+    )
+
+
+def _spans(copies: Sequence[Copy]) -> list[Span]:
+    return [span for _, span in copies]
+
+
+def _copy_samples(observed: TimedPhases, chunks: TimedPhases) -> Iterator[Sample]:
+    """Yield the copies of `observed`, a part of `chunks`."""
+    copies_in, copies_out = _copies(observed)
+    all_in, all_out = _copies(chunks)
+    yield from (Sample("h2d", *copy) for copy in one_way_times(copies_in, _spans(all_out)))
+    yield from (Sample("d2h", *copy) for copy in one_way_times(copies_out, _spans(all_in)))
+
+
+def _overlaps(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[int, float, float]]:
+    """Return units, seconds, and seconds overlapping the other direction. O(copies + opposite)."""
+    spans, first, overlaps = sorted(opposite), 0, []
+    for units, (start, end) in sorted(copies, key=lambda copy: copy[1]):
+        while first < len(spans) and spans[first][1] <= start:
+            first += 1
+        overlap, index = 0.0, first
+        while index < len(spans) and spans[index][0] < end:
+            overlap += min(end, spans[index][1]) - max(start, spans[index][0])
+            index += 1
+        overlaps.append((units, end - start, overlap))
+    return overlaps
+
+
+def _one_way_paces(overlaps: Sequence[tuple[int, float, float]]) -> dict[int, float | None]:
+    """Return, for each size, the seconds per unit of copies while the other direction was idle.
+
+    The median over copies of about this size; None without any. O(sizes x copies).
+    """
+    alone = [
+        (units, seconds / units)
+        for units, seconds, overlap in overlaps
+        if overlap <= MAX_OVERLAP_ALONE * seconds
+    ]
+    paces: dict[int, float | None] = {}
+    for size in {units for units, _, _ in overlaps}:
+        near = [p for x, p in alone if size / MAX_SIZE_RATIO <= x <= size * MAX_SIZE_RATIO]
+        paces[size] = robust_median(near) if near else None
+    return paces
+
+
+def _sub_distribution_samples(
+    chunks: TimedPhases, sub_distributions: Sequence[Sequence[int]]
+) -> Iterator[Sample]:
+    first = 0
+    for planned in sub_distributions:
+        ran = chunks[first : first + len(planned)]
+        if [units for units, _ in ran] != list(planned):
+            return
+        if ran:
+            start = min(times.start for _, times in ran)
+            end = max(times.end for _, times in ran)
+            yield Sample("total", sum(planned), end - start)
+        first += len(planned)
+
+
+def _length(phase: Span | None) -> float:
+    return phase[1] - phase[0] if phase else 0.0
+
+
+def _phase_sum(times: PhaseTimes) -> float:
+    return _length(times.copy_in) + _length(times.compute) + _length(times.copy_out)

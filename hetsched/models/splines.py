@@ -1,0 +1,183 @@
+"""Smooth curves, for the root finder of `partition.smooth`, on SciPy's interpolators."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import overload
+
+import numpy as np
+
+from hetsched.models.curves import Floats, Numbers
+from hetsched.models.fits import rising
+from hetsched.models.functions import Learnt
+from hetsched.models.validation import require_argument, require_positive
+from hetsched.models.windows import Windows
+
+MIN_SPEED_RATIO = 0.05
+"""A spline is kept above this fraction of the lowest observed speed: it can undershoot, and a
+speed of 0 would be an infinite time."""
+DEFAULT_LOAD_RATIO = 2.0
+"""Without a load, the curve is padded as if the load were this many times the largest size."""
+
+Spline = Callable[..., Floats]
+"""(x, order of the derivative) -> values."""
+
+
+class SmoothCurve(Learnt):
+    """A speed function with a continuous derivative that learns from observations."""
+
+    @abstractmethod
+    def _at(self, x: Floats) -> tuple[Floats, Floats]:
+        """Return seconds and seconds per unit at `x` >= 0. Raises UsageError without data."""
+
+    @overload
+    def time(self, x: float, /) -> float: ...
+    @overload
+    def time(self, x: Numbers, /) -> Floats: ...
+    def time(self, x: float | Numbers, /) -> float | Floats:
+        """Return the seconds for `x` units (number or array); 0 for x = 0.
+
+        Raises
+        ------
+        UsageError
+            There are no observations; `x` isn't numeric, or is negative or infinite.
+        """
+        return _like(x, self._at(_loads(x))[0])
+
+    @overload
+    def derivative(self, x: float, /) -> float: ...
+    @overload
+    def derivative(self, x: Numbers, /) -> Floats: ...
+    def derivative(self, x: float | Numbers, /) -> float | Floats:
+        """Return dt/dx at `x` units (number or array), seconds per unit."""
+        return _like(x, self._at(_loads(x))[1])
+
+    @overload
+    def speed(self, x: float, /) -> float: ...
+    @overload
+    def speed(self, x: Numbers, /) -> Floats: ...
+    def speed(self, x: float | Numbers, /) -> float | Floats:
+        """Return units per second at `x` units (number or array). Raises UsageError as `time`."""
+        loads = _loads(x)
+        seconds, derivative = self._at(loads)
+        is_loaded = loads > 0
+        ratio = np.where(is_loaded, loads, 1.0) / np.where(is_loaded, seconds, derivative)
+        return _like(x, ratio)
+
+
+def _loads(x: float | Numbers) -> Floats:
+    return np.asarray(require_argument("load", x), dtype=np.float64)
+
+
+def _like(x: float | Numbers, values: Floats) -> float | Floats:
+    return values if isinstance(x, np.ndarray) else float(values)
+
+
+class Akima(SmoothCurve):
+    """Speed is Akima's spline through the observed speeds, s(x); t(x) = x / s(x) (Clarke 6.2).
+
+    It follows dips in speed, which `PiecewiseLinear` treats as noise, so its times may fall with
+    size. Beyond the load, or the largest size if that is more, speed is constant.
+
+    Parameters
+    ----------
+    observations : iterable of (units, seconds), or Windows, optional
+    load : float, units, optional
+        The whole load, up to which the paper pads the curve.
+
+    Raises
+    ------
+    UsageError
+        An observation or the load is not positive and finite.
+    """
+
+    def __init__(
+        self,
+        observations: Iterable[tuple[float, float]] | Windows = (),
+        *,
+        load: float | None = None,
+    ) -> None:
+        super().__init__(observations)
+        self._load = None if load is None else require_positive("load", load, " units")
+
+    def _at(self, x: Floats) -> tuple[Floats, Floats]:
+        spline, lowest, last = self._fitted()
+        inside = np.minimum(x, last)
+        speed, rise = spline(inside), spline(inside, 1)
+        flat = (speed < lowest) | (x >= last)
+        speed, rise = np.maximum(speed, lowest), np.where(flat, 0.0, rise)
+        return x / speed, (speed - x * rise) / speed**2
+
+    def _refit(self) -> tuple[Spline, float, float]:
+        from scipy.interpolate import Akima1DInterpolator  # late: 0.4 s that few programs need
+
+        units, seconds, _ = self._windows.medians()
+        load = DEFAULT_LOAD_RATIO * float(units[-1]) if self._load is None else self._load
+        x, speeds = padded(units, units / seconds, load)
+        return Akima1DInterpolator(x, speeds), MIN_SPEED_RATIO * speeds.min(), float(x[-1])
+
+
+def padded(x: Floats, speeds: Floats, load: float) -> tuple[Floats, Floats]:
+    """Extend the knots to 0 and `load` with the speeds at both ends: at least five.
+
+    The paper prints (n - x_k) / 2 for the knot halfway to the load; abscissae only increase with
+    (x_k + n) / 2. Nothing is added on the right when the load is no more than the largest size.
+
+    Parameters
+    ----------
+    x, speeds : (k,) float64, units and units/s, k >= 1
+    load : float, units
+    """
+    knots = [0.0, *x.tolist()]
+    if len(x) == 1:
+        knots.insert(1, float(x[0]) / 2)
+    if load > x[-1]:
+        halfway = [(float(x[-1]) + load) / 2] if len(x) <= 2 else []
+        knots += [*halfway, load]
+    # np.interp extends the outermost speeds, which is what the padding is.
+    return np.array(knots), np.interp(knots, x, speeds)
+
+
+class Monotone(SmoothCurve):
+    """Times are a monotone cubic (Fritsch & Carlson 1980) through the observed times, and (0, 0).
+
+    Exactly one split makes all devices finish together if times are continuous and strictly
+    increase (Clarke 5.1): here without a shape rule. Times that fall with size are pooled, as in
+    `PiecewiseLinear`. Beyond the largest size speed is constant.
+
+    Parameters
+    ----------
+    observations : iterable of (units, seconds), optional
+
+    Raises
+    ------
+    UsageError
+        An observation is not positive and finite.
+    """
+
+    @property
+    def points(self) -> Floats:
+        if not len(self._windows):
+            return super().points
+        units, seconds, counts = self._windows.medians()
+        return np.column_stack((units, rising(seconds, counts)))
+
+    def _at(self, x: Floats) -> tuple[Floats, Floats]:
+        spline, last, pace = self._fitted()
+        inside = np.minimum(x, last)
+        beyond = x > last
+        return (
+            np.where(beyond, pace * x, spline(inside)),
+            np.where(beyond, pace, spline(inside, 1)),
+        )
+
+    def _refit(self) -> tuple[Spline, float, float]:
+        from scipy.interpolate import PchipInterpolator
+
+        units, seconds = np.concatenate((np.zeros((1, 2)), self.points)).T
+        # Two knots beyond, at constant speed, so that the slope is continuous at the last.
+        factors = np.array([2.0, 3.0])
+        x = np.concatenate((units, factors * units[-1]))
+        t = np.concatenate((seconds, factors * seconds[-1]))
+        return PchipInterpolator(x, t), float(x[-1]), float(t[-1] / x[-1])

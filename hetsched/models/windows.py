@@ -1,0 +1,336 @@
+"""The evidence of one curve: the times of the last five runs at each size, of which medians count.
+
+Shares move by a few units from run to run, so each size is measured only a few times, and
+neighbouring sizes correct each other. The logarithm of seconds per unit is modelled as a random
+walk over the logarithm of size, observed with noise (Wahba, J. R. Stat. Soc. B 40, 1978: the
+estimate is a linear smoothing spline, computed by the smoother of Rauch, Tung & Striebel, AIAA J.
+3, 1965). Without noise it passes through every median; with noise, a size measured once follows
+neighbours that were measured often.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from statistics import median
+
+import numpy as np
+from msgspec.structs import replace
+
+from hetsched.models.confidence import Knot, knot_of, robust_median
+from hetsched.models.curves import Floats
+from hetsched.models.samples import Sample
+from hetsched.models.validation import require_observation, require_pairs
+
+DEPTH = 5
+"""Runs that count at each size: the median of five isn't moved by two wild ones, and three show
+that a device has changed."""
+MAX_SIZES = 32
+"""Sizes kept per curve; every run may add one."""
+SIZE_BYTES, SAMPLE_BYTES = 300, 150
+"""Memory of one size and of one sample. Estimates for 64-bit Python."""
+MAX_HELD_UP_RATIO = 5.0
+"""A size seen once was held up if it took so many times as long as its neighbours allow: kernels
+have smaller steps."""
+MIN_CHANGE = 1.3
+"""Ratio of three runs in a row to those before from which a device has another speed."""
+NEAR = 2.0
+"""Ratio of shares up to which a core has about the same pace at both."""
+SAME_SIZE = 1.03
+"""Ratio of two sizes up to which there is no step in between, presumably."""
+WALK_DEVIATION = 0.15
+"""Standard deviation of the walk per unit of log size: 5 % between sizes that differ by a tenth,
+12 % between sizes that differ by a factor of two. It matters less with less noise."""
+OUTLIER_ERRORS = 3.0
+"""Standard errors above its neighbours at which a size measured less than `MIN_TRUSTED_COUNT`
+times is an outlier: contention only lengthens times."""
+MIN_NOISE, MAX_NOISE = 0.05, 0.1
+"""Standard deviation of the logarithm of a time: at least in outlier tests, because repeats may
+agree by chance; at most, because outliers explain larger ones."""
+MIN_TRUSTED_COUNT = 3
+"""Observations whose median a single outlier can't move far."""
+MEDIAN_VARIANCE = math.pi / 2
+"""Variance of a median over that of a mean, for normal noise."""
+DEVIATION_PER_MAD = 1.4826
+"""Standard deviation over median absolute deviation, for normal noise."""
+
+
+class Windows:
+    """The last times of each size.
+
+    Parameters
+    ----------
+    observations : iterable of (units, seconds), optional
+        Oldest first.
+    depth : int
+        Times kept per size.
+    max_sizes : int, optional
+        Sizes kept. Of the two nearest to each other the one not seen for longer is dropped, so
+        that far sizes, perhaps beyond a step, stay known.
+    corrects : bool
+        Whether neighbouring sizes correct each other: not where a curve may have a cliff.
+    near : float
+        Ratio of sizes up to which they show a change of speed together, if they correct each
+        other. 1: each by itself, because times may jump from one to the next.
+
+    Attributes
+    ----------
+    repeats : int
+        Observations of sizes already measured (the papers' accuracy points).
+    """
+
+    def __init__(
+        self,
+        observations: Iterable[tuple[float, float]] = (),
+        *,
+        depth: int = DEPTH,
+        max_sizes: int | None = None,
+        corrects: bool = False,
+        near: float = 1.0,
+    ) -> None:
+        self._depth, self._max_sizes, self._corrects = depth, max_sizes, corrects
+        self._near = near
+        # By size, the one seen last at the end; of each the samples, oldest first.
+        self._samples: dict[float, tuple[Sample, ...]] = {}
+        self._added = 0
+        self.repeats = 0
+        for units, seconds in require_pairs(observations):
+            self.add(units, seconds)
+
+    def add(self, units: float, seconds: float) -> None:
+        """Add a run's observation. Raises UsageError unless both are positive and finite."""
+        self.put(Sample("total", *require_observation(units, seconds), run=self._added + 1))
+        self.follow_change()
+
+    def put(self, sample: Sample) -> None:
+        self._added += 1
+        known = self._samples.pop(sample.units, ())
+        self.repeats += bool(known)
+        self._samples[sample.units] = (*known[1 - self._depth :], sample)
+        if self._max_sizes is not None and len(self._samples) > self._max_sizes:
+            ages = {size: age for age, size in enumerate(self._samples)}
+            close = min(pairwise(sorted(ages)), key=lambda pair: pair[1] / pair[0])
+            del self._samples[min(close, key=ages.__getitem__)]
+
+    def follow_change(self) -> None:
+        """Let a change of speed that the last three runs show hold for sizes not seen since.
+
+        Else new shares would meet times of the old speed, and a line fit no phase.
+        """
+        runs = sorted({s.run for known in self._samples.values() for s in known})
+        if len(runs) < 5 or not self._corrects:
+            return  # of two runs before, one may be wild
+        first, last = runs[-3], runs[-1]
+        before: dict[float, float] = {}
+        stale: list[float] = []
+        for size, known in sorted(self._samples.items()):
+            old = [s.seconds for s in known if s.run < first]
+            if old:
+                before[size] = robust_median(old) / size
+            if len(old) == len(known):
+                stale.append(size)
+        ratios: dict[int, list[float]] = {}
+        for size, known in self._samples.items():
+            expected = self._expected(size, before)
+            for sample in known:
+                if sample.run >= first and expected is not None:
+                    ratios.setdefault(sample.run, []).append(sample.seconds / expected)
+        of_runs = [robust_median(found) for found in ratios.values()]
+        if len(of_runs) < 3 or (min(of_runs) < MIN_CHANGE and max(of_runs) > 1 / MIN_CHANGE):
+            return
+        factor = robust_median(of_runs)
+        newest = next(x for x in reversed(self._samples) if self._samples[x][-1].run == last)
+        pace = self._samples[newest][-1].seconds / newest
+        has_changed = {
+            x: abs(math.log(pace / before[x])) > abs(math.log(pace / before[x] / factor))
+            for x in stale
+        }
+        neighbours = [x for x in stale if x < newest][-1:] + [x for x in stale if x > newest][:1]
+        if not all(has_changed[x] for x in neighbours):
+            return  # there is a step, or those before were wild
+        for size, known in self._samples.items():
+            if size not in has_changed:
+                self._samples[size] = tuple(s for s in known if s.run >= first)
+            elif has_changed[size]:
+                scaled = [replace(s, seconds=s.seconds * factor, run=last) for s in known]
+                self._samples[size] = tuple(scaled)
+
+    def _expected(self, units: float, paces: dict[float, float]) -> float | None:
+        """Return the seconds of a size between others that are near; None if none are."""
+        smaller = [x for x in paces if x <= units * SAME_SIZE]
+        larger = [x for x in paces if x >= units / SAME_SIZE]
+        if not smaller or not larger or larger[0] > units * self._near * SAME_SIZE:
+            return None
+        if smaller[-1] < units / self._near / SAME_SIZE:
+            return None
+        if units in paces:
+            return paces[units] * units
+        logs = [math.log(paces[x]) for x in (smaller[-1], larger[0])]
+        return units * math.exp(float(np.interp(units, (smaller[-1], larger[0]), logs)))
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __iter__(self) -> Iterator[Sample]:
+        """Iterate over all samples, by run; those that make equal windows."""
+        return iter(sorted((s for known in self._samples.values() for s in known), key=_run_of))
+
+    def copy(self) -> Windows:
+        """Return an independent copy."""
+        other = Windows(
+            depth=self._depth, max_sizes=self._max_sizes, corrects=self._corrects, near=self._near
+        )
+        other._samples = self._samples.copy()
+        other._added, other.repeats = self._added, self.repeats
+        return other
+
+    def runs(self, largest: float) -> int:
+        """Return the number of runs that observed sizes up to `largest`."""
+        return len({s.run for x, known in self._samples.items() if x <= largest for s in known})
+
+    def times(self) -> dict[float, list[float]]:
+        """Return the seconds observed at each size, by units."""
+        return {x: [s.seconds for s in known] for x, known in sorted(self._samples.items())}
+
+    def latest(self) -> list[tuple[float, float, int]]:
+        """Return units, median seconds and number of observations, the latest size first."""
+        recent = [(x, [s.seconds for s in known]) for x, known in self._samples.items()]
+        return [(x, robust_median(seconds), len(seconds)) for x, seconds in reversed(recent)]
+
+    def knots(self) -> list[Knot]:
+        """Return the evidence for each size that counts, by units."""
+        return [knot_of(size, seconds) for size, seconds in self._counted().items()]
+
+    def medians(self) -> tuple[Floats, Floats, Floats]:
+        """Return units (ascending), median seconds and observations, (n,) float64 each."""
+        times = self._counted()
+        sizes, counts = list(times), [len(seconds) for seconds in times.values()]
+        seconds = [robust_median(seconds) for seconds in times.values()]
+        if self._corrects:
+            seconds = smoothed(sizes, seconds, counts, noise_deviation(list(times.values())))
+        return np.array(sizes), np.array(seconds), np.array(counts, dtype=np.float64)
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the logarithm of a time; 0 without repeats."""
+        return noise_deviation(list(self.times().values()))
+
+    @property
+    def nbytes(self) -> int:
+        """Estimated bytes."""
+        samples = sum(map(len, self._samples.values()))
+        return SIZE_BYTES * len(self._samples) + SAMPLE_BYTES * samples
+
+    def _counted(self) -> dict[float, list[float]]:
+        times = self.times()
+        if not self._corrects or len(times) < 2:
+            return times
+        sizes = list(times)
+        return {
+            size: seconds
+            for index, (size, seconds) in enumerate(times.items())
+            if len(seconds) > 1 or not self._was_held_up(sizes, index)
+        }
+
+    def _was_held_up(self, sizes: list[float], index: int) -> bool:
+        """Return whether a size seen once took much longer than other runs at its neighbours.
+
+        It may take as long as the next larger size, or as long per unit as the next smaller one.
+        """
+        sample = self._samples[sizes[index]][0]
+        allowed = []
+        for neighbours in (sizes[:index][::-1], sizes[index + 1 :]):
+            for size in neighbours:
+                others = [s.seconds for s in self._samples[size] if s.run != sample.run]
+                if others:
+                    allowed.append(robust_median(others) * max(1.0, sample.units / size))
+                    break
+        return bool(allowed) and sample.seconds > MAX_HELD_UP_RATIO * max(allowed)
+
+
+def _run_of(sample: Sample) -> int:
+    return sample.run
+
+
+def noise_deviation(windows: Sequence[Sequence[float]]) -> float:
+    """Estimate, robustly, the standard deviation of the logarithm of repeated times.
+
+    0 without repeats.
+    """
+    deviations: list[float] = []
+    repeated = 0
+    for times in windows:
+        if len(times) > 1:
+            repeated += 1
+            logs = [math.log(time) for time in times]
+            centre = median(logs)
+            deviations += [abs(log - centre) for log in logs]
+    if not repeated:
+        return 0.0
+    count = len(deviations)
+    estimate = DEVIATION_PER_MAD * median(deviations) * math.sqrt(count / (count - repeated))
+    return min(estimate, MAX_NOISE)
+
+
+def smoothed(
+    units: Sequence[float], seconds: Sequence[float], counts: Sequence[int], sigma: float
+) -> list[float]:
+    """Correct the time of each size by its neighbours, within its noise. O(n).
+
+    Within two standard errors of the median for sizes measured `MIN_TRUSTED_COUNT` times.
+
+    Parameters
+    ----------
+    units, seconds, counts : sequences of n >= 1 numbers
+        By units: sizes, median times and numbers of observations.
+    sigma : float
+        Standard deviation of the logarithm of one time.
+    """
+    if len(units) == 1:
+        return list(seconds)
+    steps = [WALK_DEVIATION**2 * math.log(larger / smaller) for smaller, larger in pairwise(units)]
+    paces = [math.log(time / size) for size, time in zip(units, seconds, strict=True)]
+    variances = [MEDIAN_VARIANCE * sigma**2 / count for count in counts]
+    _inflate_outliers(paces, counts, steps, variances, max(sigma, MIN_NOISE))
+    estimates = _walk(paces, variances, steps)
+    result = []
+    for size, time, pace, count, variance, estimate in zip(
+        units, seconds, paces, counts, variances, estimates, strict=True
+    ):
+        margin = 2 * math.sqrt(variance) if count >= MIN_TRUSTED_COUNT else math.inf
+        near = min(max(estimate, pace - margin), pace + margin)
+        result.append(time if variance == 0 else size * math.exp(near))
+    return result
+
+
+def _inflate_outliers(
+    paces: Sequence[float],
+    counts: Sequence[int],
+    steps: Sequence[float],
+    variances: list[float],
+    noise: float,
+) -> None:
+    """Raise the variances of sizes measured few times that are too slow for their neighbours."""
+    if sum(counts) < MIN_TRUSTED_COUNT or min(counts) >= MIN_TRUSTED_COUNT:
+        return
+    usual = [MEDIAN_VARIANCE * noise**2 / count for count in counts]
+    for i, estimate in enumerate(_walk(paces, usual, steps)):
+        excess = (paces[i] - estimate) / OUTLIER_ERRORS
+        if counts[i] < MIN_TRUSTED_COUNT and excess > 0 and excess**2 > usual[i]:
+            variances[i] = usual[i] * (excess**2 / usual[i]) ** 2
+
+
+def _walk(
+    observed: Sequence[float], variances: Sequence[float], steps: Sequence[float]
+) -> list[float]:
+    """Return the most likely walk with variances `steps`, observed with these `variances`."""
+    means, errors = [observed[0]], [variances[0]]
+    for value, variance, step in zip(observed[1:], variances[1:], steps, strict=True):
+        predicted = errors[-1] + step
+        gain = predicted / (predicted + variance)
+        means.append(means[-1] + gain * (value - means[-1]))
+        errors.append((1 - gain) * predicted)
+    for i in range(len(steps) - 1, -1, -1):
+        means[i] += errors[i] / (errors[i] + steps[i]) * (means[i + 1] - means[i])
+    return means

@@ -1,0 +1,249 @@
+"""What a run shows: samples of each device's curves, and races of variants. Pure.
+
+The only source of evidence, of the engine and of simulations alike.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.models.races import Race
+from hetsched.models.samples import (
+    CoRunners,
+    Sample,
+    duplex_samples,
+    run_samples,
+    without_total,
+)
+from hetsched.planner.host_overhead import may_share_core
+from hetsched.planner.neighbours import co_runners_end, co_runners_in_run
+from hetsched.planner.races import race_of, variant_samples
+from hetsched.planner.records import Assignment, JobPlan
+
+TimedChunks = Sequence[tuple[int, ChunkTimes]]
+"""(units, times) of each chunk, in execution order."""
+
+
+@dataclass(frozen=True)
+class DeviceRun:
+    """One device in one run."""
+
+    assignment: Assignment
+    info: DeviceInfo
+    # Units and times of each, in order of execution, on the device's clock; of very many chunks,
+    # neighbours are merged
+    chunks: tuple[tuple[int, ChunkTimes], ...]
+
+    @functools.cached_property
+    def span(self) -> tuple[float, float]:
+        """Start of its first phase and end of its last, seconds; (0, 0) without chunks.
+
+        Computed once: it is on the way of every result.
+        """
+        starts = [times.start for _, times in self.chunks]
+        ends = [times.end for _, times in self.chunks]
+        return min(starts, default=0.0), max(ends, default=0.0)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from the start of its first phase to the end of its last."""
+        start, end = self.span
+        return end - start
+
+    @property
+    def share(self) -> int:
+        """Units that it computed."""
+        return sum([units for units, _ in self.chunks])
+
+    @property
+    def pace(self) -> float:
+        """Seconds per unit; only with chunks."""
+        return self.seconds / self.share
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether records of neighbouring chunks were merged, as in very long runs."""
+        return any(units > self.assignment.max_chunk for units, _ in self.chunks)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run in which no device was lost. `machine`: all its devices, or those of the run."""
+
+    plan: JobPlan
+    devices: Mapping[str, DeviceRun]
+    machine: Sequence[DeviceInfo] = ()
+    is_contended: bool = False  # Other jobs ran on the same cores: it took longer than alone
+
+    @property
+    def paces(self) -> dict[str, float]:
+        """Device -> seconds per unit, of those that computed."""
+        return {device: run.pace for device, run in self.devices.items() if run.chunks}
+
+
+class Lessons(NamedTuple):
+    """`samples`: by device, variant and co-runners; `races`: by kind of core."""
+
+    samples: dict[tuple[str, str, CoRunners], list[Sample]]
+    races: dict[str, Race]
+
+
+def learn(run: Run) -> Lessons:
+    """Return what a run shows."""
+    working = [each for each in run.devices.values() if each.chunks]
+    counted = [each for each in working if not each.assignment.is_probe]
+    beside = co_runners_in_run(
+        [each.info for each in counted],
+        [each.info for each in working if each.assignment.is_probe],
+        run.machine,
+    )
+    ends = [(each.info, each.span[1]) for each in counted]
+    overhead = _overhead_by_core(working)
+    start = run_start(run.devices)
+    samples: dict[tuple[str, str, CoRunners], list[Sample]] = {}
+    for each in working:
+        name = each.info.name
+        until = co_runners_end(each.info, ends)
+        for variant, found in _samples(each, overhead.get(name, 0.0), until, start).items():
+            samples[name, variant, beside[name]] = found
+    return Lessons(samples, {} if run.is_contended else dict(_races(working)))
+
+
+def _samples(
+    run: DeviceRun, overhead: float, until: float, start: float
+) -> dict[str, list[Sample]]:
+    """Return the samples of each variant.
+
+    `overhead`: seconds that other devices took from this core. `until`: when the first of its
+    co-runners finished. `start`: of the run, as fresh processes may start later than others.
+    """
+    assignment, share = run.assignment, run.assignment.plan.share
+    if assignment.rivals:
+        return {} if run.is_merged else variant_samples(assignment, run.chunks)
+    is_fresh = run.info.is_core and run.info.clock == "wall" and run.chunks[0][1].cold
+    samples = run_samples(
+        _without_overhead(run.chunks, overhead),
+        assignment.plan.sub_distributions,
+        run.share,
+        run.span[1] - (start if is_fresh else run.span[0]) - overhead,
+        link=run.info.link,
+        planned=share,
+        until=until,
+    )
+    if run.is_merged:
+        samples = samples[-1:]  # the whole share
+    elif run.info.link:
+        samples += duplex_samples(run.chunks)
+    candidate = assignment.candidate
+    is_limited = candidate is not None and candidate.is_constrained
+    if is_limited or not assignment.shows_total:
+        samples = without_total(samples, run.chunks)
+    return {assignment.variant: samples}
+
+
+def _races(working: Sequence[DeviceRun]) -> Iterator[tuple[str, Race]]:
+    """Yield each kind of core and its race."""
+    groups: dict[str, list[DeviceRun]] = {}
+    for run in working:
+        if run.assignment.rivals and not run.is_merged:
+            groups.setdefault(run.info.identity, []).append(run)
+    for identity, group in groups.items():
+        candidates = [run.assignment.candidate for run in group]
+        counts = [max(c.run_counts.values(), default=0) for c in candidates if c is not None]
+        race = race_of(
+            max(counts, default=0),
+            [run.assignment for run in group],
+            {run.assignment.device: run.chunks for run in group},
+        )
+        if race is not None:
+            yield identity, race
+
+
+# ---- host overhead: processor time that a device's process takes to submit, copy and wait. It
+# slows down the core on which it runs, whose model covers only its own chunks.
+
+
+def _overhead_by_core(working: Sequence[DeviceRun]) -> dict[str, float]:
+    """Return core -> seconds that the processes of other devices took from it, if reported.
+
+    Cores may lose time for other reasons: as much as possible is attributed to the overhead, in
+    proportion to each core's loss.
+    """
+    overhead: dict[str, float] = {}
+    for driven in working:
+        seconds = sum(times.host_overhead or 0.0 for _, times in driven.chunks)
+        if not seconds or driven.info.clock != "wall":
+            continue
+        losses = {
+            core.info.name: sum(_lost_seconds(times) for _, times in core.chunks)
+            for core in working
+            if core.info.is_core and may_share_core(driven.info, core.info)
+        }
+        total = sum(losses.values())
+        for name, loss in losses.items():
+            part = loss * min(1.0, seconds / total) if total > 0 else 0.0
+            overhead[name] = overhead.get(name, 0.0) + part
+    return overhead
+
+
+def _without_overhead(chunks: TimedChunks, seconds: float) -> TimedChunks:
+    """Shorten the computations of `chunks` by `seconds` in all, each in proportion to its loss."""
+    if not seconds:
+        return chunks
+    losses = [_lost_seconds(times) for _, times in chunks]
+    ratio = seconds / sum(losses)
+    return [
+        (units, msgspec.structs.replace(times, compute=(start, end - ratio * loss)))
+        for (units, times), loss in zip(chunks, losses, strict=True)
+        for start, end in [times.compute]
+    ]
+
+
+def _lost_seconds(times: ChunkTimes) -> float:
+    """Return the seconds of a computation during which another process had the core."""
+    start, end = times.compute
+    return 0.0 if times.busy is None else max(0.0, end - start - times.busy)
+
+
+# ---- times of a whole run
+
+
+def run_start(devices: Mapping[str, DeviceRun]) -> float:
+    """Return the first start of a device with a real clock, seconds on that clock."""
+    starts = [run.span[0] for run in devices.values() if run.chunks and run.info.clock == "wall"]
+    return min(starts, default=0.0)
+
+
+def makespan(devices: Mapping[str, DeviceRun]) -> float:
+    """Return the seconds from the first start to the last end over all devices.
+
+    Virtual clocks all start at 0; with them it is the longest time of a device.
+    """
+    longest, first, last, is_virtual = 0.0, math.inf, -math.inf, False
+    for run in devices.values():
+        if run.chunks:
+            start, end = run.span
+            longest = max(longest, end - start)
+            first, last = min(first, start), max(last, end)
+            is_virtual = is_virtual or run.info.clock == "virtual"
+    return longest if is_virtual else max(0.0, last - first)
+
+
+def spread(devices: Mapping[str, DeviceRun]) -> float:
+    """Return (max - min) / min of the times of devices with a share; 0 for fewer than two.
+
+    Probes don't count.
+    """
+    seconds = [
+        run.seconds for run in devices.values() if run.chunks and not run.assignment.is_probe
+    ]
+    if len(seconds) < 2 or min(seconds) <= 0:
+        return 0.0
+    return (max(seconds) - min(seconds)) / min(seconds)
