@@ -1,4 +1,4 @@
-"""Kernels whose calls are expensive (`docs/models.md`, "The cost of a call").
+"""Kernels whose calls are expensive.
 
 Two equal cores of one process; a chunk of n units takes a + b n seconds, as a matrix product that
 packs its right side in each call. The loop learns the cost and chooses longer chunks; a run counts

@@ -1,4 +1,4 @@
-"""A step is not a change, and a change is one (`docs/models.md`, "Changes of speed").
+"""A step is not a change, and a change is one.
 
 Two equal cores. Shares past a cache take 1.35 times as long per unit: after ten runs at 20 units
 per core come some at 29, 30 and 28, then 20 again, whose prediction must still hold. Or a core

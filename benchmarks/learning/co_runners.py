@@ -1,4 +1,4 @@
-"""Devices that slow each other down (`docs/models.md`, "Co-running devices").
+"""Devices that slow each other down.
 
 A GPU behind a link and some cores. Each case is a table: the part of its pace that each device
 keeps while others run. A run counts by the time of its plan without noise, over that of the best

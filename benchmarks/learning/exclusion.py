@@ -1,4 +1,4 @@
-"""Cores that were slow for a while, or once (`docs/models.md`, "Probes").
+"""Cores that were slow for a while, or once.
 
 Equal cores of which one takes several times as long in some runs. Afterwards the shares must be
 equal again. The cost of probing counts as the time of plans without noise over that of the best

@@ -1,4 +1,4 @@
-"""Kernels of a GPU that are no straight line (`docs/models.md`, "Phases that aren't lines").
+"""Kernels of a GPU that are no straight line.
 
 One GPU behind a link and two cores, 256 units. Each case is a kernel's time as a function of the
 chunk; copies are straight lines. A run counts by the time of its plan without noise, over that of

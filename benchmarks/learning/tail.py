@@ -1,4 +1,4 @@
-"""The tail of a job on cores whose speed varies (`docs/models.md`, "The tail of a job").
+"""The tail of a job on cores whose speed varies.
 
 256 units that take 100 ms on cores of one process. In each run the logarithm of each core's speed
 is drawn anew. The loop learns the variation and plans the tail; the dispatcher and the rule of

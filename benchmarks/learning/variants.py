@@ -1,4 +1,4 @@
-"""Variants that race within a run (`docs/models.md`, "Races of variants").
+"""Variants that race within a run.
 
 Two cases. Neighbours: two cores and two variants whose times depend on what runs beside them; one
 core that tries b beside a sees b lose, though b beside b is the best. Four variants on two cores,

@@ -3,17 +3,17 @@
 from dataclasses import replace
 
 import pytest
-
-from hetsched.models import Constant, SpeedFunction
-from hetsched.partition.iterations import IterationBalance, received
-from hetsched.simulate.curves import Paging
-from hetsched.simulate.iterations import (
+from iterative_machine import (
     IterationTrace,
     IterativeMachine,
     best_fixed,
     drive,
     fixed_total,
 )
+
+from hetsched.models import Constant, SpeedFunction
+from hetsched.partition.iterations import IterationBalance, received
+from hetsched.simulate.curves import Paging
 
 ROWS = 4000
 ITERATIONS = 100
