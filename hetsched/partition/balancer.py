@@ -209,7 +209,6 @@ class Balancer:
         self._unbalanced_runs = 0
         self._is_measuring = False
         self._next: Distribution | None = None
-        self._forced = False
         self._is_open = False  # Whether the next shares are to be decided despite a `_next`
         self._balanced = False
         self._reason = ""
@@ -369,10 +368,9 @@ class Balancer:
         was_measuring, self._is_measuring = self._is_measuring, self._lacks_measurements()
         if was_measuring or self._is_measuring:
             self._is_open = True
-        elif imbalance <= self._tolerance and not self._leaves_useful_devices_out(shares):
+        elif imbalance <= self._tolerance and not self._leaves_devices_out(shares):
             self._unbalanced_runs = 0
             self._stay(shares, reason)
-            self._is_open = self._forced
         else:
             self._unbalanced_runs += 1
             self._is_open = not self._balanced or self._unbalanced_runs >= patience
@@ -389,39 +387,16 @@ class Balancer:
         if self._trading is not None and self._trades and can_trade:
             traded = self._trading.trade(shares, readings, self._models, self._limits)
         if traded is None:
-            self.propose(self._partition())
-            return
-        new_shares, gain = traded
-        reason = NO_GAIN if new_shares == shares else ""
-        self._move_or_stay(predict(self._models, new_shares), gain, reason)
-
-    @property
-    def needs_proposal(self) -> bool:
-        return self._next is None or self._is_open
-
-    def reconsider(self) -> None:
-        self._forced = True
-        self._is_open = not self._is_running and self._last is not None
-
-    def propose(self, proposal: Distribution) -> None:
-        _check(proposal, self._load, self._limits)
-        if not self.needs_proposal:
-            raise UsageError("propose: the next shares are settled; see needs_proposal")
-        if self._next is None:
-            self._next = proposal
-            return
-        assert self._last is not None, "a run comes before each decision"
-        shares, _ = self._last
-        seconds = self._seconds(shares)
-        gain = seconds - proposal.makespan
-        reason = self._reason_against(shares, proposal.shares, gain / seconds)
-        self._move_or_stay(proposal, gain, reason)
-
-    def _move_or_stay(self, proposal: Distribution, gain: float, reason: str) -> None:
-        assert self._last is not None, "a run comes before each decision"
-        shares, _ = self._last
+            proposal = self._partition()
+            seconds = self._seconds(shares)
+            gain = seconds - proposal.makespan
+            reason = self._reason_against(shares, proposal.shares, gain / seconds)
+        else:
+            new_shares, gain = traded
+            proposal = predict(self._models, new_shares)
+            reason = NO_GAIN if new_shares == shares else ""
         reason = reason or self._reason_to_stop(shares, proposal.shares, gain)
-        self._is_open = self._forced = False
+        self._is_open = False
         if reason:
             self._stay(shares if self._reason else self._best(shares), reason)
         else:
@@ -516,12 +491,12 @@ class Balancer:
         gain = self._seconds(present) - self._makespan(fastest)
         return fastest if self._pays(present, fastest, gain) else present
 
-    def _leaves_useful_devices_out(self, shares: Shares) -> bool:
-        """Return whether `shares` use only some devices though others finished sooner."""
-        if not self._stop_when_seen or all(shares):
-            return False
-        fastest = min(map(self._makespan, self._runs))
-        return self._makespan(shares) > (1 + self._tolerance) * fastest
+    def _leaves_devices_out(self, shares: Shares) -> bool:
+        """Return whether a device has no share: the others may end together, but far too late."""
+        return any(
+            not share and limit != 0 and i not in self._lost
+            for i, (share, limit) in enumerate(zip(shares, self._limits, strict=True))
+        )
 
     def _spread(self, shares: Shares, seconds: Sequence[float]) -> float:
         """Return (max - min) / min of the times of devices with a share.
@@ -599,11 +574,6 @@ def is_measured(model: SpeedFunction) -> bool:
 def _checked_split(split: Split, models: Sequence[Any], load: int, limits: Limits) -> Distribution:
     """Call `split`. Raises UsageError unless it returns shares of the load within the limits."""
     distribution = split(models, load, limits)
-    _check(distribution, load, limits)
-    return distribution
-
-
-def _check(distribution: Distribution, load: int, limits: Limits) -> None:
     if not isinstance(distribution, Distribution):
         raise UsageError(f"split: returned {distribution!r}, it must be a Distribution")
     shares = distribution.shares
@@ -614,6 +584,7 @@ def _check(distribution: Distribution, load: int, limits: Limits) -> None:
     for share, limit in zip(shares, limits, strict=True):
         if share < 0 or (limit is not None and share > limit):
             raise UsageError(f"split: a share of {share} units, the device takes 0 to {limit}")
+    return distribution
 
 
 def _known(method: str) -> str:

@@ -1,13 +1,12 @@
 """The Balancer: its loop, how it ends, devices that are added and removed."""
 
-import math
 from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 from balancer_machines import METHODS, Times, at_speeds, clarke, makespan, play, run
 
-from hetsched.errors import DataError, UsageError
+from hetsched.errors import DataError
 from hetsched.models import Affine, Constant, PiecewiseLinear
 from hetsched.partition import Balancer, Distribution, constant, geometric
 
@@ -224,20 +223,6 @@ def test_models_that_are_given_learn() -> None:
     assert model.points.tolist() == [[5, 2.5]]
 
 
-def test_models_that_learn_elsewhere_are_looked_at_again() -> None:
-    pace = [1.0]
-    learns = SimpleNamespace(time=lambda x: x * pace[0], speed=lambda x: 1 / pace[0])
-    balancer = Balancer(300, 2, models=[Constant(1.0), learns], split=geometric)
-    run(balancer, at_speeds(1, 1))
-    pace[0] = 0.5
-    before = run(balancer, at_speeds(1, 1))
-
-    balancer.reconsider()
-
-    assert before == (150, 150)
-    assert balancer.ask().shares == (100, 200)
-
-
 def test_a_split_of_ones_own_is_called_with_models_load_and_limits() -> None:
     called = []
 
@@ -295,36 +280,3 @@ def test_iterations_count_what_was_told() -> None:
         counts.append(balancer.iterations)
 
     assert all(after == before + 1 for before, after in pairwise(counts))
-
-
-def test_a_caller_may_compute_proposals_itself() -> None:
-    balancer = Balancer(300, 2, models=[Constant(1.0), Constant(1.0)])
-    balancer.propose(Distribution((150, 150), math.nan, math.nan))
-    run(balancer, at_speeds(1, 2))
-
-    assert balancer.needs_proposal
-    balancer.propose(Distribution((100, 200), 100.0, 0.0))
-
-    assert not balancer.needs_proposal
-    assert balancer.ask().shares == (100, 200)
-
-
-def test_a_proposal_with_too_small_a_gain_leaves_the_present_shares() -> None:
-    balancer = Balancer(300, 2, models=[Constant(1.0), Constant(1.0)])
-    balancer.propose(Distribution((150, 150), math.nan, math.nan))
-    run(balancer, at_speeds(1, 2))
-
-    balancer.propose(Distribution((149, 151), 149.5, 0.0))
-
-    assert balancer.ask().shares == (150, 150)
-    assert balancer.reason == "no further gain"
-
-
-def test_a_proposal_that_isnt_needed_or_breaks_the_load_is_refused() -> None:
-    balancer = Balancer(300, 2, models=[Constant(1.0), Constant(1.0)])
-    with pytest.raises(UsageError, match="must sum to 300 units"):
-        balancer.propose(Distribution((150, 151), 1.0, 0.0))
-    balancer.propose(Distribution((150, 150), 150.0, 0.0))
-
-    with pytest.raises(UsageError, match="needs_proposal"):
-        balancer.propose(Distribution((100, 200), 1.0, 0.0))
