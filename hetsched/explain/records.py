@@ -57,6 +57,19 @@ class WhatIf(msgspec.Struct, frozen=True):
     saves: float
 
 
+class WeighedOption(msgspec.Struct, frozen=True):
+    """What might be faster and isn't known well, as weighed before the run; seconds.
+
+    `gain`: expected in the runs to come. `cost`: expected of the trial. It is tried if the gain is
+    larger, unless another option is worth more.
+    """
+
+    what: str
+    gain: float
+    cost: float
+    is_tried: bool = False
+
+
 class DeviceExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """One device's part.
 
@@ -304,6 +317,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         "best", or the schedule that the user chose for devices with a link.
     reasons : tuple of str
         The planner's.
+    weighed : tuple of WeighedOption
     alternatives : tuple of Alternative
         Other splits.
     what_if : tuple of WhatIf
@@ -324,6 +338,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     bound: float | None = None
     schedule: str = "best"
     reasons: tuple[str, ...] = ()
+    weighed: tuple[WeighedOption, ...] = ()
     devices: tuple[DeviceExplanation, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     what_if: tuple[WhatIf, ...] = ()

@@ -70,6 +70,9 @@ def _single_pass(explanation: Explanation, width: int | None) -> list[list[str]]
         _seconds_table(explanation, width),
         _breakdown_table(explanation, width),
         _reason_lines(explanation),
+        _titled(
+            "what might be faster (expected in the runs to come):", _weighed_lines(explanation)
+        ),
         _alternative_lines(explanation),
         _titled("warnings:", run_warnings(explanation)),
         _titled("what would help:", _what_if_lines(explanation)),
@@ -374,6 +377,14 @@ def _alternative_lines(explanation: Explanation) -> list[str]:
             lines.append(f"{device.device}, {units} in {seconds} as planned{bound}:")
             lines += (f"  {row}" for row in _alternative_rows(device.alternatives, predicted))
     return _titled("alternatives (predicted):", lines)
+
+
+def _weighed_lines(explanation: Explanation) -> list[str]:
+    return [
+        f"{option.what}: gains {format_seconds(option.gain)}, a trial costs"
+        f" {format_seconds(option.cost)}: {'tried' if option.is_tried else 'not tried'}"
+        for option in explanation.weighed
+    ]
 
 
 def _alternative_rows(alternatives: Sequence[Alternative], planned: float) -> list[str]:

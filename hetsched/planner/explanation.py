@@ -82,6 +82,7 @@ def explain_job(
         bound=bound_of_plan(plan),
         schedule=next((c.schedule for c in plan.candidates if c.info.link), "best"),
         reasons=plan.reasons,
+        weighed=plan.weighed,
         devices=_devices(plan, lines, None if runs is None else total, runs or {}),
         alternatives=split_alternatives(plan, cache),
         what_if=what_if(plan, cache),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from hetsched.device import Chunk, DeviceInfo, EvenChunks, TailPart
+from hetsched.explain.records import WeighedOption
 from hetsched.job import Schedule
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
@@ -226,27 +227,6 @@ class Assignment:
     @property
     def is_ring(self) -> bool:
         return self.plan.mode is Mode.RING
-
-
-@dataclass(frozen=True)
-class WeighedOption:
-    """Something that might be faster, as weighed before a run by the one rule (`planner.trials`).
-
-    Attributes
-    ----------
-    what : str
-    gain_seconds : float
-        Expected in the runs to come.
-    cost_seconds : float
-        Expected of the trial.
-    is_tried : bool
-        In this run.
-    """
-
-    what: str
-    gain_seconds: float
-    cost_seconds: float
-    is_tried: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from hetsched.device import DeviceInfo
+from hetsched.explain.records import WeighedOption
 from hetsched.models import DeviceModel, PhaseCurve, SpeedFunction
 from hetsched.models.functions import planner_curve
 from hetsched.models.races import Comparison
@@ -23,7 +24,7 @@ from hetsched.partition import geometric
 from hetsched.partition.options import Option, Outcome
 from hetsched.planner.neighbours import DeviceSet, co_runners_of
 from hetsched.planner.races import rounds_of
-from hetsched.planner.records import Assignment, Candidate, JobPlan, PlannedRace, WeighedOption
+from hetsched.planner.records import Assignment, Candidate, JobPlan, PlannedRace
 from hetsched.planner.variants import MIN_RACE_UNITS, equal_devices, rough_seconds, similar_runs
 from hetsched.plans.device_plan import DevicePlan, fits
 from hetsched.plans.recurrence import price

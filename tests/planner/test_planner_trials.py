@@ -14,6 +14,7 @@ from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PhaseCurve, PiecewiseLinear
 from hetsched.models.samples import CoRunners
+from hetsched.planner import ExplainedJob, explain_job
 from hetsched.planner.neighbours import device_sets
 from hetsched.planner.planner import Planner
 from hetsched.planner.records import Candidate, JobPlan
@@ -197,7 +198,9 @@ def test_a_set_that_may_gain_is_tried() -> None:
     assert shares(plan) == {"gpu0": LOAD}
     assert plan.trial == "the job with gpu0 only, which may be faster"
     (chosen,) = [option for option in plan.weighed if option.is_tried]
-    assert chosen.gain_seconds > chosen.cost_seconds
+    assert chosen.gain > chosen.cost
+    explained = str(explain_job(ExplainedJob(None, "planned", "fft", LOAD), plan))
+    assert f"{chosen.what}: gains" in explained.replace("\n", " ")
 
 
 def test_nothing_is_tried_before_the_present_set_is_measured() -> None:
