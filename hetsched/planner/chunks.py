@@ -48,14 +48,9 @@ def longest_chunk(call: float) -> float:
 
 
 def chunk_count(seconds: float, call: float, *, has_tail: bool = False) -> int:
-    """Return the chunks into which a core's part is cut.
+    """Return the chunks into which a core's part of some `seconds` is cut.
 
-    Parameters
-    ----------
-    seconds, call : float, seconds
-        Of the part; the cost of a call.
-    has_tail : bool
-        Whether the other part of its share is in a shared tail.
+    `call`: the cost of a call, seconds. `has_tail`: the other part is in a shared tail.
     """
     longest = longest_chunk(call)
     usual = min(max(seconds / CHUNKS_PER_CORE, MIN_CHUNK_SECONDS), MAX_CHUNK_SECONDS)
@@ -68,20 +63,10 @@ def chunk_count(seconds: float, call: float, *, has_tail: bool = False) -> int:
 
 @dataclass(frozen=True)
 class CoreShare:
-    """A core's share before pooling.
+    """A core's share of 1 unit or more before pooling, with its predicted seconds.
 
-    Attributes
-    ----------
-    name, group : str
-        The device and its group of cores that share a tail.
-    units : int
-        The share, at least 1.
-    seconds : float
-        Predicted for the share, > 0.
-    most : int, units
-        Limit of a chunk.
-    call_seconds : float, seconds
-        Cost of each call of its kernel.
+    `group`: of cores that share a tail. `most`: the limit of a chunk, units. `call_seconds`: what
+    a call of its kernel costs.
     """
 
     name: str
@@ -114,15 +99,8 @@ class PooledShare:
 def plan_tails(shares: Sequence[CoreShare], first: int) -> Mapping[str, PooledShare]:
     """Return what each core leaves to the tail of its group; cores without a tail are omitted.
 
-    Each core keeps at least one unit.
-
-    Parameters
-    ----------
-    shares : sequence of CoreShare
-        Only cores that may pool a part.
-    first : int
-        The unit behind all shares' own parts if nothing is pooled: the end of the load. Tails lie
-        there, one after the other.
+    Each core keeps at least one unit. Tails lie one after the other before `first`, the end of the
+    load.
     """
     groups: dict[str, list[CoreShare]] = {}
     longest = max((share.seconds for share in shares), default=0.0)

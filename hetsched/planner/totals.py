@@ -69,11 +69,7 @@ class PlanCache:
 class CoreTotal:
     """The total of a device without a link: its learnt curve, exact from the start.
 
-    Attributes
-    ----------
-    curve : SpeedFunction
-    fingerprint : hashable or None
-        What the curve depends on, by value; None: that can't be compared.
+    `fingerprint`: what the curve depends on, by value; None: that can't be compared.
     """
 
     is_refinable = False
@@ -102,24 +98,7 @@ def scheduled_plan(
 class PlanTable:
     """The plans of one device for shares of one load, each made on first request.
 
-    Parameters
-    ----------
-    model : DeviceModel
-        Only the phases are used, not the total.
-    memory : MemoryDemand
-    overlap : Overlap
-    load : int, units
-        No share is larger.
-    schedule : Schedule
-
-    Attributes
-    ----------
-    units, estimates : (n,) float64, units and seconds
-
-    Raises
-    ------
-    DataError
-        Not even one unit fits.
+    `units`, `estimates`: some shares, and the seconds of their best plans in closed form.
     """
 
     def __init__(
@@ -146,24 +125,12 @@ class PlanTable:
 
 
 class LinkedTotal(CoreTotal):
-    """The total of a device with a link, by its best plans.
+    """The total of a device with a link for shares of up to `load` units, by its plans.
 
-    Parameters
-    ----------
-    model : DeviceModel
-        Its total holds the measured times of the latest shares.
-    memory : MemoryDemand
-    overlap : Overlap
-    load : int, units
-    last : DevicePlan, optional
-        Of the last run. Its chunks are kept if others gain little, and the measured time of its
-        share corrects predictions by what these chunks were predicted to take.
-    is_corrected : bool
-        Whether shares were measured with the memory usable now.
-    memory_key : hashable, optional
-        The same for equal memories; None: they can't be compared, and plans aren't kept.
-    schedule : Schedule
-    cache : PlanCache, optional
+    `last`: of the last run. Its chunks are kept if others gain little, and the measured time of
+    its share corrects predictions by what these chunks were predicted to take. `is_corrected`:
+    shares were measured with the memory usable now. `memory_key`: the same for equal memories;
+    None: they can't be compared, and plans aren't kept.
     """
 
     is_refinable = True
@@ -297,18 +264,7 @@ def planned_total(
 ) -> SpeedFunction:
     """Return the unrefined total of a device with a link for shares of `load`.
 
-    Parameters
-    ----------
-    model : DeviceModel
-    memory : MemoryDemand
-    overlap : Overlap
-    load : int, units
-        No share is larger.
-
-    Raises
-    ------
-    DataError
-        Not even one unit fits.
+    Raises DataError if not even one unit fits.
     """
     return LinkedTotal(model, memory, overlap, load).curve
 

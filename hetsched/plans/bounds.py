@@ -74,15 +74,7 @@ def lower_bound(share: int, model: DeviceModel, memory: MemoryDemand, overlap: O
 
 
 class ShareBounds:
-    """Lower bounds for shares of a load on one device with a link.
-
-    Parameters
-    ----------
-    load : int, units, >= 1
-    model : DeviceModel
-    memory : MemoryDemand
-    overlap : Overlap
-    """
+    """Lower bounds for shares of a load on one device with a link."""
 
     def __init__(
         self, load: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap

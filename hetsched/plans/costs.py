@@ -105,10 +105,7 @@ def phase_seconds(model: DeviceModel, units: Floats) -> Phases:
 def seconds_of(curve: Any, units: Floats) -> Floats:
     """Evaluate `curve.time` at each of `units`; scalar-only curves work, but slower.
 
-    Raises
-    ------
-    UsageError
-        The curve raises, or returns a negative time or NaN. Our own errors pass through.
+    Raises UsageError if the curve fails, or returns a negative time or NaN.
     """
     try:
         seconds = np.asarray(curve.time(units), dtype=float) + np.zeros(units.shape)
@@ -146,21 +143,7 @@ def estimated_seconds(
     all phases; each further one adds the busiest resource's time for it. (Potts & Baker 1989:
     equal sublots are a good heuristic for a flow shop of three stages; the closed form is ours.)
 
-    Parameters
-    ----------
-    units : (n,) float64
-    model : DeviceModel
-    memory : MemoryDemand
-    overlap : Overlap
-
-    Returns
-    -------
-    (n,) float64, seconds
-
-    Raises
-    ------
-    DataError
-        Not even one unit fits.
+    Raises DataError if not even one unit fits.
     """
     counts = [n for n in range(1, MAX_SLOTS + 1) if n == 1 or memory.fits([1] * n)]
     largest = np.array([[memory.max_chunk(int(units.max()), n)] for n in counts], dtype=float)
@@ -183,20 +166,10 @@ def estimated_seconds(
 
 @dataclass(frozen=True)
 class GranularShare:
-    """A share in granules of some units, so that tables by size don't grow with the load.
+    """A share of `units` in granules, so that tables by size don't grow with the load.
 
-    Attributes
-    ----------
-    units : int
-        The share.
-    granule : int, units
-        1: nothing is rounded. Else a tiny part of the largest chunk.
-    share : int, granules
-        The last one may be incomplete.
-    memory : MemoryDemand
-        By granules.
-    largest : int, granules
-        The largest chunk that fits.
+    `share`, the `largest` chunk that fits and `memory` are in granules of `granule` units, a tiny
+    part of the largest chunk; 1: nothing is rounded. The last one may be incomplete.
     """
 
     units: int
@@ -224,10 +197,7 @@ class GranularShare:
 def granular(share: int, memory: MemoryDemand, max_granules: int = MAX_GRANULES) -> GranularShare:
     """Return `share` units, 1 or more, in granules; the largest chunk has at most `max_granules`.
 
-    Raises
-    ------
-    DataError
-        Not even one unit fits.
+    Raises DataError if not even one unit fits.
     """
     largest = memory.max_chunk(share)
     granule = -(-largest // max_granules)
@@ -253,11 +223,6 @@ def largest_sub_distribution(share: int, memory: MemoryDemand) -> int:
 
     Exact if bytes grow in proportion; otherwise based on the minimum bytes per unit. Bytes of
     large sizes that aren't evaluated are at least those of the next smaller one.
-
-    Raises
-    ------
-    DataError
-        Not even one unit fits.
     """
     largest = memory.max_chunk(share)
     if memory.limit is None or largest == share:
@@ -281,11 +246,6 @@ def patterns(share: int, memory: MemoryDemand) -> dict[int, tuple[int, ...]]:
 
     A ring that repeats a pattern fits, because any `slots` neighbours are the same chunks. One
     slot is always present, others if as many units fit.
-
-    Raises
-    ------
-    DataError
-        Not even one unit fits.
     """
     largest = memory.max_chunk(share)
     pattern_of: dict[int, tuple[int, ...]] = {1: (largest,)}

@@ -294,17 +294,7 @@ class SubDistribution:
 
 
 class SubDistributionSearch:
-    """A search for fast sub-distributions of a device.
-
-    Parameters
-    ----------
-    costs : PhaseCosts
-        Up to the largest allowed chunk.
-    overlap : Overlap
-        One copy engine or two.
-    room : int, units
-        The largest sub-distribution.
-    """
+    """A search for fast sub-distributions of at most `room` units; `costs` of allowed chunks."""
 
     def __init__(self, costs: PhaseCosts, overlap: Overlap, room: int) -> None:
         self._costs = costs

@@ -30,14 +30,9 @@ NEARLY = 1 + ROUNDING
 class Recipe(NamedTuple):
     """A rule for cutting any share into chunks.
 
-    Attributes
-    ----------
-    middle : tuple of int, units
-        One size: equal chunks of at most that size. Several: repeated in turn.
-    slots : int
-        Slots of the ring; 0: all chunks are in device memory together.
-    up, down : tuple of int, units
-        Sizes that grow; `down` is mirrored.
+    `middle`: of one size equal chunks of at most that size, of several these in turn. `slots`: of
+    the ring; 0: all chunks are in device memory together. `up`, `down`: growing; `down` is
+    mirrored.
     """
 
     middle: tuple[int, ...]
@@ -88,13 +83,8 @@ def ramps(phases: Phases, largest: int, overlap: Overlap) -> list[Ramp]:
     arrives in time (Ilic & Sousa, equations (5) and (9), for any busiest engine), and grows by the
     first one at least: more chunks would cost more than they save.
 
-    Parameters
-    ----------
-    phases : three (sizes,) float64, seconds
-        Indexed by size, in order of execution; reversed for the ramp that ends a plan: the last
-        phase of a chunk is the first of its mirror image.
-    largest : int, units
-    overlap : Overlap
+    `phases`: in order of execution; reversed for the ramp that ends a plan, as the last phase of a
+    chunk is the first of its mirror image.
     """
     first, middle, last = (np.maximum.accumulate(phase[: largest + 1]) for phase in phases)
     until_computed = np.maximum.accumulate(first + middle)

@@ -32,22 +32,10 @@ copies in the order I1 I2 O1 I3 O2 ... regardless of slots."""
 
 
 class Recurrence(Generic[Time]):
-    """The phases of one sub-distribution, to which chunks are appended in order.
+    """The phases of one sub-distribution from `start` on, to which chunks are appended in order.
 
-    Parameters
-    ----------
-    start : Time, seconds
-        Earliest start of the first copy in: a float for one plan, zeros for many.
-    overlap : Overlap
-    slots : int, or (n,) int64 for many plans
-        Chunks in device memory at once.
-    duplex : (float, float)
-        As of `DeviceModel`, for one plan. Many are priced with stretched copies (`costs_of`).
-
-    Attributes
-    ----------
-    makespan : Time, seconds
-        When the last copy out ends.
+    `slots`: chunks in device memory at once, of one plan or of each of many. `duplex`: of one
+    plan; many have stretched copies (`costs_of`). `makespan`: when the last copy out ends.
     """
 
     def __init__(
@@ -211,16 +199,9 @@ def prices(
     costs: PhaseCosts,
     overlap: Overlap,
 ) -> Floats:
-    """Return the seconds of many plans of one sub-distribution each, (n,) float64.
+    """Return the seconds of many plans, each given as the chunks of one sub-distribution.
 
-    Parameters
-    ----------
-    plans : sequence of sequences of int, or (n, chunks) int64, units
-        The chunks of each.
-    slots : int or sequence of int
-        Of a ring; 0: all chunks are in device memory together.
-    costs : PhaseCosts
-    overlap : Overlap
+    `slots`: of a ring; 0: all chunks are in device memory together.
     """
     longest = max(map(len, plans))
     if not isinstance(plans, np.ndarray):  # chunks of 0 units cost nothing

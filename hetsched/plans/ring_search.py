@@ -140,15 +140,7 @@ def _fastest_first(rings: Sequence[Ring], costs: PhaseCosts, overlap: Overlap) -
 
 
 class _RingSearch:
-    """A search for the fastest ring for one share, in units of its tables.
-
-    Parameters
-    ----------
-    share : int, >= 1
-    costs : PhaseCosts
-    memory : MemoryDemand
-    overlap : Overlap
-    """
+    """A search for the fastest ring for one share, in granules of its tables."""
 
     def __init__(
         self, share: int, costs: PhaseCosts, memory: MemoryDemand, overlap: Overlap

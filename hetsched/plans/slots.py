@@ -57,10 +57,7 @@ def slotted(demand: MemoryDemand) -> MemoryDemand:
 class StagedDemand(MemoryDemand):
     """A demand whose chunks need host buffers too, each as large as the largest chunk's.
 
-    Attributes
-    ----------
-    buffer : callable, units -> bytes
-        Of a chunk's input and output.
+    `buffer`: bytes of a chunk's input and output, by its units.
     """
 
     buffer: Callable[[int], int]
@@ -93,25 +90,11 @@ def planning_memory(demand: MemoryDemand, is_staged: bool) -> MemoryDemand:
 class SlotAllocator:
     """An allocator of slots; those of chunks in flight overlap only if they have the same index.
 
-    Parameters
-    ----------
-    need : callable, units -> bytes
-        Size of one chunk's slot; should not fall with size (`MemoryDemand.monotone`).
-    memory : int, bytes
-        Reserved for slots; 0: unlimited (a device without a link), slots rotate.
-    slots : int
-        Slots of a ring without `sizes`. Fewer are used if `memory` holds fewer.
-    ring : bool
-        Slots rotate; otherwise they are consecutive until memory is full or at a barrier.
-    chunk : int, units
-        The largest chunk.
-    sizes : sequence of int, units
-        Capacity of each slot of a ring; () if all hold `chunk`.
-
-    Raises
-    ------
-    InternalError
-        `memory` doesn't hold one such chunk, or all of `sizes`; none of `sizes` is `chunk`.
+    `need`: bytes of a chunk's slot by its units, which should not fall (`MemoryDemand.monotone`).
+    `memory`: bytes reserved for slots; 0: unlimited (a device without a link), and slots rotate,
+    as in a `ring`; else they are consecutive until memory is full or at a barrier. `sizes`:
+    capacity of each slot of a ring, units; () if all of `slots` hold `chunk`, the largest one.
+    Fewer are used if `memory` holds fewer.
     """
 
     def __init__(
@@ -143,15 +126,7 @@ class SlotAllocator:
         self._offsets = [0, *itertools.accumulate(capacities[:-1])]
 
     def allocate(self, units: int, barrier: bool) -> tuple[Slot, bool]:
-        """Return the slot of the next chunk, and whether chunks in flight must finish first.
-
-        Raises
-        ------
-        InternalError
-            The chunk has more units than announced.
-        DataError
-            It needs more bytes than the largest one announced.
-        """
+        """Return the slot of the next chunk, and whether chunks in flight must finish first."""
         if units > self._chunk:
             raise InternalError(f"a chunk of {units} units, at most {self._chunk} were announced")
         size = aligned(self._need(units))
