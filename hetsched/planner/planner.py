@@ -60,6 +60,11 @@ class Planner:
         self._tried: dict[Hashable, tuple[int, int]] = {}
         """Trial -> what was known of it, and how often it was tried since."""
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it has made no plan, so that it needs `Candidate.idle_runs`."""
+        return self._run == 0
+
     def next(
         self, candidates: Sequence[Candidate], machine: Sequence[DeviceInfo] = (), runs: int = 0
     ) -> JobPlan:
@@ -86,7 +91,7 @@ class Planner:
         infos = [candidate.info for candidate in candidates]
         self._machine = (*machine, *infos)
         self._candidates = {candidate.info.name: candidate for candidate in candidates}
-        self._look_at(known)
+        self._look_at_new()
         sets = device_sets(infos)
         present = next((s for s in sets if s.names == self._present), sets[0])
         plan = self._planned(present)
@@ -223,14 +228,13 @@ class Planner:
 
     # ---- what it remembers
 
-    def _look_at(self, known: int) -> None:
+    def _look_at_new(self) -> None:
         """Take over what earlier processes have learnt about devices that are new here."""
         for device, candidate in self._candidates.items():
             if device not in self._looks:
-                missed = known - max(candidate.run_counts.values(), default=0)
-                seen = self._run - 1 - candidate.idle_runs
-                since = self._run - 1 - max(missed, candidate.idle_runs)
-                self._looks[device] = Look(seen, since if missed else None)
+                last = self._run - 1
+                slow_since = last - candidate.slow_runs + 1 if candidate.slow_runs else None
+                self._looks[device] = Look(last - candidate.idle_runs, slow_since)
 
     def _issued(self, plan: JobPlan, issued: JobPlan) -> JobPlan:
         """Record the plan of this run, which is `plan` or tries something beside it."""

@@ -77,8 +77,9 @@ class Candidate:
         Of a device with a link: the chunks of its share in this run, some of which measure sizes.
     race : PlannedRace or None
         Of a core: the variants that take turns in this run.
-    idle_runs : int
-        Runs of the other devices since its last one, as far as stored times show.
+    idle_runs, slow_runs : int
+        Runs of the other devices since its last one, and since its last share of more than a unit,
+        in earlier processes.
     models_beside : mapping
         Co-runners -> variant -> its model, of measurements beside these only.
     races : RaceRecord
@@ -100,6 +101,7 @@ class Candidate:
     size_trial: DevicePlan | None = None
     race: PlannedRace | None = None
     idle_runs: int = 0
+    slow_runs: int = 0
     races: RaceRecord = NO_RACES
     models_beside: Mapping[CoRunners, Mapping[str, DeviceModel]] = field(default_factory=dict)
     runs_beside: Mapping[CoRunners, Mapping[str, int]] = field(default_factory=dict)

@@ -86,6 +86,10 @@ class ModelStore:
     def runs(self, key: ModelKey) -> int:
         return self._history(key).runs
 
+    def shares(self, key: ModelKey) -> list[Sample]:
+        """Return the whole shares that are kept."""
+        return list(self._history(key).windows("total") or ())
+
     def keys(self) -> list[ModelKey]:
         keys = {key for key, history in self._histories.items() if history.runs}
         keys.update(self._read(lambda db: model_records.read_keys(db, ModelKey)) or ())

@@ -105,7 +105,7 @@ def test_a_device_that_never_was_faster_is_not_probed() -> None:
 
 
 def test_idle_runs_of_earlier_processes_count() -> None:
-    slow = replace(core(2, {"v": 6.0}, runs=5), idle_runs=1)
+    slow = replace(core(2, {"v": 6.0}, runs=5), idle_runs=1, slow_runs=400)
     long_ago = replace(slow, idle_runs=200)
     others = [core(n, {"v": 1.0}, runs=500) for n in range(2)]
 

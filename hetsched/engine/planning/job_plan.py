@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,9 +20,10 @@ from hetsched.job import JobSpec
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.models.races import NO_RACES
-from hetsched.models.samples import CO_RUNNERS, CoRunners
+from hetsched.models.samples import CO_RUNNERS, CoRunners, Sample
 from hetsched.partition import iterations
 from hetsched.planner.neighbours import co_runners_of
+from hetsched.planner.planner import MAX_CONTRADICTION
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.variants import choose_variants
 from hetsched.plans.device_plan import DevicePlan
@@ -54,11 +56,11 @@ def next_plan(
             lambda info: [variant.name for variant in state.variants.usable(job, info)],
         )
     kind = job_kind(job, (info.name for info in infos), memory_limit)
-    return state.plans.planner(kind, job.load).next(
-        find_candidates(job, infos, state, memory_limit, unstarted),
-        state.machine(),
-        state.plans.runs(kind),
-    )
+    planner = state.plans.planner(kind, job.load)
+    candidates = find_candidates(job, infos, state, memory_limit, unstarted)
+    if planner.is_new:
+        candidates = with_idle_runs(job, candidates, state)
+    return planner.next(candidates, state.machine(), state.plans.runs(kind))
 
 
 # ---- measurements
@@ -157,6 +159,50 @@ def find_candidates(
             f" ({kinds}){reasons}"
         )
     return candidates
+
+
+def with_idle_runs(
+    job: ResolvedJob, candidates: Sequence[Candidate], state: PlanningState
+) -> list[Candidate]:
+    """Return the candidates with the runs since their last one, and since their last real share.
+
+    Of any process, by the times of what is stored. Most runs are forgotten, so these are
+    estimates; a share of one unit may be a probe.
+    """
+    keys = {
+        candidate.info.name: [
+            model_key(job, candidate.info, variant, co_runners)
+            for variant in state.variants.ready(job, candidate.info)
+            for co_runners in CO_RUNNERS
+        ]
+        for candidate in candidates
+    }
+    busiest = max(itertools.chain(*keys.values()), key=state.store.runs)
+    runs, known = state.store.runs(busiest), state.store.shares(busiest)
+
+    def runs_since(at: float) -> tuple[int, int]:
+        """Return the least and the largest number of runs that it may be."""
+        least = runs + 1 - min((share.run for share in known if share.at > at), default=runs + 1)
+        return least, runs - max((share.run for share in known if share.at <= at), default=0)
+
+    idle = []
+    for candidate in candidates:
+        own = [share for key in keys[candidate.info.name] for share in state.store.shares(key)]
+        least, most = runs_since(max((share.at for share in own), default=0.0))
+        _, slow = runs_since(max((share.at for share in own if share.units > 1), default=0.0))
+        seen = round(math.sqrt(least * most))
+        if _was_faster_than_before(own):
+            seen = max(seen, slow)  # look again
+        idle.append(replace(candidate, idle_runs=seen, slow_runs=max(seen, slow)))
+    return idle
+
+
+def _was_faster_than_before(shares: Sequence[Sample]) -> bool:
+    last = max(shares, key=lambda share: share.at, default=None)
+    if last is None:
+        return False
+    before = [share.seconds for share in shares if share.units == last.units and share != last]
+    return bool(before) and last.seconds * MAX_CONTRADICTION < statistics.median(before)
 
 
 def computed_seconds(candidates: Sequence[Candidate], load: int) -> float:

@@ -131,10 +131,13 @@ class Plans:
             return "learn and plan" if known is None else known.next_step(plan, seconds)
 
     def clear(self) -> None:
-        """Drop all plans, when their assumptions no longer hold; runs stay counted."""
+        """Drop all plans, when their assumptions no longer hold.
+
+        Runs stay counted, and planners remember what was tried.
+        """
         with self._lock:
             for kind, known in list(self._kinds.items()):
-                known.plan = known.usual = known.planner = None
+                known.plan = known.usual = None
                 self._kinds.put(kind, known, len(kind[1]))
             self.generation += 1
 
