@@ -488,8 +488,10 @@ class Balancer:
         if not self._stop_when_seen:
             return present
         fastest = min(self._runs, key=self._makespan)
-        gain = self._seconds(present) - self._makespan(fastest)
-        return fastest if self._pays(present, fastest, gain) else present
+        # A device may have become slower since.
+        seconds = max(self._makespan(fastest), self._seconds(fastest))
+        gain = self._seconds(present) - seconds
+        return fastest if gain >= 0 and self._pays(present, fastest, gain) else present
 
     def _leaves_devices_out(self, shares: Shares) -> bool:
         """Return whether a device has no share: the others may end together, but far too late."""

@@ -68,4 +68,5 @@ def test_a_device_at_half_its_speed_is_balanced_in_five_runs() -> None:
         now = [t(x) for t, x in zip(noisy.times, balancer.ask().shares, strict=True)]
         spreads.append(max(now) / min(now) - 1)
 
-    assert sorted(spreads)[-2] <= 0.1, "in all but one"
+    assert sorted(spreads)[SEEDS // 2] <= 0.1
+    assert max(spreads) <= 0.2
