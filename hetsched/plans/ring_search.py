@@ -47,6 +47,8 @@ CHUNK_COUNTS = (
 )  # fmt: skip
 """Numbers of chunks in the middle tried first, before refining sizes around the best."""
 MAX_EQUAL_CHUNKS = 8
+RECUT = 4
+"""Chunks more or fewer in the middle of the best recipes."""
 MAX_CHEAP_CHUNKS = 512
 """Maximum chunks in the middle where small chunks cost less per unit."""
 MAX_SEARCHED_CHUNKS = 64
@@ -161,7 +163,7 @@ class _RingSearch:
         recipes = [] if self._overlap is Overlap.NONE else self._recipes()
         rings = self._rings(recipes, self._short_share)
         if self._short_share == self._share:
-            rings += self._equal_rings()
+            rings += self._recut(recipes) + self._equal_rings()
             return _fastest_first(rings, self._costs, self._overlap)
         order = np.argsort(self._seconds(rings), kind="stable").tolist()
         rings = self._rings(recipes, self._share)
@@ -171,6 +173,25 @@ class _RingSearch:
         """Return the rings of `recipes` for `share` units, and the serial chunks."""
         serial = (serial_chunks(share, self._costs.phases), 1)
         return [serial, *((recipe.chunks(share), recipe.slots) for recipe in recipes)]
+
+    def _recut(self, recipes: Sequence[Recipe]) -> list[Ring]:
+        """Return the rings of `recipes` with a few more or fewer chunks in the middle.
+
+        Chunks of few units in between can't be told by their size.
+        """
+        rings = []
+        for recipe in recipes:
+            up, rest, down = recipe.parts(self._share)
+            count = -(-rest // recipe.middle[0])
+            if len(recipe.middle) == 1 and rest:
+                fewest = max(count - RECUT, -(-rest // self._costs.largest))
+                counts = range(fewest, min(count + RECUT, rest) + 1)
+                rings += [
+                    ((*up, *cut(rest, number), *down), recipe.slots)
+                    for number in counts
+                    for cut in (evenly, spread_out)
+                ]
+        return rings
 
     def _equal_rings(self) -> list[Ring]:
         """Return the rings of a few equal chunks that memory holds, which users compare with."""
