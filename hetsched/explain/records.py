@@ -71,73 +71,37 @@ class WeighedOption(msgspec.Struct, frozen=True):
 
 
 class DeviceExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """One device's part.
-
-    Attributes
-    ----------
-    planned, share : int, units
-        Assigned by the plan; done, or 0 if nothing has run yet.
-    pooled, taken : int, units
-        The part of `planned` that is in the tail that cores share; the part of `share` that it
-        took from there.
-    chunks : tuple of (count, units)
-        As planned, in order, with runs of equal chunks as one pair; `thinned` omits the middle of
-        a long list.
-    planned_chunks : int
-        Their number.
-    mode : str
-        "ring", "installments" or, without a link, "".
-    slots : int
-        Chunks that may be in device memory at once.
-    chunk_reason : str
-        Why the share is cut this way.
-    call_reason : str
-        What each call of its kernel costs, and what follows for the chunks; "": nothing.
-    runs : int or None
-        Runs behind its model; None: no model.
-    predicted_seconds, seconds : float or None
-        Of the whole share: by the curve used for planning; measured from first to last chunk.
-    predicted, measured : PhaseSeconds or None
-    predicted_hidden, hidden : float or None
-        Fraction of the copies' time that overlapped with other phases.
-    time_breakdown : TimeBreakdown or None
-    bound : float or None
-        The models allow no plan for the share to take less; only with a link.
-    alternatives : tuple of Alternative
-        Other schedules of the share; only of the first of equal devices with a link.
-    units_per_call : int
-        Most units that its kernel passed to the library at once; 0: the kernel doesn't say.
-    late : int
-        Phases that took longer than their modelled time.
-    plan, timeline : Timeline or None
-        Each phase of each chunk, predicted and measured.
-    """
+    """One device's part."""
 
     device: str
     kind: str
     variant: str
-    planned: int
-    share: int = 0
-    pooled: int = 0
-    taken: int = 0
+    planned: int  # units assigned by the plan
+    share: int = 0  # units done; 0 if nothing has run yet
+    pooled: int = 0  # the part of `planned` that is in the tail that cores share
+    taken: int = 0  # the part of `share` that came from there
     chunks: tuple[tuple[int, int], ...] = ()
+    """(count, units) as planned, in order; `thinned` omits the middle of a long list."""
     planned_chunks: int = 0
-    mode: str = ""
-    slots: int = 1
-    chunk_reason: str = ""
-    call_reason: str = ""
-    runs: int | None = None
-    predicted_seconds: float | None = None
-    seconds: float | None = None
+    mode: str = ""  # "ring", "installments" or, without a link, ""
+    slots: int = 1  # chunks that may be in device memory at once
+    chunk_reason: str = ""  # why the share is cut this way
+    call_reason: str = ""  # what each call of its kernel costs, and what follows for the chunks
+    runs: int | None = None  # behind its model; None: no model
+    predicted_seconds: float | None = None  # of the whole share, by the curve used for planning
+    seconds: float | None = None  # from its first chunk to its last
     predicted: PhaseSeconds | None = None
     measured: PhaseSeconds | None = None
     predicted_hidden: float | None = None
-    hidden: float | None = None
+    hidden: float | None = None  # fraction of the copies' time that overlapped with other phases
     time_breakdown: TimeBreakdown | None = None
     bound: float | None = None
+    """By its model no plan for the share takes less; only with a link."""
     alternatives: tuple[Alternative, ...] = ()
+    """Other schedules of the share; only of the first of equal devices with a link."""
     units_per_call: int = 0
-    late: int = 0
+    """Most units that its kernel passed to the library at once; 0: the kernel doesn't say."""
+    late: int = 0  # phases that took longer than their modelled time
     plan: Timeline | None = None
     timeline: Timeline | None = None
 
@@ -161,24 +125,15 @@ MoveKind = Literal["balance", "lost", "joined"]
 class IterationSpan(msgspec.Struct, frozen=True, kw_only=True):
     """Iterations `first`, `first` + 1, ..., `first` + `count` - 1; one, if it was long enough.
 
-    Attributes
-    ----------
-    seconds : float
-        Mean per iteration and device.
-    residual : float or None
-        After the last of them; None: the workload has no such number.
-    rows : tuple of int
-        Of each device, in the last of them.
-    compute, transfer, wait, converge, save : tuple of float
-        Of each device: mean per iteration (the phases of NEC, section 6.1; `save`: its rows, for
-        the loss of a device with its own memory).
+    The tuples are by device: mean seconds per iteration of each phase (NEC, section 6.1; `save`:
+    its rows, for the loss of a device with its own memory).
     """
 
     first: int
     count: int = 1
-    seconds: float
-    residual: float | None = None
-    rows: tuple[int, ...]
+    seconds: float  # mean per iteration and device
+    residual: float | None = None  # after the last of them; None: the workload has none
+    rows: tuple[int, ...]  # in the last of them
     compute: tuple[float, ...]
     transfer: tuple[float, ...]
     wait: tuple[float, ...]
@@ -191,44 +146,22 @@ class IterationSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowMove(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows that moved between devices after an iteration.
+    """Rows that moved between devices after an iteration. Seconds expected: by the decision."""
 
-    Attributes
-    ----------
-    after : int
-        The last iteration with the split before.
-    before, rows : tuple of int
-        Rows of each device.
-    moved : int
-        Rows that changed their device.
-    busy : tuple of float
-        Seconds of each device without waits, in the last iteration before.
-    expected_cost : float or None
-        Of moving them, as the decision assumed; None: it didn't weigh the cost.
-    expected_before, expected_after : float or None
-        Seconds of an iteration, as the decision assumed.
-    seconds_before, seconds_after : float or None
-        Measured, means since the previous move and until the next one.
-    first_seconds : float or None
-        Of the first iteration after it.
-    iterations : int
-        With these rows, so far.
-    """
-
-    after: int
+    after: int  # the last iteration with the split before
     kind: MoveKind = "balance"
     reason: str = ""
-    before: tuple[int, ...]
+    before: tuple[int, ...]  # rows of each device
     rows: tuple[int, ...]
-    moved: int
-    busy: tuple[float, ...] = ()
-    expected_cost: float | None = None
-    expected_before: float | None = None
+    moved: int  # rows that changed their device
+    busy: tuple[float, ...] = ()  # of each device without waits, in the last iteration before
+    expected_cost: float | None = None  # of moving them; None: it wasn't weighed
+    expected_before: float | None = None  # of an iteration
     expected_after: float | None = None
-    seconds_before: float | None = None
-    seconds_after: float | None = None
-    first_seconds: float | None = None
-    iterations: int = 0
+    seconds_before: float | None = None  # of an iteration, mean since the previous move
+    seconds_after: float | None = None  # mean until the next one
+    first_seconds: float | None = None  # of the first iteration after it
+    iterations: int = 0  # with these rows, so far
 
     @property
     def cost(self) -> float | None:
@@ -255,41 +188,21 @@ class WrittenCheckpoint(msgspec.Struct, frozen=True):
 
 
 class IterationHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """All iterations of a job.
+    """All iterations of a job."""
 
-    Attributes
-    ----------
-    devices : tuple of str
-        Their names, in the order of all tuples above.
-    first, iterations : int
-        The first iteration (not 1 if the job continued from a checkpoint), and the last complete
-        one.
-    seconds : float
-        Of all of them.
-    residual : float or None
-    converged : bool or None
-        None: they haven't ended, or the workload has no such test.
-    moves : tuple of RowMove
-        Without `omitted_moves` in the middle.
-    checkpoints : tuple of WrittenCheckpoint
-        The last ones; `written_checkpoints` in all, `checkpoint_seconds` of pauses.
-    repeated : int
-        Iterations that were computed again, because a device was lost in them.
-    """
-
-    devices: tuple[str, ...]
-    first: int = 1
-    iterations: int = 0
+    devices: tuple[str, ...]  # in the order of all tuples by device
+    first: int = 1  # more if the job continued from a checkpoint
+    iterations: int = 0  # the last complete one
     seconds: float = 0.0
     residual: float | None = None
-    converged: bool | None = None
+    converged: bool | None = None  # None: not ended, or the workload has no such test
     spans: tuple[IterationSpan, ...] = ()
-    moves: tuple[RowMove, ...] = ()
+    moves: tuple[RowMove, ...] = ()  # without `omitted_moves` in the middle
     omitted_moves: int = 0
-    checkpoints: tuple[WrittenCheckpoint, ...] = ()
+    checkpoints: tuple[WrittenCheckpoint, ...] = ()  # the last of `written_checkpoints`
     written_checkpoints: int = 0
-    checkpoint_seconds: float = 0.0
-    repeated: int = 0
+    checkpoint_seconds: float = 0.0  # of pauses
+    repeated: int = 0  # iterations computed again, because a device was lost in them
 
     @property
     def nbytes(self) -> int:

@@ -29,20 +29,11 @@ ChunkTimings = tuple[tuple[int, ChunkTimes], ...]
 
 @dataclass(frozen=True)
 class SimulatedDevice:
-    """One device of a simulated machine.
-
-    Attributes
-    ----------
-    info : DeviceInfo
-    model : DeviceModel
-        Its true costs.
-    demand : MemoryDemand
-        Without a limit if the device has no link.
-    """
+    """One device of a simulated machine."""
 
     info: DeviceInfo
-    model: DeviceModel
-    demand: MemoryDemand
+    model: DeviceModel  # its true costs
+    demand: MemoryDemand  # without a limit if the device has no link
 
     @property
     def name(self) -> str:
@@ -96,13 +87,7 @@ class SimulatedMachine:
     ) -> dict[str, ChunkTimings]:
         """Run `plan`; return the timings of each device that has a share.
 
-        Parameters
-        ----------
-        plan : JobPlan
-        noise : float
-            Standard deviation of each phase's relative error.
-        rng : random.Random, optional
-            Required with noise.
+        `noise`: standard deviation of each phase's relative error, drawn from `rng`.
         """
         by_name = {device.name: device for device in self.devices}
         return {

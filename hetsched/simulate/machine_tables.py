@@ -1,4 +1,4 @@
-"""Tables and charts of `simulate machine`: a plan with its bounds, or a learning loop."""
+"""Tables and charts of `simulate machine`: a plan with its bound, or a learning loop."""
 
 from __future__ import annotations
 
@@ -26,13 +26,7 @@ MAX_LINKED_DEVICES = 4
 
 
 def plan_result(machine: SimulatedMachine, source: str) -> ExperimentResult:
-    """Plan the machine with known costs; show the plan, its makespan and its bounds.
-
-    Raises
-    ------
-    DataError
-        A unit is too big for every device.
-    """
+    """Plan the machine with known costs; show the plan, its makespan and its bound."""
     plan = ideal_plan(machine)
     timings = machine.play(plan)
     return ExperimentResult(

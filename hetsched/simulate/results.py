@@ -49,23 +49,14 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """One panel of a figure.
-
-    Attributes
-    ----------
-    series : tuple of Series
-    log : bool
-        Whether the y axis is logarithmic.
-    y_min : float
-        The smallest possible y.
-    """
+    """One panel of a figure."""
 
     title: str
     x_label: str
     y_label: str
     series: tuple[Series, ...]
-    log: bool = False
-    y_min: float = 0.0
+    log: bool = False  # the y axis is logarithmic
+    y_min: float = 0.0  # the smallest possible y
 
 
 @dataclass(frozen=True)

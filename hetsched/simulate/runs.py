@@ -16,13 +16,7 @@ Measure = Callable[[Shares], Sequence[DeviceTime]]
 
 @dataclass(frozen=True)
 class LoopRun:
-    """One iteration: the shares and each machine's busy time.
-
-    Attributes
-    ----------
-    shares : tuple of int, units
-    seconds : tuple of float, seconds
-    """
+    """One iteration: the shares and each machine's busy seconds."""
 
     shares: Shares
     seconds: tuple[float, ...]
@@ -41,22 +35,12 @@ class LoopRun:
 
 @dataclass(frozen=True)
 class LoopTrace:
-    """A whole balancing loop.
-
-    Attributes
-    ----------
-    runs : tuple of LoopRun
-    final : LoopRun
-        With the shares finally chosen by the balancer, if measured; else the last run.
-    balanced : bool
-    reason : str
-        Why the balancer stopped; empty if the maximum number of runs came first.
-    """
+    """A whole balancing loop."""
 
     runs: tuple[LoopRun, ...]
-    final: LoopRun
+    final: LoopRun  # with the shares finally chosen, if measured; else the last run
     balanced: bool
-    reason: str
+    reason: str  # why the balancer stopped; "": the maximum number of runs came first
 
     @property
     def best(self) -> LoopRun:

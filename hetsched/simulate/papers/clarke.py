@@ -36,27 +36,13 @@ MAX_RUNS = 30
 
 @dataclass(frozen=True)
 class ClarkeSetting:
-    """A matrix of `rows` x `rows` elements, and how the four machines page.
+    """A matrix of `rows` x `rows` elements, and how the four machines page."""
 
-    Attributes
-    ----------
-    rows : int
-        The load: a unit is a row.
-    reserve : float, MiB
-        Memory of each machine that isn't available for the matrix.
-    factor : float
-        Slowdown of a row on a machine that pages.
-    width : float
-        Fraction of the capacity over which the slowdown is reached.
-    linear : "time" or "speed"
-        Which of the two changes linearly there.
-    """
-
-    rows: int
-    reserve: float = 44.0
-    factor: float = 75.0
-    width: float = 0.05
-    linear: Linear = "time"
+    rows: int  # the load
+    reserve: float = 44.0  # MiB of each machine that aren't available for the matrix
+    factor: float = 75.0  # slowdown of a row on a machine that pages
+    width: float = 0.05  # fraction of the capacity over which it is reached
+    linear: Linear = "time"  # what changes linearly there
 
     def machines(self) -> list[Paging]:
         """Make P1 to P4."""
@@ -85,22 +71,13 @@ STANDARD = ClarkeSetting(11000)
 
 @dataclass(frozen=True)
 class ClarkeOutcome:
-    """The result of one method in one setting.
-
-    Attributes
-    ----------
-    trace : LoopTrace
-    optimum : LoopRun
-        Exact, computed from the machines' true curves.
-    pages : tuple of int
-        Numbers, from 1, of the runs in which a machine pages.
-    """
+    """The result of one method in one setting."""
 
     setting: ClarkeSetting
     method: str
     trace: LoopTrace
-    optimum: LoopRun
-    pages: tuple[int, ...]
+    optimum: LoopRun  # exact, of the true curves
+    pages: tuple[int, ...]  # numbers, from 1, of the runs in which a machine pages
 
     @property
     def near(self) -> int | None:

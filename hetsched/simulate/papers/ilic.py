@@ -44,18 +44,10 @@ NoiseAdder = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class IlicSetting:
-    """The machine of the experiment.
+    """The machine of the experiment."""
 
-    Attributes
-    ----------
-    overlap : Overlap
-        SINGLE: one copy engine, as the paper's GPU has; FULL: two.
-    cliff : bool
-        Whether large batches are slower.
-    """
-
-    overlap: Overlap = Overlap.SINGLE
-    cliff: bool = True
+    overlap: Overlap = Overlap.SINGLE  # SINGLE: one copy engine, as the paper's GPU has
+    cliff: bool = True  # large batches are slower
 
     def gpu(self) -> DeviceModel:
         """Return the GPU's model; `total` is that of a single chunk, with sequential phases."""
@@ -78,31 +70,15 @@ def cores() -> list[SpeedFunction]:
 
 @dataclass(frozen=True)
 class GpuStep:
-    """The GPU in one run of the paper's algorithm, and its partial model after that run.
-
-    Attributes
-    ----------
-    plan : DevicePlan
-    seconds : float
-    one_by_one : float, seconds
-        The same chunks without overlap.
-    single : float, seconds
-        The same planes in one chunk.
-    total : tuple of (float, float), units and seconds
-        psi_t after the run: the approximation points.
-    repeats : int
-        Repeated observations of the same sizes, so far: the accuracy points.
-    fallback : str or None
-        Why the plan deviates from the paper's steps.
-    """
+    """The GPU in one run of the paper's algorithm, and its partial model after that run."""
 
     plan: DevicePlan
     seconds: float
-    one_by_one: float
-    single: float
-    total: tuple[tuple[float, float], ...]
-    repeats: int
-    fallback: str | None
+    one_by_one: float  # seconds of the same chunks without overlap
+    single: float  # seconds of the same planes in one chunk
+    total: tuple[tuple[float, float], ...]  # psi_t after the run: the approximation points
+    repeats: int  # accuracy points: repeated sizes so far
+    fallback: str | None  # why the plan deviates from the paper's steps
 
     @property
     def gain(self) -> float:
@@ -175,23 +151,12 @@ def run_single_chunks(
 
 @dataclass(frozen=True)
 class IdealPlan:
-    """The product's plan for exactly known curves.
-
-    Attributes
-    ----------
-    shares : tuple of int, units
-    plan : DevicePlan
-        The GPU's.
-    seconds : float
-        Makespan of all devices.
-    bound : float, seconds
-        Lower bound for the GPU's share.
-    """
+    """The product's plan for exactly known curves."""
 
     shares: Shares
-    plan: DevicePlan
-    seconds: float
-    bound: float
+    plan: DevicePlan  # the GPU's
+    seconds: float  # makespan of all devices
+    bound: float  # of the GPU's share
 
 
 def ideal_plan(setting: IlicSetting = STANDARD) -> IdealPlan:

@@ -46,15 +46,7 @@ class ClusterNode:
 
 @dataclass(frozen=True)
 class NecCase:
-    """An application on nodes with given relative speeds.
-
-    Attributes
-    ----------
-    name : str
-    load : int, units
-    nodes : tuple of ClusterNode
-    tolerance : float
-    """
+    """An application on nodes with given relative speeds."""
 
     name: str
     load: int
