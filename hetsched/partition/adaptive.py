@@ -20,6 +20,7 @@ from hetsched.errors import DataError
 from hetsched.models import PiecewiseLinear, Polyline, SpeedFunction
 from hetsched.partition.balancer import (
     BALANCED,
+    CLIFF,
     NO_GAIN,
     NOT_WORTH_MOVING,
     FurtherRuns,
@@ -52,15 +53,12 @@ PRESUMED_NOISE = 0.06
 DEVIATION_PER_DIFFERENCE = 1.05
 """Standard deviation over the median absolute difference of two values, for normal noise."""
 
-CLIFF = 1.2
-"""Ratio of the paces of two measured sizes with a cliff in between: far above noise."""
-RESOLVED = 1.1
-"""Ratio of two sizes between which it isn't worth looking for a cliff."""
-PART = 0.3
+PART = 0.35
 """Part of the way into a cliff, by logarithms, that is tried next; it is as probable that the
-cliff is there. The whole way costs less iterations and more falls: 1.053 instead of 1.049."""
-GRADUAL = 0.5
-"""Probability that times rise gradually between two sizes instead."""
+cliff is there."""
+EVEN_ODDS = 0.5
+"""Probability that times rise gradually between two sizes instead, and that a device is as fast
+with more than its memory holds."""
 SURVIVAL = 0.93
 """Probability that there is no cliff between the largest size that was measured and
 `GROWTH` times that, beyond which no share goes in one step."""
@@ -68,8 +66,6 @@ GROWTH = 8.0
 SAFE_GROWTH = 1.5
 FALL = 4.0
 """Presumed slowdown beyond a cliff that wasn't measured."""
-MEMORY_SURVIVAL = 0.5
-"""Probability that a device is as fast with more than its memory holds."""
 FIRST_EXCESS = 1 / 64
 """Part of a memory by which it is exceeded first: a few rows show what the next ones cost, as what
 doesn't fit is streamed or paged, and a line through them holds for `GROWTH` times as many."""
@@ -268,7 +264,7 @@ class AdaptiveBalancer:
         if cliffs:  # times may as well rise gradually between the two sizes
             plain = self._partition(models, self._limits)
             paces = [cliff.pace * plain.shares[i] for i, cliff in cliffs.items()]
-            yield self._trial(present, plain, plain, GRADUAL, max(plain.makespan, *paces))
+            yield self._trial(present, plain, plain, EVEN_ODDS, max(plain.makespan, *paces))
 
     def _trial(
         self,
@@ -387,9 +383,7 @@ class _Device:
         largest, seconds = max(self.times), self.curve.time
         if cliff is not None:
             below = Polyline([point for point in self._points() if point[0] <= cliff.small])
-            limit = cliff.small
-            if cliff.large > RESOLVED * cliff.small:
-                limit += round(cliff.small * ((cliff.large / cliff.small) ** part - 1))
+            limit = round(cliff.small * (cliff.large / cliff.small) ** part)
             return _Reach(below, limit, cliff.small, 1 - part, cliff.pace)
         if self.capacity is None:
             pace = FALL * seconds(largest) / largest
@@ -402,7 +396,7 @@ class _Device:
         pace = FALL * seconds(self.capacity) / self.capacity
         limit = self._first_excess(self.capacity)
         promise = self.capacity + round(GROWTH * (limit - self.capacity))
-        return _Reach(self.curve, limit, self.capacity, MEMORY_SURVIVAL, pace, promise)
+        return _Reach(self.curve, limit, self.capacity, EVEN_ODDS, pace, promise)
 
     def _first_excess(self, capacity: int) -> int:
         return capacity + max(1, math.ceil(FIRST_EXCESS * capacity))

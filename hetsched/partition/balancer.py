@@ -31,7 +31,7 @@ from hetsched.partition.distribution import (
 )
 from hetsched.partition.equal_times import constant, geometric
 from hetsched.partition.imbalance_factor import NodeModel, Trading
-from hetsched.partition.phases import DeviceTime, Phase, Reading, parse_readings
+from hetsched.partition.phases import ROUNDING, DeviceTime, Phase, Reading, parse_readings
 from hetsched.partition.root_finding import smooth
 
 __all__ = ["Balancer", "Phase"]
@@ -75,17 +75,12 @@ SLACK = 0.2
 beyond the tolerance is worth a move (Page, Biometrika 41, 1954)."""
 UNBALANCED_RUNS = 2
 """Consecutive unbalanced runs after which trades (NEC) reconsider a balanced distribution."""
-MAX_SEARCH_RUNS = 50
-MAX_SEARCH_RUNS_PER_DEVICE = 20
-"""Maximum runs of one search, a constant and a term per device; then the best is kept."""
+MAX_SEARCH_RUNS = 30
+"""Runs of one search per device; then the best is kept."""
 MAX_RUNS = 5
 """Runs kept of one distribution; their median counts."""
 MAX_DISTRIBUTIONS = 256
 """Distributions kept, the latest."""
-MIN_NOISE = 1e-6
-"""Relative difference of two times of the same size above which times are noisy."""
-ROUNDING = 1e-9
-"""Relative error allowed in comparing times."""
 
 
 class Balancer:
@@ -314,7 +309,7 @@ class Balancer:
             smoothed, seconds = twin
             smoothed.observe(share, reading.busy)
             first = seconds.setdefault(share, reading.busy)
-            if abs(reading.busy - first) > MIN_NOISE * first:
+            if abs(reading.busy - first) > ROUNDING * first:
                 self._models[device], self._twins[device] = smoothed, None
 
     def _twin(self) -> tuple[Any, dict[int, float]] | None:
@@ -432,7 +427,7 @@ class Balancer:
         """Return why not to move to `proposed`, which gains `gain` seconds a run; empty: move."""
         if self._stop_when_seen and proposed in self._runs:
             return SEEN
-        if self._search_runs >= MAX_SEARCH_RUNS + MAX_SEARCH_RUNS_PER_DEVICE * len(present):
+        if self._search_runs >= MAX_SEARCH_RUNS * len(present):
             return BUDGET
         pays = math.isnan(gain) or self._pays(present, proposed, gain)
         return "" if pays else NOT_WORTH_MOVING

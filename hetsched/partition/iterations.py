@@ -20,6 +20,7 @@ from hetsched.job import IterationSeconds
 from hetsched.models import PiecewiseLinear
 from hetsched.partition.adaptive import AdaptiveBalancer
 from hetsched.partition.balancer import (
+    IMBALANCE,
     Balancer,
     is_measured,
     split_with_unmeasured,
@@ -30,7 +31,6 @@ from hetsched.partition.equal_times import geometric
 from hetsched.partition.imbalance_factor import NodeModel
 from hetsched.partition.phases import Phase
 
-IMBALANCE = "imbalance-factor"
 BALANCE_METHODS = ("auto", "functional", "constant", IMBALANCE, "none")
 """`auto`: functional models and the rule of trials. `functional`: Clarke's loop on functional
 models. `constant`: shares in proportion to the last speeds, Clarke's baseline. `imbalance-factor`:

@@ -31,9 +31,6 @@ MIN_SHARE = 1e-6
 """Units: lower bound on shares, so that the fixed cost and slope of a curve are defined."""
 EQUAL = 1e-9
 """Relative difference up to which times count as equal."""
-PRECISION = 1e-12
-SLOPE_STEP = 1e-6
-"""Relative."""
 
 
 def smooth(models: Models, load: int, limits: Limits | None = None) -> Distribution:
@@ -92,13 +89,13 @@ def _solve(models: Models, load: int, high: Floats) -> tuple[Floats, str]:
     while free.any():
         indices = np.flatnonzero(free)
         equations = _equations([curves[i] for i in indices], load - float(x[~free].sum()))
-        x[indices] = root(equations, x[indices], jac=True, method="hybr", tol=PRECISION).x
+        x[indices] = root(equations, x[indices], jac=True, method="hybr", tol=1e-12).x
         over, under = np.maximum(x - high, 0.0), np.maximum(low - x, 0.0)
         if not np.isfinite(x).all() or not (over.any() or under.any()):
             break
         outside = over > 0 if over.sum() >= under.sum() else under > 0
         x, free = np.where(outside, np.clip(x, low, high), x), free & ~outside
-    parts = np.maximum(x - max(MIN_SHARE, PRECISION * load), 0.0)  # for rounding down
+    parts = np.maximum(x - max(MIN_SHARE, 1e-12 * load), 0.0)  # for rounding down
     return parts, _flaw(curves, x, load, low, high)
 
 
@@ -148,7 +145,7 @@ class _Tangent:
         if hasattr(self._model, "derivative"):
             slope = evaluate(self._index, self._model, "derivative", units)
         else:
-            step = SLOPE_STEP * units
+            step = 1e-6 * units
             above, below = (time_of(self._index, self._model, units + s) for s in (step, -step))
             slope = (above - below) / (2 * step)
         return seconds + slope * (x - units), slope

@@ -134,7 +134,7 @@ def test_a_search_without_an_end_is_ended() -> None:
         run(balancer, times)
         runs += 1
 
-    assert (runs, balancer.reason) == (131, "budget")
+    assert (runs, balancer.reason) == (121, "budget")
     assert run(balancer, times) == run(balancer, times)
 
 

@@ -111,8 +111,8 @@ def test_a_cliff_that_nobody_knows_of_costs_little(
 
     trace = play(machine)
 
-    assert loss(machine, trace) <= 1.1
-    assert iterations_to_balance(machine, trace) <= 6
+    assert loss(machine, trace) <= 1.12
+    assert iterations_to_balance(machine, trace) <= 8
 
 
 @pytest.mark.parametrize("cliff", [STEEP, GENTLE])
