@@ -173,7 +173,7 @@ def test_nothing_has_a_plan_of_nothing() -> None:
 
 def test_invalid_requests_are_errors() -> None:
     model = device(random.Random(0))
-    with pytest.raises(UsageError, match="-1 units is negative"):
+    with pytest.raises(UsageError, match="share: -1"):
         best_plan(-1, model, memory(1), overlap=Overlap.FULL)
     with pytest.raises(DataError, match="one unit needs"):
         best_plan(1, model, memory(0), overlap=Overlap.FULL)
