@@ -19,8 +19,6 @@ from hetsched.plans.device_plan import Overlap
 Ramp = tuple[int, ...]
 
 FIRST_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512, 1024)
-MAX_GROWTH = 8
-"""Ratio of a chunk to its predecessor."""
 MAX_RAMP_CHUNKS = 24
 ROUNDING = 1e-9
 """Relative; smaller differences of times are rounding errors."""
@@ -130,7 +128,7 @@ def _just_in_time(first_size: int, tables: list[list[float]], overlap: Overlap) 
         else:
             busy = last[sizes[-2]] if len(sizes) > 1 else 0.0
             next_size = bisect.bisect_right(first, (middle[size] - busy) * NEARLY)
-        size = max(min(next_size - 1, MAX_GROWTH * size), size + first_size)
+        size = max(next_size - 1, size + first_size)
     return tuple(sizes)
 
 

@@ -46,8 +46,7 @@ CHUNK_COUNTS = (
     1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64,
 )  # fmt: skip
 """Numbers of chunks in the middle tried first, before refining sizes around the best."""
-MAX_EQUAL_CHUNKS = 8
-RECUT = 4
+RECUT = 2
 """Chunks more or fewer in the middle of the best recipes."""
 MAX_CHEAP_CHUNKS = 512
 """Maximum chunks in the middle where small chunks cost less per unit."""
@@ -57,7 +56,7 @@ FINALISTS = 8
 """Plans that are priced exactly where copies slow each other: searches stretch them instead."""
 RECIPES_CHANGED = (4, 1)
 """Fastest recipes of which other ramps and sizes are tried, in each round."""
-SIZE_FACTORS = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0)
+SIZE_FACTORS = (0.5, 0.7, 0.85, 1.0, 1.15, 1.5, 2.0, 4.0)
 """Sizes of the middle around a good one."""
 
 Ring = tuple[tuple[int, ...], int]
@@ -163,7 +162,7 @@ class _RingSearch:
         recipes = [] if self._overlap is Overlap.NONE else self._recipes()
         rings = self._rings(recipes, self._short_share)
         if self._short_share == self._share:
-            rings += self._recut(recipes) + self._equal_rings()
+            rings += self._recut(recipes)
             return _fastest_first(rings, self._costs, self._overlap)
         order = np.argsort(self._seconds(rings), kind="stable").tolist()
         rings = self._rings(recipes, self._share)
@@ -192,17 +191,6 @@ class _RingSearch:
                     for cut in (evenly, spread_out)
                 ]
         return rings
-
-    def _equal_rings(self) -> list[Ring]:
-        """Return the rings of a few equal chunks that memory holds, which users compare with."""
-        fewest, share = -(-self._share // self._costs.largest), self._share
-        return [
-            (cut(share, chunks), slots)
-            for chunks in range(fewest, MAX_EQUAL_CHUNKS + 1)
-            for slots, sizes in self._patterns.items()
-            if share <= -(-chunks // max(slots, 1)) * sum(sizes)
-            for cut in (evenly, spread_out)
-        ]
 
     def _recipes(self) -> list[Recipe]:
         """Search recipes at the short share: the middle first, then its ramps, then its size."""
