@@ -24,8 +24,10 @@ from hetsched.device import DeviceInfo
 from hetsched.device_process.device_loop import DeviceLoop
 from hetsched.devices.base import Device
 from hetsched.devices.cpu.device import CpuDevice
-from hetsched.iterations.home import state_shape
-from hetsched.iterations.partials import partials_shape
+from hetsched.iterations.home import (
+    partials_shape,
+    state_shape,
+)
 from hetsched.iterations.saved_state import saved_shapes
 from hetsched.transport.arena import Arena
 from hetsched.transport.control import IterationControl, control_words

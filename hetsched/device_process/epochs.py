@@ -17,8 +17,15 @@ import numpy as np
 from hetsched import errors
 from hetsched.devices.base import Device, DeviceJob, IteratingDevice, IterativeJob
 from hetsched.iterations import saved_state
-from hetsched.iterations.home import Home, Part, stages_of
-from hetsched.iterations.partials import PARTIALS, combine, combined_slot, slot_of
+from hetsched.iterations.home import (
+    PARTIALS,
+    Home,
+    Part,
+    combine,
+    combined_slot,
+    slot_of,
+    stages_of,
+)
 from hetsched.job import IterationSeconds
 from hetsched.transport import device_messages
 from hetsched.transport.control import CONTROL, Aborted, IterationControl

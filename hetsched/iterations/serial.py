@@ -15,8 +15,15 @@ from typing import Any
 import numpy as np
 
 from hetsched.errors import DataError
-from hetsched.iterations.home import Home, Part, stages_of, state_shape
-from hetsched.iterations.partials import combine, partials_shape, slot_of
+from hetsched.iterations.home import (
+    Home,
+    Part,
+    combine,
+    partials_shape,
+    slot_of,
+    stages_of,
+    state_shape,
+)
 from hetsched.iterations.saved_state import SavedState, restore_state, state_views
 from hetsched.workload import Iterative, KernelContext, Rows, Stage, StageKernel, Values
 from hetsched.workload.protocol import KernelArrays

@@ -20,8 +20,13 @@ import numpy as np
 
 from hetsched import errors
 from hetsched.engine.threads import Step
-from hetsched.iterations.home import Part, stages_of, state_shape
-from hetsched.iterations.partials import PARTIALS, partials_shape
+from hetsched.iterations.home import (
+    PARTIALS,
+    Part,
+    partials_shape,
+    stages_of,
+    state_shape,
+)
 from hetsched.iterations.saved_state import SAVED, saved_shapes
 from hetsched.job import ArenaRef, FileOut, JobSpec, Schedule
 from hetsched.memory import MemoryDemand

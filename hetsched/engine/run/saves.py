@@ -24,8 +24,13 @@ from hetsched.engine.run.epochs import IterationState
 from hetsched.engine.threads import entering
 from hetsched.explain.records import WrittenCheckpoint
 from hetsched.iterations import saved_state
-from hetsched.iterations.home import Part, stages_of
-from hetsched.iterations.partials import PARTIALS, combine, combined_slot
+from hetsched.iterations.home import (
+    PARTIALS,
+    Part,
+    combine,
+    combined_slot,
+    stages_of,
+)
 from hetsched.job import CHECKPOINT_SECONDS
 from hetsched.store import checkpoint
 from hetsched.workload import Iterative

@@ -32,8 +32,10 @@ from hetsched.devices.cuda.memory.pinned_memory import Pins
 from hetsched.devices.cuda.runtime import Runtime, Stream
 from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.errors import DataError
-from hetsched.iterations.home import Part
-from hetsched.iterations.partials import combine
+from hetsched.iterations.home import (
+    Part,
+    combine,
+)
 from hetsched.iterations.row_transfers import RowTransfers
 from hetsched.iterations.saved_state import saved_names
 from hetsched.workload import KernelContext, Rows, Stage, StageKernel, Values
