@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from hetsched.errors import DataError, UsageError
 from hetsched.models import DeviceModel, SpeedFunction
+from hetsched.partition import geometric
 from hetsched.planner.assignment import CoreCut, core_chunk_count, largest_take, make_assignment
 from hetsched.planner.chunks import CoreShare, plan_tails, sent_at_once
 from hetsched.planner.races import RacePart, race_part, standing
 from hetsched.planner.records import Assignment, Candidate, JobPlan
-from hetsched.planner.shares import split_load
 from hetsched.planner.totals import CoreTotal, LinkedTotal, PlanCache, demand_key
 from hetsched.planner.variants import choose_variants, scaled
 from hetsched.plans.device_plan import DevicePlan, Mode
@@ -28,6 +28,10 @@ from hetsched.units import counted, format_bytes
 __all__ = ["Assignment", "Candidate", "JobPlan", "plan_job"]
 
 
+MAX_ROUNDS = 3
+"""Maximum number of splits for which plans are made."""
+MIN_RELATIVE_GAIN = 2e-4
+"""A smaller gain isn't worth another round of plans. Arbitrary."""
 MAX_RACE_SHARE_RATIO = 4
 """Ratio of the largest to a core's share up to which the core races: chunks of one race should
 take about as long. Arbitrary."""
@@ -192,6 +196,69 @@ def _split(load: int, participants: Sequence[_Participant], cache: PlanCache) ->
         for index, share in zip(measured, split_load(remaining, totals, cache), strict=True):
             shares[index] = share
     return shares
+
+
+def split_load(load: int, totals: Sequence[CoreTotal], cache: PlanCache) -> tuple[int, ...]:
+    """Return shares that sum to `load`, such that all devices finish together.
+
+    The curve of each device with a link starts as a closed-form estimate. Plans are made only for
+    the shares of the resulting split; the curves are refined with their times, and the load is
+    split again, until the split repeats or stops improving. (Ours; the partitioner is that of
+    Lastovetsky & Reddy.)
+    """
+    if not any(total.is_refinable for total in totals):
+        return _search(load, totals)
+    fingerprints = tuple(total.fingerprint for total in totals)
+
+    def compute() -> tuple[tuple[int, ...], tuple[SpeedFunction, ...]]:
+        shares = _search(load, totals)
+        return shares, tuple(total.curve for total in totals)
+
+    key = None if None in fingerprints else (load, fingerprints)
+    shares, curves = cache.get("splits", key, compute)
+    for total, curve in zip(totals, curves, strict=True):
+        total.curve = curve
+    return shares
+
+
+def _search(load: int, totals: Sequence[CoreTotal]) -> tuple[int, ...]:
+    if load == 1:
+        return _fastest_device(totals)
+    makespans: dict[tuple[int, ...], float] = {}
+    for _ in range(MAX_ROUNDS):
+        split = geometric([total.curve for total in totals], load)
+        if not any(total.is_refinable for total in totals):
+            return split.shares
+        if split.shares in makespans:
+            break
+        if makespans and split.makespan > (1 - MIN_RELATIVE_GAIN) * min(makespans.values()):
+            break
+        makespans[split.shares] = _refined_makespan(totals, split.shares)
+    return min(makespans, key=lambda shares: makespans[shares])
+
+
+def _refined_makespan(totals: Sequence[CoreTotal], shares: Sequence[int]) -> float:
+    for total, share in zip(totals, shares, strict=True):
+        if share:
+            total.refine(share)
+    return makespan(totals, shares)
+
+
+def _fastest_device(totals: Sequence[CoreTotal]) -> tuple[int, ...]:
+    """Return shares of a single unit, for the device that finishes it first."""
+    times = [float(total.curve.time(1.0)) for total in totals]
+    fastest = times.index(min(times))
+    totals[fastest].refine(1)
+    return tuple(int(index == fastest) for index in range(len(totals)))
+
+
+def makespan(totals: Sequence[CoreTotal], shares: Sequence[int]) -> float:
+    """Return the seconds until the last device finishes."""
+    return max(
+        float(total.curve.time(share))
+        for total, share in zip(totals, shares, strict=True)
+        if share
+    )
 
 
 def _fixed(

@@ -14,8 +14,7 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear, Polyline
 from hetsched.partition import geometric
 from hetsched.planner import planned_total
-from hetsched.planner.job_planner import plan_job
-from hetsched.planner.shares import makespan, split_load
+from hetsched.planner.job_planner import makespan, plan_job, split_load
 from hetsched.planner.totals import CoreTotal, LinkedTotal, PlanCache
 from hetsched.plans import DevicePlan, Mode, Overlap, best_plan, price
 
