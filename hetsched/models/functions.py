@@ -301,9 +301,7 @@ class Learnt(ABC):
     @classmethod
     def of(cls: type[Self], windows: Windows) -> Self:
         """Make a curve of a copy of `windows`."""
-        curve = cls()
-        curve._windows = windows.copy()
-        return curve
+        return cls(windows.copy())
 
     def observe(self, units: float, seconds: float) -> None:
         """Learn that `units` took `seconds`. Raises UsageError unless positive and finite."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+import numpy as np
 from msgspec.structs import replace
 
 from hetsched.models.confidence import robust_median
@@ -50,11 +51,14 @@ class History:
         """Add the samples of one run, learnt `at` seconds since the epoch."""
         self.runs += 1
         self._models.clear()
-        observed = medians(samples)
-        for sample in observed:
-            self._windows(sample.curve).put(replace(sample, run=self.runs, at=at))
-        for curve in {sample.curve for sample in observed}:
-            self._curves[curve].follow_change()
+        by_curve: dict[CurveName, list[Sample]] = {}
+        for sample in medians(samples):
+            by_curve.setdefault(sample.curve, []).append(replace(sample, run=self.runs, at=at))
+        for curve, observed in by_curve.items():
+            windows = self._windows(curve)
+            for sample in observed:
+                windows.put(sample)
+            windows.follow_change()
 
     def _windows(self, curve: CurveName) -> Windows:
         if curve not in self._curves:
@@ -120,7 +124,7 @@ class History:
     def _duplex(self, curve: CurveName, one_way: PhaseCurve | None) -> float:
         if one_way is None or curve not in self._curves:
             return 1.0
-        alone = sum(knot.count for knot in one_way.knots())
+        alone = sum(map(len, one_way.times().values()))
         return duplex_share(self._curves[curve].times(), one_way, alone)
 
 
@@ -138,7 +142,8 @@ def duplex_share(beside: dict[float, list[float]], one_way: PhaseCurve, alone: i
     alone : int
         Copies from which `one_way` was learnt, at least 1.
     """
-    ratios = [one_way.time(units) / t for units, times in beside.items() for t in times]
+    expected = zip(one_way.time(np.array(list(beside))).tolist(), beside.values(), strict=True)
+    ratios = [seconds / t for seconds, times in expected for t in times]
     share = robust_median(ratios)
     noise = max(noise_deviation([ratios]), COPY_NOISE)
     error = noise * math.sqrt(MEDIAN_VARIANCE * (1 / len(ratios) + 1 / alone))

@@ -131,14 +131,13 @@ class PhaseCurve(FittedCurve):
     def _refit(self) -> Fit:
         units, seconds, counts = self._windows.medians()
         line = fitted_line(units, seconds, counts)
-        knots = self._windows.knots()
-        measured = np.array([knot.seconds for knot in knots])
+        measured = self._windows.measured(units)
         # A step stays known for as long as any size contradicts the line, however old.
         errors = max(self._windows.noise, MIN_NOISE) / np.sqrt(counts)
         misfits = np.abs(np.log(measured / (line[0] + line[1] * units)))
         if (misfits <= np.maximum(MAX_MISFIT, MAX_MISFIT_ERRORS * errors)).all():
             return line_fit(np.column_stack((units, seconds)), line)
-        seconds = pool_except_dips(knots)
+        seconds = pool_except_dips(self._windows.knots())
         curve = plain = _pieces(units, seconds, sum(line))
         if (np.diff(seconds) <= 0).any():
             plain = _pieces(units, rising(seconds, counts), sum(line))

@@ -139,7 +139,7 @@ def run_samples(
         share, wall = planned, wall * planned / max(share, 1)
     if link:
         warm = [chunk for chunk in warm if chunk[1].compute[1] <= until] or warm
-    samples = [Sample("compute", units, _length(times.compute)) for units, times in warm]
+    samples = [Sample("compute", u, t.compute[1] - t.compute[0]) for u, t in warm]
     if link:
         samples += _copy_samples(warm, chunks)
         samples += [
@@ -153,7 +153,7 @@ def run_samples(
         if len(sub_distributions) > 1:
             samples += _sub_distribution_samples(chunks, sub_distributions)
     samples.append(Sample("total", share, wall))
-    return [s for s in samples if s.units > 0 and is_time(s.seconds)]
+    return [s for s in samples if s.units > 0 and MIN_SECONDS <= s.seconds <= MAX_SECONDS]
 
 
 def without_total(samples: Sequence[Sample], chunks: TimedPhases) -> list[Sample]:
@@ -235,12 +235,14 @@ def _spans(copies: Sequence[Copy]) -> list[Span]:
     return [span for _, span in copies]
 
 
-def _copy_samples(observed: TimedPhases, chunks: TimedPhases) -> Iterator[Sample]:
-    """Yield the copies of `observed`, a part of `chunks`."""
+def _copy_samples(observed: TimedPhases, chunks: TimedPhases) -> list[Sample]:
+    """Return the copies of `observed`, a part of `chunks`."""
     copies_in, copies_out = _copies(observed)
     all_in, all_out = _copies(chunks)
-    yield from (Sample("h2d", *copy) for copy in one_way_times(copies_in, _spans(all_out)))
-    yield from (Sample("d2h", *copy) for copy in one_way_times(copies_out, _spans(all_in)))
+    return [
+        *(Sample("h2d", *copy) for copy in one_way_times(copies_in, _spans(all_out))),
+        *(Sample("d2h", *copy) for copy in one_way_times(copies_out, _spans(all_in))),
+    ]
 
 
 def _overlaps(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[int, float, float]]:
@@ -289,9 +291,6 @@ def _sub_distribution_samples(
         first += len(planned)
 
 
-def _length(phase: Span | None) -> float:
-    return phase[1] - phase[0] if phase else 0.0
-
-
 def _phase_sum(times: PhaseTimes) -> float:
-    return _length(times.copy_in) + _length(times.compute) + _length(times.copy_out)
+    phases = times.copy_in, times.compute, times.copy_out
+    return sum([phase[1] - phase[0] for phase in phases if phase])

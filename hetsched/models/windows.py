@@ -93,6 +93,7 @@ class Windows:
         self._near = near
         # By size, the one seen last at the end; of each the samples, oldest first.
         self._samples: dict[float, tuple[Sample, ...]] = {}
+        self._medians: dict[float, float] = {}
         self._added = 0
         self.repeats = 0
         for units, seconds in require_pairs(observations):
@@ -107,11 +108,17 @@ class Windows:
         self._added += 1
         known = self._samples.pop(sample.units, ())
         self.repeats += bool(known)
-        self._samples[sample.units] = (*known[1 - self._depth :], sample)
+        samples = self._samples[sample.units] = (*known[1 - self._depth :], sample)
+        self._medians[sample.units] = robust_median([s.seconds for s in samples])
         if self._max_sizes is not None and len(self._samples) > self._max_sizes:
             ages = {size: age for age, size in enumerate(self._samples)}
             close = min(pairwise(sorted(ages)), key=lambda pair: pair[1] / pair[0])
-            del self._samples[min(close, key=ages.__getitem__)]
+            dropped = min(close, key=ages.__getitem__)
+            del self._samples[dropped], self._medians[dropped]
+
+    def _set(self, size: float, samples: tuple[Sample, ...]) -> None:
+        self._samples[size] = samples
+        self._medians[size] = robust_median([s.seconds for s in samples])
 
     def follow_change(self) -> None:
         """Let a change of speed that the last three runs show hold for sizes not seen since.
@@ -127,12 +134,13 @@ class Windows:
         for size, known in sorted(self._samples.items()):
             old = [s.seconds for s in known if s.run < first]
             if old:
-                before[size] = robust_median(old) / size
+                is_all = len(old) == len(known)
+                before[size] = (self._medians[size] if is_all else robust_median(old)) / size
             if len(old) == len(known):
                 stale.append(size)
         ratios: dict[int, list[float]] = {}
         for size, known in self._samples.items():
-            expected = self._expected(size, before)
+            expected = self._expected(size, before) if known[-1].run >= first else None
             for sample in known:
                 if sample.run >= first and expected is not None:
                     ratios.setdefault(sample.run, []).append(sample.seconds / expected)
@@ -151,10 +159,10 @@ class Windows:
             return  # there is a step, or those before were wild
         for size, known in self._samples.items():
             if size not in has_changed:
-                self._samples[size] = tuple(s for s in known if s.run >= first)
+                self._set(size, tuple(s for s in known if s.run >= first))
             elif has_changed[size]:
                 scaled = [replace(s, seconds=s.seconds * factor, run=last) for s in known]
-                self._samples[size] = tuple(scaled)
+                self._set(size, tuple(scaled))
 
     def _expected(self, units: float, paces: dict[float, float]) -> float | None:
         """Return the seconds of a size between others that are near; None if none are."""
@@ -181,7 +189,7 @@ class Windows:
         other = Windows(
             depth=self._depth, max_sizes=self._max_sizes, corrects=self._corrects, near=self._near
         )
-        other._samples = self._samples.copy()
+        other._samples, other._medians = self._samples.copy(), self._medians.copy()
         other._added, other.repeats = self._added, self.repeats
         return other
 
@@ -195,8 +203,8 @@ class Windows:
 
     def latest(self) -> list[tuple[float, float, int]]:
         """Return units, median seconds and number of observations, the latest size first."""
-        recent = [(x, [s.seconds for s in known]) for x, known in self._samples.items()]
-        return [(x, robust_median(seconds), len(seconds)) for x, seconds in reversed(recent)]
+        sizes = reversed(self._samples)
+        return [(size, self._medians[size], len(self._samples[size])) for size in sizes]
 
     def knots(self) -> list[Knot]:
         """Return the evidence for each size that counts, by units."""
@@ -206,10 +214,14 @@ class Windows:
         """Return units (ascending), median seconds and observations, (n,) float64 each."""
         times = self._counted()
         sizes, counts = list(times), [len(seconds) for seconds in times.values()]
-        seconds = [robust_median(seconds) for seconds in times.values()]
+        seconds = [self._medians[size] for size in sizes]
         if self._corrects:
             seconds = smoothed(sizes, seconds, counts, noise_deviation(list(times.values())))
         return np.array(sizes), np.array(seconds), np.array(counts, dtype=np.float64)
+
+    def measured(self, units: Floats) -> Floats:
+        """Return the median seconds of sizes, not corrected by others."""
+        return np.array([self._medians[size] for size in units.tolist()])
 
     @property
     def noise(self) -> float:
