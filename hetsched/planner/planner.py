@@ -12,13 +12,13 @@ from typing import Any
 
 from hetsched.device import DeviceInfo
 from hetsched.errors import DataError
+from hetsched.partition.options import MIN_GAIN
 from hetsched.planner.host_overhead import plan_with_host_overhead
 from hetsched.planner.neighbours import DeviceSet, co_runners_of, device_sets
 from hetsched.planner.races import first_race
 from hetsched.planner.records import Candidate, JobPlan
 from hetsched.planner.totals import PlanCache
 from hetsched.planner.trials import (
-    KEEP,
     MIN_RUNS,
     Look,
     Situation,
@@ -160,7 +160,7 @@ class Planner:
         if same is None or not same.predicted_seconds or not plan.predicted_seconds:
             return plan
         gain = 1 - plan.predicted_seconds / same.predicted_seconds
-        tolerance = 2 * KEEP * max(0.25, min(1.0, self._run / 10))
+        tolerance = 2 * MIN_GAIN * max(0.25, min(1.0, self._run / 10))
         self._gain += max(0.0, gain - 0.2 * tolerance)
         if max(gain, self._gain) > tolerance:
             self._gain = 0.0
@@ -221,7 +221,7 @@ class Planner:
             if plan is None or plan.predicted_seconds is None or trial.device_set is None:
                 continue
             start = trial.option.moving_cost / max(now.horizon, 1)
-            if (plan.predicted_seconds + start) * (1 + KEEP) < now.seconds:
+            if (plan.predicted_seconds + start) * (1 + MIN_GAIN) < now.seconds:
                 self._present, self._gain = trial.device_set.names, 0.0
                 return plan
         return None

@@ -21,7 +21,7 @@ from hetsched.models.functions import planner_curve
 from hetsched.models.races import Comparison
 from hetsched.models.samples import CO_RUNNERS, CoRunners
 from hetsched.partition import geometric
-from hetsched.partition.options import Option, Outcome
+from hetsched.partition.options import MIN_GAIN, Option, Outcome
 from hetsched.planner.neighbours import DeviceSet, co_runners_of
 from hetsched.planner.races import rounds_of
 from hetsched.planner.records import Assignment, Candidate, JobPlan, PlannedRace
@@ -33,8 +33,6 @@ from hetsched.units import format_seconds
 
 HORIZON = 12
 """Runs that a finding serves at most; if there were fewer so far, as many as these."""
-KEEP = 0.02
-"""What is known to be faster must gain as much to replace what runs now: more than noise."""
 MIN_RUNS = 3
 """Measurements that settle a question."""
 MAX_SPEEDUP = 1.5
@@ -416,8 +414,8 @@ def _ratio(now: Situation, assignment: Assignment, name: str) -> float:
 
 
 def is_open(behind: Comparison | None) -> bool:
-    """Return whether a variant may still gain KEEP, for all that races have shown."""
-    return behind is None or math.exp(behind.low) < 1 - KEEP
+    """Return whether a variant may still gain MIN_GAIN, for all that races have shown."""
+    return behind is None or math.exp(behind.low) < 1 - MIN_GAIN
 
 
 def _race(
