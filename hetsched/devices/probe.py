@@ -18,7 +18,7 @@ import msgspec
 
 from hetsched.config import Config, DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.device_kinds import DEVICE_KINDS, DeviceKind, configured_kind, device_kind
+from hetsched.device_kinds import DEVICE_KINDS, DeviceKind, configured_kind
 from hetsched.devices.base import Device
 from hetsched.devices.cpu import cores
 from hetsched.errors import ConfigError
@@ -106,9 +106,6 @@ class ProbeModule(Protocol):
         Unavailable
             A device that isn't optional is missing.
         """
-
-    def throttle_reasons(self, info: DeviceInfo) -> tuple[str, ...]:
-        """Why the device runs slower than it could right now; () where it doesn't or can't say."""
 
 
 class DeviceModule(Protocol):
@@ -201,8 +198,3 @@ def open_device(spec: ProcessSpec) -> Device:
     module: Any = importlib.import_module(f"{spec.package}.device")
     kind: DeviceModule = module
     return kind.open_device(spec.device, spec.config)
-
-
-def throttle_reasons(info: DeviceInfo) -> tuple[str, ...]:
-    """Why the device runs slower than it could right now; () where it doesn't or can't say."""
-    return probe_module(device_kind(info.kind)).throttle_reasons(info)

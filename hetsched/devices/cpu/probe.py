@@ -35,11 +35,6 @@ def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
     return Probe((*processes, *_teams(groups, pool)), absent)
 
 
-def throttle_reasons(info: DeviceInfo) -> tuple[str, ...]:
-    """Return (): cores don't report throttling."""
-    return ()
-
-
 def _free_count(pool: CorePool) -> int:
     return min(len(pool.free()), pool.usable - len(pool.reserved))
 

@@ -11,7 +11,6 @@ import msgspec
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.cuda import nvml
 from hetsched.devices.cuda.nvml import Gpu, Snapshot, snapshot
 from hetsched.devices.probe import CorePool, Probe, ProcessSpec
 from hetsched.errors import Unavailable
@@ -59,11 +58,6 @@ def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
             taken += cores
             processes.append(_process(info, config, cores))
     return Probe(tuple(processes), absent)
-
-
-def throttle_reasons(info: DeviceInfo) -> tuple[str, ...]:
-    """Return NVML's current reasons."""
-    return nvml.throttled(info.details.get("uuid", ""))
 
 
 def _process(info: DeviceInfo, config: DeviceConfig, cores: tuple[int, ...]) -> ProcessSpec:

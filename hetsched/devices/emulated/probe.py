@@ -23,11 +23,6 @@ def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
     return Probe(tuple(processes))
 
 
-def throttle_reasons(info: DeviceInfo) -> tuple[str, ...]:
-    """Return (): the speed of an emulated device never changes."""
-    return ()
-
-
 def _copies(
     index: int, config: DeviceConfig, pool: CorePool, first_number: int
 ) -> list[ProcessSpec]:
