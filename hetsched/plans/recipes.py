@@ -38,10 +38,11 @@ class Recipe(NamedTuple):
     up: Ramp = ()
     down: Ramp = ()
 
-    def parts(self, share: int) -> tuple[Ramp, int, Ramp]:
-        """Return the ramp up, the units of the middle, and the ramp down of `share` units.
+    def chunks(self, share: int, more: int = 0, *, is_spread: bool = False) -> tuple[int, ...]:
+        """Cut `share` units. If the share is too small, ramps lose their largest sizes.
 
-        If the share is too small, ramps lose their largest sizes.
+        `more`: chunks of an equal middle beyond those of its size. `is_spread`: its larger ones
+        are apart.
         """
         largest = min(*self.middle, share)
         up = self.up[: bisect.bisect_left(self.up, largest)]
@@ -52,21 +53,19 @@ class Recipe(NamedTuple):
                 rest, up = rest + up[-1], up[:-1]
             else:
                 rest, down = rest + down[-1], down[:-1]
-        return up, rest, down[::-1]
-
-    def chunks(self, share: int) -> tuple[int, ...]:
-        up, rest, down = self.parts(share)
         if len(self.middle) == 1:
-            count = -(-rest // self.middle[0])
+            count = min(max(-(-rest // self.middle[0]) + more, 1), rest)
+            if is_spread and rest:
+                return (*up, *spread_out(rest, count), *down[::-1])
             size, larger = divmod(rest, count) if count else (0, 0)  # as `evenly`
-            return (*up, *(size + 1,) * larger, *(size,) * (count - larger), *down)
+            return (*up, *(size + 1,) * larger, *(size,) * (count - larger), *down[::-1])
         turns, rest = divmod(rest, sum(self.middle))
         last_turn = []
         for size in self.middle:
             if rest:
                 last_turn.append(min(size, rest))
                 rest -= last_turn[-1]
-        return (*up, *self.middle * turns, *last_turn, *down)
+        return (*up, *self.middle * turns, *last_turn, *down[::-1])
 
 
 def evenly(share: int, chunks: int) -> tuple[int, ...]:

@@ -33,10 +33,8 @@ from hetsched.plans.device_plan import (
 from hetsched.plans.recipes import (
     ROUNDING,
     Recipe,
-    evenly,
     ramps,
     serial_chunks,
-    spread_out,
 )
 from hetsched.plans.recurrence import price, prices
 
@@ -162,7 +160,7 @@ class _RingSearch:
         recipes = [] if self._overlap is Overlap.NONE else self._recipes()
         rings = self._rings(recipes, self._short_share)
         if self._short_share == self._share:
-            rings += self._recut(recipes)
+            rings += self._recut(recipes[0]) if recipes else []
             return _fastest_first(rings, self._costs, self._overlap)
         order = np.argsort(self._seconds(rings), kind="stable").tolist()
         rings = self._rings(recipes, self._share)
@@ -173,24 +171,17 @@ class _RingSearch:
         serial = (serial_chunks(share, self._costs.phases), 1)
         return [serial, *((recipe.chunks(share), recipe.slots) for recipe in recipes)]
 
-    def _recut(self, recipes: Sequence[Recipe]) -> list[Ring]:
-        """Return the rings of `recipes` with a few more or fewer chunks in the middle.
+    def _recut(self, recipe: Recipe) -> list[Ring]:
+        """Return the rings of `recipe` with a few more or fewer chunks in an equal middle.
 
         Chunks of few units in between can't be told by their size.
         """
-        rings = []
-        for recipe in recipes:
-            up, rest, down = recipe.parts(self._share)
-            count = -(-rest // recipe.middle[0])
-            if len(recipe.middle) == 1 and rest:
-                fewest = max(count - RECUT, -(-rest // self._costs.largest))
-                counts = range(fewest, min(count + RECUT, rest) + 1)
-                rings += [
-                    ((*up, *cut(rest, number), *down), recipe.slots)
-                    for number in counts
-                    for cut in (evenly, spread_out)
-                ]
-        return rings
+        rings = [
+            (recipe.chunks(self._share, more, is_spread=is_spread), recipe.slots)
+            for more in range(-RECUT, RECUT + 1)
+            for is_spread in (False, True)
+        ]
+        return [ring for ring in rings if max(ring[0]) <= self._costs.largest]
 
     def _recipes(self) -> list[Recipe]:
         """Search recipes at the short share: the middle first, then its ramps, then its size."""
