@@ -13,7 +13,3 @@ def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
     info = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True, memory=1)
     (_, config), *_ = tables
     return Probe((ProcessSpec(package="fake_gpu", device=info, config=config),))
-
-
-def throttle_reasons(info: DeviceInfo) -> tuple[str, ...]:
-    return ()

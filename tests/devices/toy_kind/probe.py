@@ -16,7 +16,3 @@ def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
             info = DeviceInfo(name=f"toy{len(processes)}", kind="toy", identity="a toy")
             processes.append(ProcessSpec(package="toy_kind", device=info, config=config))
     return Probe(tuple(processes))
-
-
-def throttle_reasons(info: DeviceInfo) -> tuple[str, ...]:
-    return ()
