@@ -17,7 +17,7 @@ from irregular_workload import WIDTH, costs
 from hetsched.config import parse
 from hetsched.job import JobReport, JobState, Running
 from hetsched.local import Local
-from hetsched.planner import tails
+from hetsched.planner import chunks
 
 CORES = """
 [[device]]
@@ -35,11 +35,10 @@ pytestmark = needs_two_cores
 @pytest.fixture
 def local(monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
     """An engine that pools so much as soon as the cores are measured, however fast they are."""
-    monkeypatch.setattr(tails, "POOLED_FRACTION", FRACTION)
-    monkeypatch.setattr(tails, "TAKE_SECONDS", 0.0)
-    monkeypatch.setattr(tails, "CALLS_PER_TAKE", 0)
-    monkeypatch.setattr(tails, "MIN_TIME_RATIO", 0.0)
-    monkeypatch.setattr(tails, "MIN_POOLED_CALLS", 0)
+    monkeypatch.setattr(chunks, "POOLED_FRACTION", FRACTION)
+    monkeypatch.setattr(chunks, "TAKE_SECONDS", 0.0)
+    monkeypatch.setattr(chunks, "CALLS_PER_TAKE", 0)
+    monkeypatch.setattr(chunks, "MIN_TIME_RATIO", 0.0)
     with Local(parse(CORES, "test"), learn=False) as engine:
         yield engine
 
