@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import hashlib
 import logging
 import os
 import signal
@@ -18,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -43,6 +45,11 @@ MAX_KINDS = 64
 MAX_LATENESS = 20.0
 """Times the time named by the plug-in, and a minute, after which tuning is given up."""
 
+ATTEMPTS_SECONDS = 86_400.0
+"""After which a step that was in vain is tried again: a disk may have room by then."""
+PLUG_IN_SECONDS = 60.0
+"""That a job waits while the plug-in says what is left to tune."""
+
 
 @dataclass(eq=False)
 class TunedKind:
@@ -57,8 +64,8 @@ class TunedKind:
     threads: frozenset[int] = frozenset()  # Of the devices that have computed it
     used: frozenset[str] = frozenset()  # Variants of the last run
     computed: float = 0.0
+    seen: float = 0.0  # Of `computed` when a job last looked what may be tuned before it
     spent: float = 0.0
-    given_up: set[tuple[str, int]] = field(default_factory=set)  # Variant, threads
     news: list[str] = field(default_factory=list)  # For the report of the next job
 
     def next_step(self) -> tuple[Variant, int, Tuning] | None:
@@ -67,23 +74,62 @@ class TunedKind:
         First variants that no job uses before, then those in use. Runs the plug-in's code.
         """
         steps = [
-            (variant, threads, self.left(variant, threads))
+            (variant, threads, variant.tuning_left(self.params, threads, str(cache_dir())))
             for variant in declared_variants(self.workload, "cpu")
             for threads in sorted(self.threads)
-            if (variant.threaded or threads == 1) and (variant.name, threads) not in self.given_up
+            if variant.threaded or threads == 1
         ]
+        attempts = load_attempts()
         first = min(
-            (step for step in steps if step[2].seconds > 0),
+            (
+                step
+                for step in steps
+                if step[2].seconds > 0 and not attempts.was_vain(self.key(step), step[2].seconds)
+            ),
             key=lambda step: (not step[2].is_needed, step[0].name not in self.used),
             default=None,
         )
         affordable = MAX_PART * self.computed - self.spent
         return first if first is not None and first[2].seconds <= affordable else None
 
-    def left(self, variant: Variant, threads: int) -> Tuning:
-        if variant.tuning is None:
-            return Tuning()
-        return variant.tuning(self.params, threads, str(cache_dir()))
+    def key(self, step: tuple[Variant, int, Tuning]) -> str:
+        """Return what tells this step's variant and kind of job from others in every process."""
+        variant, threads, _ = step
+        parts = (self.reference, self.encoded_params, variant.name, variant.version, threads)
+        return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+class Attempts(msgspec.Struct):
+    """Steps that were begun in the last day, by key: what was left then, and when (epoch).
+
+    One after which as much is left was in vain, as it failed or couldn't be saved; without this,
+    every `hetsched run` would try it again.
+    """
+
+    begun: dict[str, tuple[float, float]] = {}
+
+    def was_vain(self, key: str, seconds: float) -> bool:
+        return key in self.begun and self.begun[key][0] == seconds
+
+    def save(self) -> None:
+        """Raises OSError."""
+        path = _attempts_path()
+        fresh = path.with_suffix(f".{os.getpid()}")
+        fresh.write_bytes(msgspec.json.encode(self))
+        fresh.replace(path)
+
+
+def load_attempts() -> Attempts:
+    try:
+        found = msgspec.json.decode(_attempts_path().read_bytes(), type=Attempts)
+    except (OSError, msgspec.MsgspecError):
+        return Attempts()
+    since = time.time() - ATTEMPTS_SECONDS
+    return Attempts({key: begun for key, begun in found.begun.items() if begun[1] > since})
+
+
+def _attempts_path() -> Path:
+    return cache_dir() / "tuning-attempts.json"
 
 
 class Tuner:
@@ -103,6 +149,7 @@ class Tuner:
         self._process: subprocess.Popen[bytes] | None = None
         self._seconds = 0.0  # That the plug-in has named for it
         self._is_paused = self._is_closed = False
+        self._paused_at = self._stopped_for = 0.0  # Seconds on the clock, and of them in this step
         self._looks_again = False  # When the thread ends: other jobs have run meanwhile
 
     def add_run(self, job: ResolvedJob, runs: Iterable[DeviceRun], seconds: float) -> None:
@@ -123,6 +170,8 @@ class Tuner:
         """No job runs: go on, or begin soon."""
         if self._is_closed:
             return
+        if self._is_paused:
+            self._stopped_for += time.monotonic() - self._paused_at
         self._is_paused = False
         if self._thread is not None:
             self._looks_again = True
@@ -136,10 +185,17 @@ class Tuner:
         if self._begin_timer is not None:
             self._begin_timer.cancel()
             self._begin_timer = None
+        if not self._is_paused:
+            self._paused_at = time.monotonic()
         self._is_paused = True
         if self._thread is not None:
             self._signal(signal.SIGSTOP)
             self._cancel_deadline()
+
+    def is_worth_a_look(self, job: ResolvedJob) -> bool:
+        """Whether `tune_now` may find something: jobs have computed twice as long since."""
+        kind = self._kind(job)
+        return self.is_before_jobs and kind.computed >= 2 * kind.seen
 
     async def tune_now(
         self, job: ResolvedJob, computed: float, say: Callable[[str], None]
@@ -149,14 +205,23 @@ class Tuner:
         `say`: of what is done; "" at the end.
         """
         kind = self._kind(job)
-        kind.computed = max(kind.computed, computed)
+        kind.computed = kind.seen = max(kind.computed, computed)
         kind.threads = kind.threads or frozenset([1])
         is_due = self._thread is None
         while is_due:
             done: asyncio.Future[bool] = self._loop.create_future()
             self._start([kind], False, say, functools.partial(_set_result, done))
-            is_due = await done
+            is_due = await self._done_in_time(done)
         say("")
+
+    async def _done_in_time(self, done: asyncio.Future[bool]) -> bool:
+        """Wait for a step; return False if the plug-in's code hangs: the job goes on."""
+        while not done.done():
+            await asyncio.wait([done], timeout=PLUG_IN_SECONDS)
+            if not done.done() and self._process is None:
+                log.warning("tuning hangs in the code of a plug-in")
+                return False
+        return done.result()
 
     def close(self) -> None:
         """End the process."""
@@ -203,7 +268,7 @@ class Tuner:
                 self.on_idle()
             on_done(has_run)
 
-        self._seconds, self._looks_again = 0.0, False
+        self._seconds, self._looks_again, self._stopped_for = 0.0, False, 0.0
         self._thread = threading.Thread(target=work, name="tuning", daemon=True)
         self._thread.start()
 
@@ -213,6 +278,13 @@ class Tuner:
         if step is None or self._is_closed:
             return False
         variant, threads, tuning = step
+        attempts = load_attempts()
+        attempts.begun[kind.key(step)] = (tuning.seconds, time.time())
+        try:
+            attempts.save()
+        except OSError as error:
+            log.warning("nothing is tuned: %s", error)
+            return False
         request = Request(
             workload=kind.reference,
             source=kind.source,
@@ -233,7 +305,9 @@ class Tuner:
             stderr=subprocess.DEVNULL,
         )
         self._loop.call_soon_threadsafe(self._expect_end)
-        if is_idle and self._is_paused:
+        if self._is_closed:
+            self._signal(signal.SIGKILL)
+        elif is_idle and self._is_paused:
             self._signal(signal.SIGSTOP)
         said = _converse(
             process,
@@ -241,12 +315,15 @@ class Tuner:
             lambda text: self._loop.call_soon_threadsafe(say, text),
         )
         self._process = None
-        seconds = time.monotonic() - start
+        seconds = time.monotonic() - start - self._stopped_for
         kind.spent += seconds
-        if process.returncode and not self._is_closed:
-            log.warning("%s can't be tuned: %s", variant.name, said[-1:] or process.returncode)
-        if process.returncode or kind.left(variant, threads) == tuning:
-            kind.given_up.add((variant.name, threads))  # else it is done again and again
+        if self._is_closed:
+            del attempts.begun[kind.key(step)]
+            attempts.save()
+            return False
+        if process.returncode:
+            why = said[-1] if said else f"exit status {process.returncode}"
+            log.warning("%s can't be tuned: %s", variant.name, why)
             return True
         self._loop.call_soon_threadsafe(self._on_tuned)
         if is_idle:

@@ -225,9 +225,10 @@ def duplex_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple
 
 
 def _copies(chunks: TimedPhases) -> tuple[list[Copy], list[Copy]]:
+    # Clocks of two streams may give a copy no time
     return (
-        [(units, times.copy_in) for units, times in chunks if times.copy_in],
-        [(units, times.copy_out) for units, times in chunks if times.copy_out],
+        [(n, span) for n, times in chunks if (span := times.copy_in) and span[1] > span[0]],
+        [(n, span) for n, times in chunks if (span := times.copy_out) and span[1] > span[0]],
     )
 
 

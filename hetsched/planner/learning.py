@@ -189,7 +189,7 @@ def _overhead_by_core(working: Sequence[DeviceRun]) -> dict[str, float]:
         total = sum(losses.values())
         for name, loss in losses.items():
             part = loss * min(1.0, seconds / total) if total > 0 else 0.0
-            overhead[name] = overhead.get(name, 0.0) + part
+            overhead[name] = min(loss, overhead.get(name, 0.0) + part)  # of all that it drives
     return overhead
 
 

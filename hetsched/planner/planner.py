@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from hetsched.device import DeviceInfo
-from hetsched.errors import DataError
+from hetsched.errors import DataError, UsageError
 from hetsched.partition.options import MIN_GAIN
 from hetsched.planner.host_overhead import plan_with_host_overhead
 from hetsched.planner.neighbours import DeviceSet, co_runners_of, device_sets
@@ -86,6 +86,8 @@ class Planner:
         UsageError
             The load is not positive, or there are no candidates.
         """
+        if not candidates:
+            raise UsageError("there is no device to plan for")
         known = max(max(c.run_counts.values(), default=0) for c in candidates)
         self._run = max(self._run, runs, known) + 1
         infos = [candidate.info for candidate in candidates]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -288,8 +289,8 @@ class JobPlan:
             for assignment in self.assignments
         )
 
-    @property
-    def shares(self) -> dict[str, int]:
+    @functools.cached_property
+    def shares(self) -> Mapping[str, int]:
         """Units of each device that has a share."""
         return {assignment.device: assignment.plan.share for assignment in self.assignments}
 

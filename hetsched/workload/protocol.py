@@ -9,6 +9,7 @@ import only this module, NumPy and their own vendor libraries.
 from __future__ import annotations
 
 import functools
+import math
 import re
 import threading
 from abc import ABC, abstractmethod
@@ -145,6 +146,22 @@ class Variant:
     in_place: Mapping[str, str] = field(default_factory=dict)
     threaded: bool = False
     tuning: Callable[[Any, int, str], Tuning] | None = None
+
+    def tuning_left(self, params: Any, threads: int, cache: str) -> Tuning:
+        """Return what `tuning` does, checked; nothing is left without it.
+
+        Raises
+        ------
+        UsageError
+            It returns something else.
+        """
+        if self.tuning is None:
+            return Tuning()
+        left: Any = self.tuning(params, threads, cache)
+        is_tuning = isinstance(left, Tuning) and isinstance(left.seconds, int | float)
+        if not is_tuning or not 0 <= left.seconds < math.inf:
+            raise UsageError(f"variant {self.name}: tuning() returned {left!r:.100}, no Tuning")
+        return Tuning(float(left.seconds), bool(left.is_needed))
 
 
 class BaseWorkload(ABC):

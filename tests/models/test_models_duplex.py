@@ -72,3 +72,9 @@ def test_noise_suggests_no_share_below_one(seed: int) -> None:
     beside = {16.0: (16 * np.exp(errors)).tolist()}
 
     assert duplex_share(beside, PhaseCurve([(16.0, 16.0)]), 5) == 1.0
+
+
+def test_a_copy_without_a_time_says_nothing() -> None:
+    chunk = ChunkTimes(copy_in=(1.0, 1.0), compute=(1.0, 2.0), copy_out=(2.0, 2.1))
+
+    assert duplex_samples([(4, chunk)]) == []

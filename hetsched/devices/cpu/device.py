@@ -121,8 +121,7 @@ class CpuKernels:
         chunk = kernel_chunk(job.chunk)
         implementation = find_variant(job, "cpu", name)
         # After tuning, it is made anew
-        tuning = implementation.tuning
-        left = None if tuning is None else tuning(job.params, job.threads, job.cache)
+        left = implementation.tuning_left(job.params, job.threads, job.cache)
         key = (type(job.workload), params, name, chunk, job.threads, job.cache, left)
 
         def make() -> tuple[Kernel, Mapping[str, str]]:

@@ -177,7 +177,9 @@ def with_idle_runs(
         ]
         for candidate in candidates
     }
-    busiest = max(itertools.chain(*keys.values()), key=state.store.runs)
+    busiest = max(itertools.chain(*keys.values()), key=state.store.runs, default=None)
+    if busiest is None:  # what they could run has failed meanwhile
+        return list(candidates)
     runs, known = state.store.runs(busiest), state.store.shares(busiest)
 
     def runs_since(at: float) -> tuple[int, int]:
@@ -432,7 +434,7 @@ def _plan(
                 model=model,
             )
         )
-    known = [each.predicted_seconds for each in assignments]
+    known = [each.predicted_seconds for each in assignments if each.plan.share]
     predicted = None if None in known else max(filter(None, known), default=None)
     return JobPlan(tuple(assignments), predicted, candidates=tuple(candidates))
 

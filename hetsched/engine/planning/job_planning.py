@@ -100,7 +100,7 @@ class JobPlanning:
         tuner, job, runner = self._context.tuner, self._job, self._runner
         for news in tuner.take_news(job):
             runner.note(news)
-        if tuner.is_before_jobs and not job.measure and runner.latest is None:
+        if tuner.is_worth_a_look(job) and not job.measure and runner.latest is None:
             computed = await self._in_planner(
                 lambda: computed_seconds(
                     find_candidates(job, self._infos, self._state, self._memory_limit), job.load

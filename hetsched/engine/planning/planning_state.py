@@ -184,10 +184,8 @@ class Variants:
 
 
 def _needs_tuning(variant: Variant, job: ResolvedJob, info: DeviceInfo) -> bool:
-    if variant.tuning is None:
-        return False
     with plug_in(job.workload.name, "tuning"):
-        return bool(variant.tuning(job.params, info.threads, str(cache_dir())).is_needed)
+        return variant.tuning_left(job.params, info.threads, str(cache_dir())).is_needed
 
 
 def _variant_key(job: ResolvedJob, info: DeviceInfo, variant: str) -> VariantKey:

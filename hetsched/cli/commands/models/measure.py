@@ -159,7 +159,7 @@ def _installed_variants(
         variant.name
         for variant in sorted(
             variants,
-            key=lambda v: bool(v.tuning and v.tuning(params, info.threads, cache).is_needed),
+            key=lambda v: v.tuning_left(params, info.threads, cache).is_needed,
         )
     ]
 
