@@ -43,6 +43,8 @@ def test_a_variant_is_tuned_while_no_job_runs_and_used_from_then_on(
 ) -> None:
     before = run(idle, tmp_path)
     until((tmp_path / "tuned").exists)
+    tuning = int((tmp_path / "begun").read_text())
+    until(lambda: not psutil.pid_exists(tuning))  # jobs one after the other would stop it
     news: list[str] = []
 
     def is_told() -> bool:
