@@ -44,7 +44,6 @@ MAX_KINDS = 64
 """Kinds of job that are remembered, the most recent."""
 MAX_LATENESS = 20.0
 """Times the time named by the plug-in, and a minute, after which tuning is given up."""
-
 ATTEMPTS_SECONDS = 86_400.0
 """After which a step that was in vain is tried again: a disk may have room by then."""
 PLUG_IN_SECONDS = 60.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -60,6 +61,11 @@ def processor() -> tuple[str, str]:
             fields[key.strip()] = value.strip()
     vendor = os.environ.get("HETSCHED_CPU_VENDOR") or fields.get("vendor_id", "")
     return vendor, fields.get("model name", fields.get("CPU part", ""))
+
+
+def processor_id() -> str:
+    """Return what tells this kind of processor from others in the names of files."""
+    return hashlib.sha256(" ".join(processor()).encode()).hexdigest()[:8]
 
 
 def late(module: str) -> Callable[[Any, int, KernelContext], Kernel]:

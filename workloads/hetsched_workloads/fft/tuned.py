@@ -1,22 +1,22 @@
 """What tuning has found out about FFTs, on disk: times of calls, and the effort of FFTW's plans.
 
 One JSON file for each processor, shared by processes: a writer merges its current contents and
-replaces it as a whole. Imports no library, so that it can be asked what is left to do.
+replaces it as a whole. Imports no FFT library, so that it can be asked what is left to do.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from hetsched_workloads.fft.batched import cache_sized
 from hetsched_workloads.fft.declaration import FftParams
-from hetsched_workloads.installed import processor
+from hetsched_workloads.installed import processor_id
 
 MEASURE, PATIENT = "FFTW_MEASURE", "FFTW_PATIENT"
 MAX_PATIENT_POINTS = 1 << 18
@@ -42,7 +42,7 @@ def fftw_key(library: str, p: FftParams, threads: int) -> str:
 
 def largest_call(p: FftParams) -> int:
     """Return the planes of FFTW's largest call: a power of two."""
-    return 1 << max(1, min(p.count, MAX_FFTW_CALL_BYTES // p.plane_bytes)).bit_length() - 1
+    return cache_sized(p.plane_bytes, p.count, MAX_FFTW_CALL_BYTES)
 
 
 def fftw_effort(library: str, p: FftParams, threads: int, cache: str) -> str:
@@ -68,8 +68,15 @@ def planning_seconds(effort: str, p: FftParams) -> float:
 
 
 def file_of(folder: str) -> Path:
-    machine = hashlib.sha256(" ".join(processor()).encode()).hexdigest()[:8]
-    return Path(folder) / f"fft-tuned-{machine}.json"
+    return Path(folder) / f"fft-tuned-{processor_id()}.json"
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes from writing `path`. Raises OSError."""
+    with path.with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def load(folder: str, section: Section) -> Mapping[str, Any]:
@@ -90,8 +97,7 @@ def save(folder: str, section: Section, name: str, value: object) -> None:
     if not folder:
         return
     path = file_of(folder)
-    with contextlib.suppress(OSError), path.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with contextlib.suppress(OSError), locked(path):
         load(folder, section)
         content = dict(_read[path][1]) if path in _read and path.exists() else {}
         content[section] = {**content.get(section, {}), name: value}

@@ -6,25 +6,22 @@ If the file is unreadable, plans are only made again.
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyfftw
 
-from hetsched_workloads.installed import processor
+from hetsched_workloads.fft.tuned import locked
+from hetsched_workloads.installed import processor_id
 
 _loaded: dict[Path, float] = {}
 """Wisdom file -> its modification time when this process last read or wrote it."""
 
 
 def wisdom_file(folder: str) -> Path:
-    machine = hashlib.sha256(" ".join(processor()).encode()).hexdigest()[:8]
-    return Path(folder) / f"wisdom-{pyfftw.__version__}-{pyfftw.fftw_version}-{machine}.json"
+    versions = f"{pyfftw.__version__}-{pyfftw.fftw_version}"
+    return Path(folder) / f"wisdom-{versions}-{processor_id()}.json"
 
 
 def load(folder: str) -> bool:
@@ -48,7 +45,7 @@ def save(folder: str) -> None:
         return
     path = wisdom_file(folder)
     try:
-        with _lock(path.with_suffix(".lock")):
+        with locked(path):
             load(folder)
             double, single = (text.decode() for text in pyfftw.export_wisdom()[:2])
             fresh = path.with_suffix(f".{os.getpid()}")
@@ -57,10 +54,3 @@ def save(folder: str) -> None:
             _loaded[path] = path.stat().st_mtime_ns
     except OSError:
         return
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
