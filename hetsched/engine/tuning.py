@@ -17,6 +17,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,8 +43,8 @@ IDLE_SECONDS = 0.5
 """Without a job, before tuning begins: jobs of a script follow each other within less."""
 MAX_KINDS = 64
 """Kinds of job that are remembered, the most recent."""
-MAX_LATENESS = 20.0
-"""Times the time named by the plug-in, and a minute, after which tuning is given up."""
+KEPT_LINES = 8
+"""Of what a plug-in says in a step, the last."""
 ATTEMPTS_SECONDS = 86_400.0
 """After which a step that was in vain is tried again: a disk may have room by then."""
 PLUG_IN_SECONDS = 60.0
@@ -143,12 +144,9 @@ class Tuner:
             max_entries=MAX_KINDS
         )
         self._begin_timer: Timer | None = None
-        self._deadline: Timer | None = None
         self._thread: threading.Thread | None = None  # Waits for the process
         self._process: subprocess.Popen[bytes] | None = None
-        self._seconds = 0.0  # That the plug-in has named for it
         self._is_paused = self._is_closed = False
-        self._paused_at = self._stopped_for = 0.0  # Seconds on the clock, and of them in this step
         self._looks_again = False  # When the thread ends: other jobs have run meanwhile
 
     def add_run(self, job: ResolvedJob, runs: Iterable[DeviceRun], seconds: float) -> None:
@@ -169,13 +167,10 @@ class Tuner:
         """No job runs: go on, or begin soon."""
         if self._is_closed:
             return
-        if self._is_paused:
-            self._stopped_for += time.monotonic() - self._paused_at
         self._is_paused = False
         if self._thread is not None:
             self._looks_again = True
             self._signal(signal.SIGCONT)
-            self._expect_end()
         elif self._begin_timer is None:
             self._begin_timer = self._loop.call_at(time.monotonic() + IDLE_SECONDS, self._begin)
 
@@ -184,12 +179,8 @@ class Tuner:
         if self._begin_timer is not None:
             self._begin_timer.cancel()
             self._begin_timer = None
-        if not self._is_paused:
-            self._paused_at = time.monotonic()
         self._is_paused = True
-        if self._thread is not None:
-            self._signal(signal.SIGSTOP)
-            self._cancel_deadline()
+        self._signal(signal.SIGSTOP)
 
     def is_worth_a_look(self, job: ResolvedJob) -> bool:
         """Whether `tune_now` may find something: jobs have computed twice as long since."""
@@ -226,7 +217,7 @@ class Tuner:
         """End the process."""
         self._is_closed = True
         self.on_job()
-        self._signal(signal.SIGKILL)
+        self._follow_pause()
         if self._thread is not None:
             self._thread.join(timeout=5.0)
 
@@ -261,13 +252,12 @@ class Tuner:
             self._loop.call_soon_threadsafe(finish, has_run)
 
         def finish(has_run: bool) -> None:
-            self._cancel_deadline()
             self._thread = None
             if (has_run or self._looks_again) and not self._is_paused:
                 self.on_idle()
             on_done(has_run)
 
-        self._seconds, self._looks_again, self._stopped_for = 0.0, False, 0.0
+        self._looks_again = False
         self._thread = threading.Thread(target=work, name="tuning", daemon=True)
         self._thread.start()
 
@@ -291,11 +281,10 @@ class Tuner:
             variant=variant.name,
             load=kind.load,
             threads=threads,
+            seconds=tuning.seconds,
             is_idle=is_idle,
             parent=os.getpid(),
         )
-        start = time.monotonic()
-        self._seconds = tuning.seconds
         # The kernel ends it with this thread
         self._process = process = start_python(
             ["hetsched.device_process.tuning"],
@@ -303,44 +292,37 @@ class Tuner:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self._loop.call_soon_threadsafe(self._expect_end)
-        if self._is_closed:
-            self._signal(signal.SIGKILL)
-        elif is_idle and self._is_paused:
-            self._signal(signal.SIGSTOP)
-        said = _converse(
+        if is_idle:
+            self._loop.call_soon_threadsafe(self._follow_pause)
+        said, end = _converse(
             process,
             msgspec.json.encode(request),
             lambda text: self._loop.call_soon_threadsafe(say, text),
         )
         self._process = None
-        seconds = time.monotonic() - start - self._stopped_for
-        kind.spent += seconds
         if self._is_closed:
             del attempts.begun[kind.key(step)]
             attempts.save()
             return False
         if process.returncode:
-            why = said[-1] if said else f"exit status {process.returncode}"
+            kind.spent += tuning.seconds
+            why = end or f"exit status {process.returncode}"
             log.warning("%s can't be tuned: %s", variant.name, why)
             return True
+        seconds = float(end)
+        kind.spent += seconds
         self._loop.call_soon_threadsafe(self._on_tuned)
         if is_idle:
             what = "; ".join(said) or f"tuning {variant.name}"
             kind.news.append(f"while no job ran: {what}: {format_seconds(seconds)}")
         return True
 
-    def _expect_end(self) -> None:
-        """Kill the process if it doesn't end; while it is stopped that doesn't count."""
-        self._cancel_deadline()
-        if self._process is not None:
-            deadline = time.monotonic() + 60.0 + MAX_LATENESS * self._seconds
-            self._deadline = self._loop.call_at(deadline, self._signal, signal.SIGKILL)
-
-    def _cancel_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _follow_pause(self) -> None:
+        """Treat the process, which may have just begun, as `on_job` and `close` have said."""
+        if self._is_closed:
+            self._signal(signal.SIGKILL)
+        elif self._is_paused:
+            self._signal(signal.SIGSTOP)
 
     def _signal(self, number: signal.Signals) -> None:
         process = self._process
@@ -355,16 +337,21 @@ def _set_result(future: asyncio.Future[bool], value: bool) -> None:
 
 def _converse(
     process: subprocess.Popen[bytes], request: bytes, say: Callable[[str], object]
-) -> list[str]:
-    """Send `request` and wait for the end; return what the process says, after passing it on."""
+) -> tuple[list[str], str]:
+    """Send `request`; return what the plug-in said, after passing it on, and the last word."""
     assert process.stdin is not None
     assert process.stdout is not None
-    said: list[str] = []
+    said: deque[str] = deque(maxlen=KEPT_LINES)
+    end = ""
     with process:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(request)
             process.stdin.close()
         for line in process.stdout:
-            said.append(line.decode(errors="replace").strip().rstrip(". "))
-            say(said[-1])
-    return said
+            word, _, text = line.decode(errors="replace").strip().partition(" ")
+            if word == "said":
+                said.append(text.rstrip(". "))
+                say(said[-1])
+            else:
+                end = text
+    return list(said), end
