@@ -175,6 +175,38 @@ def test_values_that_make_no_sense_are_named(place: Any, value: float, words: st
         jacobi(system["A"], system["b"], (11, 19), x0=system["x0"])
 
 
+@pytest.mark.parametrize("split", [(30,), (15, 15), (29, 1)])
+def test_tiny_elements_of_b_matter_only_if_all_are_tiny(split: tuple[int, ...]) -> None:
+    a, b = dominant(30, 2)
+    b[15:] *= 1e-200
+
+    result = jacobi(a, b, split, tolerance=1e-11)
+
+    assert result.converged
+    with pytest.raises(DataError, match="b is too small"):
+        jacobi(a, b * 1e-200, split)
+
+
+@pytest.mark.parametrize("criterion", ["residual", "change"])
+@pytest.mark.parametrize("scale", [1e-30, 1e22])
+def test_squares_that_float32_cannot_represent_do_not_matter(scale: float, criterion: str) -> None:
+    a, b = dominant(90, 2, "float32")
+    expected = jacobi(a, b, criterion=criterion)
+
+    result = jacobi(a, b * np.float32(scale), (45, 45), criterion=criterion)
+
+    assert result.iterations == expected.iterations
+    np.testing.assert_allclose(result.outputs["x"] / scale, expected.outputs["x"], atol=1e-5)
+
+
+@pytest.mark.parametrize(("scale", "words"), [(1e-160, "too large"), (1e160, "too small")])
+def test_a_change_that_cannot_be_measured_is_no_convergence(scale: float, words: str) -> None:
+    a, b = dominant(30, 2)
+
+    with pytest.raises(DataError, match=f"x is {words}"):
+        jacobi(a * scale, b, criterion="change")
+
+
 @pytest.mark.parametrize("criterion", ["residual", "change"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_wrong_row_is_found_and_right_ones_are_not(dtype: str, criterion: Any) -> None:

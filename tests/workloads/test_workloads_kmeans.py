@@ -268,6 +268,19 @@ def test_points_whose_distances_overflow_are_refused() -> None:
         solve(msgspec.structs.replace(p, start="given"), x, start=x[:3])
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("start", ["k-means++", "given"])
+def test_points_whose_squared_distances_underflow_are_refused(start: str, variant: str) -> None:
+    x = points(KMeansParams(100, 3, 4)) * np.float32(1e-25)
+    x[:60] = 0  # the device of these rows can't tell
+    p = KMeansParams(100, 3, 4, start=start)
+
+    with pytest.raises(DataError, match="underflow float32; scale the points"):
+        solve(p, x, 50, 50, start=x[-4:] if start == "given" else None, variant=variant)
+    wide = solve(msgspec.structs.replace(p, dtype="float64", start="k-means++"), x.astype(float))
+    assert len(set(wide.outputs["labels"])) == 4
+
+
 def test_the_largest_allowed_distances_do_not_overflow() -> None:
     p = KMeansParams(600, 5, 3, start_seed=2)
     x = points(p)

@@ -177,6 +177,38 @@ def test_a_right_side_of_zeros_has_the_solution_zero(preconditioner: str) -> Non
     assert not result.outputs["x"].any()
 
 
+@pytest.mark.parametrize("preconditioner", PRECONDITIONERS)
+@pytest.mark.parametrize("exponent", [-560, 560])
+def test_the_size_of_the_matrix_changes_no_iteration(exponent: int, preconditioner: str) -> None:
+    a, b = poisson("7x8x9")
+    options = {"preconditioner": preconditioner, "block": 40}
+    expected = pcg(a, b, **options)
+
+    result = pcg(a * 2.0**exponent, b, (200, 304), **options)
+
+    assert result.residuals == expected.residuals
+    np.testing.assert_array_equal(result.outputs["x"] * 2.0**exponent, expected.outputs["x"])
+
+
+@pytest.mark.parametrize("split", [(200, 304), (504,)])
+def test_tiny_elements_of_b_matter_only_if_all_are_tiny(split: tuple[int, ...]) -> None:
+    a, b = poisson("7x8x9")
+    b[200:] *= 1e-200
+
+    assert pcg(a, b, split, tolerance=1e-10).converged
+    with pytest.raises(DataError, match="b is too small"):
+        pcg(a, b * 1e-200, split)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e22])
+def test_squares_that_float32_cannot_represent_do_not_matter(scale: float) -> None:
+    a, b = poisson("7x8x9", "float32")
+
+    result = pcg(a, b * np.float32(scale), (200, 304))
+
+    np.testing.assert_allclose(result.outputs["x"] / scale, pcg(a, b).outputs["x"], rtol=1e-4)
+
+
 def test_too_few_iterations_do_not_converge() -> None:
     result = pcg(*poisson("9x9x9"), max_iterations=3)
 

@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+MIN_SINGLE = 1e-30
+"""A larger sum in float32 isn't changed by terms that underflow."""
+
 
 class GranuleSums:
     """The sums of a device's rows.
@@ -45,4 +48,13 @@ class GranuleSums:
 
 
 def _dots(xp: Any, a: Any, b: Any) -> Any:
-    return np.vecdot(a, b) if xp is np else xp.asnumpy((a * b).sum(axis=-1, dtype="float64"))
+    """Return a.b along the last axis, in double precision where float32 can't represent it."""
+    if xp is not np:
+        return xp.asnumpy(xp.multiply(a, b, dtype="float64").sum(axis=-1))
+    dots = np.asarray(np.vecdot(a, b), np.float64)
+    if a.dtype == np.float32:
+        size = np.abs(dots)
+        outside = ~((size > MIN_SINGLE) & (size < np.inf))
+        if outside.any():
+            dots[outside] = np.multiply(a[outside], b[outside], dtype="float64").sum(axis=-1)
+    return dots

@@ -14,6 +14,8 @@ DTYPES = DtypeChoice(FLOAT32, FLOAT64)
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
 MAX_GROWTH = 1e6
 """A relative residual above which growth counts as divergence. Arbitrary."""
+MIN_SIZE = 1e-140
+"""Of the largest element of b: the squares of a residual 1e-14 as large don't underflow."""
 
 
 def check_limits(tolerance: float, max_iterations: int) -> None:
@@ -65,19 +67,20 @@ def infer_dtype(full: dict[str, Any], workload: str, arrays: Shapes) -> None:
         full["dtype"] = (DTYPES.double if is_double else DTYPES.single).name
 
 
-def relative_residual(squares: float, of_b: float) -> float:
-    """Return |r| / |b| from the sums of squares; |r| itself where b is 0.
+def change_of(values: Mapping[str, Any]) -> float:
+    """Return the length of the last step, "steps", over |x|, "xx"; the length itself if b is 0.
 
     Raises
     ------
     DataError
-        A sum isn't finite: NaN, or an overflow.
+        Squares of x overflow or underflow.
     """
-    if not math.isfinite(of_b):
-        raise DataError("b is too large: the sum of its squares overflows; scale the system")
-    if math.isnan(squares):
-        raise DataError("the residual is not a number: A or x overflow; scale the system")
-    return math.sqrt(squares / of_b) if of_b else math.sqrt(squares)
+    step, size = sum_of(values, "steps"), sum_of(values, "xx")
+    if not math.isfinite(size):
+        raise DataError("x is too large: the sum of its squares overflows; scale the system")
+    if values["largest"] and size < MIN_SIZE**2:
+        raise DataError("x is too small: its squares underflow; scale the system")
+    return math.sqrt(step / size) if size else math.sqrt(step)
 
 
 def is_diverging(now: float, before: float) -> bool:
@@ -95,6 +98,24 @@ def sum_of(values: Mapping[str, Any], name: str) -> float:
     return float(values[name].sum())
 
 
+def size_of_b(n: int, granule: int) -> list[Reduction]:
+    """Return the sums of b's squares, "bb", and its "largest" element, of all devices together."""
+    return [sums("bb", n, granule), Reduction("largest", combine="max")]
+
+
 def residual_of(values: Mapping[str, Any], of_b: Mapping[str, Any]) -> float:
-    """Return the relative residual of `values`; |b| is in `of_b`. See `relative_residual`."""
-    return relative_residual(sum_of(values, "rr"), sum_of(of_b, "bb"))
+    """Return |r| / |b|, with the r of `values` and the b of `of_b`; |r| itself where b is 0.
+
+    Raises
+    ------
+    DataError
+        Squares overflow, underflow, or aren't numbers.
+    """
+    r_squares, b_squares, largest = sum_of(values, "rr"), sum_of(of_b, "bb"), of_b["largest"]
+    if not math.isfinite(b_squares):
+        raise DataError("b is too large: the sum of its squares overflows; scale the system")
+    if 0 < largest < MIN_SIZE:
+        raise DataError("b is too small: its squares underflow; scale the system")
+    if math.isnan(r_squares):
+        raise DataError("the residual is not a number: A or x overflow; scale the system")
+    return math.sqrt(r_squares / b_squares) if b_squares else math.sqrt(r_squares)

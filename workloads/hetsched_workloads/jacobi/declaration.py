@@ -36,12 +36,13 @@ from hetsched_workloads.sizes import take_size
 from hetsched_workloads.systems import (
     DTYPES,
     Shapes,
+    change_of,
     check_limits,
     infer_dtype,
     infer_vectors,
     is_diverging,
     residual_of,
-    sum_of,
+    size_of_b,
     sums,
 )
 
@@ -112,14 +113,16 @@ class Jacobi(Iterative):
         )
 
     def reductions(self, p: JacobiParams) -> Sequence[Reduction]:
-        names = ("bb", "rr", "steps", "xx")
+        names = ("rr", "steps", "xx")
         minimum = Reduction("least", combine="min")  # rr of `best`
-        return [*(sums(name, p.n, self.granule(p)) for name in names), minimum]
+        by_granule = [sums(name, p.n, self.granule(p)) for name in names]
+        return [*size_of_b(p.n, self.granule(p)), *by_granule, minimum]
 
     def start(self, p: JacobiParams) -> Sequence[Stage]:
         vectors = ("b", "x0") if p.x0 else ("b",)
+        reductions = ("bb", "largest", "least")
         return (
-            Stage("begin", ("A", *vectors), ("iterate", "best", "gathered"), ("bb", "least")),
+            Stage("begin", ("A", *vectors), ("iterate", "best", "gathered"), reductions),
             Stage("start", ("A", "b", "gathered"), ("residual",), ("rr",)),
         )
 
@@ -153,8 +156,7 @@ class Jacobi(Iterative):
         """Return what is compared with the tolerance."""
         if p.criterion == "residual":
             return residual_of(values.now, values.now)
-        step, size = sum_of(values.now, "steps"), sum_of(values.now, "xx")
-        return float((step / size) ** 0.5) if size else float(step**0.5)
+        return change_of(values.now)
 
     def granule(self, p: JacobiParams) -> int:
         return max(1, min(MAX_GRANULE, p.n // MIN_GRANULES))

@@ -52,27 +52,31 @@ class _GpuKernels:
         if count == 0:
             self._check(points, rows)
             outputs["assigned"][...] = -1
-        lloyd.fill_start(partials)
+        lloyd.fill_start(now, partials)
         if p.start == "given":
             start = cp.asnumpy(inputs["start"])
             if not np.isfinite(start).all():
                 raise DataError("start: a centroid has a NaN or an infinite coordinate")
             for part in self._blocks(rows.count):
+                lloyd.widen(cp, partials["extent"], points[part], inputs["start"][0])
                 self._check_distances(cp.square(points[part] - inputs["start"][0]).sum(axis=1))
             lloyd.write_centroids(p, partials, start)
             return
-        key, index = self._draw(points, now, count, rows, outputs["nearest"])
+        key, index = self._draw(points, now, count, rows, outputs["nearest"], partials["extent"])
         point = cp.asnumpy(points[index])
         lloyd.write_seed(p, now, partials, key, rows.first + index, point)
 
     def _draw(
-        self, points: Any, now: Any, count: int, rows: Rows, nearest: Any
+        self, points: Any, now: Any, count: int, rows: Rows, nearest: Any, extent: Any
     ) -> tuple[float, int]:
         """Return the smallest key and its point."""
         stream = stream_key(self._p.start_seed, count)
         if count:
             newest = cp.asarray(lloyd.seeds(self._p, now)[count - 1].astype(self._p.dtype))
             self._approach(points, newest, nearest, is_first=count == 1)
+            if count == 1:
+                for part in self._blocks(rows.count):
+                    lloyd.widen(cp, extent, points[part], newest)
         smallest = []
         for part in self._blocks(rows.count):
             keys = exponential(cp, stream, rows.first + part.start, part.stop - part.start)

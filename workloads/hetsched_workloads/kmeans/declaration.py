@@ -97,13 +97,14 @@ class KMeans(Iterative):
             Reduction("centroids", lloyd.centroids_shape(p), combine=lloyd.first_seed),
             Reduction("members", (p.clusters, p.dimensions + 1)),
             Reduction("changed"),
+            Reduction("extent", combine="max"),
             Reduction("farthest", (moved, p.dimensions + 2), combine=lloyd.merge_farthest),
             Reduction("inertia"),
         )
 
     def start(self, p: KMeansParams) -> Sequence[Stage]:
         inputs = ("points", "nearest", *(("start",) if p.start == "given" else ()))
-        reductions = ("centroids", "members", "changed", "farthest")
+        reductions = ("centroids", "members", "changed", "farthest", "extent")
         return (Stage("seed", inputs, ("nearest", "assigned"), reductions),)
 
     def start_rounds(self, p: KMeansParams) -> int:
@@ -124,6 +125,7 @@ class KMeans(Iterative):
 
     def converged(self, p: KMeansParams, values: Values) -> bool:
         """Return whether no point changed its cluster, or the centroids hardly moved."""
+        _lloyd().check_extent(p, values.now)
         if values.now["changed"] == 0:
             return True
         return bool(p.tolerance > 0 and self.residual(p, values) <= p.tolerance)

@@ -6,6 +6,7 @@ Reductions, all float64:
   the last row, at the start, (seeds so far, key of the newest, its point).
 * members (clusters, dimensions + 1): sums of the points of each cluster, relative to the first
   centroid (`origin`), and their number. All zero after the start.
+* extent (): largest difference of a point's coordinate and the first seed's; see `check_extent`.
 * changed (): points whose label differs from that of the previous iteration.
 * farthest (moved, dimensions + 2): points far from their centroid: square of the distance, number,
   coordinates; unused rows have the distance -1. Only complete if a cluster has no points.
@@ -17,6 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from hetsched.errors import DataError
 
 Named = Mapping[str, np.ndarray]
 
@@ -53,6 +56,18 @@ def largest_distance(p: Any) -> float:
     Of points within R of it, |c|^2 - 2 x.c is at most 12 R^2, wherever the first centroid moves.
     """
     return float(np.finfo(p.dtype).max) / 16
+
+
+def widen(xp: Any, extent: np.ndarray, points: Any, seed: Any) -> None:
+    """Take some points into account in the reduction "extent"."""
+    extent[...] = max(float(extent), float(xp.abs(points - seed).max()))
+
+
+def check_extent(p: Any, values: Named) -> None:
+    """Raise DataError if squared distances underflow, in which no cluster can be told."""
+    smallest = float(np.finfo(p.dtype).smallest_normal) ** 0.5
+    if 0 < values["extent"] < smallest:
+        raise DataError(f"points: the distances underflow {p.dtype}; scale the points")
 
 
 def next_centroids(p: Any, values: Named) -> np.ndarray:
@@ -100,10 +115,11 @@ def merge_farthest(parts: Sequence[np.ndarray]) -> np.ndarray:
     return merged
 
 
-def fill_start(partials: Named) -> None:
+def fill_start(values: Named, partials: Named) -> None:
     """Set the reductions that the start doesn't compute."""
     partials["members"][...] = 0
     partials["changed"][...] = 0
+    partials["extent"][...] = values.get("extent", 0)
     fill_unused(partials["farthest"])
 
 

@@ -65,12 +65,13 @@ class CoreKernels:
         if count == 0:
             self._check(points, rows)
             outputs["assigned"][...] = -1
-        lloyd.fill_start(partials)
+        lloyd.fill_start(now, partials)
         if p.start == "given":
             if not np.isfinite(inputs["start"]).all():
                 raise DataError("start: a centroid has a NaN or an infinite coordinate")
             for part in self._blocks(rows.count):
                 self._distances(points[part], inputs["start"][0])  # raises if they overflow
+                lloyd.widen(np, partials["extent"], points[part], inputs["start"][0])
             lloyd.write_centroids(p, partials, inputs["start"])
             return
         newest = lloyd.seeds(p, now)[count - 1].astype(p.dtype) if count else None
@@ -81,6 +82,8 @@ class CoreKernels:
             if newest is not None:
                 nearest = outputs["nearest"][part]
                 self._approach(points[part], newest, nearest, is_first=count == 1)
+                if count == 1:
+                    lloyd.widen(np, partials["extent"], points[part], newest)
                 with np.errstate(divide="ignore"):
                     keys /= nearest
             smallest = int(keys.argmin())

@@ -48,6 +48,7 @@ from hetsched_workloads.systems import (
     Shapes,
     check_limits,
     residual_of,
+    size_of_b,
     sum_of,
     sums,
 )
@@ -140,8 +141,9 @@ class Pcg(Iterative):
         return (*vectors, StateArray("preconditioned", (), p.dtype, has_two_buffers=False))
 
     def reductions(self, p: PcgParams) -> Sequence[Reduction]:
-        by_granule = [sums(name, p.n, self.granule(p)) for name in ("bb", "pq", "rr", "rz")]
-        return [*by_granule, Reduction("asymmetry"), Reduction("squares")]
+        by_granule = [sums(name, p.n, self.granule(p)) for name in ("pq", "rr", "rz")]
+        norm = Reduction("norm", combine=lambda parts: functools.reduce(math.hypot, parts))
+        return [*size_of_b(p.n, self.granule(p)), *by_granule, Reduction("asymmetry"), norm]
 
     def start(self, p: PcgParams) -> Sequence[Stage]:
         vectors = ("b", "x0") if p.x0 else ("b",)
@@ -151,7 +153,7 @@ class Pcg(Iterative):
                 "begin",
                 (*PARTS, *vectors),
                 ("iterate", "direction"),
-                ("bb", "asymmetry", "squares"),
+                ("bb", "largest", "asymmetry", "norm"),
             ),
             Stage("start", (*PARTS, "b", "direction"), ("product", "residual", *z), ("rr", "rz")),
             Stage("start_direction", z or (*PARTS, "residual"), ("direction",)),
