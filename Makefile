@@ -10,7 +10,7 @@ WHEELS :=
 NAMES :=
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test test-matrix lint bench bench-quick stress robust robust-long gpu-check wheel-check clean
+.PHONY: help demo test test-matrix lint docs bench bench-quick stress robust robust-long gpu-check wheel-check clean
 .DELETE_ON_ERROR:
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make test         install the development tools, run all checks"
 	@echo "make test-matrix  the tests as on Intel, as on AMD, and without optional packages"
 	@echo "make lint         ruff and mypy only"
+	@echo "make docs         the pages of docs/ and a reference of the Python interface, as a site in site/"
 	@echo "make wheel-check  build the wheel, install it elsewhere and test it"
 	@echo "make bench        all benchmarks, or NAMES=\"warm_job overhead\"; benchmarks/README.md"
 	@echo "make bench-quick  five minutes of warm jobs, compared with the last result of this processor"
@@ -67,6 +68,9 @@ lint: .venv/.installed-dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+docs: .venv/.installed-docs
+	$(BIN)/mkdocs build --strict
+
 wheel-check: .venv/.installed-dev
 	tests/wheel_check.sh
 
@@ -91,5 +95,5 @@ gpu-check: $(if $(WHEELS),,.venv/.installed-cuda$(CUDA))
 	$(if $(WHEELS),python3,$(BIN)/python) -m benchmarks.gpu_check --out $(OUT) $(if $(WHEELS),--wheels $(WHEELS))
 
 clean:
-	rm -rf .venv .venv-plain .venv-minimal $(DEMO) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-plain .venv-minimal $(DEMO) site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find hetsched workloads tests benchmarks robustness examples -name __pycache__ -prune -exec rm -rf {} +
