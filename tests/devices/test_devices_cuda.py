@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cuda_toys import AffineParams, Bench, CuFFTError, failing_plans
+from cuda_toys import Affine, AffineParams, Bench, CuFFTError, failing_plans
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.device import Chunk, Slot
+from hetsched.device_process.arrays import ArenaArray
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
 from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.cuda.fake.runtime import FakeRuntime
@@ -158,6 +159,18 @@ def test_copies_are_cut_where_registrations_meet() -> None:
 
     assert bench.is_right()
     assert len(bench.runtime.pins) > 10
+
+
+def test_a_resident_array_may_lie_across_registrations_of_an_earlier_job() -> None:
+    bench = Bench(FakeRuntime(), params=AffineParams(40, 1024), slice_bytes=4096)
+    bench.run()
+
+    (spec,) = (spec for spec in Affine().arrays(bench.params) if spec.name == "b")
+    bench.b = bench.x[:2].reshape(-1).view("float64")
+    bench.hosts["b"] = ArenaArray(spec, bench.b)
+    bench.run()
+
+    assert bench.is_right()
 
 
 def test_a_second_job_uses_the_block_and_the_kernel_again() -> None:

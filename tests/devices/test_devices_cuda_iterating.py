@@ -79,6 +79,26 @@ def test_a_gpu_and_a_core_compute_what_one_process_computes(
     np.testing.assert_allclose(bench.arrays["y"], result, rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize("pinned", range(72 << 10, 720 << 10, 108 << 10))
+def test_rows_may_be_partly_beyond_the_quota_of_pinned_memory(
+    pinned: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    x = np.random.default_rng(5).standard_normal((24, 640))
+
+    def open_gpu(info: DeviceInfo) -> CudaDevice:
+        return CudaDevice(info, FakeRuntime(), pinned=pinned, slice_bytes=4096)
+
+    devices = [(CORE, CpuDevice), (GPU, open_gpu)]
+    with contextlib.closing(IteratingBench(DiffusionParams(columns=640), x, devices)) as bench:
+        bench.prepare()
+        bench.iterate({0: 4, 1: 20})
+        bench.stopped(2)
+
+        result = run(Diffusion(), bench.params, {"x": x}, (4, 20)).outputs["y"]
+        np.testing.assert_allclose(bench.arrays["y"], result, rtol=0, atol=1e-13)
+
+
 @pytest.mark.parametrize("saves", [False, True])
 def test_rows_move_between_gpu_and_core(make_bench: MakeBench, saves: bool) -> None:
     bench = make_bench(iterations=8, saves=saves)

@@ -11,7 +11,6 @@ from hetsched.device import Chunk, ChunkTimes, Slot
 from hetsched.devices.cuda.clock import DeviceClock
 from hetsched.devices.cuda.faults import NOT_READY, CudaError
 from hetsched.devices.cuda.job import CudaJob, Route
-from hetsched.devices.cuda.memory.pinned_memory import Pinned
 from hetsched.devices.cuda.preparation import JobPreparer
 from hetsched.devices.cuda.runtime import Event, Runtime
 
@@ -75,7 +74,7 @@ class ChunkFlight:
 
     def source(
         self, job: CudaJob, preparer: JobPreparer, route: Route, previous: ChunkFlight | None
-    ) -> tuple[int, Pinned | None]:
+    ) -> int:
         """Return the host address of an input; a staging buffer is first filled with the units.
 
         `previous`: the chunk that used the slot, and so the buffer, before.
@@ -83,24 +82,21 @@ class ChunkFlight:
         chunk = self.chunk
         address = route.direct_address(chunk)
         if address is not None:
-            return address, route.pinned
+            return address
         if self.staging_start is None:
             _wait_for_copy_in(previous)
             self.staging_start = time.monotonic()
-        memory, pinned = preparer.staging_buffer(job, self.slot, route)
+        memory = preparer.staging_buffer(job, self.slot, route)
         route.host.read(chunk.first, chunk.count, _shaped(memory, route, chunk.count))
-        return memory.ctypes.data, pinned
+        return memory.ctypes.data
 
-    def target(
-        self, job: CudaJob, preparer: JobPreparer, route: Route
-    ) -> tuple[int, Pinned | None]:
+    def target(self, job: CudaJob, preparer: JobPreparer, route: Route) -> int:
         """Return the host address that an output is copied to."""
         address = route.direct_address(self.chunk)
         if address is not None:
-            return address, route.pinned
+            return address
         self.staged_outputs.append(route)
-        memory, pinned = preparer.staging_buffer(job, self.slot, route)
-        return memory.ctypes.data, pinned
+        return preparer.staging_buffer(job, self.slot, route).ctypes.data
 
     def land(self, job: CudaJob, preparer: JobPreparer) -> None:
         """Wait for the copy out, then write the outputs that passed through a staging buffer."""
@@ -109,7 +105,7 @@ class ChunkFlight:
         block_until(self.events.out_end)
         chunk = self.chunk
         for route in self.staged_outputs:
-            memory, _ = preparer.staging_buffer(job, self.slot, route)
+            memory = preparer.staging_buffer(job, self.slot, route)
             route.host.write(chunk.first, chunk.count, _shaped(memory, route, chunk.count))
             self.staging_end = time.monotonic()
         self.has_landed = True

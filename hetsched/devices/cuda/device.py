@@ -177,10 +177,10 @@ class CudaDevice:
             ]
             self._wait_for_slot(flight, previous)
             self._h2d.record(flight.events.in_start)
-            for route, (address, pinned) in zip(job.input_routes, sources, strict=True):
+            for route, address in zip(job.input_routes, sources, strict=True):
                 target = job.address(route.buffer, chunk, slot)
                 nbytes = route.buffer.nbytes(chunk.count)
-                copy_to_device(self._h2d, target, address, nbytes, pinned)
+                copy_to_device(self._h2d, target, address, nbytes, self._pins)
             self._h2d.record(flight.events.in_end)
 
     def compute(self, chunk: Chunk, slot: Slot) -> None:
@@ -202,10 +202,10 @@ class CudaDevice:
             targets = [flight.target(job, self._preparer, route) for route in job.output_routes]
             self._d2h.wait(flight.events.compute_end)
             self._d2h.record(flight.events.out_start)
-            for route, (address, pinned) in zip(job.output_routes, targets, strict=True):
+            for route, address in zip(job.output_routes, targets, strict=True):
                 source = job.address(route.buffer, chunk, slot)
                 nbytes = route.buffer.nbytes(chunk.count)
-                copy_to_host(self._d2h, address, source, nbytes, pinned)
+                copy_to_host(self._d2h, address, source, nbytes, self._pins)
             self._d2h.record(flight.events.out_end)
             self._in_slot[slot.index] = flight
 

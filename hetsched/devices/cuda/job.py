@@ -9,7 +9,7 @@ from typing import Any
 from hetsched.device import Chunk, Slot
 from hetsched.devices.base import DeviceJob, HostArray
 from hetsched.devices.cuda.memory.device_memory import BlockLayout
-from hetsched.devices.cuda.memory.pinned_memory import Pinned
+from hetsched.devices.cuda.memory.pinned_memory import Pinned, Pins
 from hetsched.devices.cuda.runtime import TO_DEVICE, TO_HOST, Block, Stream
 from hetsched.devices.slot_layout import Buffer, SlotLayout
 from hetsched.errors import InternalError
@@ -104,19 +104,13 @@ class CudaJob:
             )
 
 
-def copy_to_device(
-    stream: Stream, target: int, source: int, nbytes: int, pinned: Pinned | None
-) -> None:
-    """Start a copy in, split where two registrations meet."""
-    pieces = pinned.pieces(source, nbytes) if pinned else [(source, nbytes)]
-    for start, length in pieces:
+def copy_to_device(stream: Stream, target: int, source: int, nbytes: int, pins: Pins) -> None:
+    """Start a copy in, split where registrations end."""
+    for start, length in pins.pieces(source, nbytes):
         stream.copy(target + start - source, start, length, TO_DEVICE)
 
 
-def copy_to_host(
-    stream: Stream, target: int, source: int, nbytes: int, pinned: Pinned | None
-) -> None:
-    """Start a copy out, split where two registrations meet."""
-    pieces = pinned.pieces(target, nbytes) if pinned else [(target, nbytes)]
-    for start, length in pieces:
+def copy_to_host(stream: Stream, target: int, source: int, nbytes: int, pins: Pins) -> None:
+    """Start a copy out, split where registrations end."""
+    for start, length in pins.pieces(target, nbytes):
         stream.copy(start, source + start - target, length, TO_HOST)

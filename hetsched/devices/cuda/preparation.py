@@ -12,7 +12,7 @@ import numpy as np
 from hetsched.device import Slot
 from hetsched.devices.base import DeviceFault, DeviceJob, DeviceOutOfMemory, HostArray
 from hetsched.devices.cuda.faults import Fault, classify, is_internal_plan_error
-from hetsched.devices.cuda.job import CudaJob, Route
+from hetsched.devices.cuda.job import CudaJob, Route, copy_to_device
 from hetsched.devices.cuda.memory.device_memory import (
     CUDA_ALIGNMENT,
     DeviceMemory,
@@ -20,7 +20,7 @@ from hetsched.devices.cuda.memory.device_memory import (
     block_layout,
 )
 from hetsched.devices.cuda.memory.pinned_memory import Pinned, Pins, Staging, mapping_of
-from hetsched.devices.cuda.runtime import TO_DEVICE, Block, Stream
+from hetsched.devices.cuda.runtime import Block, Stream
 from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.devices.slot_layout import SlotLayout, slot_layout, unit_bytes
 from hetsched.errors import UsageError
@@ -108,9 +108,7 @@ class JobPreparer:
             self._warm_up(prepared)
         return prepared
 
-    def staging_buffer(
-        self, prepared: CudaJob, slot: Slot, route: Route
-    ) -> tuple[np.ndarray, Pinned | None]:
+    def staging_buffer(self, prepared: CudaJob, slot: Slot, route: Route) -> np.ndarray:
         """The pinned buffer that a staged array passes through in `slot`."""
         number = route.staged or 0
         nbytes = route.buffer.nbytes(prepared.job.chunk)
@@ -164,7 +162,7 @@ class JobPreparer:
             host.read(0, 0, values)
         copied = self._memory.runtime.event()
         address = block.address + offset
-        self._copy_stream.copy(address, values.ctypes.data, values.nbytes, TO_DEVICE)
+        copy_to_device(self._copy_stream, address, values.ctypes.data, values.nbytes, self._pins)
         self._copy_stream.record(copied)
         copied.block()
         return block.array(offset, spec.unit_shape, spec.dtype)

@@ -53,28 +53,28 @@ class DeviceRows:
         self.values: Any = self._block.array(
             0, (len(homes), count, *home.shape[1:]), home.dtype.str
         )
-        self._pinned = pins.cover(home, pinned)
+        self._pins = pins
+        pins.cover(home, pinned)
 
     def to_device(self, stream: Stream, buffer: int, first: int, stop: int) -> None:
         """Start a copy of rows of the load from the home."""
-        source, target, nbytes, pinned = self._copy(buffer, first, stop)
-        copy_to_device(stream, target, source, nbytes, pinned)
+        source, target, nbytes = self._copy(buffer, first, stop)
+        copy_to_device(stream, target, source, nbytes, self._pins)
 
     def to_host(self, stream: Stream, buffer: int, first: int, stop: int) -> None:
         """Start a copy of rows of the load to the home."""
-        target, source, nbytes, pinned = self._copy(buffer, first, stop)
-        copy_to_host(stream, target, source, nbytes, pinned)
+        target, source, nbytes = self._copy(buffer, first, stop)
+        copy_to_host(stream, target, source, nbytes, self._pins)
 
     def all_to_device(self, stream: Stream) -> None:
         """Start copies of all rows and buffers from the home."""
         for buffer in range(len(self._homes)):
             self.to_device(stream, buffer, self.base, self.base + self._count)
 
-    def _copy(self, buffer: int, first: int, stop: int) -> tuple[int, int, int, Any]:
+    def _copy(self, buffer: int, first: int, stop: int) -> tuple[int, int, int]:
         """Return the addresses in the home and on the device, and the number of bytes."""
         rows = self._homes[buffer][first + self._border : stop + self._border]
         home = rows.ctypes.data
         index = buffer * self._count + first - self.base
         device = self._block.address + index * self._row_bytes
-        is_pinned = self._pinned is not None and self._pinned.covers(home, rows.nbytes)
-        return home, device, rows.nbytes, self._pinned if is_pinned else None
+        return home, device, rows.nbytes

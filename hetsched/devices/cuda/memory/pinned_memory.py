@@ -135,6 +135,13 @@ class Pins:
         self._pinned.move_to_end(address)
         return pinned
 
+    def pieces(self, start: int, nbytes: int) -> Iterator[tuple[int, int]]:
+        """Split any host memory where registrations end, as no copy may cross that."""
+        for pinned in (*self._pinned.values(), *self._leaked):
+            if pinned.address <= start < pinned.address + pinned.nbytes:
+                return pinned.pieces(start, nbytes)
+        return iter([(start, nbytes)])
+
     def sweep(self) -> None:
         """Unpin the mappings that nothing else uses."""
         for address in [a for a, pinned in self._pinned.items() if pinned.only_ours()]:
@@ -203,10 +210,8 @@ class Staging:
         """Drop all buffers; `Pins.sweep` unpins them. The device must be idle."""
         self._buffers.clear()
 
-    def buffer(
-        self, key: tuple[int, int], nbytes: int, keep: set[int]
-    ) -> tuple[np.ndarray, Pinned | None]:
-        """Return at least `nbytes` of host memory and its registration. `keep`: as in `cover`."""
+    def buffer(self, key: tuple[int, int], nbytes: int, keep: set[int]) -> np.ndarray:
+        """Return at least `nbytes` of host memory, pinned if possible. `keep`: as in `cover`."""
         memory = self._buffers.get(key)
         if memory is None or memory.nbytes < nbytes:
             memory = None
@@ -219,4 +224,5 @@ class Staging:
                 # these private pages, while the GPU copies from and to the old ones.
                 mapping.madvise(mmap.MADV_DONTFORK)
             self._buffers[key] = memory
-        return memory, self._pins.cover(memory, keep)
+        self._pins.cover(memory, keep)
+        return memory
