@@ -81,6 +81,29 @@ def test_a_pending_event_leaves_no_error_behind() -> None:
     assert thread.last_error == 0
 
 
+def test_kernels_may_fill_the_memory_and_what_they_returned_is_free() -> None:
+    """A pool without `set_limit`: kernels of iterative jobs keep data there that grow with it."""
+    pool = SimpleNamespace(malloc=None, total_bytes=lambda: 700, free_bytes=lambda: 300)
+    calls = SimpleNamespace(
+        setDevice=lambda number: None,
+        deviceSynchronize=lambda: None,
+        memGetInfo=lambda: (1000, 2000),
+    )
+    cache = SimpleNamespace(set_size=lambda size: None)
+    device = SimpleNamespace(get_cublas_handle=lambda: None)
+    cupy = SimpleNamespace(
+        cuda=SimpleNamespace(
+            runtime=calls, MemoryPool=lambda: pool, set_allocator=lambda f: None, device=device
+        ),
+        fft=SimpleNamespace(config=SimpleNamespace(get_plan_cache=lambda: cache)),
+    )
+    cuda = runtime.CupyRuntime(cupy)
+
+    cuda.warm_up()
+
+    assert cuda.memory() == runtime.Memory(free=1000, total=2000, reusable=300)
+
+
 CUPY = pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="CuPy isn't installed")
 
 

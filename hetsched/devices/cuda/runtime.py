@@ -27,8 +27,6 @@ ASYNC_ENGINES = 40
 REGISTER_SUPPORTED = 99
 WATCHDOG = 17
 """cudaDeviceAttr: asyncEngineCount, hostRegisterSupported, kernelExecTimeout."""
-MAX_TEMPORARY_BYTES = 512 << 20
-"""Bytes that a kernel's temporaries may take besides slots and work area: the budget's reserve."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class DeviceFacts:
 
 @dataclass(frozen=True)
 class Memory:
-    """Of the device, in bytes. `reusable`: kept by the allocator of temporaries, so not free."""
+    """Of the device, in bytes. `reusable`: kept unused by the allocator of temporaries."""
 
     free: int
     total: int
@@ -191,7 +189,6 @@ class CupyRuntime:
         """Create the context and the cuBLAS handle, so that `facts` accounts for their memory."""
         self._calls.setDevice(0)
         self._pool = self.xp.cuda.MemoryPool()
-        self._pool.set_limit(size=MAX_TEMPORARY_BYTES)
         self.xp.cuda.set_allocator(self._pool.malloc)
         self.xp.fft.config.get_plan_cache().set_size(0)  # not safe with several streams
         self.xp.cuda.device.get_cublas_handle()
@@ -213,7 +210,7 @@ class CupyRuntime:
 
     def memory(self) -> Memory:
         free, total = self._calls.memGetInfo()
-        return Memory(int(free), int(total), int(self._pool.total_bytes()))
+        return Memory(int(free), int(total), int(self._pool.free_bytes()))
 
     def allocate(self, nbytes: int) -> Block:
         return _CupyBlock(self.xp, nbytes)
