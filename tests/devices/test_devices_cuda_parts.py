@@ -37,8 +37,24 @@ class CuFFTError(RuntimeError):
 
 class CUBLASError(RuntimeError):
     def __init__(self, status: int) -> None:
-        super().__init__(f"cuBLAS {status}")
+        super().__init__(f"{type(self).__name__} {status}")
         self.status = status
+
+
+class CuSparseError(CUBLASError):
+    pass
+
+
+class CUSOLVERError(CUBLASError):
+    pass
+
+
+class CURANDError(CUBLASError):
+    pass
+
+
+class NVRTCError(CUBLASError):
+    pass
 
 
 @pytest.mark.parametrize(
@@ -48,6 +64,11 @@ class CUBLASError(RuntimeError):
         (CudaError(100), True, Fault.ABSENT),
         (CudaError(46), True, Fault.ABSENT),
         (ImportError("libcufft"), True, Fault.ABSENT),
+        (CudaError(34), True, Fault.ABSENT),  # the stub library
+        (CudaError(304), True, Fault.ABSENT),  # of the operating system, in containers
+        (CudaError(807), True, Fault.ABSENT),  # MPS
+        (CudaError(719), True, Fault.ABSENT),
+        (CUBLASError(1), True, Fault.ABSENT),
         (CudaError(2), True, Fault.MEMORY),
         (CudaError(2), False, Fault.MEMORY),
         (MemoryError(), False, Fault.MEMORY),
@@ -58,6 +79,16 @@ class CUBLASError(RuntimeError):
         (CudaError(999), False, Fault.STICKY),
         (CuFFTError(6), False, Fault.STICKY),
         (CUBLASError(13), False, Fault.STICKY),
+        (CuSparseError(2), False, Fault.MEMORY),
+        (CuSparseError(11), False, Fault.MEMORY),
+        (CuSparseError(6), False, Fault.STICKY),
+        (CuSparseError(3), False, Fault.USAGE),
+        (CUSOLVERError(2), False, Fault.MEMORY),
+        (CUSOLVERError(7), False, Fault.STICKY),
+        (CURANDError(102), False, Fault.MEMORY),
+        (CURANDError(201), False, Fault.STICKY),
+        (NVRTCError(1), False, Fault.MEMORY),
+        (NVRTCError(6), False, Fault.USAGE),
         (CudaError(1), False, Fault.USAGE),
         (CudaError(712), False, Fault.USAGE),
         (CuFFTError(8), False, Fault.USAGE),

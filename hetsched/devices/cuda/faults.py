@@ -1,4 +1,4 @@
-"""Classifies the statuses of CUDA, cuFFT, cuBLAS and NVML, and translates them to our exceptions.
+"""Classifies the statuses of CUDA, its libraries and NVML, and translates them to our exceptions.
 
 Imports no vendor library: errors are recognised by the names of their classes and their numbers.
 
@@ -19,20 +19,14 @@ from hetsched.errors import HetschedError, JobFailed, Unavailable
 NOT_READY = 600
 OUT_OF_MEMORY = 2
 
-ABSENT_STATUSES = frozenset({3, 35, 46, 100, 101, 802, 803, 804, 999})
-"""When opening: no driver, no device, busy in exclusive mode, driver and library mismatch."""
+LOST_STATUSES = frozenset({3, 35, 46, 100, 101, 802, 803, 804, 999})
+"""No driver or device, busy in exclusive mode, driver and library mismatch, unknown."""
 STICKY_STATUSES = frozenset(
     {4, 201, 214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 806, 810, 911}
 )
 """4 is cudaErrorCudartUnloading; 201 an invalid context; 806 and 810 are faults of MPS."""
-CUFFT_OUT_OF_MEMORY = 2
 CUFFT_INTERNAL_ERROR = 5
-CUFFT_STICKY = frozenset({CUFFT_INTERNAL_ERROR, 6})
-"""INTERNAL_ERROR and EXEC_FAILED: the context is suspect. While plans are made, the former may
-also mean that memory is low."""
-CUBLAS_OUT_OF_MEMORY = 3
-CUBLAS_STICKY = frozenset({11, 13, 14})
-"""MAPPING_ERROR, EXECUTION_FAILED, INTERNAL_ERROR."""
+"""The context is suspect; while plans are made, it may also mean that memory is low."""
 NVML_ABSENT = frozenset({9, 12, 18})
 """Driver not loaded, library not found, library and driver of different versions."""
 NVML_LOST = frozenset({15, 16})
@@ -58,7 +52,7 @@ class CudaError(RuntimeError):
 
 @dataclass(frozen=True)
 class VendorStatus:
-    """`vendor`: "cuda", "cufft", "cublas", or "" for an exception without a number."""
+    """`vendor`: "cuda", "cufft" or another library, or "" for an exception without a number."""
 
     vendor: str
     number: int
@@ -70,7 +64,30 @@ _STATUS_ATTRIBUTES = {
     "CUDADriverError": ("cuda", "status"),
     "CuFFTError": ("cufft", "result"),
     "CUBLASError": ("cublas", "status"),
+    "CuSparseError": ("cusparse", "status"),
+    "CUSOLVERError": ("cusolver", "status"),
+    "CURANDError": ("curand", "status"),
+    "NVRTCError": ("nvrtc", "status"),
 }
+_MEMORY_STATUSES = {
+    "cuda": {OUT_OF_MEMORY},
+    "cufft": {2},
+    "cublas": {3},
+    "cusparse": {2, 11},
+    "cusolver": {2},
+    "curand": {102},
+    "nvrtc": {1},
+}
+_FATAL_STATUSES = {
+    "cuda": STICKY_STATUSES | LOST_STATUSES,
+    "cufft": {CUFFT_INTERNAL_ERROR, 6},
+    "cublas": {11, 13, 14},
+    "cusparse": {5, 6, 7},
+    "cusolver": {5, 6, 7},
+    "curand": {201, 202, 203, 999},
+}
+"""Errors of mapping and execution, and internal ones; losing the GPU during a job is as final as
+a sticky error of CUDA."""
 
 
 def status_of(error: BaseException) -> VendorStatus:
@@ -93,26 +110,11 @@ def classify(error: BaseException, opening: bool = False) -> Fault:
     if isinstance(error, MemoryError):
         return Fault.MEMORY
     status = status_of(error)
-    if status.vendor == "cuda":
-        return _classify_cuda(status.number, opening)
-    if status.vendor == "cufft":
-        if status.number == CUFFT_OUT_OF_MEMORY:
-            return Fault.MEMORY
-        return Fault.STICKY if status.number in CUFFT_STICKY else Fault.USAGE
-    if status.vendor == "cublas":
-        if status.number == CUBLAS_OUT_OF_MEMORY:
-            return Fault.MEMORY
-        return Fault.STICKY if status.number in CUBLAS_STICKY else Fault.USAGE
-    return Fault.ABSENT if opening and isinstance(error, ImportError) else Fault.USAGE
-
-
-def _classify_cuda(status: int, opening: bool) -> Fault:
-    if opening and status in ABSENT_STATUSES:
-        return Fault.ABSENT
-    if status == OUT_OF_MEMORY:
+    if status.number in _MEMORY_STATUSES.get(status.vendor, ()):
         return Fault.MEMORY
-    # Losing the GPU during a job (999 unknown, 101 invalid device) is as final as a sticky error.
-    return Fault.STICKY if status in STICKY_STATUSES | ABSENT_STATUSES else Fault.USAGE
+    if opening and (status.vendor or isinstance(error, ImportError)):
+        return Fault.ABSENT
+    return Fault.STICKY if status.number in _FATAL_STATUSES.get(status.vendor, ()) else Fault.USAGE
 
 
 def translate(error: BaseException, device: str, opening: bool = False) -> Exception:
