@@ -19,9 +19,7 @@ from hetsched_workloads.lbm.declaration import LbmParams
 from hetsched_workloads.lbm.inference import force
 from hetsched_workloads.lbm.lattice import DIRECTIONS, collision_matrix, moment_matrix
 from hetsched_workloads.lbm.walls import links
-
-MAX_KEPT = 64
-"""Ranges of rows whose links are kept: pieces that a GPU streams. Arbitrary."""
+from hetsched_workloads.row_cache import RowCache
 
 
 def array_stages(p: LbmParams, load: int, xp: Any, block_bytes: int) -> Mapping[str, StageKernel]:
@@ -40,7 +38,7 @@ class _Flow:
         self._inverse = xp.empty((self._count, p.cols), dtype)
         self._moment_matrix = xp.asarray(moment_matrix().astype(dtype))
         self._collision_matrix = xp.asarray(collision_matrix(p).astype(dtype))
-        self._bounces: dict[Rows, list[tuple[Any, Any, Any]]] = {}
+        self._bounces: RowCache[list[tuple[Any, Any, Any]]] = RowCache()
 
     def rest(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
@@ -54,7 +52,8 @@ class _Flow:
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
         former, new = inputs["f"], outputs["f"]
-        bounces = self._find_bounces(rows, inputs.get("mask"))
+        mask = inputs.get("mask")
+        bounces = self._bounces.get(rows.first, rows.stop, lambda: self._find_bounces(rows, mask))
         excess, change = 0.0, 0.0
         with np.errstate(all="ignore"):  # an unstable flow is reported when it isn't finite
             for index, first in enumerate(range(0, rows.count, self._count)):
@@ -73,8 +72,6 @@ class _Flow:
 
     def _find_bounces(self, rows: Rows, mask: Any) -> list[tuple[Any, Any, Any]]:
         """Return the links of the blocks: (index in the work area, in the halo, gain) of each."""
-        if rows in self._bounces:
-            return self._bounces[rows]
         p, xp = self._p, self._xp
         host = None if mask is None else (mask.get() if hasattr(mask, "get") else mask)
         every = links(p, host, rows)
@@ -85,9 +82,6 @@ class _Flow:
             source = ((part.row + 1) * 9 + part.source) * p.cols + part.column
             gain = part.gain.astype(p.dtype)
             bounces.append((xp.asarray(target), xp.asarray(source), xp.asarray(gain)))
-        if len(self._bounces) >= MAX_KEPT:
-            self._bounces.clear()
-        self._bounces[rows] = bounces
         return bounces
 
     def _stream(self, halo: Any, work: Any) -> None:

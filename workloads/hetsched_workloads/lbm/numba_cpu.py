@@ -18,7 +18,7 @@ import numba
 import numpy as np
 
 from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
-from hetsched_workloads.lbm.array_stages import MAX_KEPT, array_stages
+from hetsched_workloads.lbm.array_stages import array_stages
 from hetsched_workloads.lbm.declaration import LbmParams
 from hetsched_workloads.lbm.inference import force, relaxation_time
 from hetsched_workloads.lbm.lattice import DIRECTIONS, OPPOSITE, WEIGHTS
@@ -33,6 +33,7 @@ from hetsched_workloads.numba_stores import (
     is_beyond_caches,
     store_line,
 )
+from hetsched_workloads.row_cache import RowCache
 
 COLUMNS = 256
 """Of a block: its 9 populations in float64 take 18 KiB. A constant, so that the compiler sees that
@@ -81,7 +82,7 @@ class CompiledFlow:
         self._gains = np.array([6 * w * x * p.speed for w, x in zip(WEIGHTS, _ALONG, strict=True)])
         self._gains = self._gains.astype(dtype)
         self._is_large = is_beyond_caches(2 * 9 * p.rows * p.cols * dtype.itemsize)
-        self._links: dict[Rows, PackedLinks] = {}
+        self._links: RowCache[PackedLinks] = RowCache()
         omega, g = 1 / relaxation_time(p), force(p)
         numbers = (1 - omega, omega / 9, omega / 36, g / 2, 3 * (1 / omega - 0.5) * g)
         self._collision = _Collision(*(dtype.type(number) for number in numbers))
@@ -102,11 +103,10 @@ class CompiledFlow:
             partials["change"][...] = change
 
     def _find(self, rows: Rows, inputs: Arrays) -> PackedLinks:
-        if rows not in self._links:
-            if len(self._links) >= MAX_KEPT:
-                self._links.clear()
-            self._links[rows] = packed_links(self._p, inputs.get("mask"), rows, COLUMNS)
-        return self._links[rows]
+        mask = inputs.get("mask")
+        return self._links.get(
+            rows.first, rows.stop, lambda: packed_links(self._p, mask, rows, COLUMNS)
+        )
 
     def advance(self, f: np.ndarray, new: np.ndarray, links: PackedLinks) -> tuple[float, float]:
         """Write new populations; return the mass in excess of 1 a cell, and the largest change."""
