@@ -15,6 +15,7 @@ from hetsched_workloads.jacobi import Jacobi, JacobiParams
 from hetsched_workloads.pcg import Pcg, PcgParams
 from solver_cases import poisson, splits
 
+from hetsched.errors import JobFailed
 from hetsched.iterations import serial
 from hetsched.workload import Variant
 
@@ -82,6 +83,16 @@ def test_pcg_agrees_with_the_cores(preconditioner: Any, split: str) -> None:
     np.testing.assert_allclose(result.outputs["x"], expected.outputs["x"], atol=1e-7)
 
 
+@pytest.mark.usefixtures("cupy")
+def test_more_nonzeros_than_indices_can_count_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module(FILES[1])
+    monkeypatch.setattr(module, "MAX_INDEX", 1000)
+    p: PcgParams = Pcg().infer({"grid": "6x7x8"}, {})
+
+    with pytest.raises(JobFailed, match="use more devices, or --devices cpu"):
+        serial.run(CudaPcg(), p, {}, (p.n,))
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("preconditioner", ["none", "diagonal", "cholesky"])
 def test_products_on_a_gpu_agree_with_those_of_the_cores(preconditioner: Any) -> None:
@@ -90,7 +101,7 @@ def test_products_on_a_gpu_agree_with_those_of_the_cores(preconditioner: Any) ->
         real.cuda.runtime.getDeviceCount()
     except real.cuda.runtime.CUDARuntimeError as error:
         pytest.skip(f"no CUDA device: {error}")
-    backend = importlib.import_module(FILES[1]).CupyBackend(1000, 125)
+    backend = importlib.import_module(FILES[1]).CupyBackend(125)
     a, b = poisson("10x10x10")
     arrays = {"A.data": a.data, "A.indices": a.indices, "A.indptr": a.indptr}
     inputs = {name: real.asarray(array) for name, array in arrays.items()}

@@ -12,6 +12,7 @@ from typing import Any
 import cupy
 from cupyx.scipy.sparse import csr_matrix
 
+from hetsched.errors import JobFailed
 from hetsched.workload import Arrays, KernelContext, Rows, StageKernel
 from hetsched_workloads.pcg.declaration import Pcg, PcgParams
 from hetsched_workloads.pcg.inference import PARTS
@@ -19,6 +20,7 @@ from hetsched_workloads.pcg.kernels import PcgKernels
 from hetsched_workloads.pcg.triangular_solves import BlockFactors, BlockSolver, Steps
 from hetsched_workloads.row_cache import RowCache
 
+MAX_INDEX = 2**31 - 1
 PIECE_ROWS = 1 << 20
 """Rows of vectors computed at a time: for a GPU many, and temporary vectors stay small."""
 
@@ -92,8 +94,20 @@ def _steps(triangle: Any, steps: Steps) -> list[tuple[slice, Any]]:
 
 
 def _matrix(data: Any, columns: Any, pointers: Any, width: int) -> Any:
-    """Return the rows of `pointers`, a part of all row pointers; CuPy's indices are int32."""
+    """Return the rows of `pointers`, a part of all row pointers; CuPy's indices are int32.
+
+    Raises
+    ------
+    JobFailed
+        There are too many rows or nonzeros for such indices.
+    """
     part = slice(int(pointers[0]), int(pointers[-1]))
+    largest = max(part.stop - part.start, width)
+    if largest > MAX_INDEX:
+        raise JobFailed(
+            f"a GPU would have {largest} rows or nonzeros of A, and cuSPARSE's indices in CuPy end"
+            f" at {MAX_INDEX}: use more devices, or --devices cpu"
+        )
     own = (pointers - pointers[0]).astype("int32", copy=False)
     rows = (data[part], columns[part].astype("int32", copy=False), own)
     return csr_matrix(rows, shape=(len(own) - 1, width))
