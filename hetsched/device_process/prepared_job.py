@@ -361,6 +361,7 @@ class PreparedJob:
             demand=described.demand,
             memory=command.memory,
             slots=command.slots if info.link else 1,
+            chunk_sizes=command.chunk_sizes,
             threads=info.threads,
             cache=cache_folder(),
             say=self._say,

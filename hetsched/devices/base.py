@@ -50,6 +50,8 @@ class DeviceJob:
         ``direct(0, 0)`` or ``read(0, 0, array)``: they ignore `first` and `count`.
     chunk : int, units
         Size of the largest chunk.
+    chunk_sizes : tuple of int, units
+        Sizes of the planned chunks (devices with a link); others may come.
     memory : int, bytes
         Device memory to reserve for slots (devices with a link).
     threads : int
@@ -75,6 +77,7 @@ class DeviceJob:
     demand: MemoryDemand
     memory: int = 0
     slots: int = 1
+    chunk_sizes: tuple[int, ...] = ()
     threads: int = 1
     cache: str = ""
     say: Callable[[str], None] = field(default=lambda text: None)

@@ -105,6 +105,7 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare", kw_only=True):
     chunk: int  # Units of the largest chunk
     memory: int = 0  # Bytes of device memory to reserve for slots
     slots: int = 1
+    chunk_sizes: tuple[int, ...] = ()  # Units of the planned chunks on a device with a link
     window: int = 1  # Chunks that will be sent ahead
     sizes: tuple[int, ...] = ()  # Units of each slot of a ring; () if all hold `chunk`
     source: str = ""  # Stamp of the workload's module as the engine has loaded it; "": unknown

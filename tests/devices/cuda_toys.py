@@ -15,6 +15,7 @@ from hetsched.device_process.arrays import ArenaArray, FileArray
 from hetsched.devices.base import DeviceJob, HostArray
 from hetsched.devices.cuda.device import CudaDevice
 from hetsched.devices.cuda.fake.runtime import FakeRuntime
+from hetsched.errors import DataError
 from hetsched.memory import MemoryDemand
 from hetsched.plans.slots import slot_bytes
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
@@ -70,6 +71,7 @@ class Affine(Workload):
             Variant("modest", "1", make_modest),
             Variant("fickle", "1", make_fickle),
             Variant("hungry", "1", make_hungry),
+            Variant("strict", "1", make_strict),
         )
 
     def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
@@ -115,6 +117,22 @@ def make_hungry(p: AffineParams, chunk: int, context: KernelContext) -> Kernel:
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         assert plans.nbytes
         context.xp.multiply(inputs["x"], 2, out=outputs["y"])
+
+    return kernel
+
+
+computed_sizes: list[int] = []
+"""Sizes of the chunks that kernels of `make_strict` have computed."""
+
+
+def make_strict(p: AffineParams, chunk: int, context: KernelContext) -> Kernel:
+    plain = make(p, chunk, context)
+
+    def kernel(inputs: Arrays, outputs: Arrays) -> None:
+        computed_sizes.append(len(inputs["x"]))
+        if not np.isfinite(inputs["x"]).all():
+            raise DataError("x must be finite")
+        plain(inputs, outputs)
 
     return kernel
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cuda_toys import Affine, AffineParams, Bench, CuFFTError, failing_plans
+from cuda_toys import Affine, AffineParams, Bench, CuFFTError, computed_sizes, failing_plans
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -171,6 +171,18 @@ def test_a_resident_array_may_lie_across_registrations_of_an_earlier_job() -> No
     bench.run()
 
     assert bench.is_right()
+
+
+def test_a_kernel_computes_each_planned_size_once_before_the_job_on_defined_memory() -> None:
+    bench = Bench(FakeRuntime())
+    job = replace(bench.job(), variant="strict", chunk=2, chunk_sizes=(2, 1))
+    computed_sizes.clear()
+
+    bench.device.prepare(job)
+    assert computed_sizes == [2, 1]
+
+    bench.device.prepare(job)
+    assert computed_sizes == [2, 1]
 
 
 def test_a_second_job_uses_the_block_and_the_kernel_again() -> None:

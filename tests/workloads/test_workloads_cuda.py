@@ -43,25 +43,36 @@ def context(allocate: Any = None) -> KernelContext:
 
 @pytest.mark.parametrize("direction", ["forward", "inverse", "roundtrip"])
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
-def test_a_chunk_is_transformed_in_place_by_its_binary_expansion(
+def test_a_chunk_is_transformed_in_place_by_one_plan_of_its_size(
     toy: Toy, dtype: str, direction: str
 ) -> None:
     p = params("7x8x12", dtype, direction)
     x = normal(p)
     slot = x.copy()
     load(FILES[0]).make(p, 13, context())({"x": slot}, {"y": slot})
-    assert toy.runs == ([4, 4, 2, 2, 1, 1] if direction == "roundtrip" else [4, 2, 1])
+    assert toy.runs == ([7, 7] if direction == "roundtrip" else [7])
     assert residual(p, x, slot).max() < 0.5
 
 
-def test_plans_are_made_before_the_first_chunk_and_share_one_work_area(toy: Toy) -> None:
+def test_plans_are_made_once_for_each_size_and_share_one_work_area(toy: Toy) -> None:
     p = params("13x8x12")
     kernel = load(FILES[0]).make(p, 13, context())
-    assert toy.plans == [((8, 12), "C2C", batch) for batch in (8, 4, 2, 1)]
-    assert toy.areas == [8 * 8 * 12 * 8]
     slot = normal(p)
-    kernel({"x": slot}, {"y": slot})
-    assert len(toy.plans) == 4
+    for size in (13, 6, 13, 6):
+        kernel({"x": slot[:size]}, {"y": slot[:size]})
+    assert toy.plans == [((8, 12), "C2C", batch) for batch in (13, 6)]
+    assert toy.areas == [13 * 8 * 12 * 8]
+
+
+def test_of_very_many_sizes_the_oldest_plans_make_room(toy: Toy) -> None:
+    p = params("40x2x3")
+    module = load(FILES[0])
+    kernel, x = module.make(p, 40, context()), normal(p)
+    for size in (*range(1, 40), 39, 1):
+        slot = x.copy()
+        kernel({"x": slot[:size]}, {"y": slot[:size]})
+        assert residual(p, x[:size], slot[:size]).max() < 0.5
+    assert len(toy.plans) == 1 + 39 + 1
 
 
 def test_the_work_area_is_asked_of_the_place(toy: Toy) -> None:
@@ -75,9 +86,8 @@ def test_plans_of_a_shape_are_kept_for_the_next_job_and_only_missing_ones_added(
     module = load(FILES[0])
     kernels = [module.make(params("4x8x8"), 4, context())]
     kernels += [module.make(params("3x8x8"), 3, context())]
-    assert len(toy.plans) == 3
-    kernels += [module.make(params("9x8x8"), 9, context())]
-    assert [batch for *_, batch in toy.plans] == [4, 2, 1, 8]
+    kernels += [module.make(params("4x8x8"), 4, context())]
+    assert [batch for *_, batch in toy.plans] == [4, 3]
 
 
 def test_plans_and_their_work_area_go_with_the_last_kernel_that_uses_them(toy: Toy) -> None:
@@ -99,7 +109,7 @@ def test_plans_of_another_shape_or_dtype_replace_them(toy: Toy, other: Any) -> N
     jobs = (params("4x8x8"), other, params("4x8x8"))
     kernels = [module.make(p, 4, context()) for p in jobs]
     assert len(kernels) == 3
-    assert len(toy.plans) == 9
+    assert len(toy.plans) == 3
 
 
 def test_plans_made_with_another_work_area_are_not_used(toy: Toy) -> None:
@@ -107,15 +117,15 @@ def test_plans_made_with_another_work_area_are_not_used(toy: Toy) -> None:
     for _ in range(2):
         area = SimpleNamespace()
         module.make(params("4x8x8"), 4, context(lambda size, area=area: area))
-    assert len(toy.plans) == 6
+    assert len(toy.plans) == 2
 
 
 def test_a_plan_refuses_any_other_number_of_planes(toy: Toy) -> None:
     module = load(FILES[0])
-    plans = module.plan_set(module.PlanSetKey(0, 8, 8, "complex64", None), 4)
-    three = np.zeros((3, 8, 8), np.complex64)
+    plans = module.plan_set(module.PlanSetKey(0, 8, 8, "complex64", None))
+    planes = np.zeros((4, 8, 8), np.complex64)
     with pytest.raises(ValueError, match="can't run on"):
-        plans.run(4, three, three, -1)
+        plans.run(planes, planes[:3], -1)
     assert toy.runs == []
 
 

@@ -66,7 +66,7 @@ class Toy:
             PlanNd=PlanNd, CUFFT_C2C="C2C", CUFFT_Z2Z="Z2Z", CUFFT_FORWARD=-1, CUFFT_INVERSE=1
         )
         runtime = ModuleType("cupy.cuda.runtime")
-        runtime.__dict__["getDevice"] = lambda: 0
+        runtime.__dict__.update(getDevice=lambda: 0, streamSynchronize=lambda stream: None)
         cuda.__dict__.update(
             cufft=cufft, runtime=runtime, alloc=self.alloc, using_allocator=self.using_allocator
         )

@@ -97,15 +97,14 @@ class JobPreparer:
         slots_bytes = job.memory or max(1, job.slots) * layout.nbytes(job.chunk)
         blocks = block_layout(resident_bytes, slots_bytes)
         area, block = self._memory.work_area(work_bytes), self._memory.block(blocks.nbytes)
-        kernel, is_new = self._kernel(job, variant, area)
+        kernel, warm_sizes = self._kernel(job, variant, area)
         prepared = CudaJob(job, block, blocks, layout, kernel)
         for name in resident_bytes:
             prepared.residents[name] = self._copy_resident(
                 block, blocks.residents[name], job.inputs[name]
             )
         self._set_routes(prepared)
-        if is_new:
-            self._warm_up(prepared)
+        self._warm_up(prepared, warm_sizes)
         return prepared
 
     def staging_buffer(self, prepared: CudaJob, slot: Slot, route: Route) -> np.ndarray:
@@ -116,19 +115,18 @@ class JobPreparer:
 
     def _kernel(
         self, job: DeviceJob, variant: Variant, area: SharedWorkArea
-    ) -> tuple[Kernel, bool]:
-        """Return the kernel, and whether it is new."""
+    ) -> tuple[Kernel, set[int]]:
+        """Return the kernel, and the sizes of chunks that it has computed."""
         params = msgspec.json.encode(job.params)
         key = (type(job.workload), params, variant.name, job.chunk, job.threads)
         kernels = self._memory.kernels
-        is_new = key not in kernels
-        if is_new:
+        if key not in kernels:
             if len(kernels) >= MAX_KERNELS:
                 kernels.pop(next(iter(kernels)))
-            kernels[key] = self._make_kernel(job, variant, area)
+            kernels[key] = self._make_kernel(job, variant, area), set()
             # Libraries initialise plans in the default stream, which our streams don't wait for.
             self._memory.runtime.synchronize()
-        return kernels[key], is_new
+        return kernels[key]
 
     def _make_kernel(self, job: DeviceJob, variant: Variant, area: SharedWorkArea) -> Kernel:
         """Call `make_kernel`; out of memory and a lost context aren't blamed on the variant."""
@@ -220,19 +218,20 @@ class JobPreparer:
             job.say(f"can't pin {what}{host.spec.name} ({reason}): its copies take longer")
         return pinned
 
-    def _warm_up(self, prepared: CudaJob) -> None:
-        """Run the kernel once for all sizes that it may have plans for.
-
-        Sizes of plans are powers of two: the largest chunk needs some of them, one unit less than
-        the largest power the others. The contents of the slots don't matter yet.
-        """
-        chunk = prepared.job.chunk
-        done = self._memory.runtime.event()
-        for units in sorted({chunk, max(1, (1 << (chunk.bit_length() - 1)) - 1)}):
+    def _warm_up(self, prepared: CudaJob, warm_sizes: set[int]) -> None:
+        """Run the kernel on zeros, once for each size that is new to it: it may make plans."""
+        sizes = {prepared.job.chunk, *prepared.job.chunk_sizes} - warm_sizes
+        if not sizes:
+            return
+        stream, done = self._compute_stream, self._memory.runtime.event()
+        block, layout = prepared.block, prepared.block_layout
+        for units in sorted(sizes, reverse=True):
             inputs, outputs = prepared.arrays(units, Slot(0, 0))
-            self._compute_stream.launch(partial(prepared.kernel, inputs, outputs))
-        self._compute_stream.record(done)
+            stream.clear(block.address + layout.slots, prepared.layout.nbytes(units))
+            stream.launch(partial(prepared.kernel, inputs, outputs))
+        stream.record(done)
         done.block()
+        warm_sizes |= sizes
 
 
 def _direct_view(host: HostArray) -> np.ndarray | None:

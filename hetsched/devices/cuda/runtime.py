@@ -67,6 +67,9 @@ class Stream(Protocol):
 
     def copy(self, target: int, source: int, nbytes: int, kind: int) -> None: ...
 
+    def clear(self, address: int, nbytes: int) -> None:
+        """Fill device memory with zeros."""
+
     def launch(self, call: Callable[[], None]) -> None:
         """Run `call`, whose kernels go into this stream."""
 
@@ -143,10 +146,14 @@ class _CupyEvent:
 class _CupyStream:
     def __init__(self, cupy: Any) -> None:
         self._copy = cupy.cuda.runtime.memcpyAsync
+        self._set = cupy.cuda.runtime.memsetAsync
         self._stream = cupy.cuda.Stream(non_blocking=True)
 
     def copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
         self._copy(target, source, nbytes, kind, self._stream.ptr)
+
+    def clear(self, address: int, nbytes: int) -> None:
+        self._set(address, 0, nbytes, self._stream.ptr)
 
     def launch(self, call: Callable[[], None]) -> None:
         with self._stream:

@@ -201,6 +201,7 @@ class JobArrays:
             memory=assignment.slot_memory,
             slots=assignment.slots,
             sizes=assignment.slot_sizes,
+            chunk_sizes=tuple(set(assignment.plan.chunks)) if assignment.slot_memory else (),
             window=assignment.window,
             ring=assignment.is_ring,
             answer=answer,

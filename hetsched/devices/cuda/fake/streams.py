@@ -125,6 +125,11 @@ class FakeStream:
         if not self.runtime.is_pinned(host, nbytes):
             self._finish()
 
+    def clear(self, address: int, nbytes: int) -> None:
+        self.runtime.check()
+        device = self.runtime.host_address(address, nbytes)
+        self._push(lambda: _clear_steps(device, nbytes))
+
     def launch(self, call: Callable[[], None]) -> None:
         self.runtime.count_operation()
         seconds = self.runtime.kernel_seconds
@@ -199,6 +204,12 @@ class FakeStream:
         self, steps: Callable[[], Steps], is_ready: Callable[[], bool] = lambda: True
     ) -> None:
         self.queue.append((is_ready, steps))
+
+
+def _clear_steps(target: int, nbytes: int) -> Steps:
+    ctypes.memset(target, POISON, nbytes)
+    yield
+    ctypes.memset(target, 0, nbytes)
 
 
 def _copy_steps(target: int, source: int, nbytes: int) -> Steps:

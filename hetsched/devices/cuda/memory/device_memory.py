@@ -42,7 +42,8 @@ class DeviceMemory:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self.kernels: dict[tuple[Any, ...], Kernel] = {}
+        self.kernels: dict[tuple[Any, ...], tuple[Kernel, set[int]]] = {}
+        """Kernels, and the sizes of chunks that they have computed."""
         self._block: Block | None = None
         self._work_area: SharedWorkArea | None = None
 
