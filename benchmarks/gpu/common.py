@@ -65,7 +65,7 @@ def open_runtime(dry: bool) -> Runtime:
     if dry:
         return FakeRuntime(memory=4096 * MIB)
     info = device_info(dry)
-    return open_cupy(info.name, info.details["uuid"], os.environ["XDG_CACHE_HOME"])
+    return open_cupy(info.name, info.details["visible"], os.environ["XDG_CACHE_HOME"])
 
 
 def mapped(nbytes: int) -> np.ndarray:

@@ -20,7 +20,7 @@ def runtime() -> Iterator[CupyRuntime]:
     infos, absent = detect(DeviceConfig(kind="gpu"))
     if not infos:
         pytest.skip(f"needs a GPU: {absent}")
-    yield open_cupy(infos[0].name, infos[0].details["uuid"], "")
+    yield open_cupy(infos[0].name, infos[0].details["visible"], "")
 
 
 @pytest.mark.parametrize("place", ["arena", "file", "plain"])

@@ -346,7 +346,7 @@ def test_the_probe_describes_every_gpu() -> None:
 
     assert [info.name for info in infos] == ["gpu0", "gpu1"]
     assert absent == {}
-    assert infos[0].details["uuid"] == "GPU-aaaa"
+    assert infos[0].details["visible"] == "GPU-aaaa"
     assert infos[0].details["cuda"] == "13.0"
     assert (infos[0].kind, infos[0].identity, infos[0].link) == ("cuda", "NVIDIA H200", True)
 
@@ -375,6 +375,44 @@ def test_the_probe_says_which_of_those_asked_for_are_missing() -> None:
 
     assert absent == {"gpu2": "this machine has only 2 GPUs"}
     assert [info.memory for info in infos] == [1 << 30, 1 << 30]
+
+
+def test_gpus_without_a_uuid_are_told_apart_by_their_number() -> None:
+    machine = Snapshot((Gpu(0, "GRID T4", ""), Gpu(1, "GRID T4", "")), "580.1", 13000)
+
+    infos, _ = select_gpus(GPU, machine, None, cupy=True)
+
+    assert [info.details["visible"] for info in infos] == ["0", "1"]
+
+
+SLICES = (
+    Gpu(0, "H100 MIG 1g.10gb", "MIG-1111", memory_free=9 << 30, memory_total=10 << 30),
+    Gpu(0, "H100 MIG 3g.40gb", "MIG-2222", memory_free=39 << 30, memory_total=40 << 30),
+    Gpu(1, "NVIDIA T4", "GPU-bbbb"),
+)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "uuids"),
+    [
+        ("MIG-2222", ["MIG-2222"]),
+        ("MIG-2", ["MIG-2222"]),
+        ("MIG-", []),
+        ("1,0", ["GPU-bbbb", "MIG-1111"]),
+        (None, ["MIG-1111", "MIG-2222", "GPU-bbbb"]),
+    ],
+)
+def test_instances_of_a_divided_gpu_are_devices(allowed: str | None, uuids: list[str]) -> None:
+    assert [gpu.uuid for gpu in visible(SLICES, allowed)] == uuids
+
+
+def test_a_divided_gpu_without_an_instance_is_absent() -> None:
+    machine = Snapshot((Gpu(0, "NVIDIA H100", "GPU-aaaa", mig=True),), "580.1", 13000)
+
+    infos, absent = select_gpus(GPU, machine, None, cupy=True)
+
+    assert infos == []
+    assert "MIG on but no instance" in absent["gpu0"]
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,38 @@ def test_a_query_that_is_refused_affects_no_other(query: str, status: int) -> No
     assert not state.gpus[0].lost
 
 
+class DividedNvml(FakeNvml):
+    """The second GPU, at the first address, has MIG on, and two instances of three are there."""
+
+    def nvmlDeviceGetMigMode(self, handle: int) -> list[int]:
+        return [handle, handle]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: int) -> int:
+        return 3
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: int, number: int) -> int:
+        if number == 1:
+            raise NVMLError(6)
+        return 10 * handle + number
+
+    def nvmlDeviceGetName(self, handle: int) -> str:
+        return f"H200 part {handle}" if handle >= 10 else super().nvmlDeviceGetName(handle)
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:
+        free = (1 if handle >= 10 else 100) << 30
+        return SimpleNamespace(free=free, total=2 * free)
+
+
+def test_instances_of_a_divided_gpu_stand_in_its_place() -> None:
+    gpus = snapshot(NvmlThread(DividedNvml())).gpus
+
+    assert [(gpu.index, gpu.uuid) for gpu in gpus] == [(0, "GPU-10"), (0, "GPU-12"), (1, "GPU-0")]
+    assert [gpu.name for gpu in gpus] == ["H200 part 10", "H200 part 12", "NVIDIA T4"]
+    assert [gpu.memory_free for gpu in gpus] == [1 << 30, 1 << 30, 100 << 30]
+    assert gpus[0].pci == "0000:01:00.0"
+    assert not any(gpu.mig for gpu in gpus)
+
+
 def test_a_gpu_off_the_bus_is_lost() -> None:
     assert snapshot(thread_of(nvmlDeviceGetMemoryInfo=15)).gpus[0].lost
 

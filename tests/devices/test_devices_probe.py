@@ -173,7 +173,7 @@ def gpus(count: int) -> list[DeviceInfo]:
             kind="cuda",
             identity="x",
             link=True,
-            details={"pci": f"00000000:0{number}:00.0"},
+            details={"pci": f"00000000:0{number}:00.0", "visible": str(number)},
         )
         for number in range(count)
     ]

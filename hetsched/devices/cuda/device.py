@@ -44,7 +44,7 @@ def open_device(info: DeviceInfo, config: DeviceConfig) -> CudaDevice:
     ------
     Unavailable
     """
-    runtime = open_cupy(info.name, info.details.get("uuid", ""), str(cache_dir()))
+    runtime = open_cupy(info.name, info.details["visible"], str(cache_dir()))
     return CudaDevice(info, runtime, config.memory_bytes())
 
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from hetsched.devices.cuda.faults import NVML_ABSENT, NVML_LOST
@@ -37,7 +37,17 @@ THROTTLE_REASONS = {
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. `memory_free` and `memory_total` in bytes, None if not available."""
+    """One GPU, or an instance of one with MIG on.
+
+    Attributes
+    ----------
+    index : int
+        Of the whole GPU, in order of PCI addresses.
+    memory_free, memory_total : int or None, bytes
+        None if not available.
+    mig : bool
+        It is divided; without an instance, CUDA can't use it.
+    """
 
     index: int
     name: str
@@ -48,6 +58,11 @@ class Gpu:
     display: bool = False
     mig: bool = False
     lost: bool = False
+
+    @property
+    def selector(self) -> str:
+        """What CUDA_VISIBLE_DEVICES calls it."""
+        return self.uuid or str(self.index)
 
 
 @dataclass(frozen=True)
@@ -186,8 +201,12 @@ def throttled(uuid: str, thread: NvmlThread = _thread) -> tuple[str, ...]:
 
 def _query_all(nvml: Any) -> Snapshot:
     count = nvml.nvmlDeviceGetCount()
-    gpus = [gpu for index in range(count) if (gpu := _gpu(nvml, index)) is not None]
-    gpus.sort(key=lambda gpu: (gpu.pci, gpu.index))
+    found = [gpu for index in range(count) if (gpu := _gpu(nvml, index)) is not None]
+    found.sort(key=lambda gpu: (gpu.pci, gpu.index))
+    gpus: list[Gpu] = []
+    for index, gpu in enumerate(found):
+        instances = _instances(nvml, gpu) if gpu.mig else []
+        gpus += [replace(part, index=index) for part in instances or [gpu]]
     return Snapshot(
         gpus=tuple(gpus),
         driver=_text(_query(nvml, "nvmlSystemGetDriverVersion")),
@@ -215,6 +234,30 @@ def _gpu(nvml: Any, index: int) -> Gpu | None:
         mig=bool(mig and mig[0]),
         lost=bool(lost),
     )
+
+
+def _instances(nvml: Any, gpu: Gpu) -> list[Gpu]:
+    """Return the instances of a GPU with MIG on; they have its place and its driver."""
+    handle = _query(nvml, "nvmlDeviceGetHandleByIndex", gpu.index)
+    count = _query(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
+    instances = []
+    for number in range(count):
+        part = _query(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
+        uuid = "" if part is None else _text(_query(nvml, "nvmlDeviceGetUUID", part))
+        if not uuid:
+            continue
+        memory = _query(nvml, "nvmlDeviceGetMemoryInfo", part)
+        instances.append(
+            replace(
+                gpu,
+                name=_text(_query(nvml, "nvmlDeviceGetName", part)) or gpu.name,
+                uuid=uuid,
+                memory_free=None if memory is None else int(memory.free),
+                memory_total=None if memory is None else int(memory.total),
+                mig=False,
+            )
+        )
+    return instances
 
 
 def _query(nvml: Any, name: str, *arguments: Any, lost: list[int] | None = None) -> Any:

@@ -62,9 +62,10 @@ def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
 
 def _process(info: DeviceInfo, config: DeviceConfig, cores: tuple[int, ...]) -> ProcessSpec:
     """Return the process of a GPU, to which only that GPU is visible."""
-    env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    if info.details.get("uuid"):
-        env["CUDA_VISIBLE_DEVICES"] = info.details["uuid"]
+    env = {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": info.details["visible"],
+    }
     info = msgspec.structs.replace(info, cores=cores)
     return ProcessSpec(package="hetsched.devices.cuda", device=info, config=config, env=env)
 
@@ -115,9 +116,10 @@ def visible(gpus: tuple[Gpu, ...], allowed: str | None) -> list[Gpu]:
 
 
 def _named(gpus: tuple[Gpu, ...], token: str) -> Gpu | None:
-    if token.isdecimal():
-        return gpus[int(token)] if int(token) < len(gpus) else None
-    matches = [gpu for gpu in gpus if token.startswith("GPU-") and gpu.uuid.startswith(token)]
+    if token.isdecimal():  # of a GPU with MIG on, CUDA takes the first instance
+        return next((gpu for gpu in gpus if gpu.index == int(token)), None)
+    is_uuid = token.startswith(("GPU-", "MIG-"))
+    matches = [gpu for gpu in gpus if is_uuid and gpu.uuid.startswith(token)]
     return matches[0] if len(matches) == 1 else None
 
 
@@ -133,6 +135,8 @@ def _reason(gpus: list[Gpu], number: int, cupy: bool, cuda: int) -> str:
         return f"this machine has only {counted(len(gpus), 'GPU')}"
     if gpus[number].lost:
         return f"{gpus[number].name} is lost or needs a reset: ask the machine's administrator"
+    if gpus[number].mig:
+        return f"{gpus[number].name} has MIG on but no instance: create one, or turn MIG off"
     if not cupy:
         extra = "cuda13" if cuda >= 13000 else "cuda12"
         name = gpus[number].name
@@ -147,12 +151,11 @@ def _cuda_version(number: int) -> str:
 
 def _info(name: str, gpu: Gpu, machine: Snapshot, limit: int | None) -> DeviceInfo:
     details = {
-        "uuid": gpu.uuid,
+        "visible": gpu.selector,
         "pci": gpu.pci,
         "driver": machine.driver,
         "cuda": _cuda_version(machine.cuda),
         "display": "active" if gpu.display else "",
-        "mig": "on" if gpu.mig else "",
         "memory": format_bytes(gpu.memory_total) if gpu.memory_total else "",
     }
     memory = limit

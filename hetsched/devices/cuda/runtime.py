@@ -245,17 +245,16 @@ class CupyRuntime:
 
 
 def open_cupy(name: str, visible: str, cache: str) -> CupyRuntime:
-    """Import CuPy and create the context of the GPU `visible` (a UUID), called `name` in messages.
+    """Import CuPy and create the context of the GPU called `name` in messages.
 
-    Called once in the GPU's own process, before anything imports CuPy.
+    `visible`: what CUDA_VISIBLE_DEVICES calls it. Called once in the GPU's own process, before anything imports CuPy.
 
     Raises
     ------
     Unavailable
         No CuPy, driver or device, or the device is busy.
     """
-    if visible:
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     os.environ["CUPY_TF32"] = "0"  # ten bits of mantissa would fail every verification
     if cache:
