@@ -85,6 +85,39 @@ def test_reading_into_a_buffer_too_early_is_seen(
     assert wrong >= 15
 
 
+@given(
+    seed=st.integers(0, 10**6),
+    units=st.integers(1, 40),
+    chunk=st.integers(1, 7),
+    slots=st.integers(1, 4),
+    barriers=st.integers(0, 3),
+)
+def test_results_are_right_with_one_copy_engine(
+    seed: int, units: int, chunk: int, slots: int, barriers: int
+) -> None:
+    runtime = FakeRuntime(seed=seed, engines=1)
+    bench = Bench(runtime, params=AffineParams(units, 16), chunk=chunk, slots=slots)
+
+    bench.run(barriers=barriers)
+
+    assert bench.is_right()
+
+
+@pytest.mark.parametrize("engines", [1, 2])
+def test_the_next_chunk_is_copied_in_while_a_chunk_is_computed(engines: int) -> None:
+    """With one engine, the copy out that waits for the computation must not be before it."""
+    for seed in SEEDS:
+        runtime = FakeRuntime(seed=seed, engines=engines)
+        runtime.copy_rate = 2 * 64 * 4 / runtime.kernel_seconds  # a copy lasts as long as a kernel
+        bench = Bench(runtime, slots=2)
+
+        bench.run()
+
+        _, first, *_ = [op for op in runtime.timeline if op.kind == "kernel"]  # after a warm-up
+        _, _, second, *_ = [op for op in runtime.timeline if op.kind == "h2d"]  # after b
+        assert second.start == first.start
+
+
 def test_times_are_in_order_and_follow_each_other() -> None:
     bench = Bench(FakeRuntime(), params=AffineParams(40))
 

@@ -5,6 +5,10 @@ copy out for its compute, and its copy in for the copy out of the chunk that use
 In steady state nothing is allocated, planned, pinned or issued to the default stream, and each
 copy is from or to pinned memory: any of these would block the host or serialise the streams.
 
+One copy engine copies in the order I1 I2 O1 I3 O2 ...: a copy out is deferred until the next copy
+in was issued, unless that one needs its slot or nothing follows, since the copy in would otherwise
+wait behind it for the chunk's kernel.
+
 Runs in its own process: a sticky error leaves the context unusable (DeviceFault), and the process
 must end by `os._exit`.
 """
@@ -99,6 +103,7 @@ class CudaDevice:
         self._job: CudaJob | None = None
         self._flights: deque[ChunkFlight] = deque()
         self._in_slot: dict[int, ChunkFlight] = {}
+        self._deferred: ChunkFlight | None = None
         self._processor_seconds = 0.0
 
     def describe(self) -> DeviceInfo:
@@ -170,8 +175,10 @@ class CudaDevice:
         with self._guard():
             job = self._current_job()
             job.arrays(chunk.count, slot)  # checks that the slot lies in the block
-            flight = self._start(chunk, slot)
             previous = self._in_slot.get(slot.index)
+            if chunk.barrier or previous is self._deferred:
+                self._issue_deferred()
+            flight = self._start(chunk, slot)
             sources = [
                 flight.source(job, self._preparer, route, previous) for route in job.input_routes
             ]
@@ -182,6 +189,7 @@ class CudaDevice:
                 nbytes = route.buffer.nbytes(chunk.count)
                 copy_to_device(self._h2d, target, address, nbytes, self._pins)
             self._h2d.record(flight.events.in_end)
+            self._issue_deferred()
 
     def compute(self, chunk: Chunk, slot: Slot) -> None:
         with self._guard():
@@ -199,19 +207,15 @@ class CudaDevice:
             previous = self._in_slot.get(slot.index)
             if previous is not None and any(r.staged is not None for r in job.output_routes):
                 previous.land(job, self._preparer)  # its outputs may still be in these buffers
-            targets = [flight.target(job, self._preparer, route) for route in job.output_routes]
-            self._d2h.wait(flight.events.compute_end)
-            self._d2h.record(flight.events.out_start)
-            for route, address in zip(job.output_routes, targets, strict=True):
-                source = job.address(route.buffer, chunk, slot)
-                nbytes = route.buffer.nbytes(chunk.count)
-                copy_to_host(self._d2h, address, source, nbytes, self._pins)
-            self._d2h.record(flight.events.out_end)
-            self._in_slot[slot.index] = flight
+            self._in_slot[slot.index] = self._deferred = flight
+            if self._info.engines != 1 or chunk.last:
+                self._issue_deferred()
 
     def wait(self, chunk: Chunk) -> ChunkTimes:
         with self._guard():
             flight = self._flight(chunk)
+            if flight is self._deferred:
+                self._issue_deferred()
             flight.land(self._current_job(), self._preparer)
             times = flight.times(self._clock)
             self._flights.remove(flight)
@@ -261,8 +265,24 @@ class CudaDevice:
         if flight.chunk.barrier and len(self._flights) > 1:
             self._h2d.wait(self._flights[-2].events.out_end)
 
+    def _issue_deferred(self) -> None:
+        """Start the copy out that was deferred, if any."""
+        flight, self._deferred = self._deferred, None
+        if flight is None:
+            return
+        job, chunk = self._current_job(), flight.chunk
+        targets = [flight.target(job, self._preparer, route) for route in job.output_routes]
+        self._d2h.wait(flight.events.compute_end)
+        self._d2h.record(flight.events.out_start)
+        for route, address in zip(job.output_routes, targets, strict=True):
+            source = job.address(route.buffer, chunk, flight.slot)
+            nbytes = route.buffer.nbytes(chunk.count)
+            copy_to_host(self._d2h, address, source, nbytes, self._pins)
+        self._d2h.record(flight.events.out_end)
+
     def _drain(self) -> None:
         """Wait until all streams are idle, and drop the chunks that were never waited for."""
+        self._issue_deferred()
         self._runtime.synchronize()
         for flight in self._flights:
             self._events.give_back(flight.events)

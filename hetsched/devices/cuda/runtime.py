@@ -247,7 +247,8 @@ class CupyRuntime:
 def open_cupy(name: str, visible: str, cache: str) -> CupyRuntime:
     """Import CuPy and create the context of the GPU called `name` in messages.
 
-    `visible`: what CUDA_VISIBLE_DEVICES calls it. Called once in the GPU's own process, before anything imports CuPy.
+    `visible`: what CUDA_VISIBLE_DEVICES calls it. Called once in the GPU's own process, before
+    anything imports CuPy.
 
     Raises
     ------

@@ -5,7 +5,8 @@ a seeded random order that respects only what CUDA guarantees: order within a st
 events. While an operation is in progress, its output is poisoned. So for most seeds a missing wait
 corrupts data, as it might on a GPU.
 
-A timeline on a virtual clock tells which operations a GPU with two copy engines would overlap.
+A timeline on a virtual clock tells which operations a GPU would overlap. One copy engine begins
+copies in the order in which they were issued, whatever their stream.
 
 Statuses are CUDA's. Kernels are NumPy, by the CPU variants.
 """
@@ -13,6 +14,7 @@ Statuses are CUDA's. Kernels are NumPy, by the CPU variants.
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -116,6 +118,9 @@ class FakeRuntime:
         self._pinnable = pinnable
         self._engines = engines
         self._absent = absent
+        self._copies: deque[object] = deque()
+        """Copies that one engine for both directions hasn't begun."""
+        self._engine_end = 0.0
         self._streams: list[FakeStream] = []
         self._burst: tuple[FakeStream | None, int] = (None, 0)
         """The running stream, and the steps that it may still take before the next draw."""
@@ -185,6 +190,23 @@ class FakeRuntime:
         if status:
             self.sticky = status if status in STICKY_STATUSES else 0
             raise CudaError(status, f"operation {self.operations - 1}")
+
+    def turn_of(self, kind: str) -> Callable[[], bool]:
+        """Return whether an operation that is issued now may begin, as far as engines go."""
+        if kind == "kernel" or self._engines != 1:
+            return lambda: True
+        copy = object()
+        self._copies.append(copy)
+        return lambda: self._copies[0] is copy
+
+    def occupy(self, kind: str, start: float, seconds: float) -> float:
+        """Begin an operation at `start` or when its engine is free; return its end."""
+        if kind != "kernel" and self._engines == 1:
+            self._copies.popleft()
+            start = max(start, self._engine_end)
+            self._engine_end = start + seconds
+        self.timeline.append(TimedOperation(kind, start, start + seconds))
+        return start + seconds
 
     def host_address(self, address: int, nbytes: int) -> int:
         """Return the host address of device memory; an illegal address is a sticky fault."""

@@ -43,11 +43,14 @@ class FakeGpu(Protocol):
     copy_rate: float
     kernel_seconds: float
     kernels_block: bool
-    timeline: list[TimedOperation]
 
     def check(self) -> None: ...
 
     def count_operation(self) -> None: ...
+
+    def turn_of(self, kind: str) -> Callable[[], bool]: ...
+
+    def occupy(self, kind: str, start: float, seconds: float) -> float: ...
 
     def host_address(self, address: int, nbytes: int) -> int: ...
 
@@ -193,12 +196,10 @@ class FakeStream:
         issued = self.runtime.host_time
 
         def timed() -> Steps:
-            start = max(self.time, issued)
-            self.time = start + seconds
-            self.runtime.timeline.append(TimedOperation(kind, start, self.time))
+            self.time = self.runtime.occupy(kind, max(self.time, issued), seconds)
             return steps()
 
-        self._push(timed)
+        self._push(timed, self.runtime.turn_of(kind))
 
     def _push(
         self, steps: Callable[[], Steps], is_ready: Callable[[], bool] = lambda: True
