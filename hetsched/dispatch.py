@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
@@ -157,17 +156,20 @@ def total_units(chunks: Sequence[Chunk]) -> int:
     return sum([chunk.count for chunk in chunks])
 
 
-def largest_id(chunks: Sequence[Chunk]) -> int:
-    """Return the largest id among `chunks`, -1 without any; O(1) as `total_units`."""
-    if isinstance(chunks, EvenChunks):
-        return chunks[-1].id if chunks else -1
-    return max([chunk.id for chunk in chunks], default=-1)
-
-
+FIRST_NEW_ID = 1 << 40
+"""Of chunks that the dispatcher makes: beyond those of any plan."""
 MIN_GAIN = 0.1
 """Fraction of the remaining time that stealing must gain: less is within the noise of paces."""
 RECENT_CHUNKS = 4
 """Latest chunks that determine the pace, few enough to detect a slowdown soon."""
+
+
+@dataclass(frozen=True)
+class ExpectedFinish:
+    """When a device is predicted to finish, and its seconds per unit."""
+
+    end: float
+    pace: float
 
 
 @dataclass
@@ -235,24 +237,17 @@ class PaceTracker:
             pace = max(pace, (now - self._last_mark) / in_flight)
         return pace
 
-    def expected_end(self, now: float, in_flight: int, units: int) -> float | None:
+    def expected_finish(self, now: float, in_flight: int, units: int) -> ExpectedFinish | None:
         """Predict when `units`, including those in flight, are done; None without a pace."""
         pace = self.seconds_per_unit(now, in_flight)
         if pace is None:
             return None
-        return max(now, self._last_mark + units * pace) if in_flight else now + units * pace
+        begin = self._last_mark if in_flight else now
+        return ExpectedFinish(max(now, begin + units * pace), pace)
 
     @property
     def _last_mark(self) -> float:
         return self._marks[-1][0] if self._marks else self.started or 0.0
-
-
-@dataclass(frozen=True)
-class ExpectedFinish:
-    """When a device is predicted to finish, and its seconds per unit."""
-
-    end: float
-    pace: float
 
 
 def units_to_steal(now: float, thief: ExpectedFinish, victim: ExpectedFinish) -> int:
@@ -281,14 +276,11 @@ class DeviceQueue:
     pace : PaceTracker
     sent : dict of int to Chunk
         Chunks at the device, by id, oldest first.
-    abandoned : deque of Chunk
-        Chunks unfinished when the device was lost and not yet reassigned; those that were never
-        sent are merged.
-    abandoned_units : int, units
     busy_since : float, seconds
         When the oldest chunk at the device can have started.
-    pending : int, units
-        Waiting and sent: kept as a sum, because each event reads it for every device.
+    done, pending, abandoned : int, units
+        Finished; waiting or sent; in the pool since the device was lost. Kept as sums, because
+        each event reads them for every device.
     """
 
     waiting: WaitingChunks
@@ -296,17 +288,11 @@ class DeviceQueue:
     limit: int
     pace: PaceTracker
     sent: dict[int, Chunk] = field(default_factory=dict)
-    abandoned: deque[Chunk] = field(default_factory=deque)
-    abandoned_units: int = 0
     is_lost: bool = False
     busy_since: float = 0.0
     done: int = 0
     pending: int = 0
-
-    @property
-    def share(self) -> int:
-        """Units done, pending and abandoned. O(1): progress is reported for every device."""
-        return self.done + self.pending + self.abandoned_units
+    abandoned: int = 0
 
     @property
     def has_room(self) -> bool:
@@ -328,9 +314,7 @@ class DeviceQueue:
 
         `tail_units`: what it is expected to take of a tail.
         """
-        pace = self.pace.seconds_per_unit(now, self.in_flight)
-        end = self.pace.expected_end(now, self.in_flight, self.pending + tail_units)
-        return None if pace is None or end is None else ExpectedFinish(end, pace)
+        return self.pace.expected_finish(now, self.in_flight, self.pending + tail_units)
 
     def send(self, chunk: Chunk, now: float) -> None:
         """Record that `chunk` was sent."""
@@ -344,41 +328,6 @@ class DeviceQueue:
         self.busy_since = now
         self.done += units
         self.pace.record(units, now)
-
-    def abandon(self) -> None:
-        """Mark the device as lost and its unfinished chunks as abandoned."""
-        self.is_lost = True
-        self.abandoned.extend([*self.sent.values(), *self.waiting.clear()])
-        self.sent.clear()
-        self.abandoned_units += self.pending
-        self.pending = 0
-
-    def abandon_units(self, chunk: Chunk) -> None:
-        """Add a chunk to the abandoned ones: of a tail whose process has ended."""
-        self.abandoned.append(chunk)
-        self.abandoned_units += chunk.count
-
-    def remove_abandoned(self, chunk_id: int) -> Chunk | None:
-        """Remove and return an abandoned chunk; None if it isn't there."""
-        for chunk in self.abandoned:
-            if chunk.id == chunk_id:
-                self.abandoned.remove(chunk)
-                self.abandoned_units -= chunk.count
-                return chunk
-        return None
-
-    def take_abandoned(self, limit: int, new_ids: Iterator[int]) -> Chunk:
-        """Remove and return at most `limit` units of the oldest abandoned chunk.
-
-        `new_ids`: for the rest, if the chunk is divided.
-        """
-        chunk = self.abandoned.popleft()
-        count = min(chunk.count, limit)
-        if count < chunk.count:
-            rest = Chunk(next(new_ids), chunk.first + count, chunk.count - count)
-            self.abandoned.appendleft(rest)
-        self.abandoned_units -= count
-        return msgspec.structs.replace(chunk, count=count)
 
     def split_off(self, units: int, chunk_id: int) -> Chunk:
         """Remove at most `units` from the end of the waiting chunks, for another device.
@@ -424,13 +373,13 @@ class TailProgress:
 
     def __init__(self, parts: Mapping[str, TailPart]) -> None:
         self._parts = dict(parts)
-        tail = next(iter(self._parts.values()))
+        tail = next(iter(self._parts.values()), TailPart(0, 0, 0.0))
         self._first, self._end = tail.first, tail.first + tail.units
         self._finished: list[Range] = []
         self._opened: set[str] = set()
         self._left: set[str] = set()
         self.unfinished = tail.units
-        self.is_closed = False
+        self.is_closed = not parts
 
     def open_for(self, device: str) -> bool:
         """Allow `device` to take units; return whether that is new."""
@@ -503,8 +452,8 @@ def group_tails(parts: Mapping[str, TailPart]) -> dict[str, TailProgress]:
     groups: dict[int, dict[str, TailPart]] = {}
     for device, part in parts.items():
         groups.setdefault(part.first, {})[device] = part
-    tails = {first: TailProgress(group) for first, group in groups.items()}
-    return {device: tails[part.first] for device, part in parts.items()}
+    tails = [(group, TailProgress(group)) for group in groups.values()]
+    return {device: tail for group, tail in tails for device in group}
 
 
 def _merged(ranges: list[Range]) -> list[Range]:
@@ -559,23 +508,15 @@ class Dispatcher:
             )
             for device, window in windows.items()
         }
-        self._new_ids = itertools.count(max(map(largest_id, queues.values()), default=-1) + 1)
-        self._tails = group_tails(tails or {})
-        own = sum(map(total_units, queues.values()))
+        self._tails = dict.fromkeys(windows, TailProgress({})) | group_tails(tails or {})
+        own = sum(queue.pending for queue in self._queues.values())
         self._unfinished = own + sum(tail.unfinished for tail in set(self._tails.values()))
         self._has_started = self._has_finished = False
-        self._pool = 0
-        """Units that lost devices abandoned."""
+        self._new_ids = itertools.count(FIRST_NEW_ID)
+        # Chunks of lost devices by id, the oldest first, and whose they were.
+        self._pool: dict[int, tuple[DeviceQueue, Chunk]] = {}
         self._victim: Victim | None = None
         self._is_victim_current = False
-        self._handlers: dict[type, Callable[[Any, float], None]] = {
-            Started: self._on_started,
-            ChunkFinished: self._on_chunk_finished,
-            TailChunkFinished: self._on_tail_chunk_finished,
-            TailLeft: lambda event, now: self._leave_tail(event.device),
-            DeviceLost: self._on_device_lost,
-            DeviceJoined: self._on_device_joined,
-        }
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Return the commands that follow from `event`; `now` in seconds.
@@ -589,7 +530,7 @@ class Dispatcher:
         if self._has_finished:
             return []
         for event in events:
-            self._handlers[type(event)](event, now)
+            self._record(event, now)
         return self._commands(now)
 
     def done_units(self, device: str) -> int:
@@ -599,7 +540,14 @@ class Dispatcher:
     def progress(self) -> tuple[DeviceProgress, ...]:
         """Return each device's units, done and total; totals sum to the load. O(devices)."""
         return tuple(
-            DeviceProgress(name, queue.done, queue.share + self._expected_tail(name))
+            DeviceProgress(
+                name,
+                queue.done,
+                queue.done
+                + queue.pending
+                + queue.abandoned
+                + self._tails[name].expected_units(name),
+            )
             for name, queue in self._queues.items()
         )
 
@@ -610,7 +558,7 @@ class Dispatcher:
         """
         for device, queue in self._queues.items():
             chunk = next(iter(queue.sent.values()), None)
-            if chunk is None and self._is_taking(device):
+            if chunk is None and self._tails[device].is_taking(device):
                 chunk = self._tails[device].largest_chunk(device)
             if chunk is not None:
                 yield device, chunk, queue.busy_since
@@ -624,67 +572,71 @@ class Dispatcher:
         paces = (queue.pace.latest for queue in self._queues.values())
         return [pace for pace in paces if pace is not None]
 
-    def unit_seconds(self, now: float) -> dict[str, float]:
-        """Return the present pace of each device that isn't lost, seconds/unit, if known."""
-        paces = {
-            name: queue.pace.seconds_per_unit(now, queue.in_flight)
-            for name, queue in self._queues.items()
-            if not queue.is_lost
-        }
-        return {name: pace for name, pace in paces.items() if pace}
-
     def remaining_seconds(self, now: float) -> float | None:
         """Predict the time until all units are done, if balanced; None while no pace is known."""
-        paces = self.unit_seconds(now)
-        if not paces:
-            return None
-        return self._unfinished / sum(1 / pace for pace in paces.values())
+        paces = [
+            queue.pace.seconds_per_unit(now, queue.in_flight)
+            for queue in self._queues.values()
+            if not queue.is_lost
+        ]
+        speed = sum(1 / pace for pace in paces if pace)
+        return self._unfinished / speed if speed else None
 
     def busy_devices(self) -> frozenset[str]:
         """Return the devices with unfinished chunks."""
         return frozenset(
-            name for name, queue in self._queues.items() if queue.pending or self._is_taking(name)
+            name
+            for name, queue in self._queues.items()
+            if queue.pending or self._tails[name].is_taking(name)
         )
 
     # ---- events
 
-    def _on_started(self, event: Started, now: float) -> None:
-        self._has_started = True
+    def _record(self, event: Event, now: float) -> None:
+        match event:
+            case Started():
+                self._has_started = True
+            case ChunkFinished(device, number):
+                self._finish_chunk(self._queues[device], number, now)
+            case TailChunkFinished(device, first, count):
+                if self._tails[device].finish(first, count):
+                    self._queues[device].finish(count, now)
+                    self._unfinished -= count
+            case TailLeft(device):
+                self._leave_tail(device)
+            case DeviceLost(device):
+                queue = self._queues[device]
+                queue.is_lost = True
+                for chunk in (*queue.sent.values(), *queue.waiting.clear()):
+                    self._abandon(queue, chunk)
+                queue.sent.clear()
+                queue.pending = 0
+                self._leave_tail(device)
+            case DeviceJoined(device):
+                self._queues[device].is_lost = False
 
-    def _on_chunk_finished(self, event: ChunkFinished, now: float) -> None:
-        queue = self._queues[event.device]
-        chunk = queue.sent.pop(event.chunk, None)
+    def _finish_chunk(self, queue: DeviceQueue, number: int, now: float) -> None:
+        chunk = queue.sent.pop(number, None)
         if chunk is not None:
             queue.pending -= chunk.count
+        elif number in self._pool and self._pool[number][0] is queue:
+            # It had finished before its device's loss was detected.
+            chunk = self._pool.pop(number)[1]
+            queue.abandoned -= chunk.count
         else:
-            # It may have finished before its device's loss was detected.
-            chunk = queue.remove_abandoned(event.chunk)
-            self._pool -= 0 if chunk is None else chunk.count
-        if chunk is not None:
-            queue.finish(chunk.count, now)
-            self._unfinished -= chunk.count
-
-    def _on_tail_chunk_finished(self, event: TailChunkFinished, now: float) -> None:
-        tail = self._tails.get(event.device)
-        if tail is not None and tail.finish(event.first, event.count):
-            self._queues[event.device].finish(event.count, now)
-            self._unfinished -= event.count
+            return
+        queue.finish(chunk.count, now)
+        self._unfinished -= chunk.count
 
     def _leave_tail(self, device: str) -> None:
         """Let other devices compute what lost ones have taken, when nobody takes any more."""
-        tail = self._tails.get(device)
-        for first, end in () if tail is None else tail.leave(device):
-            self._queues[device].abandon_units(Chunk(next(self._new_ids), first, end - first))
-            self._pool += end - first
+        for first, end in self._tails[device].leave(device):
+            chunk = Chunk(next(self._new_ids), first, end - first)
+            self._abandon(self._queues[device], chunk)
 
-    def _on_device_lost(self, event: DeviceLost, now: float) -> None:
-        queue = self._queues[event.device]
-        self._pool += queue.pending
-        queue.abandon()
-        self._leave_tail(event.device)
-
-    def _on_device_joined(self, event: DeviceJoined, now: float) -> None:
-        self._queues[event.device].is_lost = False
+    def _abandon(self, owner: DeviceQueue, chunk: Chunk) -> None:
+        self._pool[chunk.id] = owner, chunk
+        owner.abandoned += chunk.count
 
     # ---- commands
 
@@ -698,25 +650,11 @@ class Dispatcher:
         commands: list[Command] = []
         for device, queue in self._queues.items():
             chunks = self._refill(device, queue, now)
-            opens_tail = self._opens_tail(device, queue)
+            is_dry = not (queue.is_lost or queue.waiting)
+            opens_tail = is_dry and self._tails[device].open_for(device)
             if chunks or opens_tail:
                 commands.append(Send(device, chunks, opens_tail))
         return commands
-
-    def _opens_tail(self, device: str, queue: DeviceQueue) -> bool:
-        """Return whether the device may take units of its tail from now on."""
-        tail = self._tails.get(device)
-        if tail is None or queue.is_lost or queue.waiting:
-            return False
-        return tail.open_for(device)
-
-    def _is_taking(self, device: str) -> bool:
-        """Return whether the device may be computing units of a tail."""
-        return device in self._tails and self._tails[device].is_taking(device)
-
-    def _expected_tail(self, device: str) -> int:
-        """Return the unfinished units that the device is expected to take from its tail."""
-        return self._tails[device].expected_units(device) if device in self._tails else 0
 
     def _refill(self, device: str, queue: DeviceQueue, now: float) -> tuple[Chunk, ...]:
         """Fill up the window of a device; return the chunks to send."""
@@ -735,13 +673,12 @@ class Dispatcher:
     def _chunk_for_idle(self, device: str, idle: DeviceQueue, now: float) -> Chunk | None:
         """Choose a chunk for a device with room and no waiting chunks.
 
-        First chunks that it abandoned itself, then those of others, then chunks worth stealing;
-        these not while it may take units of a tail.
+        First abandoned ones, then those worth stealing; these not while it may take units of a
+        tail.
         """
-        has_tail = device in self._tails and self._tails[device].may_take(device)
         if self._pool:
             chunk: Chunk | None = self._take_from_pool(idle)
-        elif self._allows_stealing and not has_tail:
+        elif self._allows_stealing and not self._tails[device].may_take(device):
             chunk = self._steal(idle, now)
         else:
             return None
@@ -754,13 +691,13 @@ class Dispatcher:
         Always marked `last`: another device may take the following chunk, and a single copy engine
         would then hold this chunk's result back forever.
         """
-        queues = (idle, *self._queues.values())
-        abandoning = next(queue for queue in queues if queue.abandoned)
-        chunk = abandoning.take_abandoned(idle.limit, self._new_ids)
-        self._pool -= chunk.count
-        return msgspec.structs.replace(
-            chunk, id=next(self._new_ids), barrier=False, last=True, kernel=0
-        )
+        owner, chunk = self._pool.pop(next(iter(self._pool)))
+        owner.abandoned -= chunk.count
+        count = min(chunk.count, idle.limit)
+        if count < chunk.count:
+            rest = Chunk(next(self._new_ids), chunk.first + count, chunk.count - count)
+            self._abandon(owner, rest)
+        return Chunk(next(self._new_ids), chunk.first, count, last=True)
 
     def _steal(self, idle: DeviceQueue, now: float) -> Chunk | None:
         """Take units from the device expected to finish last, if that pays."""
@@ -790,7 +727,11 @@ class Dispatcher:
                     (finish, queue)
                     for name, queue in self._queues.items()
                     if queue.is_stealable
-                    and (finish := queue.expected_finish(now, self._expected_tail(name)))
+                    and (
+                        finish := queue.expected_finish(
+                            now, self._tails[name].expected_units(name)
+                        )
+                    )
                     is not None
                 ),
                 key=lambda victim: victim[0].end,

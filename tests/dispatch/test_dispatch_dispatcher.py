@@ -96,14 +96,6 @@ def test_chunks_of_others_are_split_to_what_a_device_takes_and_have_new_ids() ->
     assert all(c.last and not c.barrier for c in command.chunks)
 
 
-def test_a_device_that_is_back_takes_its_own_rest_first() -> None:
-    dispatcher = dispatch(window=1, a=[1, 1], b=[1, 1], c=[1, 1])
-    dispatcher.handle(Started(), 0.0)
-    dispatcher.handle(DeviceLost("a"), 1.0)
-    dispatcher.handle(DeviceLost("b"), 1.0)
-    assert sent(dispatcher.handle(DeviceJoined("b"), 2.0)) == {"b": [(2, 1)]}
-
-
 def test_all_devices_lost_waits_for_one_to_come_back() -> None:
     dispatcher = dispatch(a=[1, 1])
     dispatcher.handle(Started(), 0.0)
