@@ -6,6 +6,7 @@ units to all of 64 to 4,096, one or two copy engines. No plan of equal chunks ma
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import statistics
@@ -22,7 +23,7 @@ from hetsched.plans import Overlap, best_plan, factoring, lower_bound, price
 from hetsched.plans.costs import costs_of
 from hetsched.plans.device_plan import slot_sizes
 from hetsched.plans.paper import paper_steps
-from hetsched.plans.recipes import evenly, spread_out
+from hetsched.plans.recipes import evenly
 from hetsched.plans.recurrence import prices
 
 DEVICES, QUICK = 1000, 60
@@ -155,11 +156,17 @@ def equal_chunks(case: Case) -> Iterator[float]:
         plans = [
             sizes
             for chunks in range(1, min(MAX_EQUAL_CHUNKS, case.share) + 1)
-            for sizes in (evenly(case.share, chunks), spread_out(case.share, chunks))
+            for sizes in (evenly(case.share, chunks), spread(case.share, chunks))
             if sum(slot_sizes(sizes, slots)) <= case.room
         ]
         if plans:
             yield float(prices(plans, slots, costs, case.overlap).min())
+
+
+def spread(share: int, chunks: int) -> tuple[int, ...]:
+    """Cut as `evenly`, but with the larger chunks as far from each other as possible."""
+    ends = [share * end // chunks for end in range(chunks + 1)]
+    return tuple(after - before for before, after in itertools.pairwise(ends))
 
 
 def bars(judgements: Sequence[dict[str, Any]]) -> list[Bar]:

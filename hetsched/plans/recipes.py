@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -28,23 +29,20 @@ NEARLY = 1 + ROUNDING
 class Recipe(NamedTuple):
     """A rule for cutting any share into chunks.
 
-    `middle`: of one size equal chunks of at most that size, of several these in turn. `slots`: of
-    the ring; 0: all chunks are in device memory together. `up`, `down`: growing; `down` is
-    mirrored.
+    `middle`: a size, perhaps not a whole one, of equal chunks; or sizes that follow each other in
+    turn. `slots`: of the ring; 0: all chunks are in device memory together. `up`, `down`: growing;
+    `down` is mirrored.
     """
 
-    middle: tuple[int, ...]
+    middle: float | tuple[int, ...]
     slots: int
     up: Ramp = ()
     down: Ramp = ()
 
-    def chunks(self, share: int, more: int = 0, *, is_spread: bool = False) -> tuple[int, ...]:
-        """Cut `share` units. If the share is too small, ramps lose their largest sizes.
-
-        `more`: chunks of an equal middle beyond those of its size. `is_spread`: its larger ones
-        are apart.
-        """
-        largest = min(*self.middle, share)
+    def chunks(self, share: int) -> tuple[int, ...]:
+        """Cut `share` units. If the share is too small, ramps lose their largest sizes."""
+        middle = self.middle
+        largest = min(middle) if isinstance(middle, tuple) else middle
         up = self.up[: bisect.bisect_left(self.up, largest)]
         down = self.down[: bisect.bisect_left(self.down, largest)]
         rest = share - sum(up) - sum(down)
@@ -53,31 +51,19 @@ class Recipe(NamedTuple):
                 rest, up = rest + up[-1], up[:-1]
             else:
                 rest, down = rest + down[-1], down[:-1]
-        if len(self.middle) == 1:
-            count = min(max(-(-rest // self.middle[0]) + more, 1), rest)
-            if is_spread and rest:
-                return (*up, *spread_out(rest, count), *down[::-1])
-            size, larger = divmod(rest, count) if count else (0, 0)  # as `evenly`
-            return (*up, *(size + 1,) * larger, *(size,) * (count - larger), *down[::-1])
-        turns, rest = divmod(rest, sum(self.middle))
-        last_turn = []
-        for size in self.middle:
-            if rest:
-                last_turn.append(min(size, rest))
-                rest -= last_turn[-1]
-        return (*up, *self.middle * turns, *last_turn, *down[::-1])
+        if isinstance(middle, tuple):
+            turns, left = divmod(rest, sum(middle))
+            ends = [min(end, left) for end in itertools.accumulate(middle, initial=0)]
+            last_turn = [b - a for a, b in itertools.pairwise(ends) if b > a]
+            return (*up, *middle * turns, *last_turn, *down[::-1])
+        count = min(math.ceil(rest / middle / NEARLY), rest)
+        return (*up, *(evenly(rest, count) if count else ()), *down[::-1])
 
 
 def evenly(share: int, chunks: int) -> tuple[int, ...]:
     """Cut `share` units into chunks that differ by one at most, the larger ones first."""
     size, larger = divmod(share, chunks)
     return (size + 1,) * larger + (size,) * (chunks - larger)
-
-
-def spread_out(share: int, chunks: int) -> tuple[int, ...]:
-    """Cut as `evenly`, but with the larger chunks as far from each other as possible."""
-    ends = [share * end // chunks for end in range(chunks + 1)]
-    return tuple([after - before for before, after in itertools.pairwise(ends)])
 
 
 def ramps(phases: Phases, largest: int, overlap: Overlap) -> list[Ramp]:
