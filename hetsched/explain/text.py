@@ -64,7 +64,6 @@ def _single_pass(explanation: Explanation, width: int | None) -> list[list[str]]
             *_subject_lines(explanation),
             _time_line(explanation),
             *_bound_lines(explanation),
-            *_schedule_lines(explanation),
         ],
         _share_table(explanation, width),
         _seconds_table(explanation, width),
@@ -152,12 +151,6 @@ def _bound_lines(explanation: Explanation) -> list[str]:
     if explanation.seconds is not None and explanation.state == "done":
         gaps.append(f"the run was {_gap(explanation.seconds / bound - 1)}")
     return [", ".join([f"bound of any split by the models: {format_seconds(bound)}", *gaps])]
-
-
-def _schedule_lines(explanation: Explanation) -> list[str]:
-    if explanation.schedule == "best":
-        return []
-    return [f"schedule of devices with memory of their own: {explanation.schedule}, as asked"]
 
 
 def _gap(gap: float) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from hetsched.device import ChunkTimeline, ChunkTimes, DeviceInfo, Timeline
 from hetsched.explain import DeviceExplanation, Explanation, PhaseSeconds, TimeBreakdown
 from hetsched.planner.chunks import longest_chunk
-from hetsched.planner.records import Assignment, JobPlan
+from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.totals import PlanCache
 from hetsched.planner.what_if import (
     bound_of_plan,
@@ -163,7 +163,7 @@ def _chunk_reason(assignment: Assignment, info: DeviceInfo | None, bound: float 
     if assignment.candidate is None or info is None:
         return ""
     if info.link:
-        return _linked_chunk_reason(assignment, bound)
+        return _linked_chunk_reason(assignment, assignment.candidate, bound)
     if assignment.rivals:
         names = ", ".join(assignment.variants)
         return f"variants take turns, to find the fastest on this machine: {names}"
@@ -179,17 +179,17 @@ def _chunk_reason(assignment: Assignment, info: DeviceInfo | None, bound: float 
     return f"chunks of at most {seconds}: a cancel or a lost device costs one{tail}"
 
 
-def _linked_chunk_reason(assignment: Assignment, bound: float | None) -> str:
-    limit = None if assignment.candidate is None else assignment.candidate.demand.limit
-    memory = ""
+def _linked_chunk_reason(assignment: Assignment, candidate: Candidate, bound: float | None) -> str:
+    limit, schedule = candidate.demand.limit, candidate.schedule
+    predicted, memory = assignment.predicted_seconds, ""
     if limit is not None:
         memory = f", {format_bytes(assignment.slot_memory)} of {format_bytes(limit)}"
-    predicted = assignment.predicted_seconds
     if predicted is None or not bound:
-        return f"factored by two, so that one run measures several sizes{memory}"
+        later = "" if schedule == "best" else f"; then {schedule}, as asked"
+        return f"factored by two, so that one run measures several sizes{memory}{later}"
     above = f"{100 * max(0.0, predicted / bound - 1):.1f} % above the bound{memory}"
-    if assignment.candidate is not None and assignment.candidate.schedule != "best":
-        return f"{assignment.candidate.schedule}, as asked: {above}"
+    if schedule != "best":
+        return f"{schedule}, as asked: {above}"
     return f"the best plan found for its phases and memory, {above}"
 
 

@@ -71,6 +71,21 @@ def test_before_anything_was_measured_it_says_so_and_leaves_nothing(call: Call) 
     assert os.listdir() == ["virtual.toml"]
 
 
+def test_a_schedule_that_needs_measurements_is_not_said_to_be_followed_yet(call: Call) -> None:
+    text = call("plan", *BATCH, "--schedule", "ring").out
+
+    assert text.count("as asked") == 1
+    assert "factored by two, so that one run measures several sizes" in text
+    assert "; then ring, as asked" in text.replace("\n", " ")
+
+
+def test_a_missing_workload_is_asked_for(call: Call) -> None:
+    ended = call("plan", "--config", "desktop")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("error: which workload? It comes before --config. Choose from: ")
+
+
 def test_what_is_planned_is_what_is_run(call: Call, store: Path, two_runs: bytes) -> None:
     plan = planned(call)
     assert store.read_bytes() == two_runs
