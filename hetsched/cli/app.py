@@ -129,8 +129,10 @@ def _usage_line(error: ClickException) -> str:
         return f"no option {option}; did you mean {match[0]}?"
     context: Context | None = getattr(error, "ctx", None)
     group = context.command if context is not None else None
-    if error.format_message() == "Missing command." and isinstance(group, LazyGroup):
-        return f"which {group.noun}? Choose from: {', '.join(group.names())}"
+    is_missing = option or error.format_message() == "Missing command."
+    if is_missing and isinstance(group, LazyGroup) and (group.noun != "command" or not option):
+        place = f" It comes before {option}." if option else ""
+        return f"which {group.noun}?{place} Choose from: {', '.join(group.names())}"
     text = " ".join(error.format_message().split()).rstrip(".")
     text = text.replace("is not a valid float", "is not a number")
     source = f" ({context.command_path} --help)" if context is not None else ""
