@@ -57,7 +57,7 @@ class Planner:
         """Summed over the runs in which a better split was not adopted."""
         self._looks: dict[str, Look] = {}
         self._usual_paces: dict[str, float] = {}
-        self._tried: dict[Hashable, tuple[int, int]] = {}
+        self._tried: dict[str, tuple[Hashable, int]] = {}
         """Trial -> what was known of it, and how often it was tried since."""
 
     @property
@@ -206,13 +206,13 @@ class Planner:
         tried = best.plan() if best is not None and now.value(best) > 0 else None
         if best is None or tried is None:
             return self._issued(plan, explained(plan, now, trials))
-        seen, count = self._tried.get(best.key, (best.evidence, 0))
-        self._tried[best.key] = best.evidence, count + 1 if seen == best.evidence else 1
+        seen, count = self._tried.get(best.what, (best.evidence, 0))
+        self._tried[best.what] = best.evidence, count + 1 if seen == best.evidence else 1
         return self._issued(plan, explained(tried, now, trials, best))
 
     def _may_try(self, trial: Trial) -> bool:
         """Return whether it wasn't tried thrice in vain, as when other jobs ran beside it."""
-        evidence, count = self._tried.get(trial.key, (trial.evidence, 0))
+        evidence, count = self._tried.get(trial.what, (trial.evidence, 0))
         return not trial.is_known and (evidence != trial.evidence or count < MIN_RUNS)
 
     def _adopted(self, now: Situation, known: Sequence[Trial]) -> JobPlan | None:

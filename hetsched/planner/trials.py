@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import NamedTuple
 
 from hetsched.device import DeviceInfo
 from hetsched.explain.records import WeighedOption
@@ -59,20 +60,22 @@ MAX_TRIED_SHARE = 4096
 
 @dataclass(frozen=True)
 class Trial:
-    """Something that might be faster. `what`: in words.
+    """Something that might be faster. `what`: in words, unlike those of others.
 
     `plan` makes the run in which it is tried, or if it `is_known` adopted; None: it can't be made.
-    `evidence`: grows with what is known of it. `device_set`: what becomes the present set if a
-    known option is adopted.
+    `evidence`: what is known of it; while that stays the same, it is tried MIN_RUNS times at most.
+    `device_set`: what becomes the present set if a known option is adopted.
     """
 
     what: str
-    key: Hashable
     option: Option
     plan: Callable[[], JobPlan | None]
-    evidence: int = 0
-    is_known: bool = False
+    evidence: Hashable
     device_set: DeviceSet | None = None
+
+    @property
+    def is_known(self) -> bool:
+        return self.device_set is not None and len(self.option.outcomes) == 1
 
 
 @dataclass
@@ -134,7 +137,6 @@ def all_trials(now: Situation) -> Iterator[Trial]:
     """Yield all options, whatever their value."""
     yield from probes(now)
     yield from device_sets(now)
-    yield from teams(now)
     yield from variants(now)
     yield from chunk_sizes(now)
 
@@ -145,12 +147,9 @@ def between(low: float, high: float) -> tuple[Outcome, ...]:
     return tuple((1 / len(EVEN), seconds, seconds) for seconds in times)
 
 
-def around(seconds: float, runs: int) -> tuple[Outcome, ...]:
-    """Return outcomes around a time that was measured so often; exact after MIN_RUNS."""
-    if runs >= MIN_RUNS:
-        return ((1.0, seconds, seconds),)
-    doubt = MAX_SPEEDUP ** (1 / (runs + 1))
-    return between(seconds / doubt, seconds * doubt)
+def doubt(runs: int) -> float:
+    """Return the ratio by which a time may be wrong that was measured so often."""
+    return 1.0 if runs >= MIN_RUNS else MAX_SPEEDUP ** (1 / (runs + 1))
 
 
 # ---- devices without a share
@@ -178,10 +177,9 @@ def probes(now: Situation) -> Iterator[Trial]:
         )
         yield Trial(
             f"{device}: 1 unit as a probe, since it may be as fast as others or before",
-            ("probe", device),
             Option(outcomes),
             functools.partial(_probed, now, device),
-            now.run,
+            runs,
         )
 
 
@@ -216,64 +214,78 @@ def _probed(now: Situation, device: str) -> JobPlan | None:
 
 
 def device_sets(now: Situation) -> Iterator[Trial]:
-    """Yield the other sets: a device may be faster beside fewer others than with all."""
-    if now.run <= SETTLING_RUNS:
-        return
-    used = {assignment.device: assignment for assignment in now.plan.assignments}
-    mine = co_runners_of(now.present.infos, now.machine)
+    """Yield the other sets: a device may be faster beside fewer others, a team than its cores.
+
+    The start of a team's process counts once.
+    """
+    beside_present = co_runners_of(now.present.infos, now.machine)
     for other in now.sets:
-        if other.names == now.present.names or any(info.members for info in other.infos):
+        team = next((now.candidates[i.name] for i in other.infos if i.members), None)
+        if other.names == now.present.names or (team is None and now.run <= SETTLING_RUNS):
             continue
         beside = co_runners_of(other.infos, now.machine)
         uses = [
-            _use(now, info, used.get(info.name), mine.get(info.name), beside[info.name])
+            _use_beside(now, info, beside[info.name], beside_present.get(info.name))
+            if team is None or info is not team.info
+            else _use_of_team(now, team)
             for info in other.infos
         ]
         known = [use for use in uses if use is not None]
         if len(known) < len(uses):
             continue
-        slow = now.load / sum(1 / pace for pace, _, _ in known)
-        fast = now.load / sum(speedup / pace for pace, speedup, _ in known)
-        is_known = all(runs >= MIN_RUNS for _, _, runs in known)
-        option = Option(((1.0, slow, slow),) if is_known else between(fast, slow))
+        what, start, tried = f"the job with {other.label} only", 0.0, other
+        if team is not None:
+            name, variant = team.info.name, known[other.infos.index(team.info)].variant
+            what = f"{name} by {variant} instead of its cores"
+            tried = replace(other, variants={name: variant})
+            start = TEAM_START_SECONDS / team.info.threads if team.needs_start else 0.0
+        slow = _shared_seconds(now.load, [use.slow for use in known])
+        outcomes: tuple[Outcome, ...] = ((1.0, slow, slow),)
+        if any(use.runs < MIN_RUNS for use in known):
+            outcomes = between(_shared_seconds(now.load, [use.fast for use in known]), slow)
         yield Trial(
-            f"the job with {other.label} only, which may be faster",
-            ("set", other.names),
-            option,
-            functools.partial(now.planned, other),
-            sum(runs for _, _, runs in known),
-            is_known,
+            f"{what}, which may be faster",
+            Option(outcomes, now.once(start)),
+            functools.partial(now.planned, tried),
+            sum(use.runs for use in known),
             other,
         )
 
 
-def _use(
-    now: Situation,
-    info: DeviceInfo,
-    assignment: Assignment | None,
-    present: CoRunners | None,
-    beside: CoRunners,
-) -> tuple[float, float, int] | None:
-    """Return a device's seconds per unit in a set, its possible speedup, and its runs there.
+class Use(NamedTuple):
+    """A device in a set: its possible seconds per unit, the fewest and the most; and its runs."""
 
-    None: it was never measured.
-    """
+    variant: str
+    fast: float
+    slow: float
+    runs: int
+
+
+def _shared_seconds(load: int, paces: Sequence[float]) -> float:
+    """Return about the seconds of a load on devices with these seconds per unit."""
+    return max(min(paces), load / sum(1 / pace for pace in paces))
+
+
+def _use_beside(
+    now: Situation, info: DeviceInfo, beside: CoRunners, beside_present: CoRunners | None
+) -> Use | None:
+    """Return the use of a device beside these co-runners; None: it was never measured."""
     candidate = now.candidates[info.name]
-    units = now.load / max(1, len(now.plan.assignments))
-    variant = assignment.variant if assignment is not None else _fastest(candidate, units)
+    used = next((each for each in now.plan.assignments if each.device == info.name), None)
+    units = now.load / len(now.plan.assignments)
+    variant = _fastest(candidate, units) if used is None else used.variant
     if variant is None:
         return None
     model, speedup, runs = _model_beside(candidate, variant, beside)
     if model is None:
         return None
-    pace = rough_seconds(model, units) / units
-    if assignment is not None and assignment.pace and present is not None:
-        own, _, _ = _model_beside(candidate, variant, present)
-        if own is model:
-            pace = assignment.pace
-        elif own is not None and info.link:
-            pace = assignment.pace * rough_seconds(model, units) / rough_seconds(own, units)
-    return pace, speedup, runs
+    seconds = rough_seconds(model, units)
+    pace = seconds / units
+    if used is not None and used.pace and beside_present is not None:
+        present, _, _ = _model_beside(candidate, variant, beside_present)
+        if present is not None:
+            pace = used.pace * seconds / rough_seconds(present, units)
+    return Use(variant, pace / speedup, pace, runs)
 
 
 def _model_beside(
@@ -285,14 +297,11 @@ def _model_beside(
     more of them, which may be up to MAX_SPEEDUP too slow.
     """
     index = CO_RUNNERS.index(beside)
-    for key in (beside, *CO_RUNNERS[:index][::-1]):
+    for key in (*CO_RUNNERS[index::-1], *CO_RUNNERS[index + 1 :]):
         model = candidate.models_beside.get(key, {}).get(variant)
         if model is not None:
-            return model, 1.0, candidate.runs_beside.get(beside, {}).get(variant, 0)
-    for key in CO_RUNNERS[index + 1 :]:
-        model = candidate.models_beside.get(key, {}).get(variant)
-        if model is not None:
-            return model, MAX_SPEEDUP, 0
+            speedup = MAX_SPEEDUP if key in CO_RUNNERS[index + 1 :] else 1.0
+            return model, speedup, candidate.runs_beside.get(beside, {}).get(variant, 0)
     return candidate.models.get(variant), 1.0, candidate.run_counts.get(variant, 0)
 
 
@@ -301,61 +310,28 @@ def _fastest(candidate: Candidate, units: float) -> str | None:
     return min(models, key=lambda name: rough_seconds(models[name], units), default=None)
 
 
-# ---- core teams
+def _use_of_team(now: Situation, team: Candidate) -> Use | None:
+    """Return the use of a team, by the best variant of its cores; None: these weren't measured.
 
-
-def teams(now: Situation) -> Iterator[Trial]:
-    """Yield sets in which a team works instead of its cores, by the best variant of these.
-
-    Unmeasured, its time is between that of a core over its threads, and a little more than that
-    of one core. The start of its process counts once.
+    Unmeasured, it takes between the time of a core over its threads, and a bit more than a core.
     """
-    for other in now.sets:
-        team = next((now.candidates[i.name] for i in other.infos if i.members), None)
-        if team is None or other.names == now.present.names:
-            continue
-        core = _core_pace(now, team)
-        variant = _fastest(team, now.load) or (core and core[1])
-        if core is None or variant is None:
-            continue
-        speed = sum(
-            1 / assignment.pace
-            for assignment in now.plan.assignments
-            if assignment.pace and assignment.device in other.names
-        )
-        model, runs = team.models.get(variant), similar_runs(team, variant, now.load)
-        if model is None:
-            paces = between(core[0] / team.info.threads, MAX_TEAM_RATIO * core[0])
-        else:
-            pace = float(model.total.time(now.load)) / now.load
-            paces = around(pace, runs)
-        outcomes = tuple(
-            (p, now.load / (speed + 1 / pace), now.load / (speed + 1 / pace))
-            for p, pace, _ in paces
-        )
-        start = TEAM_START_SECONDS / team.info.threads if team.needs_start else 0.0
-        chosen = replace(other, variants={team.info.name: variant})
-        yield Trial(
-            f"{team.info.name} by {variant} instead of its cores, which may be faster",
-            ("set", other.names),
-            Option(outcomes, now.once(start)),
-            functools.partial(now.planned, chosen),
-            runs,
-            runs >= MIN_RUNS,
-            other,
-        )
-
-
-def _core_pace(now: Situation, team: Candidate) -> tuple[float, str] | None:
-    """Return the seconds of a unit on one core of a team, and the fastest variant there."""
-    times = {
+    cores = [
         (float(model.total.time(1.0)), name)
         for member in team.info.members
         if member in now.candidates
         for name, model in now.candidates[member].models.items()
         if model is not None and name in team.models
-    }
-    return min(times, default=None)
+    ]
+    if not cores:
+        return None
+    pace, fastest = min(cores)
+    variant = _fastest(team, now.load) or fastest
+    model = team.models[variant]
+    if model is None:
+        return Use(variant, pace / team.info.threads, MAX_TEAM_RATIO * pace, 0)
+    pace = rough_seconds(model, now.load) / now.load
+    runs = similar_runs(team, variant, now.load)
+    return Use(variant, pace / doubt(runs), pace * doubt(runs), runs)
 
 
 # ---- variants
@@ -384,14 +360,12 @@ def _whole_run(
     now: Situation, devices: Sequence[Assignment], name: str, runs: int, part: float
 ) -> Trial:
     ratio = _ratio(now, devices[0], name)
-    outcomes = [
-        (p, now.seconds_if(part, r), now.seconds * max(1.0, r)) for p, r, _ in around(ratio, runs)
-    ]
+    ratios = between(ratio / doubt(runs), ratio * doubt(runs))
+    outcomes = [(p, now.seconds_if(part, r), now.seconds * max(1.0, r)) for p, r, _ in ratios]
     names = [each.device for each in devices]
     tried = replace(now.present, variants=dict.fromkeys(names, name))
     return Trial(
         f"{names[0]}: {name} instead of {devices[0].variant}",
-        ("variant", name, *names),
         Option(outcomes),
         functools.partial(now.planned, tried, now.plan.shares),
         runs,
@@ -442,12 +416,10 @@ def _race(
     rounds = rounds_of(times, is_first=None in expected)
     race = PlannedRace(tuple(rivals), rounds, fmean([1.0, *times]))
     names = [each.device for each in devices]
-    outcomes = [(p / len(rivals), s, t) for name in rivals for p, s, t in options[name]]
     changes = {name: {"race": race} for name in names}
     yield Trial(
         f"{names[0]}: a race of {present} against {', '.join(rivals)}",
-        ("race", *names, *rivals),
-        Option(outcomes),
+        Option(options[rivals[0]]),
         functools.partial(now.planned, now.present, None, changes),
         len(record.races),
     )
@@ -456,9 +428,9 @@ def _race(
 def _raced_ratios(behind: Comparison | None, ratio: float) -> tuple[Outcome, ...]:
     """Return the possible times of a variant over the present one's; `ratio`: without races."""
     if behind is None:
-        return around(ratio, 0)
+        return between(ratio / doubt(0), ratio * doubt(0))
     if not math.isfinite(behind.high):
-        return around(behind.ratio, 1)
+        return between(behind.ratio / doubt(1), behind.ratio * doubt(1))
     # An even distribution with the deviation of this interval of 90 % is as wide.
     return between(math.exp(behind.low), math.exp(behind.high))
 
@@ -488,10 +460,9 @@ def chunk_sizes(now: Situation) -> Iterator[Trial]:
         )
         yield Trial(
             f"{device}: some chunks measure a size that may be faster",
-            ("size", device),
             option,
             functools.partial(_with_sizes, now, device, tried),
-            hash(tried.chunks),
+            tried.chunks,
         )
 
 

@@ -68,7 +68,11 @@ def test_a_device_that_has_become_slow_is_probed_less_and_less_often() -> None:
     planner, slow = Planner(8), unlike(1, 1, 6)
     run(planner, unlike(1, 1, 1), 1, 1, 1)
 
-    plans = [run(planner, slow, 1, 1, 6) for _ in range(60)]
+    plans = []
+    for _ in range(60):
+        plans.append(run(planner, slow, 1, 1, 6))
+        if probed(plans[-1]):
+            slow[2] = replace(slow[2], run_counts={"v": slow[2].run_counts["v"] + 1})
 
     probes = [number for number, plan in enumerate(plans) if probed(plan)]
     gaps = [later - earlier for earlier, later in pairwise(probes)]
@@ -76,6 +80,13 @@ def test_a_device_that_has_become_slow_is_probed_less_and_less_often() -> None:
     assert gaps[-1] > gaps[0]
     assert all(plan.shares == {"cpu0": 4, "cpu1": 4} for plan in plans if not plan.trial)
     assert plans[probes[0]].load == 8
+
+
+def test_a_probe_that_is_never_measured_is_tried_three_times() -> None:
+    planner, slow = Planner(8), unlike(1, 1, 6)
+    run(planner, unlike(1, 1, 1), 1, 1, 1)
+
+    assert sum(bool(probed(planner.next(slow))) for _ in range(60)) == 3
 
 
 def test_a_probe_that_was_fast_is_repeated_at_once() -> None:
@@ -396,6 +407,16 @@ def test_so_are_those_of_cores_with_a_unit_each() -> None:
 
     assert {"a", "b"} <= set(used)
     assert used[12:] == ["b"] * 18
+
+
+def test_a_race_is_worth_as_much_as_its_best_rival() -> None:
+    """A further rival of little promise doesn't make it less worth."""
+    pair, three = {"a": 1.0, "b": 0.9}, {"a": 1.0, "b": 0.9, "c": 1.02}
+    plans = [Planner(60).next([core(n, models) for n in range(2)]) for models in (pair, three)]
+
+    gains = [option.gain for plan in plans for option in plan.weighed]
+    assert [bool(plan.trial) for plan in plans] == [True, True]
+    assert gains[1] >= gains[0]
 
 
 def test_on_a_new_machine_the_variants_of_all_cores_race() -> None:
