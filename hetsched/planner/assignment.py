@@ -5,21 +5,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from hetsched.device import Chunk, EvenChunks, TailPart
+from hetsched.device import Chunk, EvenChunks
 from hetsched.memory import MemoryDemand
-from hetsched.models import DeviceModel, SpeedFunction
+from hetsched.models import DeviceModel
 from hetsched.planner.chunks import (
     CHUNKS_PER_CORE,
     MIN_CHUNK_SECONDS,
+    CoreShare,
     PooledShare,
     chunk_count,
     expected_takes,
     longest_chunk,
 )
-from hetsched.planner.races import RacePart
-from hetsched.planner.records import Assignment, Candidate
+from hetsched.planner.races import RacePart, race_part
+from hetsched.planner.records import Assignment, Candidate, PlannedRace
+from hetsched.planner.totals import CoreTotal, LinkedTotal
 from hetsched.plans.device_plan import DevicePlan, Mode, slot_sizes
 from hetsched.plans.paper import factoring
 from hetsched.plans.recipes import evenly
@@ -46,212 +48,63 @@ UNMEASURED_WINDOW = 4
 """Chunks sent ahead to a device with a link that has no model; else one more than it holds."""
 
 
-def make_assignment(
-    candidate: Candidate,
-    variant: str,
-    model: DeviceModel | None,
-    curve: SpeedFunction | None,
-    share: int,
-    first: int,
-    chunk_ids: Iterator[int],
-    part: DevicePlan | PooledShare | RacePart | None = None,
-    cuts: dict[Hashable, CoreCut] | None = None,
-) -> Assignment:
-    """Return the assignment to `candidate` of `share` units, its own ones from `first` on.
+@dataclass(frozen=True)
+class Participant:
+    """A candidate with its variant. `total`: seconds of its share; None: no measurements."""
 
-    Parameters
-    ----------
-    candidate : Candidate
-    variant : str
-    model : DeviceModel or None
-        Of the phases; None: no measurements.
-    curve : SpeedFunction or None
-        The total by which the share was determined, for predictions.
-    share, first : int, units
-    chunk_ids : iterator of int
-    part : DevicePlan, PooledShare or RacePart, optional
-        Of a device with a link the plan that determined its share. Of a core what it leaves to the
-        tail, or the race that its variant takes part in.
-    cuts : dict, optional
-        The shares of this job cut so far: equal cores' equal shares are cut once.
-    """
-    if candidate.info.link:
-        plan = part if isinstance(part, DevicePlan) else _default_plan(candidate, model, share)
-        sizes = slot_sizes(plan.chunks, plan.slots) if plan.slots else ()
-        slots = plan.slots or max(map(len, plan.sub_distributions))
-        return Assignment(
-            device=candidate.info.name,
-            variant=variant,
-            plan=plan,
-            chunks=_chunks(plan, first, chunk_ids),
-            max_chunk=max(plan.chunks),
-            slots=slots,
-            slot_memory=_slot_memory(plan, sizes, candidate.demand),
-            window=UNMEASURED_WINDOW if model is None else slots + 1,
-            predicted_seconds=None if curve is None else float(curve.time(share)),
-            slot_sizes=sizes,
-            candidate=candidate,
-            model=model,
-        )
-    assert not isinstance(part, DevicePlan), "cores have none"
-    cuts = {} if cuts is None else cuts
-    key = id(curve), id(model), id(candidate.demand), candidate.is_staged, share, part
-    if key not in cuts:
-        cuts[key] = _cut(candidate, model, curve, share, part)
-    cut = cuts[key]
+    candidate: Candidate
+    variant: str
+    model: DeviceModel | None
+    total: CoreTotal | None
+
+    @property
+    def name(self) -> str:
+        return self.candidate.info.name
+
+    @property
+    def call_seconds(self) -> float:
+        return 0.0 if self.model is None else self.model.call_seconds
+
+    def seconds(self, units: int) -> float | None:
+        """Return the predicted seconds of `units`, 1 or more."""
+        return None if self.total is None else float(self.total.curve.time(units))
+
+    def linked_plan(self, share: int) -> DevicePlan:
+        """Return the plan of a device with a link."""
+        candidate, trial = self.candidate, self.candidate.size_trial
+        if self.model is None:
+            return factoring(share, candidate.memory)
+        if not isinstance(self.total, LinkedTotal):
+            return best_plan(share, self.model, candidate.memory, overlap=candidate.overlap)
+        return trial if trial is not None and trial.share == share else self.total.plan(share)
+
+
+# ---- devices with a link
+
+
+def linked_assignment(
+    participant: Participant, plan: DevicePlan, first: int, chunk_ids: Iterator[int]
+) -> Assignment:
+    """Return the assignment of a device with a link, whose units start at `first`."""
+    sizes = slot_sizes(plan.chunks, plan.slots) if plan.slots else ()
+    slots = plan.slots or max(map(len, plan.sub_distributions))
     return Assignment(
-        device=candidate.info.name,
-        variant=variant,
-        plan=cut.plan,
-        chunks=_core_chunks(cut.own, first, chunk_ids, cut.race.kernels),
-        max_chunk=cut.max_chunk,
-        slots=1,  # one buffer for all chunks
-        slot_memory=0,
-        window=cut.window,
-        predicted_seconds=cut.seconds,
-        candidate=candidate,
-        model=model,
-        tail=cut.tail,
-        pooled=cut.plan.share - sum(cut.own),
-        rivals=cut.race.rivals,
-        purpose="race" if cut.race.rivals else "work",
+        device=participant.name,
+        variant=participant.variant,
+        plan=plan,
+        chunks=_linked_chunks(plan, first, chunk_ids),
+        max_chunk=max(plan.chunks),
+        slots=slots,
+        slot_memory=_slot_memory(plan, sizes, participant.candidate.demand),
+        window=UNMEASURED_WINDOW if participant.model is None else slots + 1,
+        predicted_seconds=participant.seconds(plan.share),
+        slot_sizes=sizes,
+        candidate=participant.candidate,
+        model=participant.model,
     )
 
 
-@dataclass(frozen=True)
-class CoreCut:
-    """A core's share in chunks, `own` ones first; then those expected of the tail."""
-
-    plan: DevicePlan
-    own: tuple[int, ...]
-    max_chunk: int
-    window: int
-    seconds: float | None
-    tail: TailPart | None
-    race: RacePart
-
-
-def _cut(
-    candidate: Candidate,
-    model: DeviceModel | None,
-    curve: SpeedFunction | None,
-    share: int,
-    part: PooledShare | RacePart | None,
-) -> CoreCut:
-    seconds = None if curve is None else float(curve.time(share))
-    pooled, race = _tail_and_race(part)
-    takes = () if pooled is None else expected_takes(pooled)
-    own = _own_chunks(candidate, seconds, share, sum(takes), race.chunks, model)
-    plan = DevicePlan(((*own, *takes),))
-    tail = None if pooled is None else pooled.part
-    largest = max(*plan.chunks, 0 if tail is None else tail.largest_take)
-    shortest = None if curve is None else float(curve.time(min(own)))
-    is_long = shortest is not None and shortest >= MIN_CHUNK_SECONDS
-    window = LONG_CHUNK_WINDOW if is_long else CORE_WINDOW
-    return CoreCut(plan, own, largest, window, seconds, tail, race)
-
-
-def _tail_and_race(
-    part: PooledShare | RacePart | None,
-) -> tuple[PooledShare | None, RacePart]:
-    if isinstance(part, RacePart):
-        return None, part
-    return part, RacePart()
-
-
-def _default_plan(candidate: Candidate, model: DeviceModel | None, share: int) -> DevicePlan:
-    if model is None:
-        return factoring(share, candidate.memory)
-    return best_plan(share, model, candidate.memory, overlap=candidate.overlap)
-
-
-def _own_chunks(
-    candidate: Candidate,
-    seconds: float | None,
-    share: int,
-    pooled: int,
-    race_chunks: int,
-    model: DeviceModel | None,
-) -> tuple[int, ...]:
-    """Return the chunks, units, of a core's share without its `pooled` units.
-
-    `seconds`: of the whole share. `race_chunks`: their number in a race; else 0.
-    """
-    own = share - pooled
-    if race_chunks:
-        return evenly(own, race_chunks)
-    return evenly(own, _chunk_count(candidate, seconds, share, own, model))
-
-
-def core_chunk_count(
-    candidate: Candidate, curve: SpeedFunction | None, share: int, model: DeviceModel | None
-) -> int:
-    """Return the number of chunks into which a core's share is cut without a race."""
-    seconds = None if curve is None else float(curve.time(share))
-    return _chunk_count(candidate, seconds, share, share, model)
-
-
-def _chunk_count(
-    candidate: Candidate,
-    seconds: float | None,
-    share: int,
-    own: int,
-    model: DeviceModel | None,
-) -> int:
-    """Return the number of chunks of the `own` part, units, of a core's share.
-
-    `seconds`: of the whole share; None: no measurements.
-    """
-    count = min(own, CHUNKS_PER_CORE)
-    if seconds is not None:
-        call = 0.0 if model is None else model.call_seconds
-        chunks = chunk_count(seconds * own / share, call, has_tail=own < share)
-        count = min(own, chunks, MAX_CORE_CHUNKS)
-    largest = _largest_core_chunk(candidate, seconds is None, share)
-    return max(count, math.ceil(own / largest))
-
-
-def largest_take(candidate: Candidate, seconds: float, share: int, call: float) -> int:
-    """Return the limit, units, of a chunk that a core takes from a tail.
-
-    Parameters
-    ----------
-    seconds : float
-        Predicted for `share` units.
-    call : float, seconds
-        The cost of a call.
-    """
-    largest = _largest_core_chunk(candidate, False, share)
-    usual = int(longest_chunk(call) * share / seconds)
-    return max(1, min(largest, max(usual, share // MAX_CORE_CHUNKS)))
-
-
-def _largest_core_chunk(candidate: Candidate, is_first_share: bool, share: int) -> int:
-    """Return units, at least 1: limited by bytes, and in a first share by the number of chunks."""
-    if not (is_first_share or candidate.is_staged):
-        return share
-    unit_bytes = max(candidate.demand.data(1), 1)
-    largest = share
-    if is_first_share:
-        largest = min(largest, MAX_FIRST_CHUNK_BYTES // unit_bytes)
-        if share >= MIN_FIRST_UNITS:
-            largest = min(largest, share // MIN_FIRST_CHUNKS)
-    if candidate.is_staged:
-        largest = min(largest, MAX_FILE_CHUNK_BYTES // unit_bytes)
-    return max(1, largest)
-
-
-def _core_chunks(
-    sizes: Sequence[int], first: int, chunk_ids: Iterator[int], kernels: tuple[int, ...]
-) -> Sequence[Chunk]:
-    """Return a core's chunks. `kernels`: of the first ones, which are even then."""
-    count = len(sizes)
-    first_id, *_ = itertools.islice(chunk_ids, count)
-    chunks = EvenChunks(first_id, first, sum(sizes), count, kernels)
-    return tuple(chunks) if count < MIN_LAZY_CHUNKS else chunks
-
-
-def _chunks(plan: DevicePlan, first: int, chunk_ids: Iterator[int]) -> tuple[Chunk, ...]:
+def _linked_chunks(plan: DevicePlan, first: int, chunk_ids: Iterator[int]) -> tuple[Chunk, ...]:
     """Return the chunks, marked `last` if no copy in follows that could delay their copy out."""
     serial = plan.mode is Mode.RING and plan.slots == 1
     chunks = []
@@ -268,3 +121,127 @@ def _slot_memory(plan: DevicePlan, sizes: tuple[int, ...], demand: MemoryDemand)
     """Return the bytes of all slots that the plan needs at once."""
     resident = [sizes] if sizes else dict.fromkeys(plan.sub_distributions)
     return max(sum(slot_bytes(demand, count) for count in chunks) for chunks in resident)
+
+
+# ---- cores
+
+
+def core_assignment(
+    participant: Participant,
+    share: int,
+    first: int,
+    chunk_ids: Iterator[int],
+    part: PooledShare | RacePart | None,
+    cuts: dict[Hashable, Assignment],
+) -> Assignment:
+    """Return the assignment of a device without a link, whose own units start at `first`.
+
+    Parameters
+    ----------
+    participant : Participant
+    share, first : int, units
+    chunk_ids : iterator of int
+    part : PooledShare or RacePart, optional
+        What it leaves to the tail, or the race that its variant takes part in.
+    cuts : dict
+        The shares of this job cut so far: equal cores' equal shares are cut once.
+    """
+    candidate = participant.candidate
+    key = (
+        *(id(participant.total), participant.variant, participant.call_seconds),
+        *(candidate.demand.data(1), candidate.is_staged, share, part),
+    )
+    if key not in cuts:
+        cuts[key] = _cut(participant, share, part)
+    cut = cuts[key]
+    kernels = part.kernels if isinstance(part, RacePart) else ()
+    return replace(
+        cut,
+        device=participant.name,
+        chunks=_core_chunks(cut.own_units, len(cut.chunks), kernels, first, chunk_ids),
+        candidate=candidate,
+        model=participant.model,
+    )
+
+
+def _cut(participant: Participant, share: int, part: PooledShare | RacePart | None) -> Assignment:
+    """Return the assignment of one of several equal cores."""
+    seconds = participant.seconds(share)
+    tail = part.part if isinstance(part, PooledShare) else None
+    takes = expected_takes(part) if isinstance(part, PooledShare) else ()
+    race = part if isinstance(part, RacePart) else RacePart()
+    pooled = sum(takes)
+    own = evenly(share - pooled, race.chunks or _chunk_count(participant, share, share - pooled))
+    plan = DevicePlan(((*own, *takes),))
+    shortest = participant.seconds(min(own))
+    is_long = shortest is not None and shortest >= MIN_CHUNK_SECONDS
+    return Assignment(
+        device=participant.name,
+        variant=participant.variant,
+        plan=plan,
+        chunks=_core_chunks(share - pooled, len(own), race.kernels, 0, itertools.count()),
+        max_chunk=max(*plan.chunks, 0 if tail is None else tail.largest_take),
+        slots=1,  # one buffer for all chunks
+        slot_memory=0,
+        window=LONG_CHUNK_WINDOW if is_long else CORE_WINDOW,
+        predicted_seconds=seconds,
+        tail=tail,
+        pooled=pooled,
+        rivals=race.rivals,
+        purpose="race" if race.rivals else "work",
+    )
+
+
+def _core_chunks(
+    units: int, count: int, kernels: tuple[int, ...], first: int, chunk_ids: Iterator[int]
+) -> Sequence[Chunk]:
+    """Return a core's chunks. `kernels`: of the first ones."""
+    first_id, *_ = itertools.islice(chunk_ids, count)
+    chunks = EvenChunks(first_id, first, units, count, kernels)
+    return tuple(chunks) if count < MIN_LAZY_CHUNKS else chunks
+
+
+def race_part_of(race: PlannedRace, cores: Sequence[tuple[Participant, int]]) -> RacePart:
+    """Return the part that each of equal cores takes in a race. `cores`: with their shares."""
+    counts = [_chunk_count(core, share, share) for core, share in cores]
+    return race_part(race, [share for _, share in cores], counts)
+
+
+def _chunk_count(participant: Participant, share: int, own: int) -> int:
+    """Return the number of chunks of the `own` part, units, of a core's share."""
+    seconds, count = participant.seconds(share), min(own, CHUNKS_PER_CORE)
+    if seconds is not None:
+        chunks = chunk_count(seconds * own / share, participant.call_seconds, has_tail=own < share)
+        count = min(own, chunks, MAX_CORE_CHUNKS)
+    largest = _largest_core_chunk(participant.candidate, seconds is None, share)
+    return max(count, math.ceil(own / largest))
+
+
+def core_share(participant: Participant, share: int) -> CoreShare | None:
+    """Return a core that may leave a part of its share to a tail; None for other devices.
+
+    A core of a race computes its share alone: it is measured.
+    """
+    candidate, seconds = participant.candidate, participant.seconds(share)
+    if not candidate.info.tail_group or candidate.race or seconds is None:
+        return None
+    call = participant.call_seconds
+    usual = int(longest_chunk(call) * share / seconds)
+    largest = _largest_core_chunk(candidate, False, share)
+    most = max(1, min(largest, max(usual, share // MAX_CORE_CHUNKS)))
+    return CoreShare(participant.name, candidate.info.tail_group, share, seconds, most, call)
+
+
+def _largest_core_chunk(candidate: Candidate, is_first_share: bool, share: int) -> int:
+    """Return units, at least 1: limited by bytes, and in a first share by the number of chunks."""
+    if not (is_first_share or candidate.is_staged):
+        return share
+    unit_bytes = max(candidate.demand.data(1), 1)
+    largest = share
+    if is_first_share:
+        largest = min(largest, MAX_FIRST_CHUNK_BYTES // unit_bytes)
+        if share >= MIN_FIRST_UNITS:
+            largest = min(largest, share // MIN_FIRST_CHUNKS)
+    if candidate.is_staged:
+        largest = min(largest, MAX_FILE_CHUNK_BYTES // unit_bytes)
+    return max(1, largest)

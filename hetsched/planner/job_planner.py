@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 
 from hetsched.errors import DataError, UsageError
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.partition import geometric
-from hetsched.planner.assignment import CoreCut, core_chunk_count, largest_take, make_assignment
-from hetsched.planner.chunks import CoreShare, plan_tails, sent_at_once
-from hetsched.planner.races import RacePart, race_part, standing
+from hetsched.planner.assignment import (
+    Participant,
+    core_assignment,
+    core_share,
+    linked_assignment,
+    race_part_of,
+)
+from hetsched.planner.chunks import plan_tails, sent_at_once
+from hetsched.planner.races import RacePart, standing
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.totals import CoreTotal, LinkedTotal, PlanCache, demand_key
 from hetsched.planner.variants import choose_variants, scaled
@@ -35,31 +40,6 @@ MIN_RELATIVE_GAIN = 2e-4
 MAX_RACE_SHARE_RATIO = 4
 """Ratio of the largest to a core's share up to which the core races: chunks of one race should
 take about as long. Arbitrary."""
-
-
-@dataclass(frozen=True)
-class _Participant:
-    """A candidate with its variant. `total`: seconds of its share; None: no measurements."""
-
-    candidate: Candidate
-    variant: str
-    model: DeviceModel | None
-    total: CoreTotal | None
-
-    @property
-    def name(self) -> str:
-        return self.candidate.info.name
-
-    @property
-    def curve(self) -> SpeedFunction | None:
-        return None if self.total is None else self.total.curve
-
-    def linked_plan(self, share: int) -> DevicePlan | None:
-        """Return the plan for `share` if the device's total is based on plans."""
-        if not isinstance(self.total, LinkedTotal):
-            return None
-        trial = self.candidate.size_trial
-        return trial if trial is not None and trial.share == share else self.total.plan(share)
 
 
 def plan_job(
@@ -99,17 +79,14 @@ def plan_job(
     else:
         shares = _fixed(fixed_shares, load, participants)
     assignments = _assignments(load, participants, shares)
-    rivals = {assignment.device: assignment.rivals for assignment in assignments}
-    reasons += [
-        _reason(part, share, rivals.get(part.name, ()))
-        for part, share in zip(participants, shares, strict=True)
-    ]
+    by_device = {assignment.device: assignment for assignment in assignments}
+    reasons += [_reason(part, by_device.get(part.name)) for part in participants]
     reasons += _standings(participants, shares)
     return JobPlan(
         assignments,
         _longest(assignments),
         tuple(reasons),
-        curves={part.name: part.curve for part in participants if part.curve is not None},
+        curves={part.name: part.total.curve for part in participants if part.total is not None},
         candidates=tuple(usable),
     )
 
@@ -139,24 +116,29 @@ def _too_big(candidate: Candidate) -> str:
 
 def _participants(
     load: int, candidates: Sequence[Candidate], cache: PlanCache
-) -> list[_Participant]:
+) -> list[Participant]:
     """Return the devices with their variants. Equal ones share a total, and so their plans."""
     choices = choose_variants(candidates, load / len(candidates), cache)
     totals: dict[Hashable, CoreTotal | None] = {}
     participants = []
-    for candidate, (variant, chosen) in zip(candidates, choices, strict=True):
-        race = candidate.race
-        model = chosen if chosen is None or race is None else scaled(chosen, race.time_ratio)
-        key = (
-            *(id(model), id(candidate.demand), id(candidate.last_plan)),
-            *(candidate.info.link, candidate.info.engines, candidate.info.memory),
-            *(candidate.is_staged, candidate.uses_measured_total),
-            candidate.host_overhead_seconds,
-        )
+    for candidate, (variant, model) in zip(candidates, choices, strict=True):
+        key: Hashable = None
+        if model is not None and _has_plans(candidate):
+            key = (
+                *(id(model), demand_key(candidate.demand, load), id(candidate.last_plan)),
+                *(candidate.info.engines, candidate.info.memory, candidate.is_staged),
+            )
+        elif model is not None:
+            key = id(model.total), candidate.race, candidate.host_overhead_seconds
         if key not in totals:
             totals[key] = _total(candidate, model, load, cache)
-        participants.append(_Participant(candidate, variant, model, totals[key]))
+        participants.append(Participant(candidate, variant, model, totals[key]))
     return participants
+
+
+def _has_plans(candidate: Candidate) -> bool:
+    """Return whether the time of a device's share is that of the best plan for it."""
+    return candidate.info.link and not candidate.uses_measured_total
 
 
 def _total(
@@ -164,8 +146,9 @@ def _total(
 ) -> CoreTotal | None:
     if model is None:
         return None
-    if not candidate.info.link or candidate.uses_measured_total:
-        return CoreTotal(model.total, candidate.host_overhead_seconds)
+    if not _has_plans(candidate):
+        ratio = 1.0 if candidate.race is None else candidate.race.time_ratio
+        return CoreTotal(scaled(model, ratio).total, candidate.host_overhead_seconds)
     return LinkedTotal(
         model,
         candidate.memory,
@@ -179,7 +162,7 @@ def _total(
     )
 
 
-def _split(load: int, participants: Sequence[_Participant], cache: PlanCache) -> list[int]:
+def _split(load: int, participants: Sequence[Participant], cache: PlanCache) -> list[int]:
     """Return the units of each participant; unmeasured ones first, so that small loads measure."""
     measured = [i for i, part in enumerate(participants) if part.total is not None]
     unmeasured = [i for i, part in enumerate(participants) if part.total is None]
@@ -262,7 +245,7 @@ def makespan(totals: Sequence[CoreTotal], shares: Sequence[int]) -> float:
 
 
 def _fixed(
-    fixed_shares: Mapping[str, int], load: int, participants: Sequence[_Participant]
+    fixed_shares: Mapping[str, int], load: int, participants: Sequence[Participant]
 ) -> list[int]:
     shares = [fixed_shares.get(participant.name, 0) for participant in participants]
     if sum(shares) != load:
@@ -274,45 +257,35 @@ def _fixed(
 
 
 def _assignments(
-    load: int, participants: Sequence[_Participant], shares: Sequence[int]
+    load: int, participants: Sequence[Participant], shares: Sequence[int]
 ) -> tuple[Assignment, ...]:
     """Cut the shares into chunks: the devices' own parts in order, then the shared tails."""
     pairs = [(part, share) for part, share in zip(participants, shares, strict=True) if share]
-    cores = [core for part, share in pairs if (core := _pooling_core(part, share)) is not None]
-    pooled = plan_tails(cores, load)
-    races = _races(pairs)
+    cores = [core for part, share in pairs if (core := core_share(part, share)) is not None]
+    pooled, races = plan_tails(cores, load), _races(pairs)
     chunk_ids = itertools.count()
-    cuts: dict[Hashable, CoreCut] = {}
+    cuts: dict[Hashable, Assignment] = {}
     assignments: list[Assignment] = []
     first = 0
-    for participant, share in pairs:
-        assignments.append(
-            make_assignment(
-                participant.candidate,
-                participant.variant,
-                participant.model,
-                participant.curve,
-                share,
-                first,
-                chunk_ids,
-                participant.linked_plan(share)
-                or races.get(participant.name)
-                or pooled.get(participant.name),
-                cuts,
-            )
-        )
+    for part, share in pairs:
+        if part.candidate.info.link:
+            plan = part.linked_plan(share)
+            assignments.append(linked_assignment(part, plan, first, chunk_ids))
+        else:
+            taken = races.get(part.name) or pooled.get(part.name)
+            assignments.append(core_assignment(part, share, first, chunk_ids, taken, cuts))
         first += assignments[-1].own_units
     return sent_at_once(assignments)
 
 
-def _races(pairs: Sequence[tuple[_Participant, int]]) -> dict[str, RacePart]:
+def _races(pairs: Sequence[tuple[Participant, int]]) -> dict[str, RacePart]:
     """Return core -> its part of a race.
 
     Cores with too few units for a round take no part, nor do those with far fewer than others.
     """
     racing = [(part, share, part.candidate.race) for part, share in pairs if part.candidate.race]
     largest = max((share for _, share, _ in racing), default=0)
-    groups: dict[object, list[tuple[_Participant, int]]] = {}
+    groups: dict[object, list[tuple[Participant, int]]] = {}
     for participant, share, race in racing:
         if share > len(race.rivals) and share * MAX_RACE_SHARE_RATIO >= largest:
             key = (participant.candidate.info.identity, participant.variant, race)
@@ -321,32 +294,9 @@ def _races(pairs: Sequence[tuple[_Participant, int]]) -> dict[str, RacePart]:
     for group in groups.values():
         planned = group[0][0].candidate.race
         assert planned is not None, "it is part of the key"
-        counts = [
-            core_chunk_count(core.candidate, core.curve, share, core.model)
-            for core, share in group
-        ]
-        part = race_part(planned, [share for _, share in group], counts)
+        part = race_part_of(planned, group)
         parts.update((core.name, part) for core, _ in group)
     return parts
-
-
-def _pooling_core(participant: _Participant, share: int) -> CoreShare | None:
-    """Return a core that may leave a part of its share to a tail; None for other devices.
-
-    A core of a race computes its share alone: it is measured.
-    """
-    info, model, curve = participant.candidate.info, participant.model, participant.curve
-    if not info.tail_group or participant.candidate.race or model is None or curve is None:
-        return None
-    seconds, call = float(curve.time(share)), model.call_seconds
-    return CoreShare(
-        name=info.name,
-        group=info.tail_group,
-        units=share,
-        seconds=seconds,
-        most=largest_take(participant.candidate, seconds, share, call),
-        call_seconds=call,
-    )
 
 
 def _longest(assignments: Sequence[Assignment]) -> float | None:
@@ -356,27 +306,23 @@ def _longest(assignments: Sequence[Assignment]) -> float | None:
     return max(predicted) if len(predicted) == len(seconds) else None
 
 
-def _reason(participant: _Participant, share: int, rivals: Sequence[str]) -> str:
-    """Return why a device has its share; `rivals`: variants that race on it in this run."""
+def _reason(participant: Participant, assignment: Assignment | None) -> str:
+    """Return why a device has its share, or none."""
     name, variant = participant.name, participant.variant
-    units = counted(share, "unit")
-    if share == 0 and participant.total is None:
+    if assignment is None and participant.total is None:
         return f"{name}: no share, too few units to measure it too"
-    if share == 0:
+    if assignment is None:
         return f"{name}: no share, the job finishes sooner without it"
+    units, race = counted(assignment.plan.share, "unit"), ""
+    if assignment.rivals:
+        race = f", which races against {', '.join(assignment.rivals)}"
     if participant.total is None:
-        race = _race_text(rivals)
         return f"{name}: {units}, an equal share: no measurements for {variant} yet{race}"
-    plan = participant.linked_plan(share)
-    chunks = f", {_describe(plan)}" if plan else ""
-    return f"{name}: {units} by the speed of {variant}{chunks}{_race_text(rivals)}"
+    chunks = f", {_describe(assignment.plan)}" if participant.candidate.info.link else ""
+    return f"{name}: {units} by the speed of {variant}{chunks}{race}"
 
 
-def _race_text(rivals: Sequence[str]) -> str:
-    return f", which races against {', '.join(rivals)}" if rivals else ""
-
-
-def _standings(participants: Sequence[_Participant], shares: Sequence[int]) -> list[str]:
+def _standings(participants: Sequence[Participant], shares: Sequence[int]) -> list[str]:
     """Return what races have shown, once for each kind of core."""
     devices: dict[str, str] = {}
     for participant, share in zip(participants, shares, strict=True):

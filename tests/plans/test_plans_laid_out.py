@@ -11,7 +11,7 @@ import pytest
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.planner.assignment import make_assignment
+from hetsched.planner.assignment import Participant, linked_assignment
 from hetsched.planner.records import Assignment, Candidate
 from hetsched.plans import DevicePlan, Overlap, best_plan, check
 from hetsched.plans.slots import SlotAllocator, slot_bytes, slotted
@@ -39,14 +39,15 @@ def case(seed: int) -> tuple[int, DeviceModel, MemoryDemand, Overlap]:
 
 
 def assigned(
-    share: int, model: DeviceModel, demand: MemoryDemand, overlap: Overlap, plan: DevicePlan
+    model: DeviceModel, demand: MemoryDemand, overlap: Overlap, plan: DevicePlan
 ) -> Assignment:
     info = DeviceInfo(
         name="g", kind="emulated", identity="g", link=True, memory=demand.limit,
         engines=ENGINES[overlap],
     )  # fmt: skip
     candidate = Candidate(info, demand, {"v": model}, {"v": 3})
-    return make_assignment(candidate, "v", model, None, share, 0, itertools.count(), plan)
+    participant = Participant(candidate, "v", model, None)
+    return linked_assignment(participant, plan, 0, itertools.count())
 
 
 def in_memory(assignment: Assignment, demand: MemoryDemand) -> Iterator[int]:
@@ -84,7 +85,7 @@ def test_best_plans_lie_in_memory_as_planned(seeds: range) -> None:
         rounded = slotted(demand)
         plan = best_plan(share, model, rounded, overlap=overlap)
         check(plan, rounded)
-        assignment = assigned(share, model, demand, overlap, plan)
+        assignment = assigned(model, demand, overlap, plan)
         shared = demand.workspace(assignment.max_chunk) if demand.work == "max" else 0
         assert demand.limit is not None
         assert assignment.slot_memory + shared + demand.resident_bytes <= demand.limit, seed
@@ -97,6 +98,6 @@ def test_an_odd_memory_is_laid_out_as_its_pattern() -> None:
     model = DeviceModel(PiecewiseLinear(), Affine(0.3e-3, 1e-3), link, link)
     demand = MemoryDemand(input_bytes=512, work_bytes=0, output_bytes=512, limit=5 * 1024)
     plan = best_plan(100, model, slotted(demand), overlap=Overlap.SINGLE)
-    assignment = assigned(100, model, demand, Overlap.SINGLE, plan)
+    assignment = assigned(model, demand, Overlap.SINGLE, plan)
     assert sorted(assignment.slot_sizes) == [2, 3]
     assert assignment.slot_memory == 5 * 1024
