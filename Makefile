@@ -42,12 +42,19 @@ $(DEMO)/photographs.npy: examples/photographs.py | .venv/.installed-demo
 	@mkdir -p $(DEMO)
 	$(BIN)/python $< $@
 
+ON_PHOTOGRAPHS = fft --input $(DEMO)/photographs.npy
+RUN = $(BIN)/hetsched run $(ON_PHOTOGRAPHS) --output $(DEMO)/spectra.npy --force --verify
+EMULATED = --config emulated-gpu
+
 demo: .venv/.installed-demo $(DEMO)/photographs.npy
 	@echo; echo "== all cores"
-	$(BIN)/hetsched run fft --input $(DEMO)/photographs.npy --output $(DEMO)/spectra.npy --force --verify
-	@echo; echo "== slowed cores and an emulated GPU behind a 1 GB/s link"
-	$(BIN)/hetsched run fft --input $(DEMO)/photographs.npy --output $(DEMO)/spectra.npy --force --verify --config emulated-gpu
-	@echo
+	$(RUN)
+	@echo; echo "== slowed cores and an emulated GPU behind a 1 GB/s link: all are measured"
+	$(RUN) $(EMULATED)
+	@echo; echo "== the same again, with shares by the measured speeds"
+	$(RUN) $(EMULATED)
+	@echo; echo "== pictures"
+	$(BIN)/hetsched plan $(ON_PHOTOGRAPHS) $(EMULATED) --plot $(DEMO)/gantt.png > $(DEMO)/plan.txt
 	$(BIN)/python examples/spectra.py $(DEMO)/photographs.npy $(DEMO)/spectra.npy $(DEMO)/spectra.png
 	@cat examples/next.txt
 

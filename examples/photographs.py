@@ -2,7 +2,8 @@
 
 Every photograph of at least 512x512 is cut into 512x512 crops at intervals of 256, so that
 neighbours overlap by half; each channel of a colour photograph is a plane. Identical crops are
-included once. The result is one ``.npy`` of shape (planes, 512, 512).
+included once. The result is one ``.npy`` of shape (planes, 512, 512), and beside it a ``.txt``,
+with a line for the photograph of each plane.
 
     python examples/photographs.py photographs.npy [--dtype float32]
 """
@@ -81,6 +82,7 @@ def main() -> None:
     planes, names = photographs(given.dtype)
     given.output.parent.mkdir(parents=True, exist_ok=True)
     np.save(given.output, planes)
+    given.output.with_suffix(".txt").write_text("".join(f"{name}\n" for name in names))
     size = planes.nbytes / 2**20
     print(f"{given.output}: {len(planes)} planes of {len(set(names))} photographs, {size:.0f} MiB")
 

@@ -45,12 +45,12 @@ def show(axes: Axes, pixels: np.ndarray, colours: str, title: str) -> None:
     axes.set_axis_off()
 
 
-def picture(planes: np.ndarray, spectra: np.ndarray, path: Path) -> None:
+def picture(planes: np.ndarray, spectra: np.ndarray, names: list[str], path: Path) -> None:
     """Save the picture: photographs in the upper row, spectra in the lower row."""
     chosen = choose(planes, COLUMNS)
     figure, rows = plt.subplots(2, len(chosen), figsize=(2.6 * len(chosen), 5.6), squeeze=False)
     for column, index in enumerate(chosen):
-        show(rows[0][column], np.abs(planes[index]), "gray", f"plane {index}")
+        show(rows[0][column], np.abs(planes[index]), "gray", names[index].replace("_", " "))
         show(rows[1][column], log_power(spectra[index]), "magma", "log power spectrum")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
@@ -66,7 +66,8 @@ def main() -> None:
     spectra = np.load(given.spectra, mmap_mode="r")
     if planes.shape != spectra.shape:
         raise SystemExit(f"{given.spectra}: {spectra.shape}, the photographs are {planes.shape}")
-    picture(planes, spectra, given.picture)
+    names = given.photographs.with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+    picture(planes, spectra, names, given.picture)
     print(f"{given.picture}: photographs and their spectra")
 
 
