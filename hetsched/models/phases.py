@@ -131,7 +131,7 @@ class PhaseCurve(FittedCurve):
     def _refit(self) -> Fit:
         units, seconds, counts = self._windows.medians()
         line = fitted_line(units, seconds, counts)
-        measured = self._windows.measured(units)
+        measured = np.array(self._windows.measured(units.tolist()))
         # A step stays known for as long as any size contradicts the line, however old.
         errors = max(self._windows.noise, MIN_NOISE) / np.sqrt(counts)
         misfits = np.abs(np.log(measured / (line[0] + line[1] * units)))

@@ -11,14 +11,15 @@ neighbours that were measured often.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 
 import numpy as np
 from msgspec.structs import replace
 
-from hetsched.models.confidence import Knot, knot_of, robust_median
+from hetsched.models.confidence import MAX_MIDDLE_RATIO, Knot, knot_of, robust_median
 from hetsched.models.curves import Floats
 from hetsched.models.samples import Sample
 from hetsched.models.validation import require_observation, require_pairs
@@ -30,9 +31,9 @@ MAX_SIZES = 32
 """Sizes kept per curve; every run may add one."""
 SIZE_BYTES, SAMPLE_BYTES = 300, 150
 """Memory of one size and of one sample. Estimates for 64-bit Python."""
-MAX_HELD_UP_RATIO = 5.0
-"""A size seen once was held up if it took so many times as long as its neighbours allow: kernels
-have smaller steps."""
+MAX_STEP = 5.0
+"""Ratio of two times, beyond what their sizes explain, from which they contradict each other:
+kernels have smaller steps."""
 MIN_CHANGE = 1.3
 """Ratio of three runs in a row to those before from which a device has another speed."""
 NEAR = 2.0
@@ -56,6 +57,10 @@ DEVIATION_PER_MAD = 1.4826
 """Standard deviation over median absolute deviation, for normal noise."""
 
 
+SizedSamples = Mapping[float, Sequence[Sample]]
+"""By units."""
+
+
 class Windows:
     """The last times of each size.
 
@@ -63,8 +68,6 @@ class Windows:
     ----------
     observations : iterable of (units, seconds), optional
         Oldest first.
-    depth : int
-        Times kept per size.
     max_sizes : int, optional
         Sizes kept. Of the two nearest to each other the one not seen for longer is dropped, so
         that far sizes, perhaps beyond a step, stay known.
@@ -84,16 +87,15 @@ class Windows:
         self,
         observations: Iterable[tuple[float, float]] = (),
         *,
-        depth: int = DEPTH,
         max_sizes: int | None = None,
         corrects: bool = False,
         near: float = 1.0,
     ) -> None:
-        self._depth, self._max_sizes, self._corrects = depth, max_sizes, corrects
-        self._near = near
+        self._max_sizes, self._corrects, self._near = max_sizes, corrects, near
         # By size, the one seen last at the end; of each the samples, oldest first.
         self._samples: dict[float, tuple[Sample, ...]] = {}
         self._medians: dict[float, float] = {}
+        self._kept: SizedSamples | None = {}
         self._added = 0
         self.repeats = 0
         for units, seconds in require_pairs(observations):
@@ -108,8 +110,7 @@ class Windows:
         self._added += 1
         known = self._samples.pop(sample.units, ())
         self.repeats += bool(known)
-        samples = self._samples[sample.units] = (*known[1 - self._depth :], sample)
-        self._medians[sample.units] = robust_median([s.seconds for s in samples])
+        self._set(sample.units, (*known[1 - DEPTH :], sample))
         if self._max_sizes is not None and len(self._samples) > self._max_sizes:
             ages = {size: age for age, size in enumerate(self._samples)}
             close = min(pairwise(sorted(ages)), key=lambda pair: pair[1] / pair[0])
@@ -119,6 +120,7 @@ class Windows:
     def _set(self, size: float, samples: tuple[Sample, ...]) -> None:
         self._samples[size] = samples
         self._medians[size] = robust_median([s.seconds for s in samples])
+        self._kept = None
 
     def follow_change(self) -> None:
         """Let a change of speed that the last three runs show hold for sizes not seen since.
@@ -129,15 +131,12 @@ class Windows:
         if len(runs) < 5 or not self._corrects:
             return  # of two runs before, one may be wild
         first, last = runs[-3], runs[-1]
-        before: dict[float, float] = {}
-        stale: list[float] = []
-        for size, known in sorted(self._samples.items()):
-            old = [s.seconds for s in known if s.run < first]
-            if old:
-                is_all = len(old) == len(known)
-                before[size] = (self._medians[size] if is_all else robust_median(old)) / size
-            if len(old) == len(known):
-                stale.append(size)
+        old = {x: [s for s in self._samples[x] if s.run < first] for x in sorted(self._samples)}
+        before = {
+            x: robust_median([s.seconds for s in known]) / x
+            for x, known in _credible({x: known for x, known in old.items() if known}).items()
+        }
+        stale = [x for x in before if len(old[x]) == len(self._samples[x])]
         ratios: dict[int, list[float]] = {}
         for size, known in self._samples.items():
             expected = self._expected(size, before) if known[-1].run >= first else None
@@ -157,9 +156,12 @@ class Windows:
         neighbours = [x for x in stale if x < newest][-1:] + [x for x in stale if x > newest][:1]
         if not all(has_changed[x] for x in neighbours):
             return  # there is a step, or those before were wild
-        for size, known in self._samples.items():
-            if size not in has_changed:
-                self._set(size, tuple(s for s in known if s.run >= first))
+        for size, known in list(self._samples.items()):
+            recent = tuple(s for s in known if s.run >= first)
+            if recent:
+                self._set(size, recent)
+            elif size not in before:
+                del self._samples[size], self._medians[size]
             elif has_changed[size]:
                 scaled = [replace(s, seconds=s.seconds * factor, run=last) for s in known]
                 self._set(size, tuple(scaled))
@@ -186,11 +188,8 @@ class Windows:
 
     def copy(self) -> Windows:
         """Return an independent copy."""
-        other = Windows(
-            depth=self._depth, max_sizes=self._max_sizes, corrects=self._corrects, near=self._near
-        )
+        other = copy(self)
         other._samples, other._medians = self._samples.copy(), self._medians.copy()
-        other._added, other.repeats = self._added, self.repeats
         return other
 
     def runs(self, largest: float) -> int:
@@ -208,20 +207,28 @@ class Windows:
 
     def knots(self) -> list[Knot]:
         """Return the evidence for each size that counts, by units."""
-        return [knot_of(size, seconds) for size, seconds in self._counted().items()]
+        return [
+            knot_of(size, [s.seconds for s in known]) for size, known in self._counted().items()
+        ]
 
     def medians(self) -> tuple[Floats, Floats, Floats]:
         """Return units (ascending), median seconds and observations, (n,) float64 each."""
-        times = self._counted()
+        times = {x: [s.seconds for s in known] for x, known in self._counted().items()}
         sizes, counts = list(times), [len(seconds) for seconds in times.values()]
-        seconds = [self._medians[size] for size in sizes]
+        seconds = self.measured(sizes)
         if self._corrects:
             seconds = smoothed(sizes, seconds, counts, noise_deviation(list(times.values())))
         return np.array(sizes), np.array(seconds), np.array(counts, dtype=np.float64)
 
-    def measured(self, units: Floats) -> Floats:
-        """Return the median seconds of sizes, not corrected by others."""
-        return np.array([self._medians[size] for size in units.tolist()])
+    def measured(self, sizes: Iterable[float]) -> list[float]:
+        """Return the median seconds of sizes that count, not corrected by others."""
+        counted = self._counted()
+        return [
+            self._medians[size]
+            if len(counted[size]) == len(self._samples[size])
+            else counted[size][0].seconds
+            for size in sizes
+        ]
 
     @property
     def noise(self) -> float:
@@ -234,31 +241,75 @@ class Windows:
         samples = sum(map(len, self._samples.values()))
         return SIZE_BYTES * len(self._samples) + SAMPLE_BYTES * samples
 
-    def _counted(self) -> dict[float, list[float]]:
-        times = self.times()
-        if not self._corrects or len(times) < 2:
-            return times
-        sizes = list(times)
-        return {
-            size: seconds
-            for index, (size, seconds) in enumerate(times.items())
-            if len(seconds) > 1 or not self._was_held_up(sizes, index)
-        }
+    def _counted(self) -> SizedSamples:
+        """Return the samples that count, by units."""
+        if self._kept is None:
+            kept = {x: self._samples[x] for x in sorted(self._samples)}
+            self._kept = _credible(kept) if self._corrects else kept
+        return self._kept
 
-    def _was_held_up(self, sizes: list[float], index: int) -> bool:
-        """Return whether a size seen once took much longer than other runs at its neighbours.
 
-        It may take as long as the next larger size, or as long per unit as the next smaller one.
-        """
-        sample = self._samples[sizes[index]][0]
-        allowed = []
-        for neighbours in (sizes[:index][::-1], sizes[index + 1 :]):
-            for size in neighbours:
-                others = [s.seconds for s in self._samples[size] if s.run != sample.run]
-                if others:
-                    allowed.append(robust_median(others) * max(1.0, sample.units / size))
-                    break
-        return bool(allowed) and sample.seconds > MAX_HELD_UP_RATIO * max(allowed)
+def _credible(samples: SizedSamples) -> SizedSamples:
+    """Return the samples of each size, by units, without those that others contradict.
+
+    From three on, the median takes care of one. Of two that disagree, the one counts that fits
+    the next sizes, or the shorter, as in `robust_median`. A single one is left out if all its
+    neighbours contradict it: that with most of them first; of two the longer if their sizes are
+    about the same, else the older, which led to such another share.
+    """
+    kept = dict(samples)
+    if len(kept) > 1:
+        for size, known in samples.items():
+            if len(known) == 2:
+                kept[size] = _fitting(known, kept)
+        while wild := list(_contradicted(kept)):
+            del kept[max(wild)[-1]]
+    return kept
+
+
+def _fitting(pair: Sequence[Sample], kept: SizedSamples) -> Sequence[Sample]:
+    """Return both samples of a size, or the one that fits the next sizes if they disagree."""
+    shorter, longer = sorted(pair, key=_seconds_of)
+    if longer.seconds < MAX_MIDDLE_RATIO * shorter.seconds:
+        return pair
+    size = shorter.units
+    paces = [seconds / other for other, seconds in _beside(pair, kept)]
+    expected = size * math.exp(fmean(map(math.log, paces))) if paces else 0.0
+    return (longer,) if expected**2 > shorter.seconds * longer.seconds else (shorter,)
+
+
+def _contradicted(kept: SizedSamples) -> Iterator[tuple[int, bool, int, float]]:
+    """Yield each size measured once whose time is far from what its neighbours allow.
+
+    It may take between the time of a neighbour and the same time per unit. In front of the size
+    stands in which order they are left out, the last first.
+    """
+    for size, known in kept.items():
+        beside = _beside(known, kept) if len(known) == 1 else []
+        if beside:
+            sample = known[0]
+            scales = [(seconds, seconds * size / other) for other, seconds in beside]
+            is_long = sample.seconds > MAX_STEP * max(map(max, scales))
+            if is_long or sample.seconds * MAX_STEP < min(map(min, scales)):
+                is_near = any(x / SAME_SIZE <= size <= x * SAME_SIZE for x, _ in beside)
+                yield len(beside), is_long and is_near, -sample.run, size
+
+
+def _beside(samples: Sequence[Sample], kept: SizedSamples) -> list[tuple[float, float]]:
+    """Return the next smaller and the next larger size of other runs, and their median seconds."""
+    runs, size = {sample.run for sample in samples}, samples[0].units
+    found = []
+    for sizes in ([x for x in kept if x < size][::-1], [x for x in kept if x > size]):
+        for other in sizes:
+            times = [s.seconds for s in kept[other] if s.run not in runs]
+            if times:
+                found.append((other, robust_median(times) if len(times) > 1 else times[0]))
+                break
+    return found
+
+
+def _seconds_of(sample: Sample) -> float:
+    return sample.seconds
 
 
 def _run_of(sample: Sample) -> int:

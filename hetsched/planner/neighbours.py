@@ -6,6 +6,7 @@ known counts as shared with all. Devices whose speed is configured share nothing
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,7 +14,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from hetsched.device import DeviceInfo
-from hetsched.models.samples import CoRunners
+from hetsched.models import DeviceModel
+from hetsched.models.functions import planner_curve
+from hetsched.models.samples import CO_RUNNERS, CoRunners
+from hetsched.models.windows import MAX_STEP
 from hetsched.text import group_name
 
 MIN_BUSY_CORES = 0.75
@@ -132,6 +136,28 @@ def co_runners_end(info: DeviceInfo, ends: Iterable[tuple[DeviceInfo, float]]) -
     """
     others = (end for other, end in ends if other.name != info.name and not other.is_modelled)
     return math.inf if info.is_modelled else min(others, default=math.inf)
+
+
+def possible_models(
+    models: Mapping[CoRunners, dict[str, DeviceModel]],
+    runs: Mapping[CoRunners, Mapping[str, int]],
+) -> Mapping[CoRunners, Mapping[str, DeviceModel]]:
+    """Return the models beside which neighbours, by variant, without impossible ones.
+
+    No device is many times as fast beside more neighbours as beside fewer: if it seems so, one was
+    misread. That is the one of fewer `runs`, or else the one beside more, which may not be
+    measured again: while a device seems that fast, others may get no share.
+    """
+    for fewer, more in itertools.combinations(CO_RUNNERS, 2):
+        for variant in models.get(fewer, {}).keys() & models.get(more, {}).keys():
+            evidence = planner_curve(models[fewer][variant].total).evidence()
+            if evidence is None:
+                continue
+            units, seconds, _ = evidence.latest()[0]
+            if float(models[more][variant].total.time(units)) * MAX_STEP < seconds:
+                is_rarer = runs[fewer][variant] < runs[more][variant]
+                del models[fewer if is_rarer else more][variant]
+    return models
 
 
 # ---- sets of devices

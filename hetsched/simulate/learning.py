@@ -18,7 +18,7 @@ from hetsched.models.samples import CoRunners
 from hetsched.planner import learning
 from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
 from hetsched.planner.learning import DeviceRun, Run
-from hetsched.planner.neighbours import co_runners_of
+from hetsched.planner.neighbours import co_runners_of, possible_models
 from hetsched.planner.planner import Planner
 from hetsched.planner.totals import PlanCache
 from hetsched.simulate.machine import SimulatedMachine, makespan
@@ -130,6 +130,6 @@ class _LearningLoop:
             run_counts={v: sum(counts.get(v, 0) for counts in runs.values()) for v in variants},
             uses_measured_total=self._uses_measured_total,
             races=self._races[candidate.info.identity],
-            models_beside=models,
+            models_beside=possible_models(models, runs),
             runs_beside=runs,
         )

@@ -22,7 +22,7 @@ from hetsched.models import DeviceModel
 from hetsched.models.races import NO_RACES
 from hetsched.models.samples import CO_RUNNERS, CoRunners, Sample
 from hetsched.partition import iterations
-from hetsched.planner.neighbours import co_runners_of
+from hetsched.planner.neighbours import co_runners_of, possible_models
 from hetsched.planner.planner import MAX_CONTRADICTION
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.variants import choose_variants
@@ -276,7 +276,7 @@ def _candidate(
         run_counts={name: sum(counts[name] for counts in runs_beside.values()) for name in names},
         is_staged=job.storage != "memory",
         schedule=job.schedule,
-        models_beside=models_beside,
+        models_beside=possible_models(models_beside, runs_beside),
         races=races,
         runs_beside=runs_beside,
     )
