@@ -56,7 +56,8 @@ class Planner:
         self._gain = 0.0
         """Summed over the runs in which a better split was not adopted."""
         self._looks: dict[str, Look] = {}
-        self._usual_paces: dict[str, float] = {}
+        self._usual_paces: dict[str, list[float]] = {}
+        """Device -> its shortest ones: of all of them the longest counts, as some may be wild."""
         self._tried: dict[str, tuple[Hashable, int]] = {}
         """Trial -> what was known of it, and how often it was tried since."""
 
@@ -193,7 +194,7 @@ class Planner:
             candidates=self._candidates,
             machine=self._machine,
             looks=self._looks,
-            usual_paces=self._usual_paces,
+            usual_paces={device: paces[-1] for device, paces in self._usual_paces.items()},
             planned=self._planned,
         )
         trials = list(all_trials(now))
@@ -251,6 +252,6 @@ class Planner:
                 look.slow_since = self._run
         for assignment in () if issued.trial else plan.assignments:
             if assignment.pace is not None:
-                before = self._usual_paces.get(assignment.device, assignment.pace)
-                self._usual_paces[assignment.device] = min(before, assignment.pace)
+                paces = [*self._usual_paces.get(assignment.device, ()), assignment.pace]
+                self._usual_paces[assignment.device] = sorted(paces)[:MIN_RUNS]
         return issued
