@@ -175,13 +175,16 @@ class RaceRecord:
         return None
 
     def fastest(self, names: Iterable[str]) -> str | None:
-        """Return the fastest of `names` that have raced; None if none has."""
+        """Return the fastest of `names` that have raced; None if none has.
+
+        The first of them unless another one is faster for certain.
+        """
         raced = self.variants()
         remaining = [name for name in names if name in raced]
         best = remaining.pop(0) if remaining else None
         while best is not None:
             gains = {name: self.compare(best, name) for name in remaining}
-            faster = {name: gain.mean for name, gain in gains.items() if gain and gain.mean > 0}
+            faster = {name: gain.mean for name, gain in gains.items() if gain and gain.low > 0}
             if not faster:
                 break
             # One that was left behind isn't compared again: the ratios may form a circle.

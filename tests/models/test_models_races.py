@@ -85,6 +85,14 @@ def test_the_fastest_is_found_among_variants_that_never_met() -> None:
     assert races.fastest(["d"]) is None
 
 
+def test_another_variant_is_the_fastest_only_for_certain() -> None:
+    races = record({"a": (1.02, 1.0, 1.01), "b": (1.0, 1.02, 1.0), "c": (0.5, 0.5, 0.5)})
+
+    assert races.fastest(["a", "b"]) == "a"
+    assert races.fastest(["b", "a"]) == "b"
+    assert races.fastest(["a", "b", "c"]) == "c"
+
+
 def test_the_oldest_of_many_races_are_dropped() -> None:
     races = RaceRecord()
     for number in range(MAX_RACES + 3):

@@ -98,7 +98,7 @@ def test_a_variant_that_may_still_gain_races_again_and_one_that_cannot_does_not(
         for record in (unsure, sure)
     ]
 
-    assert [plan.assignments[0].variants for plan in plans] == [("b", "a"), ("a",)]
+    assert [plan.assignments[0].variants for plan in plans] == [("a", "b"), ("a",)]
 
 
 def test_a_new_variant_races_against_the_best_only() -> None:
