@@ -26,8 +26,9 @@ NEAREST: dict[CoRunners, tuple[CoRunners, ...]] = {
 """All co-runners, the nearest first."""
 NEGLIGIBLE_SECONDS = 0.001
 """Difference of times that isn't worth another plan, which takes about as long to make."""
-SIZE_BYTES, CHUNK_BYTES = 8, 150
-"""Of one chunk in a plan: its size only, or with its record. Estimates for 64-bit Python."""
+DEVICE_BYTES, SIZE_BYTES, CHUNK_BYTES = 10_000, 8, 150
+"""Of a plan's device, with its models; of a chunk that is a size only, or a record. Estimates for
+64-bit Python."""
 
 
 Purpose = Literal["work", "probe", "race", "sizes"]
@@ -282,12 +283,12 @@ class JobPlan:
 
     @property
     def nbytes(self) -> int:
-        """Estimated bytes of its chunks, which are most of a long job's plan."""
-        return sum(
-            len(assignment.chunks)
-            * (SIZE_BYTES if isinstance(assignment.chunks, EvenChunks) else CHUNK_BYTES)
-            for assignment in self.assignments
+        """Estimated bytes, with the models behind it."""
+        chunks = sum(
+            len(each.chunks) * (SIZE_BYTES if isinstance(each.chunks, EvenChunks) else CHUNK_BYTES)
+            for each in self.assignments
         )
+        return DEVICE_BYTES * max(len(self.candidates), len(self.assignments)) + chunks
 
     @functools.cached_property
     def shares(self) -> Mapping[str, int]:

@@ -13,11 +13,18 @@ from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.planning.job_planning import JobPlanning, LearningTask
-from hetsched.engine.planning.planning_state import LEARNT_ONE_BY_ONE, SAMPLED, job_kind
+from hetsched.engine.planning.planning_state import (
+    LEARNT_ONE_BY_ONE,
+    SAMPLED,
+    PlanningState,
+    job_kind,
+)
 from hetsched.engine.tuning import Tuner
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
 from hetsched.planner.learning import DeviceRun
+from hetsched.planner.records import Candidate
+from hetsched.store.model_store import ModelStore
 
 INFO = DeviceInfo(name="cpu0", kind="cpu", identity="some processor")
 
@@ -204,3 +211,31 @@ def test_a_plan_whose_assumptions_were_dropped_during_its_run_is_not_repeated() 
     jobs.run()
 
     assert jobs.thread.submitted == before + 1
+
+
+# ---- what is kept between jobs
+
+
+def test_a_memory_limit_ends_where_the_device_has_as_much() -> None:
+    state = PlanningState(ModelStore(None))
+    infos = [msgspec.structs.replace(INFO, name="gpu0", memory=1000)]
+    state.record_out_of_memory("gpu0", 400)
+    limits = []
+    for _ in range(4):
+        limits.append(state.memory_limits.get("gpu0"))
+        state.raise_memory_limits(infos)
+
+    assert limits == [200, 400, 800, None]
+
+
+def test_plans_for_many_devices_push_out_older_ones() -> None:
+    candidate = Candidate(INFO, MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1), {}, {})
+    plan = JobPlan((), 1.0, candidates=(candidate,) * 1000)
+    plans = PlanningState(ModelStore(None)).plans
+    kinds = [("m:toy", b"", "memory", (), number, "best") for number in range(8)]
+    for kind in kinds:
+        plans.planner(kind, 1)
+        plans.put(kind, plan, plans.generation)
+
+    assert plans.get(kinds[0]) is None
+    assert plans.get(kinds[-1]) is plan

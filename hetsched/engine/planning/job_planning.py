@@ -171,7 +171,7 @@ def learn_run(job: ResolvedJob, run: Run, state: PlanningState, kind: JobKind) -
         paces = {labels[name]: found for name, found in race.paces.items() if name in labels}
         race_key = RaceKey(job.workload.name, job.speed_key, identity, job.storage)
         state.store.add_race(race_key, Race(race.number, race.units, paces, now))
-    state.raise_memory_limits(run.devices)
+    state.raise_memory_limits(each.info for each in run.devices.values())
     if not run.is_contended:
         state.plans.planner(kind, job.load).report(run.plan, run.paces)
 

@@ -121,8 +121,10 @@ class Plans:
                 known.plan = plan
                 if not plan.trial:
                     known.usual = plan
-                # The planner keeps the last plan, too.
-                self._kinds.put(kind, known, 3 * plan.nbytes + len(kind[1]))
+                # The planner's last plan has the same devices and chunks as the usual one.
+                kept = {id(each): each for each in (plan, known.usual) if each is not None}
+                nbytes = sum(each.nbytes for each in kept.values())
+                self._kinds.put(kind, known, nbytes + len(kind[1]))
 
     def on_run(self, kind: JobKind, plan: JobPlan, seconds: float) -> NextStep:
         """Count a run of `plan` that took `seconds`; return what follows."""
@@ -286,10 +288,15 @@ class PlanningState:
         self.memory_limits[device] = max(1, failed_bytes // 2)
         self.plans.clear()
 
-    def raise_memory_limits(self, devices: Iterable[str]) -> None:
-        """Double the limits of these devices after a success: memory may be free again."""
-        for device in self.memory_limits.keys() & devices:
-            self.memory_limits[device] *= 2
+    def raise_memory_limits(self, infos: Iterable[DeviceInfo]) -> None:
+        """Double the limits of these devices after a success: memory may be free again.
+
+        Until they reach what the devices report.
+        """
+        for info in infos:
+            limit = self.memory_limits.pop(info.name, None)
+            if limit is not None and (info.memory is None or 2 * limit < info.memory):
+                self.memory_limits[info.name] = 2 * limit
 
 
 def _kernel_keys(job: ResolvedJob, assignment: Assignment) -> list[_KernelKey]:
