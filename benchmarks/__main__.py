@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from benchmarks import (
     barrier,
-    cavity,
     command,
     fifth_job,
     file_job,
@@ -44,7 +43,6 @@ BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
     "overhead": overhead.measure,
     "barrier": barrier.measure,
     "iterations": iterations.measure,
-    "cavity": cavity.measure,
     "fifth_job": fifth_job.measure,
     "file_job": file_job.measure,
     "first_use": first_use.measure,

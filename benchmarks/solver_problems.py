@@ -89,13 +89,3 @@ def heat(shape: tuple[int, ...], steps: int) -> Problem:
     traffic = 16.0 * np.prod(shape)  # old values and new ones, which are written past the caches
     peers = ("numba_heat_peer",)
     return Problem("heat", case, {"steps": steps}, peers, inputs, float(traffic), 1e-12)
-
-
-def lbm(n: int, steps: int) -> Problem:
-    def inputs() -> Mapping[str, np.ndarray]:
-        return {}
-
-    # Old populations and new ones; these are written past the caches, so no line is read before.
-    case = {"n": n, "dtype": "float64", "steps": steps}
-    params = {"rows": n, "cols": n, "steps": steps}
-    return Problem("lbm", case, params, ("numba_lbm_peer",), inputs, 9 * 16.0 * n * n, 1e-12)

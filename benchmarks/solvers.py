@@ -19,7 +19,7 @@ from benchmarks.instances import INSTANCES
 from benchmarks.paired import interleave
 from benchmarks.results import Bar, Result
 from benchmarks.serving import daemon, report
-from benchmarks.solver_problems import Problem, heat, jacobi, kmeans, lbm, pcg
+from benchmarks.solver_problems import Problem, heat, jacobi, kmeans, pcg
 from benchmarks.stats import Ratio, Sample, milliseconds, quartiles, ratio
 
 WARM_UP = 3
@@ -35,7 +35,6 @@ QUICK = (
     kmeans(100_000, "float32", 10),
     heat((512, 512), 50),
     heat((64, 64, 64), 50),
-    lbm(128, 50),
 )
 FULL = (
     jacobi(8192),
@@ -44,7 +43,6 @@ FULL = (
     kmeans(1_000_000, "float64", 20),
     heat((4096, 4096), 50),
     heat((256, 256, 256), 50),
-    lbm(1024, 50),
 )
 
 

@@ -56,11 +56,6 @@ SOLVERS = (
         {"grid": "512x512", "steps": 4000, "dtype": "float64"},
         {"grid": "128x128", "steps": 6000, "dtype": "float64"},
     ),
-    Solver(
-        "CountedLbm",
-        {"rows": 192, "cols": 192, "steps": 3000},
-        {"rows": 64, "cols": 64, "steps": 400},
-    ),
 )
 
 

@@ -20,7 +20,6 @@ from typing import Any
 from hetsched_workloads.heat import Heat
 from hetsched_workloads.jacobi import Jacobi
 from hetsched_workloads.kmeans import KMeans
-from hetsched_workloads.lbm import Lbm
 from hetsched_workloads.pcg import Pcg
 
 from hetsched.device_process import epochs
@@ -144,10 +143,5 @@ class CountedKMeans(KMeans):
 
 
 class CountedHeat(Heat):
-    def variants(self, kind: str) -> Sequence[Variant]:
-        return _variants(self, super().variants(kind))
-
-
-class CountedLbm(Lbm):
     def variants(self, kind: str) -> Sequence[Variant]:
         return _variants(self, super().variants(kind))

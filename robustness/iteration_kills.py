@@ -95,15 +95,10 @@ SOLVERS = (
         {"grid": "512x512", "steps": 800, "dtype": "float64"},
         {"grid": "128x128", "steps": 3000, "dtype": "float64"},
     ),
-    Solver(
-        "CountedLbm",
-        {"rows": 192, "cols": 192, "steps": 400},
-        {"rows": 64, "cols": 64, "steps": 400},
-    ),
 )
 
 
-QUICK = ("CountedLbm",)
+QUICK = ("CountedHeat",)
 """For the tests: no compiled kernels, which each new process compiles for seconds."""
 TEST_SECONDS = 20.0
 """How long a job of a test lasts, at least, on any machine, unless a process of it is killed."""

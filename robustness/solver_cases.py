@@ -12,7 +12,6 @@ import scipy.sparse
 from hetsched_workloads.heat import Heat
 from hetsched_workloads.jacobi import Jacobi
 from hetsched_workloads.kmeans import KMeans
-from hetsched_workloads.lbm import Lbm
 from hetsched_workloads.pcg import Pcg
 
 from hetsched.iterations import serial
@@ -71,12 +70,6 @@ def _field(dtype: str) -> dict[str, Any]:
     return {"initial": np.random.default_rng(14).standard_normal((48, 6)).astype(dtype)}
 
 
-def _mask(dtype: str) -> dict[str, Any]:
-    mask = np.zeros((60, 24), bool)
-    mask[20:30, 5:9] = True
-    return {"mask": mask}
-
-
 def _walkers(dtype: str) -> dict[str, Any]:
     image = real_data.photograph("coins")
     a, b = real_data.walker_system(image, real_data.seeds(image), dtype)
@@ -112,9 +105,6 @@ CASES: Mapping[str, SolverCase] = {
     ),
     "heat": SolverCase(
         Heat(), lambda dtype: {"steps": 40, "border": "neumann,periodic"}, _field, EXACT
-    ),
-    "lbm": SolverCase(
-        Lbm(), lambda dtype: {"flow": "channel", "steps": 40, "dtype": dtype}, _mask, EXACT
     ),
 }
 

@@ -36,12 +36,6 @@ SOLVERS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         {"grid": "256x256x256", "steps": 100, "dtype": "float64"},
         {"grid": "12x9x8", "steps": 9, "dtype": "float64"},
     ),
-    "lbm": (
-        "hetsched_workloads.lbm:Lbm",
-        "velocity",
-        {"rows": 1024, "cols": 1024, "steps": 200},
-        {"rows": 24, "cols": 16, "steps": 9},
-    ),
     "kmeans": (
         "hetsched_workloads.kmeans:KMeans",
         "centroids",

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 from benchmarks.bandwidth import copy_bandwidth
-from benchmarks.cavity_tables import ACROSS, ALONG, X, Y, deviation
 from benchmarks.peers import numpy_matmul_peer
 from benchmarks.split import prediction_error
 
@@ -35,17 +33,3 @@ def test_the_matrix_peer_checks_what_its_runs_made(dtype: str) -> None:
 
 def test_copies_have_a_rate() -> None:
     assert 0 < copy_bandwidth(1 << 16, 3) < math.inf
-
-
-def test_a_deviation_on_either_centre_line_is_noticed() -> None:
-    n = 401
-    cells = (np.arange(n) + 0.5) / n
-    velocity = np.zeros((n, n, 2))
-    velocity[:, n // 2, 0] = np.interp(cells, (0, *Y, 1), (0, *ALONG[100], 1))
-    velocity[n // 2, :, 1] = np.interp(cells, (0, *X, 1), (0, *ACROSS[100], 0))
-
-    assert deviation(velocity, 1.0, 100) < 0.005
-    for axis in (0, 1):
-        moved = velocity.copy()
-        moved[..., axis] += 0.1
-        assert deviation(moved, 1.0, 100) == pytest.approx(0.1, abs=0.005)

@@ -1,4 +1,4 @@
-"""The package of docs/guide installs into a fresh environment and runs there."""
+"""The packages of docs/guide and examples/lbm install into a fresh environment and run there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HETSCHED = ("-m", "hetsched.cli.main")
 
 @pytest.fixture(scope="module")
 def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of a new environment with the guide's package installed.
+    """The Python of a new environment with both packages installed.
 
     The environment sees the packages of this one, so that nothing is fetched.
     """
@@ -30,7 +30,9 @@ def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     paths = [ROOT, ROOT / "workloads", sysconfig.get_path("purelib")]
     listing = folder / "venv/lib" / name / "site-packages/parent.pth"
     listing.write_text("".join(f"{path}\n" for path in paths))
-    shutil.copytree(ROOT / "docs/guide", folder / "source")
+    sources = [folder / "guide", folder / "lbm"]
+    for source, copy in zip((ROOT / "docs/guide", ROOT / "examples/lbm"), sources, strict=True):
+        shutil.copytree(source, copy)
     install = [
         "-m",
         "pip",
@@ -40,7 +42,7 @@ def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--no-index",
         "--no-build-isolation",
     ]
-    subprocess.run([python, *install, folder / "source"], check=True)
+    subprocess.run([python, *install, *sources], check=True)
     return python
 
 
@@ -122,3 +124,35 @@ def test_a_wrong_result_is_caught(fresh_python: Path, tmp_path: Path) -> None:
     )
 
     subprocess.run([fresh_python, "-c", code], check=True)
+
+
+def test_a_channel_starts_from_the_flow(fresh_python: Path, tmp_path: Path) -> None:
+    mask = np.zeros((30, 40), np.uint8)
+    mask[10:20, 8:14] = 1
+    np.save(tmp_path / "mask.npy", mask)
+    words = ("run", "lbm", "--input", "mask=mask.npy", "--flow", "channel", "--steps", "20")
+
+    report = run(fresh_python, tmp_path, *words, "--verify", "--output", "velocity=v.npy")
+
+    velocity = np.load(tmp_path / "v.npy")
+    assert (report["load"], report["verified"]) == (30, True)
+    assert velocity[..., 0].max() > 0.05
+    assert (velocity[mask == 1] == 0).all()
+
+
+def test_the_package_of_flows_passes_its_own_tests(fresh_python: Path, tmp_path: Path) -> None:
+    """Those in examples/lbm, beside the installed package, with its workload found by name."""
+    shutil.copytree(ROOT / "examples/lbm/tests", tmp_path / "tests")
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+    done = subprocess.run(
+        [fresh_python, "-m", "pytest", "-q", "-x", "-W", "error", tmp_path / "tests"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        timeout=300,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout

@@ -1,4 +1,4 @@
-"""k-means, heat and lattice Boltzmann flows on two cores and an emulated device, verified."""
+"""k-means and heat on two cores and an emulated device, verified."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from cores import COUNT
 from hetsched_workloads.heat import Heat, HeatParams
 from hetsched_workloads.kmeans import KMeans, KMeansParams
-from hetsched_workloads.lbm import Lbm, LbmParams
 
 import hetsched
 from hetsched.config import parse
@@ -92,28 +91,14 @@ def test_a_result_may_be_the_input_of_the_next_job(local: hetsched.Local) -> Non
     assert np.array_equal(final, run(Heat(), p, {"initial": initial}, (40,)).outputs["final"])
 
 
-def test_a_flow_passes_obstacles(local: hetsched.Local) -> None:
-    mask = np.zeros((30, 40), bool)
-    mask[10:20, 8:14] = True
-
-    job = local.submit("lbm", {"mask": mask}, flow="channel", steps=60, verify=True)
-
-    p = LbmParams(30, 40, "channel", steps=60, has_mask=True)
-    expected = run(Lbm(), p, {"mask": mask.astype(np.uint8)}, (30,))
-    assert np.array_equal(job.result(timeout=60)["velocity"], expected.outputs["velocity"])
-
-
 @pytest.mark.parametrize(
     ("name", "arrays", "params", "message"),
     [
         ("kmeans", {"points": np.diag([1, np.nan, 1])}, {"clusters": 2}, "row 1 has a NaN"),
         ("kmeans", {"points": np.zeros((3, 2))}, {"clusters": 4}, "only 3 points"),
         ("heat", {"initial": np.full((9, 2), np.inf)}, {}, "infinite"),
-        ("lbm", {"mask": np.ones((9, 9), bool)}, {}, "all cells are solid"),
-        ("lbm", None, {"rows": 24, "cols": 24, "reynolds": 1e6, "speed": 0.3, "steps": 10**6},
-         "unstable"),
     ],
-)  # fmt: skip
+)
 def test_bad_data_get_a_clear_line(
     local: hetsched.Local, name: str, arrays: Any, params: dict[str, Any], message: str
 ) -> None:

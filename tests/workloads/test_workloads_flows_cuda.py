@@ -1,4 +1,4 @@
-"""The CUDA kernels of kmeans, heat and lbm on NumPy in the place of CuPy."""
+"""The CUDA kernels of kmeans and heat on NumPy in the place of CuPy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 
-import msgspec
 import numpy as np
 import pytest
 from flow_cases import CASES
@@ -23,7 +22,7 @@ def toy_cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     cupy = ModuleType("cupy")
     cupy.__dict__.update({name: getattr(np, name) for name in np.__all__})
     cupy.__dict__["asnumpy"] = np.array
-    files = [f"hetsched_workloads.{name}.cupy_cuda" for name in ("kmeans", "heat", "lbm")]
+    files = [f"hetsched_workloads.{name}.cupy_cuda" for name in ("kmeans", "heat")]
     for file in files:
         monkeypatch.delitem(sys.modules, file, raising=False)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
@@ -56,21 +55,6 @@ def test_cuda_kernels_give_the_results_of_the_cores(name: str) -> None:
     assert on_gpu.iterations == on_cores.iterations
     for array, values in on_cores.outputs.items():
         np.testing.assert_allclose(on_gpu.outputs[array], values, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.usefixtures("toy_cupy")
-def test_walls_are_found_once_for_each_piece_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many pieces stream through a GPU."""
-    workload, p = CASES["channel"]
-    p, found = msgspec.structs.replace(p, rows=80, steps=3), []
-    module = importlib.import_module("hetsched_workloads.lbm.array_stages")
-    links = module.links
-    monkeypatch.setattr(module, "links", lambda *a: found.append(a[2]) or links(*a))
-    mask = np.zeros((80, p.cols), bool)
-
-    run(with_cuda_kernels(workload), p, {"mask": mask}, (1,) * 80)
-
-    assert len(found) == 80
 
 
 @pytest.mark.usefixtures("toy_cupy")

@@ -1,4 +1,4 @@
-"""kmeans, heat and lbm continued from a saved state, with rows on other devices than before."""
+"""kmeans and heat continued from a saved state, with rows on other devices than before."""
 
 from __future__ import annotations
 

@@ -4,47 +4,59 @@ D2Q9 with BGK's collision (Qian, d'Humieres & Lallemand, Europhys. Lett. 17(6), 
 bounce-back at walls and solid cells, forces after Guo, Zheng & Shi (Phys. Rev. E 65, 2002). Units
 are cells and steps; density is about 1. Rows count upwards.
 
-cavity: walls on all sides; that above the last row moves along it with `speed`. channel: walls
-below the first and above the last row, periodic along the rows, driven by a force.
+cavity: walls on all sides; that above the last row moves along it with `speed`; at rest at first.
+channel: walls below the first and above the last row, periodic along the rows, driven by a force.
+It starts from the flow of an empty channel: from rest, its speed would come about only after some
+rows^2 / viscosity steps, a million at Re = 1000 with 300 rows.
 
 In cavities with odd numbers of rows and columns populations keep an oscillation with a period of
 two steps (0.07 % of the speed with 33 x 33), so changes don't fall below a small tolerance.
 
 Measured, cavities of 129 x 129 cells, lid at 0.1 cells per step: at the points of Ghia, Ghia &
 Shin (1982) the largest deviation is 0.60 % of the lid's speed for Re = 100 after 60,000 steps,
-0.81 % for Re = 400 after 100,000; the mass changes by less than 1e-14 of it. `python -m benchmarks
-cavity` repeats that. No NumPy in here.
+0.81 % for Re = 400 after 100,000; the mass changes by less than 1e-14 of it. No NumPy in here.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import importlib.metadata
+import importlib.util
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from hetsched.errors import DataError
+from hetsched.errors import DataError, UsageError
 from hetsched.workload import (
+    FLOAT32,
+    FLOAT64,
     Arrays,
     ArraySpec,
+    DtypeChoice,
     Iterative,
+    KernelContext,
     Reduction,
     Rows,
     Stage,
+    StageKernel,
     StateArray,
     Values,
     Variant,
     convert,
 )
-from hetsched_workloads.installed import solver_variants
-from hetsched_workloads.lbm.inference import DTYPES, check, infer, relaxation_time
 
 if TYPE_CHECKING:
     import numpy as np
 
-HERE = "hetsched_workloads.lbm."
+DTYPES = DtypeChoice(FLOAT32, FLOAT64)
+MAX_SPEED = 0.3
+"""Cells per step: beyond about half the speed of sound, 1 / sqrt(3), the method isn't a flow."""
+MASK_DTYPES = ("bool", "uint8", "|b1", "|u1", "b1", "u1")
+LIBRARIES = {"cpu": ("numba", "numpy"), "cuda": ("cupy",)}
+"""Kind of device -> libraries with kernels for it, the fastest first."""
 
 
 class LbmParams(msgspec.Struct, frozen=True):
@@ -52,7 +64,10 @@ class LbmParams(msgspec.Struct, frozen=True):
 
     rows: Annotated[int, msgspec.Meta(description="cells across the channel; height")]
     cols: Annotated[int, msgspec.Meta(description="cells along the channel or the lid")]
-    flow: Annotated[str, msgspec.Meta(description="cavity or channel")] = "cavity"
+    flow: Annotated[
+        Literal["cavity", "channel"],
+        msgspec.Meta(description="cavity, from rest; or channel, from the flow of an empty one"),
+    ] = "cavity"
     reynolds: Annotated[
         float,
         msgspec.Meta(description="speed x (cols of a cavity, rows of a channel) / viscosity"),
@@ -68,6 +83,22 @@ class LbmParams(msgspec.Struct, frozen=True):
     has_mask: Annotated[bool, msgspec.Meta(description="some cells are solid")] = False
     dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.double.name
 
+    @property
+    def viscosity(self) -> float:
+        """Return the kinematic viscosity in cells^2 per step."""
+        length = self.cols if self.flow == "cavity" else self.rows
+        return self.speed * length / self.reynolds
+
+    @property
+    def relaxation_time(self) -> float:
+        """Return tau of BGK's collision, above 1/2."""
+        return 3 * self.viscosity + 0.5
+
+    @property
+    def force(self) -> float:
+        """Return the acceleration of a channel: that of a parabola with `speed` at its vertex."""
+        return 8 * self.viscosity * self.speed / self.rows**2 if self.flow == "channel" else 0.0
+
 
 class Lbm(Iterative):
     """Flow in a cavity or a channel; one row is one of cells.
@@ -79,9 +110,22 @@ class Lbm(Iterative):
     writes_all = True
     Params = LbmParams
     inputs = ("mask",)
+    optional_outputs = ("steps",)
+    state_version = 2  # channels start from the flow
 
     def load(self, p: LbmParams) -> int:
-        check(p)
+        for name in ("rows", "cols", "steps"):
+            if getattr(p, name) < 1:
+                raise UsageError(f"{name}: {getattr(p, name)}, must be at least 1")
+        if not 0 < p.speed <= MAX_SPEED:
+            raise UsageError(
+                f"speed: {p.speed:g}, must be above 0, at most {MAX_SPEED} cells per step"
+            )
+        if not (p.reynolds > 0 and math.isfinite(p.reynolds)):
+            raise UsageError(f"reynolds: {p.reynolds:g}, must be above 0 and finite")
+        if not (p.tolerance >= 0 and math.isfinite(p.tolerance)):
+            raise UsageError(f"tolerance: {p.tolerance:g}, must be at least 0 and finite")
+        DTYPES.parse(self.name, p.dtype)
         return p.rows
 
     def resized(self, p: LbmParams, load: int) -> LbmParams:
@@ -110,7 +154,7 @@ class Lbm(Iterative):
 
     def start(self, p: LbmParams) -> Sequence[Stage]:
         inputs = ("mask",) if p.has_mask else ()
-        return (Stage("rest", inputs, ("f",), ("steps",)),)
+        return (Stage("begin", inputs, ("f",), ("steps",)),)
 
     def iteration(self, p: LbmParams) -> Sequence[Stage]:
         inputs = ("f", "mask") if p.has_mask else ("f",)
@@ -129,7 +173,7 @@ class Lbm(Iterative):
         if not abs(values.now["excess"]) <= p.rows * p.cols:  # mass is conserved; NaN fails, too
             raise DataError(
                 f"lbm: unstable after {int(values.now['steps'])} steps: mass was lost or gained;"
-                f" relaxation time {relaxation_time(p):.4f}, 0.5 is the limit: use more cells or"
+                f" relaxation time {p.relaxation_time:.4f}, 0.5 is the limit: use more cells or"
                 " a lower Reynolds number"
             )
         return bool(p.tolerance > 0 and values.now["change"] <= p.tolerance * p.speed)
@@ -149,7 +193,7 @@ class Lbm(Iterative):
     def errors(
         self, p: LbmParams, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
     ) -> np.ndarray:
-        errors: np.ndarray = _verification().errors(p, inputs.get("mask"), outputs, rows)
+        errors: np.ndarray = _late("verification").errors(p, inputs.get("mask"), outputs, rows)
         return errors
 
     def flops(self, p: LbmParams, x: int) -> float:
@@ -157,20 +201,61 @@ class Lbm(Iterative):
         return float(x) * p.cols * (2 * 3 * 9 + 8 + 2 * 9 * 16)
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return solver_variants(kind, HERE, numba="numba_cpu", numpy="numpy_cpu")
+        return tuple(
+            Variant(library, version, functools.partial(_make, library))
+            for library in LIBRARIES.get(kind, ())
+            if (version := _version(library))
+        )
 
     def generate(self, p: LbmParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        _verification().generate(out)
+        _late("verification").generate(out)
 
     def infer(
         self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
     ) -> LbmParams:
-        params: LbmParams = convert(self, infer(explicit, arrays.get("mask")))
+        """Take rows and cols from the mask, if there is one."""
+        full = {key: value for key, value in explicit.items() if value is not None}
+        if "dtype" in full:
+            full["dtype"] = DTYPES.parse(self.name, full["dtype"]).name
+        if "mask" in arrays:
+            shape, dtype = arrays["mask"]
+            description = f"mask holds {dtype} of shape {tuple(shape)}"
+            if len(shape) != 2 or min(shape) < 1:
+                raise DataError(f"{description}; it needs two axes, rows x cols")
+            if dtype not in MASK_DTYPES:
+                raise DataError(f"{description}; lbm takes bool or uint8, other than 0: solid")
+            for name, size in zip(("rows", "cols"), shape, strict=True):
+                if str(full.setdefault(name, size)) != str(size):
+                    raise DataError(
+                        f"{description}, so {name} is {size}; the job says {full[name]}"
+                    )
+            full["has_mask"] = True
+        params: LbmParams = convert(self, full)
         self.load(params)
         return params
 
 
+def _make(
+    library: str, p: LbmParams, load: int, context: KernelContext
+) -> Mapping[str, StageKernel]:
+    name = "compiled" if library == "numba" else "array_stages"
+    kernels: Mapping[str, StageKernel] = _late(name).make(p, load, context)
+    return kernels
+
+
 @functools.cache
-def _verification() -> Any:
-    """Import it late: it needs NumPy."""
-    return importlib.import_module("hetsched_workloads.lbm.verification")
+def _version(library: str) -> str:
+    """Return the version of an installed library; CuPy's distributions have several names."""
+    if importlib.util.find_spec(library) is None:
+        return ""
+    for name in (library, "cupy-cuda12x", "cupy-cuda13x"):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ""
+
+
+def _late(name: str) -> Any:
+    """Import a module that needs NumPy."""
+    return importlib.import_module(f"hetsched_lbm.{name}")

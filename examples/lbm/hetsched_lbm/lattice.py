@@ -13,13 +13,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from hetsched_workloads.lbm.declaration import LbmParams
-from hetsched_workloads.lbm.inference import force, relaxation_time
+from hetsched.workload import Rows
+from hetsched_lbm import LbmParams
 
 DIRECTIONS = ((0, 0), (1, 0), (0, 1), (-1, 0), (0, -1), (1, 1), (-1, 1), (-1, -1), (1, -1))
 """(along a row, across the rows) of each population."""
 WEIGHTS = (4 / 9, 1 / 9, 1 / 9, 1 / 9, 1 / 9, 1 / 36, 1 / 36, 1 / 36, 1 / 36)
 OPPOSITE = (0, 3, 4, 1, 2, 7, 8, 5, 6)
+
+
+def start_speeds(p: LbmParams, rows: Rows) -> np.ndarray:
+    """Return the speed along the channel of each row of a flow at its start, (count,)."""
+    y = np.arange(rows.first, rows.stop) + 0.5
+    return p.speed * (4 * y * (p.rows - y) / p.rows**2) * (p.flow == "channel")
+
+
+def equilibrium(p: LbmParams, rows: Rows) -> np.ndarray:
+    """Return the populations of each row at the start, (count, 9), after a step of the force."""
+    along = (start_speeds(p, rows) + p.force / 2)[:, np.newaxis]
+    w, x = np.array(WEIGHTS), np.array(DIRECTIONS, np.float64)[:, 0]
+    populations: np.ndarray = w * (3 * x * along + (4.5 * x * x - 1.5) * along**2)
+    return populations
 
 
 def moment_matrix() -> np.ndarray:
@@ -33,7 +47,7 @@ def collision_matrix(p: LbmParams) -> np.ndarray:
 
     Columns: 9 populations, 1, rho - 1, rho u_x, rho u_y, rho u_x^2, rho u_x u_y, rho u_y^2.
     """
-    omega, g = 1 / relaxation_time(p), force(p)
+    omega, g = 1 / p.relaxation_time, p.force
     x, y = np.array(DIRECTIONS, np.float64).T
     w = np.array(WEIGHTS)
     matrix = np.zeros((9, 16))

@@ -1,12 +1,9 @@
 """A flow by loops that numba compiles: each population is read and written once per step.
 
 A block of a row is streamed into an area that stays in the first cache, where populations bounce
-back and collide; then it is written, past the caches if the flow is larger than these. Each cell
-takes the same operations whatever the split, so that results have the same bits. Compiled in
-`make`, for about two seconds, in each process once per dtype.
-
-Measured on one core of a busy machine, 1024 x 1024 cells in float64: 11 ms, 16 without stores past
-the caches, the loop of the benchmark's peer 13, NumPy 29; in float32 5.6, 8.4, and NumPy 17.
+back and collide; then it is written. Each cell takes the same operations whatever the split, so
+that results have the same bits. Compiled in `make`, for about two seconds, in each process once
+per dtype.
 """
 
 from __future__ import annotations
@@ -16,35 +13,19 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
+from hetsched_workloads.row_cache import RowCache
 
 from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
-from hetsched_workloads.lbm.array_stages import array_stages
-from hetsched_workloads.lbm.declaration import LbmParams
-from hetsched_workloads.lbm.inference import force, relaxation_time
-from hetsched_workloads.lbm.lattice import DIRECTIONS, OPPOSITE, WEIGHTS
-from hetsched_workloads.lbm.numba_result import compiled_result
-from hetsched_workloads.lbm.numpy_cpu import BLOCK_BYTES
-from hetsched_workloads.lbm.walls import PackedLinks, packed_links
-from hetsched_workloads.numba_prefetch import prefetch
-from hetsched_workloads.numba_stores import (
-    LINE_BYTES,
-    complete,
-    is_aligned,
-    is_beyond_caches,
-    store_line,
-)
-from hetsched_workloads.row_cache import RowCache
+from hetsched_lbm import LbmParams, array_stages
+from hetsched_lbm.lattice import DIRECTIONS, OPPOSITE, WEIGHTS
+from hetsched_lbm.walls import PackedLinks, packed_links
 
 COLUMNS = 256
 """Of a block: its 9 populations in float64 take 18 KiB. A constant, so that the compiler sees that
 they don't overlap, and computes several cells at once."""
-STREAMED = 16
-"""Cells that are written past the caches at once: whole lines in float32 and float64. A constant,
-too: a number that depends on the type costs as much as the collision."""
 _ALONG = tuple(along for along, _ in DIRECTIONS)
 _ACROSS = tuple(across for _, across in DIRECTIONS)
 
-_settings: Any = numba.config
 _compiled: Callable[..., Any] = numba.njit(nogil=True, error_model="numpy", fastmath={"contract"})
 _compiled_any_order: Callable[..., Any] = numba.njit(
     nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "reassoc"}
@@ -63,12 +44,9 @@ class _Collision(NamedTuple):
 
 def make(p: LbmParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
     """Return the kernels by stage; compiles on a small array first."""
-    kernels = array_stages(p, load, np, BLOCK_BYTES)
-    if _settings.DISABLE_JIT:  # stores past the caches can't be interpreted
-        return kernels
     flow = CompiledFlow(p)
     flow.compile()
-    return {**kernels, "step": flow.step, "result": compiled_result(p)}
+    return {**array_stages.make(p, load, context), "step": flow.step}
 
 
 class CompiledFlow:
@@ -81,9 +59,8 @@ class CompiledFlow:
         self._sums = np.zeros(COLUMNS)
         self._gains = np.array([6 * w * x * p.speed for w, x in zip(WEIGHTS, _ALONG, strict=True)])
         self._gains = self._gains.astype(dtype)
-        self._is_large = is_beyond_caches(2 * 9 * p.rows * p.cols * dtype.itemsize)
         self._links: RowCache[PackedLinks] = RowCache()
-        omega, g = 1 / relaxation_time(p), force(p)
+        omega, g = 1 / p.relaxation_time, p.force
         numbers = (1 - omega, omega / 9, omega / 36, g / 2, 3 * (1 / omega - 0.5) * g)
         self._collision = _Collision(*(dtype.type(number) for number in numbers))
 
@@ -119,7 +96,6 @@ class CompiledFlow:
             self._area,
             self._sums,
             self._p.tolerance > 0,
-            self._is_large and is_aligned(new),
         )
         return float(self._sums.sum()), float(change)
 
@@ -133,24 +109,16 @@ def _step(
     area: Any,
     sums: Any,
     has_change: bool,
-    is_streaming: bool,
 ) -> Any:
     """Advance the rows of `new`, add up their densities; return the largest change.
 
     One function, since numba counts references to the slices that another one gets: the atomic
-    operations of that would wait for all stores each time. What is prefetched is the translation
-    of addresses: jobs' arrays are in pages of 4 KiB, and each block touches 18 of them.
+    operations of that would wait for all stores each time.
     """
     cols, number, change = new.shape[2], 0, area[0] - area[0]
-    per_line = LINE_BYTES // new.itemsize
     for y in range(len(new)):
         for first in range(0, cols, COLUMNS):
             count = min(COLUMNS, cols - first)
-            for k in range(9):
-                line = f[y + 1 - _ACROSS[k], k, first : first + count]
-                target = new[y, k, first : first + count]
-                prefetch(line, COLUMNS)
-                prefetch(target, 0)
             for k in range(9):  # populations come from the neighbours; rows are periodic
                 along = _ALONG[k]
                 low = 1 if first == 0 and along == 1 else 0
@@ -170,17 +138,9 @@ def _step(
             for k in range(9):
                 target = new[y, k, first : first + count]
                 block = area[k * COLUMNS : k * COLUMNS + count]
-                if is_streaming:
-                    whole = count - count % STREAMED
-                    for i in range(0, whole, per_line):
-                        store_line(target, block, i)
-                    for i in range(whole, count):
-                        target[i] = block[i]
-                else:
-                    for i in range(count):
-                        target[i] = block[i]
+                for i in range(count):
+                    target[i] = block[i]
             number += 1
-    complete()
     return change
 
 

@@ -12,23 +12,29 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-
-from hetsched.errors import DataError
-from hetsched.workload import Arrays, Rows, StageKernel, Values
-from hetsched_workloads.lbm.declaration import LbmParams
-from hetsched_workloads.lbm.inference import force
-from hetsched_workloads.lbm.lattice import DIRECTIONS, collision_matrix, moment_matrix
-from hetsched_workloads.lbm.walls import links
 from hetsched_workloads.row_cache import RowCache
 
+from hetsched.errors import DataError
+from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
+from hetsched_lbm import LbmParams
+from hetsched_lbm.lattice import DIRECTIONS, collision_matrix, equilibrium, moment_matrix
+from hetsched_lbm.walls import links
 
-def array_stages(p: LbmParams, load: int, xp: Any, block_bytes: int) -> Mapping[str, StageKernel]:
-    """Return the kernels by stage; blocks have about `block_bytes`."""
-    flow = _Flow(p, load, xp, block_bytes)
-    return {"rest": flow.rest, "step": flow.step, "result": flow.result}
+CORE_BLOCK_BYTES, GPU_BLOCK_BYTES = 1 << 20, 64 << 20
+"""About the second-level cache of a core, a quarter of which is 10 % slower; on a GPU large enough
+for full speed, small beside its memory."""
 
 
-class _Flow:
+def make(p: LbmParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
+    """Return the kernels by stage."""
+    xp = context.xp
+    flow = ArrayFlow(p, load, xp, CORE_BLOCK_BYTES if xp is np else GPU_BLOCK_BYTES)
+    return {"begin": flow.begin, "step": flow.step, "result": flow.result}
+
+
+class ArrayFlow:
+    """The kernels; blocks of rows have about `block_bytes`."""
+
     def __init__(self, p: LbmParams, load: int, xp: Any, block_bytes: int) -> None:
         self._p, self._xp = p, xp
         dtype = np.dtype(p.dtype)
@@ -40,12 +46,17 @@ class _Flow:
         self._collision_matrix = xp.asarray(collision_matrix(p).astype(dtype))
         self._bounces: RowCache[list[tuple[Any, Any, Any]]] = RowCache()
 
-    def rest(
+    def begin(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
         if self._p.has_mask and rows.is_first and bool(inputs["mask"].all()):
             raise DataError("mask: all cells are solid")
-        outputs["f"][...] = 0
+        xp = self._xp
+        populations = equilibrium(self._p, rows).astype(self._p.dtype)
+        outputs["f"][...] = xp.asarray(populations)[:, :, np.newaxis]
+        if self._p.has_mask:
+            is_fluid = inputs["mask"][rows.first : rows.stop] == 0
+            outputs["f"][...] *= is_fluid[:, np.newaxis]
         partials["steps"][...] = 0
 
     def step(
@@ -105,7 +116,7 @@ class _Flow:
 
     def _collide(self, work: Any, out: Any) -> float:
         """Complete the work area, write the populations; return the mass in excess of 1 a cell."""
-        xp, g = self._xp, force(self._p)
+        xp, g = self._xp, self._p.force
         moments, inverse = self._moments[: len(work)], self._inverse[: len(work)]
         xp.matmul(self._moment_matrix, work[:, :9], out=moments)
         xp.add(moments[:, 0], 1, out=inverse)
@@ -137,7 +148,7 @@ class _Flow:
             f = inputs["f"][1 + part.start : 1 + part.stop]
             moments = xp.matmul(self._moment_matrix, f)
             density = moments[:, 0] + 1
-            along = moments[:, 1] - density * (force(p) / 2)  # collisions have added all of it
+            along = moments[:, 1] - density * (p.force / 2)  # collisions have added all of it
             outputs["density"][part] = density
             outputs["velocity"][part, :, 0] = along / density
             outputs["velocity"][part, :, 1] = moments[:, 2] / density

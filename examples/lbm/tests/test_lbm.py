@@ -1,4 +1,7 @@
-"""Flows: the same bits for any split, known solutions, and an independent reference."""
+"""Flows: the same bits for any split, known solutions, and an independent reference.
+
+`pytest` after `pip install .` here; hetsched's own tests do both in a fresh environment.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hetsched_workloads.lbm import Lbm, LbmParams
-from hetsched_workloads.lbm.walls import links
-from hypothesis import given
+from hetsched_lbm import Lbm, LbmParams, array_stages
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.cavity_tables import deviation
 from hetsched.errors import DataError, UsageError
 from hetsched.iterations.serial import SerialResult, run
-from hetsched.workload import Rows, Values
+from hetsched.workload import Rows, Values, find
 
-WORKLOAD = Lbm()
+WORKLOAD: Lbm = find("lbm")  # type: ignore[assignment] # by its entry point
 VARIANTS = [variant.name for variant in WORKLOAD.variants("cpu")]
 
 
@@ -32,13 +33,23 @@ def worst(p: LbmParams, result: SerialResult, mask: np.ndarray | None = None) ->
     return float(WORKLOAD.errors(p, inputs, result.outputs, Rows(0, p.rows, p.rows), 0).max())
 
 
+GHIA_Y = (0.0547, 0.1016, 0.1719, 0.2813, 0.4531, 0.5, 0.6172, 0.7344, 0.8516, 0.9531, 0.9766)
+GHIA_ALONG = (-0.03717, -0.06434, -0.10150, -0.15662, -0.21090, -0.20581, -0.13641, 0.00332,
+              0.23151, 0.68717, 0.84123)  # fmt: skip
+"""Velocities along the vertical centre line for Re = 100, over that of the lid: Ghia, Ghia & Shin,
+J. Comput. Phys. 48 (1982), table I."""
+
+
 def test_a_cavity_agrees_with_ghia_and_others() -> None:
     p = LbmParams(32, 32, reynolds=100, steps=20_000, tolerance=1e-6)
 
     result = solve(p, 10, 22, variant=VARIANTS[0])
 
     assert result.converged
-    assert deviation(result.outputs["velocity"], 0.1, 100) < 0.015
+    along = result.outputs["velocity"][:, 15:17, 0].mean(axis=1) / p.speed
+    heights = np.concatenate(([0], (np.arange(32) + 0.5) / 32, [1]))
+    ours = np.interp(GHIA_Y, heights, np.concatenate(([0], along, [1])))
+    np.testing.assert_allclose(ours, GHIA_ALONG, rtol=0, atol=0.015)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -50,13 +61,18 @@ def test_a_closed_cavity_keeps_its_mass(variant: str) -> None:
     assert abs(density.sum() / density.size - 1) < 1e-10
 
 
-def test_an_empty_channel_has_a_parabolic_profile() -> None:
-    p = LbmParams(20, 3, "channel", reynolds=10, steps=2500)
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("reynolds", [10, 1000])
+@pytest.mark.parametrize("steps", [1, 2500])
+def test_an_empty_channel_has_a_parabolic_profile_from_the_start(
+    steps: int, reynolds: float, variant: str
+) -> None:
+    p = LbmParams(20, 3, "channel", reynolds, steps=steps)
     y = np.arange(20) + 0.5
 
-    velocity = solve(p).outputs["velocity"]
+    velocity = solve(p, 9, 11, variant=variant).outputs["velocity"]
 
-    np.testing.assert_allclose(velocity[:, 1, 0], 0.1 * 4 * y * (20 - y) / 400, atol=3e-4)
+    np.testing.assert_allclose(velocity[:, 1, 0], 0.1 * 4 * y * (20 - y) / 400, atol=5e-4)
     np.testing.assert_allclose(velocity[..., 1], 0, atol=1e-12)
 
 
@@ -78,6 +94,7 @@ def test_the_reference_gives_the_same_flow(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@settings(max_examples=25, deadline=None)
 @given(
     st.integers(1, 9),
     st.integers(1, 6),
@@ -116,18 +133,6 @@ def test_a_flow_around_a_disc_is_slower_and_symmetric() -> None:
     np.testing.assert_allclose(velocity[::-1, :, 0], velocity[..., 0], atol=1e-12)
     assert (velocity[mask != 0] == 0).all()
     assert 0.01 < velocity[..., 0].max() < 0.08
-
-
-def test_populations_bounce_at_every_wall() -> None:
-    p = LbmParams(3, 4)
-
-    found = links(p, None, Rows(1, 3, 3))
-
-    beside_walls = 2 * 3 * 2  # three directions at the left and right edge of two rows
-    above = 3 * 4 - 2  # three directions under the lid; its corners are counted already
-    assert len(found.row) == beside_walls + above
-    assert found.gain.sum() == pytest.approx(0)
-    assert found.between(1, 2).row.tolist() == [0] * (len(found.row) - 6)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -211,7 +216,7 @@ def test_sizes_follow_from_the_mask() -> None:
     [
         ({"rows": 4}, {}, UsageError, "needs cols"),
         ({"rows": 4, "cols": 0}, {}, UsageError, "cols: 0"),
-        ({"rows": 4, "cols": 4, "flow": "chanel"}, {}, UsageError, "did you mean channel"),
+        ({"rows": 4, "cols": 4, "flow": "chanel"}, {}, UsageError, "choose from: cavity, channel"),
         ({"rows": 4, "cols": 4, "speed": 0.5}, {}, UsageError, "at most 0.3"),
         ({"rows": 4, "cols": 4, "reynolds": 0}, {}, UsageError, "reynolds"),
         ({"rows": 4, "cols": 4, "tolerance": "inf"}, {}, UsageError, "tolerance"),
@@ -225,3 +230,37 @@ def test_bad_parameters_get_a_clear_line(
 ) -> None:
     with pytest.raises(error, match=message):
         WORKLOAD.infer(explicit, arrays)
+
+
+@pytest.mark.parametrize("flow", ["cavity", "channel"])
+def test_rows_of_several_blocks_agree_with_numpy(flow: str) -> None:
+    pytest.importorskip("numba")
+    mask = (np.random.default_rng(7).random((5, 600)) < 0.2).astype(np.uint8)
+    p = LbmParams(5, 600, flow, reynolds=20, steps=30, has_mask=True)
+
+    compiled, expected = (solve(p, 2, 3, mask=mask, variant=name) for name in ("numba", "numpy"))
+
+    for name, values in expected.outputs.items():
+        np.testing.assert_allclose(compiled.outputs[name], values, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_resumed_flow_gives_the_same_bits(after: int) -> None:
+    p = LbmParams(16, 20, "channel", 10, steps=30, has_mask=True)
+
+    whole = run(WORKLOAD, p, {}, (4, 12), variant="numpy", save_after=after)
+    resumed = run(WORKLOAD, p, {}, (10, 6), variant="numpy", resume=whole.saved)
+
+    for name, values in whole.outputs.items():
+        np.testing.assert_array_equal(resumed.outputs[name], values)
+
+
+def test_walls_are_found_once_for_each_piece_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many pieces stream through a GPU."""
+    p, found = LbmParams(80, 20, "channel", 10, steps=3, has_mask=True), []
+    links = array_stages.links
+    monkeypatch.setattr(array_stages, "links", lambda *a: found.append(a[2]) or links(*a))
+
+    solve(p, *(1,) * 80, mask=np.zeros((80, 20), np.uint8))
+
+    assert len(found) == 80

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetsched.workload import Rows
-from hetsched_workloads.lbm.declaration import LbmParams
-from hetsched_workloads.lbm.lattice import DIRECTIONS, OPPOSITE, WEIGHTS
+from hetsched_lbm import LbmParams
+from hetsched_lbm.lattice import DIRECTIONS, OPPOSITE, WEIGHTS
 
 PACKED_ROWS = 64
 """Rows whose links are found at once: they take 32 bytes each then. Arbitrary."""
