@@ -17,7 +17,6 @@ from hetsched.plans.costs import (
     MAX_SLOTS,
     Floats,
     GranularShare,
-    PhaseCosts,
     costs_of,
     granular,
     patterns,
@@ -93,51 +92,19 @@ def best_plan(
     if share == 0:
         return DevicePlan(())
     coarse = granular(share, memory)
-    costs = costs_of(model, coarse.largest, overlap, coarse.granule)
-    if coarse.share <= MAX_ENUMERATED_SHARE:
-        rings = _enumerated(coarse.share, costs, overlap)
-    else:
-        rings = _RingSearch(coarse.share, costs, coarse.memory, overlap).fastest_first()
-    if overlap is Overlap.FULL and min(model.duplex) < 1:
-        alone = costs_of(model, coarse.largest, Overlap.NONE, coarse.granule)
-        rings = itertools.chain([(serial_chunks(coarse.share, alone.phases), 1)], rings)
-        finalists = itertools.islice(_fitting(rings, coarse), FINALISTS)
-        return min(finalists, key=lambda plan: price(plan, model, overlap))
-    return next(_fitting(rings, coarse))
+    rings = _RingSearch(coarse, model, overlap).fastest_first()
+    # Bytes needn't grow with size: an odd batch may need a larger work area. One unit always fits.
+    plans = (plan for ring in rings if (plan := _fitting_plan(ring, coarse)) is not None)
+    return next(plans, None) or DevicePlan(((1,) * share,), Mode.RING, 1)
 
 
-def _fitting(rings: Iterable[Ring], share: GranularShare) -> Iterator[DevicePlan]:
-    """Yield the plans of `rings` that fit, and one that always does.
-
-    Bytes needn't grow with size: an odd batch may need a larger work area.
-    """
-    for chunks, slots in rings:
-        used = min(slots or len(chunks), len(chunks))
-        plan = DevicePlan((chunks,), Mode.RING, used)
-        if share.memory.fits(slot_sizes(chunks, used)) and fits(plan, share.memory):
-            yield share.in_units(plan)
-    yield DevicePlan(((1,) * share.units,), Mode.RING, 1)
-
-
-def _enumerated(share: int, costs: PhaseCosts, overlap: Overlap) -> Iterator[Ring]:
-    """Yield all rings of 1 to 4 slots for a few units, the fastest first."""
-    cuts = [
-        tuple(after - before for before, after in itertools.pairwise((0, *ends, share)))
-        for count in range(share)
-        for ends in itertools.combinations(range(1, share), count)
-    ]
-    rings = [
-        (cut, slots)
-        for cut in cuts
-        if max(cut) <= costs.largest
-        for slots in range(1, min(MAX_SLOTS, len(cut)) + 1)
-    ]
-    return _fastest_first(rings, costs, overlap)
-
-
-def _fastest_first(rings: Sequence[Ring], costs: PhaseCosts, overlap: Overlap) -> Iterator[Ring]:
-    seconds = prices([chunks for chunks, _ in rings], [n for _, n in rings], costs, overlap)
-    return (rings[index] for index in np.argsort(seconds, kind="stable").tolist())
+def _fitting_plan(ring: Ring, share: GranularShare) -> DevicePlan | None:
+    chunks, slots = ring
+    used = min(slots or len(chunks), len(chunks))
+    plan = DevicePlan((chunks,), Mode.RING, used)
+    if share.memory.fits(slot_sizes(chunks, used)) and fits(plan, share.memory):
+        return share.in_units(plan)
+    return None
 
 
 def _moved(chunks: Sizes) -> Sizes:
@@ -165,34 +132,59 @@ def _moved(chunks: Sizes) -> Sizes:
 class _RingSearch:
     """A search for the fastest ring for one share, in granules of its tables."""
 
-    def __init__(
-        self, share: int, costs: PhaseCosts, memory: MemoryDemand, overlap: Overlap
-    ) -> None:
-        self._share = share
-        self._costs = costs
-        self._overlap = overlap
-        self._patterns = patterns(share, memory)
+    def __init__(self, share: GranularShare, model: DeviceModel, overlap: Overlap) -> None:
+        self._model, self._overlap, self._granule = model, overlap, share.granule
+        self._costs = costs_of(model, share.largest, overlap, share.granule)
+        self._is_slowed = overlap is Overlap.FULL and min(model.duplex) < 1
+        # With one slot copies never meet.
+        self._serial_costs = (
+            costs_of(model, share.largest, Overlap.NONE, share.granule)
+            if self._is_slowed
+            else self._costs
+        )
+        self._share = share.share
+        self._patterns = patterns(self._share, share.memory)
         if len(self._patterns) > 1:
             del self._patterns[1]  # with one slot nothing overlaps: `serial_chunks` are best
         largest = max(min(sizes) for sizes in self._patterns.values())
-        self._short_share = min(share, MAX_SEARCHED_CHUNKS * largest)
-        if share == costs.largest:
-            self._patterns[0] = (share,)
+        self._short_share = min(self._share, MAX_SEARCHED_CHUNKS * largest)
+        if self._share == self._costs.largest:
+            self._patterns[0] = (self._share,)
 
     def fastest_first(self) -> Iterator[Ring]:
         """Yield the rings found, the fastest first."""
-        recipes = [] if self._overlap is Overlap.NONE else self._recipes()
-        rings = self._rings(recipes, self._short_share)
-        if self._short_share == self._share:
-            rings += [self._improved(rings[1])] if recipes else []
-            return _fastest_first(rings, self._costs, self._overlap)
+        if self._share <= MAX_ENUMERATED_SHARE:
+            rings = whole = self._enumerated()
+        else:
+            recipes = [] if self._overlap is Overlap.NONE else self._recipes()
+            rings = whole = self._rings(recipes, self._short_share)
+            if self._short_share < self._share:
+                whole = self._rings(recipes, self._share)
+            elif recipes:
+                rings.append(self._improved(rings[1]))
         order = np.argsort(self._seconds(rings), kind="stable").tolist()
-        rings = self._rings(recipes, self._share)
-        return (rings[index] for index in order)
+        if self._is_slowed:
+            finalists = order[:FINALISTS]
+            order[:FINALISTS] = sorted(finalists, key=lambda index: self._exact(rings[index]))
+        return (whole[index] for index in order)
+
+    def _enumerated(self) -> list[Ring]:
+        """Return all rings of 1 to 4 slots for a few units."""
+        cuts = [
+            tuple(after - before for before, after in itertools.pairwise((0, *ends, self._share)))
+            for count in range(self._share)
+            for ends in itertools.combinations(range(1, self._share), count)
+        ]
+        return [
+            (cut, slots)
+            for cut in cuts
+            if max(cut) <= self._costs.largest
+            for slots in range(1, min(MAX_SLOTS, len(cut)) + 1)
+        ]
 
     def _rings(self, recipes: Sequence[Recipe], share: int) -> list[Ring]:
-        """Return the rings of `recipes` for `share` units, and the serial chunks."""
-        serial = (serial_chunks(share, self._costs.phases), 1)
+        """Return the serial chunks, and the rings of `recipes`, for `share` units."""
+        serial = (serial_chunks(share, self._serial_costs.phases), 1)
         return [serial, *((recipe.chunks(share), recipe.slots) for recipe in recipes)]
 
     def _improved(self, ring: Ring) -> Ring:
@@ -288,4 +280,17 @@ class _RingSearch:
 
     def _seconds(self, rings: Sequence[Ring]) -> Floats:
         chunks, slots = zip(*rings, strict=True)
-        return prices(chunks, slots, self._costs, self._overlap)
+        seconds = prices(chunks, slots, self._costs, self._overlap)
+        if self._is_slowed:
+            for index, (sizes, count) in enumerate(rings):
+                if count == 1:
+                    phases = self._serial_costs.phases
+                    seconds[index] = sum(float(phase[list(sizes)].sum()) for phase in phases)
+        return seconds
+
+    def _exact(self, ring: Ring) -> float:
+        """Return the seconds of a ring whose copies slow each other, to the granule."""
+        chunks, slots = ring
+        sizes = tuple(size * self._granule for size in chunks)
+        plan = DevicePlan((sizes,), Mode.RING, slots or len(sizes))
+        return price(plan, self._model, self._overlap)

@@ -72,12 +72,13 @@ def test_granules_cost_little() -> None:
     assert fine == pytest.approx(coarse, rel=2e-3)
 
 
-def test_evaluations_of_the_model_do_not_grow_with_the_share() -> None:
-    model, overlap = device(3)
+@pytest.mark.parametrize("duplex", [(1.0, 1.0), (0.9, 0.9)])
+def test_evaluations_of_the_model_do_not_grow_with_the_share(duplex: tuple[float, float]) -> None:
+    model, _ = device(3)
     for share in (10**6, 10**9):
         curve = Counted(model.compute)
-        counted = DeviceModel(PiecewiseLinear(), curve, model.h2d, model.d2h)
-        best_plan(share, counted, slotted(room_for(share // 2)), overlap=overlap)
+        counted = DeviceModel(PiecewiseLinear(), curve, model.h2d, model.d2h, duplex=duplex)
+        best_plan(share, counted, slotted(room_for(share // 2)), overlap=Overlap.FULL)
         assert sum(curve.sizes) <= MAX_EVALUATIONS
 
 
