@@ -21,7 +21,7 @@ LAYERS = [
     {"jobs", "device_process"},
     {"engine"},
     {"daemon", "client"},
-    {"local"},
+    {"local", "testing"},
     {"cli"},
 ]
 """Rooms of `hetsched`, each above those that it may import. The nouns lie below them all."""

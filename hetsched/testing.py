@@ -1,0 +1,277 @@
+"""Checks that plug-ins keep what they promise, for the tests of their authors.
+
+    from hetsched.testing import check_workload
+
+    def test_standardize():
+        check_workload(Standardize(), StandardizeParams(rows=40, cols=17))
+
+An `AssertionError` says which promise is broken, in one line.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hetsched.device_process.fill_and_check import ROUNDINGS, unit_errors
+from hetsched.errors import UsageError
+from hetsched.iterations import serial
+from hetsched.workload import ArraySpec, BaseWorkload, Iterative, KernelContext, Rows, Workload
+from hetsched.workload.protocol import KernelArrays, Variant, decode_params
+
+Arrays = dict[str, np.ndarray]
+
+DAMAGE = 1.0
+"""Times the largest value of a unit, and 1: the change of an element that a check must notice."""
+
+
+def check_workload(workload: BaseWorkload, params: Any, *, seed: int = 0) -> None:
+    """Check a workload's declaration, data, variants for CPUs and checks of results.
+
+    Each variant computes the whole load, then pieces of other sizes, or rows on several devices;
+    each result must be right by the workload's own checks, and a damaged one must be refused.
+
+    Parameters
+    ----------
+    params : instance of `workload.Params`
+        Of a job that takes milliseconds; a load of 5 units or more can be cut in several ways.
+    seed : int
+        Of the generated data.
+
+    Raises
+    ------
+    AssertionError
+        A promise is broken.
+    """
+    load = workload.load(params)
+    _expect(isinstance(load, int) and load >= 1, f"load() is {load!r}, not a number of units")
+    _check_declaration(workload, params, load)
+    inputs = _generated(workload, params, load, seed)
+    variants = workload.variants("cpu")
+    _expect(len(variants) > 0, 'variants("cpu") is empty, so no core can compute')
+    with tempfile.TemporaryDirectory(prefix="hs-") as cache:
+        for variant in variants:
+            if isinstance(workload, Iterative):
+                _check_iterations(workload, params, inputs, variant, seed)
+            else:
+                assert isinstance(workload, Workload), "there are no other kinds"
+                context = KernelContext("cpu", 1, cache, np)
+                _check_variant(workload, params, inputs, variant, context, seed)
+
+
+def _expect(condition: bool, promise: str) -> None:
+    if not condition:
+        raise AssertionError(promise)
+
+
+def _check_declaration(workload: BaseWorkload, params: Any, load: int) -> None:
+    arrays = workload.arrays(params)
+    names = [spec.name for spec in arrays]
+    _expect(len(set(names)) == len(names), f"arrays() has a name twice: {', '.join(names)}")
+    _expect(any(spec.is_output for spec in arrays), "arrays() has no output")
+    inputs = tuple(spec.name for spec in arrays if spec.is_input)
+    missing = [name for name in inputs if name not in workload.inputs]
+    _expect(not missing, f"inputs lacks {', '.join(missing)}, which arrays() has")
+    decoded = decode_params(workload, msgspec.json.encode(params))
+    _expect(decoded == params, f"params change on their way as JSON: {params} becomes {decoded}")
+    workload.demand(params, "cpu").need([load])  # raises what is wrong
+    try:
+        resized = workload.resized(params, load + 1)
+    except UsageError:
+        return  # such jobs can't be measured, which `models measure` says
+    _expect(workload.load(resized) == load + 1, f"resized() to {load + 1} units is {resized}")
+    same = workload.speed_key(resized) == workload.speed_key(params)
+    _expect(same, "speed_key() depends on the load, so that jobs of other sizes teach nothing")
+
+
+def _generated(workload: BaseWorkload, params: Any, load: int, seed: int) -> Arrays:
+    """Return the inputs, whose units mustn't depend on the piece in which they are made."""
+    inputs: Arrays = {}
+    for spec in workload.arrays(params):
+        if not spec.is_input:
+            continue
+        whole = _poisoned(spec, load)
+        workload.generate(params, seed, spec.name, 0, whole)
+        if not spec.is_whole:
+            for first, stop in _pieces(load, _cuts(load)[-1]):
+                piece = _poisoned(spec, stop - first)
+                workload.generate(params, seed, spec.name, first, piece)
+                same = np.array_equal(piece, whole[first:stop], equal_nan=_has_nan(spec))
+                where = f"{first} to {stop - 1}"
+                _expect(same, f"generate() of {spec.name}, units {where}, depends on the piece")
+        _expect(not _is_poison(whole), f"generate() of {spec.name} leaves values unwritten")
+        inputs[spec.name] = whole
+    return inputs
+
+
+def _cuts(load: int) -> list[list[int]]:
+    """Return ways of cutting a load: whole, two unlike pieces, many small ones."""
+    third = max(1, load // 3)
+    small = [1, 2] * (load // 3 + 1)
+    ends = np.minimum(np.cumsum(small), load)
+    many = [int(n) for n in np.diff([0, *ends]) if n]
+    return [[load], [n for n in (third, load - third) if n], many]
+
+
+def _pieces(load: int, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    first = 0
+    for size in sizes:
+        yield first, first + size
+        first += size
+
+
+def _has_nan(spec: ArraySpec) -> bool:
+    return np.issubdtype(np.dtype(spec.dtype), np.inexact)
+
+
+def _poisoned(spec: ArraySpec, count: int) -> np.ndarray:
+    array = np.zeros(spec.shape(count), spec.dtype)
+    array.reshape(-1).view(np.uint8).fill(0xFF)  # NaN, -1 or the largest number
+    return array
+
+
+def _is_poison(array: np.ndarray) -> bool:
+    """Return whether an element was never written, where that can be told."""
+    return bool(np.issubdtype(array.dtype, np.inexact) and np.isnan(array).any())
+
+
+# ---- divisible loads
+
+
+def _check_variant(
+    workload: Workload,
+    params: Any,
+    inputs: Arrays,
+    variant: Variant,
+    context: KernelContext,
+    seed: int,
+) -> None:
+    load = workload.load(params)
+    specs = workload.arrays(params)
+    for sizes in _cuts(load):
+        kernel = variant.make(params, max(sizes), context)
+        outputs = {
+            spec.name: _poisoned(spec, load)
+            if workload.writes_all or spec.role == "inout"
+            else np.zeros(spec.shape(load), spec.dtype)
+            for spec in specs
+            if spec.is_output
+        }
+        given = {name: array.copy() for name, array in inputs.items()}
+        for first, stop in _pieces(load, sizes):
+            kernel(
+                KernelArrays(_part(specs, given, first, stop)),
+                KernelArrays(_part(specs, outputs, first, stop)),
+            )
+        what = f"{variant.name}, in pieces of {', '.join(map(str, sizes[:4]))}"
+        for name, array in given.items():
+            same = np.array_equal(array, inputs[name], equal_nan=array.dtype.kind in "fc")
+            _expect(same, f"{what}: changes its input {name}")
+        _check_result(workload, params, inputs, outputs, what, seed)
+
+
+def _part(specs: Sequence[ArraySpec], arrays: Arrays, first: int, stop: int) -> Arrays:
+    whole = {spec.name for spec in specs if spec.is_whole}
+    return {n: a if n in whole else a[first:stop] for n, a in arrays.items()}
+
+
+def _check_result(
+    workload: Workload, params: Any, inputs: Arrays, outputs: Arrays, what: str, seed: int
+) -> None:
+    load = workload.load(params)
+    specs = workload.arrays(params)
+    errors = _residual(workload, params, inputs, outputs, seed)
+    worst = int(np.argmax(errors))
+    _expect(errors[worst] <= 1, f"{what}: unit {worst} has residual() {errors[worst]:.3g}, not 1")
+    tolerance = workload.tolerance(params)
+    for unit in sorted({0, load // 2, load - 1}):
+        one = _part(specs, inputs, unit, unit + 1)
+        scale = workload.scale(params, one, 0) or {}
+        for name, reference in workload.reference(params, one, 0).items():
+            floor = ROUNDINGS / tolerance
+            error = unit_errors(outputs[name][unit], reference, True, floor, scale.get(name, 0.0))
+            is_right = error[1] <= tolerance
+            _expect(is_right, f"{what}: {name} of unit {unit} is {error[1]:.3g} off reference()")
+    for name in outputs:
+        damaged = {**outputs, name: outputs[name].copy()}
+        _damage(damaged[name][load - 1 :])
+        found = _residual(workload, params, inputs, damaged, seed)[load - 1]
+        _expect(not found <= 1, f"residual() misses a wrong element of {name}: {found:.3g}")
+
+
+def _damage(values: np.ndarray) -> None:
+    """Change one element, by far."""
+    flat = values.reshape(-1)
+    largest = np.abs(flat.astype(complex)).max()
+    with np.errstate(over="ignore"):
+        flat[len(flat) // 2] += np.asarray(DAMAGE * largest + 1).astype(flat.dtype)
+
+
+def _residual(
+    workload: Workload, params: Any, inputs: Arrays, outputs: Mapping[str, np.ndarray], seed: int
+) -> np.ndarray:
+    errors = np.asarray(workload.residual(params, inputs, outputs, seed))
+    load = workload.load(params)
+    is_shaped = errors.shape == (load,) and errors.dtype.kind in "fiu"
+    _expect(is_shaped, f"residual() is {errors.dtype} {errors.shape}, not {load} real numbers")
+    return np.where(np.isnan(errors), np.inf, errors)
+
+
+# ---- iterations
+
+
+def _check_iterations(
+    workload: Iterative, params: Any, inputs: Arrays, variant: Variant, seed: int
+) -> None:
+    load, granule = workload.load(params), workload.granule(params)
+    middle = min(load, max(1, load // granule // 3) * granule)
+    splits: dict[str, serial.Split] = {
+        "on one device": lambda iteration: (load,),
+        "on two devices": lambda iteration: (middle, load - middle),
+        "on two devices whose rows move": lambda iteration: (
+            ((middle, load - middle) if iteration % 2 else (load - middle, middle))
+            if (load - middle) % granule == 0
+            else (middle, load - middle)
+        ),
+    }
+    for where, split in splits.items():
+        what = f"{variant.name}, {where}"
+        kept = {name: array.copy() for name, array in inputs.items()}
+        result = serial.run(workload, params, kept, split, variant=variant.name, save_after=1)
+        for name, array in inputs.items():
+            same = np.array_equal(array, kept[name], equal_nan=array.dtype.kind in "fc")
+            _expect(same, f"{what}: changes its input {name}")
+        if workload.must_converge(params):
+            _expect(result.converged, f"{what}: doesn't converge")
+        rows = Rows(0, load, load)
+        errors = _errors(workload, params, inputs, result.outputs, rows, seed)
+        worst = int(np.argmax(errors))
+        _expect(errors[worst] <= 1, f"{what}: row {worst} has errors() {errors[worst]:.3g}, not 1")
+        if result.saved is not None:
+            resumed = serial.run(
+                workload, params, kept, split, variant=variant.name, resume=result.saved
+            )
+            for name, array in resumed.outputs.items():
+                same = np.array_equal(
+                    array, result.outputs[name], equal_nan=array.dtype.kind in "fc"
+                )
+                _expect(same, f"{what}: {name} differs if continued after iteration 1")
+    split_outputs = [s.name for s in workload.arrays(params) if s.is_output and not s.is_whole]
+    for name in split_outputs:
+        damaged = {**result.outputs, name: result.outputs[name].copy()}
+        _damage(damaged[name][load - 1 :])
+        found = _errors(workload, params, inputs, damaged, rows, seed).max()
+        _expect(not found <= 1, f"errors() misses a wrong element of {name}: {found:.3g}")
+
+
+def _errors(
+    workload: Iterative, params: Any, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
+) -> np.ndarray:
+    errors = np.asarray(workload.errors(params, inputs, outputs, rows, seed))
+    is_shaped = errors.shape == (rows.count,) and errors.dtype.kind in "fiu"
+    _expect(is_shaped, f"errors() is {errors.dtype} {errors.shape}, not {rows.count} real numbers")
+    return np.where(np.isnan(errors), np.inf, errors)

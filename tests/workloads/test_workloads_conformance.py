@@ -1,0 +1,172 @@
+"""`hetsched.testing` passes all shipped workloads, and names the promise a wrong one breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from hetsched.memory import MemoryDemand
+from hetsched.testing import check_workload
+from hetsched.workload import ArraySpec, Kernel, KernelContext, Variant, Workload, find
+
+CASES = (
+    ("fft", {"batch": "7x12x10"}),
+    ("fft", {"batch": "5x8x9", "dtype": "complex128", "direction": "inverse"}),
+    ("fft", {"batch": "1x5x1", "direction": "roundtrip"}),
+    ("matrix_update", {"rows": 20, "cols": 7, "inner": 5}),
+    ("matrix_update", {"rows": 1, "cols": 1, "inner": 1, "dtype": "float64"}),
+    ("jacobi", {"n": 40}),
+    ("pcg", {"grid": "5x4x3"}),
+    ("pcg", {"grid": "8x4x4", "preconditioner": "cholesky", "block": 16}),
+    ("heat", {"grid": "20x12", "steps": 6}),
+    ("kmeans", {"clusters": 3, "count": 60, "dimensions": 2}),
+)
+
+
+@pytest.mark.parametrize(("name", "values"), CASES)
+def test_a_shipped_workload_keeps_all_promises(name: str, values: dict[str, Any]) -> None:
+    workload = find(name)
+
+    check_workload(workload, workload.infer(values, {}))
+
+
+class ScaleParams(msgspec.Struct, frozen=True):
+    rows: int = 9
+
+
+class Scale(Workload):
+    """y = 2 x + 1, and its row's number of values."""
+
+    name = "scale"
+    Params = ScaleParams
+    writes_all = True
+
+    def load(self, p: ScaleParams) -> int:
+        return p.rows
+
+    def arrays(self, p: ScaleParams) -> Sequence[ArraySpec]:
+        return ArraySpec("x", "split", (3,), "float64"), ArraySpec("y", "out", (3,), "float64")
+
+    def demand(self, p: ScaleParams, kind: str) -> MemoryDemand:
+        return MemoryDemand(input_bytes=24, work_bytes=0, output_bytes=24)
+
+    def flops(self, p: ScaleParams, x: int) -> float:
+        return 6.0 * x
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return (Variant("numpy", "1", self.make),)
+
+    def make(self, p: ScaleParams, chunk: int, context: KernelContext) -> Kernel:
+        def kernel(inputs: Any, outputs: Any) -> None:
+            np.multiply(inputs["x"], 2, out=outputs["y"])
+            outputs["y"][...] += 1
+
+        return kernel
+
+    def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
+        for unit in range(len(out)):
+            out[unit] = np.random.default_rng((seed, first + unit)).random(3)
+
+    def reference(self, p: Any, inputs: Any, i: int) -> Mapping[str, np.ndarray]:
+        return {"y": 2 * inputs["x"][i] + 1}
+
+    def residual(self, p: Any, inputs: Any, outputs: Any, seed: int) -> np.ndarray:
+        errors: np.ndarray = np.abs(outputs["y"] - 2 * inputs["x"] - 1).max(axis=1) * 1e9
+        return errors
+
+
+class DependsOnThePiece(Scale):
+    def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
+        out[...] = np.random.default_rng(seed).random(out.shape)
+
+
+class LeavesAHole(Scale):
+    def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
+        out[:, 1:] = 0.5
+
+
+class ChangesItsInput(Scale):
+    def make(self, p: ScaleParams, chunk: int, context: KernelContext) -> Kernel:
+        def kernel(inputs: Any, outputs: Any) -> None:
+            outputs["y"][...] = 2 * inputs["x"] + 1
+            inputs["x"][...] = 0
+
+        return kernel
+
+
+class ForgetsLaterChunks(Scale):
+    def make(self, p: ScaleParams, chunk: int, context: KernelContext) -> Kernel:
+        calls: list[int] = []
+
+        def kernel(inputs: Any, outputs: Any) -> None:
+            calls.append(1)
+            outputs["y"][...] = 2 * inputs["x"] + len(calls)
+
+        return kernel
+
+
+class NeedsTheWholeLoad(Scale):
+    def make(self, p: ScaleParams, chunk: int, context: KernelContext) -> Kernel:
+        def kernel(inputs: Any, outputs: Any) -> None:
+            outputs["y"][...] = 2 * inputs["x"] + inputs["x"].max() / inputs["x"].max()
+            outputs["y"][:1] += len(inputs["x"]) != p.rows
+
+        return kernel
+
+
+class BelievesEverything(Scale):
+    def residual(self, p: Any, inputs: Any, outputs: Any, seed: int) -> np.ndarray:
+        return np.zeros(len(outputs["y"]))
+
+
+class ReturnsOneNumber(Scale):
+    def residual(self, p: Any, inputs: Any, outputs: Any, seed: int) -> np.ndarray:
+        return np.zeros(())
+
+
+class HasAnotherReference(Scale):
+    def reference(self, p: Any, inputs: Any, i: int) -> Mapping[str, np.ndarray]:
+        return {"y": 2 * inputs["x"][i]}
+
+
+class ForgetsAnInput(Scale):
+    inputs = ("z",)
+
+
+class LearnsNothing(Scale):
+    def speed_key(self, p: ScaleParams) -> str:
+        return f"{p.rows}"
+
+    def resized(self, p: ScaleParams, load: int) -> ScaleParams:
+        return ScaleParams(load)
+
+
+BROKEN = (
+    (DependsOnThePiece, "depends on the piece"),
+    (LeavesAHole, "leaves values unwritten"),
+    (ChangesItsInput, "changes its input x"),
+    (ForgetsLaterChunks, "in pieces of 3, 6: unit 3 has residual"),
+    (NeedsTheWholeLoad, "in pieces of 3, 6"),
+    (BelievesEverything, "misses a wrong element of y"),
+    (ReturnsOneNumber, "not 9 real numbers"),
+    (HasAnotherReference, "off reference()"),
+    (ForgetsAnInput, "inputs lacks x"),
+    (LearnsNothing, "speed_key() depends on the load"),
+)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 9])
+def test_a_right_plug_in_passes(rows: int) -> None:
+    check_workload(Scale(), ScaleParams(rows))
+
+
+@pytest.mark.parametrize(("wrong", "promise"), BROKEN)
+def test_a_broken_promise_is_named(wrong: type[Scale], promise: str) -> None:
+    with pytest.raises(AssertionError) as broken:
+        check_workload(wrong(), ScaleParams())
+
+    assert promise in str(broken.value)
