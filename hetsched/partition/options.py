@@ -34,9 +34,12 @@ class Option:
 
     def value(self, present_seconds: float, horizon: float) -> float:
         """Return the expected seconds saved; the best option with more than 0 is tried."""
-        saved = sum(p * max(0.0, present_seconds - s) for p, s, _ in self.outcomes)
         lost = sum(p * max(0.0, t - present_seconds) for p, _, t in self.outcomes)
-        return horizon * saved - lost - self.moving_cost
+        return horizon * self.saved(present_seconds) - lost - self.moving_cost
+
+    def saved(self, present_seconds: float) -> float:
+        """Return the expected seconds saved in a run that may follow."""
+        return sum(p * max(0.0, present_seconds - s) for p, s, _ in self.outcomes)
 
 
 def is_gain(present_seconds: float, seconds: float) -> bool:

@@ -30,7 +30,6 @@ from hetsched.planner.variants import MIN_RACE_UNITS, equal_devices, rough_secon
 from hetsched.plans.device_plan import DevicePlan, fits
 from hetsched.plans.recurrence import price
 from hetsched.plans.ring_search import best_plan
-from hetsched.units import format_seconds
 
 HORIZON = 12
 """Runs that a finding serves at most; if there were fewer so far, as many as these."""
@@ -439,29 +438,43 @@ def _raced_ratios(behind: Comparison | None, ratio: float) -> tuple[Outcome, ...
 
 
 def chunk_sizes(now: Situation) -> Iterator[Trial]:
-    """Yield a chunk of a size that nobody measured, near a step of a phase.
+    """Yield a chunk of a size that nobody measured, near a step of a kernel.
 
-    Between a fast and a slow size a learnt phase rises linearly, so that the last fast size looks
+    Between a fast and a slow size a learnt kernel rises linearly, so that the last fast size looks
     too slow to be used. With probability 1/2 the step is right before the slow size, and the best
     plan by that optimistic curve can be had; else it is right after the fast one.
     """
     for assignment in now.plan.assignments:
-        found = _size_trial(assignment)
-        if found is None:
+        model, candidate, plan = assignment.model, assignment.candidate, assignment.plan
+        if model is None or candidate is None or not isinstance(model.compute, PhaseCurve):
             continue
-        tried, gain, cost, worst = found
-        if now.run > SETTLING_RUNS and worst > MAX_SIZE_COST:
+        if plan.share > MAX_TRIED_SHARE or candidate.schedule != "best":
             continue
-        part = assignment.plan.share / now.load
-        better = now.seconds_if(part, 1 - gain)
-        device, present = assignment.device, now.seconds
-        option = Option(
-            ((0.5, better, present * (1 + cost)), (0.5, present, present * (1 + worst)))
+        if len(plan.sub_distributions) != 1:
+            continue
+        learnt, memory, overlap = model.compute, candidate.memory, candidate.overlap
+        hoped = learnt.optimistic()
+        if hoped is None:
+            continue
+        hopeful = replace(model, compute=hoped)
+        feared = replace(model, compute=learnt.pessimistic() or learnt)
+        best = best_plan(plan.share, hopeful, memory, overlap=overlap)
+        size = _size_to_try(best, learnt, hoped)
+        tried = plan if size is None else with_chunk(plan, size)
+        if tried.chunks == plan.chunks or not fits(tried, memory):
+            continue
+        present = price(plan, model, overlap)
+        ratio = price(best, hopeful, overlap) / present
+        better = now.seconds_if(plan.share / now.load, ratio)
+        cheap, dear = (
+            now.seconds * price(tried, by, overlap) / present for by in (hopeful, feared)
         )
+        if now.run > SETTLING_RUNS and dear > (1 + MAX_SIZE_COST) * now.seconds:
+            continue
         yield Trial(
-            f"{device}: some chunks measure a size that may be faster",
-            option,
-            functools.partial(_with_sizes, now, device, tried),
+            f"{assignment.device}: some chunks measure a size that may be faster",
+            Option(((0.5, better, cheap), (0.5, now.seconds, dear))),
+            functools.partial(_with_sizes, now, assignment.device, tried),
             tried.chunks,
         )
 
@@ -471,76 +484,21 @@ def _with_sizes(now: Situation, device: str, tried: DevicePlan) -> JobPlan | Non
     return None if plan is None else plan.with_purposes({device: "sizes"})
 
 
-def _size_trial(assignment: Assignment) -> tuple[DevicePlan, float, float, float] | None:
-    """Return a plan with a chunk to be measured; the gain that is hoped for; and what it costs.
-
-    Relative: if the step is behind that size, and if it is before it.
-    """
-    model, candidate, plan = assignment.model, assignment.candidate, assignment.plan
-    if model is None or candidate is None or not candidate.info.link:
-        return None
-    if candidate.schedule != "best":
-        return None
-    if plan.share > MAX_TRIED_SHARE or len(plan.sub_distributions) != 1:
-        return None
-    hopeful = _with_phases(model, PhaseCurve.optimistic)
-    if hopeful is None:
-        return None
-    memory, overlap = candidate.memory, candidate.overlap
-    present = price(plan, model, overlap)
-    best = best_plan(plan.share, hopeful, memory, overlap=overlap)
-    gain = 1 - price(best, hopeful, overlap) / present
-    size = _size_to_try(best, model, hopeful) if gain > 0 else None
-    if size is None:
-        return None
-    tried = with_chunk(plan, size)
-    if tried.chunks == plan.chunks or not fits(tried, memory):
-        return None
-    judge = _with_phases(model, PhaseCurve.pessimistic) or model
-    cost, worst = (price(tried, m, overlap) / present - 1 for m in (hopeful, judge))
-    return tried, gain, cost, worst
-
-
-def _with_phases(
-    model: DeviceModel, change: Callable[[PhaseCurve], SpeedFunction | None]
-) -> DeviceModel | None:
-    """Return the model with other phases, where `change` returns one; None if nowhere."""
-    compute, h2d, d2h = (
-        change(phase) if isinstance(phase, PhaseCurve) else None
-        for phase in (model.compute, model.h2d, model.d2h)
-    )
-    if compute is h2d is d2h is None:
-        return None
-    return replace(
-        model, compute=compute or model.compute, h2d=h2d or model.h2d, d2h=d2h or model.d2h
-    )
-
-
-def _size_to_try(best: DevicePlan, model: DeviceModel, hopeful: DeviceModel) -> int | None:
+def _size_to_try(best: DevicePlan, learnt: PhaseCurve, hoped: SpeedFunction) -> int | None:
     """Return a size between one measured and that of `best` which may be much faster.
 
     Halfway, since the step may be anywhere between them.
     """
-    phases = [
-        (learnt, hoped)
-        for learnt, hoped in zip(_phases(model), _phases(hopeful), strict=True)
-        if isinstance(learnt, PhaseCurve) and hoped is not learnt
-    ]
+    known = {int(point[0]) for point in learnt.points}
     units: Counter[int] = Counter()
     for size in best.chunks:
         units[size] += size
     for size, _ in units.most_common():
-        for learnt, hoped in phases:
-            known = [int(point[0]) for point in learnt.points]
-            gain = 1 - float(hoped.time(size)) / float(learnt.time(size))
-            if size not in known and gain > MIN_SIZE_GAIN:
-                smaller = max((x for x in known if x < size), default=0)
-                return (smaller + size + 1) // 2
+        gain = 1 - float(hoped.time(size)) / float(learnt.time(size))
+        if size not in known and gain > MIN_SIZE_GAIN:
+            smaller = max((x for x in known if x < size), default=0)
+            return (smaller + size + 1) // 2
     return None
-
-
-def _phases(model: DeviceModel) -> tuple[SpeedFunction, ...]:
-    return tuple(phase for phase in (model.compute, model.h2d, model.d2h) if phase is not None)
 
 
 def with_chunk(plan: DevicePlan, size: int) -> DevicePlan:
@@ -571,20 +529,14 @@ def explained(
     """Return `plan`, in which `tried` is tried, with the options as they were weighed."""
     weighed = []
     for trial in trials:
-        value = now.value(trial)
-        gain = now.horizon * sum(
-            p * max(0.0, now.seconds - seconds) for p, seconds, _ in trial.option.outcomes
-        )
-        weighed.append(WeighedOption(trial.what, gain, gain - value, trial is tried))
-    chosen = now.present
-    if tried is not None and tried.device_set is not None:
-        chosen = tried.device_set
-    reasons = list(plan.reasons)
+        gain = now.horizon * trial.option.saved(now.seconds)
+        cost = gain - now.value(trial)
+        weighed.append(WeighedOption(trial.what, gain, cost, trial is tried))
+    what, chosen = "", now.present
     if tried is not None:
-        reasons.append(tried.what)
-    reasons += _absent(now, chosen, trials, tried)
-    what = "" if tried is None else tried.what
-    return replace(plan, trial=what, weighed=tuple(weighed), reasons=tuple(reasons))
+        what, chosen = tried.what, tried.device_set or now.present
+    reasons = (*plan.reasons, *filter(None, [what]), *_absent(now, chosen, trials, tried))
+    return replace(plan, trial=what, weighed=tuple(weighed), reasons=reasons)
 
 
 def _absent(
@@ -595,24 +547,15 @@ def _absent(
         if device in chosen.names:
             continue
         team = next((info.name for info in chosen.infos if device in info.members), None)
+        with_it = [t for t in trials if t.device_set is not None and device in t.device_set.names]
         if tried is not None and tried.device_set is chosen:
             why = f"tried is {tried.what}"
-        elif candidate.info.members:
-            why = _without_team(device, now, trials)
         elif team is not None:
             why = f"{team} finishes sooner"
+        elif candidate.info.members and not with_it:
+            why = "its cores must be measured first"
+        elif candidate.info.members and not any(trial.is_known for trial in with_it):
+            why = "what it may gain doesn't repay a trial"
         else:
             why = f"the job is faster with {chosen.label} only"
         yield f"{device}: no share, {why}"
-
-
-def _without_team(team: str, now: Situation, trials: Sequence[Trial]) -> str:
-    trial = next(
-        (t for t in trials if t.device_set is not None and team in t.device_set.names), None
-    )
-    if trial is None:
-        return "its cores must be measured first"
-    if not trial.is_known:
-        return "what it may gain doesn't repay a trial"
-    times = f"{format_seconds(now.seconds)} against {format_seconds(trial.option.outcomes[0][1])}"
-    return f"its cores finish sooner separately ({times})"
