@@ -32,7 +32,8 @@ GAP, UNIT = 40e-6, 100e-6
 """Of the kernel: seconds of a launch, and of a unit."""
 COPY = Affine(20e-6, 60e-6)
 CORE = Affine(0.0, 400e-6)
-MAX_RATIO, MAX_AFFINE_RATIO = 1.03, 1.01
+MAX_RATIO, MAX_MEAN, MAX_AFFINE_MEAN = 1.10, 1.03, 1.02
+"""Of any run, and of a case's mean; of a kernel that is a straight line."""
 UNIT_BYTES = 1 << 20
 RANDOM_KERNELS = 20
 STEPS, STEP_SIZES, STEP_FACTORS = (1, 3), (6, 100), (1.3, 3.5)
@@ -100,8 +101,8 @@ class Case:
         return f"{self.kernel.name}, {f'{self.cores} cores' if self.cores else 'alone'}"
 
     @property
-    def bar(self) -> float:
-        return MAX_AFFINE_RATIO if self.kernel is KERNELS[0] else MAX_RATIO
+    def max_mean(self) -> float:
+        return MAX_AFFINE_MEAN if self.kernel is KERNELS[0] else MAX_MEAN
 
     def machine(self) -> SimulatedMachine:
         """Return the machine: memory holds all units twice, so it doesn't limit the chunks."""
@@ -166,8 +167,10 @@ def measure(seeds: int) -> Result:
         trials = [ratios(case, seed) for seed in range(seeds)]
         counted = np.array([trial[COUNTED_FROM - 1 :] for trial in trials])
         figures = (float(counted.max()), float(counted.mean()), float(counted[:, -1].max()))
-        result.rows.append((case.name, *(f"{figure:.3f}" for figure in figures), f"{case.bar:g}"))
+        bars = f"{MAX_RATIO:g}, mean {case.max_mean:g}"
+        result.rows.append((case.name, *(f"{figure:.3f}" for figure in figures), bars))
         result.data.append({"case": case.name, "ratios": trials})
-        title = f"{case.name}: run {COUNTED_FROM} on, worst of {seeds} seeds, over the best plan"
-        result.bars.append(Bar(title, figures[0], case.bar, at_least=False))
+        title = f"{case.name}: run {COUNTED_FROM} on, {seeds} seeds, over the best plan"
+        result.bars.append(Bar(f"{title}, worst", figures[0], MAX_RATIO, at_least=False))
+        result.bars.append(Bar(f"{title}, mean", figures[1], case.max_mean, at_least=False))
     return result
