@@ -4,8 +4,8 @@ python3 -m benchmarks.gpu_check --out FOLDER [--wheels FOLDER] [--dry-run] [--on
 
 Each section runs in a separate process with a time limit, and writes FOLDER/NAME.json as it goes,
 so that a fault or a hang affects that section only. Imports only the standard library; packages
-that the host lacks come from the folder of wheels. `--dry-run` needs no GPU: a fake runtime, and
-the emulated GPU for whole jobs. See docs/gpu.md.
+that the host lacks come from the folder of wheels. `--dry-run` needs no GPU: a simulated runtime,
+and the emulated GPU for whole jobs. See docs/gpu.md.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import statistics
 
 from benchmarks.gpu.common import Report, device_info, open_runtime
 from benchmarks.gpu.ring import Load, passes
-from hetsched.devices.cuda.device import CudaDevice
+from hetsched.devices.accelerator.device import Accelerator
 
 PLANES = (1, 31, 32, 33, 48, 63, 64, 95, 96, 112, 120, 124, 126, 127, 128)
 REPEAT = 5
@@ -17,7 +17,7 @@ REPEAT = 5
 
 def measure(report: Report) -> None:
     runtime = open_runtime(report.dry)
-    device = CudaDevice(device_info(report.dry), runtime)
+    device = Accelerator(device_info(report.dry), runtime)
     variant = "cufft" if runtime.kernels == "cuda" else "scipy"
     size = 16 if report.dry else 512
     for planes in PLANES:

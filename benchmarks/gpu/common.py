@@ -15,13 +15,14 @@ import numpy as np
 from benchmarks.gpu_check import write
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.cuda.device import CudaDevice
-from hetsched.devices.cuda.fake.runtime import FakeRuntime
+from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.runtime import Event, Queue, Runtime
+from hetsched.devices.accelerator.simulated import SimulatedRuntime
+from hetsched.devices.cuda.device import open_cupy
 from hetsched.devices.cuda.probe import detect
-from hetsched.devices.cuda.runtime import Event, Runtime, Stream, open_cupy
 from hetsched.errors import Unavailable
 
-FAKE = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True)
+FAKE = DeviceInfo(name="gpu0", kind="cuda", identity="simulated GPU", link=True)
 MIB = 1 << 20
 
 
@@ -42,7 +43,7 @@ class Report:
         write(self._path, self.data)
 
 
-class SmallMemory(CudaDevice):
+class SmallMemory(Accelerator):
     """A GPU of which a job may use `limit` bytes."""
 
     limit = 0
@@ -63,9 +64,8 @@ def device_info(dry: bool) -> DeviceInfo:
 
 def open_runtime(dry: bool) -> Runtime:
     if dry:
-        return FakeRuntime(memory=4096 * MIB)
-    info = device_info(dry)
-    return open_cupy(info.name, info.details["visible"], os.environ["XDG_CACHE_HOME"])
+        return SimulatedRuntime(memory=4096 * MIB)
+    return open_cupy(device_info(dry), os.environ["XDG_CACHE_HOME"])
 
 
 def mapped(nbytes: int) -> np.ndarray:
@@ -89,18 +89,18 @@ def seconds(call: Callable[[], object], repeat: int = 5) -> float:
 
 
 class Span:
-    """Times the work issued to a stream between `start` and `stop`, by events."""
+    """Times the work issued to a queue between `start` and `stop`, by events."""
 
-    def __init__(self, runtime: Runtime, stream: Stream) -> None:
-        self._stream = stream
+    def __init__(self, runtime: Runtime, queue: Queue) -> None:
+        self._queue = queue
         self._events: tuple[Event, Event] = (runtime.event(), runtime.event())
 
     def start(self) -> None:
-        self._stream.record(self._events[0])
+        self._queue.record(self._events[0])
 
     def stop(self) -> None:
-        self._stream.record(self._events[1])
+        self._queue.record(self._events[1])
 
     def seconds(self) -> float:
-        self._events[1].block()
-        return self._events[1].milliseconds_after(self._events[0]) * 1e-3
+        self._events[1].wait()
+        return self._events[1].seconds_after(self._events[0])

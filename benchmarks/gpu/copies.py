@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.gpu.common import MIB, Report, Span, mapped, open_runtime
-from hetsched.devices.cuda.runtime import TO_DEVICE, TO_HOST, Runtime
+from hetsched.devices.accelerator.runtime import Copy, Runtime
 
 SIZES = [64 << 10, 256 << 10, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB]
 REPEAT = 7
@@ -32,16 +32,16 @@ class Link:
         self.hosts = [mapped(nbytes), mapped(nbytes)]
         self.block = runtime.allocate(2 * nbytes)
         self.half = nbytes
-        self.streams = (runtime.stream(), runtime.stream())
-        self.spans = [Span(runtime, stream) for stream in self.streams]
+        self.queues = (runtime.queue(), runtime.queue())
+        self.spans = [Span(runtime, queue) for queue in self.queues]
 
     def pin(self) -> None:
         for host in self.hosts:
-            self.runtime.pin(host.ctypes.data, host.nbytes, False)
+            self.runtime.pin(host)
 
     def unpin(self) -> None:
         for host in self.hosts:
-            self.runtime.unpin(host.ctypes.data)
+            self.runtime.unpin(host)
 
     def run(self, nbytes: int, directions: tuple[int, ...]) -> list[float]:
         """Return the median bytes per second in each of `directions`, all at the same time."""
@@ -65,12 +65,11 @@ class Link:
         return Rates(h2d, d2h, duplex[0], duplex[1])
 
     def _copy(self, index: int, nbytes: int) -> None:
-        host = self.hosts[index].ctypes.data
-        device = self.block.address + index * self.half
+        copy = Copy(self.block, index * self.half, self.hosts[index][:nbytes])
         if index == 0:
-            self.streams[0].copy(device, host, nbytes, TO_DEVICE)
+            self.queues[0].copy_in([copy])
         else:
-            self.streams[1].copy(host, device, nbytes, TO_HOST)
+            self.queues[1].copy_out([copy])
 
 
 def measure(report: Report) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks import machine
 from benchmarks.gpu.common import Report, device_info, open_runtime
-from hetsched.devices.cuda.device import CudaDevice
+from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.cuda.nvml import snapshot
 
 ATTRIBUTES = {
@@ -36,7 +36,7 @@ def measure(report: Report) -> None:
     after = [gpu.memory_free for gpu in snapshot().gpus]
     context_bytes = [b - a for a, b in zip(after, before, strict=False) if a and b]
     report.put(context_and_cublas_bytes=context_bytes)
-    device = CudaDevice(device_info(report.dry), runtime)
+    device = Accelerator(device_info(report.dry), runtime)
     report.put(device=msgspec.to_builtins(device.describe()))
     if not report.dry:
         report.put(**libraries(runtime.xp))

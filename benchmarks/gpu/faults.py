@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.common import FAKE, MIB, Report, device_info, open_runtime
+from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.runtime import Copy, Fault, translated
+from hetsched.devices.accelerator.simulated import SimulatedRuntime
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
-from hetsched.devices.cuda.device import CudaDevice
-from hetsched.devices.cuda.fake.runtime import FakeRuntime
-from hetsched.devices.cuda.faults import classify, status_of, translated
 
 WILD = r"""
 extern "C" __global__ void wild(float* where) { where[threadIdx.x] = 1.0f; }
@@ -20,13 +20,13 @@ extern "C" __global__ void wild(float* where) { where[threadIdx.x] = 1.0f; }
 
 def measure(report: Report) -> None:
     runtime = open_runtime(report.dry)
-    device = CudaDevice(device_info(report.dry), runtime)
+    device = Accelerator(device_info(report.dry), runtime)
     memory(report, runtime)
     device.prepare(None)
     report.put(usable_after_out_of_memory=True)
     if report.dry:
-        runtime = FakeRuntime(faults={0: 700})
-        device = CudaDevice(FAKE, runtime)
+        runtime = SimulatedRuntime(faults={0: Fault.STICKY})
+        device = Accelerator(FAKE, runtime)
     wild(report, runtime)
     try:
         device.prepare(None)
@@ -40,7 +40,7 @@ def measure(report: Report) -> None:
 def memory(report: Report, runtime: Any) -> None:
     """Request more memory than the device has."""
     try:
-        with translated("gpu0"):
+        with translated("gpu0", runtime.classify):
             runtime.allocate(runtime.facts.total + MIB)
     except DeviceOutOfMemory as error:
         report.put(out_of_memory=str(error), cause=repr(error.__cause__))
@@ -49,17 +49,17 @@ def memory(report: Report, runtime: Any) -> None:
 
 
 def wild(report: Report, runtime: Any) -> None:
-    """Write to address 64, by a kernel on a GPU and by a copy on the fake."""
-    stream, event = runtime.stream(), runtime.event()
-    statuses = []
+    """Write to address 64, by a kernel on a GPU; fail with a copy on the simulated runtime."""
+    queue, event = runtime.queue(), runtime.event()
+    errors = []
     try:
         if runtime.kernels == "cuda":
             kernel = runtime.xp.RawKernel(WILD, "wild")
-            stream.launch(lambda: kernel((1,), (32,), (np.intp(64),)))
-            stream.record(event)
+            queue.launch(lambda: kernel((1,), (32,), (np.intp(64),)))
+            queue.record(event)
         else:
-            stream.copy(64, np.zeros(8).ctypes.data, 64, 1)
-        event.block()
+            queue.copy_in([Copy(runtime.allocate(64), 0, np.zeros(8))])
+        event.wait()
     except Exception as error:
-        statuses.append([*vars(status_of(error)).values(), classify(error).name, str(error)])
-    report.put(after_wild_write=statuses, event_status=event.status())
+        errors.append([type(error).__name__, runtime.classify(error).name, str(error)])
+    report.put(after_wild_write=errors)

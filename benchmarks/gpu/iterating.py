@@ -10,8 +10,8 @@ import numpy as np
 from benchmarks.gpu.common import Report, SmallMemory, device_info, open_runtime
 from benchmarks.gpu_check import ROOT
 from hetsched.device import DeviceInfo
+from hetsched.devices.accelerator.piece_sizes import piece_overhead
 from hetsched.devices.cpu.device import CpuDevice
-from hetsched.devices.cuda.iterating.piece_sizes import piece_overhead
 from hetsched.iterations.serial import run
 
 sys.path.insert(0, str(ROOT / "tests"))

@@ -7,12 +7,12 @@ import time
 
 from benchmarks.gpu.common import Report, device_info, open_runtime
 from benchmarks.gpu.ring import Load
-from hetsched.devices.cuda.device import CudaDevice
+from hetsched.devices.accelerator.device import Accelerator
 
 
 def measure(report: Report) -> None:
     runtime = open_runtime(report.dry)
-    device = CudaDevice(device_info(report.dry), runtime)
+    device = Accelerator(device_info(report.dry), runtime)
     variant = "cufft" if runtime.kernels == "cuda" else "scipy"
     load = Load.make("16x64x64" if report.dry else "256x512x512")
     job = load.job(variant, 8, 3, runtime.kernels)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
+
 from benchmarks.gpu.common import MIB, Report, mapped, open_runtime
-from hetsched.devices.cuda.memory.pinned_memory import default_quota, pieces
-from hetsched.devices.cuda.runtime import Runtime
+from hetsched.devices.accelerator.pinned import default_quota, ranges
+from hetsched.devices.accelerator.runtime import Runtime
 
 
 def measure(report: Report) -> None:
@@ -18,24 +20,25 @@ def measure(report: Report) -> None:
     report.put(first_touch_seconds_per_gib=per_gib(time.perf_counter() - start, total))
     for slice_mib in (64, 256, 1024):
         for attempt in ("cold", "again"):
-            register(report, runtime, memory.ctypes.data, total, slice_mib, attempt)
+            register(report, runtime, memory, slice_mib, attempt)
     if not report.dry:
         allocate(report, runtime, total)
 
 
 def register(
-    report: Report, runtime: Runtime, address: int, total: int, slice_mib: int, attempt: str
+    report: Report, runtime: Runtime, memory: np.ndarray, slice_mib: int, attempt: str
 ) -> None:
-    slices = list(pieces(address, total, address, slice_mib * MIB))
+    total = memory.nbytes
+    slices = [memory[first:end] for first, end in ranges(0, total, slice_mib * MIB)]
     longest = 0.0
     start = time.perf_counter()
-    for at, nbytes in slices:
+    for part in slices:
         began = time.perf_counter()
-        runtime.pin(at, nbytes, False)
+        runtime.pin(part)
         longest = max(longest, time.perf_counter() - began)
     registered = time.perf_counter()
-    for at, _ in slices:
-        runtime.unpin(at)
+    for part in slices:
+        runtime.unpin(part)
     report.row(
         "register",
         slice_mib=slice_mib,

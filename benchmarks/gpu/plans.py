@@ -40,13 +40,13 @@ def measure_plan(runtime: Any, size: int, batch: int, dtype: str) -> dict[str, A
     runtime.synchronize()
     plan_seconds = time.perf_counter() - start
     free_after, _ = cupy.cuda.runtime.memGetInfo()
-    stream = runtime.stream()
-    span = Span(runtime, stream)
-    stream.launch(lambda: plan.fft(array, array, cufft.CUFFT_FORWARD))
+    queue = runtime.queue()
+    span = Span(runtime, queue)
+    queue.launch(lambda: plan.fft(array, array, cufft.CUFFT_FORWARD))
     span.start()
     start = time.perf_counter()
     for _ in range(RUNS):
-        stream.launch(lambda: plan.fft(array, array, cufft.CUFFT_FORWARD))
+        queue.launch(lambda: plan.fft(array, array, cufft.CUFFT_FORWARD))
     host = (time.perf_counter() - start) / RUNS
     span.stop()
     return {

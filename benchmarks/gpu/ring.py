@@ -20,8 +20,8 @@ from benchmarks.gpu.copies import Link, Rates
 from hetsched.device import Chunk, ChunkTimes
 from hetsched.device_process.arrays import ArenaArray
 from hetsched.device_process.prepared_job import Pipeline
+from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.base import DeviceJob
-from hetsched.devices.cuda.device import CudaDevice
 from hetsched.plans.slots import SlotAllocator, slot_bytes
 
 GAP = 15e-6
@@ -85,7 +85,7 @@ class Times:
 
 
 def passes(
-    device: CudaDevice, load: Load, variant: str, chunk: int, slots: int, kind: str
+    device: Accelerator, load: Load, variant: str, chunk: int, slots: int, kind: str
 ) -> Iterator[tuple[float, list[ChunkTimes]]]:
     """Yield the wall seconds and phases of successive runs."""
     job = load.job(variant, chunk, slots, kind)
@@ -128,7 +128,7 @@ def measure(report: Report) -> None:
     link.unpin()
     del link
     report.put(rates=vars(rates))
-    device = CudaDevice(device_info(report.dry), runtime)
+    device = Accelerator(device_info(report.dry), runtime)
     batches = ["16x64x64"] if report.dry else ["256x512x512", "1024x512x512"]
     for batch in batches:
         load = Load.make(batch)
@@ -139,7 +139,13 @@ def measure(report: Report) -> None:
 
 
 def measure_ring(
-    device: CudaDevice, load: Load, variant: str, chunk: int, slots: int, kind: str, rates: Rates
+    device: Accelerator,
+    load: Load,
+    variant: str,
+    chunk: int,
+    slots: int,
+    kind: str,
+    rates: Rates,
 ) -> dict[str, Any]:
     load.y[...] = np.nan
     runs = passes(device, load, variant, chunk, slots, kind)

@@ -10,8 +10,8 @@ import numpy as np
 from benchmarks.gpu.common import Report, SmallMemory, Span, device_info, mapped, open_runtime
 from benchmarks.gpu_check import ROOT
 from hetsched.device import DeviceInfo
-from hetsched.devices.cuda.iterating.piece_sizes import piece_overhead
-from hetsched.devices.cuda.runtime import TO_DEVICE, TO_HOST, Runtime
+from hetsched.devices.accelerator.piece_sizes import piece_overhead
+from hetsched.devices.accelerator.runtime import Copy, Runtime
 
 sys.path.insert(0, str(ROOT / "tests"))
 
@@ -79,18 +79,16 @@ def run(
 
 def copy_rates(runtime: Runtime, nbytes: int) -> tuple[float, float]:
     """Return bytes per second to and from the device, from pinned memory."""
-    memory, block, stream = mapped(nbytes), runtime.allocate(nbytes), runtime.stream()
-    address = memory.ctypes.data
-    runtime.pin(address, nbytes, False)
+    memory, block, queue = mapped(nbytes), runtime.allocate(nbytes), runtime.queue()
+    runtime.pin(memory)
     rates = []
-    for kind in (TO_DEVICE, TO_HOST):
-        ends = (block.address, address) if kind == TO_DEVICE else (address, block.address)
-        span = Span(runtime, stream)
+    for copy in (queue.copy_in, queue.copy_out):
+        span = Span(runtime, queue)
         for _ in range(2):
             span.start()
-            stream.copy(*ends, nbytes, kind)
+            copy([Copy(block, 0, memory)])
             span.stop()
             seconds = span.seconds()
         rates.append(nbytes / max(seconds, 1e-9))
-    runtime.unpin(address)
+    runtime.unpin(memory)
     return rates[0], rates[1]

@@ -10,8 +10,8 @@ import threading
 import time
 
 from benchmarks.gpu.common import MIB, Report, mapped, open_runtime
+from hetsched.devices.accelerator.runtime import Copy, Runtime
 from hetsched.devices.cuda.driver import sleeps_while_waiting
-from hetsched.devices.cuda.runtime import TO_DEVICE, Runtime
 
 ROUNDS = 200
 BUSY = """
@@ -32,14 +32,14 @@ def measure(report: Report) -> None:
 
 def synchronize(report: Report, runtime: Runtime, nbytes: int) -> None:
     """Measure the processor time of deviceSynchronize, which must not spin."""
-    host, block, stream = mapped(nbytes), runtime.allocate(nbytes), runtime.stream()
-    runtime.pin(host.ctypes.data, nbytes, False)
+    host, block, queue = mapped(nbytes), runtime.allocate(nbytes), runtime.queue()
+    runtime.pin(host)
     for _ in range(2 if report.dry else 100):
-        stream.copy(block.address, host.ctypes.data, nbytes, TO_DEVICE)
+        queue.copy_in([Copy(block, 0, host)])
     wall, processor = time.perf_counter(), time.thread_time()
     runtime.synchronize()
     wall, processor = time.perf_counter() - wall, time.thread_time() - processor
-    runtime.unpin(host.ctypes.data)
+    runtime.unpin(host)
     report.put(
         waits_sleep=sleeps_while_waiting(),
         synchronize_seconds=wall,
@@ -53,16 +53,16 @@ def pending_event(report: Report, runtime: Runtime) -> None:
     """Query an event that hasn't passed, then use Thrust and CUB, which check the last error."""
     nbytes = MIB if report.dry else 64 * MIB
     host, block = mapped(nbytes), runtime.allocate(nbytes)
-    stream, event = runtime.stream(), runtime.event()
-    runtime.pin(host.ctypes.data, nbytes, False)
-    stream.copy(block.address, host.ctypes.data, nbytes, TO_DEVICE)
-    stream.record(event)
-    status = event.status()
+    queue, event = runtime.queue(), runtime.event()
+    runtime.pin(host)
+    queue.copy_in([Copy(block, 0, host)])
+    queue.record(event)
+    is_pending = not event.is_done()
     values = runtime.xp.arange(1000)[::-1]
     is_right = int(runtime.xp.sort(values)[0]) == 0 and int(values.sum()) == 499500
-    event.block()
-    runtime.unpin(host.ctypes.data)
-    report.put(pending_status=status, thrust_and_cub_are_right=is_right)
+    event.wait()
+    runtime.unpin(host)
+    report.put(was_pending=is_pending, thrust_and_cub_are_right=is_right)
     if not is_right:
         raise RuntimeError("Thrust or CUB gave a wrong result after the query of a pending event")
 
@@ -91,12 +91,12 @@ def copy_on(runtime: Runtime, core: int, policy: int, times: list[float]) -> Non
     os.sched_setscheduler(0, policy, os.sched_param(0))
     nbytes = MIB
     host, block = mapped(nbytes), runtime.allocate(nbytes)
-    stream, event = runtime.stream(), runtime.event()
-    runtime.pin(host.ctypes.data, nbytes, False)
+    queue, event = runtime.queue(), runtime.event()
+    runtime.pin(host)
     for _ in range(ROUNDS):
         start = time.perf_counter()
-        stream.copy(block.address, host.ctypes.data, nbytes, TO_DEVICE)
-        stream.record(event)
-        event.block()
+        queue.copy_in([Copy(block, 0, host)])
+        queue.record(event)
+        event.wait()
         times.append(time.perf_counter() - start)
-    runtime.unpin(host.ctypes.data)
+    runtime.unpin(host)

@@ -1,4 +1,4 @@
-"""A small workload, and a bench that runs it on a CUDA device over a fake runtime."""
+"""A small workload, and a bench that runs it on an accelerator over a simulated runtime."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ import numpy as np
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
 from hetsched.device_process.arrays import ArenaArray, FileArray
+from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.runtime import Fault
+from hetsched.devices.accelerator.simulated import SimulatedError, SimulatedRuntime
 from hetsched.devices.base import DeviceJob, HostArray
-from hetsched.devices.cuda.device import CudaDevice
-from hetsched.devices.cuda.fake.runtime import FakeRuntime
 from hetsched.errors import DataError
 from hetsched.memory import MemoryDemand
 from hetsched.plans.slots import slot_bytes
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
 
-INFO = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True)
+INFO = DeviceInfo(name="gpu0", kind="cuda", identity="simulated GPU", link=True)
+
+
+def simulated_gpu(seed: int) -> tuple[DeviceInfo, Callable[[DeviceInfo], Accelerator]]:
+    """A device for `IteratingBench`."""
+    return INFO, lambda info: Accelerator(info, SimulatedRuntime(seed=seed))
 
 
 class AffineParams(msgspec.Struct, frozen=True):
@@ -137,10 +143,11 @@ def make_strict(p: AffineParams, chunk: int, context: KernelContext) -> Kernel:
     return kernel
 
 
-class CuFFTError(RuntimeError):
-    """Like CuPy's; `result` 5 is CUFFT_INTERNAL_ERROR."""
+class FailedPlan(SimulatedError):
+    """Like an internal error of cuFFT."""
 
-    result = 5
+    def __init__(self) -> None:
+        super().__init__(Fault.PLAN, "a plan")
 
 
 failing_plans: list[Exception] = []
@@ -163,7 +170,7 @@ class Bench:
 
     def __init__(
         self,
-        runtime: FakeRuntime,
+        runtime: SimulatedRuntime,
         place: str = "arena",
         folder: Path | None = None,
         params: AffineParams = SMALL,
@@ -172,7 +179,7 @@ class Bench:
         **settings: Any,
     ) -> None:
         self.runtime, self.params, self.chunk, self.slots = runtime, params, chunk, slots
-        self.device = CudaDevice(INFO, runtime, **settings)
+        self.device = Accelerator(INFO, runtime, **settings)
         specs = {spec.name: spec for spec in Affine().arrays(params)}
         rng = np.random.default_rng(0)
         self.x = shared((params.units, params.width), "float32")

@@ -1,4 +1,4 @@
-"""The conformance suite on the CUDA device, over the fake runtime."""
+"""The conformance suite on the CUDA device, over the simulated runtime."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import test_devices_conformance as suite
 from device_bench import MEMORY
 
 from hetsched.device import DeviceInfo
+from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.simulated import SimulatedRuntime
 from hetsched.devices.base import Device
-from hetsched.devices.cuda.device import CudaDevice
-from hetsched.devices.cuda.fake.runtime import FakeRuntime
 
-INFO = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True)
+INFO = DeviceInfo(name="gpu0", kind="cuda", identity="simulated GPU", link=True)
 
 
-class TestTheCudaDevice(suite.TestEveryDevice):
+class TestTheAccelerator(suite.TestEveryDevice):
     @pytest.fixture(params=range(5), ids=lambda seed: f"seed{seed}")
     def device(self, request: pytest.FixtureRequest) -> Iterator[Device]:
-        runtime = FakeRuntime(memory=MEMORY, seed=request.param, engines=1 + request.param % 2)
-        opened = CudaDevice(INFO, runtime, pinned=1 << 30)
+        runtime = SimulatedRuntime(
+            memory=MEMORY, seed=request.param, engines=1 + request.param % 2
+        )
+        opened = Accelerator(INFO, runtime, pinned=1 << 30)
         yield opened
         opened.close()

@@ -9,8 +9,8 @@ import pytest
 from cuda_toys import AffineParams, Bench
 
 from hetsched.config import DeviceConfig
+from hetsched.devices.cuda.device import CupyRuntime, open_cupy
 from hetsched.devices.cuda.probe import detect
-from hetsched.devices.cuda.runtime import CupyRuntime, open_cupy
 
 pytestmark = pytest.mark.gpu
 
@@ -20,7 +20,7 @@ def runtime() -> Iterator[CupyRuntime]:
     infos, absent = detect(DeviceConfig(kind="gpu"))
     if not infos:
         pytest.skip(f"needs a GPU: {absent}")
-    yield open_cupy(infos[0].name, infos[0].details["visible"], "")
+    yield open_cupy(infos[0], "")
 
 
 @pytest.mark.parametrize("place", ["arena", "file", "plain"])

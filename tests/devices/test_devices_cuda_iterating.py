@@ -1,4 +1,4 @@
-"""Iterative jobs on the CUDA device over the fake runtime, together with a core."""
+"""Iterative jobs on the CUDA device over the simulated runtime, together with a core."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from iterating_bench import CORE, IteratingBench
 
 from hetsched.device import DeviceInfo
 from hetsched.device_process import epochs
+from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.piece_sizes import piece_overhead
+from hetsched.devices.accelerator.simulated import SimulatedRuntime
 from hetsched.devices.cpu.device import CpuDevice
-from hetsched.devices.cuda.device import CudaDevice
-from hetsched.devices.cuda.fake.runtime import FakeRuntime
-from hetsched.devices.cuda.iterating.piece_sizes import piece_overhead
 from hetsched.iterations.serial import run
 
 X = np.random.default_rng(5).standard_normal((24, 64))
-GPU = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True)
+GPU = DeviceInfo(name="gpu0", kind="cuda", identity="simulated GPU", link=True)
 PARAMS = DiffusionParams(columns=64)
 DEMAND = Diffusion().demand(PARAMS, "cuda")
 OVERHEAD = piece_overhead(Diffusion(), PARAMS)
@@ -45,10 +45,10 @@ def make_bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[MakeB
         ) -> IteratingBench:
             limit = limit_of(fits)
             monkeypatch.setattr(epochs, "MAX_REPEATED", 0.4)  # of few iterations
-            monkeypatch.setattr(CudaDevice, "usable_memory", lambda device: limit)
+            monkeypatch.setattr(Accelerator, "usable_memory", lambda device: limit)
 
-            def open_gpu(info: DeviceInfo) -> CudaDevice:
-                return CudaDevice(info, FakeRuntime(seed=seed))
+            def open_gpu(info: DeviceInfo) -> Accelerator:
+                return Accelerator(info, SimulatedRuntime(seed=seed))
 
             devices = [(CORE, CpuDevice), (GPU, open_gpu)]
             bench = IteratingBench(
@@ -86,8 +86,8 @@ def test_rows_may_be_partly_beyond_the_quota_of_pinned_memory(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     x = np.random.default_rng(5).standard_normal((24, 640))
 
-    def open_gpu(info: DeviceInfo) -> CudaDevice:
-        return CudaDevice(info, FakeRuntime(), pinned=pinned, slice_bytes=4096)
+    def open_gpu(info: DeviceInfo) -> Accelerator:
+        return Accelerator(info, SimulatedRuntime(), pinned=pinned, slice_bytes=4096)
 
     devices = [(CORE, CpuDevice), (GPU, open_gpu)]
     with contextlib.closing(IteratingBench(DiffusionParams(columns=640), x, devices)) as bench:

@@ -9,23 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda_toys import simulated_gpu
 from diffusing_workload import Diffusion, DiffusionParams
 from hetsched_workloads.pcg import Pcg
 from iterating_bench import CORE, IteratingBench
 
-from hetsched.device import DeviceInfo
 from hetsched.device_process import epochs
 from hetsched.device_process.epochs import IterativeRun
+from hetsched.devices.accelerator.iterating import AcceleratorStages
 from hetsched.devices.cpu.device import CpuDevice
-from hetsched.devices.cuda.device import CudaDevice
-from hetsched.devices.cuda.fake.runtime import FakeRuntime
-from hetsched.devices.cuda.iterating.cuda_stages import CudaStages
 from hetsched.iterations.serial import run
 from hetsched.transport.device_messages import CommandFailed, IterationsDone, IterationsStopped
 
 ITERATIONS = 12
 X = np.random.default_rng(5).standard_normal((24, 4))
-GPU = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True)
 CORE_SLOT, GPU_SLOT = 0, 1
 
 
@@ -44,7 +41,10 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Iterating
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(epochs, "MAX_REPEATED", 0.2)
     monkeypatch.setattr(epochs, "MAX_TIME", 1e-9)  # as rarely as it may be
-    devices = [(CORE, CpuDevice), (GPU, lambda info: CudaDevice(info, FakeRuntime(seed=3)))]
+    devices = [
+        (CORE, CpuDevice),
+        simulated_gpu(3),
+    ]
     params = DiffusionParams(iterations=ITERATIONS)
     with contextlib.closing(IteratingBench(params, X, devices, saves=True)) as bench:
         bench.prepare()
@@ -53,7 +53,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Iterating
 
 def lose_gpu(monkeypatch: pytest.MonkeyPatch, where: str, moment: int) -> None:
     """Have the GPU end at the `moment`-th call of a method."""
-    owner: Any = IterativeRun if where in ("save", "restore") else CudaStages
+    owner: Any = IterativeRun if where in ("save", "restore") else AcceleratorStages
     original, calls = getattr(owner, where), 0
 
     def counted(self: Any, *args: Any) -> Any:
@@ -179,9 +179,7 @@ def test_another_gpu_goes_back_too(
         if name != "x":
             workload.generate(params, 3, name, 0, array)
     del inputs["x"]
-    gpus = [
-        (GPU, lambda info, seed=seed: CudaDevice(info, FakeRuntime(seed=seed))) for seed in (1, 2)
-    ]
+    gpus = [simulated_gpu(seed) for seed in (1, 2)]
     bench = IteratingBench(
         params,
         inputs,

@@ -9,15 +9,15 @@ import pytest
 from cuda_toys import AffineParams, Bench, shared
 
 from hetsched.device import DeviceInfo
+from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.simulated import SimulatedRuntime
 from hetsched.devices.base import DeviceFault, MemoryKeeper
-from hetsched.devices.cuda.device import CudaDevice
-from hetsched.devices.cuda.fake.runtime import FakeRuntime
 
 MIB = 1 << 20
 RESERVE = 512 * MIB
 
 
-def ended(runtime: FakeRuntime, place: str = "arena") -> Bench:
+def ended(runtime: SimulatedRuntime, place: str = "arena") -> Bench:
     """A bench whose job has ended."""
     bench = Bench(runtime, place)
     bench.run()
@@ -27,7 +27,7 @@ def ended(runtime: FakeRuntime, place: str = "arena") -> Bench:
 
 @pytest.mark.parametrize("place", ["arena", "plain"])
 def test_what_is_kept_for_the_next_job_can_be_released(place: str) -> None:
-    runtime = FakeRuntime()
+    runtime = SimulatedRuntime()
     bench = ended(runtime, place)
     assert isinstance(bench.device, MemoryKeeper)
     assert bench.device.keeps_memory()
@@ -43,7 +43,7 @@ def test_what_is_kept_for_the_next_job_can_be_released(place: str) -> None:
 
 
 def test_what_is_kept_counts_as_usable() -> None:
-    runtime = FakeRuntime(memory=1 << 30)
+    runtime = SimulatedRuntime(memory=1 << 30, reserve=RESERVE)
     bench = Bench(runtime, params=AffineParams(12, MIB >> 4))
     before = bench.device.usable_memory()
 
@@ -54,7 +54,7 @@ def test_what_is_kept_counts_as_usable() -> None:
 
 
 def test_memory_that_others_take_and_give_back_is_seen() -> None:
-    runtime = FakeRuntime(memory=2 << 30)
+    runtime = SimulatedRuntime(memory=2 << 30, reserve=RESERVE)
     device = Bench(runtime).device
 
     runtime.used_by_others = 1 << 30
@@ -67,7 +67,7 @@ def test_the_configured_limit_stays_however_much_is_free() -> None:
     """But the memory that was free when the GPU was probed is no limit."""
     info = DeviceInfo(name="gpu0", kind="cuda", identity="x", link=True, memory=5 * MIB)
 
-    device = CudaDevice(info, FakeRuntime(memory=2 << 30), limit=100 * MIB)
+    device = Accelerator(info, SimulatedRuntime(memory=2 << 30), limit=100 * MIB)
 
     assert device.describe().memory == device.usable_memory() == 100 * MIB
 
@@ -84,7 +84,7 @@ def test_the_configured_limit_stays_however_much_is_free() -> None:
 def test_memory_is_short_when_little_is_free_or_others_have_come(
     total: int, others: int, is_short: bool
 ) -> None:
-    runtime = FakeRuntime(memory=total)
+    runtime = SimulatedRuntime(memory=total, reserve=RESERVE)
     device = Bench(runtime).device
 
     runtime.used_by_others = others
@@ -92,11 +92,8 @@ def test_memory_is_short_when_little_is_free_or_others_have_come(
     assert device.is_memory_short() is is_short
 
 
-def test_memory_is_not_short_because_of_what_the_device_keeps(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("hetsched.devices.cuda.probe.RESERVE_BYTES", 64)
-    runtime = FakeRuntime(memory=MIB)
+def test_memory_is_not_short_because_of_what_the_device_keeps() -> None:
+    runtime = SimulatedRuntime(memory=MIB, reserve=64)
     bench = Bench(runtime, params=AffineParams(12, 8192))
     bench.run()
 
@@ -105,7 +102,7 @@ def test_memory_is_not_short_because_of_what_the_device_keeps(
 
 
 def test_memory_that_was_detached_is_unpinned_without_a_job() -> None:
-    runtime = FakeRuntime()
+    runtime = SimulatedRuntime()
     bench = ended(runtime)
     assert len(runtime.pins) == 2
 
@@ -117,18 +114,18 @@ def test_memory_that_was_detached_is_unpinned_without_a_job() -> None:
 
 
 def test_a_fault_is_noticed_by_an_idle_device() -> None:
-    runtime = FakeRuntime()
+    runtime = SimulatedRuntime()
     bench = ended(runtime)
-    runtime.sticky = 700
+    runtime.is_lost = True
 
-    with pytest.raises(DeviceFault, match="700"):
+    with pytest.raises(DeviceFault, match="unusable"):
         bench.device.usable_memory()
 
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("slots", [1, 3])
 def test_the_rest_of_an_array_beyond_the_quota_is_staged(seed: int, slots: int) -> None:
-    runtime = FakeRuntime(seed=seed)
+    runtime = SimulatedRuntime(seed=seed)
     params = AffineParams(40, 1024)  # two arrays of 40 pages
     notes: list[str] = []
     bench = Bench(runtime, params=params, chunk=3, slots=slots, pinned=200 << 10, slice_bytes=4096)
@@ -145,7 +142,7 @@ def test_the_rest_of_an_array_beyond_the_quota_is_staged(seed: int, slots: int) 
 
 
 def test_an_array_within_the_quota_needs_no_staging() -> None:
-    bench = Bench(FakeRuntime(), params=AffineParams(40, 1024), pinned=320 << 10)
+    bench = Bench(SimulatedRuntime(), params=AffineParams(40, 1024), pinned=320 << 10)
 
     bench.run()
 
@@ -155,7 +152,7 @@ def test_an_array_within_the_quota_needs_no_staging() -> None:
 
 def test_a_child_process_has_no_staging_buffers() -> None:
     """Or the parent's next write would move pages that the GPU copies from and to."""
-    bench = Bench(FakeRuntime(), "plain")
+    bench = Bench(SimulatedRuntime(), "plain")
     bench.run()
     (address, *_) = (memory.ctypes.data for memory in bench.device._staging._buffers.values())
 

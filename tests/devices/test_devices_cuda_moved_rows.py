@@ -16,36 +16,36 @@ from iterating_bench import CORE, IteratingBench
 
 from hetsched.device import DeviceInfo
 from hetsched.device_process import epochs
+from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.piece_sizes import spare_rows
+from hetsched.devices.accelerator.simulated import SimulatedRuntime
 from hetsched.devices.cpu.device import CpuDevice
-from hetsched.devices.cuda.device import CudaDevice
-from hetsched.devices.cuda.fake.runtime import FakeRuntime
-from hetsched.devices.cuda.iterating.piece_sizes import spare_rows
 from hetsched.iterations.serial import run
 from hetsched.memory import MemoryDemand
 from hetsched.workload import Rows
 
 ROWS = 64
 X = np.random.default_rng(5).standard_normal((ROWS, 32))
-GPU = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True)
+GPU = DeviceInfo(name="gpu0", kind="cuda", identity="simulated GPU", link=True)
 GPU_SLOT = 1
 NEAR = [(8, 40), (12, 38), (10, 40), (5, 43), (20, 30), (13, 38)]
 FAR = [(8, 40), (40, 60), (1, 63), (30, 31), (9, 40)]
 
 
-class CountingRuntime(FakeRuntime):
+class CountingRuntime(SimulatedRuntime):
     """Counts the bytes of all copies."""
 
     copied = 0
 
-    def is_pinned(self, address: int, nbytes: int) -> bool:
-        self.copied += nbytes
-        return super().is_pinned(address, nbytes)
+    def is_pinned(self, host: np.ndarray) -> bool:
+        self.copied += host.nbytes
+        return super().is_pinned(host)
 
 
 @contextlib.contextmanager
-def make_bench(runtime: FakeRuntime, iterations: int, border: str = "periodic"):  # type: ignore[no-untyped-def]
-    def open_gpu(info: DeviceInfo) -> CudaDevice:
-        return CudaDevice(info, runtime)
+def make_bench(runtime: SimulatedRuntime, iterations: int, border: str = "periodic"):  # type: ignore[no-untyped-def]
+    def open_gpu(info: DeviceInfo) -> Accelerator:
+        return Accelerator(info, runtime)
 
     params = DiffusionParams(ROWS, 32, iterations, border=border)
     devices = [(CORE, CpuDevice), (GPU, open_gpu), (CORE, CpuDevice)]
@@ -70,7 +70,7 @@ def test_results_are_the_same_wherever_rows_move(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(epochs, "MAX_REPEATED", 0.3 if is_deferring else 0.0)
-    with make_bench(FakeRuntime(seed=2), 3 * len(moves), border) as bench:
+    with make_bench(SimulatedRuntime(seed=2), 3 * len(moves), border) as bench:
         bench.iterate(dict(enumerate(shares(moves[0]))), paced=True)
         for number, move in enumerate(moves):
             if number:
@@ -134,7 +134,7 @@ def test_the_time_of_saving_is_reported_with_the_next_iteration(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(epochs, "MAX_REPEATED", 1e3)  # saved once, after the start
     monkeypatch.setattr(epochs, "MAX_TIME", 1e-9)
-    with make_bench(FakeRuntime(seed=2), 3) as bench:
+    with make_bench(SimulatedRuntime(seed=2), 3) as bench:
         bench.iterate(dict(enumerate(shares((8, 40)))))
         bench.stopped(3)
 

@@ -1,4 +1,4 @@
-"""The CUDA device's parts: faults, slots, pins, clock, probe."""
+"""Parts of accelerators and of CUDA: faults, slots, pins, clock, probe."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.config import DeviceConfig
+from hetsched.devices.accelerator.device import DeviceClock
+from hetsched.devices.accelerator.pinned import Pins, mapping_of, ranges
+from hetsched.devices.accelerator.preparation import ALIGNMENT, block_layout
+from hetsched.devices.accelerator.runtime import Fault, translate
+from hetsched.devices.accelerator.simulated import SimulatedRuntime
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
-from hetsched.devices.cuda.clock import DeviceClock
-from hetsched.devices.cuda.fake.runtime import FakeRuntime
-from hetsched.devices.cuda.faults import CudaError, Fault, classify, translate
-from hetsched.devices.cuda.memory.device_memory import CUDA_ALIGNMENT, block_layout
-from hetsched.devices.cuda.memory.pinned_memory import Pins, mapping_of, pieces
+from hetsched.devices.cuda.faults import CudaError, classify
 from hetsched.devices.cuda.nvml import Gpu, Snapshot
 from hetsched.devices.cuda.probe import budget, select_gpus, visible
 from hetsched.devices.slot_layout import slot_layout
@@ -92,6 +93,7 @@ class NVRTCError(CUBLASError):
         (CudaError(1), False, Fault.USAGE),
         (CudaError(712), False, Fault.USAGE),
         (CuFFTError(8), False, Fault.USAGE),
+        (CuFFTError(5), False, Fault.PLAN),
         (ValueError("shape"), False, Fault.USAGE),
     ],
 )
@@ -100,23 +102,21 @@ def test_each_error_has_its_class(error: Exception, opening: bool, fault: Fault)
 
 
 @pytest.mark.parametrize(
-    ("error", "expected"),
+    ("fault", "expected"),
     [
-        (CudaError(700), DeviceFault),
-        (CudaError(2), DeviceOutOfMemory),
-        (CudaError(1), JobFailed),
+        (Fault.ABSENT, Unavailable),
+        (Fault.STICKY, DeviceFault),
+        (Fault.PLAN, DeviceFault),
+        (Fault.MEMORY, DeviceOutOfMemory),
+        (Fault.USAGE, JobFailed),
     ],
 )
-def test_errors_become_ours_in_one_line(error: Exception, expected: type[Exception]) -> None:
-    raised = translate(error, "gpu0")
+def test_errors_become_ours_in_one_line(fault: Fault, expected: type[Exception]) -> None:
+    raised = translate(ValueError("two\nlines"), "gpu0", fault)
 
     assert type(raised) is expected
     assert "gpu0" in str(raised)
     assert "\n" not in str(raised)
-
-
-def test_an_absent_gpu_is_unavailable() -> None:
-    assert isinstance(translate(CudaError(35), "gpu0", opening=True), Unavailable)
 
 
 @given(
@@ -124,17 +124,15 @@ def test_an_absent_gpu_is_unavailable() -> None:
     nbytes=st.integers(0, 5000),
     slice_bytes=st.integers(1, 1000),
 )
-def test_pieces_cover_everything_once_and_cross_no_border(
+def test_ranges_cover_everything_once_and_cross_no_border(
     start: int, nbytes: int, slice_bytes: int
 ) -> None:
-    cut = list(pieces(start + 100, nbytes, 100, slice_bytes))
-
-    at = start + 100
-    for address, length in cut:
-        assert (address, length > 0) == (at, True)
-        assert (address - 100) // slice_bytes == (address + length - 101) // slice_bytes
-        at += length
-    assert at == start + 100 + nbytes
+    at = start
+    for first, stop in ranges(start, start + nbytes, slice_bytes):
+        assert (first, stop > first) == (at, True)
+        assert first // slice_bytes == (stop - 1) // slice_bytes
+        at = stop
+    assert at == start + nbytes
 
 
 SPECS = st.lists(
@@ -173,7 +171,7 @@ def test_an_output_in_place_has_the_buffer_of_its_input() -> None:
     specs = [ArraySpec("x", "split", (8,), "float32"), ArraySpec("y", "out", (8,), "int32")]
     demand = MemoryDemand(input_bytes=32, work_bytes=0, output_bytes=0)
 
-    layout = slot_layout(specs, {"y": "x"}, demand, CUDA_ALIGNMENT)
+    layout = slot_layout(specs, {"y": "x"}, demand, ALIGNMENT)
 
     assert layout.outputs["y"].index == layout.inputs["x"].index
     assert layout.unit_sizes == (32,)
@@ -184,7 +182,7 @@ def test_an_output_in_place_of_a_smaller_input_is_our_bug() -> None:
     demand = MemoryDemand(input_bytes=32, work_bytes=0, output_bytes=64)
 
     with pytest.raises(InternalError, match="64 bytes per unit against 32"):
-        slot_layout(specs, {"y": "x"}, demand, CUDA_ALIGNMENT)
+        slot_layout(specs, {"y": "x"}, demand, ALIGNMENT)
 
 
 @given(
@@ -199,7 +197,7 @@ def test_parts_of_the_block_are_aligned_and_never_overlap(
     at = 0
     for name, nbytes in residents.items():
         assert layout.residents[name] >= at
-        assert layout.residents[name] % CUDA_ALIGNMENT == 0
+        assert layout.residents[name] % ALIGNMENT == 0
         at = layout.residents[name] + nbytes
     assert layout.slots >= at
     assert layout.nbytes >= layout.slots + slots_bytes
@@ -222,7 +220,7 @@ def test_the_mapping_behind_a_view_is_found() -> None:
 
 
 def test_a_mapping_is_pinned_once_in_slices() -> None:
-    runtime = FakeRuntime()
+    runtime = SimulatedRuntime()
     pins, array, keep = Pins(runtime, 1 << 30, 4096), mapped(10000), set[int]()
 
     first = pins.cover(array[100:200], keep)
@@ -235,7 +233,7 @@ def test_a_mapping_is_pinned_once_in_slices() -> None:
 
 
 def test_the_least_recently_used_mapping_makes_room_and_kept_ones_stay() -> None:
-    runtime = FakeRuntime()
+    runtime = SimulatedRuntime()
     pins = Pins(runtime, 3 * 4096, 4096)
     old, pinned, new = mapped(4096), mapped(4096), mapped(8192)
     pins.cover(old, set())
@@ -250,7 +248,7 @@ def test_the_least_recently_used_mapping_makes_room_and_kept_ones_stay() -> None
 
 
 def test_a_mapping_that_is_no_longer_used_is_unpinned() -> None:
-    runtime = FakeRuntime()
+    runtime = SimulatedRuntime()
     pins, unused, stays = Pins(runtime, 1 << 30), mapped(4096), mapped(4096)
     pins.cover(unused, set())
     pins.cover(stays, set())
@@ -262,7 +260,7 @@ def test_a_mapping_that_is_no_longer_used_is_unpinned() -> None:
 
 
 def test_a_pinned_mapping_outlives_its_owner_until_it_is_unpinned() -> None:
-    runtime = FakeRuntime()
+    runtime = SimulatedRuntime()
     pins, mapping = Pins(runtime, 1 << 30), mmap.mmap(-1, 4096)
     pins.cover(np.frombuffer(mapping, np.uint8), set())
 
@@ -275,7 +273,7 @@ def test_a_pinned_mapping_outlives_its_owner_until_it_is_unpinned() -> None:
 
 
 def test_a_pin_that_fails_half_way_leaves_the_first_half() -> None:
-    runtime, array = FakeRuntime(), mapped(8192)
+    runtime, array = SimulatedRuntime(), mapped(8192)
     runtime.pins[array.ctypes.data + 4096] = 4096
     pins = Pins(runtime, 1 << 30, 4096)
 
@@ -283,13 +281,13 @@ def test_a_pin_that_fails_half_way_leaves_the_first_half() -> None:
 
     assert pinned is not None
     assert (pinned.registered, pinned.is_whole, pins.used) == (4096, False, 4096)
-    assert "712" in pins.refused
+    assert "pinning twice" in pins.refused
     pins.clear()
     assert list(runtime.pins) == [array.ctypes.data + 4096]
 
 
 def test_of_a_mapping_beyond_the_quota_the_first_slices_are_pinned() -> None:
-    runtime, array = FakeRuntime(), mapped(5 * 4096)
+    runtime, array = SimulatedRuntime(), mapped(5 * 4096)
     pins = Pins(runtime, 4 * 4096, 4096)
 
     pinned = pins.cover(array, set(), spare=4096)
@@ -297,15 +295,15 @@ def test_of_a_mapping_beyond_the_quota_the_first_slices_are_pinned() -> None:
     base = array.ctypes.data
     assert pinned is not None
     assert list(runtime.pins) == [base, base + 4096, base + 8192]
-    assert pinned.covers(base, 3 * 4096)
-    assert not pinned.covers(base + 1, 3 * 4096)
+    assert pinned.covers(array[: 3 * 4096])
+    assert not pinned.covers(array[1 : 3 * 4096 + 1])
     assert pins.cover(array, set()) is pinned
     assert pinned.registered == 4 * 4096
 
 
 def test_memory_that_can_not_be_unpinned_stays_mapped() -> None:
     """Copies to it may still be going on."""
-    runtime, mapping = FakeRuntime(), mmap.mmap(-1, 3 * 4096)
+    runtime, mapping = SimulatedRuntime(), mmap.mmap(-1, 3 * 4096)
     pins = Pins(runtime, 1 << 30, 4096)
     array = np.frombuffer(mapping, np.uint8)
     pins.cover(array, set())
@@ -320,13 +318,13 @@ def test_memory_that_can_not_be_unpinned_stays_mapped() -> None:
 
 
 def test_the_clock_agrees_with_the_hosts() -> None:
-    runtime = FakeRuntime()
-    stream = runtime.stream()
-    clock = DeviceClock(runtime, stream)
+    runtime = SimulatedRuntime()
+    queue = runtime.queue()
+    clock = DeviceClock(runtime, queue)
     clock.set()
     event = runtime.event()
-    stream.record(event)
-    event.block()
+    queue.record(event)
+    event.wait()
 
     before = clock.seconds(event)
     clock.follow(event)

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from iterating_bench import IteratingBench
 
 from hetsched.device import DeviceInfo
-from hetsched.devices.cuda.device import CudaDevice
-from hetsched.devices.cuda.fake.runtime import FakeRuntime
-from hetsched.devices.cuda.fake.streams import TimedOperation
-from hetsched.devices.cuda.iterating.piece_sizes import piece_overhead, piece_sizes
+from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.piece_sizes import piece_overhead, piece_sizes
+from hetsched.devices.accelerator.simulated import SimulatedRuntime, TimedOperation
 from hetsched.errors import DataError
 from hetsched.iterations.serial import run
 from hetsched.memory import MemoryDemand
@@ -27,7 +26,7 @@ from hetsched.transport.device_messages import CommandFailed, IterationsDone
 ROWS, FITS = 64, 32
 PARAMS = DiffusionParams(ROWS, columns=64, iterations=2)
 X = np.random.default_rng(2).standard_normal((ROWS, 64))
-GPU = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True)
+GPU = DeviceInfo(name="gpu0", kind="cuda", identity="simulated GPU", link=True)
 LIMIT = Diffusion().demand(PARAMS, "cuda").need([FITS]) + 4 * piece_overhead(Diffusion(), PARAMS)
 
 MakeBench = Callable[..., IteratingBench]
@@ -37,11 +36,11 @@ MakeBench = Callable[..., IteratingBench]
 def make_bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[MakeBench]:
     """Makes a bench of one GPU with too little memory for all rows."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(CudaDevice, "usable_memory", lambda device: LIMIT)
+    monkeypatch.setattr(Accelerator, "usable_memory", lambda device: LIMIT)
     with contextlib.ExitStack() as stack:
 
-        def make(runtime: FakeRuntime) -> IteratingBench:
-            bench = IteratingBench(PARAMS, X, [(GPU, lambda info: CudaDevice(info, runtime))])
+        def make(runtime: SimulatedRuntime) -> IteratingBench:
+            bench = IteratingBench(PARAMS, X, [(GPU, lambda info: Accelerator(info, runtime))])
             bench.prepare()
             return stack.enter_context(contextlib.closing(bench))
 
@@ -72,7 +71,7 @@ def pieces() -> Sequence[int]:
 def test_streamed_rows_have_the_bits_of_the_same_pieces_on_devices(
     make_bench: MakeBench, seed: int
 ) -> None:
-    bench = make_bench(FakeRuntime(seed=seed))
+    bench = make_bench(SimulatedRuntime(seed=seed))
 
     y = compute(bench)
 
@@ -81,7 +80,7 @@ def test_streamed_rows_have_the_bits_of_the_same_pieces_on_devices(
 
 
 def test_device_memory_stays_within_the_limit(make_bench: MakeBench) -> None:
-    runtime = FakeRuntime()
+    runtime = SimulatedRuntime()
 
     compute(make_bench(runtime))
 
@@ -90,7 +89,7 @@ def test_device_memory_stays_within_the_limit(make_bench: MakeBench) -> None:
 
 @pytest.mark.parametrize("kernels_block", [False, True])
 def test_copies_of_pieces_overlap_kernels(make_bench: MakeBench, kernels_block: bool) -> None:
-    runtime = FakeRuntime()
+    runtime = SimulatedRuntime()
     runtime.kernels_block = kernels_block
     runtime.copy_rate = 3 * 64 * 8 / (0.8 * runtime.kernel_seconds)  # of a row with its halo
 
@@ -111,7 +110,7 @@ def test_a_missing_wait_is_noticed(make_bench: MakeBench, stream: int) -> None:
     expected = run(Diffusion(), PARAMS, {"x": X}, pieces()).outputs["y"]
     outcomes = []
     for seed in range(3):
-        bench = make_bench(FakeRuntime(seed=seed, ignores_waits=frozenset({stream})))
+        bench = make_bench(SimulatedRuntime(seed=seed, ignores_waits=frozenset({stream})))
         bench.iterate({0: ROWS})
         has_failed = isinstance(end_of(bench), CommandFailed)
         outcomes.append(has_failed or not np.array_equal(bench.arrays["y"], expected))

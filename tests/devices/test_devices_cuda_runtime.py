@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from hetsched.devices.cuda import runtime
+from hetsched.devices.accelerator.runtime import Memory
+from hetsched.devices.cuda import device as cuda
 from hetsched.devices.cuda.driver import sleep_while_waiting, sleeps_while_waiting
 from hetsched.devices.cuda.faults import NOT_READY, CudaError
 
@@ -77,7 +78,7 @@ def test_a_pending_event_leaves_no_error_behind() -> None:
     event = SimpleNamespace(ptr=1)
     cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=calls, Event=lambda block: event))
 
-    assert runtime._CupyEvent(cupy).status() == NOT_READY
+    assert not cuda._CupyEvent(cupy).is_done()
     assert thread.last_error == 0
 
 
@@ -97,11 +98,11 @@ def test_kernels_may_fill_the_memory_and_what_they_returned_is_free() -> None:
         ),
         fft=SimpleNamespace(config=SimpleNamespace(get_plan_cache=lambda: cache)),
     )
-    cuda = runtime.CupyRuntime(cupy)
+    runtime = cuda.CupyRuntime(cupy)
 
-    cuda.warm_up()
+    runtime.warm_up()
 
-    assert cuda.memory() == runtime.Memory(free=1000, total=2000, reusable=300)
+    assert runtime.memory() == Memory(free=1000, total=2000, reusable=300)
 
 
 CUPY = pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="CuPy isn't installed")
@@ -111,7 +112,7 @@ CUPY = pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="CuPy
 def test_cupys_arrays_lie_where_the_block_says() -> None:
     import cupy  # its pointers work without a driver
 
-    block = runtime._CupyBlock.__new__(runtime._CupyBlock)
+    block = cuda._CupyBlock.__new__(cuda._CupyBlock)
     block._cupy, block.address, block.nbytes = cupy, 0x7000, 4096
     block.memory = cupy.cuda.UnownedMemory(0x7000, 4096, None, device_id=0)
 
@@ -124,10 +125,12 @@ def test_cupys_arrays_lie_where_the_block_says() -> None:
 @CUPY
 def test_cupy_without_a_driver_is_unavailable_in_one_line() -> None:
     code = textwrap.dedent("""
-        from hetsched.devices.cuda.runtime import open_cupy
+        from hetsched.device import DeviceInfo
+        from hetsched.devices.cuda.device import open_cupy
         from hetsched.errors import Unavailable
+        details = {"visible": "GPU-none"}
         try:
-            open_cupy("gpu0", "GPU-none", "")
+            open_cupy(DeviceInfo(name="gpu0", kind="cuda", identity="", details=details), "")
         except Unavailable as error:
             print(error)
     """)

@@ -1,4 +1,4 @@
-"""Solvers on the CUDA device over the fake runtime, together with a core.
+"""Solvers on the CUDA device over the simulated runtime, together with a core.
 
 Rows that don't fit the GPU pass through it in pieces of whole granules: the bits are the same.
 """
@@ -13,19 +13,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda_toys import simulated_gpu
 from hetsched_workloads.heat import Heat
 from hetsched_workloads.jacobi import Jacobi
 from hetsched_workloads.pcg import Pcg
 from iterating_bench import CORE, IteratingBench
 
-from hetsched.device import DeviceInfo
+from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.piece_sizes import piece_overhead, piece_sizes
 from hetsched.devices.cpu.device import CpuDevice
-from hetsched.devices.cuda.device import CudaDevice
-from hetsched.devices.cuda.fake.runtime import FakeRuntime
-from hetsched.devices.cuda.iterating.piece_sizes import piece_overhead, piece_sizes
 from hetsched.iterations.serial import run
-
-GPU = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True)
 
 
 def generated(workload: Any, params: Any) -> dict[str, np.ndarray]:
@@ -55,7 +52,10 @@ def test_a_gpu_and_a_core_solve_what_one_process_solves(
     inputs = generated(workload, params)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(f"{piece_overhead.__module__}.ALLOCATION_BYTES", 0)  # rows are small here
-    devices = [(CORE, CpuDevice), (GPU, lambda info: CudaDevice(info, FakeRuntime(seed=1)))]
+    devices = [
+        (CORE, CpuDevice),
+        simulated_gpu(1),
+    ]
     core_rows = load // 4 // granule * granule
     reference = f"{type(workload).__module__}:{type(workload).__name__}"
     results = []
@@ -65,7 +65,7 @@ def test_a_gpu_and_a_core_solve_what_one_process_solves(
         limited = replace(demand, limit=limit)
         is_streamed = piece_sizes(load - core_rows, granule, limited, overhead).slots > 0
         assert is_streamed == (fits < load)
-        monkeypatch.setattr(CudaDevice, "usable_memory", lambda device, limit=limit: limit)
+        monkeypatch.setattr(Accelerator, "usable_memory", lambda device, limit=limit: limit)
         bench = IteratingBench(params, inputs, devices, workload=reference)
         with contextlib.closing(bench):
             bench.prepare(variant=variant)
@@ -92,8 +92,11 @@ def test_rows_that_a_gpu_gets_or_loses_change_nothing(
     monkeypatch.setattr(f"{piece_overhead.__module__}.ALLOCATION_BYTES", 0)
     demand, overhead = workload.demand(params, "cuda"), piece_overhead(workload, params)
     limit = demand.need([3 * granule if is_streamed else load]) + 4 * overhead
-    monkeypatch.setattr(CudaDevice, "usable_memory", lambda device: limit)
-    devices = [(CORE, CpuDevice), (GPU, lambda info: CudaDevice(info, FakeRuntime(seed=1)))]
+    monkeypatch.setattr(Accelerator, "usable_memory", lambda device: limit)
+    devices = [
+        (CORE, CpuDevice),
+        simulated_gpu(1),
+    ]
     granules = load // granule
     ends = [granule * (granules * part // 8) for part in (4, 2, 5)]
     reference = f"{type(workload).__module__}:{type(workload).__name__}"

@@ -20,15 +20,15 @@ from cuda_toys import Bench as CudaBench
 from device_bench import VIRTUAL, Bench, affine_bench, cut, drive, info_of, update_bench
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
+from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.simulated import SimulatedRuntime
 from hetsched.devices.base import Device, DeviceJob
-from hetsched.devices.cuda.device import CudaDevice
-from hetsched.devices.cuda.fake.runtime import FakeRuntime
 from hetsched.devices.emulated.device import open_device
 from hetsched.plans.slots import slot_bytes
 
 SEEDS = pytest.mark.parametrize("seed", range(20))
 UNITS = 72
-CUDA = DeviceInfo(name="gpu0", kind="cuda", identity="fake GPU", link=True)
+CUDA = DeviceInfo(name="gpu0", kind="cuda", identity="simulated GPU", link=True)
 STRIDE = 512
 """Bytes of the slot of a small chunk."""
 
@@ -60,16 +60,16 @@ def virtual(seed: int, **changes: Any) -> Placed:
     return Placed(open_device(info_of(config), config))
 
 
-def fake_gpu(seed: int) -> CudaDevice:
-    return CudaDevice(CUDA, FakeRuntime(memory=8 << 10, seed=seed), pinned=1 << 30)
+def fake_gpu(seed: int) -> Accelerator:
+    return Accelerator(CUDA, SimulatedRuntime(memory=8 << 10, seed=seed), pinned=1 << 30)
 
 
 class Late:
     """A device whose host always comes late: all that was started has ended before it waits."""
 
     def __init__(self, seed: int) -> None:
-        self.runtime = FakeRuntime(memory=8 << 10, seed=seed)
-        self.device = CudaDevice(CUDA, self.runtime, pinned=1 << 30)
+        self.runtime = SimulatedRuntime(memory=8 << 10, seed=seed)
+        self.device = Accelerator(CUDA, self.runtime, pinned=1 << 30)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.device, name)
@@ -252,7 +252,7 @@ def test_cuda_late_files(seed: int, tmp_path: Path) -> None:
 
 @SEEDS
 def test_cuda_barrier_times(seed: int) -> None:
-    times = CudaBench(FakeRuntime(seed=seed), params=AffineParams(40)).run(barriers=3)
+    times = CudaBench(SimulatedRuntime(seed=seed), params=AffineParams(40)).run(barriers=3)
 
     for number in range(3, len(times), 3):
         # float32 milliseconds of the events may differ by their rounding

@@ -1,4 +1,4 @@
-"""Whole jobs on a GPU whose memory other processes use too, on the fake runtime."""
+"""Whole jobs on a GPU whose memory other processes use too, on the simulated runtime."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from diffusing_workload import Diffusion, DiffusionParams
 from msgspec.structs import replace
 
 from hetsched.device import DeviceInfo
-from hetsched.devices.cuda.iterating.piece_sizes import PieceSizes, piece_overhead, piece_sizes
+from hetsched.devices.accelerator.piece_sizes import PieceSizes, piece_overhead, piece_sizes
 from hetsched.engine.admission.resolved_job import ResolvedJob, declare_iterative
 from hetsched.engine.planning.job_plan import first_plan
 from hetsched.engine.planning.job_planning import learn_rows

@@ -1,1 +1,1 @@
-"""NVIDIA GPUs through CuPy. All code specific to CUDA is in this folder."""
+"""NVIDIA GPUs through CuPy. What isn't specific to CUDA is in `accelerator`."""

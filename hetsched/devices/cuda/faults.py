@@ -1,4 +1,4 @@
-"""Classifies the statuses of CUDA, its libraries and NVML, and translates them to our exceptions.
+"""Classifies the statuses of CUDA, its libraries and NVML.
 
 Imports no vendor library: errors are recognised by the names of their classes and their numbers.
 
@@ -8,13 +8,9 @@ returns garbage. The process must be restarted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
 
-from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
-from hetsched.errors import HetschedError, JobFailed, Unavailable
+from hetsched.devices.accelerator.runtime import Fault
 
 NOT_READY = 600
 OUT_OF_MEMORY = 2
@@ -31,15 +27,6 @@ NVML_ABSENT = frozenset({9, 12, 18})
 """Driver not loaded, library not found, library and driver of different versions."""
 NVML_LOST = frozenset({15, 16})
 """The GPU fell off the bus, or needs a reset, which hetsched never performs."""
-
-
-class Fault(Enum):
-    """Kinds of errors, by the required reaction."""
-
-    ABSENT = "no usable GPU: work without it"
-    MEMORY = "out of memory: a smaller plan may fit"
-    USAGE = "a bug or a bad request: fail the job, keep the process"
-    STICKY = "the context is lost: end the process"
 
 
 class CudaError(RuntimeError):
@@ -80,7 +67,7 @@ _MEMORY_STATUSES = {
 }
 _FATAL_STATUSES = {
     "cuda": STICKY_STATUSES | LOST_STATUSES,
-    "cufft": {CUFFT_INTERNAL_ERROR, 6},
+    "cufft": {6},
     "cublas": {11, 13, 14},
     "cusparse": {5, 6, 7},
     "cusolver": {5, 6, 7},
@@ -100,11 +87,6 @@ def status_of(error: BaseException) -> VendorStatus:
     return VendorStatus("", 0)
 
 
-def is_internal_plan_error(error: BaseException) -> bool:
-    """Whether cuFFT gave no reason for a failure; while a plan is made it may be low memory."""
-    return status_of(error) == VendorStatus("cufft", CUFFT_INTERNAL_ERROR)
-
-
 def classify(error: BaseException, opening: bool = False) -> Fault:
     """Classify `error`; `opening`: no call has succeeded in this process yet."""
     if isinstance(error, MemoryError):
@@ -114,29 +96,6 @@ def classify(error: BaseException, opening: bool = False) -> Fault:
         return Fault.MEMORY
     if opening and (status.vendor or isinstance(error, ImportError)):
         return Fault.ABSENT
+    if status == VendorStatus("cufft", CUFFT_INTERNAL_ERROR):
+        return Fault.PLAN
     return Fault.STICKY if status.number in _FATAL_STATUSES.get(status.vendor, ()) else Fault.USAGE
-
-
-def translate(error: BaseException, device: str, opening: bool = False) -> Exception:
-    """Return our exception for a vendor's: one line with the device and the library's message."""
-    text = " ".join(f"{error}".split()) or type(error).__name__
-    match classify(error, opening):
-        case Fault.ABSENT:
-            return Unavailable(f"{device} can't be used: {text}")
-        case Fault.MEMORY:
-            return DeviceOutOfMemory(f"{device}: out of device memory: {text}")
-        case Fault.STICKY:
-            return DeviceFault(f"{device}: unusable after a fault: {text}")
-        case Fault.USAGE:
-            return JobFailed(f"{device}: {type(error).__name__}: {text}")
-
-
-@contextmanager
-def translated(device: str, opening: bool = False) -> Iterator[None]:
-    """Translate vendors' exceptions raised in the body; others pass unchanged."""
-    try:
-        yield
-    except (HetschedError, DeviceFault, DeviceOutOfMemory):
-        raise
-    except Exception as error:
-        raise translate(error, device, opening) from error

@@ -1,1 +1,1 @@
-"""A GPU on the fake runtime, in a device process: the device's code is the real one."""
+"""A GPU on the simulated runtime, in a device process: the device's code is the real one."""

@@ -1,4 +1,4 @@
-"""Opens the fake GPU, whose memory others use too: as many bytes as a file says."""
+"""Opens the simulated GPU, whose memory others use too: as many bytes as a file says."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pathlib import Path
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.cuda.device import CudaDevice
-from hetsched.devices.cuda.fake.runtime import FakeRuntime
-from hetsched.devices.cuda.runtime import Memory
+from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.runtime import Memory
+from hetsched.devices.accelerator.simulated import SimulatedRuntime
 
 USED = "FAKE_GPU_USED"
 """The environment variable with the file; without it, no memory is used by others."""
 
 
-class SharedGpu(FakeRuntime):
+class SharedGpu(SimulatedRuntime):
     def memory(self) -> Memory:
         if USED in os.environ:
             self.used_by_others = int(Path(os.environ[USED]).read_text())
         return super().memory()
 
 
-def open_device(info: DeviceInfo, config: DeviceConfig) -> CudaDevice:
-    return CudaDevice(info, SharedGpu(memory=2 << 30))
+def open_device(info: DeviceInfo, config: DeviceConfig) -> Accelerator:
+    return Accelerator(info, SharedGpu(memory=2 << 30, reserve=512 << 20))

@@ -1,17 +1,17 @@
-"""A piece of a GPU's rows in device memory: all arrays that kernels need to compute these rows."""
+"""Rows of an iterative job in device memory, and copies of them from and to the home arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from hetsched.devices.accelerator.pinned import Pins
+from hetsched.devices.accelerator.runtime import Copy, Queue, Runtime
 from hetsched.devices.base import IterativeJob
-from hetsched.devices.cuda.iterating.device_rows import DeviceRows
-from hetsched.devices.cuda.memory.pinned_memory import Pins
-from hetsched.devices.cuda.runtime import Runtime, Stream
 from hetsched.iterations.home import Part, read_buffer, write_buffer
 from hetsched.workload import Arrays, ArraySpec, Rows, Stage, StateArray
 
@@ -37,14 +37,14 @@ class DeviceArrays:
         self.state = {state.name: state for state in workload.state(params)}
         self.whole: dict[str, DeviceRows] = {}
 
-    def load_whole(self, stream: Stream) -> None:
+    def load_whole(self, queue: Queue) -> None:
         """Copy the arrays that aren't split to the device, which has room for them."""
         everything: list[ArraySpec | StateArray] = [*self.specs.values(), *self.state.values()]
         for array in everything:
             if array.is_whole:
                 rows = self.job.load if isinstance(array, StateArray) else 1
                 self.whole[array.name] = self.rows(array.name, 0, rows)
-                self.whole[array.name].all_to_device(stream)
+                self.whole[array.name].all_to_device(queue)
 
     def rows(self, name: str, base: int, count: int) -> DeviceRows:
         """Allocate `count` rows of an array from row `base` of the load on."""
@@ -102,7 +102,7 @@ class RowPiece:
         """Hold other rows: those that were held before stay where they are."""
         self.rows = rows
 
-    def load(self, stream: Stream, parts: Iterable[tuple[int, int]]) -> None:
+    def load(self, queue: Queue, parts: Iterable[tuple[int, int]]) -> None:
         """Copy rows from the home: inputs, and all buffers of the state, without halos.
 
         `parts`: first and last row, exclusive.
@@ -110,27 +110,27 @@ class RowPiece:
         for first, stop in parts:
             for name, rows in self._split.items():
                 if self._arrays.specs[name].is_input:
-                    rows.to_device(stream, 0, first, stop)
+                    rows.to_device(queue, 0, first, stop)
             for name, rows in self._state.items():
                 for buffer in range(2 if self._arrays.state[name].has_two_buffers else 1):
-                    rows.to_device(stream, buffer, first, stop)
+                    rows.to_device(queue, buffer, first, stop)
 
-    def load_inputs(self, stream: Stream, stage: Stage, part: Part, iteration: int) -> None:
+    def load_inputs(self, queue: Queue, stage: Stage, part: Part, iteration: int) -> None:
         """Copy what a stage reads, other than whole arrays."""
         for name in stage.inputs:
             if name in self._split:
-                self._split[name].to_device(stream, 0, self.rows.first, self.rows.stop)
+                self._split[name].to_device(queue, 0, self.rows.first, self.rows.stop)
             elif name in self._state:
                 state = self._arrays.state[name]
-                self._to_device(stream, state, read_buffer(state, part, iteration))
+                self._to_device(queue, state, read_buffer(state, part, iteration))
 
-    def _to_device(self, stream: Stream, state: StateArray, buffer: int) -> None:
+    def _to_device(self, queue: Queue, state: StateArray, buffer: int) -> None:
         first, stop = self.rows.first - state.halo, self.rows.stop + state.halo
-        self._state[state.name].to_device(stream, buffer, first, stop)
+        self._state[state.name].to_device(queue, buffer, first, stop)
 
     def store_state(
         self,
-        stream: Stream,
+        queue: Queue,
         names: Iterable[str],
         iteration: int,
         parts: Iterable[tuple[int, int]],
@@ -139,20 +139,20 @@ class RowPiece:
         for first, stop in parts:
             for name in names:
                 buffer = write_buffer(self._arrays.state[name], Part.ITERATION, iteration)
-                self._state[name].to_host(stream, buffer, first, stop)
+                self._state[name].to_host(queue, buffer, first, stop)
 
-    def store(self, stream: Stream, names: Iterable[str], part: Part, iteration: int) -> None:
+    def store(self, queue: Queue, names: Iterable[str], part: Part, iteration: int) -> None:
         """Copy the rows of these outputs of a stage to the home."""
         first, stop = self.rows.first, self.rows.stop
         for name in names:
             state = self._arrays.state.get(name)
             if state is not None:
                 buffer = write_buffer(state, part, iteration)
-                self.of(name).to_host(stream, buffer, first, stop)
+                self.of(name).to_host(queue, buffer, first, stop)
             elif not self._arrays.specs[name].is_whole:
-                self._split[name].to_host(stream, 0, first, stop)
+                self._split[name].to_host(queue, 0, first, stop)
             elif self.rows.is_first:
-                self._arrays.whole[name].to_host(stream, 0, 0, 1)
+                self._arrays.whole[name].to_host(queue, 0, 0, 1)
 
     def of(self, name: str) -> DeviceRows:
         """Return the rows of a state array, or the whole array."""
@@ -190,3 +190,65 @@ class RowPiece:
             rows = self._split[name]
             return rows.values[0][self.rows.first - rows.base :][: self.rows.count]
         return self._arrays.whole[name].values[0][0]
+
+
+class DeviceRows:
+    """Some rows of one array, in each of its buffers.
+
+    Parameters
+    ----------
+    homes : sequence of ndarray, (rows, *unit_shape)
+        The home copy: each buffer, with its border rows.
+    border : int, rows
+        Of the home copy before row 0 of the load.
+    count : int, rows
+        Room in device memory.
+
+    Attributes
+    ----------
+    base : int
+        The row of the load that is first in device memory.
+    values : array, (buffers, count, *unit_shape)
+        In device memory.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        pins: Pins,
+        pinned: set[int],
+        homes: Sequence[np.ndarray],
+        border: int,
+        base: int,
+        count: int,
+    ) -> None:
+        home = homes[0]
+        self.base = base
+        self._homes = homes
+        self._border = border
+        self._count = count
+        self._row_bytes = prod(home.shape[1:]) * home.itemsize
+        self._block = runtime.allocate(max(1, len(homes) * count * self._row_bytes))
+        self.values: Any = self._block.array(
+            0, (len(homes), count, *home.shape[1:]), home.dtype.str
+        )
+        self._pins = pins
+        pins.cover(home, pinned)
+
+    def to_device(self, queue: Queue, buffer: int, first: int, stop: int) -> None:
+        """Start a copy of rows of the load from the home."""
+        queue.copy_in(self._pins.split([self._copy(buffer, first, stop)]))
+
+    def to_host(self, queue: Queue, buffer: int, first: int, stop: int) -> None:
+        """Start a copy of rows of the load to the home."""
+        queue.copy_out(self._pins.split([self._copy(buffer, first, stop)]))
+
+    def all_to_device(self, queue: Queue) -> None:
+        """Start copies of all rows and buffers from the home."""
+        for buffer in range(len(self._homes)):
+            self.to_device(queue, buffer, self.base, self.base + self._count)
+
+    def _copy(self, buffer: int, first: int, stop: int) -> Copy:
+        rows = self._homes[buffer][first + self._border : stop + self._border]
+        index = buffer * self._count + first - self.base
+        return Copy(self._block, index * self._row_bytes, rows)

@@ -3,7 +3,7 @@
 Pinning half a gigabyte costs more than a job on it, so a mapping is registered at its first use
 and stays registered; of one that is larger than the quota, the first slices. It is registered
 slice by slice, because a call holds driver locks that stall other processes. No copy may cross the
-boundary of two slices; `pieces` splits it.
+end of a slice; `Pins.split` divides it.
 
 A registered mapping must not be unmapped: its pages would stay pinned, and copies from another
 mapping at the same address would read the old pages. Pins therefore hold the mapping's buffer, and
@@ -15,14 +15,13 @@ from __future__ import annotations
 import mmap
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hetsched.devices.cuda.faults import Fault, classify
-from hetsched.devices.cuda.runtime import Runtime
+from hetsched.devices.accelerator.runtime import Copy, Fault, Runtime
 from hetsched.devices.slot_layout import fresh_pages
 from hetsched.machine_limits import machine_memory
 
@@ -38,14 +37,12 @@ def default_quota() -> int:
     return min(MAX_PINNED_BYTES, int(MAX_PINNED_FRACTION * machine_memory()))
 
 
-def pieces(start: int, nbytes: int, base: int, slice_bytes: int) -> Iterator[tuple[int, int]]:
-    """Split [start, start + nbytes) at the boundaries of slices from `base`: (address, bytes)."""
-    end = start + nbytes
-    while start < end:
-        border = base + ((start - base) // slice_bytes + 1) * slice_bytes
-        stop = min(end, border)
-        yield start, stop - start
-        start = stop
+def ranges(start: int, stop: int, slice_bytes: int) -> Iterator[tuple[int, int]]:
+    """Divide [start, stop) at multiples of `slice_bytes`."""
+    while start < stop:
+        end = min(stop, (start // slice_bytes + 1) * slice_bytes)
+        yield start, end
+        start = end
 
 
 def mapping_of(array: np.ndarray) -> mmap.mmap | None:
@@ -76,12 +73,14 @@ class Pinned:
     def is_whole(self) -> bool:
         return self.registered == self.nbytes
 
-    def covers(self, start: int, nbytes: int) -> bool:
-        """Whether copies of `nbytes` at address `start` need no staging buffer."""
-        return start + nbytes <= self.address + self.registered
+    def covers(self, host: np.ndarray) -> bool:
+        """Whether copies from or to `host`, a part of it, need no staging buffer."""
+        return host.ctypes.data + host.nbytes <= self.address + self.registered
 
-    def pieces(self, start: int, nbytes: int) -> Iterator[tuple[int, int]]:
-        return pieces(start, nbytes, self.address, self.slice_bytes)
+    def slices(self, start: int, stop: int) -> list[np.ndarray]:
+        """Return its bytes from `start` to `stop`, divided where registrations end."""
+        values = np.frombuffer(self.view, np.uint8)
+        return [values[first:end] for first, end in ranges(start, stop, self.slice_bytes)]
 
     def only_ours(self) -> bool:
         """Whether the mapping has no other references than `view`'s and this call's."""
@@ -135,12 +134,19 @@ class Pins:
         self._pinned.move_to_end(address)
         return pinned
 
-    def pieces(self, start: int, nbytes: int) -> Iterator[tuple[int, int]]:
-        """Split any host memory where registrations end, as no copy may cross that."""
+    def split(self, copies: Iterable[Copy]) -> Iterator[Copy]:
+        """Divide copies from and to any host memory where registrations end."""
+        for copy in copies:
+            first, start = copy.host.ctypes.data, 0
+            for host in self._slices(first, first + copy.host.nbytes) or [copy.host]:
+                yield Copy(copy.block, copy.offset + start, host)
+                start += host.nbytes
+
+    def _slices(self, first: int, stop: int) -> list[np.ndarray]:
         for pinned in (*self._pinned.values(), *self._leaked):
-            if pinned.address <= start < pinned.address + pinned.nbytes:
-                return pinned.pieces(start, nbytes)
-        return iter([(start, nbytes)])
+            if pinned.address <= first < pinned.address + pinned.nbytes:
+                return pinned.slices(first - pinned.address, stop - pinned.address)
+        return []
 
     def sweep(self) -> None:
         """Unpin the mappings that nothing else uses."""
@@ -155,21 +161,20 @@ class Pins:
     def _register(self, pinned: Pinned, keep: set[int], limit: int) -> None:
         """Register further slices while all pinned memory takes at most `limit` bytes."""
         self._free_quota(pinned.nbytes - pinned.registered, keep, limit)
-        start = pinned.address + pinned.registered
         used = self.used
-        for at, nbytes in pinned.pieces(start, pinned.nbytes - pinned.registered):
-            if used + nbytes > limit:
+        for host in pinned.slices(pinned.registered, pinned.nbytes):
+            if used + host.nbytes > limit:
                 self.refused = f"the quota of {self.quota} pinned bytes is used up"
                 return
             try:
-                self._runtime.pin(at, nbytes, pinned.view.readonly)
+                self._runtime.pin(host)
             except Exception as error:
-                if classify(error) is Fault.STICKY:
+                if self._runtime.classify(error) is Fault.STICKY:
                     raise
                 self.refused = str(error)
                 return
-            used += nbytes
-            pinned.registered += nbytes
+            used += host.nbytes
+            pinned.registered += host.nbytes
 
     def _free_quota(self, nbytes: int, keep: set[int], limit: int) -> None:
         for address in list(self._pinned):
@@ -181,11 +186,11 @@ class Pins:
     def _drop(self, address: int) -> None:
         """Unpin a mapping; one that can't be unpinned is never unmapped, as copies may go on."""
         pinned = self._pinned[address]
-        for start, _ in pinned.pieces(address, pinned.registered):
+        for host in pinned.slices(0, pinned.registered):
             try:
-                self._runtime.unpin(start)
+                self._runtime.unpin(host)
             except Exception as error:
-                if classify(error) is Fault.STICKY:
+                if self._runtime.classify(error) is Fault.STICKY:
                     raise
                 self._leaked.append(pinned)
         del self._pinned[address]

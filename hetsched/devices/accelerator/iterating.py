@@ -1,35 +1,38 @@
-"""Stages of an iterative job on a GPU.
+"""Stages of an iterative job on an accelerator.
 
-Rows stay in device memory as far as they fit; before a stage the GPU fetches what other devices
+Rows stay in device memory as far as they fit; before a stage the device fetches what other devices
 wrote, and after it stores what they may read. Rows that don't fit pass through the device in each
 stage, piece by piece, from the home and back, while the others are computed. The host waits at the
 end of a stage, since other devices do, too.
+
+Pieces have the same queues and events as the chunks of other jobs, and the same waits.
+Kernels may block the host until they have ended, since they return partial results to it; so the
+copies that can run meanwhile are issued before each kernel.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetsched.devices.base import DeviceOutOfMemory, IterativeJob, StageSeconds
-from hetsched.devices.cuda.chunk_flight import EventPool, block_until
-from hetsched.devices.cuda.iterating.piece_pipeline import PiecePipeline, PieceWork, StageStreams
-from hetsched.devices.cuda.iterating.piece_sizes import (
+from hetsched.devices.accelerator.piece_sizes import (
     PieceSizes,
     piece_overhead,
     piece_sizes,
     spare_rows,
 )
-from hetsched.devices.cuda.iterating.row_piece import DeviceArrays, RowPiece
-from hetsched.devices.cuda.memory.device_memory import SharedWorkArea
-from hetsched.devices.cuda.memory.pinned_memory import Pins
-from hetsched.devices.cuda.runtime import Runtime, Stream
+from hetsched.devices.accelerator.pinned import Pins
+from hetsched.devices.accelerator.preparation import SharedWorkArea
+from hetsched.devices.accelerator.rows import DeviceArrays, RowPiece
+from hetsched.devices.accelerator.runtime import EventPool, PhaseEvents, Queue, Runtime
+from hetsched.devices.base import DeviceOutOfMemory, IterativeJob, StageSeconds
 from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.errors import DataError
 from hetsched.iterations.home import (
@@ -44,6 +47,14 @@ from hetsched.workload.protocol import KernelArrays
 Guard = Callable[[], AbstractContextManager[None]]
 
 
+class StageQueues(NamedTuple):
+    """The queues of a device."""
+
+    copy_in: Queue
+    compute: Queue
+    copy_out: Queue
+
+
 @dataclass(frozen=True)
 class _StageCall:
     """A stage that is computed now."""
@@ -54,17 +65,17 @@ class _StageCall:
     values: Values
 
 
-class CudaStages:
-    """An executor on a GPU.
+class AcceleratorStages:
+    """An executor on an accelerator.
 
     Parameters
     ----------
-    streams, events
+    queues, events
         Of the device.
     memory : int, bytes
         Of the device, that the job may use.
     guard : callable
-        A context in which errors of CUDA are translated.
+        A context in which errors of the runtime are translated.
     """
 
     is_virtual = False
@@ -75,7 +86,7 @@ class CudaStages:
         self,
         job: IterativeJob,
         runtime: Runtime,
-        streams: StageStreams,
+        queues: StageQueues,
         events: EventPool,
         pins: Pins,
         memory: int,
@@ -85,8 +96,8 @@ class CudaStages:
         self._guard = guard
         self._is_deferring = False
         self._saved = set(saved_names(job.workload, job.job.params))
-        self._streams = streams
-        self._pipeline = PiecePipeline(runtime, streams, events)
+        self._queues = queues
+        self._pipeline = PiecePipeline(runtime, queues, events)
         self._marks = runtime.event(), runtime.event()
         self._arrays = DeviceArrays(runtime, pins, job)
         self._reductions = {r.name: r for r in job.workload.reductions(job.job.params)}
@@ -159,14 +170,14 @@ class CudaStages:
     ) -> float:
         """Copy rows of the state to the home arrays; return the seconds."""
         with self._guard():
-            stream, (begin, end) = self._streams.copy_out, self._marks
-            stream.record(begin)
+            queue, (begin, end) = self._queues.copy_out, self._marks
+            queue.record(begin)
             state = self._arrays.state
             names = [name for name in self._saved if name in state and not state[name].is_whole]
-            held.store_state(stream, names, iteration, parts)
-            stream.record(end)
-            block_until(end)
-            return end.milliseconds_after(begin) * 1e-3
+            held.store_state(queue, names, iteration, parts)
+            queue.record(end)
+            end.wait()
+            return end.seconds_after(begin)
 
     # ---- pieces of the device's rows
 
@@ -194,21 +205,21 @@ class CudaStages:
 
         Of whole arrays those of others are copied before stages that read them, but not its own.
         """
-        stream, own = self._streams.copy_in, self._rows
+        queue, own = self._queues.copy_in, self._rows
         if self._held is not None:
-            self._held.load(stream, [part for part in self._missing if part[0] < part[1]])
+            self._held.load(queue, [part for part in self._missing if part[0] < part[1]])
         for state in self._arrays.state.values():
             if state.is_whole:
                 for buffer in range(2 if state.has_two_buffers else 1):
-                    self._arrays.whole[state.name].to_device(stream, buffer, own.first, own.stop)
+                    self._arrays.whole[state.name].to_device(queue, buffer, own.first, own.stop)
         self._transfers.forget()
         self._missing, self._has_new_rows = [], False
 
     def _place(self) -> PieceSizes:
         """Allocate memory, and load the rows that stay. Raises DeviceOutOfMemory."""
-        arrays, stream = self._arrays, self._streams.copy_in
+        arrays, queue = self._arrays, self._queues.copy_in
         if not arrays.whole:
-            arrays.load_whole(stream)
+            arrays.load_whole(queue)
         workload, params = self._job.workload, self._job.job.params
         overhead = piece_overhead(workload, params)
         granule = workload.granule(params)
@@ -257,16 +268,16 @@ class CudaStages:
     ) -> PieceWork:
         """Return what to do with a piece in the stage."""
 
-        def copy_in(stream: Stream) -> None:
+        def copy_in(queue: Queue) -> None:
             if piece is not self._held:
                 piece.place(rows)
-                piece.load_inputs(stream, call.stage, call.part, call.iteration)
+                piece.load_inputs(queue, call.stage, call.part, call.iteration)
 
-        def launch(stream: Stream) -> None:
+        def launch(queue: Queue) -> None:
             own = piece.views(call.stage, call.part, call.iteration)
             inputs, outputs = map(KernelArrays, own)
             kernel = self._kernels[call.stage.name]
-            stream.launch(partial(kernel, rows, inputs, outputs, call.values, partials))
+            queue.launch(partial(kernel, rows, inputs, outputs, call.values, partials))
 
         store = partial(self._store, call, piece)
         return PieceWork(id(piece), copy_in, launch, store, piece is self._held)
@@ -274,7 +285,7 @@ class CudaStages:
     def _with_fetch(self, call: _StageCall, work: PieceWork) -> PieceWork:
         """Return `work` with a copy in of what other devices wrote, which all pieces wait for."""
 
-        def copy_in(stream: Stream) -> None:
+        def copy_in(queue: Queue) -> None:
             rows = self._rows if self._held is None else self._held.rows
             ranges = self._transfers.to_device(call.stage, call.part, call.iteration, rows)
             for copy in ranges:
@@ -282,12 +293,12 @@ class CudaStages:
                 if target is None and self._held is not None:
                     target = self._held.of(copy.array.name)
                 if target is not None:
-                    target.to_device(stream, copy.buffer, copy.first, copy.stop)
-            work.copy_in(stream)
+                    target.to_device(queue, copy.buffer, copy.first, copy.stop)
+            work.copy_in(queue)
 
         return replace(work, copy_in=copy_in)
 
-    def _store(self, call: _StageCall, piece: RowPiece, stream: Stream) -> None:
+    def _store(self, call: _StageCall, piece: RowPiece, queue: Queue) -> None:
         """Copy what other devices may read, or what is due, to the home."""
         state, part, iteration = self._arrays.state, call.part, call.iteration
         is_due = part is not Part.ITERATION or not self._is_deferring
@@ -298,10 +309,10 @@ class CudaStages:
             or name not in state
             or (is_due and (part is not Part.ITERATION or name in self._saved))
         ]
-        piece.store(stream, stored, part, iteration)
+        piece.store(queue, stored, part, iteration)
         for copy in self._transfers.to_host(call.stage, part, iteration, piece.rows):
             if copy.array.name not in stored:
-                piece.of(copy.array.name).to_host(stream, copy.buffer, copy.first, copy.stop)
+                piece.of(copy.array.name).to_host(queue, copy.buffer, copy.first, copy.stop)
 
 
 def _without(part: tuple[int, int], other: tuple[int, int]) -> list[tuple[int, int]]:
@@ -322,6 +333,119 @@ def _kernels(job: IterativeJob, runtime: Runtime) -> Mapping[str, StageKernel]:
         runtime.kernels, 1, job.job.cache, runtime.xp, SharedWorkArea(runtime, 0), job.job.say
     )
     kernels: Mapping[str, StageKernel] = make_kernel(variant, job.job, context)  # type: ignore[assignment]
-    # They fill arrays and make plans in the default stream, which our streams don't wait for.
+    # They fill arrays and make plans in the default queue, which ours don't wait for.
     runtime.synchronize()
     return kernels
+
+
+# ---- one stage: pieces overlap
+
+
+@dataclass(frozen=True)
+class PieceWork:
+    """What is to be done with a piece in a stage.
+
+    Attributes
+    ----------
+    slot : hashable
+        The memory that it uses: it is free again after the copy out.
+    copy_in, launch, copy_out : callable
+        Issue operations to the queue.
+    is_held : bool
+        No other piece needs the slot: others are copied out first.
+    """
+
+    slot: Hashable
+    copy_in: Callable[[Queue], None]
+    launch: Callable[[Queue], None]
+    copy_out: Callable[[Queue], None]
+    is_held: bool = False
+
+
+class PiecePipeline:
+    """Runs the pieces of a stage."""
+
+    def __init__(self, runtime: Runtime, queues: StageQueues, events: EventPool) -> None:
+        self._runtime = runtime
+        self._queues = queues
+        self._pool = events
+        self._begin, self._end = runtime.event(), runtime.event()
+        self._flights: deque[PhaseEvents] = deque()
+
+    def run(self, works: Sequence[PieceWork]) -> StageSeconds:
+        """Run all pieces; return when the last copy out has ended.
+
+        Transfer is the time in which no kernel ran.
+        """
+        queues = self._queues
+        queues.copy_in.record(self._begin)
+        seconds = self._compute(deque(works))
+        queues.copy_out.record(self._end)
+        self._end.wait()
+        while self._flights:
+            seconds += self._land()
+        total = self._end.seconds_after(self._begin)
+        return StageSeconds(seconds, max(0.0, total - seconds))
+
+    def abandon(self) -> None:
+        """Wait until nothing is copied any more; what has been issued is given up."""
+        self._runtime.synchronize()
+        while self._flights:
+            self._pool.give_back(self._flights.popleft())
+
+    def _compute(self, waiting: deque[PieceWork]) -> float:
+        """Issue all operations; return the seconds of kernels that have ended."""
+        seconds = 0.0
+        used: dict[Hashable, PhaseEvents] = {}
+        """Slot -> events of the last piece there."""
+        ready: deque[tuple[PieceWork, PhaseEvents]] = deque()
+        held = []
+        while waiting or ready:
+            taken = {work.slot for work, _ in ready}
+            while waiting and waiting[0].slot not in taken:
+                work = waiting.popleft()
+                taken.add(work.slot)
+                ready.append((work, self._copy_in(work, used.get(work.slot))))
+                used[work.slot] = ready[-1][1]
+            work, events = ready.popleft()
+            self._launch(work, events)
+            if work.is_held:
+                held.append((work, events))
+            else:
+                self._copy_out(work, events)
+            # An older piece than any of the slots': waiting for it doesn't keep queues from work.
+            if len(self._flights) > 2 * len(used):
+                seconds += self._land()
+        for work, events in held:
+            self._copy_out(work, events)
+        return seconds
+
+    def _copy_in(self, work: PieceWork, previous: PhaseEvents | None) -> PhaseEvents:
+        queue, events = self._queues.copy_in, self._pool.take()
+        if previous is not None:
+            queue.wait(previous.out_end)
+        work.copy_in(queue)
+        queue.record(events.in_end)
+        return events
+
+    def _launch(self, work: PieceWork, events: PhaseEvents) -> None:
+        compute = self._queues.compute
+        compute.wait(events.in_end)
+        compute.record(events.compute_start)
+        work.launch(compute)
+        compute.record(events.compute_end)
+
+    def _copy_out(self, work: PieceWork, events: PhaseEvents) -> None:
+        out = self._queues.copy_out
+        out.wait(events.compute_end)
+        work.copy_out(out)
+        out.record(events.out_end)
+        self._flights.append(events)
+
+    def _land(self) -> float:
+        """Wait for the oldest piece; return the seconds of its kernel."""
+        events = self._flights.popleft()
+        events.out_end.wait()
+        seconds = events.compute_end.seconds_after(events.compute_start)
+        self._pool.give_back(events)
+        return seconds

@@ -1,4 +1,4 @@
-"""How many of a GPU's rows stay in device memory, and how large the pieces are that the others
+"""How many of a device's rows stay in device memory, and how large the pieces are that the others
 pass through it in. Pure."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SPARE_FRACTION = 4
 """Memory for further rows is allocated at either side of all rows, for this part of them: a new
 split rarely moves more of them. Arbitrary."""
 ALLOCATION_BYTES = 512
-"""What cudaMalloc rounds the size of an array up to."""
+"""What cudaMalloc, for one, rounds the size of an array up to."""
 
 
 @dataclass(frozen=True)

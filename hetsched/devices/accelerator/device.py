@@ -1,0 +1,435 @@
+"""One accelerator: three queues, events, fixed slots.
+
+Copies in, kernels and copies out have a queue each. A chunk's compute waits for its copy in, its
+copy out for its compute, and its copy in for the copy out of the chunk that used the slot before.
+In steady state nothing is allocated, planned or pinned, and each copy is from or to pinned memory:
+any of these would block the host or serialise the queues.
+
+One copy engine copies in the order I1 I2 O1 I3 O2 ...: a copy out is deferred until the next copy
+in was issued, unless that one needs its slot or nothing follows, since the copy in would otherwise
+wait behind it for the chunk's kernel.
+
+Runs in its own process: a sticky error leaves the context unusable (DeviceFault), and the process
+must end by `os._exit`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import msgspec
+import numpy as np
+
+from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
+from hetsched.devices.accelerator.iterating import AcceleratorStages, StageQueues
+from hetsched.devices.accelerator.pinned import SLICE_BYTES, Pins, Staging, default_quota
+from hetsched.devices.accelerator.preparation import (
+    DeviceMemory,
+    JobPreparer,
+    LoadedJob,
+    Route,
+)
+from hetsched.devices.accelerator.runtime import (
+    Copy,
+    Event,
+    EventPool,
+    PhaseEvents,
+    Queue,
+    Runtime,
+    translated,
+)
+from hetsched.devices.base import DeviceFault, DeviceJob, IterativeJob, StageExecutor
+from hetsched.errors import InternalError
+from hetsched.workload.protocol import KernelArrays
+
+MAX_ANCHORS = 3
+"""Number of anchors, of which the tightest is used: a context switch can spoil one."""
+STALE_SECONDS = 1.0
+"""Seconds after which an idle device's clock is set again; clocks drift by parts per million."""
+
+
+class Accelerator:
+    """An accelerator; see `hetsched.devices.base.Device`.
+
+    Parameters
+    ----------
+    info : DeviceInfo
+        As probed; `describe` adds what the runtime reports.
+    limit : int or None, bytes
+        Of the device memory that a job may use.
+    pinned : int, bytes
+        Quota of pinned host memory.
+    slice_bytes : int
+        Bytes pinned per call.
+    """
+
+    def __init__(
+        self,
+        info: DeviceInfo,
+        runtime: Runtime,
+        limit: int | None = None,
+        pinned: int | None = None,
+        slice_bytes: int = SLICE_BYTES,
+    ) -> None:
+        self._name = info.name
+        self._runtime = runtime
+        self._fault = ""
+        with translated(info.name, partial(runtime.classify, opening=True)):
+            facts = runtime.facts
+            self._h2d, self._compute, self._d2h = (runtime.queue() for _ in range(3))
+            self._clock = DeviceClock(runtime, self._h2d)
+            self._most_free = runtime.memory().free
+        self._reserve = facts.reserve
+        self._limit = limit
+        self._info = msgspec.structs.replace(
+            info,
+            identity=info.identity or facts.identity,
+            memory=self._budget(facts.free),
+            engines=facts.engines,
+            details={**info.details, "runtime": facts.version},
+        )
+        quota = default_quota() if pinned is None else pinned
+        self._pins = Pins(runtime, quota if facts.can_pin else 0, slice_bytes)
+        self._memory = DeviceMemory(runtime)
+        self._staging = Staging(self._pins)
+        self._preparer = JobPreparer(
+            self._memory, self._pins, self._staging, (self._h2d, self._compute)
+        )
+        self._events = EventPool(runtime)
+        self._job: LoadedJob | None = None
+        self._flights: deque[ChunkFlight] = deque()
+        self._in_slot: dict[int, ChunkFlight] = {}
+        self._deferred: ChunkFlight | None = None
+        self._processor_seconds = 0.0
+
+    def describe(self) -> DeviceInfo:
+        return self._info
+
+    def close(self) -> None:
+        """Unpin everything, for another device in the same process. Only used by tests."""
+        self.prepare(None)
+        self._pins.clear()
+
+    def prepare(self, job: DeviceJob | None) -> None:
+        with self._guard():
+            self._drain()
+            self._job = None
+            self._pins.sweep()
+            if job is not None:
+                self._job = self._preparer.prepare(job)
+                self._clock.set()
+                self._events.set_clock_base(None)
+
+    def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
+        """Make the kernels of all stages, as `IteratingDevice.prepare_iterations`.
+
+        What is kept for jobs without iterations is freed.
+        """
+        self.prepare(None)
+        self.release_memory()
+        memory = job.job.memory or self.usable_memory()
+        with self._guard():
+            queues = StageQueues(self._h2d, self._compute, self._d2h)
+            return AcceleratorStages(
+                job, self._runtime, queues, self._events, self._pins, memory, self._guard
+            )
+
+    def usable_memory(self) -> int:
+        with self._guard():
+            return self._budget(self._free_memory())
+
+    def keeps_memory(self) -> bool:
+        return self._memory.kept > 0 or self._staging.nbytes > 0
+
+    def is_memory_short(self) -> bool:
+        """Return whether little is free, or others took more than the reserve since it opened.
+
+        An allocation that fails in another process can't be seen from here. So once there is one
+        with much memory, nothing is kept from it.
+        """
+        with self._guard():
+            free = self._free_memory()
+            self._most_free = max(self._most_free, free)
+            is_little = self._runtime.memory().free < self._reserve
+            return is_little or self._most_free - free > self._reserve
+
+    def release_memory(self) -> None:
+        with self._guard():
+            self._drain()
+            self._memory.free()
+            self._staging.clear()
+            self._pins.sweep()
+
+    def forget_host_memory(self) -> None:
+        with self._guard():
+            self._pins.sweep()
+
+    def copy_in(self, chunk: Chunk, slot: Slot) -> None:
+        with self._guard():
+            job = self._current_job()
+            job.arrays(chunk.count, slot)  # checks that the slot lies in the block
+            previous = self._in_slot.get(slot.index)
+            if chunk.barrier or previous is self._deferred:
+                self._issue_deferred()
+            flight = self._start(chunk, slot)
+            copies = [
+                Copy(
+                    job.block,
+                    job.offset(route.buffer, chunk.count, slot),
+                    flight.source(job, self._preparer, route, previous),
+                )
+                for route in job.input_routes
+            ]
+            self._wait_for_slot(flight, previous)
+            self._h2d.record(flight.events.in_start)
+            self._h2d.copy_in(self._pins.split(copies))
+            self._h2d.record(flight.events.in_end)
+            self._issue_deferred()
+
+    def compute(self, chunk: Chunk, slot: Slot) -> None:
+        with self._guard():
+            events = self._flight(chunk).events
+            inputs, outputs = map(KernelArrays, self._current_job().arrays(chunk.count, slot))
+            kernel = self._current_job().kernel
+            self._compute.wait(events.in_end)
+            self._compute.record(events.compute_start)
+            self._compute.launch(lambda: kernel(inputs, outputs))
+            self._compute.record(events.compute_end)
+
+    def copy_out(self, chunk: Chunk, slot: Slot) -> None:
+        with self._guard():
+            job, flight = self._current_job(), self._flight(chunk)
+            previous = self._in_slot.get(slot.index)
+            if previous is not None and any(r.staged is not None for r in job.output_routes):
+                previous.land(job, self._preparer)  # its outputs may still be in these buffers
+            self._in_slot[slot.index] = self._deferred = flight
+            if self._info.engines != 1 or chunk.last:
+                self._issue_deferred()
+
+    def wait(self, chunk: Chunk) -> ChunkTimes:
+        with self._guard():
+            flight = self._flight(chunk)
+            if flight is self._deferred:
+                self._issue_deferred()
+            flight.land(self._current_job(), self._preparer)
+            times = flight.times(self._clock)
+            self._flights.remove(flight)
+            self._clock.follow(flight.events.in_start)
+            self._events.set_clock_base(flight.events)
+            before, self._processor_seconds = self._processor_seconds, time.process_time()
+            overhead = self._processor_seconds - before
+            return msgspec.structs.replace(times, host_overhead=overhead)
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        """Translate errors; after a sticky one every call fails."""
+        if self._fault:
+            raise DeviceFault(self._fault)
+        try:
+            with translated(self._name, self._runtime.classify):
+                yield
+        except DeviceFault as fault:
+            self._fault = str(fault)
+            raise
+
+    def _free_memory(self) -> int:
+        memory = self._runtime.memory()
+        return memory.free + memory.reusable + self._memory.kept
+
+    def _budget(self, free: int) -> int:
+        """Return the bytes of `free` for jobs (b of Ilic & Sousa)."""
+        usable = max(0, free - self._reserve)
+        return usable if self._limit is None else min(usable, self._limit)
+
+    def _current_job(self) -> LoadedJob:
+        if self._job is None:
+            raise InternalError(f"{self._name}: got a chunk before any job was prepared")
+        return self._job
+
+    def _start(self, chunk: Chunk, slot: Slot) -> ChunkFlight:
+        if not self._flights:
+            # The process does nothing else, so its processor time is the host overhead.
+            self._processor_seconds = time.process_time()
+            if self._clock.refresh():
+                self._events.set_clock_base(None)
+        flight = ChunkFlight(chunk, slot, self._events.take())
+        self._flights.append(flight)
+        return flight
+
+    def _flight(self, chunk: Chunk) -> ChunkFlight:
+        for flight in self._flights:
+            if flight.chunk.id == chunk.id:
+                return flight
+        raise InternalError(f"{self._name}: chunk {chunk.id} was not copied in")
+
+    def _wait_for_slot(self, flight: ChunkFlight, previous: ChunkFlight | None) -> None:
+        """Make the copy in wait until its slot is free, or after a barrier until all slots are."""
+        if previous is not None and not previous.has_landed:
+            self._h2d.wait(previous.events.out_end)
+        if flight.chunk.barrier and len(self._flights) > 1:
+            self._h2d.wait(self._flights[-2].events.out_end)
+
+    def _issue_deferred(self) -> None:
+        """Start the copy out that was deferred, if any."""
+        flight, self._deferred = self._deferred, None
+        if flight is None:
+            return
+        job, chunk = self._current_job(), flight.chunk
+        copies = [
+            Copy(
+                job.block,
+                job.offset(route.buffer, chunk.count, flight.slot),
+                flight.target(job, self._preparer, route),
+            )
+            for route in job.output_routes
+        ]
+        self._d2h.wait(flight.events.compute_end)
+        self._d2h.record(flight.events.out_start)
+        self._d2h.copy_out(self._pins.split(copies))
+        self._d2h.record(flight.events.out_end)
+
+    def _drain(self) -> None:
+        """Wait until all queues are idle, and drop the chunks that were never waited for."""
+        self._issue_deferred()
+        self._runtime.synchronize()
+        for flight in self._flights:
+            self._events.give_back(flight.events)
+        self._flights.clear()
+        self._in_slot.clear()
+
+
+# ---- a chunk between its copy in and its copy out
+
+
+@dataclass(eq=False)
+class ChunkFlight:
+    """A chunk that was copied in and not yet waited for.
+
+    Attributes
+    ----------
+    staging_start, staging_end : float or None, seconds
+        When the host began to fill staging buffers, and when it had emptied them.
+    has_landed : bool
+        Its outputs have reached the host.
+    staged_outputs : list of Route
+        Outputs that pass through staging buffers, known with the copy out.
+    """
+
+    chunk: Chunk
+    slot: Slot
+    events: PhaseEvents
+    staging_start: float | None = None
+    staging_end: float | None = None
+    has_landed: bool = False
+    staged_outputs: list[Route] = field(default_factory=list)
+
+    def source(
+        self, job: LoadedJob, preparer: JobPreparer, route: Route, previous: ChunkFlight | None
+    ) -> np.ndarray:
+        """Return the host memory of an input; a staging buffer is first filled with the units.
+
+        `previous`: the chunk that used the slot, and so the buffer, before.
+        """
+        chunk = self.chunk
+        direct = route.direct(chunk)
+        if direct is not None:
+            return direct
+        if self.staging_start is None:
+            _wait_for_copy_in(previous)
+            self.staging_start = time.monotonic()
+        memory = preparer.staging_buffer(job, self.slot, route, chunk.count)
+        route.host.read(chunk.first, chunk.count, memory)
+        return memory
+
+    def target(self, job: LoadedJob, preparer: JobPreparer, route: Route) -> np.ndarray:
+        """Return the host memory that an output is copied to."""
+        direct = route.direct(self.chunk)
+        if direct is not None:
+            return direct
+        self.staged_outputs.append(route)
+        return preparer.staging_buffer(job, self.slot, route, self.chunk.count)
+
+    def land(self, job: LoadedJob, preparer: JobPreparer) -> None:
+        """Wait for the copy out, then write the outputs that passed through a staging buffer."""
+        if self.has_landed:
+            return
+        self.events.out_end.wait()
+        chunk = self.chunk
+        for route in self.staged_outputs:
+            memory = preparer.staging_buffer(job, self.slot, route, chunk.count)
+            route.host.write(chunk.first, chunk.count, memory)
+            self.staging_end = time.monotonic()
+        self.has_landed = True
+
+    def times(self, clock: DeviceClock) -> ChunkTimes:
+        """Return the times of the phases, kept in order despite rounding."""
+        events, at = self.events, clock.seconds
+        start, in_end = at(events.in_start), at(events.in_end)
+        if self.staging_start is not None:
+            start = min(start, self.staging_start)
+        compute = max(in_end, at(events.compute_start))
+        compute_end = max(compute, at(events.compute_end))
+        out = max(compute_end, at(events.out_start))
+        out_end = max(out, at(events.out_end), self.staging_end or out)
+        return ChunkTimes(
+            copy_in=(start, max(start, in_end)),
+            compute=(compute, compute_end),
+            copy_out=(out, out_end),
+        )
+
+
+def _wait_for_copy_in(previous: ChunkFlight | None) -> None:
+    """Wait until the copy from the staging buffers of `previous` is over; they are reused."""
+    if previous is not None and not previous.has_landed:
+        previous.events.in_end.wait()
+
+
+class DeviceClock:
+    """Times of events in seconds of CLOCK_MONOTONIC, to the microseconds that a launch takes.
+
+    The time between two events may be a float32 of milliseconds, which loses microseconds over
+    long intervals. So each time is measured from a recent event: the start of the previous chunk.
+    """
+
+    def __init__(self, runtime: Runtime, queue: Queue) -> None:
+        self._queue = queue
+        self._events = (runtime.event(), runtime.event())
+        self._base = self._events[0]
+        self._seconds = 0.0
+        self._set_time = float("-inf")
+
+    def set(self) -> None:
+        """Anchor to the host's clock. The device must be idle."""
+        best = float("inf")
+        for _ in range(MAX_ANCHORS):
+            spare = self._events[1] if self._base is self._events[0] else self._events[0]
+            before = time.monotonic()
+            self._queue.record(spare)
+            while not spare.is_done():  # a few microseconds: waking up would take longer
+                pass
+            after = time.monotonic()
+            if after - before < best:
+                best = after - before
+                self._base, self._seconds = spare, (before + after) / 2
+        self._set_time = time.monotonic()
+
+    def refresh(self) -> bool:
+        """Call `set` if the clock is stale; return whether it was."""
+        if time.monotonic() - self._set_time <= STALE_SECONDS:
+            return False
+        self.set()
+        return True
+
+    def seconds(self, event: Event) -> float:
+        """Return the time of `event`, which must have passed."""
+        return self._seconds + event.seconds_after(self._base)
+
+    def follow(self, event: Event) -> None:
+        """Measure relative to `event`, which must not be recorded again until the next call."""
+        self._seconds = self.seconds(event)
+        self._base = event

@@ -1,0 +1,210 @@
+"""The interface between an accelerator and a vendor's runtime, and how errors are reported.
+
+Thin on purpose: `simulated.SimulatedRuntime` replaces it where there is no device, so that the
+accelerator's code (waits, slots, pinning, faults) runs everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
+from hetsched.errors import HetschedError, JobFailed, Unavailable
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """What the runtime reports.
+
+    Attributes
+    ----------
+    free, total : int, bytes
+        Device memory; `free` besides the context.
+    reserve : int, bytes
+        To leave free for the runtime and other processes.
+    engines : 2, 1 or 0
+        Copy engines.
+    can_pin : bool
+        Host memory can be registered; otherwise all copies are staged or synchronous.
+    """
+
+    identity: str
+    free: int
+    total: int
+    reserve: int = 0
+    engines: int = 2
+    can_pin: bool = True
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Of the device, in bytes. `reusable`: kept unused by the allocator of temporaries."""
+
+    free: int
+    total: int
+    reusable: int = 0
+
+
+class Block(Protocol):
+    """Raw device memory, freed with its last reference."""
+
+    nbytes: int
+
+    def array(self, offset: int, shape: tuple[int, ...], dtype: str) -> Any: ...
+
+    def pointer(self) -> Any:
+        """Return what `KernelContext.allocate` passes to a vendor library."""
+
+
+class Copy(NamedTuple):
+    """Bytes of `block` from `offset` on, and contiguous host memory of the same size.
+
+    The caller keeps the host memory until the copy has ended.
+    """
+
+    block: Any
+    offset: int
+    host: np.ndarray
+
+
+class Event(Protocol):
+    """A mark in a queue. All methods raise the fault that has stopped the queue."""
+
+    def is_done(self) -> bool: ...
+
+    def wait(self) -> None:
+        """Sleep until it has passed: spinning would take a core from the CPU."""
+
+    def seconds_after(self, earlier: Any) -> float: ...
+
+
+class Queue(Protocol):
+    """Operations that run in order; only `wait` orders two queues."""
+
+    def copy_in(self, copies: Iterable[Copy]) -> None:
+        """Copy from the host to the device."""
+
+    def copy_out(self, copies: Iterable[Copy]) -> None:
+        """Copy from the device to the host."""
+
+    def clear(self, block: Any, offset: int, nbytes: int) -> None:
+        """Fill device memory with zeros."""
+
+    def launch(self, call: Callable[[], None]) -> None:
+        """Run `call`, whose kernels go into this queue."""
+
+    def record(self, event: Any) -> None: ...
+
+    def wait(self, event: Any) -> None:
+        """Wait for the last record of `event`, if there was one."""
+
+
+class Runtime(Protocol):
+    """One device with its context. `kernels`: the kind of variants that run on its arrays."""
+
+    xp: Any
+    kernels: str
+
+    @property
+    def facts(self) -> DeviceFacts: ...
+
+    def memory(self) -> Memory: ...
+
+    def allocate(self, nbytes: int) -> Block: ...
+
+    def trim(self) -> None:
+        """Free the memory that the allocator of temporaries keeps."""
+
+    def pin(self, host: np.ndarray) -> None: ...
+
+    def unpin(self, host: np.ndarray) -> None: ...
+
+    def queue(self) -> Queue: ...
+
+    def event(self) -> Event: ...
+
+    def synchronize(self) -> None:
+        """Wait until the device is idle; never between the chunks of a job."""
+
+    def classify(self, error: BaseException, opening: bool = False) -> Fault:
+        """Classify an error; `opening`: no call has succeeded in this process yet."""
+
+
+@dataclass
+class PhaseEvents:
+    """Events that mark one chunk's phases."""
+
+    in_start: Event
+    in_end: Event
+    compute_start: Event
+    compute_end: Event
+    out_start: Event
+    out_end: Event
+
+
+class EventPool:
+    """A pool of events for chunks, so that none is created in steady state."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._free: list[PhaseEvents] = []
+        self._clock_base: PhaseEvents | None = None
+
+    def take(self) -> PhaseEvents:
+        if self._free:
+            return self._free.pop()
+        return PhaseEvents(*(self._runtime.event() for _ in range(6)))
+
+    def give_back(self, events: PhaseEvents) -> None:
+        self._free.append(events)
+
+    def set_clock_base(self, events: PhaseEvents | None) -> None:
+        """Keep `events`, the new base of the clock, and free the events of the old base."""
+        if self._clock_base is not None:
+            self._free.append(self._clock_base)
+        self._clock_base = events
+
+
+# ---- errors
+
+
+class Fault(Enum):
+    """Kinds of errors, by the required reaction."""
+
+    ABSENT = "no usable device: work without it"
+    MEMORY = "out of memory: a smaller plan may fit"
+    USAGE = "a bug or a bad request: fail the job, keep the process"
+    STICKY = "the context is lost: end the process"
+    PLAN = "the context is suspect; while a kernel is made, memory may be low"
+
+
+def translate(error: BaseException, device: str, fault: Fault) -> Exception:
+    """Return our exception for a vendor's: one line with the device and the library's message."""
+    text = " ".join(f"{error}".split()) or type(error).__name__
+    match fault:
+        case Fault.ABSENT:
+            return Unavailable(f"{device} can't be used: {text}")
+        case Fault.MEMORY:
+            return DeviceOutOfMemory(f"{device}: out of device memory: {text}")
+        case Fault.STICKY | Fault.PLAN:
+            return DeviceFault(f"{device}: unusable after a fault: {text}")
+        case Fault.USAGE:
+            return JobFailed(f"{device}: {type(error).__name__}: {text}")
+
+
+@contextmanager
+def translated(device: str, classify: Callable[[BaseException], Fault]) -> Iterator[None]:
+    """Translate vendors' exceptions raised in the body; others pass unchanged."""
+    try:
+        yield
+    except (HetschedError, DeviceFault, DeviceOutOfMemory):
+        raise
+    except Exception as error:
+        raise translate(error, device, classify(error)) from error

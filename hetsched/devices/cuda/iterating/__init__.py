@@ -1,1 +1,0 @@
-"""Iterative jobs on a GPU, which holds its rows in device memory."""
