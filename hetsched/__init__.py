@@ -12,11 +12,76 @@ from hetsched.lazy import lazy_names
 if TYPE_CHECKING:
     from hetsched.client.client import Client
     from hetsched.client.job import Job
+    from hetsched.errors import (
+        Cancelled,
+        CantCreate,
+        ConfigError,
+        DataError,
+        HetschedError,
+        InputMissing,
+        InternalError,
+        IOFailure,
+        JobFailed,
+        NotPermitted,
+        ProtocolError,
+        TryAgain,
+        Unavailable,
+        UsageError,
+        WaitTimeout,
+    )
     from hetsched.local import Local
 
 __version__ = "0.1.0"
-__all__ = ["Client", "Job", "Local", "__version__"]
+__all__ = [
+    "Cancelled",
+    "CantCreate",
+    "Client",
+    "ConfigError",
+    "DataError",
+    "HetschedError",
+    "IOFailure",
+    "InputMissing",
+    "InternalError",
+    "Job",
+    "JobFailed",
+    "Local",
+    "NotPermitted",
+    "ProtocolError",
+    "TryAgain",
+    "Unavailable",
+    "UsageError",
+    "WaitTimeout",
+    "__version__",
+    "workloads",
+]
 
 __getattr__ = lazy_names(
-    __name__, {"Client": "client.client", "Job": "client.job", "Local": "local"}
+    __name__,
+    {
+        "Cancelled": "errors",
+        "CantCreate": "errors",
+        "Client": "client.client",
+        "ConfigError": "errors",
+        "DataError": "errors",
+        "HetschedError": "errors",
+        "IOFailure": "errors",
+        "InputMissing": "errors",
+        "InternalError": "errors",
+        "Job": "client.job",
+        "JobFailed": "errors",
+        "Local": "local",
+        "NotPermitted": "errors",
+        "ProtocolError": "errors",
+        "TryAgain": "errors",
+        "Unavailable": "errors",
+        "UsageError": "errors",
+        "WaitTimeout": "errors",
+    },
 )
+
+
+def workloads() -> list[str]:
+    """Return the names of the installed workloads."""
+    from hetsched.workload import names
+
+    return names()

@@ -97,6 +97,10 @@ class JobSubmitter(ABC):
 
     _segments: SharedArrays
 
+    def __reduce__(self) -> Any:
+        name = type(self).__name__
+        raise TypeError(f"a {name} belongs to its process: make one in each, and pass arrays")
+
     @abstractmethod
     def _request(self, submission: Submission, follow: Listener | None) -> Job: ...
 
@@ -438,6 +442,10 @@ def _by_name(parameter: str, arrays: Any) -> dict[str, ArrayOrPath]:
 
 
 def _shared_input(value: Any, segments: SharedArrays) -> tuple[np.ndarray, job.ArenaRef]:
+    if isinstance(value, Job):
+        raise errors.UsageError(
+            f"arrays: {value} is a job: give its result(), or its output's path"
+        )
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:  # rows of different lengths

@@ -78,6 +78,9 @@ class Job(Future[Any]):
         self._listeners: list[Listener] = [] if follow is None else [follow]
         self._delivery_lock = threading.RLock()
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a Job belongs to its process: pass its result, or its number")
+
     def __repr__(self) -> str:
         return f"<Job {self.id} {type(self._last_state).__name__.lower()}>"
 

@@ -326,7 +326,9 @@ def _checked_target(
             f"{path}: is {input_files.file_kind(existing.st_mode)}; give the name of a file"
         )
     if not force:
-        raise errors.CantCreate(f"{path}: exists; give another name, or replace it with --force")
+        raise errors.CantCreate(
+            f"{path}: exists; give another name, or replace it with --force (force=True)"
+        )
     return target, stat.S_IMODE(existing.st_mode) & 0o777
 
 

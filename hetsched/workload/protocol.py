@@ -369,6 +369,20 @@ def convert(workload: BaseWorkload, values: Mapping[str, Any]) -> Any:
         raise UsageError(_conversion_error(workload, values, str(error))) from None
 
 
+def sizes_as_text(workload: BaseWorkload, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return `values` with (4, 64, 64) as "4x64x64" where a parameter is text."""
+    lists = [name for name, value in values.items() if isinstance(value, list | tuple)]
+    if not lists:
+        return values
+    hints = get_type_hints(workload.Params)
+    texts = {
+        name: "x".join(map(str, values[name]))
+        for name in lists
+        if str in (hints.get(name), *get_args(hints.get(name)))
+    }
+    return {**values, **texts}
+
+
 def decode_params(workload: BaseWorkload, encoded: bytes) -> Any:
     """Return the `workload.Params` that are `encoded` as JSON. Raises msgspec.MsgspecError."""
     _describe(workload.Params)

@@ -375,12 +375,14 @@ def _named(workload: BaseWorkload, inputs: Mapping[str, InputRef]) -> Mapping[st
     """Return inputs of the workload by name; "" is the only one that it needs."""
     if "" in inputs:
         if len(inputs) > 1:
-            raise errors.UsageError(f"{workload.name}: give every input its name, NAME=FILE")
+            raise errors.UsageError(
+                f"{workload.name}: give every input its name, NAME=FILE or {{name: array}}"
+            )
         only = workload.only_input
         if only is None:
             names = ", ".join(workload.input_names)
             raise errors.UsageError(
-                f"{workload.name} has the inputs {names}: name them, NAME=FILE"
+                f"{workload.name} has the inputs {names}: name them, NAME=FILE or {{name: array}}"
             )
         return {only: inputs[""]}
     names_of_inputs = {*workload.inputs, *workload.input_names}

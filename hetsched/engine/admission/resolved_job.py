@@ -46,7 +46,7 @@ from hetsched.workload import (
     find,
     locate,
 )
-from hetsched.workload.protocol import Role, decode_params
+from hetsched.workload.protocol import Role, decode_params, sizes_as_text
 from hetsched.workload.registry import note_sources
 
 _MAX_DESCRIPTORS = 1 << 31
@@ -266,7 +266,7 @@ def declare(spec: JobSpec, workload: BaseWorkload, shapes: Shapes, step: Step) -
     name = workload.name
     step.enter(f"the code of the workload {name}", is_interruptible=True)
     with plug_in(name, "infer"):
-        params = workload.infer(spec.params, shapes)
+        params = workload.infer(sizes_as_text(workload, spec.params), shapes)
         encoded = _encoded_params(workload, params)
     with plug_in(name, "load"):
         load = _count(name, "load()", workload.load(params))
