@@ -149,16 +149,19 @@ def core_assignment(
     candidate = participant.candidate
     key = (
         *(id(participant.total), participant.variant, participant.call_seconds),
-        *(candidate.demand.data(1), candidate.is_staged, share, part),
+        *(_largest_chunk(participant, share), share, part),
     )
     if key not in cuts:
         cuts[key] = _cut(participant, share, part)
     cut = cuts[key]
-    kernels = part.kernels if isinstance(part, RacePart) else ()
+    own = cut.chunks
+    assert isinstance(own, EvenChunks), "as _cut makes them"
+    first_id, *_ = itertools.islice(chunk_ids, len(own))
+    chunks = EvenChunks(first_id, first, own.units, len(own), own.kernels)
     return replace(
         cut,
         device=participant.name,
-        chunks=_core_chunks(cut.own_units, len(cut.chunks), kernels, first, chunk_ids),
+        chunks=tuple(chunks) if len(own) < MIN_LAZY_CHUNKS else chunks,
         candidate=candidate,
         model=participant.model,
     )
@@ -179,7 +182,7 @@ def _cut(participant: Participant, share: int, part: PooledShare | RacePart | No
         device=participant.name,
         variant=participant.variant,
         plan=plan,
-        chunks=_core_chunks(share - pooled, len(own), race.kernels, 0, itertools.count()),
+        chunks=EvenChunks(0, 0, share - pooled, len(own), race.kernels),
         max_chunk=max(*plan.chunks, 0 if tail is None else tail.largest_take),
         slots=1,  # one buffer for all chunks
         slot_memory=0,
@@ -190,15 +193,6 @@ def _cut(participant: Participant, share: int, part: PooledShare | RacePart | No
         rivals=race.rivals,
         purpose="race" if race.rivals else "work",
     )
-
-
-def _core_chunks(
-    units: int, count: int, kernels: tuple[int, ...], first: int, chunk_ids: Iterator[int]
-) -> Sequence[Chunk]:
-    """Return a core's chunks. `kernels`: of the first ones."""
-    first_id, *_ = itertools.islice(chunk_ids, count)
-    chunks = EvenChunks(first_id, first, units, count, kernels)
-    return tuple(chunks) if count < MIN_LAZY_CHUNKS else chunks
 
 
 def race_part_of(race: PlannedRace, cores: Sequence[tuple[Participant, int]]) -> RacePart:
@@ -213,8 +207,7 @@ def _chunk_count(participant: Participant, share: int, own: int) -> int:
     if seconds is not None:
         chunks = chunk_count(seconds * own / share, participant.call_seconds, has_tail=own < share)
         count = min(own, chunks, MAX_CORE_CHUNKS)
-    largest = _largest_core_chunk(participant.candidate, seconds is None, share)
-    return max(count, math.ceil(own / largest))
+    return max(count, math.ceil(own / _largest_chunk(participant, share)))
 
 
 def core_share(participant: Participant, share: int) -> CoreShare | None:
@@ -227,13 +220,13 @@ def core_share(participant: Participant, share: int) -> CoreShare | None:
         return None
     call = participant.call_seconds
     usual = int(longest_chunk(call) * share / seconds)
-    largest = _largest_core_chunk(candidate, False, share)
-    most = max(1, min(largest, max(usual, share // MAX_CORE_CHUNKS)))
+    most = max(1, min(_largest_chunk(participant, share), max(usual, share // MAX_CORE_CHUNKS)))
     return CoreShare(participant.name, candidate.info.tail_group, share, seconds, most, call)
 
 
-def _largest_core_chunk(candidate: Candidate, is_first_share: bool, share: int) -> int:
+def _largest_chunk(participant: Participant, share: int) -> int:
     """Return units, at least 1: limited by bytes, and in a first share by the number of chunks."""
+    candidate, is_first_share = participant.candidate, participant.total is None
     if not (is_first_share or candidate.is_staged):
         return share
     unit_bytes = max(candidate.demand.data(1), 1)

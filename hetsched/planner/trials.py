@@ -217,10 +217,11 @@ def device_sets(now: Situation) -> Iterator[Trial]:
 
     The start of a team's process counts once.
     """
-    beside_present = co_runners_of(now.present.infos, now.machine)
-    for other in now.sets:
+    others = [each for each in now.sets if each.names != now.present.names]
+    beside_present = co_runners_of(now.present.infos, now.machine) if others else {}
+    for other in others:
         team = next((now.candidates[i.name] for i in other.infos if i.members), None)
-        if other.names == now.present.names or (team is None and now.run <= SETTLING_RUNS):
+        if team is None and now.run <= SETTLING_RUNS:
             continue
         beside = co_runners_of(other.infos, now.machine)
         uses = [

@@ -47,9 +47,7 @@ def test_a_measured_device_with_a_link_gets_a_ring() -> None:
     assert assignment.is_ring
     assert assignment.slots == assignment.plan.slots >= 2
     assert assignment.window == assignment.slots + 1
-    assert (
-        assignment.slot_memory == assignment.slots * assignment.max_chunk * 2 * PLANE <= 64 * MIB
-    )
+    assert assignment.slot_memory == sum(assignment.slot_sizes) * 2 * PLANE <= 64 * MIB
     assert assignment.predicted_seconds is not None
     cost = timeline(assignment.plan, FAST, Overlap.FULL).makespan
     assert assignment.predicted_seconds == pytest.approx(cost, rel=0.05)
