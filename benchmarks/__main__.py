@@ -10,17 +10,14 @@ import sys
 from collections.abc import Callable
 
 from benchmarks import (
-    barrier,
     command,
     fifth_job,
     file_job,
     first_use,
     fresh_runs,
-    iterations,
     job_path,
     machines_plan,
     matrix_update,
-    measure,
     overhead,
     partition,
     pipeline,
@@ -32,7 +29,6 @@ from benchmarks import (
     solvers,
     split,
     tail,
-    team,
     warm_job,
 )
 
@@ -41,8 +37,6 @@ BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
     "warm_job_plain": warm_job.measure_plain,
     "matrix_update": matrix_update.measure,
     "overhead": overhead.measure,
-    "barrier": barrier.measure,
-    "iterations": iterations.measure,
     "fifth_job": fifth_job.measure,
     "file_job": file_job.measure,
     "first_use": first_use.measure,
@@ -52,10 +46,8 @@ BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
     "solvers": solvers.measure,
     "split": split.measure,
     "tail": tail.measure,
-    "team": team.measure,
     "random_machines": random_machines.measure,
     "pipeline": pipeline.measure,
-    "measure": measure.measure,
     "partition": partition.measure,
     "machines_plan": machines_plan.measure,
     "planning_time": planning_time.measure,
