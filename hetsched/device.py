@@ -8,7 +8,7 @@ from typing import overload
 
 import msgspec
 
-from hetsched.device_kinds import device_kind
+from hetsched.device_kinds import DEVICE_KINDS
 
 MAX_EXACT_KERNEL_CHUNK = 8
 """Units of the largest chunk for which exactly a core's kernel is made. Arbitrary."""
@@ -65,17 +65,17 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def variant_kind(self) -> str:
         """Kind of variants that it runs: "cpu" or "cuda"."""
-        return device_kind(self.kind).variant_kind
+        return DEVICE_KINDS[self.kind].variant_kind
 
     @property
     def is_core(self) -> bool:
         """Whether it is a CPU core or a team of them."""
-        return device_kind(self.kind).is_core
+        return DEVICE_KINDS[self.kind].is_core
 
     @property
     def is_shareable(self) -> bool:
         """Whether it can compute a side job beside its main job."""
-        return self.is_plain_core and device_kind(self.kind).runs_side_jobs
+        return self.is_plain_core and DEVICE_KINDS[self.kind].runs_side_jobs
 
     @property
     def is_plain_core(self) -> bool:
@@ -85,12 +85,12 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def shares_memory(self) -> bool:
         """Whether other processes use its memory too, so that what is free changes."""
-        return device_kind(self.kind).shares_memory
+        return DEVICE_KINDS[self.kind].shares_memory
 
     @property
     def is_modelled(self) -> bool:
         """Whether its speed is configured, so that it doesn't depend on the variant."""
-        return device_kind(self.kind).is_modelled
+        return DEVICE_KINDS[self.kind].is_modelled
 
 
 class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):

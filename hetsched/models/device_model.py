@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,11 +51,13 @@ class DeviceModel:
             optional = name in ("h2d", "d2h", "host_overhead") and curve is None
             if not (optional or (hasattr(curve, "time") and hasattr(curve, "speed"))):
                 raise UsageError(f"{name}: {curve!r} has no time and speed")
+        if self.duplex == (1.0, 1.0):
+            return
         try:
-            shares = [require_positive("duplex", share) for share in self.duplex]
-        except TypeError:
-            shares = []
-        if len(shares) != 2 or max(shares) > 1:
+            first, second = (require_positive("duplex", share) for share in self.duplex)
+        except (TypeError, ValueError):
+            first = second = math.inf
+        if max(first, second) > 1:
             raise UsageError(f"duplex: {self.duplex} must be two numbers above 0, at most 1")
 
     @property

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar, get_args, overload, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, overload, runtime_checkable
 
 import numpy as np
 
@@ -33,7 +34,6 @@ from hetsched.models.validation import (
 from hetsched.models.windows import Windows
 
 Shape = Literal["rising", "paper", "dips"]
-Self = TypeVar("Self", bound="Learnt")
 NO_POINTS: Floats = np.empty((0, 2))
 
 
@@ -298,11 +298,6 @@ class Learnt(ABC):
         self._windows = observations
         self._fit: Any = None
 
-    @classmethod
-    def of(cls: type[Self], windows: Windows) -> Self:
-        """Make a curve of a copy of `windows`."""
-        return cls(windows.copy())
-
     def observe(self, units: float, seconds: float) -> None:
         """Learn that `units` took `seconds`. Raises UsageError unless positive and finite."""
         self._windows.add(units, seconds)
@@ -311,9 +306,8 @@ class Learnt(ABC):
     @property
     def points(self) -> Floats:
         """(n, 2) float64, units and seconds: median time of each size, by units."""
-        if not len(self._windows):
-            return NO_POINTS.copy()
-        return np.column_stack(self._windows.medians()[:2])
+        evidence = self._windows.evidence
+        return np.column_stack((evidence.units, evidence.seconds))
 
     @property
     def repeats(self) -> int:
@@ -326,10 +320,6 @@ class Learnt(ABC):
         These are observed times; `points` differs where the curve doesn't pass through them.
         """
         return self._windows.knots()
-
-    def times(self) -> dict[float, list[float]]:
-        """Return the seconds observed at each size, by units."""
-        return self._windows.times()
 
     def _fitted(self) -> Any:
         if self._fit is None:
@@ -416,7 +406,8 @@ class PiecewiseLinear(FittedCurve):
         units, seconds : (n,) float64, n >= 1
             Both strictly increasing and positive.
         """
-        other = PiecewiseLinear.of(self._windows)
+        other = copy(self)
+        other._windows = self._windows.copy()
         curve = through_knots(units, seconds)
         other._fit = Fit(np.column_stack((units, seconds)), curve, curve)
         return other
@@ -431,7 +422,7 @@ class PiecewiseLinear(FittedCurve):
         return self._windows
 
     def _refit(self) -> Fit:
-        units, seconds, counts = self._windows.medians()
+        _, units, _, seconds, counts, _ = self._windows.evidence
         paper = self._shape == "paper"
         shaped = shape_fit(units, seconds) if paper else rising(seconds, counts)
         curve = plain = through_knots(units, shaped)
@@ -490,7 +481,7 @@ class Affine(FittedCurve):
         return line
 
     def _refit(self) -> Fit:
-        units, seconds, counts = self._windows.medians()
+        _, units, _, seconds, counts, _ = self._windows.evidence
         line = fitted_line(units, seconds, counts)
         return line_fit(np.column_stack((units, seconds)), line)
 

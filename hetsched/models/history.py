@@ -8,7 +8,7 @@ one of five.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -45,32 +45,34 @@ class History:
         self._curves: dict[CurveName, Windows] = {}
         self._models: dict[bool, DeviceModel] = {}
         for sample in samples:
-            self._windows(sample.curve).put(sample)
+            if sample.curve not in self._curves:
+                self._curves[sample.curve] = self._new_windows(sample.curve)
+            self._curves[sample.curve].put(sample)
 
     def add(self, samples: Iterable[Sample], at: float = 0.0) -> None:
         """Add the samples of one run, learnt `at` seconds since the epoch."""
         self.runs += 1
         self._models.clear()
-        by_curve: dict[CurveName, list[Sample]] = {}
+        changed: dict[CurveName, Windows] = {}
         for sample in medians(samples):
-            by_curve.setdefault(sample.curve, []).append(replace(sample, run=self.runs, at=at))
-        for curve, observed in by_curve.items():
-            windows = self._windows(curve)
-            for sample in observed:
-                windows.put(sample)
+            if sample.curve not in changed:
+                known = self._curves.get(sample.curve)
+                # Models keep the one before.
+                new = self._new_windows(sample.curve) if known is None else known.copy()
+                self._curves[sample.curve] = changed[sample.curve] = new
+            changed[sample.curve].put(replace(sample, run=self.runs, at=at))
+        for windows in changed.values():
             windows.follow_change()
 
-    def _windows(self, curve: CurveName) -> Windows:
-        if curve not in self._curves:
-            # Kernels and copies may have steps. Totals of a device with a link don't correct each
-            # other: their plans differ.
-            is_total = curve == "total"
-            self._curves[curve] = Windows(
-                max_sizes=MAX_SIZES,
-                corrects=not (is_total and self.link),
-                near=NEAR if is_total else 1.0,
-            )
-        return self._curves[curve]
+    def _new_windows(self, curve: CurveName) -> Windows:
+        # Kernels and copies may have steps. Totals of a device with a link don't correct each
+        # other: their plans differ.
+        is_total = curve == "total"
+        return Windows(
+            max_sizes=MAX_SIZES,
+            corrects=not (is_total and self.link),
+            near=NEAR if is_total else 1.0,
+        )
 
     @property
     def link(self) -> bool:
@@ -80,7 +82,7 @@ class History:
     @property
     def nbytes(self) -> int:
         """Estimated bytes, with the fitted models."""
-        return BASE_BYTES + sum(windows.nbytes for windows in self._curves.values())
+        return BASE_BYTES + sum([windows.nbytes for windows in self._curves.values()])
 
     def samples(self) -> list[Sample]:
         """Return all samples in use, by run; a History made of them is equal."""
@@ -102,12 +104,12 @@ class History:
 
     def _core_model(self) -> DeviceModel:
         total, compute = self._curves["total"], self._phase("compute")
-        curve = PiecewiseLinear.of(total)
+        curve = PiecewiseLinear(total)
         call = 0.0 if compute is None else compute.call_seconds()
         return DeviceModel(curve, compute or curve, call_seconds=call)
 
     def _linked_model(self) -> DeviceModel:
-        total = PiecewiseLinear.of(self._curves["total"])
+        total = PiecewiseLinear(self._curves["total"])
         h2d, d2h = self._phase("h2d"), self._phase("d2h")
         return DeviceModel(
             total,
@@ -119,29 +121,27 @@ class History:
         )
 
     def _phase(self, curve: CurveName) -> PhaseCurve | None:
-        return PhaseCurve.of(self._curves[curve]) if curve in self._curves else None
+        return PhaseCurve(self._curves[curve]) if curve in self._curves else None
 
     def _duplex(self, curve: CurveName, one_way: PhaseCurve | None) -> float:
         if one_way is None or curve not in self._curves:
             return 1.0
-        alone = sum(map(len, one_way.times().values()))
-        return duplex_share(self._curves[curve].times(), one_way, alone)
+        return duplex_share(self._curves[curve].evidence.times, one_way)
 
 
-def duplex_share(beside: dict[float, list[float]], one_way: PhaseCurve, alone: int) -> float:
+def duplex_share(beside: Mapping[float, Sequence[float]], one_way: PhaseCurve) -> float:
     """Return the share of its rate that a direction keeps while the other one is busy.
 
     1 unless it is below by `DUPLEX_ERRORS` standard errors of both times.
 
     Parameters
     ----------
-    beside : dict of float to list of float
+    beside : mapping of float to sequence of float
         Units -> seconds of copies while the other direction is busy.
     one_way : PhaseCurve
         The same copies alone.
-    alone : int
-        Copies from which `one_way` was learnt, at least 1.
     """
+    alone = sum(knot.count for knot in one_way.knots())
     expected = zip(one_way.time(np.array(list(beside))).tolist(), beside.values(), strict=True)
     ratios = [seconds / t for seconds, times in expected for t in times]
     share = robust_median(ratios)

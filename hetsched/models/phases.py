@@ -59,15 +59,17 @@ class PhaseCurve(FittedCurve):
 
     def call_seconds(self) -> float:
         """Return the line's gap; 0 if it may be noise, doesn't matter, or isn't known."""
-        points, gap = self.points, self.gap
-        largest, smallest = points[-1, 0], points[0, 0]
+        line, evidence = self._fitted().line, self._windows.evidence
+        smallest, largest = float(evidence.units[0]), float(evidence.units[-1])
         runs = self._windows.runs(largest / 2)
-        if not runs or gap is None:
+        if not runs or line is None:
             return 0.0
+        gap: float = line[0]
         # The gap is as uncertain as the times of the smallest chunks.
-        noise = max(self._windows.noise, MIN_NOISE) * math.sqrt(MEDIAN_VARIANCE / runs)
+        noise = max(evidence.noise, MIN_NOISE) * math.sqrt(MEDIAN_VARIANCE / runs)
         least = max(
-            CALL_ERRORS * noise * self.time(smallest), MIN_CALL_FRACTION * self.time(largest)
+            CALL_ERRORS * noise * (gap + line[1] * smallest),
+            MIN_CALL_FRACTION * (gap + line[1] * largest),
         )
         return gap if gap > least else 0.0
 
@@ -129,12 +131,11 @@ class PhaseCurve(FittedCurve):
         return Polyline([*points, (far, fit.curve.time(far))])
 
     def _refit(self) -> Fit:
-        units, seconds, counts = self._windows.medians()
+        _, units, medians, seconds, counts, noise = self._windows.evidence
         line = fitted_line(units, seconds, counts)
-        measured = np.array(self._windows.measured(units.tolist()))
         # A step stays known for as long as any size contradicts the line, however old.
-        errors = max(self._windows.noise, MIN_NOISE) / np.sqrt(counts)
-        misfits = np.abs(np.log(measured / (line[0] + line[1] * units)))
+        errors = max(noise, MIN_NOISE) / np.sqrt(counts)
+        misfits = np.abs(np.log(medians / (line[0] + line[1] * units)))
         if (misfits <= np.maximum(MAX_MISFIT, MAX_MISFIT_ERRORS * errors)).all():
             return line_fit(np.column_stack((units, seconds)), line)
         seconds = pool_except_dips(self._windows.knots())

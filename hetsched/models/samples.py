@@ -135,7 +135,7 @@ def run_samples(
     if link is None:
         link = any(times.copy_in or times.copy_out for _, times in chunks)
     warm = [chunk for chunk in chunks if not chunk[1].cold] or list(chunks)
-    if planned is not None and any(times.taken for _, times in chunks):
+    if planned is not None and [units for units, times in chunks if times.taken]:
         share, wall = planned, wall * planned / max(share, 1)
     if link:
         warm = [chunk for chunk in warm if chunk[1].compute[1] <= until] or warm

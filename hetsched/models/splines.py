@@ -112,7 +112,7 @@ class Akima(SmoothCurve):
     def _refit(self) -> tuple[Spline, float, float]:
         from scipy.interpolate import Akima1DInterpolator  # late: 0.4 s that few programs need
 
-        units, seconds, _ = self._windows.medians()
+        _, units, _, seconds, _, _ = self._windows.evidence
         load = DEFAULT_LOAD_RATIO * float(units[-1]) if self._load is None else self._load
         x, speeds = padded(units, units / seconds, load)
         return Akima1DInterpolator(x, speeds), MIN_SPEED_RATIO * speeds.min(), float(x[-1])
@@ -158,9 +158,7 @@ class Monotone(SmoothCurve):
 
     @property
     def points(self) -> Floats:
-        if not len(self._windows):
-            return super().points
-        units, seconds, counts = self._windows.medians()
+        _, units, _, seconds, counts, _ = self._windows.evidence
         return np.column_stack((units, rising(seconds, counts)))
 
     def _at(self, x: Floats) -> tuple[Floats, Floats]:

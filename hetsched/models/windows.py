@@ -11,10 +11,13 @@ neighbours that were measured often.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from itertools import pairwise
+from itertools import chain, pairwise
+from operator import attrgetter
 from statistics import fmean, median
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -56,9 +59,24 @@ MEDIAN_VARIANCE = math.pi / 2
 DEVIATION_PER_MAD = 1.4826
 """Standard deviation over median absolute deviation, for normal noise."""
 
+SizedSamples = Mapping[float, tuple[Sample, ...]]
+"""By units, and of each size by run."""
+_run_of, _seconds_of = attrgetter("run"), attrgetter("seconds")
 
-SizedSamples = Mapping[float, Sequence[Sample]]
-"""By units."""
+
+class Evidence(NamedTuple):
+    """What counts of a curve's observations, by units: (n,) float64 each, but `times`.
+
+    `medians`: seconds as measured; `seconds`: corrected by neighbouring sizes. `counts`: of
+    observations. `noise`: standard deviation of the logarithm of a time; 0 without repeats.
+    """
+
+    times: Mapping[float, list[float]]
+    units: Floats
+    medians: Floats
+    seconds: Floats
+    counts: Floats
+    noise: float
 
 
 class Windows:
@@ -95,7 +113,7 @@ class Windows:
         # By size, the one seen last at the end; of each the samples, oldest first.
         self._samples: dict[float, tuple[Sample, ...]] = {}
         self._medians: dict[float, float] = {}
-        self._kept: SizedSamples | None = {}
+        self._evidence: Evidence | None = None
         self._added = 0
         self.repeats = 0
         for units, seconds in require_pairs(observations):
@@ -114,77 +132,66 @@ class Windows:
         if self._max_sizes is not None and len(self._samples) > self._max_sizes:
             ages = {size: age for age, size in enumerate(self._samples)}
             close = min(pairwise(sorted(ages)), key=lambda pair: pair[1] / pair[0])
-            dropped = min(close, key=ages.__getitem__)
-            del self._samples[dropped], self._medians[dropped]
+            self._set(min(close, key=ages.__getitem__), ())
 
     def _set(self, size: float, samples: tuple[Sample, ...]) -> None:
-        self._samples[size] = samples
-        self._medians[size] = robust_median([s.seconds for s in samples])
-        self._kept = None
+        self._evidence = None
+        if samples:
+            self._samples[size] = samples
+            self._medians[size] = robust_median(list(map(_seconds_of, samples)))
+        else:
+            del self._samples[size], self._medians[size]
 
     def follow_change(self) -> None:
         """Let a change of speed that the last three runs show hold for sizes not seen since.
 
         Else new shares would meet times of the old speed, and a line fit no phase.
         """
-        runs = sorted({s.run for known in self._samples.values() for s in known})
+        runs = sorted({*map(_run_of, chain.from_iterable(self._samples.values()))})
         if len(runs) < 5 or not self._corrects:
             return  # of two runs before, one may be wild
         first, last = runs[-3], runs[-1]
-        old = {x: [s for s in self._samples[x] if s.run < first] for x in sorted(self._samples)}
-        before = {
-            x: robust_median([s.seconds for s in known]) / x
-            for x, known in _credible({x: known for x, known in old.items() if known}).items()
+        old: dict[float, tuple[Sample, ...]] = {}
+        recent: dict[float, tuple[Sample, ...]] = {}
+        for size in sorted(self._samples):
+            known = self._samples[size]
+            start = bisect_left(known, first, key=_run_of)
+            recent[size] = known[start:]
+            if start:
+                old[size] = known[:start]
+        paces = {
+            size: robust_median(list(map(_seconds_of, known))) / size
+            for size, known in _credible(old).items()
         }
-        stale = [x for x in before if len(old[x]) == len(self._samples[x])]
-        ratios: dict[int, list[float]] = {}
-        for size, known in self._samples.items():
-            expected = self._expected(size, before) if known[-1].run >= first else None
-            for sample in known:
-                if sample.run >= first and expected is not None:
-                    ratios.setdefault(sample.run, []).append(sample.seconds / expected)
-        of_runs = [robust_median(found) for found in ratios.values()]
-        if len(of_runs) < 3 or (min(of_runs) < MIN_CHANGE and max(of_runs) > 1 / MIN_CHANGE):
+        factor = _change(recent, paces, self._near)
+        if factor is None:
             return
-        factor = robust_median(of_runs)
-        newest = next(x for x in reversed(self._samples) if self._samples[x][-1].run == last)
-        pace = self._samples[newest][-1].seconds / newest
+        newest = next(
+            x for x in reversed(self._samples) if recent[x] and recent[x][-1].run == last
+        )
+        pace = recent[newest][-1].seconds / newest
         has_changed = {
-            x: abs(math.log(pace / before[x])) > abs(math.log(pace / before[x] / factor))
-            for x in stale
+            x: abs(math.log(pace / before)) > abs(math.log(pace / before / factor))
+            for x, before in paces.items()
+            if not recent[x]
         }
-        neighbours = [x for x in stale if x < newest][-1:] + [x for x in stale if x > newest][:1]
-        if not all(has_changed[x] for x in neighbours):
+        sizes = list(has_changed)
+        at = bisect_left(sizes, newest)
+        if not all(has_changed[x] for x in sizes[max(0, at - 1) : at + 1]):
             return  # there is a step, or those before were wild
-        for size, known in list(self._samples.items()):
-            recent = tuple(s for s in known if s.run >= first)
-            if recent:
-                self._set(size, recent)
-            elif size not in before:
-                del self._samples[size], self._medians[size]
+        for size, samples in recent.items():
+            if samples or size not in paces:
+                self._set(size, samples)
             elif has_changed[size]:
-                scaled = [replace(s, seconds=s.seconds * factor, run=last) for s in known]
+                scaled = [replace(s, seconds=s.seconds * factor, run=last) for s in old[size]]
                 self._set(size, tuple(scaled))
-
-    def _expected(self, units: float, paces: dict[float, float]) -> float | None:
-        """Return the seconds of a size between others that are near; None if none are."""
-        smaller = [x for x in paces if x <= units * SAME_SIZE]
-        larger = [x for x in paces if x >= units / SAME_SIZE]
-        if not smaller or not larger or larger[0] > units * self._near * SAME_SIZE:
-            return None
-        if smaller[-1] < units / self._near / SAME_SIZE:
-            return None
-        if units in paces:
-            return paces[units] * units
-        logs = [math.log(paces[x]) for x in (smaller[-1], larger[0])]
-        return units * math.exp(float(np.interp(units, (smaller[-1], larger[0]), logs)))
 
     def __len__(self) -> int:
         return len(self._samples)
 
     def __iter__(self) -> Iterator[Sample]:
         """Iterate over all samples, by run; those that make equal windows."""
-        return iter(sorted((s for known in self._samples.values() for s in known), key=_run_of))
+        return iter(sorted(chain.from_iterable(self._samples.values()), key=_run_of))
 
     def copy(self) -> Windows:
         """Return an independent copy."""
@@ -196,10 +203,6 @@ class Windows:
         """Return the number of runs that observed sizes up to `largest`."""
         return len({s.run for x, known in self._samples.items() if x <= largest for s in known})
 
-    def times(self) -> dict[float, list[float]]:
-        """Return the seconds observed at each size, by units."""
-        return {x: [s.seconds for s in known] for x, known in sorted(self._samples.items())}
-
     def latest(self) -> list[tuple[float, float, int]]:
         """Return units, median seconds and number of observations, the latest size first."""
         sizes = reversed(self._samples)
@@ -207,33 +210,33 @@ class Windows:
 
     def knots(self) -> list[Knot]:
         """Return the evidence for each size that counts, by units."""
-        return [
-            knot_of(size, [s.seconds for s in known]) for size, known in self._counted().items()
-        ]
-
-    def medians(self) -> tuple[Floats, Floats, Floats]:
-        """Return units (ascending), median seconds and observations, (n,) float64 each."""
-        times = {x: [s.seconds for s in known] for x, known in self._counted().items()}
-        sizes, counts = list(times), [len(seconds) for seconds in times.values()]
-        seconds = self.measured(sizes)
-        if self._corrects:
-            seconds = smoothed(sizes, seconds, counts, noise_deviation(list(times.values())))
-        return np.array(sizes), np.array(seconds), np.array(counts, dtype=np.float64)
-
-    def measured(self, sizes: Iterable[float]) -> list[float]:
-        """Return the median seconds of sizes that count, not corrected by others."""
-        counted = self._counted()
-        return [
-            self._medians[size]
-            if len(counted[size]) == len(self._samples[size])
-            else counted[size][0].seconds
-            for size in sizes
-        ]
+        return [knot_of(size, times) for size, times in self.evidence.times.items()]
 
     @property
-    def noise(self) -> float:
-        """Standard deviation of the logarithm of a time; 0 without repeats."""
-        return noise_deviation(list(self.times().values()))
+    def evidence(self) -> Evidence:
+        """What counts, computed once after each change (don't modify it)."""
+        if self._evidence is None:
+            kept: SizedSamples = {x: self._samples[x] for x in sorted(self._samples)}
+            if self._corrects:
+                kept = _credible(kept)
+            times = {x: list(map(_seconds_of, known)) for x, known in kept.items()}
+            sizes, counts = list(kept), list(map(len, times.values()))
+            # Of two samples one may be left out.
+            medians = [
+                self._medians[x] if n > 1 else times[x][0]
+                for x, n in zip(sizes, counts, strict=True)
+            ]
+            noise = noise_deviation(list(times.values()))
+            seconds = smoothed(sizes, medians, counts, noise) if self._corrects else medians
+            self._evidence = Evidence(
+                times,
+                np.array(sizes),
+                np.array(medians),
+                np.array(seconds),
+                np.array(counts, dtype=np.float64),
+                noise,
+            )
+        return self._evidence
 
     @property
     def nbytes(self) -> int:
@@ -241,12 +244,36 @@ class Windows:
         samples = sum(map(len, self._samples.values()))
         return SIZE_BYTES * len(self._samples) + SAMPLE_BYTES * samples
 
-    def _counted(self) -> SizedSamples:
-        """Return the samples that count, by units."""
-        if self._kept is None:
-            kept = {x: self._samples[x] for x in sorted(self._samples)}
-            self._kept = _credible(kept) if self._corrects else kept
-        return self._kept
+
+def _change(recent: SizedSamples, paces: Mapping[float, float], near: float) -> float | None:
+    """Return the factor by which recent runs all differ from `paces`, seconds per unit by size."""
+    sizes = list(paces)
+    ratios: dict[int, list[float]] = {}
+    for size, samples in recent.items():
+        expected = _expected(size, sizes, paces, near) if samples else None
+        if expected is not None:
+            for sample in samples:
+                ratios.setdefault(sample.run, []).append(sample.seconds / expected)
+    of_runs = [robust_median(found) for found in ratios.values()]
+    if len(of_runs) < 3 or (min(of_runs) < MIN_CHANGE and max(of_runs) > 1 / MIN_CHANGE):
+        return None
+    return robust_median(of_runs)
+
+
+def _expected(
+    units: float, sizes: Sequence[float], paces: Mapping[float, float], near: float
+) -> float | None:
+    """Return the seconds of a size between others that are near; None if none are."""
+    if units in paces:
+        return units * paces[units]
+    low, high = bisect_right(sizes, units * SAME_SIZE) - 1, bisect_left(sizes, units / SAME_SIZE)
+    if low < 0 or high == len(sizes):
+        return None
+    smaller, larger, reach = sizes[low], sizes[high], near * SAME_SIZE
+    if smaller * reach < units or larger > units * reach:
+        return None
+    part = (units - smaller) / (larger - smaller) if larger > smaller else 0.5
+    return units * float(paces[smaller] ** (1 - part) * paces[larger] ** part)
 
 
 def _credible(samples: SizedSamples) -> SizedSamples:
@@ -257,24 +284,24 @@ def _credible(samples: SizedSamples) -> SizedSamples:
     neighbours contradict it: that with most of them first; of two the longer if their sizes are
     about the same, else the older, which led to such another share.
     """
+    if len(samples) < 2 or min(map(len, samples.values())) >= MIN_TRUSTED_COUNT:
+        return samples
     kept = dict(samples)
-    if len(kept) > 1:
-        for size, known in samples.items():
-            if len(known) == 2:
-                kept[size] = _fitting(known, kept)
-        while wild := list(_contradicted(kept)):
-            del kept[max(wild)[-1]]
+    for size, known in samples.items():
+        if len(known) == 2:
+            kept[size] = _fitting(known, kept)
+    while wild := list(_contradicted(kept)):
+        del kept[max(wild)[-1]]
     return kept
 
 
-def _fitting(pair: Sequence[Sample], kept: SizedSamples) -> Sequence[Sample]:
+def _fitting(pair: tuple[Sample, ...], kept: SizedSamples) -> tuple[Sample, ...]:
     """Return both samples of a size, or the one that fits the next sizes if they disagree."""
     shorter, longer = sorted(pair, key=_seconds_of)
     if longer.seconds < MAX_MIDDLE_RATIO * shorter.seconds:
         return pair
-    size = shorter.units
-    paces = [seconds / other for other, seconds in _beside(pair, kept)]
-    expected = size * math.exp(fmean(map(math.log, paces))) if paces else 0.0
+    paces = [seconds / size for size, seconds in _beside(pair, kept)]
+    expected = shorter.units * math.exp(fmean(map(math.log, paces))) if paces else 0.0
     return (longer,) if expected**2 > shorter.seconds * longer.seconds else (shorter,)
 
 
@@ -286,34 +313,30 @@ def _contradicted(kept: SizedSamples) -> Iterator[tuple[int, bool, int, float]]:
     """
     for size, known in kept.items():
         beside = _beside(known, kept) if len(known) == 1 else []
-        if beside:
-            sample = known[0]
-            scales = [(seconds, seconds * size / other) for other, seconds in beside]
-            is_long = sample.seconds > MAX_STEP * max(map(max, scales))
-            if is_long or sample.seconds * MAX_STEP < min(map(min, scales)):
-                is_near = any(x / SAME_SIZE <= size <= x * SAME_SIZE for x, _ in beside)
-                yield len(beside), is_long and is_near, -sample.run, size
+        if not beside:
+            continue
+        sample, most, least, is_near = known[0], 0.0, math.inf, False
+        for other, seconds in beside:
+            most = max(most, seconds, seconds * size / other)
+            least = min(least, seconds, seconds * size / other)
+            is_near = is_near or other / SAME_SIZE <= size <= other * SAME_SIZE
+        is_long = sample.seconds > MAX_STEP * most
+        if is_long or sample.seconds * MAX_STEP < least:
+            yield len(beside), is_long and is_near, -sample.run, size
 
 
-def _beside(samples: Sequence[Sample], kept: SizedSamples) -> list[tuple[float, float]]:
+def _beside(samples: tuple[Sample, ...], kept: SizedSamples) -> list[tuple[float, float]]:
     """Return the next smaller and the next larger size of other runs, and their median seconds."""
-    runs, size = {sample.run for sample in samples}, samples[0].units
+    runs, sizes = {*map(_run_of, samples)}, list(kept)
+    at = bisect_left(sizes, samples[0].units)
     found = []
-    for sizes in ([x for x in kept if x < size][::-1], [x for x in kept if x > size]):
-        for other in sizes:
-            times = [s.seconds for s in kept[other] if s.run not in runs]
+    for others in (reversed(sizes[:at]), sizes[at + 1 :]):
+        for size in others:
+            times = [s.seconds for s in kept[size] if s.run not in runs]
             if times:
-                found.append((other, robust_median(times) if len(times) > 1 else times[0]))
+                found.append((size, robust_median(times)))
                 break
     return found
-
-
-def _seconds_of(sample: Sample) -> float:
-    return sample.seconds
-
-
-def _run_of(sample: Sample) -> int:
-    return sample.run
 
 
 def noise_deviation(windows: Sequence[Sequence[float]]) -> float:
@@ -326,9 +349,10 @@ def noise_deviation(windows: Sequence[Sequence[float]]) -> float:
     for times in windows:
         if len(times) > 1:
             repeated += 1
-            logs = [math.log(time) for time in times]
+            logs = list(map(math.log, times))
             centre = median(logs)
-            deviations += [abs(log - centre) for log in logs]
+            for log in logs:
+                deviations.append(abs(log - centre))
     if not repeated:
         return 0.0
     count = len(deviations)

@@ -47,9 +47,9 @@ class DeviceRun:
 
         Computed once: it is on the way of every result.
         """
-        starts = [times.start for _, times in self.chunks]
-        ends = [times.end for _, times in self.chunks]
-        return min(starts, default=0.0), max(ends, default=0.0)
+        if not self.chunks:
+            return 0.0, 0.0
+        return self.chunks[0][1].start, max([times.end for _, times in self.chunks])
 
     @property
     def seconds(self) -> float:
@@ -70,7 +70,7 @@ class DeviceRun:
     @property
     def is_merged(self) -> bool:
         """Whether records of neighbouring chunks were merged, as in very long runs."""
-        return any(units > self.assignment.max_chunk for units, _ in self.chunks)
+        return max([units for units, _ in self.chunks]) > self.assignment.max_chunk
 
 
 @dataclass(frozen=True)
@@ -178,11 +178,11 @@ def _overhead_by_core(working: Sequence[DeviceRun]) -> dict[str, float]:
     """
     overhead: dict[str, float] = {}
     for driven in working:
-        seconds = sum(times.host_overhead or 0.0 for _, times in driven.chunks)
+        seconds = sum([times.host_overhead or 0.0 for _, times in driven.chunks])
         if not seconds or driven.info.clock != "wall":
             continue
         losses = {
-            core.info.name: sum(_lost_seconds(times) for _, times in core.chunks)
+            core.info.name: sum([_lost_seconds(times) for _, times in core.chunks])
             for core in working
             if core.info.is_core and may_share_core(driven.info, core.info)
         }

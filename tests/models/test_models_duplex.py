@@ -60,10 +60,10 @@ def test_the_shares_of_a_device_are_learnt_from_one_run(duplex: tuple[float, flo
 
 @pytest.mark.parametrize(("alone", "share"), [(1, 1.0), (2, 1.0), (25, 0.93)])
 def test_a_share_near_one_needs_many_copies_that_ran_alone(alone: int, share: float) -> None:
-    one_way = PhaseCurve([(16.0, 16.0), (20.0, 20.0)])
+    one_way = PhaseCurve([(units, units) for units in range(16, 16 + alone)])
     beside = {16.0: [16 / 0.93] * 5, 20.0: [20 / 0.7]}
 
-    assert duplex_share(beside, one_way, alone) == pytest.approx(share)
+    assert duplex_share(beside, one_way) == pytest.approx(share)
 
 
 @given(st.integers(0, 10_000))
@@ -71,7 +71,7 @@ def test_noise_suggests_no_share_below_one(seed: int) -> None:
     errors = np.random.default_rng(seed).normal(0.0, 0.02, 5)
     beside = {16.0: (16 * np.exp(errors)).tolist()}
 
-    assert duplex_share(beside, PhaseCurve([(16.0, 16.0)]), 5) == 1.0
+    assert duplex_share(beside, PhaseCurve([(16.0, 16.0)] * 5)) == 1.0
 
 
 def test_a_copy_without_a_time_says_nothing() -> None:

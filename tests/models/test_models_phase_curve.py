@@ -24,7 +24,7 @@ def learnt(runs: list[list[tuple[float, float]]]) -> PhaseCurve:
     for number, run in enumerate(runs, 1):
         for units, seconds in run:
             windows.put(Sample("compute", units, seconds, run=number))
-    return PhaseCurve.of(windows)
+    return PhaseCurve(windows)
 
 
 def test_a_straight_line_remains_one_under_noise() -> None:
