@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
-from hetsched.device import ChunkTimeline, ChunkTimes, DeviceInfo, Timeline
+from hetsched.device import ChunkTimeline, ChunkTimes, Timeline
 from hetsched.explain import DeviceExplanation, Explanation, PhaseSeconds, TimeBreakdown
 from hetsched.planner.chunks import longest_chunk
+from hetsched.planner.learning import DeviceRun
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.totals import PlanCache
 from hetsched.planner.what_if import (
@@ -23,7 +24,6 @@ from hetsched.planner.what_if import (
     split_alternatives,
     what_if,
 )
-from hetsched.plans.device_plan import Overlap
 from hetsched.plans.recurrence import timeline
 from hetsched.units import counted, format_bytes, format_seconds
 
@@ -46,20 +46,10 @@ class ExplainedJob:
     error: str | None = None
 
 
-class ExecutedChunks(Protocol):
-    """(units, times) of the chunks that one device ran, on its own clock."""
-
-    @property
-    def info(self) -> DeviceInfo: ...
-
-    @property
-    def chunks(self) -> Sequence[tuple[int, ChunkTimes]]: ...
-
-
 def explain_job(
     job: ExplainedJob,
     plan: JobPlan,
-    runs: Mapping[str, ExecutedChunks] | None = None,
+    runs: Mapping[str, DeviceRun] | None = None,
     *,
     cache: PlanCache | None = None,
 ) -> Explanation:
@@ -95,35 +85,40 @@ def _devices(
     plan: JobPlan,
     lines: Mapping[str, Timeline],
     total: float | None,
-    runs: Mapping[str, ExecutedChunks],
+    runs: Mapping[str, DeviceRun],
 ) -> tuple[DeviceExplanation, ...]:
     alternatives = schedule_alternatives(plan)
     devices = []
     for assignment in plan.assignments:
-        device = assignment.device
+        device, candidate = assignment.device, assignment.candidate
         run, line = runs.get(device), lines.get(device)
-        info = _info(assignment) if run is None else run.info
+        info = run.info if run is not None else candidate.info if candidate is not None else None
         chunks = () if run is None else run.chunks
         planned, bound = _planned_timeline(assignment), device_bound(assignment)
-        phases = None if _has_unknown_phases(assignment) else planned
+        # The prediction for a core's files includes copies without separate times.
+        is_whole = candidate is not None and candidate.is_staged and not candidate.info.link
+        phases = None if is_whole else planned
+        model_runs = None
+        if candidate is not None and assignment.model is not None:
+            model_runs = candidate.run_counts.get(assignment.variant, 0)
         devices.append(
             DeviceExplanation(
                 device=device,
-                kind=info.kind if info else "",
+                kind="" if info is None else info.kind,
                 variant=assignment.variant,
                 planned=assignment.plan.share,
-                share=sum(units for units, _ in chunks),
+                share=0 if run is None else run.share,
                 pooled=assignment.pooled,
                 taken=sum(units for units, times in chunks if times.taken),
                 chunks=_counted_sizes(assignment.plan.chunks),
                 planned_chunks=len(assignment.plan.chunks),
                 mode=assignment.plan.mode.value if info and info.link else "",
                 slots=assignment.slots,
-                chunk_reason=_chunk_reason(assignment, info, bound),
+                chunk_reason=_chunk_reason(assignment, bound),
                 call_reason=_call_reason(assignment),
-                runs=_model_runs(assignment),
+                runs=model_runs,
                 predicted_seconds=assignment.predicted_seconds,
-                seconds=_length_of(line),
+                seconds=run.seconds if run is not None and chunks else None,
                 predicted=None if phases is None else phase_seconds(phases),
                 measured=None if line is None else phase_seconds(line),
                 predicted_hidden=None if phases is None else hidden_fraction(phases),
@@ -140,16 +135,6 @@ def _devices(
     return tuple(devices)
 
 
-def _info(assignment: Assignment) -> DeviceInfo | None:
-    return None if assignment.candidate is None else assignment.candidate.info
-
-
-def _model_runs(assignment: Assignment) -> int | None:
-    if assignment.candidate is None or assignment.model is None:
-        return None
-    return assignment.candidate.run_counts.get(assignment.variant, 0)
-
-
 def _counted_sizes(sizes: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """Return (count, size) of runs of equal sizes: (8, 8, 3) -> ((2, 8), (1, 3))."""
     return tuple((len(list(equal)), units) for units, equal in groupby(sizes))
@@ -158,11 +143,11 @@ def _counted_sizes(sizes: Sequence[int]) -> tuple[tuple[int, int], ...]:
 # ---- reasons
 
 
-def _chunk_reason(assignment: Assignment, info: DeviceInfo | None, bound: float | None) -> str:
+def _chunk_reason(assignment: Assignment, bound: float | None) -> str:
     """Return why the share is cut into these chunks."""
-    if assignment.candidate is None or info is None:
+    if assignment.candidate is None:
         return ""
-    if info.link:
+    if assignment.candidate.info.link:
         return _linked_chunk_reason(assignment, assignment.candidate, bound)
     if assignment.rivals:
         names = ", ".join(assignment.variants)
@@ -214,9 +199,9 @@ def _planned_timeline(assignment: Assignment) -> Timeline | None:
 
     For a device without a link only the whole share was predicted; each unit gets an equal part.
     """
-    info = _info(assignment)
-    if info is not None and info.link and assignment.model is not None:
-        return timeline(assignment.plan, assignment.model, Overlap.of(info.engines))
+    candidate = assignment.candidate
+    if candidate is not None and candidate.info.link and assignment.model is not None:
+        return timeline(assignment.plan, assignment.model, candidate.overlap)
     pace, sizes = assignment.pace, assignment.plan.chunks
     if pace is None:
         return None
@@ -229,19 +214,9 @@ def _planned_timeline(assignment: Assignment) -> Timeline | None:
     return Timeline(now, tuple(chunks))
 
 
-def _has_unknown_phases(assignment: Assignment) -> bool:
-    """Return whether the prediction includes copies without separate times: a core's, of files."""
-    candidate = assignment.candidate
-    return candidate is not None and candidate.is_staged and not candidate.info.link
-
-
-def _measured_timelines(plan: JobPlan, runs: Mapping[str, ExecutedChunks]) -> dict[str, Timeline]:
+def _measured_timelines(plan: JobPlan, runs: Mapping[str, DeviceRun]) -> dict[str, Timeline]:
     """Return timelines in seconds from the job's first chunk, of each device that ran a chunk."""
-    starts = {
-        name: min(times.start for _, times in run.chunks)
-        for name, run in runs.items()
-        if run.chunks
-    }
+    starts = {name: run.span[0] for name, run in runs.items() if run.chunks}
     if not starts:
         return {}
     first = min(starts.values())
@@ -281,14 +256,6 @@ def _measured_timeline(
             for units, times in ordered
         ),
     )
-
-
-def _length_of(line: Timeline | None) -> float | None:
-    """Return the seconds from the start of a device's first chunk to the end of its last."""
-    if line is None or not line.chunks:
-        return None
-    first = line.chunks[0]
-    return line.makespan - (first.copy_in or first.compute)[0]
 
 
 def phase_seconds(line: Timeline) -> PhaseSeconds:

@@ -11,13 +11,14 @@ import msgspec
 
 from hetsched.explain import Alternative, WhatIf
 from hetsched.job import Schedule
-from hetsched.models import DeviceModel, PiecewiseLinear, SpeedFunction
+from hetsched.models import PiecewiseLinear, SpeedFunction
 from hetsched.partition import geometric
 from hetsched.planner.host_overhead import plan_with_host_overhead
 from hetsched.planner.machine_bound import LeastSeconds, core_bound, linked_bound, machine_bound
 from hetsched.planner.neighbours import co_runners_of
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.totals import PlanCache, scheduled_plan
+from hetsched.planner.variants import rough_seconds
 from hetsched.plans import lower_bound, price
 from hetsched.text import group_name, groups_of
 
@@ -96,16 +97,14 @@ def schedule_alternatives(plan: JobPlan) -> dict[str, tuple[Alternative, ...]]:
             share, memory, overlap = assignment.plan.share, candidate.memory, candidate.overlap
             chosen = "best" if candidate.schedule == "ring" else candidate.schedule
             correction = correction_of(assignment)
-            alternatives[assignment.device] = tuple(
-                Alternative(
-                    schedule,
-                    correction
-                    * price(
-                        scheduled_plan(schedule, share, model, memory, overlap), model, overlap
-                    ),
-                )
+            others = {
+                schedule: scheduled_plan(schedule, share, model, memory, overlap)
                 for schedule in COMPARED_SCHEDULES
                 if schedule != chosen
+            }
+            alternatives[assignment.device] = tuple(
+                Alternative(schedule, correction * price(other, model, overlap))
+                for schedule, other in others.items()
             )
     return alternatives
 
@@ -121,10 +120,11 @@ def split_alternatives(plan: JobPlan, cache: PlanCache) -> tuple[Alternative, ..
     if len(names) < 2 or not all(name in curves for name in names):
         return ()
     share = -(-load // len(names))
-    equal = Alternative("equal shares", max(_seconds(curves[name], share) for name in names))
+    slowest = max(float(curves[name].time(share)) for name in names)
+    equal = Alternative("equal shares", slowest)
     sets = groups_of(names)
     if len(sets) == 1:
-        sets = [[min(names, key=lambda name: _seconds(curves[name], load))]]
+        sets = [[min(names, key=lambda name: float(curves[name].time(load)))]]
     return equal, *(_only(members, plan, cache) for members in sets)
 
 
@@ -148,10 +148,6 @@ def _only(names: Sequence[str], plan: JobPlan, cache: PlanCache) -> Alternative:
         description += " (contention as now)"
     curves = [plan.curves[name] for name in names]
     return Alternative(description, geometric(curves, plan.load).makespan)
-
-
-def _seconds(curve: SpeedFunction, units: int) -> float:
-    return float(curve.time(units))
 
 
 # ---- other machines
@@ -231,14 +227,9 @@ def _machine(plan: JobPlan) -> list[Candidate]:
         name = candidate.info.name
         models = {v: model for v, model in candidate.models.items() if model is not None}
         if name not in devices and name in plan.curves and models:
-            best = min(models, key=lambda v: _seconds(_comparable(models[v]), units))
+            best = min(models, key=lambda v: rough_seconds(models[v], units))
             devices[name] = replace(candidate, models={best: models[best]})
     return list(devices.values())
-
-
-def _comparable(model: DeviceModel) -> SpeedFunction:
-    """Return the curve to compare variants by; with a link, there may be no whole-share times."""
-    return model.compute if model.link else model.total
 
 
 def _without_history(candidate: Candidate) -> Candidate:

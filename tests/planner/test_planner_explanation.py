@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -29,6 +28,7 @@ from hetsched.planner.explanation import (
     time_breakdown,
 )
 from hetsched.planner.job_planner import plan_job
+from hetsched.planner.learning import DeviceRun
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.plans.device_plan import DevicePlan, Mode
 
@@ -69,10 +69,8 @@ def job_plan(has_models: bool = True) -> JobPlan:
     )
 
 
-@dataclass(frozen=True)
-class Ran:
-    info: DeviceInfo
-    chunks: Sequence[tuple[int, ChunkTimes]]
+def ran(info: DeviceInfo, *chunks: tuple[int, ChunkTimes]) -> DeviceRun:
+    return DeviceRun(assignment(info, None, DevicePlan(((1,),))), info, chunks)
 
 
 def one(start: float, end: float) -> tuple[int, ChunkTimes]:
@@ -87,8 +85,8 @@ def linked(start: float) -> tuple[int, ChunkTimes]:
 
 
 RAN = {
-    "cpu0": Ran(CORE, [one(100.5, 102.0), one(102.5, 104.0)]),
-    "gpu0": Ran(GPU, [linked(100.0), linked(101.0)]),
+    "cpu0": ran(CORE, one(100.5, 102.0), one(102.5, 104.0)),
+    "gpu0": ran(GPU, linked(100.0), linked(101.0)),
 }
 
 
@@ -159,9 +157,9 @@ def test_changes_of_a_gpu_by_hand() -> None:
 
 def test_virtual_clocks_all_start_at_their_first_chunk() -> None:
     info = DeviceInfo(name="cpu0", kind="emulated", identity="c", clock="virtual")
-    ran = {"cpu0": Ran(info, [one(7.0, 8.0)]), "gpu0": Ran(GPU, [linked(0.25)])}
+    runs = {"cpu0": ran(info, one(7.0, 8.0)), "gpu0": ran(GPU, linked(0.25))}
 
-    explanation = explain_job(SUBJECT, job_plan(), ran)
+    explanation = explain_job(SUBJECT, job_plan(), runs)
 
     assert explanation.seconds == 2.0
     starts = {
@@ -173,9 +171,9 @@ def test_virtual_clocks_all_start_at_their_first_chunk() -> None:
 
 
 def test_chunks_count_where_they_ran() -> None:
-    ran = {"cpu0": Ran(CORE, [one(2, 3), one(0, 1), one(1, 2)]), "gpu0": Ran(GPU, [linked(0)])}
+    runs = {"cpu0": ran(CORE, one(2, 3), one(0, 1), one(1, 2)), "gpu0": ran(GPU, linked(0))}
 
-    explanation = explain_job(SUBJECT, job_plan(), ran)
+    explanation = explain_job(SUBJECT, job_plan(), runs)
 
     assert [(d.planned, d.share) for d in explanation.devices] == [(2, 3), (2, 1)]
     line = device(explanation, "cpu0").timeline
@@ -184,9 +182,9 @@ def test_chunks_count_where_they_ran() -> None:
 
 
 def test_a_device_without_chunks_was_idle_all_the_time() -> None:
-    ran = {"cpu0": Ran(CORE, []), "gpu0": Ran(GPU, [linked(5.0)])}
+    runs = {"cpu0": ran(CORE), "gpu0": ran(GPU, linked(5.0))}
 
-    core = device(explain_job(SUBJECT, job_plan(), ran), "cpu0")
+    core = device(explain_job(SUBJECT, job_plan(), runs), "cpu0")
 
     assert core.time_breakdown == TimeBreakdown(
         computing=0.0, copying=0.0, between=0.0, before=0.0, idle=2.0
