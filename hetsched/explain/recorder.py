@@ -14,7 +14,6 @@ from hetsched.explain.records import (
     ITERATION_PHASES,
     IterationHistory,
     IterationSpan,
-    MoveKind,
     RowMove,
     WrittenCheckpoint,
 )
@@ -26,18 +25,6 @@ MAX_CELLS = 1 << 15
 """Spans times devices: about 2 MB of JSON."""
 MIN_SPANS = 64
 MAX_MOVES = 500
-
-
-@dataclass(frozen=True)
-class DecidedMove:
-    """New rows of each device, and why. Seconds of an iteration, and of moving; NaN: unknown."""
-
-    rows: tuple[int, ...]
-    reason: str
-    kind: MoveKind = "balance"
-    seconds_before: float = math.nan
-    seconds_after: float = math.nan
-    cost: float = math.nan
 
 
 @dataclass
@@ -81,7 +68,7 @@ class IterationRecorder:
         self._moves: list[RowMove] = []
         self._omitted_moves = 0
         # A newer decision may replace one before its split is adopted.
-        self._announced: deque[DecidedMove] = deque(maxlen=8)
+        self._announced: deque[RowMove] = deque(maxlen=8)
         self._checkpoints: deque[WrittenCheckpoint] = deque(maxlen=100)
         self._written, self._paused = 0, 0.0
         self._repeated = 0
@@ -101,9 +88,9 @@ class IterationRecorder:
         """How often rows moved."""
         return len(self._moves) + self._omitted_moves + (self._pending_move is not None)
 
-    def announce(self, decision: DecidedMove) -> None:
-        """Record why the rows will change; when they do is seen in `add`."""
-        self._announced.append(decision)
+    def announce(self, move: RowMove) -> None:
+        """Record why the rows will change, and what is expected; when they do is seen in `add`."""
+        self._announced.append(move)
 
     def add(
         self,
@@ -215,19 +202,13 @@ class IterationRecorder:
         )
 
     def _new_move(self, before: _Constant, span: IterationSpan) -> RowMove:
-        adopted = [decision for decision in self._announced if decision.rows == span.rows]
-        decision = adopted[-1] if adopted else DecidedMove(span.rows, "")
-        return RowMove(
+        announced = [move for move in self._announced if move.rows == span.rows]
+        return msgspec.structs.replace(
+            announced[-1] if announced else RowMove(rows=span.rows),
             after=span.first - 1,
-            kind=decision.kind,
-            reason=decision.reason,
             before=before.rows,
-            rows=span.rows,
             moved=moved_rows(before.rows, span.rows),
             busy=self._busy,
-            expected_before=_finite(decision.seconds_before),
-            expected_after=_finite(decision.seconds_after),
-            expected_cost=_finite(decision.cost),
             seconds_before=before.mean,
         )
 
@@ -292,7 +273,7 @@ def _span(
         first=iteration,
         count=count,
         seconds=sum(totals) / max(1, took_part),  # all wait for each other, so they hardly differ
-        residual=_finite(residual),
+        residual=finite(residual),
         rows=rows,
         **by_phase,
     )
@@ -317,6 +298,6 @@ def _merged(a: IterationSpan, b: IterationSpan) -> IterationSpan:
     )
 
 
-def _finite(value: float | None) -> float | None:
+def finite(value: float | None) -> float | None:
     """Return `value` if it is a number: JSON has no others."""
     return value if value is not None and math.isfinite(value) else None

@@ -148,12 +148,12 @@ class IterationSpan(msgspec.Struct, frozen=True, kw_only=True):
 class RowMove(msgspec.Struct, frozen=True, kw_only=True):
     """Rows that moved between devices after an iteration. Seconds expected: by the decision."""
 
-    after: int  # the last iteration with the split before
+    after: int = 0  # the last iteration with the split before
     kind: MoveKind = "balance"
     reason: str = ""
-    before: tuple[int, ...]  # rows of each device
+    before: tuple[int, ...] = ()  # rows of each device
     rows: tuple[int, ...]
-    moved: int  # rows that changed their device
+    moved: int = 0  # rows that changed their device
     busy: tuple[float, ...] = ()  # of each device without waits, in the last iteration before
     expected_cost: float | None = None  # of moving them; None: it wasn't weighed
     expected_before: float | None = None  # of an iteration

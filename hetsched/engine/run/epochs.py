@@ -13,8 +13,8 @@ from itertools import accumulate, pairwise
 
 import msgspec
 
-from hetsched.explain.recorder import DecidedMove, IterationRecorder
-from hetsched.explain.records import MoveKind
+from hetsched.explain.recorder import IterationRecorder, finite
+from hetsched.explain.records import MoveKind, RowMove
 from hetsched.job import IterationSeconds
 from hetsched.partition import iterations
 from hetsched.transport import device_messages
@@ -340,11 +340,17 @@ class IterationState:
     ) -> None:
         """Record why devices get other rows: default, for the reason of the balance."""
         rows, move = tuple(shares.get(device, 0) for device in self.devices), self._move
-        decided = DecidedMove(rows, reason, kind)
+        announced = RowMove(rows=rows, reason=reason, kind=kind)
         if not reason and move is not None:
-            seconds = move.seconds_before, move.seconds_after, move.cost
-            decided = DecidedMove(rows, move.reason, kind, *seconds)
-        self.history.announce(decided)
+            announced = RowMove(
+                rows=rows,
+                reason=move.reason,
+                kind=kind,
+                expected_before=finite(move.seconds_before),
+                expected_after=finite(move.seconds_after),
+                expected_cost=finite(move.cost),
+            )
+        self.history.announce(announced)
 
     def measured(self) -> Iterator[tuple[str, int, float, float | None]]:
         """Yield device, rows, median seconds, and these without copies; None: there were none."""

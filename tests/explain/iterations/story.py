@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hetsched.explain import DeviceExplanation, Explanation
-from hetsched.explain.recorder import DecidedMove, IterationRecorder
-from hetsched.explain.records import IterationHistory, WrittenCheckpoint
+from hetsched.explain.recorder import IterationRecorder
+from hetsched.explain.records import IterationHistory, RowMove, WrittenCheckpoint
 
 DEVICES = ("cpu0", "cpu1", "emu0")
 SECONDS_PER_ROW = (1e-4, 1e-4, 2.5e-5)
@@ -49,8 +49,9 @@ def recorded(
         rows = split(iteration)
         has_moved = rows != before
         if has_moved:
-            reason = "imbalance"
-            recorder.announce(DecidedMove(rows, reason, "balance", 0.04, 0.0201, 0.005))
+            recorder.announce(
+                RowMove(rows=rows, reason="imbalance", expected_after=0.0201, expected_cost=0.005)
+            )
         times = phases(rows, moving=0.004 if has_moved else 0.0)
         recorder.add(iteration, rows, times, 0.5**iteration)
         before = rows
