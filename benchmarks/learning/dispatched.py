@@ -25,11 +25,10 @@ from hetsched.dispatch import (
     TailChunkFinished,
     TailLeft,
 )
-from hetsched.planner.chunks import TAKE_SECONDS
 from hetsched.planner.records import JobPlan
 from hetsched.simulate.machine import ChunkTimings
 
-MESSAGE_SECONDS = 200e-6
+MESSAGE_SECONDS, TAKE_SECONDS = 200e-6, 50e-6
 """From a device to the engine, or back. Estimate."""
 
 ChunkSeconds = Callable[[Chunk, float], float]

@@ -28,11 +28,9 @@ from hetsched.plans.recipes import evenly
 from hetsched.plans.ring_search import best_plan
 from hetsched.plans.slots import slot_bytes
 
-MIN_FIRST_CHUNKS, MIN_FIRST_UNITS = 16, 64
-"""Minimum chunks in a core's first share, if it has as many units: there are no measurements yet,
-and a cancel waits for the running chunk. Arbitrary."""
-MAX_FIRST_CHUNK_BYTES = 64 << 20
-"""Input and output of a chunk of a core's first share, for the same reason."""
+MIN_FIRST_CHUNKS, MAX_FIRST_CHUNK_BYTES = 16, 64 << 20
+"""Of a core's first share, if it has a few units for each chunk: there are no measurements yet,
+and a cancel waits for the running chunk. Bytes of its input and output."""
 MAX_FILE_CHUNK_BYTES = 16 << 20
 """Input and output of a core's chunk when the arrays are in files."""
 MAX_CORE_CHUNKS = 40_000
@@ -40,12 +38,10 @@ MAX_CORE_CHUNKS = 40_000
 each chunk takes longer."""
 MIN_LAZY_CHUNKS = 256
 """From this number on, equal chunks are made on demand, not kept. Arbitrary."""
-CORE_WINDOW, LONG_CHUNK_WINDOW = 4, 2
-"""Chunks sent ahead to a core: on a busy machine the engine may be descheduled for several
-milliseconds. Fewer if a single chunk lasts longer than that: a sent chunk can't be moved to
-another device."""
-UNMEASURED_WINDOW = 4
-"""Chunks sent ahead to a device with a link that has no model; else one more than it holds."""
+WINDOW, LONG_CHUNK_WINDOW = 4, 2
+"""Chunks sent ahead to a core, or to an unmeasured device with a link: on a busy machine the
+engine may be descheduled for several milliseconds. Fewer if a single chunk lasts longer than that:
+a sent chunk can't be moved to another device."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +92,7 @@ def linked_assignment(
         max_chunk=max(plan.chunks),
         slots=slots,
         slot_memory=_slot_memory(plan, sizes, participant.candidate.demand),
-        window=UNMEASURED_WINDOW if participant.model is None else slots + 1,
+        window=WINDOW if participant.model is None else slots + 1,
         predicted_seconds=participant.seconds(plan.share),
         slot_sizes=sizes,
         candidate=participant.candidate,
@@ -186,7 +182,7 @@ def _cut(participant: Participant, share: int, part: PooledShare | RacePart | No
         max_chunk=max(*plan.chunks, 0 if tail is None else tail.largest_take),
         slots=1,  # one buffer for all chunks
         slot_memory=0,
-        window=LONG_CHUNK_WINDOW if is_long else CORE_WINDOW,
+        window=LONG_CHUNK_WINDOW if is_long else WINDOW,
         predicted_seconds=seconds,
         tail=tail,
         pooled=pooled,
@@ -233,7 +229,7 @@ def _largest_chunk(participant: Participant, share: int) -> int:
     largest = share
     if is_first_share:
         largest = min(largest, MAX_FIRST_CHUNK_BYTES // unit_bytes)
-        if share >= MIN_FIRST_UNITS:
+        if share >= CHUNKS_PER_CORE * MIN_FIRST_CHUNKS:
             largest = min(largest, share // MIN_FIRST_CHUNKS)
     if candidate.is_staged:
         largest = min(largest, MAX_FILE_CHUNK_BYTES // unit_bytes)

@@ -29,17 +29,13 @@ twelfth of the default of ``deadlines.stop``, after which a device that doesn't 
 POOLED_FRACTION = 0.25
 """Of the shares, left to a tail. Simulated with speeds that vary by 10 % from run to run: enough
 for 2 to 16 cores, a tenth isn't; it costs 0.3 % where nothing varies."""
-TAKE_SECONDS = 50e-6
-"""Cost of taking a chunk: its calls and its message. Estimate."""
-MIN_CHUNK_COSTS, CALLS_PER_TAKE = 20, 4
-"""A chunk of a tail takes at least as long as so many takes, and as so many calls cost. The cores
-end apart by half of the last chunk; half as large ones save a quarter of it and cost a call."""
+MIN_TAKE_SECONDS, CALLS_PER_TAKE = 1e-3, 4
+"""A chunk of a tail takes at least so long, twenty times what its message costs, and as so many
+calls cost. The cores end apart by half of the last chunk; half as large ones save a quarter of it
+and cost a call."""
 MIN_TIME_RATIO = 0.5
 """A core whose share takes less than this part of the longest isn't meant to finish with the
 others, such as one that is probed, and takes no part in a tail."""
-MAX_SENT_SECONDS, MAX_LATE_SECONDS = 1.0, 0.25
-"""The longest share that is sent as a whole, and how much longer its own chunks may take on a core
-at half its speed."""
 
 
 def longest_chunk(call: float) -> float:
@@ -84,7 +80,7 @@ class CoreShare:
     @property
     def least(self) -> int:
         """Units whose time makes the cost of taking them, and of a call, pay."""
-        seconds = max(MIN_CHUNK_COSTS * TAKE_SECONDS, CALLS_PER_TAKE * self.call_seconds)
+        seconds = max(MIN_TAKE_SECONDS, CALLS_PER_TAKE * self.call_seconds)
         return max(1, min(self.most, math.ceil(seconds * self.speed)))
 
 
@@ -161,7 +157,8 @@ def sent_at_once(assignments: Sequence[Assignment]) -> tuple[Assignment, ...]:
 
 def _is_short(assignment: Assignment) -> bool:
     seconds = assignment.predicted_seconds
-    if seconds is None or seconds > MAX_SENT_SECONDS or assignment.rivals:
+    if seconds is None or seconds > 1.0 or assignment.rivals:
         return False
+    # Its own chunks end a quarter of a second late at most on a core at half its speed.
     share, own = assignment.plan.share, assignment.own_units
-    return (2 * own - share) * seconds <= MAX_LATE_SECONDS * share
+    return (2 * own - share) * seconds <= 0.25 * share

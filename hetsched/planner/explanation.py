@@ -27,9 +27,6 @@ from hetsched.planner.what_if import (
 from hetsched.plans.recurrence import timeline
 from hetsched.units import counted, format_bytes, format_seconds
 
-MAX_TIMELINE_CHUNKS = 3000
-"""Chunks of a core's planned timeline; of more, neighbours are merged."""
-
 Span = tuple[float, float]
 
 
@@ -205,7 +202,7 @@ def _planned_timeline(assignment: Assignment) -> Timeline | None:
     pace, sizes = assignment.pace, assignment.plan.chunks
     if pace is None:
         return None
-    group = max(1, -(-len(sizes) // MAX_TIMELINE_CHUNKS))
+    group = max(1, -(-len(sizes) // 3000))  # neighbours of more chunks are merged
     chunks, now = [], 0.0
     for start in range(0, len(sizes), group):
         units = sum(sizes[start : start + group])

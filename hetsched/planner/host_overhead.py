@@ -16,9 +16,6 @@ from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.totals import PlanCache
 from hetsched.units import format_seconds
 
-MIN_FRACTION = 0.004
-"""Of the makespan: a smaller overhead of every core changes no share."""
-
 
 def plan_with_host_overhead(
     load: int,
@@ -37,7 +34,8 @@ def plan_with_host_overhead(
     cache = PlanCache() if cache is None else cache
     plan = plan_job(load, candidates, fixed_shares, cache=cache)
     overheads = host_overheads(plan)
-    least = MIN_FRACTION * (plan.predicted_seconds or 0.0)
+    # A smaller overhead of every core changes no share.
+    least = 0.004 * (plan.predicted_seconds or 0.0)
     if max(overheads.values(), default=0.0) <= least:
         return plan
     charged = [

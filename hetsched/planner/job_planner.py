@@ -33,15 +33,6 @@ from hetsched.units import counted, format_bytes
 __all__ = ["Assignment", "Candidate", "JobPlan", "plan_job"]
 
 
-MAX_ROUNDS = 3
-"""Maximum number of splits for which plans are made."""
-MIN_RELATIVE_GAIN = 2e-4
-"""A smaller gain isn't worth another round of plans. Arbitrary."""
-MAX_RACE_SHARE_RATIO = 4
-"""Ratio of the largest to a core's share up to which the core races: chunks of one race should
-take about as long. Arbitrary."""
-
-
 def plan_job(
     load: int,
     candidates: Sequence[Candidate],
@@ -97,21 +88,17 @@ def _usable(candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]
     for candidate in candidates:
         if not candidate.models:
             reasons.append(f"{candidate.info.name}: not used, it has no usable variant")
-        elif candidate.info.link and not slotted(candidate.demand).fits([1]):
-            reasons.append(_too_big(candidate))
+        elif candidate.info.link and not (demand := slotted(candidate.demand)).fits([1]):
+            need, limit = format_bytes(demand.need([1])), format_bytes(demand.limit or 0)
+            reasons.append(
+                f"{candidate.info.name}: not used, one unit needs {need} of its memory, the limit"
+                f" is {limit}"
+            )
         else:
             usable.append(candidate)
     if not usable:
         raise DataError(f"no device can hold one unit: {'; '.join(reasons)}")
     return usable, reasons
-
-
-def _too_big(candidate: Candidate) -> str:
-    demand = slotted(candidate.demand)
-    return (
-        f"{candidate.info.name}: not used, one unit needs {format_bytes(demand.need([1]))}"
-        f" of its memory, the limit is {format_bytes(demand.limit or 0)}"
-    )
 
 
 def _participants(
@@ -205,34 +192,20 @@ def split_load(load: int, totals: Sequence[CoreTotal], cache: PlanCache) -> tupl
 
 
 def _search(load: int, totals: Sequence[CoreTotal]) -> tuple[int, ...]:
-    if load == 1:
-        return _fastest_device(totals)
     makespans: dict[tuple[int, ...], float] = {}
-    for _ in range(MAX_ROUNDS):
+    for _ in range(3):  # one costs 0.7 %, two 0.05 %
         split = geometric([total.curve for total in totals], load)
         if not any(total.is_refinable for total in totals):
             return split.shares
         if split.shares in makespans:
             break
-        if makespans and split.makespan > (1 - MIN_RELATIVE_GAIN) * min(makespans.values()):
-            break
-        makespans[split.shares] = _refined_makespan(totals, split.shares)
+        if makespans and split.makespan > 0.9998 * min(makespans.values()):
+            break  # no gain worth another round of plans
+        for total, share in zip(totals, split.shares, strict=True):
+            if share:
+                total.refine(share)
+        makespans[split.shares] = makespan(totals, split.shares)
     return min(makespans, key=lambda shares: makespans[shares])
-
-
-def _refined_makespan(totals: Sequence[CoreTotal], shares: Sequence[int]) -> float:
-    for total, share in zip(totals, shares, strict=True):
-        if share:
-            total.refine(share)
-    return makespan(totals, shares)
-
-
-def _fastest_device(totals: Sequence[CoreTotal]) -> tuple[int, ...]:
-    """Return shares of a single unit, for the device that finishes it first."""
-    times = [float(total.curve.time(1.0)) for total in totals]
-    fastest = times.index(min(times))
-    totals[fastest].refine(1)
-    return tuple(int(index == fastest) for index in range(len(totals)))
 
 
 def makespan(totals: Sequence[CoreTotal], shares: Sequence[int]) -> float:
@@ -287,7 +260,7 @@ def _races(pairs: Sequence[tuple[Participant, int]]) -> dict[str, RacePart]:
     largest = max((share for _, share, _ in racing), default=0)
     groups: dict[object, list[tuple[Participant, int]]] = {}
     for participant, share, race in racing:
-        if share > len(race.rivals) and share * MAX_RACE_SHARE_RATIO >= largest:
+        if share > len(race.rivals) and 4 * share >= largest:  # chunks take about as long
             key = (participant.candidate.info.identity, participant.variant, race)
             groups.setdefault(key, []).append((participant, share))
     parts: dict[str, RacePart] = {}

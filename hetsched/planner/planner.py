@@ -30,8 +30,6 @@ from hetsched.planner.variants import equal_devices
 
 MAX_CONTRADICTION = 1.3
 """Ratio of a probe's time to its prediction, or the reverse, from which the device may be back."""
-MAX_SETS_PLANNED = 2
-"""Sets planned in a run because their estimates are faster than the present one."""
 
 
 class Planner:
@@ -219,7 +217,7 @@ class Planner:
     def _adopted(self, now: Situation, known: Sequence[Trial]) -> JobPlan | None:
         """Return the plan of a set that is known to be faster, now the present one."""
         faster = [trial for trial in known if now.value(trial) > 0]
-        for trial in sorted(faster, key=now.value, reverse=True)[:MAX_SETS_PLANNED]:
+        for trial in sorted(faster, key=now.value, reverse=True):
             plan = trial.plan()
             if plan is None or plan.predicted_seconds is None or trial.device_set is None:
                 continue

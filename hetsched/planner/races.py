@@ -24,8 +24,6 @@ FIRST_ROUNDS = 3
 cold, two count."""
 MAX_RACE_CHUNKS = 16
 """Chunks of a core in a race, if the variants are close: more rounds decide sooner."""
-MAX_CLOSE_RATIO = 1.25
-"""Ratio of the times up to which they are close."""
 
 Chunks = Sequence[tuple[int, ChunkTimes]]
 """Units and times of each chunk of one core, in the order in which they ran."""
@@ -45,7 +43,7 @@ def first_race(devices: Sequence[Assignment]) -> PlannedRace | None:
 
 def rounds_of(ratios: Sequence[float], *, is_first: bool) -> int:
     """Return the rounds of a race against rivals that take so many times as long."""
-    if is_first or max(ratios) > MAX_CLOSE_RATIO:
+    if is_first or max(ratios) > 1.25:
         return FIRST_ROUNDS
     return max(FIRST_ROUNDS, MAX_RACE_CHUNKS // (1 + len(ratios)))
 

@@ -40,10 +40,6 @@ MAX_SPEEDUP = 1.5
 as much slower; evenly in the logarithm."""
 EVEN = (1 / 6, 1 / 2, 5 / 6)
 """Where an even distribution is evaluated, as parts of its range: one third of it for each."""
-MAX_PROBE_RATIO = 1.5
-"""A probe may make a run take half as long again."""
-SETTLING_RUNS = 4
-"""Runs from nothing to a balanced split, before other sets of devices are tried."""
 TEAM_START_SECONDS = 0.5
 """Of a team's process, which keeps one core busy while jobs go on."""
 MAX_TEAM_RATIO = 1.25
@@ -51,8 +47,6 @@ MAX_TEAM_RATIO = 1.25
 MAX_SIZE_COST = 0.10
 """Relative cost of a trial of a chunk size at most once a split has settled, if it is right after
 a step."""
-MIN_SIZE_GAIN = 0.02
-"""Relative gain of the optimistic time of a chunk size that is worth measuring."""
 MAX_TRIED_SHARE = 4096
 """Largest share, units, whose chunk sizes are tried: the search takes as long as a plan's."""
 
@@ -120,6 +114,11 @@ class Situation:
     def horizon(self) -> float:
         return min(HORIZON, self.run - 1)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the split is: after a first run, its shares were measured often enough."""
+        return self.run > 1 + MIN_RUNS
+
     def value(self, trial: Trial) -> float:
         return trial.option.value(self.seconds, self.horizon)
 
@@ -162,8 +161,6 @@ def probes(now: Situation) -> Iterator[Trial]:
             continue
         runs = sum(now.candidates[device].run_counts.values())
         unit = float(now.plan.curves[device].time(1.0))
-        if unit > MAX_PROBE_RATIO * now.seconds and runs >= MIN_RUNS:
-            continue
         chance = 0.5
         if runs >= MIN_RUNS and device in now.looks:
             chance = now.looks[device].chance_of_return(now.run)
@@ -221,7 +218,7 @@ def device_sets(now: Situation) -> Iterator[Trial]:
     beside_present = co_runners_of(now.present.infos, now.machine) if others else {}
     for other in others:
         team = next((now.candidates[i.name] for i in other.infos if i.members), None)
-        if team is None and now.run <= SETTLING_RUNS:
+        if team is None and not now.is_settled:
             continue
         beside = co_runners_of(other.infos, now.machine)
         uses = [
@@ -470,7 +467,7 @@ def chunk_sizes(now: Situation) -> Iterator[Trial]:
         cheap, dear = (
             now.seconds * price(tried, by, overlap) / present for by in (hopeful, feared)
         )
-        if now.run > SETTLING_RUNS and dear > (1 + MAX_SIZE_COST) * now.seconds:
+        if now.is_settled and dear > (1 + MAX_SIZE_COST) * now.seconds:
             continue
         yield Trial(
             f"{assignment.device}: some chunks measure a size that may be faster",
@@ -496,7 +493,7 @@ def _size_to_try(best: DevicePlan, learnt: PhaseCurve, hoped: SpeedFunction) -> 
         units[size] += size
     for size, _ in units.most_common():
         gain = 1 - float(hoped.time(size)) / float(learnt.time(size))
-        if size not in known and gain > MIN_SIZE_GAIN:
+        if size not in known and gain > MIN_GAIN:
             smaller = max((x for x in known if x < size), default=0)
             return (smaller + size + 1) // 2
     return None

@@ -13,14 +13,11 @@ from dataclasses import replace
 from hetsched.models import DeviceModel
 from hetsched.models.equal_cores import pooled_curves
 from hetsched.models.functions import planner_curve
+from hetsched.models.races import MAX_LOAD_RATIO
+from hetsched.partition.options import MIN_GAIN
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.totals import PlanCache
 
-MAX_EQUAL_TIME_RATIO = 1.03
-"""Variants whose times differ by less count as equally fast: with noisy runs, choosing between
-them would only change the split each time."""
-MAX_SIMILAR_LOAD_RATIO = 4.0
-"""Runs of loads that differ by less are comparable."""
 MIN_RACE_UNITS = 2.0
 """Units of a core's share from which on two variants can take turns within a run."""
 
@@ -91,7 +88,7 @@ def _best(members: Sequence[Candidate], units: float) -> str:
     if raced is not None:
         return raced
     seconds = _measured_seconds(members, names, units)
-    limit = MAX_EQUAL_TIME_RATIO * min(seconds.values(), default=0.0)
+    limit = (1 + MIN_GAIN) * min(seconds.values(), default=0.0)
     runs = {name: max(m.run_counts.get(name, 0) for m in members) for name in names}
     equally_fast = [name for name in seconds if seconds[name] <= limit]
     return max(equally_fast, key=lambda name: (runs[name], -seconds[name]), default=names[0])
@@ -119,7 +116,7 @@ def similar_runs(candidate: Candidate, name: str, units: float) -> int:
     evidence = None if model is None else planner_curve(model.total).evidence()
     if evidence is None or candidate.info.link:
         return runs
-    low, high = units / MAX_SIMILAR_LOAD_RATIO, units * MAX_SIMILAR_LOAD_RATIO
+    low, high = units / MAX_LOAD_RATIO, units * MAX_LOAD_RATIO
     return min(runs, sum(count for size, _, count in evidence.latest() if low <= size <= high))
 
 

@@ -22,9 +22,6 @@ from hetsched.planner.variants import rough_seconds
 from hetsched.plans import lower_bound, price
 from hetsched.text import group_name, groups_of
 
-COMPARED_SCHEDULES: tuple[Schedule, ...] = ("best", "multi-installment", "factoring")
-
-
 # ---- bounds
 
 
@@ -97,9 +94,10 @@ def schedule_alternatives(plan: JobPlan) -> dict[str, tuple[Alternative, ...]]:
             share, memory, overlap = assignment.plan.share, candidate.memory, candidate.overlap
             chosen = "best" if candidate.schedule == "ring" else candidate.schedule
             correction = correction_of(assignment)
+            known: tuple[Schedule, ...] = ("best", "multi-installment", "factoring")
             others = {
                 schedule: scheduled_plan(schedule, share, model, memory, overlap)
-                for schedule in COMPARED_SCHEDULES
+                for schedule in known
                 if schedule != chosen
             }
             alternatives[assignment.device] = tuple(

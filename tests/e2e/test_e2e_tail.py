@@ -36,7 +36,7 @@ pytestmark = needs_two_cores
 def local(monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
     """An engine that pools so much as soon as the cores are measured, however fast they are."""
     monkeypatch.setattr(chunks, "POOLED_FRACTION", FRACTION)
-    monkeypatch.setattr(chunks, "TAKE_SECONDS", 0.0)
+    monkeypatch.setattr(chunks, "MIN_TAKE_SECONDS", 0.0)
     monkeypatch.setattr(chunks, "CALLS_PER_TAKE", 0)
     monkeypatch.setattr(chunks, "MIN_TIME_RATIO", 0.0)
     with Local(parse(CORES, "test"), learn=False) as engine:
