@@ -13,7 +13,7 @@ from flow_cases import CASES
 from hetsched_workloads.kmeans import KMeans, KMeansParams
 
 from hetsched.iterations.serial import run
-from hetsched.workload import Iterative, Variant
+from hetsched.workload import Iterative, KernelContext, Variant
 
 
 @pytest.fixture
@@ -22,13 +22,11 @@ def toy_cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     cupy = ModuleType("cupy")
     cupy.__dict__.update({name: getattr(np, name) for name in np.__all__})
     cupy.__dict__["asnumpy"] = np.array
-    files = [f"hetsched_workloads.{name}.cupy_cuda" for name in ("kmeans", "heat")]
-    for file in files:
-        monkeypatch.delitem(sys.modules, file, raising=False)
+    file = "hetsched_workloads.kmeans.cupy_cuda"
+    monkeypatch.delitem(sys.modules, file, raising=False)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     yield cupy
-    for file in files:
-        sys.modules.pop(file, None)
+    sys.modules.pop(file, None)
 
 
 def with_cuda_kernels(workload: Iterative) -> Iterative:
@@ -36,8 +34,10 @@ def with_cuda_kernels(workload: Iterative) -> Iterative:
 
     class OnCuda(type(workload)):  # type: ignore[misc]
         def variants(self, kind: str) -> Sequence[Variant]:
-            module = importlib.import_module(f"hetsched_workloads.{workload.name}.cupy_cuda")
-            return (Variant("cupy", "1", module.make),)
+            file = {"heat": "kernels", "kmeans": "cupy_cuda"}[workload.name]
+            module = importlib.import_module(f"hetsched_workloads.{workload.name}.{file}")
+            context = KernelContext("cuda", xp=sys.modules["cupy"])
+            return (Variant("cupy", "1", lambda p, load, _: module.make(p, load, context)),)
 
     return OnCuda()
 

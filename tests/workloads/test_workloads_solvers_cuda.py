@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from hetsched_workloads.jacobi import Jacobi, JacobiParams
+from hetsched_workloads.jacobi import Jacobi, JacobiParams, kernels
 from hetsched_workloads.pcg import Pcg, PcgParams
 from solver_cases import poisson, splits
 
 from hetsched.errors import JobFailed
 from hetsched.iterations import serial
-from hetsched.workload import Variant
+from hetsched.workload import KernelContext, Variant
 
-FILES = ("hetsched_workloads.jacobi.cupy_cuda", "hetsched_workloads.pcg.cupy_cuda")
+FILE = "hetsched_workloads.pcg.cupy_cuda"
 
 
 @pytest.fixture
@@ -33,25 +33,24 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     modules = {"cupy": fake, "cupyx": ModuleType("cupyx"), "cupyx.scipy": ModuleType("scipy")}
     for name, module in {**modules, "cupyx.scipy.sparse": sparse}.items():
         monkeypatch.setitem(sys.modules, name, module)
-    for name in FILES:
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(sys.modules, FILE, raising=False)
     yield
-    for name in FILES:
-        sys.modules.pop(name, None)
+    sys.modules.pop(FILE, None)
 
 
 class CudaJacobi(Jacobi):
     """Its CUDA kernels, where the serial reference expects those of the CPU."""
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return (Variant("cupy", "1", importlib.import_module(FILES[0]).make),)
+        context = KernelContext("cuda", xp=sys.modules["cupy"])
+        return (Variant("cupy", "1", lambda p, load, _: kernels.make(p, load, context)),)
 
 
 class CudaPcg(Pcg):
     """Likewise."""
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return (Variant("cupy", "1", importlib.import_module(FILES[1]).make),)
+        return (Variant("cupy", "1", importlib.import_module(FILE).make),)
 
 
 @pytest.mark.usefixtures("cupy")
@@ -85,7 +84,7 @@ def test_pcg_agrees_with_the_cores(preconditioner: Any, split: str) -> None:
 
 @pytest.mark.usefixtures("cupy")
 def test_more_nonzeros_than_indices_can_count_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module(FILES[1])
+    module = importlib.import_module(FILE)
     monkeypatch.setattr(module, "MAX_INDEX", 1000)
     p: PcgParams = Pcg().infer({"grid": "6x7x8"}, {})
 
@@ -101,7 +100,7 @@ def test_products_on_a_gpu_agree_with_those_of_the_cores(preconditioner: Any) ->
         real.cuda.runtime.getDeviceCount()
     except real.cuda.runtime.CUDARuntimeError as error:
         pytest.skip(f"no CUDA device: {error}")
-    backend = importlib.import_module(FILES[1]).CupyBackend(125)
+    backend = importlib.import_module(FILE).CupyBackend(125)
     a, b = poisson("10x10x10")
     arrays = {"A.data": a.data, "A.indices": a.indices, "A.indptr": a.indptr}
     inputs = {name: real.asarray(array) for name, array in arrays.items()}

@@ -79,19 +79,14 @@ def late(module: str) -> Callable[[Any, int, KernelContext], Kernel]:
 
 
 @functools.cache
-def solver_variants(kind: str, folder: str, **libraries: str) -> tuple[Variant, ...]:
+def solver_variants(kind: str, folder: str, **modules: str) -> tuple[Variant, ...]:
     """Return the installed variants of a solver whose kernels are in the package `folder`.
 
-    `libraries`: for the CPU, the likely fastest first: library -> module with its kernels. CUDA
-    kernels are in ``cupy_cuda``.
+    `modules`: library -> module with its kernels, the likely fastest first; ``cupy`` is for GPUs.
     """
-    if kind == "cpu":
-        installed = {library: version(library, library) for library in libraries}
-    else:
-        installed = {"cupy": version("cupy", *CUPY) if kind == "cuda" else None}
-    modules = {"cupy": "cupy_cuda", **libraries}
     return tuple(
-        Variant(library, found, late(f"{folder}{modules[library]}"))
-        for library, found in installed.items()
-        if found
+        Variant(library, found, late(f"{folder}{module}"))
+        for library, module in modules.items()
+        if kind == ("cuda" if library == "cupy" else "cpu")
+        if (found := version(library, *(CUPY if library == "cupy" else (library,))))
     )

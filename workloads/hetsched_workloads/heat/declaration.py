@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from hetsched.errors import DataError, UsageError
+from hetsched.units import closest_name, parse_extent, quoted
 from hetsched.workload import (
+    FLOAT32,
+    FLOAT64,
     Arrays,
     ArraySpec,
     Border,
+    DtypeChoice,
     Iterative,
     Reduction,
     Rows,
@@ -27,18 +33,56 @@ from hetsched.workload import (
     Variant,
     convert,
 )
-from hetsched_workloads.heat.inference import DTYPES, borders, check, grid_shape, infer
 from hetsched_workloads.installed import solver_variants
 
 if TYPE_CHECKING:
     import numpy as np
 
 HERE = "hetsched_workloads.heat."
-_ROW_BORDERS: Mapping[str, Border] = {
+DTYPES = DtypeChoice(FLOAT32, FLOAT64)
+NAMES = {2: ("ROWS", "COLS"), 3: ("PLANES", "ROWS", "COLS")}
+MAX_GRID_LENGTH = 60
+"""Characters of a grid: more than any size in memory needs, fewer than int() refuses."""
+MAX_FLOAT32 = 2.0**127 * (2 - 2.0**-23)
+DEFAULT_FRACTION = 0.9
+"""Of the largest stable time step: how long a step is if none is given. Arbitrary."""
+BORDERS: Mapping[str, Border] = {
     "periodic": "periodic",
     "dirichlet": "fixed",
     "neumann": "reflect",
 }
+
+
+@functools.lru_cache(maxsize=256)
+def grid_shape(grid: str) -> tuple[int, ...]:
+    """Parse "4096x4096" or "256x256x256". Raises UsageError."""
+    axes = grid[:MAX_GRID_LENGTH].count("x") + 1
+    if len(grid) > MAX_GRID_LENGTH or axes not in NAMES:
+        raise UsageError(
+            f"grid {quoted(grid)}: needs ROWSxCOLS or PLANESxROWSxCOLS; example: 256x512"
+        )
+    return parse_extent(grid, NAMES[axes])
+
+
+@functools.lru_cache(maxsize=256)
+def borders(text: str, axes: int) -> tuple[str, ...]:
+    """Return the border of each axis: one for all, or one each, as "periodic,neumann".
+
+    Raises
+    ------
+    UsageError
+    """
+    words = tuple(text.split(","))
+    for word in words:
+        if word not in BORDERS:
+            closest = closest_name(word.lower(), BORDERS)
+            hint = f"did you mean {closest}?" if closest else f"choose from: {', '.join(BORDERS)}"
+            raise UsageError(f"heat has no border {quoted(word)}; {hint}")
+    if len(words) == 1:
+        return words * axes
+    if len(words) != axes:
+        raise UsageError(f"border: {len(words)} borders for {axes} axes; give 1 or {axes}")
+    return words
 
 
 class HeatParams(msgspec.Struct, frozen=True):
@@ -68,6 +112,13 @@ class HeatParams(msgspec.Struct, frozen=True):
         """Return the border of each axis."""
         return borders(self.border, len(self.shape))
 
+    @property
+    def ratio(self) -> float:
+        """Return diffusivity x time step / spacing^2, which multiplies the differences."""
+        if self.time_step == 0:
+            return DEFAULT_FRACTION * 0.5 / len(self.shape)
+        return self.diffusivity * self.time_step / self.spacing**2
+
 
 class Heat(Iterative):
     """Diffusion of heat; one row is one of a 2D or 3D grid.
@@ -82,7 +133,26 @@ class Heat(Iterative):
     optional_outputs = ("steps",)
 
     def load(self, p: HeatParams) -> int:
-        check(p)
+        axes = len(p.borders)
+        dtype = DTYPES.parse(self.name, p.dtype)
+        if p.steps < 1:
+            raise UsageError(f"steps: {p.steps}, must be at least 1")
+        for name in ("diffusivity", "spacing"):
+            if not (getattr(p, name) > 0 and math.isfinite(getattr(p, name))):
+                raise UsageError(f"{name}: {getattr(p, name):g}, must be above 0 and finite")
+        for name in ("time_step", "tolerance"):
+            if not (getattr(p, name) >= 0 and math.isfinite(getattr(p, name))):
+                raise UsageError(f"{name}: {getattr(p, name):g}, must be at least 0 and finite")
+        if not math.isfinite(p.border_value):
+            raise UsageError(f"border_value: {p.border_value:g}, must be finite")
+        if dtype is FLOAT32 and abs(p.border_value) > MAX_FLOAT32:
+            raise UsageError(f"border_value: {p.border_value:g} is too large for float32")
+        largest = 0.5 / axes * p.spacing**2 / p.diffusivity
+        if p.time_step > largest * (1 + 1e-12):
+            raise UsageError(
+                f"time_step: {p.time_step:g} is unstable; the largest for this spacing and"
+                f" diffusivity is {largest:.6g}"
+            )
         return p.shape[0]
 
     def resized(self, p: HeatParams, load: int) -> HeatParams:
@@ -97,7 +167,7 @@ class Heat(Iterative):
         )
 
     def state(self, p: HeatParams) -> Sequence[StateArray]:
-        border = _ROW_BORDERS[p.borders[0]]
+        border = BORDERS[p.borders[0]]
         value = p.border_value
         return (StateArray("u", p.shape[1:], p.dtype, 1, border, value, result="final"),)
 
@@ -142,13 +212,10 @@ class Heat(Iterative):
         return errors
 
     def flops(self, p: HeatParams, x: int) -> float:
-        points = 1.0
-        for size in p.shape[1:]:
-            points *= size
-        return x * points * (2 * len(p.shape) + 3)
+        return float(x) * math.prod(p.shape[1:]) * (2 * len(p.shape) + 3)
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return solver_variants(kind, HERE, numba="numba_cpu", numpy="numpy_cpu")
+        return solver_variants(kind, HERE, numba="compiled", numpy="kernels", cupy="kernels")
 
     def generate(self, p: HeatParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
         _verification().generate(seed, array, first, out)
@@ -156,7 +223,26 @@ class Heat(Iterative):
     def infer(
         self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
     ) -> HeatParams:
-        params: HeatParams = convert(self, infer(explicit, arrays.get("initial")))
+        full = {key: value for key, value in explicit.items() if value is not None}
+        if "dtype" in full:
+            full["dtype"] = DTYPES.parse(self.name, full["dtype"]).name
+        if "initial" in arrays:
+            shape, dtype = arrays["initial"]
+            description = f"initial holds {dtype} of shape {tuple(shape)}"
+            fitting = DTYPES.fitting(dtype)
+            if fitting is None:
+                raise DataError(f"{description}; heat takes bool, integers and float16 to float64")
+            if len(shape) not in NAMES:
+                raise DataError(f"{description}; heat needs two or three axes")
+            if min(shape) < 1:
+                raise DataError(f"{description}: it is empty; nothing to compute")
+            if "grid" in full and grid_shape(str(full["grid"])) != tuple(shape):
+                raise DataError(f"{description}, but grid is {full['grid']}")
+            full["grid"] = "x".join(map(str, shape))
+            full.setdefault("dtype", fitting.name)
+        if "grid" not in full:
+            raise UsageError("heat needs a grid, ROWSxCOLS or PLANESxROWSxCOLS, or initial values")
+        params: HeatParams = convert(self, full)
         self.load(params)
         return params
 

@@ -13,7 +13,6 @@ import scipy.fft
 
 from hetsched.workload import Arrays, Rows
 from hetsched_workloads.heat.declaration import HeatParams
-from hetsched_workloads.heat.inference import ratio
 from hetsched_workloads.streams import fill_normal
 
 ROUNDINGS = 8.0
@@ -50,7 +49,7 @@ def ratio_of_modes(p: HeatParams, border: str, size: int) -> np.ndarray:
         "neumann": np.pi * k / size,
     }[border]
     # The kernels multiply by r as their dtype represents it.
-    return np.asarray(4 * float(np.dtype(p.dtype).type(ratio(p))) * np.sin(angle / 2) ** 2)
+    return np.asarray(4 * float(np.dtype(p.dtype).type(p.ratio)) * np.sin(angle / 2) ** 2)
 
 
 def errors(p: HeatParams, initial: np.ndarray, outputs: Arrays, rows: Rows) -> np.ndarray:

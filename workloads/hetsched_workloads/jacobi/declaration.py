@@ -171,7 +171,7 @@ class Jacobi(Iterative):
         return x * (2.0 * p.n + 6)
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return solver_variants(kind, HERE, numpy="kernels")
+        return solver_variants(kind, HERE, numpy="kernels", cupy="kernels")
 
     def generate(
         self, p: JacobiParams, seed: int, array: str, first: int, out: np.ndarray

@@ -1,4 +1,4 @@
-"""The stages of Jacobi's method for NumPy; `cupy_cuda` uses them with CuPy's arrays."""
+"""The stages of Jacobi's method for NumPy's arrays or CuPy's."""
 
 from __future__ import annotations
 
@@ -16,20 +16,13 @@ from hetsched_workloads.systems import sum_of
 
 
 def make(p: JacobiParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
-    """Return the kernels by stage; products of one granule of rows at a time."""
-    return stage_kernels(p, np, Jacobi().granule(p))
+    """Return the kernels by stage.
 
-
-def stage_kernels(p: JacobiParams, xp: Any, rows_per_call: int) -> Mapping[str, StageKernel]:
-    """Return the kernels for arrays of the module `xp`.
-
-    Parameters
-    ----------
-    rows_per_call : int
-        Rows of A of one matrix product. The rounding of BLAS depends on them, so a granule makes
-        the result independent of the split.
+    The rounding of BLAS depends on the rows of a product, so those of a granule at a time make the
+    result independent of the split. On a GPU, one product.
     """
-    kernels = _JacobiKernels(p, xp, rows_per_call)
+    rows_per_call = Jacobi().granule(p) if context.xp is np else load
+    kernels = _JacobiKernels(p, context.xp, rows_per_call)
     names = ("begin", "start", "move", "residual", "result")
     # Overflows and NaN are found in the results.
     return {name: np.errstate(all="ignore")(getattr(kernels, name)) for name in names}

@@ -235,7 +235,7 @@ class Pcg(Iterative):
         return x * (2 * per_row + 12 + factors)
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return solver_variants(kind, HERE, numba="numba_cpu", scipy="scipy_cpu")
+        return solver_variants(kind, HERE, numba="numba_cpu", scipy="scipy_cpu", cupy="cupy_cuda")
 
     def generate(self, p: PcgParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
         _verification().generate(p, seed, array, first, out)

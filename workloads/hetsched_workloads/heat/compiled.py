@@ -1,0 +1,118 @@
+"""Diffusion by a loop that numba compiles: each value is read and written once per step.
+
+Measured on one core, 2048 x 4096 points in float64: 8 ms, a copy 5, NumPy in cached blocks 15,
+NumPy on whole arrays 57. Compiled in `make`, for one to two seconds, in each process once per
+dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+
+from hetsched.workload import KernelContext, StageKernel
+from hetsched_workloads.heat import kernels
+from hetsched_workloads.heat.declaration import HeatParams
+
+_compiled: Callable[..., Any] = numba.njit(nogil=True, error_model="numpy")
+_compiled_any_order: Callable[..., Any] = numba.njit(
+    nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "reassoc"}
+)
+
+
+class _Edge(NamedTuple):
+    """Beyond the first and the last point of an axis: keep x (the point at a place) + fixed."""
+
+    before: int
+    after: int
+    keep: Any
+    fixed: Any
+
+
+def make(p: HeatParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
+    """Return the kernels by stage; compiles on an empty array first."""
+    if p.shape[-1] == 1:
+        return kernels.make(p, load, context)
+    dtype = np.dtype(p.dtype)
+    weight, edges = dtype.type(p.ratio), [_edge(p, axis) for axis in range(1, len(p.shape))]
+    advance = _step_2d if len(edges) == 1 else _step_3d
+
+    def step(u: np.ndarray, new: np.ndarray) -> float:
+        return float(advance(u, new, weight, p.tolerance > 0, *edges))
+
+    none = np.zeros((0, *p.shape[1:]), dtype)
+    step(none, none)
+    return kernels.stages(p, np, step)
+
+
+def _edge(p: HeatParams, axis: int) -> _Edge:
+    number, last = np.dtype(p.dtype).type, p.shape[axis] - 1
+    if p.borders[axis] == "periodic":
+        return _Edge(last, 0, number(1), number(0))
+    if p.borders[axis] == "neumann":
+        return _Edge(0, last, number(1), number(0))
+    return _Edge(0, last, number(0), number(p.border_value))
+
+
+@_compiled_any_order
+def _largest_difference(a: Any, b: Any) -> Any:
+    largest = a[0] - a[0]
+    for i in range(len(a)):
+        largest = max(largest, abs(a[i] - b[i]))
+    return largest
+
+
+# Both steps write all rows of `u` but the first and last, advanced, and return the largest change.
+# Neither has branches or calls where it uses the slices of a line: else numba counts references to
+# these by atomic operations, a sixth of the time for lines of 256 points, two thirds for 64.
+
+
+@_compiled
+def _step_2d(u: Any, new: Any, weight: Any, has_change: bool, ends: Any) -> Any:
+    points, change, last = u.dtype.type(4), weight - weight, u.shape[1] - 1
+    for i in range(len(new)):
+        out, own, above, below = new[i], u[i + 1], u[i], u[i + 2]
+        for k in range(1, last):
+            pairs = (above[k] + below[k]) + (own[k - 1] + own[k + 1])
+            out[k] = own[k] + weight * (pairs - points * own[k])
+        before = ends.keep * own[ends.before] + ends.fixed
+        pairs = (above[0] + below[0]) + (before + own[1])
+        out[0] = own[0] + weight * (pairs - points * own[0])
+        after = ends.keep * own[ends.after] + ends.fixed
+        pairs = (above[last] + below[last]) + (own[last - 1] + after)
+        out[last] = own[last] + weight * (pairs - points * own[last])
+        if has_change:
+            change = max(change, _largest_difference(new[i], u[i + 1]))
+    return change
+
+
+@_compiled
+def _step_3d(u: Any, new: Any, weight: Any, has_change: bool, sides: Any, ends: Any) -> Any:
+    points, one, zero = u.dtype.type(6), u.dtype.type(1), u.dtype.type(0)
+    change, bottom, last = zero, u.shape[1] - 1, u.shape[2] - 1
+    for i in range(len(new)):
+        for j in range(bottom + 1):
+            out, own, above, below = new[i, j], u[i + 1, j], u[i, j], u[i + 2, j]
+            near = u[i + 1, j - 1 if j > 0 else sides.before]
+            far = u[i + 1, j + 1 if j < bottom else sides.after]
+            keep_near, near_wall = (sides.keep, sides.fixed) if j == 0 else (one, zero)
+            keep_far, far_wall = (sides.keep, sides.fixed) if j == bottom else (one, zero)
+            for k in range(1, last):
+                beside = (keep_near * near[k] + near_wall) + (keep_far * far[k] + far_wall)
+                pairs = ((above[k] + below[k]) + beside) + (own[k - 1] + own[k + 1])
+                out[k] = own[k] + weight * (pairs - points * own[k])
+            beside = (keep_near * near[0] + near_wall) + (keep_far * far[0] + far_wall)
+            before = ends.keep * own[ends.before] + ends.fixed
+            pairs = ((above[0] + below[0]) + beside) + (before + own[1])
+            out[0] = own[0] + weight * (pairs - points * own[0])
+            beside = (keep_near * near[last] + near_wall) + (keep_far * far[last] + far_wall)
+            after = ends.keep * own[ends.after] + ends.fixed
+            pairs = ((above[last] + below[last]) + beside) + (own[last - 1] + after)
+            out[last] = own[last] + weight * (pairs - points * own[last])
+        if has_change:
+            for j in range(bottom + 1):
+                change = max(change, _largest_difference(new[i, j], u[i + 1, j]))
+    return change

@@ -1,0 +1,120 @@
+"""The kernels of a diffusion by whole-array operations, on any array module, block by block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hetsched.errors import DataError
+from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
+from hetsched_workloads.heat.declaration import HeatParams
+
+Step = Callable[[Any, Any], float]
+"""step(u with a halo of one row, new values) -> the largest change; 0 without a tolerance."""
+CORE_BLOCK_BYTES, GPU_BLOCK_BYTES = 256 << 10, 32 << 20
+"""On a core half of what blocks of 4096 columns may have before they get slower, as three areas
+are in use. On a GPU large enough for full speed; it may stay in the second-level cache."""
+
+
+def make(p: HeatParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
+    """Return the kernels by stage."""
+    return stages(p, context.xp, array_step(p, context.xp, _rows_of(p, context.xp)))
+
+
+def stages(p: HeatParams, xp: Any, step: Step) -> Mapping[str, StageKernel]:
+    """Return the kernels by stage, with the given step."""
+    count = _rows_of(p, xp)
+
+    def load(
+        rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        for first in range(0, rows.count, count):
+            block = inputs["initial"][first : first + count]
+            outputs["u"][first : first + count] = block
+            is_finite = xp.isfinite(block)  # what was copied is still in the cache
+            if not bool(is_finite.all()):
+                line = is_finite.reshape(len(block), -1).all(axis=1)
+                row = rows.first + first + int(line.argmin())
+                raise DataError(f"initial: row {row} has a NaN or an infinite value")
+        partials["steps"][...] = 0
+
+    def advance(
+        rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        change = step(inputs["u"], outputs["u"])
+        partials["steps"][...] = values.before["steps"] + 1
+        if p.tolerance > 0:
+            partials["change"][...] = change
+
+    def result(
+        rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        outputs["final"][...] = inputs["u"][1:-1]
+        if rows.is_first:
+            outputs["steps"][...] = int(values.now["steps"])
+
+    return {"load": load, "step": advance, "result": result}
+
+
+def array_step(p: HeatParams, xp: Any, count: int) -> Step:
+    """Return a step of `count` rows at a time.
+
+    Sums are formed in the order of axes, in pairs, as in the compiled variant: results have the
+    same bits, and a constant field stays constant.
+    """
+    dtype = xp.dtype(p.dtype)
+    area = xp.empty((count, *p.shape[1:]), dtype)
+    weight, points = dtype.type(p.ratio), dtype.type(2 * len(p.shape))
+    ghost = dtype.type(p.border_value)
+
+    def step(u: Any, new: Any) -> float:
+        change = 0.0
+        for first in range(0, len(new), count):
+            out = new[first : first + count]
+            own = u[first + 1 : first + 1 + len(out)]
+            work = area[: len(out)]
+            xp.add(u[first : first + len(out)], u[first + 2 : first + 2 + len(out)], out=out)
+            for axis in range(1, len(p.shape)):
+                _add_neighbours(
+                    xp,
+                    xp.moveaxis(own, axis, -1),
+                    xp.moveaxis(work, axis, -1),
+                    p.borders[axis],
+                    ghost,
+                )
+                out += work
+            xp.multiply(own, points, out=work)
+            out -= work
+            out *= weight
+            out += own
+            if p.tolerance > 0:
+                xp.subtract(out, own, out=work)
+                change = max(change, float(xp.abs(work, out=work).max()))
+        return change
+
+    return step
+
+
+def _rows_of(p: HeatParams, xp: Any) -> int:
+    """Return the rows of a block."""
+    size = CORE_BLOCK_BYTES if xp is np else GPU_BLOCK_BYTES
+    row_bytes = math.prod(p.shape[1:]) * np.dtype(p.dtype).itemsize
+    return max(1, min(p.shape[0], size // row_bytes))
+
+
+def _add_neighbours(xp: Any, u: Any, out: Any, border: str, ghost: Any) -> None:
+    """Write the sum of both neighbours along the last axis."""
+    xp.add(u[..., :-2], u[..., 2:], out=out[..., 1:-1])
+    low, high = u[..., 0], u[..., -1]  # neumann: beyond an edge, the values at the edge
+    if border == "periodic":
+        low, high = high, low
+    elif border == "dirichlet":
+        low = high = ghost
+    if u.shape[-1] == 1:
+        out[..., 0] = low + high
+    else:
+        xp.add(u[..., 1], low, out=out[..., 0])
+        xp.add(u[..., -2], high, out=out[..., -1])
