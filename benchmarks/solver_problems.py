@@ -86,6 +86,6 @@ def heat(shape: tuple[int, ...], steps: int) -> Problem:
         return {"initial": field(shape, "float64")}
 
     case = {"shape": shape, "dtype": "float64", "steps": steps}
-    traffic = 16.0 * np.prod(shape)  # old values and new ones, though lines are read before written
+    traffic = 16.0 * np.prod(shape)  # old values and new ones
     peers = ("numba_heat_peer",)
     return Problem("heat", case, {"steps": steps}, peers, inputs, float(traffic), 1e-12)
