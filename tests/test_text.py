@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.cli.output.logs import OneLineFormatter
-from hetsched.cli.output.terminal import out, out_json
+from hetsched.cli.logs import OneLineFormatter
+from hetsched.cli.terminal import out, out_json
 from hetsched.text import clean, clean_json, clean_lines, columns
 
 HOSTILE = [

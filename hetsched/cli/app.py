@@ -4,36 +4,71 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 import typer
 import typer.core
 import typer.main
 
-from hetsched.cli.general_flags import GeneralFlags
-from hetsched.cli.output import logs
+from hetsched.cli import logs
 from hetsched.errors import UsageError
 from hetsched.units import closest_hint
 
 if TYPE_CHECKING:
-    from typer._click import Command, Context
+    from typer._click import Command, Context, HelpFormatter
     from typer._click.exceptions import ClickException
 
-COMMANDS = (
-    "run", "submit", "plan", "status", "show", "explain", "wait", "result", "cancel",
-    "hold", "release", "prioritize", "retry", "follow", "history", "clean", "drain",
-    "devices", "models", "simulate", "doctor", "config", "ping", "serve", "service", "metrics",
-    "top",
-)  # fmt: skip
-"""Each is the module of that name in `commands/`. The module has a function of that name, or a
-function `group` that makes the command."""
+COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
+    "Jobs": {
+        "run": ("run", "Run one job here, without a daemon."),
+        "submit": ("run", "Submit one job to the daemon and follow it."),
+        "plan": ("run", "Show the plan without running it."),
+        "show": ("listing", "Show one job in full."),
+        "explain": ("run", "Explain a job's split, its timing and what would help."),
+        "result": ("listing", "Save a job's result, or show where it is."),
+        "wait": ("queue", "Wait for jobs; exit with the code of the first that failed."),
+        "follow": ("queue", "Print each event of jobs, or of all; Ctrl-C ends it."),
+    },
+    "Queue": {
+        "status": ("listing", "List the daemon's jobs."),
+        "history": ("listing", "List past jobs, including those of earlier daemons."),
+        "top": ("top", "Show devices, queue and running jobs on the whole screen."),
+        "cancel": ("queue", "Stop jobs after their current chunks."),
+        "hold": ("queue", "Keep waiting jobs from starting."),
+        "release": ("queue", "Let held jobs start when their turn comes."),
+        "prioritize": ("queue", "Change the priority of waiting jobs."),
+        "retry": ("queue", "Submit ended jobs again, as new jobs."),
+        "clean": ("queue", "Forget jobs that have ended, and their results in memory."),
+    },
+    "Daemon": {
+        "serve": ("serve", "Run the daemon in the foreground."),
+        "stop": ("daemon", "Stop the daemon; running jobs end after their chunks."),
+        "drain": ("daemon", "Take no new jobs; finish those that run or wait."),
+        "ping": ("daemon", "Check that the daemon answers."),
+        "devices": ("daemon", "List the daemon's devices, or those of a configuration."),
+        "metrics": ("metrics", "Show counters and gauges for Prometheus."),
+        "service": ("service", "Run the daemon as a systemd user service."),
+        "config": ("config", "Show, locate or check a configuration."),
+        "doctor": ("doctor", "Check everything that jobs need on this machine."),
+        "completion": ("config", "Print the script that completes commands in a shell."),
+    },
+    "Learning": {
+        "models": ("models", "Show, measure and export measured speeds."),
+        "simulate": ("simulate", "Simulate the papers' experiments and whole machines."),
+    },
+}
+"""Panel of the help -> command -> its module in `commands/`, its help. The module has a function
+or a Command of the command's name."""
 
+COMPLETE = "_HETSCHED_COMPLETE"
+"""Variable by which a shell's script asks for completions."""
 PARSER_ERROR: type[ClickException] = typer.BadParameter.__bases__[0].__bases__[0]
 """Base class of the parser's errors: Click's, of which some versions of Typer have a copy."""
 
 
-def call(words: Sequence[str], flags: GeneralFlags) -> int:
+def call(words: Sequence[str], verbose: bool, debug: bool, log_format: str | None) -> int:
     """Run the command that `words` name and return its exit code.
 
     Raises
@@ -43,11 +78,17 @@ def call(words: Sequence[str], flags: GeneralFlags) -> int:
     HetschedError
         The command failed.
     """
-    logs.configure(flags)
-    command = typer.main.get_command(_root)
+    logs.configure(verbose, debug, log_format)
+    root = typer.main.get_command(_root)
+    if COMPLETE in os.environ:
+        from typer._completion_classes import completion_init
+        from typer.completion import shell_complete
+
+        completion_init()
+        return shell_complete(root, {}, "hetsched", COMPLETE, os.environ[COMPLETE])
     try:
-        with command.make_context("hetsched", list(words) or ["--help"]) as context:
-            code = command.invoke(context)
+        with root.make_context("hetsched", list(words) or ["--help"]) as context:
+            code = root.invoke(context)
     except typer.Exit as end:
         return end.exit_code
     except typer.Abort:
@@ -57,68 +98,83 @@ def call(words: Sequence[str], flags: GeneralFlags) -> int:
     return code if isinstance(code, int) else 0
 
 
-def new(
-    cls: type[typer.core.TyperGroup] | None = None, subcommand_metavar: str | None = None
-) -> typer.Typer:
+def command(name: str, function: Callable[..., int | None], help: str, **settings: Any) -> Command:
+    """Make a command of `function`."""
+    app = _typer()
+    app.command(name, help=help, context_settings=settings)(function)
+    return typer.main.get_command(app)
+
+
+def group(help: str, cls: type[Group], metavar: str = "COMMAND [FLAGS]...") -> Command:
+    """Make a command with the subcommands that `cls` makes."""
+    app = _typer(cls=cls, subcommand_metavar=metavar)
+    app.callback(help=help)(lambda: None)  # Typer makes a group only where there is a callback
+    return typer.main.get_command(app)
+
+
+def _typer(**options: Any) -> typer.Typer:
     """Make an empty Typer with plain help: no markup, so rich isn't imported."""
     return typer.Typer(
-        cls=cls,
-        subcommand_metavar=subcommand_metavar,
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
+        add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **options
     )
 
 
-def new_group(help: str, cls: type[LazyGroup], subcommand_metavar: str) -> Command:
-    """Make a command whose subcommands `cls` loads."""
-    app = new(cls, subcommand_metavar)
-    app.callback(help=help)(do_nothing)
-    return typer.main.get_command(app)
-
-
-def do_nothing() -> None:
-    """Serve as a group's callback: Typer makes a group only where there is one."""
-
-
-def single(name: str, function: Callable[..., int | None]) -> Command:
-    """Make a command of `function`."""
-    app = new()
-    app.command(name)(function)
-    return typer.main.get_command(app)
-
-
-class LazyGroup(typer.core.TyperGroup):
-    """A group that knows the names of its commands and makes each when it is needed."""
+class Group(typer.core.TyperGroup):
+    """Subcommands by name, each made when it is needed."""
 
     noun = "command"
-    """Name of its subcommands in error messages."""
+    """Name of the subcommands in error messages."""
+    members: ClassVar[Mapping[str, tuple[Any, str]]] = {}
+    """Name -> function, help."""
 
     def names(self) -> list[str]:
-        return list(COMMANDS)
+        return list(self.members)
 
     def make(self, name: str) -> Command:
-        module = importlib.import_module(f"hetsched.cli.commands.{name}")
-        if hasattr(module, "group"):
-            command: Command = module.group()
-            return command
-        return single(name, getattr(module, name))
+        function, help = self.members[name]
+        return command(name, function, help)
+
+    def panels(self) -> Mapping[str, Mapping[str, str]]:
+        """Return heading -> name -> summary, for the help."""
+        summaries = {name: self.make(name).get_short_help_str(80) for name in self.names()}
+        return {f"{self.noun.rpartition(' ')[2].capitalize()}s": summaries}
 
     def list_commands(self, ctx: Context) -> list[str]:
         return self.names()
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
-        if cmd_name not in self.names():
-            return None
-        return self.make(cmd_name)
+        return self.make(cmd_name) if cmd_name in self.names() else None
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        width = max(map(len, self.names()))
+        for heading, summaries in self.panels().items():
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:{width}}", text) for name, text in summaries.items()])
 
     def resolve_command(
         self, ctx: Context, args: list[str]
     ) -> tuple[str | None, Command | None, list[str]]:
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            hint = closest_hint(args[0], self.names())
-            raise UsageError(f"no {self.noun} {args[0]!r}{hint}")
+            raise UsageError(f"no {self.noun} {args[0]!r}{closest_hint(args[0], self.names())}")
         return super().resolve_command(ctx, args)
+
+
+class Commands(Group):
+    """All commands of `hetsched`."""
+
+    members = {name: about for panel in COMMANDS.values() for name, about in panel.items()}
+
+    def make(self, name: str) -> Command:
+        module, help = self.members[name]
+        found: Any = getattr(importlib.import_module(f"hetsched.cli.commands.{module}"), name)
+        is_made = isinstance(found, typer.core.TyperCommand | typer.core.TyperGroup)
+        return found if is_made else command(name, found, help)
+
+    def panels(self) -> Mapping[str, Mapping[str, str]]:
+        return {
+            panel: {name: help for name, (_, help) in commands.items()}
+            for panel, commands in COMMANDS.items()
+        }
 
 
 def _usage_line(error: ClickException) -> str:
@@ -129,17 +185,21 @@ def _usage_line(error: ClickException) -> str:
         return f"no option {option}; did you mean {match[0]}?"
     context: Context | None = getattr(error, "ctx", None)
     group = context.command if context is not None else None
-    is_missing = option or error.format_message() == "Missing command."
-    if is_missing and isinstance(group, LazyGroup) and (group.noun != "command" or not option):
+    text = " ".join(error.format_message().split()).rstrip(".")
+    is_missing = option or text == "Missing command"
+    if is_missing and isinstance(group, Group) and (group.noun != "command" or not option):
         place = f" It comes before {option}." if option else ""
         return f"which {group.noun}?{place} Choose from: {', '.join(group.names())}"
-    text = " ".join(error.format_message().split()).rstrip(".")
-    text = text.replace("is not a valid float", "is not a number")
+    if type(error) is typer.BadParameter and error.param is not None:
+        problem = error.message.rstrip(".").replace("a valid float", "a number")
+        problem = problem.replace("a valid int", "an integer")
+        name = max(error.param.opts, key=len) if error.param.opts[0][0] == "-" else ""
+        return f"{name or error.param.make_metavar(cast(Any, context))}: {problem}"
     source = f" ({context.command_path} --help)" if context is not None else ""
     return f"{text[:1].lower()}{text[1:]}{source}"
 
 
-_root = new(cls=LazyGroup)
+_root = _typer(cls=Commands)
 
 
 @_root.callback()

@@ -11,12 +11,43 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from hetsched.cli import general_flags, interrupts
-from hetsched.cli.general_flags import GeneralFlags
+from hetsched.cli import interrupts
 
 BROKEN_PIPE = 128 + signal.SIGPIPE
 """Exit code that shells show for a program that wrote to a closed pipe."""
+LOG_FORMAT = "--log-format"
+
+
+@dataclass(frozen=True)
+class GeneralFlags:
+    """The flags that may stand anywhere. `log_format`: as given; "" if its value is missing."""
+
+    verbose: bool = False
+    debug: bool = False
+    log_format: str | None = None
+
+
+def split(words: Sequence[str]) -> tuple[list[str], GeneralFlags]:
+    """Return `words` without the general flags before a `--`, and these flags."""
+    end = words.index("--") if "--" in words else len(words)
+    head = iter(words[:end])
+    rest: list[str] = []
+    verbose = debug = False
+    log_format = None
+    for word in head:
+        if word in ("-v", "--verbose"):
+            verbose = True
+        elif word == "--debug":
+            debug = True
+        elif word == LOG_FORMAT:
+            log_format = next(head, "")
+        elif word.startswith(f"{LOG_FORMAT}="):
+            log_format = word.partition("=")[2]
+        else:
+            rest.append(word)
+    return [*rest, *words[end:]], GeneralFlags(verbose, debug, log_format)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     `-v`, `--debug` and `--log-format` may stand anywhere before a `--`.
     """
     raw_words = list(sys.argv[1:] if arguments is None else arguments)
-    words, flags = general_flags.split(raw_words)
+    words, flags = split(raw_words)
     interrupts.install_handler()
     try:
         code = _run(words, flags)
@@ -43,13 +74,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(words: list[str], flags: GeneralFlags) -> int:
     if words == ["--version"]:
         from hetsched import __version__
-        from hetsched.cli.output.terminal import out
+        from hetsched.cli.terminal import out
 
         out(f"hetsched {__version__}")
         return 0
     from hetsched.cli.app import call
 
-    return call(words, flags)
+    return call(words, flags.verbose, flags.debug, flags.log_format)
 
 
 def _code_and_message(error: Exception) -> tuple[int, str]:
@@ -67,7 +98,7 @@ def _code_and_message(error: Exception) -> tuple[int, str]:
 def _fail(code: int, message: str, flags: GeneralFlags) -> int:
     """Print `message` and return `code`, whether or not Ctrl-C is pressed again."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    from hetsched.cli.output.terminal import clean
+    from hetsched.text import clean
 
     with contextlib.suppress(OSError, ValueError):
         if flags.debug:
@@ -84,7 +115,7 @@ def _fail(code: int, message: str, flags: GeneralFlags) -> int:
 def _error_line(code: int, message: str, flags: GeneralFlags) -> str:
     if flags.log_format != "json":
         return f"error: {message}"
-    from hetsched.cli.output.logs import error_object
+    from hetsched.cli.logs import error_object
 
     return error_object(message, code)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from daemon_harness import Harness, daemon
 
-from hetsched.cli.commands.doctor import daemon_checks, limit_checks
+from hetsched.cli.commands import doctor
 
 from .conftest import Call
 
@@ -36,45 +36,16 @@ def test_a_running_daemon_is_reported(call: Call, served: Harness) -> None:
     assert "of 64 MiB" in rows["daemon: shared memory"]
 
 
-def test_limits_are_reported(call: Call) -> None:
-    found = {result.what: result.found for result in limit_checks.limits()}
-
-    shared = {"shared memory", "huge pages"}
-    assert set(found) == {"descriptors", "locked memory", *shared, "socket buffers"}
-    assert found["descriptors"].split(",")[0].isdigit()
-
-
 def test_a_daemon_raises_its_limit_of_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limit_checks.resource, "getrlimit", lambda which: (1024, 20000))
+    monkeypatch.setattr(doctor.resource, "getrlimit", lambda which: (1024, 20000))
 
-    assert limit_checks.limits()[0].found == "1024, a daemon raises that to 20000"
+    assert doctor.limits()[0].found == "1024, a daemon raises that to 20000"
 
 
 def test_low_descriptor_limits_are_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limit_checks.resource, "getrlimit", lambda which: (64, 256))
+    monkeypatch.setattr(doctor.resource, "getrlimit", lambda which: (64, 256))
 
-    assert "low: jobs are refused" in limit_checks.limits()[0].found
-
-
-BUDDIES = """\
-Node 0, zone      DMA      0      0      0      0      0      0      0      0      0      0      0
-Node 0, zone   Normal   8192      0      0      0      0      0      0      0      0 {whole}      0
-"""
-
-
-@pytest.mark.parametrize(("whole", "is_fragmented"), [(1, True), (64, False)])
-def test_fragmented_memory_is_pointed_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: int, is_fragmented: bool
-) -> None:
-    (tmp_path / "buddyinfo").write_text(BUDDIES.format(whole=whole))
-    monkeypatch.setattr(limit_checks, "BUDDY_INFO", tmp_path / "buddyinfo")
-    monkeypatch.setattr(limit_checks, "seconds_of_one_page", lambda: 2e-4)
-
-    (found,) = [each.found for each in limit_checks.limits() if each.what == "huge pages"]
-
-    assert found.startswith("one was made in 200 us; ")
-    assert " free memory is contiguous" in found
-    assert ("; fragmented, so large arrays" in found) == is_fragmented
+    assert "low: jobs are refused" in doctor.limits()[0].found
 
 
 @pytest.mark.parametrize(
@@ -86,33 +57,28 @@ def test_memory_without_a_single_huge_page_is_pointed_out(
     def fail() -> float:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(limit_checks, "seconds_of_one_page", fail)
-    (found,) = [each.found for each in limit_checks.limits() if each.what == "huge pages"]
-    assert found.startswith(f"none can be made ({reason}")
+    monkeypatch.setattr("hetsched.transport.pages.seconds_of_one_page", fail)
+    (found,) = [each.found for each in doctor.memory() if each.what == "huge pages"]
+    assert f"none can be made now ({reason}" in found
+
+
+def test_what_is_installed_is_listed_in_100_columns(call: Call) -> None:
+    ended = call("doctor")
+    words = {line.split()[1] for line in ended.out.splitlines() if line.startswith("ok")}
+    assert words >= {"python", "numpy", "numba", "nvidia-ml-py", "cupy", "libzmq", "cores"}
+    assert all(len(line) <= 100 for line in ended.out.splitlines() if "/" not in line)
 
 
 def test_the_journal_is_reported_with_its_version(tmp_path: Path) -> None:
     path = Path(os.environ["HETSCHED_STATE_DIR"]) / "journal.db"
     path.parent.mkdir(parents=True)
-    assert daemon_checks.journal()[0].found.endswith("none yet")
+    assert doctor.journal()[0].found.endswith("none yet")
 
     with sqlite3.connect(path) as database:
         database.executescript("PRAGMA user_version = 7; CREATE TABLE t(x);")
     database.close()
-    assert "version 7, " in daemon_checks.journal()[0].found
-    assert daemon_checks.journal()[0].found.endswith(" ago")
-
-
-def test_the_version_may_be_in_the_write_ahead_log_only() -> None:
-    path = Path(os.environ["HETSCHED_STATE_DIR"]) / "journal.db"
-    path.parent.mkdir(parents=True)
-    database = sqlite3.connect(path)
-    database.executescript("PRAGMA journal_mode = WAL; PRAGMA locking_mode = EXCLUSIVE;")
-    for version in (3, 4):
-        database.executescript(f"PRAGMA user_version = {version}; CREATE TABLE t{version}(x);")
-
-    assert "version 4, " in daemon_checks.journal()[0].found
-    database.close()
+    assert "version 7, " in doctor.journal()[0].found
+    assert doctor.journal()[0].found.endswith(" ago")
 
 
 def test_a_file_that_is_no_journal_is_a_problem() -> None:
@@ -120,12 +86,12 @@ def test_a_file_that_is_no_journal_is_a_problem() -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(b"x" * 200)
 
-    assert daemon_checks.journal()[0].code == 78
+    assert doctor.journal()[0].code == 78
 
 
 def figures(*lines: str) -> dict[str, str]:
     text = "".join(f"{line}\n" for line in lines)
-    return {result.what: result.found for result in daemon_checks.daemon_figures(text)}
+    return {result.what: result.found for result in doctor.daemon_figures(text)}
 
 
 def test_slow_loops_and_scarce_descriptors_are_pointed_out() -> None:

@@ -128,7 +128,8 @@ def test_explaining_imports_no_numpy(call: Call, harness: daemon_harness.Harness
 
 def test_pictures_of_all_sizes_can_be_drawn() -> None:
     pytest.importorskip("matplotlib")
-    from hetsched.cli.output.plots.gantt import draw
+    from hetsched.cli.plots.figure import save
+    from hetsched.cli.plots.gantt import figure
     from hetsched.device import ChunkTimeline, Timeline
     from hetsched.explain import DeviceExplanation
 
@@ -152,14 +153,14 @@ def test_pictures_of_all_sizes_can_be_drawn() -> None:
     idle = DeviceExplanation(device="idle", kind="cpu", variant="v", planned=0)
     for number, devices in enumerate([(), (idle,), (gpu, idle), (*cores, gpu)]):
         explained = Explanation(job=1, state="done", workload="toy", load=1, devices=devices)
-        draw(explained, f"{number}.png", False)
+        save(figure(explained), f"{number}.png", False)
         assert Path(f"{number}.png").read_bytes().startswith(PNG)
 
 
 @pytest.mark.parametrize("state", ["done", "running"])
 def test_nothing_of_a_picture_is_cut_or_covers_other_words(state: str) -> None:
     pytest.importorskip("matplotlib")
-    from hetsched.cli.output.plots.gantt import figure
+    from hetsched.cli.plots.gantt import figure
     from hetsched.device import ChunkTimeline, Timeline
     from hetsched.explain import DeviceExplanation, PhaseSeconds
 

@@ -6,10 +6,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
+import typer
 
-from hetsched.cli.request_flags import JobOptions, job_options
-from hetsched.cli.workload_flags import Flag, check_without_files, flags_of
+from hetsched.cli import flags
+from hetsched.cli.workloads import check_without_files, job_spec, params_flags
 from hetsched.errors import UsageError
+from hetsched.job import Dependency, JobSpec
 
 from .conftest import Call
 
@@ -37,61 +39,63 @@ class Toy:
         return 1
 
 
+def spec(**options: Any) -> JobSpec:
+    return job_spec("toy", {"batch": "3"}, options)
+
+
 def test_every_field_becomes_a_flag() -> None:
-    assert flags_of(Toy()) == [  # type: ignore[arg-type]
-        Flag("batch", "how many"),
-        Flag("mode", "[default: fast]", choices=("exact", "fast")),
-        Flag("in_place", "[default: False]", switch=True),
-        Flag("rounds", ""),
+    found = params_flags(Toy())  # type: ignore[arg-type]
+    assert [(flag.name, flag.metavar, flag.help, flag.other) for flag in found] == [
+        ("batch", "BATCH", "how many", ""),
+        ("mode", "exact|fast", "[default: fast]", ""),
+        ("in_place", "", "[default: False]", "--no-in-place"),
+        ("rounds", "ROUNDS", "", ""),
     ]
 
 
-def test_underscores_become_hyphens() -> None:
-    assert Flag("in_place", "").name == "--in-place"
-
-
 def test_an_unknown_choice_has_the_nearest() -> None:
-    with pytest.raises(UsageError, match="did you mean 'fast'"):
-        Flag("mode", "", choices=("fast", "exact")).check("fats")
+    with pytest.raises(typer.BadParameter, match="did you mean 'fast'"):
+        flags.choice(("fast", "exact"))("fats")
 
 
 def test_parameters_are_checked_at_once_without_files() -> None:
     toy = Toy()
-
-    check_without_files(toy, {"batch": "3"}, job_options())  # type: ignore[arg-type]
-
+    check_without_files(toy, spec())  # type: ignore[arg-type]
     assert toy.asked == ({"batch": "3"}, {})
 
 
 def test_with_files_parameters_wait_for_their_headers() -> None:
     toy = Toy()
-
-    check_without_files(toy, {}, job_options(input=["x=a.npy"]))  # type: ignore[arg-type]
-
+    check_without_files(toy, spec(input=[("x", "/a.npy")]))  # type: ignore[arg-type]
     assert toy.asked is None
 
 
 def test_an_input_that_the_workload_has_not_is_refused() -> None:
     with pytest.raises(UsageError, match="no such input"):
-        check_without_files(Toy(), {}, job_options(input=["z=a.npy"]))  # type: ignore[arg-type]
+        check_without_files(Toy(), spec(input=[("z", "/a.npy")]))  # type: ignore[arg-type]
 
 
 def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
-    request = job_options(input=["A=a/b.npy", "c=d.npy"], output=["./e=f.npy"], force=True)
-
-    assert request.inputs == {"A": "/a/b.npy", "c": "/d.npy"}
-    assert request.outputs == {"": "/e=f.npy"}
-    assert request.spec("toy", {}).outputs[""].force  # type: ignore[union-attr]
+    assert flags.array_file("A=a/b.npy") == ("A", "/a/b.npy")
+    assert flags.array_file("./e=f.npy") == ("", "/e=f.npy")
 
 
 def test_everything_asked_for_is_in_the_spec() -> None:
-    request = JobOptions({}, {}, False, ("cpu",), 256, True, 7, -3)
-
-    spec = request.spec("toy", {"batch": "3"})
-
-    assert (spec.devices, spec.memory_limit, spec.verify) == (("cpu",), 256, True)
-    assert (spec.seed, spec.priority, spec.params) == (7, -3, {"batch": "3"})
+    after = [Dependency(3), Dependency(4, "any")]
+    made = job_spec(
+        "toy",
+        {"batch": "3"},
+        {
+            "output": [("", "/y.npy")], "devices": ("cpu",), "memory_limit": 256, "verify": True,
+            "seed": 7, "label": "nightly", "after": after, "timeout": 600.0, "hold": True,
+        },
+        force=True,
+    )  # fmt: skip
+    assert (made.devices, made.memory_limit, made.verify) == (("cpu",), 256, True)
+    assert (made.seed, made.label, made.params) == (7, "nightly", {"batch": "3"})
+    assert (made.after, made.timeout, made.hold) == (tuple(after), 600.0, True)
+    assert made.outputs[""].force  # type: ignore[union-attr]
 
 
 def test_help_of_a_workload_shows_its_own_flags(call: Call) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from concurrent.futures import Future
 
 import pytest
 from rich.console import Console
 
-from hetsched.cli.output import progress
-from hetsched.cli.output.bars import JobBars, job_table
-from hetsched.cli.output.progress import JobLines, error_of, watch
+from hetsched.cli import interrupts
+from hetsched.cli.jobs import error_of
+from hetsched.cli.progress import JobBars, JobLines, has_bars, job_table, watch
 from hetsched.errors import ErrorRecord, JobFailed
 from hetsched.job import DeviceProgress, Done, Failed, JobReport, JobState, Queued, Running
 
@@ -62,6 +63,25 @@ def test_of_an_older_job_only_what_is_seen_is_said(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == "done 42 0.0216\n"
 
 
+def test_a_job_without_a_queue_isnt_submitted(capsys: pytest.CaptureFixture[str]) -> None:
+    watch(FakeJob(Queued(1, 0), DONE), is_local=True)
+    assert capsys.readouterr().err.splitlines() == ["running 42", "done 42 0.0216"]
+
+
+def test_a_ctrl_c_that_a_destructor_swallowed_is_raised() -> None:
+    class Thing:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupts.install_handler()
+    Thing()
+    with pytest.raises(KeyboardInterrupt):
+        watch(FakeJob(RUNNING))
+    interrupts.seen()
+    assert watch(FakeJob(DONE)) == DONE
+
+
 def test_a_failed_job_has_its_error_and_a_done_one_has_none() -> None:
     assert isinstance(error_of(failed(1)), JobFailed)
     assert error_of(DONE) is None
@@ -77,7 +97,7 @@ def test_the_screen_is_put_in_order_when_interrupted(monkeypatch: pytest.MonkeyP
         def close(self) -> None:
             closed.append(True)
 
-    monkeypatch.setattr(progress, "new_view", View)
+    monkeypatch.setattr("hetsched.cli.progress.JobLines", View)
 
     with pytest.raises(KeyboardInterrupt):
         watch(FakeJob(RUNNING))
@@ -142,4 +162,4 @@ def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch, term:
     monkeypatch.setenv("TERM", term)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
 
-    assert isinstance(progress.new_view(True), JobLines)
+    assert not has_bars()

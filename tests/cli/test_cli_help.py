@@ -30,9 +30,11 @@ PAGES = list(paths())
 
 
 def summaries(page: str) -> dict[str, str]:
-    """Command -> its summary on a group's page."""
-    _, _, table = page.partition("\nCommands:\n")
-    return dict(line.split(maxsplit=1) for line in table.splitlines() if line.strip())
+    """Command -> its summary on a group's page; below the options, under headings."""
+    _, _, tables = page.partition("\nOptions:\n")
+    _, _, tables = tables.partition("\n\n")
+    lines = [line for line in tables.splitlines() if line.startswith("  ")]
+    return dict(line.split(maxsplit=1) for line in lines)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=" ".join)

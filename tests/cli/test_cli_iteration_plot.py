@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched.cli.output.explanation import write
+from hetsched.cli.commands.run import Drawings
 from hetsched.explain import Explanation
 from hetsched.explain.recorder import IterationRecorder
 from hetsched.explain.records import ITERATION_PHASES, IterationHistory
@@ -15,7 +15,7 @@ from tests.explain.iterations.story import PhaseTimes, explanation
 
 pytest.importorskip("matplotlib")
 
-from hetsched.cli.output.plots.iterations import figure
+from hetsched.cli.plots.iterations import figure
 
 
 def panels(explained: Explanation) -> list[str]:
@@ -77,7 +77,7 @@ def test_nothing_is_cut_off_where_it_fits(times: list[float]) -> None:
 
 @pytest.mark.parametrize("name", ["job.png", "job.svg"])
 def test_a_file_is_written(tmp_path: Path, name: str) -> None:
-    write(explanation(), None, str(tmp_path / name), force=False)
+    Drawings(None, str(tmp_path / name), force=False).write(explanation())
 
     assert (tmp_path / name).stat().st_size > 5000
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 from collections.abc import Sequence
@@ -15,16 +14,13 @@ from diffusing_workload import Diffusion
 from msgspec.structs import replace
 from rich.console import Console
 
-from hetsched.cli import workload_flags
-from hetsched.cli.commands import result
-from hetsched.cli.commands.submit import next_steps
-from hetsched.cli.iteration_flags import IterationFlags, iteration_flags
-from hetsched.cli.output.bars import job_table
-from hetsched.cli.output.iteration_rows import iteration_headline
-from hetsched.cli.output.job_result import finish
-from hetsched.cli.request_flags import JobOptions, job_options
+from hetsched.cli import workloads
+from hetsched.cli.commands import listing
+from hetsched.cli.commands.run import COMPUTED
+from hetsched.cli.jobs import finish, next_steps, summary
+from hetsched.cli.progress import job_table
 from hetsched.client.job import Job
-from hetsched.errors import ErrorRecord, InputMissing, JobFailed, UsageError
+from hetsched.errors import ErrorRecord, InputMissing, JobFailed
 from hetsched.explain import Explanation
 from hetsched.job import (
     ArenaRef,
@@ -53,13 +49,13 @@ class Asked(Exception):
         self.spec = spec
 
 
-def ask(*words: str, make_options: Any = job_options) -> JobSpec:
-    """Return the job that a command with these flags would submit."""
+def ask(*words: str) -> JobSpec:
+    """Return the job that `run` with these flags would run."""
 
-    def action(name: str, params: Any, options: JobOptions) -> None:
-        raise Asked(options.spec(name, params))
+    def action(spec: JobSpec) -> None:
+        raise Asked(spec)
 
-    command = workload_flags._command("diffusion", Diffusion(), action, make_options)
+    command = workloads._command("diffusion", Diffusion(), action, COMPUTED)
     with pytest.raises(Asked) as asked:
         command.main(list(words), standalone_mode=False)
     return asked.value.spec
@@ -83,23 +79,18 @@ def test_defaults_are_those_of_a_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("words", "message"),
     [
-        ({"balance": "functionl"}, "--balance functionl: .*; did you mean 'functional'"),
-        ({"warm_up": "x"}, "--warm-up x: unknown value 'x'; choose from: dfpa"),
-        ({"every": "soon"}, "--every: "),
-        ({"checkpoint": ""}, "--checkpoint: the file name is missing"),
+        (("--balance", "functionl"), "--balance: unknown value 'functionl'; did you mean 'functi"),
+        (("--warm-up", "x"), "--warm-up: unknown value 'x'; choose from: dfpa"),
+        (("--every", "soon"), "--every: 'soon' is not a time"),
+        (("--every", "5s"), "--every: there is no checkpoint"),
+        (("--checkpoint", ""), "--checkpoint: the file name is missing"),
     ],
 )
-def test_wrong_values_are_usage_errors(flags: dict[str, str], message: str) -> None:
-    with pytest.raises(UsageError, match=f"^{message}"):
-        iteration_flags(**flags)
-
-
-def test_an_interval_without_a_checkpoint_is_a_usage_error() -> None:
-    options = dataclasses.replace(job_options(), iterations=IterationFlags(every=5.0))
-    with pytest.raises(UsageError, match=r"^--every: there is no checkpoint"):
-        options.spec("diffusion", {})
+def test_wrong_values_are_usage_errors(call: Any, words: tuple[str, ...], message: str) -> None:
+    ended = call("run", "heat", "--grid", "8x8", *words)
+    assert (ended.code, ended.error[: len(message)]) == (2, message)
 
 
 def test_single_pass_workloads_have_no_such_flags(call: Any) -> None:
@@ -107,6 +98,10 @@ def test_single_pass_workloads_have_no_such_flags(call: Any) -> None:
 
     assert ended.code == 2
     assert "--balance" in ended.error
+
+
+def headline(report: JobReport) -> str:
+    return summary(report)[0]
 
 
 def drawn(state: Running) -> Sequence[str]:
@@ -124,9 +119,9 @@ def test_the_live_table_shows_iteration_residual_rate_and_shares() -> None:
         iterations_per_second=87.25,
     )  # fmt: skip
 
-    headline, first, second = drawn(state)
+    head, first, second = drawn(state)
 
-    assert headline.endswith("iteration 214 of at most 1000, residual 3.2e-05, 87.2/s")
+    assert head.endswith("iteration 214 of at most 1000, residual 3.2e-05, 87.2/s")
     assert first.split()[-4:] == ["30", "rows,", "25.0", "%"]
     assert second.split()[-4:] == ["90", "rows,", "75.0", "%"]
 
@@ -161,17 +156,17 @@ def test_what_a_job_without_convergence_has_reached_can_be_saved(tmp_path: Path)
     job = Job(3, cancel=lambda job: None, fetch=lambda done: {"x": x}, explain=no_explanation)
     job.advance(state)
 
-    saved = result._save(job, state, {"": str(tmp_path / "x.npy")}, False)
+    saved = listing._save(job, state, {"": str(tmp_path / "x.npy")}, False)
 
     assert saved == {"x": str(tmp_path / "x.npy")}
     assert np.array_equal(np.load(tmp_path / "x.npy", allow_pickle=False), x)
 
 
 def test_the_rate_of_a_continued_job_is_that_of_its_own_iterations() -> None:
-    line = iteration_headline(replace(REPORT, continued_after=60))
+    line = headline(replace(REPORT, continued_after=60))
 
     assert "100 iterations, 40 of them now, kernels' time 2 s (20/s)" in line
-    assert "100 iterations, kernels' time 2 s (50/s)" in iteration_headline(REPORT)
+    assert "100 iterations, kernels' time 2 s (50/s)" in headline(REPORT)
 
 
 def test_of_several_results_the_hint_names_the_first() -> None:
@@ -182,6 +177,6 @@ def test_of_several_results_the_hint_names_the_first() -> None:
 
 
 def test_before_the_first_iteration_the_stage_is_shown() -> None:
-    headline, *_ = drawn(Running(7, "preparing", iteration=0, max_iterations=1000))
+    head, *_ = drawn(Running(7, "preparing", iteration=0, max_iterations=1000))
 
-    assert headline == "job 7  preparing"
+    assert head == "job 7  preparing"

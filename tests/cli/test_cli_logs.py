@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hetsched.cli import general_flags
-from hetsched.cli.general_flags import GeneralFlags
-from hetsched.cli.output import logs
+from hetsched.cli import logs
+from hetsched.cli.main import GeneralFlags, split
 
 from .conftest import COMMAND, Call
 
@@ -134,7 +133,7 @@ def test_the_journal_is_recognised_by_its_stream(
 def test_general_flags_stand_anywhere_before_two_dashes(
     words: list[str], rest: list[str], flags: GeneralFlags
 ) -> None:
-    assert general_flags.split(words) == (rest, flags)
+    assert split(words) == (rest, flags)
 
 
 def test_an_unknown_format_is_a_usage_error(call: Call) -> None:

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from hetsched.cli.commands.models.measurement_schedule import (
+from hetsched.cli.commands.measure import (
     MeasurementCase,
     MeasurementSchedule,
 )

@@ -6,16 +6,13 @@ import datetime
 
 import pytest
 
-from hetsched.cli.queue_flags import QueueFlags
-from hetsched.cli.time_parser import parse_deadline, parse_since
+from hetsched.cli.flags import future, past
 from hetsched.errors import UsageError
-from hetsched.job import Dependency, JobSpec
 
 from .conftest import Call
 
 ZONE = datetime.timezone(datetime.timedelta(hours=2))
 NOW = datetime.datetime(2026, 11, 22, 17, 0, tzinfo=ZONE)
-SPEC = JobSpec(workload="fft", params={})
 
 
 def at(day: int, hour: int, minute: int = 0, second: int = 0) -> float:
@@ -36,13 +33,13 @@ def at(day: int, hour: int, minute: int = 0, second: int = 0) -> float:
     ],
 )
 def test_a_deadline_is_a_duration_a_time_of_day_or_a_date(text: str, moment: float) -> None:
-    assert parse_deadline(text, NOW) == moment
+    assert future(text, NOW) == moment
 
 
 @pytest.mark.parametrize("text", ["", "soon", "25:00", "2026-13-01", "2001-01-01T00:00", "-2h"])
 def test_a_malformed_or_past_deadline_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^--deadline .*examples: 18:30, 2026-11-23T06:00, 2h"):
-        parse_deadline(text, NOW)
+    with pytest.raises(UsageError, match=r"examples: 18:30, 2026-11-23T06:00, 2h"):
+        future(text, NOW)
 
 
 @pytest.mark.parametrize(
@@ -50,24 +47,14 @@ def test_a_malformed_or_past_deadline_is_refused_with_examples(text: str) -> Non
     [("7d", at(15, 17)), ("18:30", at(21, 18, 30)), ("2026-11-20T00:00+02:00", at(20, 0))],
 )
 def test_a_past_time_is_counted_backwards(text: str, moment: float) -> None:
-    assert parse_since(text, NOW, "--since") == moment
-
-
-def test_all_flags_become_fields_of_the_spec() -> None:
-    flags = QueueFlags("nightly", "n-1", ["3", "4:any"], 2, "10m", None, True)
-
-    spec = flags.apply(SPEC)
-
-    assert (spec.label, spec.id, spec.retries, spec.timeout) == ("nightly", "n-1", 2, 600.0)
-    assert spec.after == (Dependency(3), Dependency(4, "any"))
-    assert spec.hold
+    assert past(text, NOW) == moment
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("--label", "x" * 200), "should be text of at most 128 characters"),
-        (("--id", ""), "--id is empty: give a name, or omit it"),
+        (("--id", ""), "--id: empty; give a name, or omit it"),
         (("--id", "a b"), "--id: 'a b' should be at most 128 letters, digits"),
         (("--after", "x"), "--after: 'x' should be a job number"),
         (("--after", "1:maybe"), "--after: '1:maybe' has an unknown condition"),
@@ -75,7 +62,7 @@ def test_all_flags_become_fields_of_the_spec() -> None:
         (("--priority", "20"), "20 is out of range (-20 to 19)"),
         (("--timeout", "0"), "--timeout: 0.0 should be seconds above 0"),
         (("--timeout", "x"), "--timeout: 'x' is not a time"),
-        (("--deadline", "1999-01-01"), "--deadline '1999-01-01': that is in the past"),
+        (("--deadline", "1999-01-01"), "--deadline: '1999-01-01': that is in the past"),
         (("--parsable", "--json"), "--parsable and --json"),
     ],
 )

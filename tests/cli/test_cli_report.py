@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from hetsched.cli.output.job_table import summary, table
+from hetsched.cli.jobs import summary, table
 from hetsched.job import DeviceReport, JobReport
 from hetsched.text import grouped_rows
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched.cli.commands.service.unit_files import MARK, quoted, service_text, socket_text
+from hetsched.cli.commands.service import MARK, quoted, service_text, socket_text
 
 from .conftest import Call
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.cli.output.terminal import clean, columns, number, out, seconds_column
+from hetsched.cli.terminal import out
 from hetsched.errors import IOFailure
+from hetsched.text import clean, columns, number, seconds_column
 
 
 @given(st.text())

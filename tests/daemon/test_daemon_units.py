@@ -14,7 +14,7 @@ import pytest
 from real_daemon import SERVE, environment
 from service_manager import notify_socket
 
-from hetsched.cli.commands.service import unit_files
+from hetsched.cli.commands.service import unit_texts
 from hetsched.client.client import Client
 
 MAX_EXPOSURE = 62
@@ -48,7 +48,7 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("HETSCHED_CONFIG", "cpu-only")
     paths = []
-    for name, text in unit_files.texts(None).items():
+    for name, text in unit_texts(None).items():
         path = tmp_path / name
         path.write_text(text)
         paths.append(str(path))

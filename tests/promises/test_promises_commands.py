@@ -212,3 +212,33 @@ def test_follow_prints_each_failed_attempt(
         lines = following.stdout.read().splitlines()
     assert any("one of the failures" in line for line in lines)
     assert "done" in lines[-1]
+
+
+def test_every_object_has_its_fields(daemon: Daemon, done: int) -> None:
+    words = {
+        ("clean", "--older", "9d"): {"jobs"},
+        ("config", "show"): {"source", "config"},
+        ("devices",): {"config", "devices", "absent", "restricted"},
+        ("doctor",): {"code", "findings"},
+        ("history", "-n", "1"): {"jobs"},
+        ("metrics",): {"metrics"},
+        ("models",): {"models"},
+        ("models", "forget", "--variant", "none"): {"forgotten"},
+        ("models", "show", "fft"): {"workload", "models", "races"},
+        ("ping",): {"pid", "version", "uptime_seconds", "round_trip_seconds"},
+        ("plan", "fft", "--batch", "4x8x8"): {"workload", "load", "devices", "iterations"},
+        ("result", str(done)): {"job", "outputs"},
+        ("simulate", "dfpa", "--platforms", "2"): {"experiment", "source", "tables"},
+        ("status", "-s", "done"): {"jobs"},
+    }
+    for command, fields in words.items():
+        assert set(daemon.call(*command, "--json").json) >= {"schema", *fields}, command
+
+
+def test_a_shell_completes_commands_and_flags(daemon: Daemon) -> None:
+    assert "_HETSCHED_COMPLETE=complete_bash" in daemon.call("completion", "bash").out
+    for typed, completed in (("hetsched sta", "status"), ("hetsched run fft --ba", "--batch")):
+        more = {"_HETSCHED_COMPLETE": "complete_bash", "COMP_WORDS": typed,
+                "COMP_CWORD": str(typed.count(" "))}  # fmt: skip
+        ended = daemon.call(env=daemon.environment | more)
+        assert (ended.code, completed in ended.out.split()) == (0, True)

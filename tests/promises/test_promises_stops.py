@@ -145,6 +145,14 @@ def test_a_daemon_that_is_drained_now_ends_after_its_chunks(slow: Daemon) -> Non
         assert slow.process.wait(60) == 0
 
 
+def test_stop_waits_for_the_end_of_the_daemon(slow: Daemon) -> None:
+    with slow.client(reconnect=0) as client:
+        computes(client.submit("fft", batch="5000x8x8"))
+        assert f"stopped the daemon, pid {slow.process.pid}" in slow.call("stop").out
+        assert slow.process.wait(60) == 0
+    assert slow.call("stop").code == 69
+
+
 def test_nohup_is_respected() -> None:
     with serving(prefix=("nohup",)) as daemon, daemon.client() as client:
         daemon.process.send_signal(signal.SIGHUP)

@@ -1,23 +1,17 @@
-"""`hetsched config show|path|check`: which configuration is used, and whether it is valid."""
+"""`hetsched config`: which configuration is used, and whether it is valid; `completion`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
-import typer.main
 
-from hetsched.cli.app import do_nothing, new
-from hetsched.cli.output.terminal import clean, out, out_json
-from hetsched.cli.request_flags import Json
+from hetsched.cli.app import COMPLETE, Group, group
+from hetsched.cli.flags import Json
+from hetsched.cli.terminal import out, out_json, out_lines
 from hetsched.config import Config, load, shipped
-
-if TYPE_CHECKING:
-    from typer._click import Command
-
-SCHEMA = "hetsched.config/1"
 
 Name = Annotated[
     str | None,
@@ -25,42 +19,31 @@ Name = Annotated[
 ]
 
 
-def group() -> Command:
-    app = new()
-    app.callback(help="Show, locate or check a configuration.")(do_nothing)
-    for function in (show, path, check):
-        app.command()(function)
-    return typer.main.get_command(app)
-
-
 def show(name: Name = None, json: Json = False) -> None:
-    """Print a configuration, with defaults filled in."""
     config, source = load(name)
+    tables = _as_written(config)
     if json:
-        out_json({"schema": SCHEMA, "source": source, "config": _as_written(config)})
-        return
-    out(clean(f"# {source}; shipped: {', '.join(shipped())}"))
-    for line in _lines(config):
-        out(clean(line))
+        out_json({"schema": "hetsched.config/1", "source": source, "config": tables})
+    else:
+        out(f"# {source}; shipped: {', '.join(shipped())}")
+        out_lines(_toml(tables))
 
 
 def path(name: Name = None) -> None:
-    """Print the path of a configuration."""
-    out(clean(load(name)[1]))
+    out(load(name)[1])
 
 
 def check(name: Name = None) -> None:
-    """Check whether a configuration is valid on this machine."""
     from hetsched.devices.probe import probe
     from hetsched.simulate.profile import machine_of
 
     config, source = load(name)
     if config.load is not None:
         machine_of(config, source)
-        out(clean(f"{source}: valid machine profile"))
+        out(f"{source}: valid machine profile")
         return
     names = [process.device.name for process in probe(config).processes]
-    out(clean(f"{source}: valid; devices here: {', '.join(names) or 'none'}"))
+    out(f"{source}: valid; devices here: {', '.join(names) or 'none'}")
 
 
 def _as_written(config: Config) -> dict[str, Any]:
@@ -69,24 +52,47 @@ def _as_written(config: Config) -> dict[str, Any]:
     return tables
 
 
-def _lines(config: Config) -> list[str]:
-    """Return one line per table: key = value, values as JSON; unset keys are left out."""
-    lines = []
-    record = _as_written(config)
-    for device in record.pop("device"):
-        lines.append(f"device: {_pairs(device)}")
-    for key, value in record.items():
-        if isinstance(value, dict):
-            lines.append(f"{key}: {_pairs(value)}")
-        elif value is not None:
-            lines.append(f"{key} = {_json(value)}")
+def _toml(tables: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a TOML file; unset keys are left out."""
+    given = {key: value for key, value in tables.items() if value is not None}
+    lines = [f"{k} = {_value(v)}" for k, v in given.items() if not isinstance(v, dict | list)]
+    for key, value in given.items():
+        if isinstance(value, dict | list):
+            tables_of = [("[[{}]]", each) for each in value] if isinstance(value, list) else []
+            for brackets, table in tables_of or [("[{}]", value)]:
+                lines += ["", brackets.format(key)]
+                lines += [f"{k} = {_value(v)}" for k, v in table.items() if v is not None]
     return lines
 
 
-def _pairs(table: Mapping[str, object]) -> str:
-    pairs = [(key, value) for key, value in table.items() if value is not None]
-    return "  ".join(f"{key} = {_json(value)}" for key, value in pairs)
+def _value(value: object) -> str:
+    if isinstance(value, Mapping):
+        pairs = [f"{key} = {_value(each)}" for key, each in value.items() if each is not None]
+        return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    return msgspec.json.encode(value).decode()  # of text, numbers and booleans the same
 
 
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+class ConfigCommands(Group):
+    noun = "config command"
+    members = {
+        "show": (show, "Print a configuration, with defaults filled in, as TOML."),
+        "path": (path, "Print the path of a configuration."),
+        "check": (check, "Check whether a configuration is valid on this machine."),
+    }
+
+
+config = group("Show, locate or check a configuration.", ConfigCommands)
+
+
+def completion(
+    shell: Annotated[
+        Literal["bash", "zsh", "fish"],
+        typer.Argument(metavar="bash|zsh|fish", help='For ~/.bashrc: eval "$(hetsched ...)".'),
+    ],
+) -> None:
+    from typer._completion_shared import get_completion_script
+
+    script = get_completion_script(prog_name="hetsched", complete_var=COMPLETE, shell=shell)
+    out_lines(script.splitlines())

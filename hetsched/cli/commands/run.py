@@ -1,82 +1,284 @@
-"""`hetsched run WORKLOAD`: run one job without a daemon."""
+"""`hetsched run`, `submit`, `plan` and `explain`: one job, with its plan as text or picture."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Annotated
 
-from hetsched.cli import interrupts, queue_flags, workload_flags
-from hetsched.cli.output import explanation
-from hetsched.cli.output.job_result import finish
-from hetsched.cli.output.progress import watch
-from hetsched.cli.output.terminal import note
-from hetsched.cli.request_flags import ConfigName, JobOptions, Json, ParamValue
-from hetsched.config import load
-from hetsched.errors import Cancelled
-from hetsched.job import JobReport, JobState, Running
+import typer
+
+from hetsched.cli import interrupts
+from hetsched.cli.flags import ConfigName, Force, JobNumber, Json, Plot, Trace
+from hetsched.cli.jobs import finish, next_steps
+from hetsched.cli.progress import watch
+from hetsched.cli.terminal import check_new_file, note, out, out_json, out_lines, width
+from hetsched.cli.workloads import ITERATIVE, workload_command
+from hetsched.errors import Cancelled, HetschedError, UsageError
+from hetsched.job import Ended, Failed, JobSpec, JobState, Running
 
 if TYPE_CHECKING:
-    from typer._click import Command
-
     from hetsched.client.job import Job
+    from hetsched.explain import Explanation
     from hetsched.local import Local
 
+PLANNED = ("input", "output", "devices", "memory_limit", "schedule")
+COMPUTED = (*PLANNED, "verify", "seed", "priority", *ITERATIVE, "retries", "timeout")
+QUEUED = ("label", "id", "after", "deadline", "hold")
 
-def group() -> Command:
-    return workload_flags.group("run", run, "Run one job here, without a daemon.")
+GRACE_SECONDS = 1.0
+"""Seconds after Ctrl-C in which a second one cancels the job; also the time to wait for the number
+of a job that has just been sent. Arbitrary: a double press."""
 
 
+@workload_command("Run one job here, without a daemon.", *COMPUTED)
 def run(
-    name: str,
-    params: Mapping[str, ParamValue],
-    options: JobOptions,
+    spec: JobSpec,
+    force: Force = False,
     json: Json = False,
-    trace: explanation.Trace = None,
-    plot: explanation.Plot = None,
+    trace: Trace = None,
+    plot: Plot = None,
     config: ConfigName = None,
-    retries: queue_flags.Retries = 0,
-    timeout: queue_flags.Timeout = None,
 ) -> None:
-    """Run the workload `name`; Ctrl-C cancels it."""
-    explanation.check(trace, plot, options.force)
-    queue = queue_flags.QueueFlags(retries=retries, timeout=timeout)
-    spec = queue.apply(options.spec(name, params))
-    settings, _ = load(config)
+    files = Drawings(trace, plot, force)
+    from hetsched.config import load
     from hetsched.local import Local
 
+    settings, _ = load(config)
     interrupts.reraise()
     with Local(config=settings) as local:
         interrupts.reraise()
         job = local.run(spec)
         try:
-            state = watch(job)
+            state = watch(job, is_local=True)
         except KeyboardInterrupt:
             state = _cancel(local, job)
-        explanation.write_ended(job, state, trace, plot, options.force)
-        finish(state, json, lambda report: _next_steps(name, options, report))
+        files.write_ended(job, state)
+        finish(state, json, lambda report: _next_steps(spec))
 
 
 def _cancel(local: Local, job: Job) -> JobState:
     """Stop after the current chunks or iteration; a second Ctrl-C stops at once."""
+    interrupts.seen()
     try:
         job.cancel()
-        note(f"stopping after the current {_step(job.progress())}; Ctrl-C again stops at once")
-        return watch(job)
+        state = job.progress()
+        is_iterating = isinstance(state, Running) and state.iteration is not None
+        step = "iteration" if is_iterating else "chunks"
+        note(f"stopping after the current {step}; Ctrl-C again stops at once")
+        return watch(job, is_local=True)
     except KeyboardInterrupt:
         local.abandon()
         raise Cancelled(f"interrupted twice; job {job.id} was aborted") from None
 
 
-def _step(state: JobState) -> str:
-    is_iterating = isinstance(state, Running) and state.iteration is not None
-    return "iteration" if is_iterating else "chunks"
-
-
-def _next_steps(name: str, options: JobOptions, report: JobReport) -> str:
-    if not options.outputs:
+def _next_steps(spec: JobSpec) -> str:
+    if not spec.outputs:
         return "next: --output FILE saves the result, --input FILE reads your own data"
-    if not options.verify:
+    if not spec.verify:
         return "next: --verify checks every unit"
-    return (
-        f"next: hetsched models shows the measured speeds; hetsched run {name} --help: all flags"
-    )
+    shown = f"hetsched run {spec.workload} --help: all flags"
+    return f"next: hetsched models shows the measured speeds; {shown}"
+
+
+@workload_command("Submit one job to the daemon and follow it.", *COMPUTED, *QUEUED)
+def submit(
+    spec: JobSpec,
+    *,
+    force: Force = False,
+    json: Json = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "--no-wait", help="Print the job number and exit.")
+    ] = False,
+    parsable: Annotated[
+        bool, typer.Option("--parsable", help="Print nothing but the job number and exit.")
+    ] = False,
+    trace: Trace = None,
+    plot: Plot = None,
+) -> None:
+    detach = detach or parsable
+    if parsable and json:
+        raise UsageError("--parsable and --json are two formats of the same; give one of them")
+    if detach and (trace is not None or plot is not None):
+        raise UsageError(
+            "--detach doesn't wait for the job: omit --trace and --plot, and use"
+            " `hetsched explain ID` when it has ended"
+        )
+    files = Drawings(trace, plot, force)
+    from hetsched.client.control import Control
+
+    with Control() as daemon:
+        number: Future[int] = Future()
+        try:
+            job = daemon.submit_spec(spec, follow=_set_number(number))
+        except KeyboardInterrupt:
+            raise _detached(_wait_for_number(number), daemon.cancel) from None
+        if parsable:
+            out(str(job.id))
+        elif detach and json:
+            accepted = {"job": job.id, "durability": job.durability}
+            out_json({"schema": "hetsched.accepted/1", **accepted})
+        elif detach:
+            out(f"submitted {job.id}")
+        if detach:
+            return
+        try:
+            state = watch(job)
+        except KeyboardInterrupt:
+            raise _detached(job.id, daemon.cancel) from None
+        files.write_ended(job, state)
+        names: Sequence[str] = tuple(state.results) if isinstance(state, Ended) else ()
+        finish(state, json, lambda report: next_steps(job.id, report, names))
+
+
+def _set_number(number: Future[int]) -> Callable[[JobState], None]:
+    """Return a listener that sets the job's number as soon as the daemon has accepted the job."""
+
+    def on_state(state: JobState) -> None:
+        if not number.done():
+            number.set_result(state.job)
+
+    return on_state
+
+
+def _wait_for_number(number: Future[int]) -> int:
+    """Return the number of a job that may have been accepted. Raises Cancelled if none comes."""
+    try:
+        return number.result(GRACE_SECONDS)
+    except TimeoutError:
+        raise Cancelled(
+            "interrupted before the daemon confirmed the job;"
+            " `hetsched status` shows whether it was accepted"
+        ) from None
+
+
+def _detached(number: int, cancel: Callable[[int], None]) -> Cancelled:
+    try:
+        note(
+            f"job {number} continues: `hetsched wait {number}` follows it,"
+            f" `hetsched cancel {number}` or Ctrl-C again stops it"
+        )
+        time.sleep(GRACE_SECONDS)
+    except KeyboardInterrupt:
+        try:
+            cancel(number)
+        except HetschedError as error:
+            return Cancelled(f"interrupted twice; job {number} wasn't cancelled: {error}")
+        return Cancelled(f"interrupted twice; job {number} was cancelled")
+    return Cancelled(f"interrupted; detached from job {number}, which continues")
+
+
+@workload_command("Show the plan without running it.", *PLANNED)
+def plan(
+    spec: JobSpec,
+    trace: Trace = None,
+    plot: Plot = None,
+    force: Force = False,
+    json: Json = False,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE", help="A shipped configuration or profile, or a .toml file."
+        ),
+    ] = None,
+) -> None:
+    files = Drawings(trace, plot, force)
+    from hetsched.config import load, load_profile, profiles
+    from hetsched.engine.planning.preview import preview
+
+    settings, source = load_profile(config) if config in profiles() else load(config)
+    explanation = preview(spec, settings, source)
+    files.write(explanation)
+    _show(explanation, json)
+
+
+def explain(
+    job: JobNumber,
+    trace: Trace = None,
+    plot: Plot = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    files = Drawings(trace, plot, force)
+    from hetsched.client.control import Control
+
+    with Control() as daemon:
+        explanation = daemon.explain(job)
+    files.write(explanation)
+    _show(explanation, json)
+
+
+def _show(explanation: Explanation, json: bool) -> None:
+    if json:
+        out_json(explanation)
+        return
+    from hetsched.explain.text import explanation_text
+
+    out_lines(explanation_text(explanation, width()).splitlines())
+
+
+class Drawings:
+    """The files of --trace and --plot; checked before anything is computed.
+
+    Raises
+    ------
+    UsageError, Unavailable, CantCreate
+        One of the files can't be written.
+    """
+
+    def __init__(self, trace: str | None, plot: str | None, force: bool) -> None:
+        self.trace, self.plot, self.force = trace, plot, force
+        if plot is not None:
+            from hetsched.cli.plots.figure import check
+
+            check(plot, force)
+        if trace is not None:
+            if not trace:
+                raise UsageError("--trace '': the file name is missing")
+            if trace == plot:
+                raise UsageError(
+                    f"--trace {trace!r}: --plot has the same file; give it another name"
+                )
+            check_new_file(trace, force)
+
+    def write(self, explanation: Explanation) -> None:
+        """Write the files asked for. Raises as above, and IOFailure."""
+        if self.trace is None and self.plot is None:
+            return
+        if explanation.job is None and explanation.iterations is not None:
+            name = explanation.workload
+            raise UsageError(f"a plan of {name} has no iterations to draw; run it")
+        if self.trace is not None:
+            import msgspec.json
+
+            from hetsched.explain.trace import trace
+            from hetsched.store.output_files import write_whole
+
+            write_whole(self.trace, msgspec.json.encode(trace(explanation)), self.force)
+            note(f"trace: {self.trace} (open it at https://ui.perfetto.dev)")
+        if self.plot is not None:
+            if explanation.iterations is not None:
+                from hetsched.cli.plots.iterations import figure as iterations_figure
+
+                picture = iterations_figure(explanation, explanation.iterations)
+            else:
+                from hetsched.cli.plots.gantt import figure
+
+                picture = figure(explanation)
+            from hetsched.cli.plots.figure import save
+
+            save(picture, self.plot, self.force)
+            note(f"plot: {self.plot}")
+
+    def write_ended(self, job: Job, state: JobState) -> None:
+        """Write the files of a job that has ended; the job's own error has priority over ours."""
+        if self.trace is None and self.plot is None:
+            return
+        try:
+            explanation = job.explain()
+        except HetschedError:
+            if isinstance(state, Failed):
+                return
+            raise
+        self.write(explanation)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import faulthandler
 
-from hetsched.cli.output import logs
-from hetsched.cli.request_flags import ConfigName
+from hetsched.cli import logs
+from hetsched.cli.flags import ConfigName
 from hetsched.config import load
 
 

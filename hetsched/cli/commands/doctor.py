@@ -1,0 +1,355 @@
+"""`hetsched doctor`: check everything that a job needs. No daemon needed; creates nothing."""
+
+from __future__ import annotations
+
+import errno
+import importlib.metadata
+import math
+import os
+import platform
+import re
+import resource
+import shutil
+import struct
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from hetsched import paths
+from hetsched.cli.flags import ConfigName, Json
+from hetsched.cli.terminal import out_json, out_lines
+from hetsched.config import load
+from hetsched.errors import ConfigError, HetschedError, InternalError, Unavailable
+from hetsched.machine_limits import ControlGroups
+from hetsched.text import columns
+from hetsched.units import counted, format_bytes, format_seconds
+
+COLUMNS = 100
+"""Longer lines are wrapped."""
+MIN_LIBZMQ = (4, 3, 5)
+"""Older versions are vulnerable to local users and abort the process more often."""
+REQUIRED = (
+    "numpy", "scipy", "pyfftw", "pyzmq", "msgspec", "apsw", "typer", "rich", "nvidia-ml-py",
+    "prometheus-client",
+)  # fmt: skip
+OPTIONAL = {
+    "numba": "numba", "mkl": "mkl", "ducc0": "ducc", "cupy": "cuda12", "matplotlib": "plot",
+}  # fmt: skip
+"""Module or distribution -> the extra that installs it."""
+MIN_DESCRIPTORS = 4096
+"""Less may be too little for a daemon with many clients; arbitrary."""
+MIN_FREE_BYTES = 1 << 30
+"""Less free disk is reported as low; arbitrary."""
+LOW_DESCRIPTORS = 0.8
+"""Fraction of the limit above which open descriptors are reported as many. Arbitrary."""
+MAX_LOOP_SECONDS = 0.5
+"""A callback above this is reported as slow: a human notices it."""
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+SQLITE = b"SQLite format 3\0"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One row of the report: subject, result. `code`: 0, or the exit code of jobs that need it."""
+
+    what: str
+    found: str
+    code: int = 0
+
+
+def doctor(config: ConfigName = None, json: Json = False) -> int:
+    checks: dict[str, Callable[[], list[Finding]]] = {
+        "versions": versions,
+        "cores": cores,
+        "memory": memory,
+        "limits": limits,
+        "folders": folders,
+        "models": models,
+        "journal": journal,
+        "config": lambda: configuration(config),
+        "daemon": daemon,
+    }
+    findings = [finding for name, check in checks.items() for finding in _run(name, check)]
+    code = next((finding.code for finding in findings if finding.code), 0)
+    if json:
+        out_json({"schema": "hetsched.doctor/1", "code": code, "findings": findings})
+        return code
+    head = columns(("", ""), [("PROBLEM" if f.code else "ok", f.what) for f in findings], 2)[1:]
+    indent = max(map(len, head)) + 2
+    for start, finding in zip(head, findings, strict=True):
+        lines = textwrap.wrap(
+            f"{start:{indent}}{finding.found}",
+            COLUMNS,
+            subsequent_indent=" " * indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        out_lines(lines)
+    return code
+
+
+def _run(name: str, check: Callable[[], list[Finding]]) -> list[Finding]:
+    """Run one check; an exception is reported as a problem."""
+    try:
+        return check()
+    except HetschedError as error:
+        return [Finding(name, str(error), error.code)]
+    except Exception as error:
+        return [Finding(name, f"{type(error).__name__}: {error}", InternalError.code)]
+
+
+# ---- software
+
+
+def versions() -> list[Finding]:
+    """Check Python, the required libraries, and those that make some jobs faster."""
+    found = [Finding("python", f"{platform.python_version()} on {platform.machine()}")]
+    for name in ("hetsched", *REQUIRED):
+        missing = Finding(name, f"not installed; pip install {name}", InternalError.code)
+        version = _version(name)
+        found.append(missing if version is None else Finding(name, version))
+    for name, extra in OPTIONAL.items():
+        # CuPy's distribution isn't named like its module
+        versions = [_version(each) for each in (name, f"{name}-cuda12x", f"{name}-cuda13x")]
+        missing_text = f"not installed (extra {extra!r}); optional"
+        found.append(Finding(name, next(filter(None, versions), missing_text)))
+    return [*found, _libzmq()]
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _libzmq() -> Finding:
+    import zmq
+
+    text = ".".join(map(str, zmq.zmq_version_info()))
+    if zmq.zmq_version_info() < MIN_LIBZMQ:
+        needed = ".".join(map(str, MIN_LIBZMQ))
+        return Finding("libzmq", f"{text}; {needed} or newer needed", InternalError.code)
+    return Finding("libzmq", text)
+
+
+# ---- the machine
+
+
+def cores() -> list[Finding]:
+    """Report usable cores, the processor, core types and NUMA nodes."""
+    from hetsched.devices.cpu.topology import memory_nodes, one_per_core, read_topology
+
+    usable = sorted(os.sched_getaffinity(0))
+    quota = ControlGroups().cores()
+    text = f"{len(usable)} of {os.cpu_count()} usable"
+    if quota < math.inf:
+        text += f", the control group allows {quota:g} at once"
+    name = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
+    processor = name[1] if name else platform.processor() or "unknown processor"
+    threads = read_topology(usable)
+    physical = one_per_core(threads)
+    parts = [f"{counted(len(physical), 'physical core')}, {counted(len(threads), 'thread')}"]
+    types = Counter(core.core_type for core in physical if core.core_type)
+    parts += [f"{count} {core_type}" for core_type, count in types.items()]
+    nodes = memory_nodes()
+    if len(nodes) > 1:
+        parts.append(f"{len(nodes)} NUMA nodes (numactl --interleave=all hetsched serve)")
+    return [Finding("cores", f"{text}; {processor}"), Finding("topology", "; ".join(parts))]
+
+
+def memory() -> list[Finding]:
+    """Report the available memory, also for huge pages, which make large transforms faster."""
+    table = dict(re.findall(r"^(\w+):\s+(\d+) kB$", _read("/proc/meminfo"), re.MULTILINE))
+    total, free = (1024 * int(table.get(key, 0)) for key in ("MemTotal", "MemAvailable"))
+    text = f"{format_bytes(free)} of {format_bytes(total)} available"
+    groups = ControlGroups()
+    limit = groups.memory_limit()
+    if limit < total:
+        free = max(0, int(groups.memory()))
+        text += f"; the control group has {format_bytes(int(limit))}, {format_bytes(free)} free"
+    return [Finding("memory", f"{text}; /dev/shm isn't used"), _huge_pages()]
+
+
+def _huge_pages() -> Finding:
+    from hetsched.transport.pages import seconds_of_one_page
+
+    setting = re.search(r"\[(\w+)\]", _read(str(HUGE_PAGES)))
+    word = setting[1] if setting else "unknown"
+    text = f"{word}, arrays use them"
+    if word == "never":
+        text = f'never, arrays use them from Linux 6.1 on; before: "echo advise > {HUGE_PAGES}"'
+    elif word in ("deny", "unknown"):
+        text = f"{word}, arrays have pages of 4 KiB"
+    try:
+        return Finding(
+            "huge pages", f"{text}; one made in {format_seconds(seconds_of_one_page())}"
+        )
+    except OSError as error:
+        is_short = error.errno in (errno.ENOMEM, errno.EAGAIN, errno.EBUSY)
+        why = "no contiguous memory, so kernels are slower" if is_short else "not on this system"
+        return Finding("huge pages", f"{text}; none can be made now ({why}: {error.strerror})")
+
+
+def limits() -> list[Finding]:
+    """Report limits of this process, which daemons started from here have, too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    text = _limit(soft)
+    if soft != hard:
+        text += f", a daemon raises that to {_limit(hard)}"
+    if hard != resource.RLIM_INFINITY and hard < MIN_DESCRIPTORS:
+        text += f"; low: jobs are refused when they run out (ulimit -Hn {MIN_DESCRIPTORS})"
+    return [Finding("descriptors", text)]
+
+
+def _limit(limit: int) -> str:
+    return "unlimited" if limit == resource.RLIM_INFINITY else str(limit)
+
+
+def folders() -> list[Finding]:
+    """Check that the folders are writable and the sockets' paths short enough."""
+    found = [
+        _folder("runtime folder", paths.runtime_dir()),
+        _folder("state folder", paths.state_dir()),
+        _folder("cache folder", paths.cache_dir()),
+    ]
+    longest = max(len(os.fsencode(p)) for p in (paths.endpoint_path(), paths.session_path()))
+    if longest > paths.MAX_SOCKET_PATH:
+        limit = f"a socket's path may have {paths.MAX_SOCKET_PATH}"
+        text = f"{longest} bytes, {limit}; set HETSCHED_RUNTIME_DIR to a shorter one"
+        found.append(Finding("runtime path", text, ConfigError.code))
+    return found
+
+
+def _folder(name: str, path: Path) -> Finding:
+    existing = next(p for p in (path, *path.parents) if p.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        return Finding(name, f"{path}: not writable (at {existing})", ConfigError.code)
+    free = shutil.disk_usage(existing).free
+    missing = "" if existing == path else ", will be created"
+    low = "; low" if free < MIN_FREE_BYTES else ""
+    return Finding(name, f"{path}{missing}, {format_bytes(free)} free{low}")
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+# ---- hetsched's own
+
+
+def models() -> list[Finding]:
+    """Read all models, since any page of a database may be damaged."""
+    from hetsched.store.model_records import collect
+
+    path = paths.models_path()
+    count = len(collect(path).models)
+    return [Finding("models", f"{path}: {counted(count, 'model') if count else 'none yet'}")]
+
+
+def journal() -> list[Finding]:
+    """Report the journal's file, without opening it by SQLite: the daemon holds it."""
+    path = paths.journal_path()
+    log = path.with_name(f"{path.name}-wal")
+    try:
+        with path.open("rb") as file:
+            header = file.read(64)
+        files = [each.stat() for each in (path, log) if each.exists()]
+    except FileNotFoundError:
+        return [Finding("journal", f"{path}: none yet")]
+    except OSError as error:
+        return [Finding("journal", f"{path}: {error.strerror}", ConfigError.code)]
+    if header and not header.startswith(SQLITE):
+        text = f"{path}: not a journal of hetsched; move it away"
+        return [Finding("journal", text, ConfigError.code)]
+    version = struct.unpack(">60xi", header)[0] if len(header) == 64 else 0
+    text = f"{path}: " + (f"version {version}, " if version else "")
+    text += " and ".join(format_bytes(each.st_size) for each in files)
+    text += " of write-ahead log" if len(files) > 1 else ""
+    return [Finding("journal", f"{text}, written {_ago(max(each.st_mtime for each in files))}")]
+
+
+def configuration(name: str | None) -> list[Finding]:
+    """Check that the configuration is valid and there is a device; report missing ones."""
+    from hetsched.devices.probe import probe
+
+    config, source = load(name)
+    found = [Finding("config", f"{source}: {len(config.device)} device tables")]
+    try:
+        machine = probe(config)
+    except HetschedError as error:
+        return [*found, Finding("devices", str(error), error.code)]
+    names = [process.device.name for process in machine.processes]
+    found.append(Finding("devices", ", ".join(names) or "none", 0 if names else Unavailable.code))
+    return found + [Finding(n, f"not available: {why}") for n, why in machine.absent.items()]
+
+
+def daemon() -> list[Finding]:
+    """Report the daemon; none is needed for `run`, so its absence isn't an error."""
+    from hetsched.client.control import Control
+
+    try:
+        with Control() as connection:
+            pong, metrics = connection.ping(), connection.metrics()
+            listed = connection.device_list()
+    except Unavailable as error:
+        return [Finding("daemon", f"{error}; not needed for `hetsched run`")]
+    uptime = format_seconds(pong.uptime_seconds)
+    found = [Finding("daemon", f"pid {pong.pid}, version {pong.version}, up {uptime}")]
+    found += [Finding(f"daemon: {n}", f"takes no jobs: {why}") for n, why in listed.absent.items()]
+    found += [Finding(f"daemon: {name}", why) for name, why in listed.restricted.items()]
+    return found + daemon_figures(metrics)
+
+
+def daemon_figures(metrics: str) -> list[Finding]:
+    """Return rows about the daemon's event loop, descriptors, memory and journal."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    values = {
+        "_".join((sample.name.removeprefix("hetsched_"), *sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(metrics)
+        for sample in family.samples
+    }
+    found = []
+    if "loop_longest_callback_seconds" in values:
+        longest = values["loop_longest_callback_seconds"]
+        is_slow = longest > MAX_LOOP_SECONDS
+        slow = "; slow: clients notice that (the log names slow callbacks)" if is_slow else ""
+        text = f"the slowest callback took {format_seconds(longest)}{slow}"
+        found.append(Finding("daemon: loop", text))
+    if limit := values.get("process_max_fds"):
+        used = values.get("process_open_fds", 0.0)
+        is_low = used > LOW_DESCRIPTORS * limit
+        many = "; many: jobs are refused before they run out" if is_low else ""
+        found.append(Finding("daemon: descriptors", f"{used:.0f} of {limit:.0f} in use{many}"))
+    if "arena_bytes_limit" in values:
+        used, warm, limit = (values[f"arena_bytes_{k}"] for k in ("used", "warm", "limit"))
+        text = f"{format_bytes(used)} in use, {format_bytes(warm)} kept, of {format_bytes(limit)}"
+        found.append(Finding("daemon: shared memory", text))
+    if "journal_commits_total" in values:
+        found.append(Finding("daemon: journal", _commits(values)))
+    return found
+
+
+def _commits(values: dict[str, float]) -> str:
+    commits = values["journal_commits_total"]
+    text = counted(int(commits), "commit")
+    if commits:
+        mean = values.get("journal_commit_seconds_total", 0.0) / commits
+        longest = values.get("journal_longest_commit_seconds", 0.0)
+        text += f", {format_seconds(mean)} on average, the longest {format_seconds(longest)}"
+    if last := values.get("journal_last_commit_timestamp_seconds"):
+        text += f", the last {_ago(last)}"
+    if failures := values.get("journal_commit_failures_total"):
+        text += f"; {counted(int(failures), 'failed commit')} (the log has the reason)"
+    return text
+
+
+def _ago(timestamp: float) -> str:
+    return f"{format_seconds(max(0.0, time.time() - timestamp))} ago"

@@ -1,0 +1,178 @@
+"""`hetsched metrics`: the daemon's counters and gauges, as Prometheus reads them.
+
+`--serve` is on loopback or a unix socket only. Each scrape asks the daemon; without one,
+`hetsched_up` is 0.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import socketserver
+import stat
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hetsched.cli.flags import Json, reader
+from hetsched.cli.terminal import note, out_json, out_lines
+from hetsched.client.control import Control
+from hetsched.errors import CantCreate, HetschedError, UsageError
+from hetsched.units import quoted
+
+SECONDS = 10.0
+"""Time for a scraper to send its request and read the answer, and for the daemon to answer."""
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+HEAD = "# HELP hetsched_up 1 if the daemon answers.\n# TYPE hetsched_up gauge\n"
+LOOPBACK = "127.0.0.1:9469, [::1]:9469, localhost:9469 or unix:PATH"
+
+
+def parse_address(text: str) -> tuple[int, Any]:
+    """Return the socket family and the address for `bind`.
+
+    Raises
+    ------
+    UsageError
+        Neither loopback nor a unix socket.
+    """
+    if text.startswith("unix:") and len(text) > len("unix:"):
+        return socket.AF_UNIX, text.removeprefix("unix:")
+    host, _, port = text.rpartition(":")
+    try:
+        ip = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
+        if not port.isdecimal() or int(port) > 65535:
+            raise ValueError
+    except ValueError:
+        raise UsageError(f"{quoted(text)}: not an address; give {LOOPBACK}") from None
+    if not ip.is_loopback:
+        raise UsageError(
+            f"{quoted(text)}: metrics are served to this machine only; give {LOOPBACK}"
+        )
+    return (socket.AF_INET6 if ip.version == 6 else socket.AF_INET), (str(ip), int(port))
+
+
+def metrics(
+    address: Annotated[
+        Any | None,
+        typer.Option(
+            "--serve",
+            metavar="HOST:PORT|unix:PATH",
+            help="Serve them by HTTP on this machine.",
+            parser=reader(lambda text: (text, *parse_address(text))),
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    if address is not None:
+        if json:
+            raise UsageError("--json and --serve exclude each other")
+        serve_metrics(*address)
+        return
+    with Control() as daemon:
+        text = daemon.metrics()
+    if json:
+        out_json({"schema": "hetsched.metrics/1", "metrics": _records(text)})
+    else:
+        out_lines(text.splitlines())
+
+
+def _records(text: str) -> list[dict[str, Any]]:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    return [
+        {
+            "name": family.name,
+            "kind": family.type,
+            "help": family.documentation,
+            "samples": [
+                {
+                    "value": sample.value,
+                    "labels": sample.labels,
+                    "suffix": sample.name.removeprefix(family.name),
+                }
+                for sample in family.samples
+            ],
+        }
+        for family in text_string_to_metric_families(text)
+    ]
+
+
+def serve_metrics(text: str, family: int, place: Any) -> None:
+    """Serve at `text`, the address `place` of `family`, until interrupted.
+
+    Raises
+    ------
+    CantCreate
+        The address is in use or not permitted.
+    """
+    try:
+        server = type("Server", (_Server,), {"address_family": family})(place, _Handler)
+    except OSError as error:
+        raise CantCreate(f"--serve {text}: {error.strerror}") from None
+    with server:
+        note(f"serving metrics at {text}")
+        try:
+            server.serve_forever()
+        finally:
+            if family == socket.AF_UNIX:
+                Path(place).unlink(missing_ok=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Logs nothing, and limits how long a client may take."""
+
+    timeout = SECONDS
+
+    def do_GET(self) -> None:
+        try:
+            with Control() as daemon:
+                up, text = 1, daemon.metrics()
+        except HetschedError:
+            up, text = 0, ""
+        body = f"{HEAD}hetsched_up {up}.0\n{text}".encode()
+        self.send_response(200)
+        self.send_header("Content-Type", CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Log nothing: there is a scrape every few seconds."""
+
+
+class _Server(ThreadingHTTPServer):
+    """One thread per scrape: a scraper that stalls doesn't stop the others.
+
+    A unix socket has mode 0600; a stale one is replaced.
+    """
+
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        is_unix = self.address_family == socket.AF_UNIX
+        if is_unix and _is_stale(str(self.server_address)):
+            Path(str(self.server_address)).unlink()
+        mask = os.umask(0o177) if is_unix else None
+        try:
+            socketserver.TCPServer.server_bind(self)  # without a look-up of the host's name
+        finally:
+            if mask is not None:
+                os.umask(mask)
+
+
+def _is_stale(path: str) -> bool:
+    """Return whether `path` is a socket on which nobody listens."""
+    try:
+        if not stat.S_ISSOCK(Path(path).stat().st_mode):
+            return False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(SECONDS)
+            probe.connect(path)
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False

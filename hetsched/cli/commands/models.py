@@ -1,0 +1,446 @@
+"""`hetsched models`: the measured speed functions of this machine. No daemon needed.
+
+Without a subcommand, or with the name of a workload, the command lists.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from hetsched import paths
+from hetsched import workload as workloads
+from hetsched.cli.app import Group, group
+from hetsched.cli.flags import Force, Json, Plot
+from hetsched.cli.terminal import note, out, out_json, out_lines, out_table
+from hetsched.errors import DataError, InputMissing, UsageError
+from hetsched.text import clean_json, columns, number
+from hetsched.units import closest_hint, counted, format_seconds
+
+if TYPE_CHECKING:
+    from typer._click import Command, Context
+
+    from hetsched.models import Knot
+    from hetsched.models.samples import CurveName
+    from hetsched.store.model_records import Export, ModelKey, StoredModel, StoredRaces
+
+CURVES: tuple[CurveName, ...] = ("total", "compute", "h2d", "d2h")
+STANDARD = "-"
+"""File name that stands for standard input or output."""
+MAX_BYTES = 256 << 20
+"""Largest export, enough for thousands of models. A larger file isn't one and is refused."""
+MIN_SIMILARITY = 0.7
+"""Similarity (difflib's) above which a word is a mistyped subcommand rather than a workload."""
+
+Device = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Only this device or group: cpu0, cpu.")
+]
+WorkloadName = Annotated[
+    str | None, typer.Argument(metavar="[WORKLOAD]", help="Only models of this workload.")
+]
+
+
+# ---- what all have in common
+
+
+def short_device(device: str) -> str:
+    """Return a device's name without its description: "cpu0" of "cpu0 Some Processor"."""
+    return device.partition(" ")[0]
+
+
+def work_label(speed_key: str) -> str:
+    """Describe a model's speed key: "512x512 complex64, 23.6 Mflop per unit"."""
+    *arrays, flops = speed_key.split(" ")
+    shapes = [" ".join(array.split(":")[2:]) for array in arrays if array.count(":") == 3]
+    try:
+        work = f"{float(flops) / 1e6:.3g} Mflop per unit"
+    except ValueError:
+        return speed_key
+    return ", ".join([*dict.fromkeys(shapes), work])
+
+
+def percent(fraction: float | None) -> str:
+    """Format a confidence interval's half-width: "1.2 %"; "-" if it says nothing."""
+    if fraction is None or not fraction < 1:
+        return "-"
+    return f"{100 * fraction:.1f} %"
+
+
+def knot_record(knot: Knot) -> dict[str, float]:
+    """Return the evidence at one size as JSON; infinite ends of the interval are null."""
+    return {name: getattr(knot, name) for name in ("units", "seconds", "count", "low", "high")}
+
+
+def _matches(device: str, word: str) -> bool:
+    """Whether `word` is a model's device, its short name, or its group."""
+    name = short_device(device)
+    return word in (device, name, name.rstrip("0123456789"))
+
+
+def _check_workload(name: str | None, models: Sequence[StoredModel]) -> None:
+    """Raise UsageError unless there are models of `name`, or it is installed."""
+    measured = {model.workload for model in models}
+    if name is not None and name not in measured and ":" not in name:
+        installed = workloads.names()
+        if name not in installed:
+            hint = closest_hint(name, sorted(measured.union(installed)))
+            raise UsageError(f"no workload {name!r}{hint}")
+
+
+def _select(
+    models: Sequence[StoredModel], workload: str | None, device: str | None
+) -> list[StoredModel]:
+    """Return the models of `workload` and of `device` (None: any).
+
+    Raises
+    ------
+    UsageError
+        No such workload, or it has models, but none of this device.
+    """
+    _check_workload(workload, models)
+    of_workload = [model for model in models if workload in (None, model.workload)]
+    if device is None or not of_workload:
+        return of_workload
+    of_device = [model for model in of_workload if _matches(model.device, device)]
+    if not of_device:
+        names = list(dict.fromkeys(short_device(model.device) for model in of_workload))
+        raise UsageError(f"no model of a device {device!r}{closest_hint(device, names)}")
+    return of_device
+
+
+# ---- list and show
+
+
+def list_models(workload: WorkloadName = None, device: Device = None, json: Json = False) -> None:
+    from hetsched.store.model_records import collect
+
+    models = _select(collect(paths.models_path()).models, workload, device)
+    summaries = [summary for model in models if (summary := _summary(model)) is not None]
+    if json:
+        out_json({"schema": "hetsched.models/2", "models": summaries})
+        return
+    if not summaries:
+        subject = "" if workload is None else f" of {workload!r}"
+        out(f"no models{subject} yet; try: hetsched run fft --batch 64x512x512")
+        return
+    header = (
+        "workload", "of", "device", "variant", "storage", "beside",
+        "runs", "points", "units", "units/s", "within",
+    )  # fmt: skip
+    out_table(header, [_summary_row(summary) for summary in summaries], left=6)
+
+
+def _summary(model: StoredModel) -> dict[str, Any] | None:
+    """Return one model as JSON, with (units, seconds) of its curve `total`; None without any."""
+    speeds = model.history().model()
+    knots = model.knots("total")
+    if speeds is None or not knots:
+        return None
+    points = [(float(u), float(s)) for u, s in getattr(speeds.total, "points", ())]
+    more = {"runs": model.runs, "points": points, "within": knots[-1].half_width}
+    return {**msgspec.structs.asdict(model.key), **more}
+
+
+def _summary_row(summary: dict[str, Any]) -> tuple[str, ...]:
+    units, seconds = summary["points"][-1]
+    return (
+        summary["workload"],
+        work_label(summary["speed_key"]),
+        summary["device"],
+        f"{summary['variant']} {summary['version']}",
+        summary["storage"],
+        summary["co_runners"],
+        str(summary["runs"]),
+        str(len(summary["points"])),
+        number(units),
+        number(units / seconds),
+        percent(summary["within"]),
+    )
+
+
+def show(
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="The models' workload.")],
+    device: Device = None,
+    work: Annotated[
+        str | None, typer.Option("--of", metavar="TEXT", help="Only parameters like 512x512.")
+    ] = None,
+    plot: Plot = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    from hetsched.store.model_records import collect
+
+    export = collect(paths.models_path())
+    models = _of_work(workload, _select(export.models, workload, device), work)
+    races = export.races_of(models)
+    if plot is not None:
+        from hetsched.cli.plots.curves import figure
+        from hetsched.cli.plots.figure import check, save
+
+        check(plot, force)
+        save(figure(workload, models), plot, force)
+        note(f"plot: {plot}")
+    if json:
+        raced = [record for stored in races if (record := race_record(stored)) is not None]
+        details = list(map(_details, models))
+        answer = {"workload": workload, "models": details, "races": raced}
+        out_json({"schema": "hetsched.models.show/2", **answer})
+        return
+    for model in models:
+        out_lines(_model_lines(model))
+    for stored in races:
+        out_lines(_race_lines(stored))
+
+
+def _of_work(workload: str, models: list[StoredModel], work: str | None) -> list[StoredModel]:
+    """Return the models of parameters that contain `work`.
+
+    Raises
+    ------
+    InputMissing
+        The workload has no models.
+    UsageError
+        It has, but none of this work.
+    """
+    if not models:
+        raise InputMissing(
+            f"no models of {workload} yet; run it,"
+            f" or measure it: hetsched models measure {workload}"
+        )
+    chosen = [model for model in models if work is None or work in work_label(model.speed_key)]
+    if not chosen:
+        labels = "; ".join(sorted({work_label(model.speed_key) for model in models}))
+        raise UsageError(f"--of {work}: no such models; choose from: {labels}")
+    return chosen
+
+
+def _details(model: StoredModel) -> dict[str, Any]:
+    """Return one model as JSON; gap (s) and slope (s per unit) only for a straight line."""
+    curves: dict[str, dict[str, Any]] = {}
+    for name in CURVES:
+        if knots := model.knots(name):
+            curves[name] = {"knots": list(map(knot_record, knots)), **_line_of(model, name)}
+    return {**msgspec.structs.asdict(model.key), "runs": model.runs, "curves": curves}
+
+
+def _line_of(model: StoredModel, name: CurveName) -> dict[str, float]:
+    """Return gap (s) and slope (s per unit) of a line, which phases of linked devices have."""
+    curve = getattr(model.history().model(), name, None)
+    gap, slope = getattr(curve, "gap", None), getattr(curve, "slope", None)
+    return {} if gap is None or slope is None else {"gap": gap, "slope": slope}
+
+
+def _model_lines(model: StoredModel) -> list[str]:
+    key = model.key
+    runs = counted(model.runs, "run")
+    beside = f"{key.co_runners} of its neighbours busy"
+    title = f"{key.device}, {key.variant} {key.version}, {key.storage}, {beside}: {runs}"
+    lines = [f"{key.workload} {work_label(key.speed_key)}", title]
+    rows = [
+        (
+            name,
+            number(knot.units),
+            f"{knot.seconds:.4g}",
+            number(knot.units / knot.seconds),
+            percent(knot.half_width),
+            str(knot.count),
+        )
+        for name in CURVES
+        for knot in model.knots(name)
+    ]
+    header = ("curve", "units", "seconds", "units/s", "within", "times")
+    lines += [f"  {line}" for line in columns(header, rows)]
+    for name in CURVES:
+        if line := _line_of(model, name):
+            gap, slope = map(format_seconds, line.values())
+            lines.append(f"  {name}: {gap} per operation, {slope} per unit")
+    return [*lines, ""]
+
+
+def race_record(stored: StoredRaces) -> dict[str, Any] | None:
+    """Return what the races of variants on one kind of core show, as JSON; None if nothing.
+
+    Of shares like the latest. A rival's `ratio` is its time relative to the fastest's, `low` and
+    `high` the interval of 90 %; null if there is only one chunk of each.
+    """
+    from hetsched.planner.trials import is_open
+
+    everything = stored.record()
+    if not everything.races:
+        return None
+    units = everything.races[-1].units
+    record = everything.similar(units)
+    names = sorted(record.variants())
+    fastest = record.fastest(names)
+    if fastest is None:
+        return None
+    behind = {
+        name: c for name in names if name != fastest and (c := record.compare(name, fastest))
+    }
+    rivals = [
+        {
+            "variant": name,
+            "ratio": found.ratio,
+            "low": math.exp(found.low) if math.isfinite(found.low) else None,
+            "high": math.exp(found.high) if math.isfinite(found.high) else None,
+            "races": found.races,
+            "dropped": not is_open(found),
+        }
+        for name, found in sorted(behind.items(), key=lambda each: each[1].mean)
+    ]
+    return {
+        "speed_key": stored.speed_key,
+        "device": stored.device,
+        "storage": stored.storage,
+        "units": units,
+        "fastest": fastest,
+        "rivals": rivals,
+    }
+
+
+def _race_lines(stored: StoredRaces) -> list[str]:
+    """Return a title for the kind of core, and a line for each variant that raced."""
+    record = race_record(stored)
+    if record is None:
+        return []
+    share = counted(round(record["units"]), "unit")
+    lines = [
+        f"{stored.workload} {work_label(stored.speed_key)}",
+        f"{stored.device}, {stored.storage}: races of variants at about {share} a core",
+        f"  {record['fastest']}: the fastest",
+    ]
+    for rival in record["rivals"]:
+        has_interval = rival["low"] is not None and rival["high"] is not None
+        interval = f" ({rival['low']:.2f} to {rival['high']:.2f})" if has_interval else ""
+        state = "dropped" if rival["dropped"] else "undecided"
+        races = f"times as long in {counted(rival['races'], 'race')}, {state}"
+        lines.append(f"  {rival['variant']}: {rival['ratio']:.2f}{interval} {races}")
+    return [*lines, ""]
+
+
+# ---- export, import and forget
+
+
+def export_models(
+    file: Annotated[
+        str, typer.Argument(metavar="[FILE]", help="Output file; - for standard output.")
+    ] = STANDARD,
+    workload: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only models of this workload.")
+    ] = None,
+    device: Device = None,
+    force: Force = False,
+) -> None:
+    from hetsched.store.model_records import collect, encode
+    from hetsched.store.output_files import write_whole
+
+    export = collect(paths.models_path())
+    models = tuple(_select(export.models, workload, device))
+    races = export.races_of(models)
+    raw = encode(msgspec.structs.replace(export, models=models, races=races))
+    if file == STANDARD:
+        out_lines(clean_json(raw.decode().rstrip("\n")).splitlines())
+        return
+    write_whole(file, raw, force)
+    note(f"exported {counted(len(models), 'model')} to {file}")
+
+
+def import_models(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Export; - for standard input.")],
+    json: Json = False,
+) -> None:
+    from hetsched.store.model_records import restore
+
+    added = restore(paths.models_path(), _read(file))
+    if json:
+        counts = {"new": added["new"], "grown": added["extended"], "known": added["unchanged"]}
+        out_json({"schema": "hetsched.models.import/1", "file": file, **counts})
+        return
+    new = counted(added["new"], "new model")
+    others = f"{added['extended']} extended, {added['unchanged']} unchanged"
+    out(f"imported {file}: {new}, {others}")
+
+
+def _read(file: str) -> Export:
+    """Read the export in `file`. Raises InputMissing, DataError, ConfigError."""
+    from hetsched.store.input_files import read_whole
+    from hetsched.store.model_records import decode
+
+    if file != STANDARD:
+        return decode(read_whole(file, MAX_BYTES), file)
+    raw = sys.stdin.buffer.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise DataError(f"standard input: more than {MAX_BYTES} bytes; not an export of models")
+    return decode(raw, "standard input")
+
+
+def forget(
+    workload: WorkloadName = None,
+    device: Device = None,
+    variant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this variant, e.g. pyfftw.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All models.")] = False,
+    json: Json = False,
+) -> None:
+    from hetsched.store import model_records
+
+    has_filter = any(value is not None for value in (workload, device, variant))
+    if everything == has_filter:
+        raise UsageError("forget which models? Give WORKLOAD, --device or --variant; or --all")
+    path = paths.models_path()
+    if workload is not None:
+        _check_workload(workload, model_records.collect(path).models)
+
+    def is_chosen(key: ModelKey) -> bool:
+        return (
+            workload in (None, key.workload)
+            and (device is None or _matches(key.device, device))
+            and variant in (None, key.variant)
+        )
+
+    forgotten = model_records.forget(path, is_chosen)
+    if json:
+        out_json({"schema": "hetsched.models.forget/1", "forgotten": forgotten})
+    else:
+        count = counted(len(forgotten), "model")
+        out(f"forgot {count}" if forgotten else "no such models")
+
+
+class ModelCommands(Group):
+    """The subcommands; `list` is the default."""
+
+    noun = "models command"
+    members = {
+        "list": (list_models, "List models with their speed at the largest size measured."),
+        "show": (show, "Show every measured size with its confidence interval."),
+        "measure": (None, "Measure a workload's speed at chosen sizes."),
+        "export": (export_models, "Export all observations and races of variants as JSON."),
+        "import": (import_models, "Add the observations of an export to the models."),
+        "forget": (forget, "Delete models; later runs learn them again."),
+    }
+
+    def make(self, name: str) -> Command:
+        if name == "measure":
+            from hetsched.cli.commands.measure import measure
+
+            return measure
+        return super().make(name)
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        first = args[0] if args else ""
+        names = self.names()
+        is_mistyped = difflib.get_close_matches(first, names, 1, MIN_SIMILARITY)
+        is_flag = first.startswith("-") and first != "--help"
+        if not first or is_flag or not (first == "--help" or first in names or is_mistyped):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+models = group("Show, measure and export measured speeds.", ModelCommands, "[COMMAND] [FLAGS]...")

@@ -1,0 +1,240 @@
+"""`hetsched simulate`: the papers' experiments, compared with their figures, and machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from hetsched.cli.app import Group, group
+from hetsched.cli.flags import Force, Json, Plot, Seed, integers, reader
+from hetsched.cli.terminal import note, out, out_json, out_table, width
+from hetsched.errors import UsageError
+from hetsched.text import number
+from hetsched.units import parse_size
+
+if TYPE_CHECKING:
+    from hetsched.simulate.results import Cell, ExperimentResult
+
+MIB = 1 << 20
+CLARKE_RESERVE, CLARKE_FACTOR, CLARKE_WIDTH = 44 * MIB, 75.0, 0.05
+"""Defaults, which the sweep must distinguish from flags that were given."""
+MAX_NOISE = 0.3
+"""Largest relative noise of phase times; with more, models can't be learnt."""
+
+Tolerance = Annotated[
+    float, typer.Option(metavar="T", help="Relative spread of times that counts as balanced.")
+]
+
+
+def _check_plot(plot: str | None, force: bool) -> None:
+    """Check before anything is computed whether the plot can be written."""
+    if plot is not None:
+        from hetsched.cli.plots.figure import check
+
+        check(plot, force)
+
+
+def _show(result: ExperimentResult, plot: str | None, force: bool, json: bool) -> None:
+    """Draw the plot, if one is asked for, and print the tables."""
+    if plot is not None:
+        from hetsched.cli.plots.charts import figure
+        from hetsched.cli.plots.figure import save
+
+        save(figure(result), plot, force)
+        note(f"plot: {plot}")
+    if json:
+        tables = [
+            {"title": t.title, "rows": [dict(zip(t.columns, row, strict=True)) for row in t.rows]}
+            for t in result.tables
+        ]
+        about = {"experiment": result.experiment, "source": result.source}
+        out_json({"schema": "hetsched.simulate/1", **about, "tables": tables})
+        return
+    out(f"{result.experiment}: {result.source}")
+    for table in result.tables:
+        out("")
+        out(table.title)
+        rows = [[_text(cell) for cell in row] for row in table.rows]
+        out_table(table.columns, rows, table.names, width())
+
+
+def _text(cell: Cell) -> str:
+    """Format a cell; differences below a ten-thousandth are rounding errors."""
+    if isinstance(cell, float):
+        return number(round(cell, 4))
+    return "-" if cell is None else str(cell)
+
+
+def clarke(  # noqa: PLR0913, PLR0917 - one for each flag
+    rows: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="N", help="Matrix rows; may be repeated. [default: 8000, 11000, 12000]"
+        ),
+    ] = None,
+    reserve: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Memory not used by the matrix. [default: 44MiB]",
+            parser=reader(parse_size),
+        ),
+    ] = None,
+    factor: Annotated[
+        float | None,
+        typer.Option(metavar="F", help="Slow-down by paging. [default: 75]"),
+    ] = None,
+    width: Annotated[
+        float | None,
+        typer.Option(
+            metavar="W", help="Part of the memory over which paging sets in. [default: 0.05]"
+        ),
+    ] = None,
+    linear: Annotated[
+        Literal["time", "speed"], typer.Option(help="What changes linearly while it sets in.")
+    ] = "time",
+    tolerance: Tolerance = 0.05,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Try 72 settings of size, reserve and paging.")
+    ] = False,
+    plot: Plot = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    from hetsched.simulate.papers import clarke as experiment
+
+    _check_plot(plot, force)
+    if sweep:
+        values = {"--rows": rows, "--reserve": reserve, "--factor": factor, "--width": width}
+        for flag, value in values.items():
+            if value is not None:
+                raise UsageError(f"{flag} can't be used with --sweep, which has its own settings")
+        _show(experiment.run_sweep(linear, tolerance=tolerance), plot, force, json)
+        return
+    memory = (CLARKE_RESERVE if reserve is None else reserve) / MIB
+    factor = CLARKE_FACTOR if factor is None else factor
+    width = CLARKE_WIDTH if width is None else width
+    like = experiment.ClarkeSetting(11000, memory, factor, width, linear)
+    loads = tuple(rows or (8000, 11000, 12000))
+    _show(experiment.run_experiment(loads, like=like, tolerance=tolerance), plot, force, json)
+
+
+def dfpa(
+    platforms: Annotated[
+        int,
+        typer.Option(
+            metavar="N", parser=integers(1, 10_000), help="Random platforms of each kind."
+        ),
+    ] = 200,
+    seed: Seed = 1,
+    tolerance: Tolerance = 0.1,
+    plot: Plot = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    from hetsched.simulate.papers import dfpa as experiment
+
+    _check_plot(plot, force)
+    _show(experiment.run_experiment(platforms, seed=seed, tolerance=tolerance), plot, force, json)
+
+
+def nec(
+    nodes: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="N", help="Nodes of a random cluster; may be repeated. [default: 4, 16, 64]"
+        ),
+    ] = None,
+    seed: Seed = 1,
+    plot: Plot = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    from hetsched.simulate.papers import nec as experiment
+
+    _check_plot(plot, force)
+    _show(experiment.run_experiment(tuple(nodes or (4, 16, 64)), seed=seed), plot, force, json)
+
+
+def ilic(
+    tolerance: Tolerance = 0.08,
+    noise: Annotated[
+        float, typer.Option(metavar="S", help="Noise of random loops' times; 0.02 is 2 %.")
+    ] = 0.02,
+    seed: Seed = 1,
+    plot: Plot = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    from hetsched.simulate.papers import ilic as experiment
+
+    _check_plot(plot, force)
+    result = experiment.run_experiment(tolerance=tolerance, noise=noise, seed=seed)
+    _show(result, plot, force, json)
+
+
+def machine(
+    profile: Annotated[
+        str,
+        typer.Option(metavar="NAME|FILE", help="desktop, h100, or a .toml file."),
+    ],
+    runs: Annotated[
+        int | None,
+        typer.Option(metavar="N", parser=integers(1, 1000), help="Learn the models in N runs."),
+    ] = None,
+    noise: Annotated[
+        float | None,
+        typer.Option(metavar="S", help="Noise of the runs' times. [default: 0.02]"),
+    ] = None,
+    seed: Seed = 1,
+    total: Annotated[
+        Literal["planned", "measured"] | None,
+        typer.Option(
+            metavar="planned|measured",
+            help="Weigh shares by their best plan or by the last run. [default: planned]",
+        ),
+    ] = None,
+    plot: Plot = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    from hetsched.config import load_profile
+    from hetsched.simulate import machine_tables as experiment
+    from hetsched.simulate.profile import machine_of
+
+    for flag, value in (("--noise", noise), ("--total", total)):
+        if value is not None and runs is None:
+            raise UsageError(f"{flag} needs --runs: without it nothing is measured")
+    if noise is not None and not 0 <= noise <= MAX_NOISE:
+        raise UsageError(f"--noise {noise:g}: must be 0 to {MAX_NOISE:g}")
+    _check_plot(plot, force)
+    config, source = load_profile(profile)
+    subject = machine_of(config, source)
+    if runs is None:
+        _show(experiment.plan_result(subject, source), plot, force, json)
+        return
+    result = experiment.learning_result(
+        subject, source, runs, noise=0.02 if noise is None else noise, seed=seed,
+        uses_measured_total=total == "measured",
+    )  # fmt: skip
+    _show(result, plot, force, json)
+
+
+class Experiments(Group):
+    """The papers, by their names, and `machine`."""
+
+    noun = "experiment"
+    members = {
+        "clarke": (clarke, "Balance Jacobi on machines with little memory (Clarke 2011)."),
+        "dfpa": (dfpa, "Partition without prior models (DFPA, Lastovetsky 2010)."),
+        "nec": (nec, "Balance by wait times (NEC, US 9,038,088)."),
+        "ilic": (ilic, "Balance a GPU and three cores with overlap (Ilic 2012)."),
+        "machine": (machine, "Plan and simulate any machine."),
+    }
+
+
+simulate = group(
+    "Simulate the papers' experiments and whole machines.", Experiments,
+    "EXPERIMENT [FLAGS]...",
+)  # fmt: skip

@@ -1,0 +1,269 @@
+"""`hetsched top`: jobs and devices, live, on the whole terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import termios
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.cells import set_cell_size
+from rich.console import Console, ConsoleDimensions
+from rich.live import Live
+from rich.text import Text
+
+from hetsched.cli.jobs import detail, parameters, word
+from hetsched.cli.terminal import can_move_cursor
+from hetsched.client.control import Control
+from hetsched.errors import HetschedError, UsageError
+from hetsched.job import Queued, Running
+from hetsched.text import MAX_GROUP_ROWS, clean, columns, grouped_rows, number
+from hetsched.transport.messages import DaemonOverview, DeviceActivity, JobLine
+from hetsched.units import counted, format_bytes, format_seconds
+
+INTERVAL_SECONDS = 1.0
+ANSWER_SECONDS = 10.0
+MAX_WAITING = 100
+"""Waiting jobs that are listed."""
+KEYS = "q quit"
+BAR = 10
+"""Characters of a bar."""
+CTRL_C = b"\x03"
+LOCAL_FLAGS = 3
+"""Index in the list of tcgetattr."""
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
+def top() -> int:
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and can_move_cursor()):
+        raise UsageError("top needs a terminal; elsewhere use: hetsched status --json")
+    daemon: Control | None = _connect()
+    overview: DaemonOverview | None = None
+    console = Console(markup=False, highlight=False, emoji=False)
+    live = Live(console=console, screen=True, auto_refresh=False)
+    with _signals() as received, _single_keys() as keys, live:
+        while True:
+            error = ""
+            try:
+                daemon = daemon or _connect()
+                overview = daemon.overview(MAX_WAITING)
+            except HetschedError as failure:
+                error = str(failure)
+                if daemon is not None:
+                    daemon.close()
+                daemon = None
+            code = _draw_until_next(console, live, overview, error, keys, received)
+            if code is not None:
+                return code
+
+
+def _connect() -> Control:
+    """Connect to the daemon; don't look for the next one when it stops. Raises as Control does."""
+    return Control(timeout=ANSWER_SECONDS, reconnect=0)
+
+
+def _draw_until_next(
+    console: Console,
+    live: Live,
+    overview: DaemonOverview | None,
+    error: str,
+    keys: int,
+    received: int,
+) -> int | None:
+    """Draw the screen; return the exit code if the user quits before the next overview is due."""
+    size = os.get_terminal_size(sys.stdout.fileno())  # whatever COLUMNS and LINES say
+    width, height = (size.columns or 80), (size.lines or 24)
+    console.size = ConsoleDimensions(width, height)
+    lines = screen(overview, error, width, height)
+    live.update(Text("\n", no_wrap=True).join(lines), refresh=True)
+    readable, _, _ = select.select([keys, received], [], [], INTERVAL_SECONDS)
+    if received in readable and (numbers := set(os.read(received, 100)) - {signal.SIGWINCH}):
+        number = numbers.pop()
+        return 130 if number == signal.SIGINT else 128 + number
+    if keys not in readable:
+        return None
+    try:
+        pressed = os.read(keys, 100)
+    except OSError:  # the terminal has gone
+        return 0
+    if CTRL_C in pressed:
+        return 130
+    return 0 if not pressed or b"q" in pressed else None
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[int]:
+    """Yield a descriptor from which the numbers of signals are read: they end any wait for it."""
+    read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    handled = {n: signal.signal(n, lambda *_: None) for n in (*SIGNALS, signal.SIGWINCH)}
+    previous = signal.set_wakeup_fd(write)
+    try:
+        yield read
+    finally:
+        signal.set_wakeup_fd(previous)
+        for number, handler in handled.items():
+            signal.signal(number, handler)
+        os.close(read)
+        os.close(write)
+
+
+@contextlib.contextmanager
+def _single_keys() -> Iterator[int]:
+    """Yield standard input, on which each key, Ctrl-C too, arrives at once and unechoed."""
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    changed = termios.tcgetattr(fd)
+    changed[LOCAL_FLAGS] &= ~(termios.ECHO | termios.ICANON | termios.ISIG | termios.IEXTEN)
+    termios.tcsetattr(fd, termios.TCSADRAIN, changed)
+    try:
+        yield fd
+    finally:
+        with contextlib.suppress(termios.error):  # the terminal has gone
+            termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+# ---- the screen as lines. Pure
+
+
+def screen(overview: DaemonOverview | None, error: str, width: int, height: int) -> list[Text]:
+    """Return exactly `height` lines of exactly `width` cells.
+
+    Devices get the lines that they need, but at most about half of them.
+    """
+    footer = Text(clean(error), "red") if error else Text(KEYS, "dim")
+    body = [Text("hetsched: waiting for the daemon", "bold")]
+    if overview is not None:
+        devices = _devices(overview, max(1, height // 2 - 2))
+        jobs = _jobs(overview, height - len(devices) - 4)
+        body = [_title(overview), Text(""), *devices, Text(""), *jobs]
+    body += [Text("")] * height
+    lines = [*body[: max(0, height - 1)], footer][:height]
+    return [Text(set_cell_size(line.plain, width), line.style, no_wrap=True) for line in lines]
+
+
+def _title(overview: DaemonOverview) -> Text:
+    seconds = overview.daemon.uptime_seconds
+    units = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+    size, unit = next((pair for pair in units if seconds >= pair[0]), units[-1])
+    stopping = ", stopping" if overview.is_stopping else ""
+    return Text(
+        f"hetsched, up {max(0.0, seconds) // size:.0f} {unit}{stopping}: {overview.running}"
+        f" running, {overview.waiting} waiting, {overview.ended} ended;"
+        f" {format_bytes(overview.arena_used)} of {format_bytes(overview.arena_limit)}",
+        "bold",
+    )
+
+
+def _devices(overview: DaemonOverview, most: int) -> list[Text]:
+    """Return a row for each activity, idle and missing device; many cores share one."""
+    for limit in (MAX_GROUP_ROWS, 1):
+        rows = _device_rows(overview, limit)
+        if len(rows) <= most:
+            break
+    header = ("device", "job", "variant", "", "done/share", "units/s", "predicted", "ratio")
+    table = columns(header, [row for row in rows if not isinstance(row, str)], 4)
+    lines = [Text(table.pop(0), "bold")]
+    lines += [
+        Text(clean(row), "dim") if isinstance(row, str) else Text(table.pop(0)) for row in rows
+    ]
+    hidden = len(lines) - 1 - most
+    return lines if hidden <= 0 else [*lines[:most], Text(f"  {hidden + 1} more rows", "dim")]
+
+
+def _device_rows(overview: DaemonOverview, limit: int) -> list[Sequence[str] | str]:
+    """Return the cells of each row, or a line about the row above or a missing device."""
+    by_job: dict[int, list[DeviceActivity]] = {}
+    for activity in overview.activities:
+        by_job.setdefault(activity.job, []).append(activity)
+    rows: list[Sequence[str] | str] = []
+    for members in by_job.values():
+        for label, group in grouped_rows(members, lambda activity: activity.device, limit):
+            rows.append(_activity_cells(label, group))
+            first = group[0]
+            if len(group) == 1 and (first.h2d_busy or first.d2h_busy or first.h2d_rate):
+                rows.append(_link(first))
+    listed = overview.devices
+    hidden = {activity.device for activity in overview.activities} | set(listed.absent)
+    idle = [each for each in listed.devices if each.name not in hidden and not each.members]
+    for label, _ in grouped_rows(idle, lambda info: info.name, limit):
+        rows.append((label, "-", "idle", *[""] * 5))
+    return rows + [f"{n}: {why}" for n, why in {**listed.restricted, **listed.absent}.items()]
+
+
+def _activity_cells(label: str, group: Sequence[DeviceActivity]) -> tuple[str, ...]:
+    first = group[0]
+    done, share = sum(a.done for a in group), sum(a.share for a in group)
+    speed, predicted = _sum(a.speed for a in group), _sum(a.predicted_speed for a in group)
+    part = first.compute_busy if first.is_iterative else done / share if share else 0.0
+    filled = min(BAR, int(BAR * part))
+    return (
+        label,
+        str(first.job),
+        "+".join(sorted({a.variant for a in group})),
+        f"[{'#' * filled}{'-' * (BAR - filled)}]",
+        counted(share, "row") if first.is_iterative else f"{done}/{share}",
+        number(speed),
+        number(predicted),
+        f"{speed / predicted:.0%}" if speed is not None and predicted else "-",
+    )
+
+
+def _sum(values: Any) -> float | None:
+    """Return the sum, None if a value is unknown."""
+    known = list(values)
+    return None if None in known else sum(known)
+
+
+def _link(activity: DeviceActivity) -> str:
+    to, back = (
+        "" if rate is None else f"{format_bytes(rate)}/s"
+        for rate in (activity.h2d_rate, activity.d2h_rate)
+    )
+    return (
+        f"  link: h2d {to} {activity.h2d_busy:.0%} busy, computing {activity.compute_busy:.0%},"
+        f" d2h {back} {activity.d2h_busy:.0%} busy"
+    )
+
+
+def _jobs(overview: DaemonOverview, height: int) -> list[Text]:
+    """Return the first jobs, and how many aren't shown."""
+    if not overview.jobs:
+        return [Text("no jobs; try: hetsched submit fft --batch 256x512x512", "dim")]
+    header = ("job", "prio", "workload", "state", "", "parameters")
+    cells = [_job_cells(job, overview.now) for job in overview.jobs]
+    first, *others = columns(header, cells, len(header))
+    table = [Text(first, "bold"), *map(Text, others)]
+    shown = table[: max(2, height - 1)]
+    hidden = overview.running + overview.waiting - (len(shown) - 1)
+    return [*shown, Text(counted(hidden, "more job"), "dim")] if hidden > 0 else shown
+
+
+def _job_cells(job: JobLine, now: float) -> tuple[str, ...]:
+    since = job.submitted_at if job.started_at is None else job.started_at
+    return (
+        str(job.job),
+        str(job.priority),
+        f"{job.workload} ({job.label})" if job.label else job.workload,
+        word(job.state),
+        f"{_stage(job)}, {format_seconds(max(0.0, now - since))}",
+        parameters(job.params),
+    )
+
+
+def _stage(job: JobLine) -> str:
+    state = job.state
+    if isinstance(state, Queued) and state.reason not in ("", "priority", "resources"):
+        return state.reason
+    if not isinstance(state, Running) or state.iteration is not None:
+        return detail(state)
+    share = sum(device.share for device in state.devices)
+    done = sum(device.done for device in state.devices)
+    if not share:
+        return state.text or state.stage
+    predicted = state.predicted_seconds
+    whole = "" if predicted is None else f" of {format_seconds(predicted)}"
+    return f"{state.stage} {done / share:.0%}{whole}"

@@ -1,0 +1,210 @@
+"""Flags and arguments that several commands have, and how their values are read."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from hetsched.errors import UsageError, encodable
+from hetsched.job import STATES
+from hetsched.paths import real_path
+from hetsched.units import NUMBER_LIMIT, closest_hint, parse_size, parse_time, quoted
+
+T = TypeVar("T")
+
+MAX_DIGITS = 20
+"""More digits than any limit has; int() refuses thousands of them with another error."""
+MAX_LISTED = 1_000_000
+"""Jobs that may be listed at once. Arbitrary."""
+_CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?", re.ASCII)
+_DAY = datetime.timedelta(days=1)
+
+
+def reader(read: Callable[[str], T]) -> Callable[[object], T]:
+    """Return `read` for Typer's `parser`, which adds the flag's name to its UsageError."""
+
+    def parse(value: object) -> T:  # a default is no text
+        try:
+            return read(str(value))
+        except UsageError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    return parse
+
+
+def integers(minimum: int, maximum: int) -> Callable[[object], int]:
+    """Return a parser of integers from `minimum` to `maximum`.
+
+    Typer's own `min` and `max` print a range such as [0<=x<=9223372036854775807] in the help.
+    """
+
+    def read(text: str) -> int:
+        digits = text.strip()
+        if not re.fullmatch(r"[+-]?\d+", digits, re.ASCII):
+            raise UsageError(f"{text!r} is not an integer")
+        if len(digits) > MAX_DIGITS or not minimum <= int(digits) <= maximum:
+            limit = "2**63-1" if maximum == NUMBER_LIMIT - 1 else maximum
+            raise UsageError(f"{digits} is out of range ({minimum} to {limit})")
+        return int(digits)
+
+    return reader(read)
+
+
+def choice(names: Sequence[str]) -> Callable[[object], str]:
+    """Return a parser of one of `names`."""
+
+    def read(text: str) -> str:
+        if text not in names:
+            raise UsageError(f"unknown value {quoted(text)}{closest_hint(text, names)}")
+        return text
+
+    return reader(read)
+
+
+def words(text: str, names: Sequence[str] = ()) -> tuple[str, ...]:
+    """Read "cpu,gpu0"; each word must be one of `names`, if there are any. Raises UsageError."""
+    found = tuple(word.strip() for word in text.split(","))
+    if not all(found):
+        raise UsageError(f"{text!r}: separate names by single commas, e.g. cpu,gpu0")
+    for word in found:
+        if names and word not in names:
+            raise UsageError(f"{word!r}: choose from: {', '.join(names)}")
+    return found
+
+
+def joined(values: Sequence[tuple[str, ...]] | None) -> tuple[str, ...]:
+    """Return the words of a flag that may be repeated."""
+    return tuple(word for each in values or () for word in each)
+
+
+def text(value: str) -> str:
+    """Read text. Raises UsageError for bytes that aren't UTF-8."""
+    if value != encodable(value):
+        raise UsageError(f"{quoted(value)} should be text in UTF-8")
+    return value
+
+
+def path(value: str) -> str:
+    """Read a file's name as an absolute path. Raises UsageError."""
+    if not value:
+        raise UsageError("the file name is missing")
+    return real_path(value)
+
+
+def array_file(value: str) -> tuple[str, str]:
+    """Read "A=a.npy" or "a.npy" as (the array's name or "", absolute path). Raises UsageError."""
+    match = re.match(r"([A-Za-z_][\w.]*)=", value, re.ASCII)
+    file = value[match.end() :] if match else value
+    if not file:
+        raise UsageError(f"{value!r}: the file name is missing")
+    return (match[1] if match else ""), real_path(file)
+
+
+def by_array(flag: str, files: Sequence[tuple[str, str]] | None) -> dict[str, str]:
+    """Return array name -> path. Raises UsageError if an array has two files."""
+    paths: dict[str, str] = {}
+    for name, file in files or ():
+        if name in paths:
+            problem = f"{name} is given twice" if name else "two files have no array name"
+            raise UsageError(f"{flag}: {problem}; give each array one file, as NAME=FILE")
+        paths[name] = file
+    return paths
+
+
+def memory(value: str) -> int:
+    """Read a size of at least 1 byte. Raises UsageError."""
+    size = parse_size(value)
+    if size < 1:
+        raise UsageError(f"{value}: must be at least 1 byte; omit the flag for no limit")
+    return size
+
+
+def future(value: str, now: datetime.datetime | None = None) -> float:
+    """Read a point in time after `now` (with its zone) as seconds since the epoch.
+
+    A duration from now ("2h", "90m"), a time of day, today or tomorrow ("18:30"), or a date with a
+    time in ISO format; without a zone in the local one.
+
+    Raises
+    ------
+    UsageError
+        Malformed, or not in the future.
+    """
+    now = now or datetime.datetime.now().astimezone()
+    examples = "examples: 18:30, 2026-11-23T06:00, 2h"
+    moment = _moment(value.strip().removeprefix("+"), now, 1, examples)
+    if moment <= now:
+        raise UsageError(f"{quoted(value)}: that is in the past; {examples}")
+    return moment.timestamp()
+
+
+def past(value: str, now: datetime.datetime | None = None) -> float:
+    """Read a past point in time: a duration before now, a time of day, a date. As `future`."""
+    now = now or datetime.datetime.now().astimezone()
+    return _moment(value.strip(), now, -1, "examples: 7d, 18:30, 2026-11-20").timestamp()
+
+
+def _moment(
+    value: str, now: datetime.datetime, direction: int, examples: str
+) -> datetime.datetime:
+    """Return the next (`direction` 1) or last (-1) point in time that `value` describes."""
+    try:
+        if clock := _CLOCK.fullmatch(value):
+            hour, minute, second = (int(part or 0) for part in clock.groups())
+            moment = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
+            is_over = moment <= now if direction > 0 else moment > now
+            return moment + direction * _DAY if is_over else moment
+        try:
+            seconds = parse_time(value)
+        except UsageError:
+            moment = datetime.datetime.fromisoformat(value)
+            return moment if moment.tzinfo else moment.astimezone()
+        if seconds > 0:
+            return now + direction * datetime.timedelta(seconds=seconds)
+    except (ValueError, OverflowError):
+        pass
+    raise UsageError(f"{quoted(value)} is not a time; {examples}")
+
+
+duration = reader(parse_time)
+"""Parser of "10m" as seconds."""
+job_numbers = integers(0, NUMBER_LIMIT - 1)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on one line.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
+ConfigName = Annotated[
+    str | None,
+    typer.Option("--config", metavar="NAME|FILE", help="A shipped configuration or a .toml file."),
+]
+Trace = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Write a trace for Perfetto or chrome://tracing."),
+]
+Plot = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Draw a picture (.png, .svg or .pdf).")
+]
+JobNumber = Annotated[int, typer.Argument(metavar="ID", help="Job number.", parser=job_numbers)]
+JobNumbers = Annotated[
+    list[int], typer.Argument(metavar="ID...", help="Job numbers.", parser=job_numbers)
+]
+SomeJobNumbers = Annotated[
+    list[int] | None, typer.Argument(metavar="[ID...]", help="Job numbers.", parser=job_numbers)
+]
+States = Annotated[
+    list[Any] | None,
+    typer.Option(
+        "--state", "-s", "-t", metavar="A,B", help=f"Only jobs that are {', '.join(STATES)}.",
+        parser=reader(lambda text: words(text, STATES)),
+    ),
+]  # fmt: skip
+Newest = Annotated[
+    int | None,
+    typer.Option("-n", metavar="N", parser=integers(1, MAX_LISTED), help="The newest N."),
+]
+Seed = Annotated[
+    int, typer.Option(metavar="N", parser=integers(0, NUMBER_LIMIT - 1), help="Random seed.")
+]

@@ -1,0 +1,274 @@
+"""Commands whose subcommands are the workloads: their parameters and the job's options as flags.
+
+The flags of a workload are the fields of its Params; only its declaration is loaded. Their values
+are passed on as text, which the engine parses (`BaseWorkload.infer`). The flags of all workloads
+are the fields of a JobSpec.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec.inspect
+import typer
+
+from hetsched import workload as workloads
+from hetsched.cli import flags
+from hetsched.cli.app import Group, command, group
+from hetsched.errors import UsageError
+from hetsched.job import (
+    BALANCE_METHODS,
+    MAX_PRIORITY,
+    MAX_RETRIES,
+    MIN_PRIORITY,
+    SCHEDULES,
+    WARM_UPS,
+    FileOut,
+    FileRef,
+    JobSpec,
+    checked,
+    parse_dependency,
+)
+from hetsched.units import NUMBER_LIMIT, closest_hint
+from hetsched.workload import BaseWorkload, Iterative
+
+if TYPE_CHECKING:
+    from typer._click import Command, Context
+
+RESERVED = ("workload", "arrays", "out", "follow")
+"""Names of `Client.submit`'s own parameters that aren't flags of jobs."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag of a workload command. `metavar`: "" for a switch; `parse`: None for text."""
+
+    name: str
+    metavar: str
+    help: str
+    parse: Callable[[object], Any] | None = None
+    is_repeated: bool = False
+    other: str = ""
+    """Another spelling; of a switch the one that turns it off."""
+
+    def parameter(self, help: str = "") -> inspect.Parameter:
+        """Return the parameter of a function from which Typer makes this flag; None: not given."""
+        kind: Any = (list[str] if self.is_repeated else str) if self.metavar else bool
+        words = [f"--{self.name.replace('_', '-')}", *filter(None, [self.other])]
+        option = typer.Option(
+            *(words if self.metavar else ["/".join(words)]),
+            metavar=self.metavar or None,
+            help=help or self.help,
+            parser=self.parse,
+            show_default=False,
+        )
+        return inspect.Parameter(
+            self.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[kind | None, option],
+        )
+
+
+def dependency(value: str) -> Any:
+    """Read "12:any". Raises UsageError."""
+    try:
+        return parse_dependency(value)
+    except UsageError as error:
+        raise UsageError(str(error).removeprefix("after: ")) from None
+
+
+def identity(value: str) -> str:
+    """Read the name of a submission. Raises UsageError."""
+    if not value:
+        raise UsageError("empty; give a name, or omit it")
+    return value
+
+
+FILE = flags.reader(flags.array_file)
+JOB_FLAGS = {
+    flag.name: flag
+    for flag in (
+        Flag("input", "[NAME=]FILE", "Input", FILE, is_repeated=True),
+        Flag("output", "[NAME=]FILE", "Save the result as .npy.", FILE, is_repeated=True),
+        Flag("verify", "", "Check every unit."),
+        Flag("devices", "A,B", "Devices or groups: cpu, cpu0, gpu, gpu0.",
+             flags.reader(flags.words), other="--device"),
+        Flag("memory_limit", "SIZE", "Device memory to use, e.g. 256MiB.",
+             flags.reader(flags.memory)),
+        Flag("seed", "N", "Seed of generated data.", flags.integers(0, NUMBER_LIMIT - 1)),
+        Flag("priority", "N", f"{MIN_PRIORITY} to {MAX_PRIORITY}; larger runs first.",
+             flags.integers(MIN_PRIORITY, MAX_PRIORITY)),
+        Flag("schedule", "NAME", f"Chunks of devices with a link: {', '.join(SCHEDULES)}."),
+        Flag("label", "TEXT", "Text shown in lists of jobs."),
+        Flag("id", "NAME", "Your own name for this submission: repeating it adds no second job.",
+             flags.reader(identity)),
+        Flag("after", "ID[:ok|any|fail]", "Run after that job has succeeded (any: ended, fail: "
+             "failed). Repeatable.", flags.reader(dependency), is_repeated=True),
+        Flag("retries", "N", "Run the job again if it fails, up to N times.",
+             flags.integers(0, MAX_RETRIES)),
+        Flag("timeout", "TIME", "Fail if it runs longer, e.g. 10m.", flags.duration),
+        Flag("deadline", "TIME", "Fail unless ended by then: 18:30, 2h, 2026-11-23T06:00.",
+             flags.reader(flags.future)),
+        Flag("hold", "", "Wait until `hetsched release`."),
+        Flag("balance", "|".join(BALANCE_METHODS), "How rows are shared out while it runs. "
+             "[default: auto]", flags.choice(BALANCE_METHODS)),
+        Flag("warm_up", "|".join(WARM_UPS), "Measure all devices before it starts.",
+             flags.choice(WARM_UPS)),
+        Flag("checkpoint", "FILE", "Save the state here now and then.", flags.reader(flags.path)),
+        Flag("every", "TIME", "Between two checkpoints. [default: 30s]", flags.duration),
+        Flag("resume", "FILE", "Continue from this checkpoint.", flags.reader(flags.path)),
+    )
+}  # fmt: skip
+"""Field of a JobSpec -> its flag. `input` and `output` become `inputs` and `outputs`."""
+ITERATIVE = ("balance", "warm_up", "checkpoint", "every", "resume")
+"""Flags that only iterative workloads have."""
+
+
+def workload_command(help: str, *names: str) -> Callable[[Callable[..., None]], Command]:
+    """Make a command of a function ``action(spec, **its own flags)``.
+
+    `names`: the flags in JOB_FLAGS that the command has.
+    """
+
+    def made(action: Callable[..., None]) -> Command:
+        class Workloads(Group):
+            noun = "workload"
+
+            def names(self) -> list[str]:
+                return workloads.names()
+
+            def get_command(self, ctx: Context, cmd_name: str) -> Command:
+                return self.make(cmd_name)  # also module:Class
+
+            def make(self, name: str) -> Command:
+                return _command(name, workloads.find(name), action, names)
+
+        return group(help, Workloads, "WORKLOAD [FLAGS]...")
+
+    return made
+
+
+def _command(
+    name: str, workload: BaseWorkload, action: Callable[..., None], names: Sequence[str]
+) -> Command:
+    is_iterative = isinstance(workload, Iterative)
+    params = {flag.name: flag for flag in params_flags(workload)}
+    options = [JOB_FLAGS[each] for each in names if each not in ITERATIVE or is_iterative]
+    own = _own_parameters(action)
+    for reserved in (*JOB_FLAGS, *(p.name for p in own), *RESERVED):
+        if reserved in params:
+            raise UsageError(
+                f"workload {name}: its parameter {reserved!r} clashes with a flag that"
+                " every workload has; rename it in its Params"
+            )
+
+    def body(**values: Any) -> None:
+        given = {key: value for key, value in values.items() if value is not None}
+        chosen = {key: given[key] for key in params if key in given}
+        fields = {flag.name: given[flag.name] for flag in options if flag.name in given}
+        spec = job_spec(name, chosen, fields, force=given.get("force", False))
+        check_without_files(workload, spec)
+        action(spec, **{p.name: values[p.name] for p in own})
+
+    parameters = [flag.parameter() for flag in params.values()]
+    parameters += [
+        flag.parameter(_input_help(workload) if flag.name == "input" else "") for flag in options
+    ]
+    body.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]
+    body.__annotations__ = {}
+    return command(name, body, inspect.getdoc(workload) or "")
+
+
+def job_spec(
+    workload: str, params: Mapping[str, Any], options: Mapping[str, Any], force: bool = False
+) -> JobSpec:
+    """Make the request of the values of JOB_FLAGS that were given.
+
+    Raises
+    ------
+    UsageError
+        With the name of the flag that is wrong.
+    """
+    fields = {"workload": workload, "params": dict(params), **options}
+    inputs = flags.by_array("--input", fields.pop("input", None))
+    outputs = flags.by_array("--output", fields.pop("output", None))
+    try:
+        return checked(
+            JobSpec,
+            inputs={name: FileRef(path) for name, path in inputs.items()},
+            outputs={name: FileOut(path, force) for name, path in outputs.items()},
+            **fields,
+        )
+    except UsageError as error:
+        name, _, problem = str(error).partition(":")
+        raise UsageError(f"--{name.replace('_', '-')}:{problem}") from None
+
+
+def check_without_files(workload: BaseWorkload, spec: JobSpec) -> None:
+    """Check the parameters before anything is started or sent.
+
+    With input files the parameters also depend on the files' headers, which the engine reads.
+
+    Raises
+    ------
+    UsageError, DataError
+    """
+    for array in spec.inputs:
+        if array and array not in (*workload.inputs, *workload.input_names):
+            hint = closest_hint(array, workload.input_names)
+            raise UsageError(f"--input {array}=: {workload.name} has no such input{hint}")
+    if not spec.inputs:
+        workload.load(workload.infer(spec.params, {}))
+
+
+def params_flags(workload: BaseWorkload) -> list[Flag]:
+    """Return a flag for each field of `workload.Params`."""
+    struct = msgspec.inspect.type_info(workload.Params)
+    assert isinstance(struct, msgspec.inspect.StructType)
+    return [_params_flag(field) for field in struct.fields]
+
+
+def _params_flag(field: msgspec.inspect.Field) -> Flag:
+    kind, help = _bare(field.type)
+    if field.default is not msgspec.NODEFAULT and field.default not in (None, ""):
+        help = f"{help} [default: {field.default}]".strip()
+    if isinstance(kind, msgspec.inspect.BoolType):
+        hyphened = field.name.replace("_", "-")
+        return Flag(field.name, "", help, other=f"--no-{hyphened}")
+    if isinstance(kind, msgspec.inspect.LiteralType):
+        choices = [str(value) for value in kind.values]
+        return Flag(field.name, "|".join(choices), help, flags.choice(choices))
+    return Flag(field.name, field.name.upper(), help, flags.reader(flags.text))
+
+
+def _bare(kind: msgspec.inspect.Type) -> tuple[msgspec.inspect.Type, str]:
+    """Strip Meta and `None` from a type; return it and its description."""
+    text = ""
+    while isinstance(kind, msgspec.inspect.Metadata | msgspec.inspect.UnionType):
+        if isinstance(kind, msgspec.inspect.Metadata):
+            text = text or str((kind.extra_json_schema or {}).get("description", ""))
+            kind = kind.type
+            continue
+        rest = [t for t in kind.types if not isinstance(t, msgspec.inspect.NoneType)]
+        if len(rest) != 1:
+            break
+        kind = rest[0]
+    return kind, text
+
+
+def _input_help(workload: BaseWorkload) -> str:
+    """Name the inputs, and the formats of files: those of iterative jobs are read whole."""
+    names = workload.input_names
+    arrays = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else ", ".join(names)
+    formats = ".npy, Matrix Market, .npz" if isinstance(workload, Iterative) else ".npy"
+    return f"Input {arrays}: {formats} file. [default: generated data]"
+
+
+def _own_parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
+    signature = inspect.signature(function, eval_str=True)
+    _, *own = signature.parameters.values()
+    return [p.replace(kind=p.KEYWORD_ONLY) for p in own]

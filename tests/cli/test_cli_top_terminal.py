@@ -1,0 +1,188 @@
+"""`hetsched top` in a real terminal, tmux's: what is on the screen, and what is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from real_daemon import RealDaemon, environment, serving
+
+from hetsched.client.client import Client
+
+from .conftest import Call
+
+SECONDS = 60.0
+NUMBERS = itertools.count()
+"""Of terminals: a server of tmux that ends still has its socket for a moment."""
+SLOW = """
+[[device]]
+kind = "emulated"
+clock = "real"
+compute = { unit = "100ms" }
+"""
+TOP = f"{sys.executable} -m hetsched.cli.main top; echo code $?"
+SHELL = f"{TOP}; stty -a | tr ';' '\\n'; cat"
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("tmux") is None, reason="tmux is missing (Debian: apt-get install tmux)"
+)
+
+
+class Terminal:
+    """A terminal of 80x24 that runs `hetsched top` in a shell."""
+
+    def __init__(self, folder: Path, shell: str = SHELL) -> None:
+        self._socket = str(folder / f"tmux{next(NUMBERS)}")
+        self._environment = environment(folder) | {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        self._tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", shell)
+
+    def press(self, *keys: str) -> None:
+        self._tmux("send-keys", *keys)
+
+    def resize(self, width: int, height: int) -> None:
+        self._tmux("resize-window", "-x", str(width), "-y", str(height))
+
+    def screen(self) -> str:
+        return self._tmux("capture-pane", "-p").rstrip("\n")
+
+    def until(self, pattern: str) -> str:
+        """Wait until the screen matches; return it."""
+        deadline = time.monotonic() + SECONDS
+        screen = ""
+        while time.monotonic() < deadline:
+            screen = self.screen()
+            if re.search(pattern, screen, re.MULTILINE):
+                return screen
+        raise AssertionError(f"no {pattern!r} on the screen:\n{screen}")
+
+    def pid_of_top(self) -> int:
+        shell = int(self._tmux("display-message", "-p", "#{pane_pid}"))
+        processes = [psutil.Process(shell), *psutil.Process(shell).children(recursive=True)]
+        return next(p.pid for p in processes if p.cmdline()[-1:] == ["top"])
+
+    def modes(self) -> str:
+        """Whether the cursor is visible, and whether the alternate screen is shown."""
+        return self._tmux("display-message", "-p", "#{cursor_flag} #{alternate_on}").strip()
+
+    def close(self) -> None:
+        self._tmux("kill-server")
+
+    def _tmux(self, *words: str) -> str:
+        done = subprocess.run(
+            ["tmux", "-S", self._socket, *words],
+            check=False,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealDaemon]:
+    with serving(tmp_path_factory.mktemp("top"), SLOW) as served:
+        yield served
+
+
+@pytest.fixture
+def terminal(daemon: RealDaemon) -> Iterator[Terminal]:
+    opened = Terminal(daemon.folder)
+    yield opened
+    opened.close()
+
+
+def test_running_and_waiting_jobs_are_shown(daemon: RealDaemon, terminal: Terminal) -> None:
+    with Client(daemon.folder) as client:
+        running = client.submit("fft", batch="600x16x16")
+        client.submit("fft", batch="1x16x16", label="next", hold=True)
+        shown = terminal.until(r"^1 .*computing \d+%")
+        assert re.search(r"^emu0 +1 +\S+ +\[[#-]{10}\] +\d+/600", shown, re.MULTILINE)
+        assert re.search(r"^2 +0 +fft \(next\) +queued +held", shown, re.MULTILINE)
+        client.cancel_all()
+        terminal.until(r"0 running, 0 waiting")
+        assert running.cancelled()
+
+
+def enlarge(terminal: Terminal) -> None:
+    """Resize, and wait for the first whole screen: tmux may lose lines of one that it resizes."""
+    terminal.resize(200, 50)
+    terminal.until(r"\A(.*\n){49}q quit\Z")
+
+
+def assert_restored(terminal: Terminal) -> None:
+    """The terminal echoes and edits lines again, and shows a cursor on the main screen."""
+    screen = terminal.until(r"\biexten\b")
+    assert {"icanon", "echo", "isig", "iexten"} <= set(screen.split())
+    assert terminal.modes() == "1 0"
+
+
+@pytest.mark.parametrize(("key", "code"), [("q", 0), ("C-c", 130)])
+def test_the_terminal_is_restored_after_a_key(terminal: Terminal, key: str, code: int) -> None:
+    terminal.until(r"^hetsched, .*0 waiting")
+    enlarge(terminal)
+    terminal.press(key)
+    terminal.until(rf"^code {code}$")
+
+    assert_restored(terminal)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_terminal_is_restored_after_a_signal(terminal: Terminal, number: int) -> None:
+    terminal.until(r"^hetsched, .*0 waiting")
+    enlarge(terminal)
+    os.kill(terminal.pid_of_top(), number)
+    terminal.until(rf"^code {128 + number}$")
+
+    assert_restored(terminal)
+
+
+def test_the_screen_follows_the_size_of_the_terminal(terminal: Terminal) -> None:
+    terminal.until(r"^q quit$")
+    terminal.resize(120, 40)
+    terminal.until(r"\A(.*\n){39}q quit\Z")
+    terminal.resize(40, 10)
+    terminal.until(r"\A(.*\n){9}q quit")
+    terminal.resize(5, 2)
+    terminal.resize(80, 24)
+    terminal.until(r"\A(.*\n){23}q quit\Z")
+
+
+def test_it_waits_for_the_next_daemon(tmp_path: Path) -> None:
+    with serving(tmp_path, SLOW) as daemon, contextlib.closing(Terminal(tmp_path)) as terminal:
+        terminal.until(r"^hetsched, .*0 waiting")
+        daemon.stop()
+        terminal.until(r"no daemon|has stopped")
+        (tmp_path / "notify.sock").unlink()
+        with serving(tmp_path, SLOW):
+            terminal.until(r"^q quit")
+
+
+def test_without_a_terminal_it_is_a_usage_error(call: Call) -> None:
+    ended = call("top")
+
+    assert (ended.code, ended.error) == (
+        2,
+        "top needs a terminal; elsewhere use: hetsched status --json",
+    )
+
+
+def test_without_a_daemon_the_screen_isnt_touched(tmp_path: Path) -> None:
+    opened = Terminal(tmp_path, f"{TOP}; cat")
+    try:
+        shown = opened.until(r"^code 69$")
+    finally:
+        opened.close()
+
+    assert "error: no daemon" in shown
