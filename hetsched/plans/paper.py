@@ -102,15 +102,6 @@ def _halves(share: int) -> tuple[int, ...]:
     return tuple(chunks)
 
 
-@dataclass(frozen=True)
-class Installments:
-    """A plan, its makespan, and why it deviates from the paper's steps (None: it doesn't)."""
-
-    plan: DevicePlan
-    seconds: float
-    fallback: str | None = None
-
-
 def multi_installment(
     share: int, model: DeviceModel, memory: MemoryDemand, *, overlap: Overlap
 ) -> DevicePlan:
@@ -137,27 +128,11 @@ def multi_installment(
         The share is negative or not an integer; a parameter has the wrong type; the model returns
         a negative time or NaN.
     """
-    return installments(share, model, memory, overlap=overlap).plan
-
-
-def installments(
-    share: int, model: DeviceModel, memory: MemoryDemand, *, overlap: Overlap
-) -> Installments:
-    """Return `multi_installment` with its makespan and the reason of any fallback.
-
-    Parameters and errors: as for `multi_installment`.
-    """
     share = validate_request(share, model, memory, overlap)
     if share == 0:
-        return Installments(DevicePlan(()), 0.0)
-    plan = paper_steps(share, model, memory, overlap=overlap)
-    seconds = price(plan, model, overlap)
-    factored = factoring(share, memory)
-    factored_seconds = price(factored, model, overlap)
-    if factored_seconds >= seconds:
-        return Installments(plan, seconds)
-    fallback = f"factoring by two takes {factored_seconds:.6g} s, the steps' plan {seconds:.6g} s"
-    return Installments(factored, factored_seconds, fallback)
+        return DevicePlan(())
+    plans = paper_steps(share, model, memory, overlap=overlap), factoring(share, memory)
+    return min(plans, key=lambda plan: price(plan, model, overlap))
 
 
 def paper_steps(
@@ -169,7 +144,7 @@ def paper_steps(
     share, memory = coarse.share, coarse.memory
     costs = costs_of(model, coarse.largest, overlap, coarse.granule)
     if overlap is Overlap.NONE:
-        return coarse.in_units(DevicePlan(_one_by_one(share, costs.largest, memory)))
+        return coarse.in_units(DevicePlan(_one_by_one(share, memory)))
     room = largest_sub_distribution(share, memory)
     points = getattr(model.compute, "points", ())
     trusted = costs.largest
@@ -180,13 +155,14 @@ def paper_steps(
     return coarse.in_units(DevicePlan(_RemainingLoads(costs, memory, search, room).plan(share)))
 
 
-def _one_by_one(share: int, largest: int, memory: MemoryDemand) -> tuple[Chunks, ...]:
-    times, rest = divmod(share, largest)
-    singles = [largest] * times
-    while rest:  # more than once only where bytes don't grow with size
-        singles.append(memory.max_chunk(rest))
-        rest -= singles[-1]
-    return tuple((size,) for size in singles)
+def _one_by_one(share: int, memory: MemoryDemand) -> tuple[Chunks, ...]:
+    """Step 5. Chunks shrink more than once only where bytes don't grow with size."""
+    singles: list[Chunks] = []
+    while share:
+        size = memory.max_chunk(share)
+        singles += [(size,)] * (share // size)
+        share %= size
+    return tuple(singles)
 
 
 class _RemainingLoads:
@@ -213,24 +189,6 @@ class _RemainingLoads:
 
     def _best(self, share: int) -> tuple[Chunks, ...]:
         """Return the fastest plan. Smaller remaining loads come first, to avoid recursion."""
-        best_of: dict[int, tuple[float, Chunks]] = {0: (0.0, ())}
-        options_of = self._reachable(share)
-        for remaining in sorted(options_of):
-            best_of[remaining] = min(
-                (
-                    (seconds + best_of[remaining - units][0], chunks)
-                    for chunks, units, seconds in options_of[remaining]
-                ),
-                key=lambda option: option[0],
-            )
-        sub_distributions = []
-        while share:
-            sub_distributions.append(best_of[share][1])
-            share -= sum(sub_distributions[-1])
-        return tuple(sub_distributions)
-
-    def _reachable(self, share: int) -> dict[int, list[Option]]:
-        """Return the remaining loads that can occur, with the options for each."""
         options_of: dict[int, list[Option]] = {share: []}
         waiting = [share]
         while waiting:
@@ -241,7 +199,19 @@ class _RemainingLoads:
                 if rest and rest not in options_of:
                     options_of[rest] = []
                     waiting.append(rest)
-        return options_of
+        best_of: dict[int, tuple[float, tuple[Chunks, ...]]] = {0: (0.0, ())}
+        for remaining in sorted(options_of):
+            best_of[remaining] = min(
+                (
+                    (
+                        seconds + best_of[remaining - units][0],
+                        (chunks, *best_of[remaining - units][1]),
+                    )
+                    for chunks, units, seconds in options_of[remaining]
+                ),
+                key=lambda option: option[0],
+            )
+        return best_of[share][1]
 
     def _options(self, remaining: int) -> list[Option]:
         """Return the options for the first sub-distribution of `remaining` units."""

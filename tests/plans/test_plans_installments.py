@@ -10,7 +10,6 @@ from hetsched.plans.costs import costs_of
 from hetsched.plans.paper import (
     SubDistributionSearch,
     factoring,
-    installments,
     multi_installment,
     paper_steps,
 )
@@ -67,13 +66,11 @@ def test_every_sub_distribution_overlaps_as_in_equations_4_and_5() -> None:
         )
 
 
-def test_a_link_bound_device_falls_back_to_factoring_and_reports_it() -> None:
+def test_a_link_bound_device_falls_back_to_factoring() -> None:
     slow = DeviceModel(Affine(0.0, 1.0), Affine(0.02, 0.011), Affine(0.01, 0.076),
                        Affine(0.01, 0.076))  # fmt: skip
-    result = installments(205, slow, memory(112), overlap=Overlap.FULL)
-    assert result.plan == factoring(205, memory(112))
-    assert result.fallback is not None
-    assert "factoring by two takes 24.74" in result.fallback
+    plan = multi_installment(205, slow, memory(112), overlap=Overlap.FULL)
+    assert plan == factoring(205, memory(112))
 
 
 def test_chunks_stay_near_what_was_measured() -> None:

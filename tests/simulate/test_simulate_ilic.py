@@ -41,7 +41,6 @@ def test_the_first_run_halves_and_gives_seven_points(paper: IlicOutcome) -> None
     assert first.plan.sub_distributions == ((32, 16, 8, 4, 2, 1, 1),)
     assert (len(first.total), first.repeats) == (7, 1)
     assert first.gain == pytest.approx(1.4, abs=0.06)
-    assert [step.fallback for step in paper.steps] == [None, None, None]
 
 
 def test_its_chunks_are_those_of_the_printed_lists_nearly(paper: IlicOutcome) -> None:

@@ -26,7 +26,7 @@ from hetsched.partition import Balancer
 from hetsched.partition.distribution import Shares
 from hetsched.planner.job_planner import Candidate, plan_job
 from hetsched.plans import DevicePlan, Overlap, best_plan, lower_bound, timeline
-from hetsched.plans.paper import factoring, installments
+from hetsched.plans.paper import factoring, multi_installment
 from hetsched.simulate.curves import Noisy, Paging
 from hetsched.simulate.results import Cell, Chart, ExperimentResult, Series, Table
 from hetsched.simulate.runs import LoopTrace, drive, exact_times
@@ -78,7 +78,6 @@ class GpuStep:
     single: float  # seconds of the same planes in one chunk
     total: tuple[tuple[float, float], ...]  # psi_t after the run: the approximation points
     repeats: int  # accuracy points: repeated sizes so far
-    fallback: str | None  # why the plan deviates from the paper's steps
 
     @property
     def gain(self) -> float:
@@ -218,12 +217,10 @@ class _LearningGpu:
 
     def run(self, share: int) -> float:
         """Plan `share` with the partial model, run it, learn from it; return its seconds."""
-        plan, fallback = factoring(share, MEMORY), None
+        plan = factoring(share, MEMORY)
         if self.steps:
-            result = installments(
-                share, DeviceModel(*self._curves.values()), MEMORY, overlap=self._overlap
-            )
-            plan, fallback = result.plan, result.fallback
+            learnt = DeviceModel(*self._curves.values())
+            plan = multi_installment(share, learnt, MEMORY, overlap=self._overlap)
         played = timeline(plan, self._real, self._overlap)
         chunks = [
             (
@@ -242,7 +239,6 @@ class _LearningGpu:
             float(self._exact.total.time(share)),
             tuple(map(tuple, total.points.tolist())),
             total.repeats,
-            fallback,
         )
         self.steps.append(step)
         return played.makespan
