@@ -24,10 +24,11 @@ from hetsched.models import Affine, DeviceModel, PiecewiseLinear, SpeedFunction
 from hetsched.models.samples import run_samples
 from hetsched.partition import Balancer
 from hetsched.partition.distribution import Shares
-from hetsched.planner.job_planner import Candidate, plan_job
-from hetsched.plans import DevicePlan, Overlap, best_plan, lower_bound, timeline
+from hetsched.plans import DevicePlan, Overlap, timeline
 from hetsched.plans.paper import factoring, multi_installment
 from hetsched.simulate.curves import Noisy, Paging
+from hetsched.simulate.learning import ideal_plan
+from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine, makespan
 from hetsched.simulate.results import Cell, Chart, ExperimentResult, Series, Table
 from hetsched.simulate.runs import LoopTrace, drive, exact_times
 
@@ -148,45 +149,17 @@ def run_single_chunks(
     return IlicOutcome(setting, trace)
 
 
-@dataclass(frozen=True)
-class IdealPlan:
-    """The product's plan for exactly known curves."""
-
-    shares: Shares
-    plan: DevicePlan  # the GPU's
-    seconds: float  # makespan of all devices
-    bound: float  # of the GPU's share
-
-
-def ideal_plan(setting: IlicSetting = STANDARD) -> IdealPlan:
-    """Split the load by the product's planner; find the best plan for the GPU's share."""
-    gpu, core_curves = setting.gpu(), cores()
-    models = [gpu, *(DeviceModel(core, core) for core in core_curves)]
-    plan = plan_job(LOAD, [_candidate(i, model, setting) for i, model in enumerate(models)])
-    by_device = {assignment.device: assignment.plan.share for assignment in plan.assignments}
-    shares = tuple(by_device.get(_name(i), 0) for i in range(len(models)))
-    best = best_plan(shares[0], gpu, MEMORY, overlap=setting.overlap)
-    seconds = timeline(best, gpu, setting.overlap).makespan
-    bound = lower_bound(shares[0], gpu, MEMORY, setting.overlap)
-    busy = cast("list[float]", exact_times(core_curves)(shares[1:]))
-    return IdealPlan(shares, best, max(seconds, *busy), bound)
-
-
-def _name(index: int) -> str:
-    return f"cpu{index - 1}" if index else "gpu0"
-
-
-def _candidate(index: int, model: DeviceModel, setting: IlicSetting) -> Candidate:
-    link = index == 0
-    info = DeviceInfo(
-        name=_name(index),
-        kind="cuda" if link else "cpu",
-        identity=_name(index),
-        link=link,
-        engines=setting.overlap.value if link else 0,
+def machine(setting: IlicSetting = STANDARD) -> SimulatedMachine:
+    """Make the machine with exactly known curves, for the product's planner."""
+    gpu = DeviceInfo(
+        name="gpu0", kind="cuda", identity="gpu0", link=True, engines=setting.overlap.value
     )
-    demand = MEMORY if link else replace(MEMORY, limit=None)
-    return Candidate(info, demand, {"": model}, {"": 1})
+    devices = [SimulatedDevice(gpu, setting.gpu(), MEMORY)]
+    for index, core in enumerate(cores()):
+        info = DeviceInfo(name=f"cpu{index}", kind="cpu", identity=f"cpu{index}")
+        demand = replace(MEMORY, limit=None)
+        devices.append(SimulatedDevice(info, DeviceModel(core, core), demand))
+    return SimulatedMachine(LOAD, tuple(devices))
 
 
 class _LearningGpu:
@@ -289,33 +262,28 @@ PAPER_METHODS: dict[str, tuple[Cell, ...]] = {
 
 @dataclass(frozen=True)
 class MethodComparison:
-    """All methods on one machine."""
+    """All methods on one machine: those that learn, by name, and the best plans.
+
+    `ideal_seconds`, `ideal_share`: of the best plans, and of the GPU in them.
+    """
 
     setting: IlicSetting
-    paper_steps: IlicOutcome
-    functional: IlicOutcome
-    constant: IlicOutcome
-    ideal: IdealPlan
-
-    @property
-    def outcomes(self) -> tuple[tuple[str, IlicOutcome], ...]:
-        """Return the outcomes of methods that learn, by name."""
-        return (
-            (PAPER_STEPS, self.paper_steps),
-            (FUNCTIONAL, self.functional),
-            (CONSTANT, self.constant),
-        )
+    outcomes: dict[str, IlicOutcome]
+    ideal_seconds: float
+    ideal_share: int
 
 
 def compare(setting: IlicSetting, tolerance: float = TOLERANCE) -> MethodComparison:
     """Run all methods. Raises UsageError if the tolerance is out of range."""
-    return MethodComparison(
-        setting,
-        run_paper_steps(setting, tolerance=tolerance),
-        run_single_chunks(setting, tolerance=tolerance),
-        run_single_chunks(setting, method="constant", tolerance=tolerance),
-        ideal_plan(setting),
-    )
+    outcomes = {
+        PAPER_STEPS: run_paper_steps(setting, tolerance=tolerance),
+        FUNCTIONAL: run_single_chunks(setting, tolerance=tolerance),
+        CONSTANT: run_single_chunks(setting, method="constant", tolerance=tolerance),
+    }
+    subject = machine(setting)
+    plan = ideal_plan(subject)
+    share = next(a.plan.share for a in plan.assignments if a.device == "gpu0")
+    return MethodComparison(setting, outcomes, makespan(subject.play(plan)), share)
 
 
 def run_experiment(
@@ -328,11 +296,12 @@ def run_experiment(
         for cliff in (True, False)
     ]
     single_engine, dual_engine = machines[0], machines[2]
+    steps, dual_steps = (each.outcomes[PAPER_STEPS] for each in (single_engine, dual_engine))
     tables = (
-        _runs(single_engine.paper_steps),
-        _chunks(single_engine.paper_steps),
-        _gains(single_engine.paper_steps, "one copy engine", True),
-        _gains(dual_engine.paper_steps, "two copy engines", False),
+        _runs(steps),
+        _chunks(steps),
+        _gains(steps, "one copy engine", True),
+        _gains(dual_steps, "two copy engines", False),
         _methods(machines),
         _noisy_loops((single_engine, dual_engine), tolerance, noise, seed),
     )
@@ -398,9 +367,9 @@ def _methods(machines: Iterable[MethodComparison]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for machine in machines:
         engines, cliff = machine.setting.overlap.value, "yes" if machine.setting.cliff else "no"
-        reference, ideal = machine.paper_steps, machine.ideal
+        reference = machine.outcomes[PAPER_STEPS]
         seconds = reference.trace.final.makespan
-        for name, outcome in machine.outcomes:
+        for name, outcome in machine.outcomes.items():
             best = outcome.trace.final if outcome.trace.reason else outcome.trace.best
             runs: Cell = len(outcome.trace.runs) if outcome.trace.reason else "never"
             rows.append((
@@ -409,8 +378,8 @@ def _methods(machines: Iterable[MethodComparison]) -> Table:
                 *(PAPER_METHODS[name] if machine.setting == STANDARD else (None, None, None)),
             ))  # fmt: skip
         rows.append((
-            engines, cliff, IDEAL, ideal.shares[0], 1e3 * ideal.seconds, None,
-            ideal.seconds / seconds, None, None, None, None,
+            engines, cliff, IDEAL, machine.ideal_share, 1e3 * machine.ideal_seconds, None,
+            machine.ideal_seconds / seconds, None, None, None, None,
         ))  # fmt: skip
     header = (
         "engines; cliff; method; GPU's share; ms; runs; time / steps'; all runs / steps';"
@@ -429,7 +398,7 @@ def _noisy_loops(
             for i in range(20)
         ]
         runs = [len(trace.runs) for trace in traces]
-        ratios = [trace.final.makespan / machine.ideal.seconds for trace in traces]
+        ratios = [trace.final.makespan / machine.ideal_seconds for trace in traces]
         rows.append((
             machine.setting.overlap.value, sum(trace.balanced for trace in traces), min(runs),
             statistics.median(runs), max(runs), statistics.median(ratios), max(ratios),
@@ -445,12 +414,13 @@ def _speeds(machine: MethodComparison) -> Chart:
     """Chart the paper's figure 3."""
     grid = np.arange(1.0, LOAD)
     curve = machine.setting.gpu().total
-    units, seconds = np.array(machine.paper_steps.steps[-1].total).T
+    units, seconds = np.array(machine.outcomes[PAPER_STEPS].steps[-1].total).T
     series = [
         Series.of("a single chunk", grid / curve.time(grid), grid),
         Series.of(PAPER_STEPS, units / seconds, units),
     ]
-    for name, outcome in machine.outcomes[1:]:
+    for name in (FUNCTIONAL, CONSTANT):
+        outcome = machine.outcomes[name]
         sizes = sorted({run.shares[0] for run in outcome.trace.runs})
         series.append(Series.of(name, (s / curve.time(s) for s in sizes), sizes, "points"))
     return Chart("Total speed of the GPU", "planes", "planes/s", tuple(series))
@@ -458,13 +428,13 @@ def _speeds(machine: MethodComparison) -> Chart:
 
 def _shares(machine: MethodComparison) -> Chart:
     series = [Series.of("paper", (shares[0] for shares in PAPER_SHARES))]
-    for name, outcome in machine.outcomes:
+    for name, outcome in machine.outcomes.items():
         series.append(Series.of(name, (run.shares[0] for run in outcome.trace.runs)))
     return Chart("The GPU's share", "run", "planes", tuple(series))
 
 
 def _bars(machine: MethodComparison) -> Chart:
-    steps = machine.paper_steps.steps
+    steps = machine.outcomes[PAPER_STEPS].steps
     gains = {
         "by smaller chunks": [step.size_gain for step in steps],
         "by overlap": [step.overlap_gain for step in steps],
@@ -478,8 +448,8 @@ def _bars(machine: MethodComparison) -> Chart:
 def _times(machine: MethodComparison) -> Chart:
     lines = [
         Series.of(name, (1e3 * run.makespan for run in outcome.trace.runs))
-        for name, outcome in machine.outcomes
+        for name, outcome in machine.outcomes.items()
     ]
     last = max(line.x[-1] for line in lines)
-    ideal = Series.of(IDEAL, [1e3 * machine.ideal.seconds] * 2, (1.0, last))
+    ideal = Series.of(IDEAL, [1e3 * machine.ideal_seconds] * 2, (1.0, last))
     return Chart("Time of each run", "run", "ms", (ideal, *lines))
