@@ -1,8 +1,8 @@
 """A lower bound on the time of any plan for one device's share, by its model.
 
 For each possible number of chunks: the busiest engine's time plus the least to fill and drain the
-pipeline; critical paths, averaged so that chunk sizes cancel out; memory over time; and of a ring
-the average over its slots. The bound is the least over numbers of chunks and of slots. Below
+pipeline; critical paths, averaged so that chunk sizes cancel out; and of a ring the average over
+its slots. The bound is the least over numbers of chunks and of slots. Below
 curves that aren't straight, convex and straight ones are used. (Ours; Ilic & Sousa give none.)
 """
 
@@ -32,7 +32,8 @@ bounded by the cheapest units."""
 ROUNDING = 1e-12
 """Relative error of a bound by rounding; a plan may take exactly as long as its bound."""
 EQUAL = 1e-9
-"""Relative difference of slopes, and of times from a line, that is a rounding error."""
+"""Relative difference of times from a line that is a rounding error."""
+TINY = 1e-300
 
 
 class _Line(NamedTuple):
@@ -40,6 +41,9 @@ class _Line(NamedTuple):
 
     gap: float
     slope: float
+
+
+NOTHING = _Line(0.0, 0.0)
 
 
 class _Minorant(NamedTuple):
@@ -167,9 +171,8 @@ class ShareBounds:
         tangents: list[tuple[_Line, ...]],
         bounds: Floats,
     ) -> Floats:
-        """Return `bounds` raised to those of memory over time, critical paths and slots."""
+        """Return `bounds` raised to those of critical paths and slots."""
         for lines in tangents:
-            bounds = np.maximum(bounds, self._residence(share, counts, lines))
             bounds = np.maximum(bounds, self._paths(share, counts, lines))
             if slots and share > self._room:
                 bounds = np.maximum(bounds, self._refills(share, counts, slots, lines))
@@ -205,19 +208,21 @@ class ShareBounds:
         bounds: Floats = np.maximum.reduce([inward, outward, compute, link])
         return bounds
 
-    def _residence(self, share: int, counts: Floats, lines: tuple[_Line, ...]) -> Floats:
-        """Return units times seconds in memory, over the memory's capacity."""
-        gap, slope = sum(line.gap for line in lines), sum(line.slope for line in lines)
-        bounds: Floats = (gap * share + slope * share * share / counts) / self._room
-        return bounds
-
     def _paths(self, share: int, counts: Floats, lines: tuple[_Line, ...]) -> Floats:
         c_in, compute, c_out = lines
-        nothing = _Line(0.0, 0.0)
-        whole = _averaged_path(share, counts, c_in, compute, c_out)
-        begin = _averaged_path(share, counts, c_in, nothing, compute) + self._cheapest[2]
-        end = _averaged_path(share, counts, compute, nothing, c_out) + self._cheapest[0]
-        bounds: Floats = np.maximum.reduce([whole, begin, end])
+        cheap_in, _, cheap_out = self._cheapest
+        paths = [
+            _averaged_path(share, counts, c_in, compute, c_out),
+            _averaged_path(share, counts, c_in, NOTHING, compute) + cheap_out,
+            _averaged_path(share, counts, compute, NOTHING, c_out) + cheap_in,
+        ]
+        if self._overlap is Overlap.SINGLE:
+            # The engine copies O_l, I_{l+2}, O_{l+1}, ...; at the other end the mirror image.
+            paths += [
+                _averaged_path(share, counts, compute, NOTHING, c_out, c_in) + cheap_in,
+                _averaged_path(share, counts, compute, NOTHING, c_in, c_out) + cheap_out,
+            ]
+        bounds: Floats = np.maximum.reduce(paths)
         return bounds
 
     def _slot_average(self, counts: Floats, totals: list[Floats], slots: int) -> Floats:
@@ -243,25 +248,36 @@ class ShareBounds:
         return np.where((extra_chunks > 0) & (extra_units > 0), (turns + 1) * turn, 0.0)
 
 
-def _averaged_path(share: int, counts: Floats, first: _Line, middle: _Line, last: _Line) -> Floats:
-    """Return the average of paths that change from `first` to `last` at chunk l, weights r^l.
+def _averaged_path(
+    share: int, counts: Floats, first: _Line, middle: _Line, last: _Line, lagged: _Line = NOTHING
+) -> Floats:
+    """Return the average of paths that turn at chunk l, with weights r^l.
 
-    These weights count every unit equally, regardless of its chunk: the dual of geometric growth.
+    A path is `first` of the chunks up to l, `middle` of l, `last` from l on and `lagged` from
+    l + 2 on. Any r gives a bound. This one counts units equally, regardless of their chunk, except
+    near the ends: the dual of geometric growth.
     """
-    up, down = first.slope + middle.slope, last.slope + middle.slope
-    if math.isclose(up, down, rel_tol=EQUAL):
-        rate = min(first.slope, last.slope) + min(up, down) / counts
-        last_chunks = (counts + 1) / 2
-    elif down == 0:
-        rate, last_chunks = np.full_like(counts, first.slope), np.ones_like(counts)
-    else:
-        ratio = up / down
-        with np.errstate(over="ignore"):
-            power = np.expm1(counts * math.log(ratio)) if ratio > 0 else np.full_like(counts, -1.0)
-        rate = first.slope + (first.slope - last.slope) / power
-        last_chunks = ratio / (ratio - 1) - counts / power
-    gaps = middle.gap + first.gap * (counts - last_chunks + 1) + last.gap * last_chunks
-    bounds: Floats = rate * share + gaps
+    before, after = first.slope + middle.slope, last.slope + middle.slope
+    ratio = (before + math.sqrt(max(before**2 - 4 * after * lagged.slope, 0.0))) / 2
+    log_ratio = math.log(max(ratio, TINY) / max(after, TINY))
+    step = min(max(abs(log_ratio), 1e-6), 1e3)
+    with np.errstate(over="ignore"):
+        distance = 1 / np.expm1(step) - counts / np.expm1(counts * step)
+    heaviest = np.expm1(-step) / np.expm1(-counts * step)
+    distances = 0 * counts, 1 + 0 * counts, np.maximum(counts - 2, 0), counts - 1
+    weights = [heaviest * np.exp(-step * each) for each in distances]
+    at_end, before_end, second, at_start = weights
+    turn = counts - distance
+    if log_ratio < 0:
+        at_start, second, before_end, at_end = weights
+        turn = 1 + distance
+    rates = (
+        first.slope + after * at_start,
+        first.slope * (1 - at_start) + last.slope * at_start + after * second,
+        before * at_end + last.slope + lagged.slope * (1 - at_end - before_end),
+    )
+    gaps = first.gap * turn + middle.gap + last.gap * (counts + 1 - turn)
+    bounds: Floats = np.minimum.reduce(rates) * share + gaps + lagged.gap * (counts - 1 - turn)
     return bounds
 
 
