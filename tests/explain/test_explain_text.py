@@ -153,15 +153,6 @@ def test_a_job_that_ended_early_shows_its_progress() -> None:
     assert "assigned" not in text
 
 
-def test_a_job_without_a_plan_has_two_lines() -> None:
-    text = text_of(state="cancelled", error="job 3 was cancelled", seconds=None)
-
-    assert text.splitlines()[:2] == [
-        "job 3, cancelled: toy",
-        "ended early: job 3 was cancelled",
-    ]
-
-
 def test_units_that_moved_are_a_warning() -> None:
     text = text_of(core(share=3), gpu(share=1))
 
@@ -189,15 +180,6 @@ def test_many_cores_share_a_row_and_a_reason() -> None:
     assert "  cpu0 to cpu63: 2 to 3 units each by the speed of fftw" in text
     assert "  cpu (64): small" in text
     assert sum(line.startswith("cpu (64)") for line in text.splitlines()) == 3
-
-
-def test_many_cores_without_a_share_have_one_line() -> None:
-    reasons = tuple(f"cpu{n}: no share, team0 finishes sooner" for n in range(64))
-
-    assert (
-        "  cpu0 to cpu63: no share, team0 finishes sooner\n"
-        in text_of(core(), reasons=reasons) + "\n"
-    )
 
 
 def test_expected_times_cause_no_warnings() -> None:

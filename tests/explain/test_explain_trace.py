@@ -89,16 +89,6 @@ def test_chunks_taken_from_the_tail_are_marked() -> None:
     assert "from" not in own["args"] and taken["args"]["from"] == "shared tail"
 
 
-def test_durations_sum_to_the_phases_of_the_explanation() -> None:
-    line = ring(0.9)
-    tracks = by_track(written(explanation(None, line))["traceEvents"])
-
-    for name, field in TRACKS.items():
-        spans = [getattr(chunk, field) for chunk in line.chunks]
-        total = sum(event["dur"] for event in tracks[f"measured: {name}"])
-        assert total == pytest.approx(1e6 * sum(end - start for start, end in spans))
-
-
 def test_chunks_predicted_as_a_whole_are_labelled_whole() -> None:
     content = Timeline(1.0, (ChunkTimeline(1, None, (0.0, 1.0), None),))
 

@@ -15,7 +15,6 @@ from hetsched.planner.chunks import (
     CoreShare,
     chunk_count,
     expected_takes,
-    longest_chunk,
     plan_tails,
     sent_at_once,
 )
@@ -71,10 +70,6 @@ def test_beside_a_tail_chunks_are_as_long_as_they_may_be(
     seconds: float, call: float, chunks: int
 ) -> None:
     assert chunk_count(seconds, call, has_tail=True) == chunks
-
-
-def test_a_cancel_waits_longer_only_where_calls_are_expensive() -> None:
-    assert [longest_chunk(call) for call in (0.0, 0.0005, 0.002, 0.1)] == [0.08, 0.08, 0.2, 1.0]
 
 
 def test_explain_says_what_a_call_costs_and_how_much_calls_take() -> None:

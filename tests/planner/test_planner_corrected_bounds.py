@@ -13,7 +13,6 @@ from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.planner.explanation import ExplainedJob, explain_job
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Candidate, JobPlan
-from hetsched.units import format_seconds
 
 UNIT = 1024
 ROUNDING = 1e-9
@@ -89,20 +88,3 @@ def test_a_device_faster_than_its_phases_has_a_smaller_bound() -> None:
     before, after = (explanation.devices[0].bound for explanation in explanations)
     assert before is not None and after is not None
     assert after == pytest.approx(0.6 * before)
-
-
-def test_the_text_compares_corrected_times_with_each_other() -> None:
-    candidate = gpu(random.Random(1), "gpu0")
-    load = 200
-    first = plan_job(load, [candidate])
-    plan = plan_job(load, [measured(candidate, first, 2.0)])
-    explanation = explain_job(ExplainedJob(None, "planned", "t", load), plan)
-
-    text = str(explanation)
-
-    predicted = explanation.predicted_seconds
-    assert predicted is not None
-    assert f"gpu0, {load} units in {format_seconds(predicted)} as planned" in text
-    best = min(explanation.devices[0].alternatives, key=lambda other: other.seconds)
-    line = next(line for line in text.splitlines() if line.strip().startswith(best.description))
-    assert line.endswith(f"{100 * (best.seconds / predicted - 1):+.1f} %")

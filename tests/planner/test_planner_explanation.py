@@ -181,17 +181,6 @@ def test_chunks_count_where_they_ran() -> None:
     assert [chunk.compute for chunk in line.chunks] == [(0, 1), (1, 2), (2, 3)]
 
 
-def test_a_device_without_chunks_was_idle_all_the_time() -> None:
-    runs = {"cpu0": ran(CORE), "gpu0": ran(GPU, linked(5.0))}
-
-    core = device(explain_job(SUBJECT, job_plan(), runs), "cpu0")
-
-    assert core.time_breakdown == TimeBreakdown(
-        computing=0.0, copying=0.0, between=0.0, before=0.0, idle=2.0
-    )
-    assert (core.seconds, core.timeline, core.share) == (None, None, 0)
-
-
 def test_a_plan_has_no_measurements() -> None:
     explanation = explain_job(replace(SUBJECT, job=None, state="planned"), job_plan())
 
@@ -250,39 +239,6 @@ def test_a_device_alone_is_predicted_by_its_runs_without_the_others() -> None:
     explanation = explain_job(SUBJECT, replace(plan, assignments=assignments), RAN)
 
     assert Alternative("only cpu0", pytest.approx(3.0)) in explanation.alternatives
-
-
-def test_successive_equal_chunks_are_counted() -> None:
-    core = assignment(CORE, CORE_MODEL, DevicePlan(((4, 4, 2, 4),)))
-
-    (explanation,) = explain_job(SUBJECT, JobPlan((core,), 3.0)).devices
-
-    assert explanation.chunks == ((2, 4), (1, 2), (1, 4))
-
-
-def test_plans_of_the_planner_are_never_below_their_bounds() -> None:
-    long_load = DeviceModel(
-        PiecewiseLinear(), Affine(1e-4, 1e-3), Affine(1e-5, 3e-4), Affine(1e-5, 3e-4)
-    )
-    gpu = Candidate(GPU, demand(16384), {"v": long_load}, {"v": 3})
-    cores = [
-        Candidate(
-            DeviceInfo(name=f"cpu{k}", kind="cpu", identity="c"), demand(None),
-            {"v": DeviceModel(*[PiecewiseLinear([(100, 0.7)])] * 2)}, {"v": 3},
-        )
-        for k in range(3)
-    ]  # fmt: skip
-
-    explanation = explain_job(SUBJECT, plan_job(300, [*cores, gpu]))
-
-    assert explanation.bound and explanation.predicted_seconds
-    assert explanation.bound <= explanation.predicted_seconds * (1 + 1e-9)
-    assert {change.change for change in explanation.what_if} >= {
-        "another device like cpu0 (assuming no contention)",
-        "another device like gpu0 (assuming no contention)",
-        "a link twice as fast for gpu0",
-    }  # fmt: skip
-    assert all(change.saves > -1e-9 for change in explanation.what_if)
 
 
 @pytest.mark.parametrize("measured", [False, True])

@@ -113,30 +113,6 @@ def test_a_device_process_on_an_idle_core_costs_nothing() -> None:
         assert plan == plan_job(LOAD, [*machine()[:4], gpu(cores=cores)])
 
 
-def test_a_core_without_a_share_has_the_overhead() -> None:
-    slow = [*machine()[:3], core(3, seconds=100.0), gpu()]
-
-    plan = plan_with_host_overhead(LOAD, slow)
-
-    assert share(plan, "cpu3") == 0
-    assert host_overheads(plan) == {}
-
-
-def test_unpinned_cores_share_the_overhead_equally() -> None:
-    loose = [*(core(i, pinned=False) for i in range(4)), gpu()]
-
-    paid = host_overheads(plan_with_host_overhead(LOAD, loose))
-
-    assert len(paid) == 4
-    assert len(set(paid.values())) == 1
-
-
-def test_without_host_overhead_the_first_plan_stays() -> None:
-    candidates = machine(overhead=None)
-
-    assert plan_with_host_overhead(LOAD, candidates) == plan_job(LOAD, candidates)
-
-
 def test_fixed_shares_stay_and_their_times_include_the_overhead() -> None:
     fixed_shares = {"cpu0": 100, "cpu1": 100, "cpu2": 100, "cpu3": 100, "gpu0": 600}
 

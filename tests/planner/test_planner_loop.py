@@ -1,64 +1,30 @@
 """The loop of planning, running and learning: it converges and stays."""
 
-from dataclasses import dataclass, field
+from __future__ import annotations
 
 import pytest
-from planner_devices import MIB, PLANE, demand, shares
+from planner_devices import MIB, PLANE, demand
 
-from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.models.samples import run_samples
-from hetsched.planner.job_planner import Assignment, Candidate, JobPlan, plan_job
-from hetsched.plans import Overlap, timeline
+from hetsched.device import DeviceInfo
+from hetsched.models import Affine, DeviceModel
+from hetsched.simulate.learning import LearningRun, learn
+from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine
 
-
-@dataclass
-class Machine:
-    """Devices that are only curves: what the engine does with them, without an engine."""
-
-    truth: dict[str, tuple[DeviceInfo, DeviceModel]]
-    memory: int
-    learnt: dict[str, DeviceModel] = field(default_factory=dict)
-
-    def run(self, load: int) -> tuple[JobPlan, float, float]:
-        """One job: its plan, makespan and spread."""
-        plan = plan_job(load, [self.candidate(info) for info, _ in self.truth.values()])
-        times = {a.device: self.execute(a) for a in plan.assignments}
-        return plan, max(times.values()), max(times.values()) / min(times.values()) - 1
-
-    def candidate(self, info: DeviceInfo) -> Candidate:
-        models = {"v": self.learnt.get(info.name)}
-        return Candidate(info, demand(self.memory if info.link else None), models, {"v": 3})
-
-    def execute(self, assignment: Assignment) -> float:
-        info, model = self.truth[assignment.device]
-        times = timeline(assignment.plan, model, Overlap.of(info.engines))
-        done = [
-            (c.units, ChunkTimes(copy_in=c.copy_in, compute=c.compute, copy_out=c.copy_out))
-            for c in times.chunks
-        ]
-        measured = self.learnt.setdefault(assignment.device, fresh(info.link))
-        for s in run_samples(
-            done, assignment.plan.sub_distributions, assignment.plan.share, times.makespan
-        ):
-            getattr(measured, s.curve).observe(s.units, s.seconds)
-        return times.makespan
+CORE = 10e-3
+"""Seconds a plane."""
 
 
-def fresh(link: bool) -> DeviceModel:
-    total, compute = PiecewiseLinear(), Affine() if link else PiecewiseLinear()
-    return DeviceModel(total, compute, Affine(), Affine()) if link else DeviceModel(total, compute)
-
-
-def machine(memory: int, engines: int, speedup: float, link_rate: float) -> Machine:
-    """Two cores of 10 ms a plane, and a GPU so many times as fast behind a link of so many B/s."""
+def runs_of(
+    load: int, memory: int, engines: int, speedup: float, rate: float
+) -> list[LearningRun]:
+    """Runs on two cores, and a GPU so many times as fast behind a link of so many B/s."""
+    curve, link = Affine(0.0, CORE), Affine(1e-5, PLANE / rate)
     infos = [DeviceInfo(name=f"cpu{i}", kind="emulated", identity="c") for i in range(2)]
-    slow = Affine(0.0, 10e-3)
-    truth = {info.name: (info, DeviceModel(slow, slow)) for info in infos}
-    link = Affine(1e-5, PLANE / link_rate)
-    model = DeviceModel(slow, Affine(3e-5, 10e-3 / speedup), link, link)
-    info = DeviceInfo(name="g", kind="emulated", identity="g", link=True, engines=engines)
-    return Machine(truth | {"g": (info, model)}, memory)
+    devices = [SimulatedDevice(info, DeviceModel(curve, curve), demand()) for info in infos]
+    gpu = DeviceInfo(name="g", kind="emulated", identity="g", link=True, engines=engines)
+    model = DeviceModel(curve, Affine(3e-5, CORE / speedup), link, link)
+    devices.append(SimulatedDevice(gpu, model, demand(memory)))
+    return learn(SimulatedMachine(load, tuple(devices)), 6, 0.0, 0)
 
 
 @pytest.mark.parametrize("load", [64, 256])
@@ -72,17 +38,13 @@ def machine(memory: int, engines: int, speedup: float, link_rate: float) -> Mach
 def test_from_run_4_on_devices_finish_together_as_predicted(
     memory: int, engines: int, speedup: float, rate: float, load: int
 ) -> None:
-    """Spread under 0.10 or one unit's worth; predicted within 15 % of measured."""
-    subject = machine(memory, engines, speedup, rate)
-    for _ in range(3):
-        subject.run(load)
-    for _ in range(3):
-        plan, makespan, spread = subject.run(load)
-        assert spread <= max(0.10, 10e-3 / (makespan - 10e-3))
-        assert plan.predicted_seconds == pytest.approx(makespan, rel=0.15)
+    for run in runs_of(load, memory, engines, speedup, rate)[3:]:
+        assert run.plan.predicted_seconds == pytest.approx(run.measured, rel=0.15)
+        for each in run.plan.assignments:
+            assert each.predicted_seconds is not None
+            assert each.predicted_seconds >= min(0.9 * run.measured, run.measured - CORE)
 
 
 def test_the_loop_settles() -> None:
-    subject = machine(64 * MIB, 2, 3, 1e9)
-    splits = [shares(subject.run(256)[0]) for _ in range(6)]
-    assert splits[-1] == splits[-2]
+    *_, before, last = runs_of(256, 64 * MIB, 2, 3, 1e9)
+    assert before.plan.shares == last.plan.shares

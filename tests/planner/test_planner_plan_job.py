@@ -18,20 +18,6 @@ def test_without_models_all_devices_get_equal_shares() -> None:
     assert "no measurements for" in plan.reasons[0]
 
 
-def test_an_assignment_keeps_its_candidate_and_model() -> None:
-    measured, unknown = core(0, 1e-3), core(1, None, "new")
-    first, second = plan_job(100, [measured, unknown]).assignments
-    assert (first.candidate, first.model) == (measured, measured.models["fft"])
-    assert (second.candidate, second.model) == (unknown, None)
-
-
-def test_a_plan_keeps_all_usable_candidates() -> None:
-    slow = core(1, 10.0, "other")
-    plan = plan_job(3, [core(0, 1e-3), slow])
-    assert shares(plan) == {"cpu0": 3}
-    assert plan.candidates[1] == slow
-
-
 def test_devices_with_models_finish_together() -> None:
     plan = plan_job(300, [core(0, 1e-3), core(1, 2e-3)])
     assert shares(plan) == {"cpu0": 200, "cpu1": 100}
@@ -81,13 +67,6 @@ def test_a_repeated_plan_is_the_cached_one() -> None:
     again = plan_job(255, [gpu(renewed), *devices[1:]], cache=cache)
     assert again.assignments == first.assignments
     assert again.assignments[0].plan is first.assignments[0].plan
-
-
-def test_without_a_cache_nothing_outlives_a_call() -> None:
-    devices = [gpu(FAST), *(core(i, 2.1e-3) for i in range(8))]
-    first, again = plan_job(255, devices), plan_job(255, devices)
-    assert again.assignments == first.assignments
-    assert again.assignments[0].plan is not first.assignments[0].plan
 
 
 def test_a_model_that_has_learnt_gets_another_plan() -> None:

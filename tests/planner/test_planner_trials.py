@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -169,48 +169,31 @@ def machine(gpu_alone: tuple[float, int] | None = None, runs: int = 9) -> list[C
     return candidates
 
 
-def labels(infos: list[DeviceInfo]) -> list[str]:
-    return [device_set.label for device_set in device_sets(infos)]
-
-
-def test_a_few_sets_are_considered() -> None:
-    eight = [DeviceInfo(name=f"cpu{i}", kind="cpu", identity="c") for i in range(8)]
-
-    assert labels([GPU, *eight]) == [
-        "gpu0, cpu0 to cpu7",
-        "gpu0, cpu0 to cpu3",
-        "gpu0, cpu0",
-        "gpu0",
-        "cpu0 to cpu7",
-    ]
-    assert labels(eight) == ["cpu0 to cpu7"]
-
-
-def test_one_thread_of_each_physical_core_is_a_set() -> None:
-    threads = [
-        DeviceInfo(name=f"cpu{i}", kind="cpu", identity="c", physical_core=i % 2) for i in range(4)
+def eight(physical_core: Callable[[int], int | None]) -> list[DeviceInfo]:
+    return [
+        DeviceInfo(name=f"cpu{i}", kind="cpu", identity="c", physical_core=physical_core(i))
+        for i in range(8)
     ]
 
-    assert labels(threads) == ["cpu0 to cpu3", "cpu0 and cpu1"]
-    assert labels([GPU, *threads])[-2:] == ["cpu0 to cpu3", "cpu0 and cpu1"]
 
-
-def test_half_of_the_cores_are_on_different_physical_cores() -> None:
-    threads = [
-        DeviceInfo(name=f"cpu{i}", kind="cpu", identity="c", physical_core=i // 2)
-        for i in range(4)
-    ]
-
-    assert "gpu0, cpu0 and cpu2" in labels([GPU, *threads])
-
-
-def test_devices_of_configured_speed_have_no_other_sets() -> None:
-    emulated = [
-        DeviceInfo(name="emu0", kind="emulated", identity="e", link=True),
-        DeviceInfo(name="core0", kind="emulated", identity="e"),
-    ]
-
-    assert len(device_sets(emulated)) == 1
+@pytest.mark.parametrize(
+    ("infos", "labels"),
+    [
+        ([GPU, *eight(lambda i: None)], ["gpu0, cpu0 to cpu3", "gpu0, cpu0", "gpu0"]),
+        ([GPU, *eight(lambda i: i // 2)], ["gpu0, 4 of cpu0 to cpu6", "gpu0, cpu0"]),
+        (eight(lambda i: i % 4), ["cpu0 to cpu3"]),
+        (eight(lambda i: i), []),
+        ([DeviceInfo(name=n, kind="emulated", identity="e", link=n < "b") for n in "ab"], []),
+    ],
+    ids=["some cores", "physical cores first", "one thread of each", "like cores", "emulated"],
+)
+def test_few_sets_are_considered_beside_that_of_all(
+    infos: list[DeviceInfo], labels: list[str]
+) -> None:
+    found = [device_set.label for device_set in device_sets(infos)]
+    assert found[1 : 1 + len(labels)] == labels
+    assert len(found) == 1 or labels
+    assert len(found) <= 8
 
 
 def test_a_set_that_may_gain_is_tried() -> None:
@@ -277,18 +260,22 @@ def test_a_single_unit_is_computed_by_a_team_that_is_six_times_as_fast() -> None
     assert reason(plan, "cpu3") == "cpu3: no share, team0 finishes sooner"
 
 
-def test_many_small_units_are_computed_by_single_cores() -> None:
-    plan = planned(800, [*cores(8, fft=0.002), team(8, units=800, fft=0.002 / 6)])
+@pytest.mark.parametrize(
+    ("load", "core_seconds", "team_units", "is_team"),
+    [(800, 0.002, 800, False), (9, 0.010, 1, True), (8, 0.010, 1, False)],
+    ids=["many small units", "a unit too many", "a unit for each"],
+)
+def test_a_team_computes_units_that_would_leave_cores_waiting(
+    load: int, core_seconds: float, team_units: int, is_team: bool
+) -> None:
+    all_of_them = [*cores(8, fft=core_seconds), team(8, units=team_units, fft=core_seconds / 6)]
 
-    assert shares(plan) == {f"cpu{i}": 100 for i in range(8)}
-    assert reason(plan, "team0").endswith("the job is faster with cpu0 to cpu7 only")
+    plan = planned(load, all_of_them)
 
-
-def test_units_that_would_leave_cores_waiting_are_computed_by_the_team() -> None:
-    nine = [*cores(8, fft=0.010), team(8, fft=0.010 / 6)]
-
-    assert shares(planned(9, nine)) == {"team0": 9}
-    assert shares(planned(8, nine)) == {f"cpu{i}": 1 for i in range(8)}
+    separately = {f"cpu{i}": load // 8 for i in range(8)}
+    assert shares(plan) == ({"team0": load} if is_team else separately)
+    if load == 800:
+        assert reason(plan, "team0").endswith("the job is faster with cpu0 to cpu7 only")
 
 
 def test_other_devices_work_beside_a_team() -> None:
@@ -356,10 +343,6 @@ def test_the_choice_stays_unless_the_gain_is_above_noise() -> None:
     ]
 
     assert chosen == ["cpu0", "team0", "team0", "cpu0"]
-
-
-def test_a_team_without_its_cores_is_a_device_like_others() -> None:
-    assert shares(planned(5, [team(2, fft=None)])) == {"team0": 5}
 
 
 some_pace = st.one_of(st.none(), st.floats(1e-4, 0.2))

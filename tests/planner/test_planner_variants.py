@@ -8,7 +8,6 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Constant, DeviceModel, PiecewiseLinear
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Candidate, PlannedRace
-from hetsched.planner.totals import PlanCache
 from hetsched.planner.variants import Choice, choose_variants
 
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
@@ -112,18 +111,3 @@ def test_the_reasons_name_a_race_only_of_cores_that_take_part() -> None:
     racing = {assignment.device for assignment in plan.assignments if assignment.rivals}
     named = {reason.split(":")[0] for reason in plan.reasons if "races against" in reason}
     assert named == racing == {"cpu0"}
-
-
-def test_equal_cores_are_pooled_once_for_all_plans_of_a_run() -> None:
-    learnt = [DeviceModel(curve, curve) for curve in (rows(1.0), rows(1.1))]
-    candidates = [
-        replace(device(f"cpu{index}", {"rows": 1.0}, {}), models={"rows": model})
-        for index, model in enumerate(learnt)
-    ]
-    cache = PlanCache()
-    first, second = (choose_variants(candidates, 10, cache) for _ in range(2))
-    assert all(ours is theirs for (_, ours), (_, theirs) in zip(first, second, strict=True))
-
-
-def rows(seconds: float) -> PiecewiseLinear:
-    return PiecewiseLinear([(10, 10 * seconds)] * 3)

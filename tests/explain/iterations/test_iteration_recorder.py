@@ -17,7 +17,7 @@ from hetsched.explain.recorder import (
     moved_rows,
     with_used_devices,
 )
-from tests.explain.iterations.story import SPLITS, PhaseTimes, history, phases, recorded, split_at
+from tests.explain.iterations.story import SPLITS, PhaseTimes, history, recorded, split_at
 
 
 def test_each_iteration_of_a_short_run_is_kept() -> None:
@@ -94,12 +94,6 @@ def test_moved_rows_are_those_with_another_owner(rows: list[tuple[int, int]]) ->
     owners = [[i for i, n in enumerate(split) for _ in range(n)] for split in (before, after)]
 
     assert moved_rows(before, after) == sum(a != b for a, b in zip(*owners, strict=True))
-
-
-def test_phases_of_the_story_take_the_same_time_on_all_devices() -> None:
-    totals = {round(sum((p.compute, p.transfer, p.wait)), 9) for p in phases(SPLITS[1])}
-
-    assert len(totals) == 1
 
 
 def test_rounds_of_a_warm_up_are_forgotten() -> None:

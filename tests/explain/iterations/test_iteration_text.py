@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from hetsched.explain import Explanation
 from hetsched.explain.iteration_text import move_lines
 from hetsched.explain.recorder import IterationRecorder
@@ -80,12 +78,6 @@ def test_a_device_that_waits_for_another_one_to_begin_waits_for_all_of_the_time(
 
 def test_lines_fit_into_a_terminal() -> None:
     assert max(map(len, explanation_text(explanation(5000), 80).splitlines())) <= 80
-
-
-def test_a_record_survives_json() -> None:
-    explained = explanation()
-
-    assert msgspec.json.decode(msgspec.json.encode(explained), type=Explanation) == explained
 
 
 def test_a_job_without_iterations_is_explained() -> None:

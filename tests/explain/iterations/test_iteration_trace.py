@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 
-import msgspec
 import pytest
 
 from hetsched.explain.trace import trace
@@ -38,10 +37,3 @@ def test_moves_and_checkpoints_are_marks() -> None:
     assert marks[0] == (pytest.approx(4 * 40200), marks[0][1])
     assert marks[0][1].startswith("600 rows moved: imbalance")
     assert [name for _, name in marks[2:]] == ["checkpoint", "checkpoint"]
-
-
-def test_a_trace_is_json() -> None:
-    content = msgspec.json.decode(msgspec.json.encode(trace(explanation())))
-
-    names = {e["args"]["name"] for e in content["traceEvents"] if e["name"] == "process_name"}
-    assert names == {"cpu0", "cpu1", "emu0"}
