@@ -348,7 +348,8 @@ class FittedCurve(Learnt, Curve):
 
     @property
     def points(self) -> Floats:
-        return self._fitted().points.copy() if len(self._windows) else NO_POINTS.copy()
+        is_empty = self._fit is None and not len(self._windows)
+        return NO_POINTS.copy() if is_empty else self._fitted().points.copy()
 
     @property
     def segments(self) -> Segments:

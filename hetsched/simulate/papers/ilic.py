@@ -21,6 +21,8 @@ from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear, SpeedFunction
+from hetsched.models.confidence import robust_median
+from hetsched.models.fits import rising
 from hetsched.models.samples import run_samples
 from hetsched.partition import Balancer
 from hetsched.partition.distribution import Shares
@@ -39,6 +41,8 @@ MEMORY = MemoryDemand(input_bytes=PLANE, work_bytes=PLANE, output_bytes=0, limit
 TOLERANCE = 0.08
 """Ours; the paper doesn't print its tolerance."""
 MAX_RUNS = 30
+REMEMBERED = 30
+"""Times of each size whose median counts; ours, too."""
 NoiseAdder = Callable[[Any], Any]
 """A curve -> the same curve with noise."""
 
@@ -175,6 +179,8 @@ class _LearningGpu:
             d2h=add_noise(exact.d2h),
         )
         self._curves = {name: PiecewiseLinear() for name in ("total", "compute", "h2d", "d2h")}
+        # By curve and size; a PiecewiseLinear that learns forgets sooner.
+        self._times: dict[str, dict[float, list[float]]] = {name: {} for name in self._curves}
         self.steps: list[GpuStep] = []
 
     @property
@@ -203,15 +209,22 @@ class _LearningGpu:
             for chunk in played.chunks
         ]
         for sample in run_samples(chunks, plan.sub_distributions, share, played.makespan):
-            self._curves[sample.curve].observe(sample.units, sample.seconds)
-        total = self._curves["total"]
+            self._times[sample.curve].setdefault(sample.units, []).append(sample.seconds)
+        for name, times in self._times.items():
+            units = np.array(sorted(times))
+            latest = [times[x][-REMEMBERED:] for x in units.tolist()]
+            medians = rising(
+                np.array(list(map(robust_median, latest))), np.array(list(map(len, latest)))
+            )
+            self._curves[name] = PiecewiseLinear().through(units, medians)
+        observations = list(map(len, self._times["total"].values()))
         step = GpuStep(
             plan,
             played.makespan,
             timeline(plan, self._exact, Overlap.NONE).makespan,
             float(self._exact.total.time(share)),
-            tuple(map(tuple, total.points.tolist())),
-            total.repeats,
+            tuple(map(tuple, self.points.tolist())),
+            sum(observations) - len(observations),
         )
         self.steps.append(step)
         return played.makespan
