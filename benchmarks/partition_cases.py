@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from hetsched.models import Affine, Constant, DeviceModel, Monotone, PiecewiseLinear
+from hetsched.models import Affine, Constant, DeviceModel, PiecewiseLinear
 
 Floats = NDArray[np.float64]
 
@@ -104,7 +104,7 @@ def sawtooth(devices: int, load: int, seed: int = 1) -> list[Table]:
 
 
 def _rising(rng: Generator) -> Any:
-    kind = rng.integers(8)
+    kind = rng.integers(7)
     if kind == 0:
         return Constant(float(rng.uniform(0.01, 100)))
     if kind == 1:
@@ -116,12 +116,10 @@ def _rising(rng: Generator) -> Any:
         return Table(np.cumsum(rng.exponential(1.0, 60) ** 3))
     sizes = rng.integers(1, 61, rng.integers(1, 7)).tolist()
     points = zip(sizes, np.exp(rng.uniform(-3, 3, len(sizes))).tolist(), strict=True)
-    if kind == 4:
-        return Monotone(points)
     curve = PiecewiseLinear(points)
-    if kind == 5:
+    if kind == 4:
         return DeviceModel(curve, curve)
-    return Scalar(curve) if kind == 6 else curve
+    return Scalar(curve) if kind == 5 else curve
 
 
 def _any_times(rng: Generator) -> Floats:

@@ -17,13 +17,12 @@ if TYPE_CHECKING:
         Affine,
         Constant,
         Curve,
-        LearningCurve,
         PiecewiseLinear,
         Polyline,
         SpeedFunction,
     )
     from hetsched.models.phases import PhaseCurve
-    from hetsched.models.splines import Akima, Monotone
+    from hetsched.models.splines import Akima
 
 __all__ = [
     "Affine",
@@ -32,8 +31,6 @@ __all__ = [
     "Curve",
     "DeviceModel",
     "Knot",
-    "LearningCurve",
-    "Monotone",
     "PhaseCurve",
     "PiecewiseLinear",
     "Polyline",
@@ -49,8 +46,6 @@ __getattr__ = lazy_names(
         "Curve": "functions",
         "DeviceModel": "device_model",
         "Knot": "confidence",
-        "LearningCurve": "functions",
-        "Monotone": "splines",
         "PhaseCurve": "phases",
         "PiecewiseLinear": "functions",
         "Polyline": "functions",

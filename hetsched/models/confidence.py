@@ -20,8 +20,6 @@ MIN_RANKED = 6
 """Repeats from which on order statistics reach `CONFIDENCE`: 1 - 2 / 2**6 = 0.97."""
 STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 """Student's t for `CONFIDENCE`, two-sided, by the number of repeats."""
-NARROW_HALF_WIDTH = 0.025
-"""Half-width, relative to the median, at which a time is certain enough."""
 MAX_MIDDLE_RATIO = 1.2
 """The middle two of an even number of times are averaged if they differ by less."""
 
@@ -51,11 +49,6 @@ class Knot:
     def half_width(self) -> float:
         """Half the interval, over the median; infinite for a single repeat."""
         return (self.high - self.low) / 2 / self.seconds
-
-    @property
-    def is_narrow(self) -> bool:
-        """Whether the time is certain enough not to be measured again."""
-        return self.half_width <= NARROW_HALF_WIDTH
 
 
 def knot_of(units: float, values: Sequence[float]) -> Knot:

@@ -52,22 +52,6 @@ class SpeedFunction(Protocol):
         """Return the seconds of one operation of `x` units, fixed part included; 0 for x = 0."""
 
 
-@runtime_checkable
-class LearningCurve(SpeedFunction, Protocol):
-    """A speed function that learns from observations, as all of ours do."""
-
-    def observe(self, units: float, seconds: float) -> None:
-        """Learn that `units` took `seconds`. Raises UsageError unless positive and finite."""
-
-    @property
-    def points(self) -> Floats:
-        """Return (n, 2) float64, units and seconds: the papers' approximation points."""
-
-    @property
-    def repeats(self) -> int:
-        """Observations of a size that was measured before (the papers' accuracy points)."""
-
-
 class PlannerCurve:
     """Methods of a curve that the planner uses besides `speed` and `time`.
 

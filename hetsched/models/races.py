@@ -14,17 +14,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Annotated
 
 import msgspec
 
 from hetsched.models.samples import MAX_SECONDS, MIN_SECONDS, Moment, is_time
+from hetsched.models.windows import DEVIATION_PER_MAD
 from hetsched.units import NUMBER_LIMIT
 
 MAX_RACES = 12
-"""Races of one job kept; earlier ones may reflect another machine. Arbitrary."""
+"""Races of one job kept; earlier ones may reflect another machine."""
 MAX_LOAD_RATIO = 4.0
-"""Races at shares that differ by less are comparable. Arbitrary."""
+"""Races at shares that differ by less are comparable."""
 CONFIDENCE_T = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)
 """Student's t of a two-sided interval of 90 %, by the degrees of freedom from 1 on."""
 CONFIDENCE_Z = 1.7
@@ -70,16 +72,13 @@ class Comparison:
     mean, low, high : float
         With its interval of 90 %; infinite for a single ratio.
     races : int
-        Races that agree with the latest one.
-    last : int
-        Number of the latest race.
+        How many there were.
     """
 
     mean: float
     low: float
     high: float
     races: int
-    last: int
 
     @property
     def ratio(self) -> float:
@@ -137,10 +136,7 @@ class RaceRecord:
         return {v for race in self.races for v, paces in race.paces.items() if any(paces)}
 
     def compare(self, variant: str, other: str) -> Comparison | None:
-        """Return how much slower `variant` is than `other`; None if they never raced.
-
-        Earlier races count unless they contradict the latest: something has changed then.
-        """
+        """Return how much slower `variant` is than `other`; None if they never raced."""
         pair = (variant, other)
         if pair not in self._compared:
             comparison = self._comparison(variant, other)
@@ -149,30 +145,12 @@ class RaceRecord:
         return self._compared[pair]
 
     def _comparison(self, variant: str, other: str) -> Comparison | None:
-        log_ratios: list[float] = []
-        count = last = 0
-        for race in reversed(self.races):
-            new = _log_ratios(race.paces, variant, other)
-            if not new:
-                continue
-            if log_ratios and _contradict(log_ratios, new):
-                break
-            log_ratios += new
-            count += 1
-            last = last or race.number
-        if not log_ratios:
+        found = [_log_ratios(race.paces, variant, other) for race in self.races]
+        if not any(found):
             return None
-        mean, half_width = _interval(log_ratios)
-        return Comparison(mean, mean - half_width, mean + half_width, count, last)
-
-    def expected_ratio(self, variant: str, other: str) -> float | None:
-        """Return the ratio of their times, against a third if need be; None: nothing is known."""
-        for middle in (other, *sorted(self.variants() - {variant, other})):
-            first = self.compare(variant, middle)
-            second = self.compare(middle, other) if middle != other else None
-            if first is not None and (middle == other or second is not None):
-                return first.ratio * (1.0 if second is None else second.ratio)
-        return None
+        mean, half_width = _interval([ratio for ratios in found for ratio in ratios])
+        races = sum(map(bool, found))
+        return Comparison(mean, mean - half_width, mean + half_width, races)
 
     def fastest(self, names: Iterable[str]) -> str | None:
         """Return the fastest of `names` that have raced; None if none has.
@@ -232,34 +210,16 @@ def _log_ratios(paces: Paces, variant: str, other: str) -> list[float]:
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the mean and the half-width of its interval, of values without their outliers."""
-    # Plain loops: a plan needs some hundreds of intervals, of a few dozen values each.
-    median = _median(values)
-    usual = 1.4826 * _median([abs(value - median) for value in values])
+    middle = median(values)
+    usual = DEVIATION_PER_MAD * median([abs(value - middle) for value in values])
     reach = MAX_DEVIATIONS * max(usual, MIN_DEVIATION)
-    least, most = median - reach, median + reach
-    limited = [least if v < least else most if v > most else v for v in values]
+    limited = [min(max(value, middle - reach), middle + reach) for value in values]
     mean = math.fsum(limited) / len(limited)
-    if len(values) == 1:
-        return mean, math.inf
     freedom = len(values) - 1
+    if not freedom:
+        return mean, math.inf
     # `statistics.stdev` computes with fractions: a hundred times as long.
     variance = math.fsum([(value - mean) ** 2 for value in limited]) / freedom
     deviation = max(math.sqrt(variance), MIN_DEVIATION)
     t = CONFIDENCE_T[freedom - 1] if freedom <= len(CONFIDENCE_T) else CONFIDENCE_Z
     return mean, t * deviation / math.sqrt(len(values))
-
-
-def _median(values: Sequence[float]) -> float:
-    """Return the median; `statistics.median` takes twice as long."""
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    if len(ordered) % 2:
-        return ordered[middle]
-    return (ordered[middle - 1] + ordered[middle]) / 2
-
-
-def _contradict(later: Sequence[float], earlier: Sequence[float]) -> bool:
-    """Return whether the intervals of two sets of ratios are apart."""
-    later_mean, later_width = _interval(later)
-    mean, width = _interval(earlier)
-    return abs(later_mean - mean) > later_width + width

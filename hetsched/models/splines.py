@@ -1,15 +1,13 @@
-"""Smooth curves, for the root finder of `partition.smooth`, on SciPy's interpolators."""
+"""A smooth curve, for the root finder of `partition.smooth`, on SciPy's interpolator."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import overload
 
 import numpy as np
 
 from hetsched.models.curves import Floats, Numbers
-from hetsched.models.fits import rising
 from hetsched.models.functions import Learnt
 from hetsched.models.validation import require_argument, require_positive
 from hetsched.models.windows import Windows
@@ -24,12 +22,40 @@ Spline = Callable[..., Floats]
 """(x, order of the derivative) -> values."""
 
 
-class SmoothCurve(Learnt):
-    """A speed function with a continuous derivative that learns from observations."""
+def _loads(x: float | Numbers) -> Floats:
+    return np.asarray(require_argument("load", x), dtype=np.float64)
 
-    @abstractmethod
-    def _at(self, x: Floats) -> tuple[Floats, Floats]:
-        """Return seconds and seconds per unit at `x` >= 0. Raises UsageError without data."""
+
+def _like(x: float | Numbers, values: Floats) -> float | Floats:
+    return values if isinstance(x, np.ndarray) else float(values)
+
+
+class Akima(Learnt):
+    """Speed is Akima's spline through the observed speeds, s(x); t(x) = x / s(x) (Clarke 6.2).
+
+    It follows dips in speed, which `PiecewiseLinear` treats as noise, so its times may fall with
+    size. Beyond the load, or the largest size if that is more, speed is constant.
+
+    Parameters
+    ----------
+    observations : iterable of (units, seconds), or Windows, optional
+    load : float, units, optional
+        The whole load, up to which the paper pads the curve.
+
+    Raises
+    ------
+    UsageError
+        An observation or the load is not positive and finite.
+    """
+
+    def __init__(
+        self,
+        observations: Iterable[tuple[float, float]] | Windows = (),
+        *,
+        load: float | None = None,
+    ) -> None:
+        super().__init__(observations)
+        self._load = None if load is None else require_positive("load", load, " units")
 
     @overload
     def time(self, x: float, /) -> float: ...
@@ -65,43 +91,8 @@ class SmoothCurve(Learnt):
         ratio = np.where(is_loaded, loads, 1.0) / np.where(is_loaded, seconds, derivative)
         return _like(x, ratio)
 
-
-def _loads(x: float | Numbers) -> Floats:
-    return np.asarray(require_argument("load", x), dtype=np.float64)
-
-
-def _like(x: float | Numbers, values: Floats) -> float | Floats:
-    return values if isinstance(x, np.ndarray) else float(values)
-
-
-class Akima(SmoothCurve):
-    """Speed is Akima's spline through the observed speeds, s(x); t(x) = x / s(x) (Clarke 6.2).
-
-    It follows dips in speed, which `PiecewiseLinear` treats as noise, so its times may fall with
-    size. Beyond the load, or the largest size if that is more, speed is constant.
-
-    Parameters
-    ----------
-    observations : iterable of (units, seconds), or Windows, optional
-    load : float, units, optional
-        The whole load, up to which the paper pads the curve.
-
-    Raises
-    ------
-    UsageError
-        An observation or the load is not positive and finite.
-    """
-
-    def __init__(
-        self,
-        observations: Iterable[tuple[float, float]] | Windows = (),
-        *,
-        load: float | None = None,
-    ) -> None:
-        super().__init__(observations)
-        self._load = None if load is None else require_positive("load", load, " units")
-
     def _at(self, x: Floats) -> tuple[Floats, Floats]:
+        """Return seconds and seconds per unit at `x` >= 0."""
         spline, lowest, last = self._fitted()
         inside = np.minimum(x, last)
         speed, rise = spline(inside), spline(inside, 1)
@@ -137,45 +128,3 @@ def padded(x: Floats, speeds: Floats, load: float) -> tuple[Floats, Floats]:
         knots += [*halfway, load]
     # np.interp extends the outermost speeds, which is what the padding is.
     return np.array(knots), np.interp(knots, x, speeds)
-
-
-class Monotone(SmoothCurve):
-    """Times are a monotone cubic (Fritsch & Carlson 1980) through the observed times, and (0, 0).
-
-    Exactly one split makes all devices finish together if times are continuous and strictly
-    increase (Clarke 5.1): here without a shape rule. Times that fall with size are pooled, as in
-    `PiecewiseLinear`. Beyond the largest size speed is constant.
-
-    Parameters
-    ----------
-    observations : iterable of (units, seconds), optional
-
-    Raises
-    ------
-    UsageError
-        An observation is not positive and finite.
-    """
-
-    @property
-    def points(self) -> Floats:
-        _, units, _, seconds, counts, _ = self._windows.evidence
-        return np.column_stack((units, rising(seconds, counts)))
-
-    def _at(self, x: Floats) -> tuple[Floats, Floats]:
-        spline, last, pace = self._fitted()
-        inside = np.minimum(x, last)
-        beyond = x > last
-        return (
-            np.where(beyond, pace * x, spline(inside)),
-            np.where(beyond, pace, spline(inside, 1)),
-        )
-
-    def _refit(self) -> tuple[Spline, float, float]:
-        from scipy.interpolate import PchipInterpolator
-
-        units, seconds = np.concatenate((np.zeros((1, 2)), self.points)).T
-        # Two knots beyond, at constant speed, so that the slope is continuous at the last.
-        factors = np.array([2.0, 3.0])
-        x = np.concatenate((units, factors * units[-1]))
-        t = np.concatenate((seconds, factors * seconds[-1]))
-        return PchipInterpolator(x, t), float(x[-1]), float(t[-1] / x[-1])

@@ -408,9 +408,9 @@ def _race(
     rivals = [name for name in rivals if values[name] > 0] or rivals[:1]
     if not rivals:
         return
-    expected = [record.expected_ratio(name, present) for name in rivals]
-    times = [e or _ratio(now, devices[0], n) for e, n in zip(expected, rivals, strict=True)]
-    rounds = rounds_of(times, is_first=None in expected)
+    raced = {name: record.compare(name, present) for name in rivals}
+    times = [c.ratio if c else _ratio(now, devices[0], name) for name, c in raced.items()]
+    rounds = rounds_of(times, is_first=None in raced.values())
     race = PlannedRace(tuple(rivals), rounds, fmean([1.0, *times]))
     names = [each.device for each in devices]
     changes = {name: {"race": race} for name in names}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, UsageError
-from hetsched.models import Affine, Akima, Constant, DeviceModel, Monotone, PiecewiseLinear
+from hetsched.models import Affine, Akima, Constant, DeviceModel, PiecewiseLinear
 from hetsched.partition import Distribution, geometric, smooth
 
 ONE_TO_FOUR = [Constant(speed) for speed in (1, 2, 3, 4)]
@@ -67,7 +67,6 @@ curves = (
     st.builds(Constant, st.floats(1e-3, 100))
     | st.builds(Affine, st.floats(1e-3, 100), st.floats(0, 10))
     | knots.map(PiecewiseLinear)
-    | knots.map(Monotone)
 )
 
 
