@@ -104,14 +104,15 @@ def learn(run: Run) -> Lessons:
         [each.info for each in working if each.assignment.is_probe],
         run.machine,
     )
-    ends = [(each.info, each.span[1]) for each in counted]
+    until = co_runners_end(
+        [each.info for each in working], [(each.info, each.span[1]) for each in counted]
+    )
     overhead = _overhead_by_core(working)
     start = run_start(run.devices)
     samples: dict[tuple[str, str, CoRunners], list[Sample]] = {}
     for each in working:
         name = each.info.name
-        until = co_runners_end(each.info, ends)
-        for variant, found in _samples(each, overhead.get(name, 0.0), until, start).items():
+        for variant, found in _samples(each, overhead.get(name, 0.0), until[name], start).items():
             samples[name, variant, beside[name]] = found
     return Lessons(samples, {} if run.is_contended else dict(_races(working)))
 

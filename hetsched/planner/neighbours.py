@@ -6,6 +6,7 @@ known counts as shared with all. Devices whose speed is configured share nothing
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from collections import Counter
@@ -129,13 +130,21 @@ def co_runners_of(
     return beside
 
 
-def co_runners_end(info: DeviceInfo, ends: Iterable[tuple[DeviceInfo, float]]) -> float:
-    """Return when the first co-runner of `info` finished, seconds; infinite: there was none.
+def co_runners_end(
+    infos: Iterable[DeviceInfo], ends: Iterable[tuple[DeviceInfo, float]]
+) -> dict[str, float]:
+    """Return device -> when its first co-runner finished, seconds; infinite: there was none.
 
-    `ends`: the last end of each device with a share, on one clock.
+    O(number of devices). `ends`: the last end of each device with a share, on one clock.
     """
-    others = (end for other, end in ends if other.name != info.name and not other.is_modelled)
-    return math.inf if info.is_modelled else min(others, default=math.inf)
+    real = [(end, info.name) for info, end in ends if not info.is_modelled]
+    first, second = (heapq.nsmallest(2, real) + 2 * [(math.inf, "")])[:2]
+    return {
+        info.name: math.inf
+        if info.is_modelled
+        else (first if first[1] != info.name else second)[0]
+        for info in infos
+    }
 
 
 def possible_models(

@@ -65,6 +65,5 @@ def test_idle_devices_of_the_machine_count_too() -> None:
 
 def test_co_runners_are_beside_a_device_until_the_first_of_them_has_finished() -> None:
     ends = [(GPU, 1.0), (CORES[0], 3.0), (CORES[1], 2.0)]
-    assert co_runners_end(GPU, ends) == 2.0
-    assert co_runners_end(CORES[1], ends) == 1.0
-    assert co_runners_end(GPU, ends[:1]) == math.inf
+    assert co_runners_end([GPU, *CORES[:2]], ends) == {"gpu0": 2.0, "cpu0": 1.0, "cpu1": 1.0}
+    assert co_runners_end([GPU, CORES[0]], ends[:1]) == {"gpu0": math.inf, "cpu0": 1.0}

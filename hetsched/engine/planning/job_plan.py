@@ -169,14 +169,7 @@ def with_idle_runs(
     Of any process, by the times of what is stored. Most runs are forgotten, so these are
     estimates; a share of one unit may be a probe.
     """
-    keys = {
-        candidate.info.name: [
-            model_key(job, candidate.info, variant, co_runners)
-            for variant in state.variants.ready(job, candidate.info)
-            for co_runners in CO_RUNNERS
-        ]
-        for candidate in candidates
-    }
+    keys = {c.info.name: _model_keys(job, c.info, state) for c in candidates}
     busiest = max(itertools.chain(*keys.values()), key=state.store.runs, default=None)
     if busiest is None:  # what they could run has failed meanwhile
         return list(candidates)
@@ -238,6 +231,12 @@ def model_key(
     )
 
 
+def _model_keys(job: ResolvedJob, info: DeviceInfo, state: PlanningState) -> list[ModelKey]:
+    """Return the keys of all variants that work on `info`, beside all neighbours."""
+    variants = state.variants.ready(job, info)
+    return [model_key(job, info, variant, beside) for beside in CO_RUNNERS for variant in variants]
+
+
 def device_demand(
     job: ResolvedJob, info: DeviceInfo, state: PlanningState, memory_limit: int | None
 ) -> MemoryDemand:
@@ -258,7 +257,7 @@ def _candidate(
     if not variants:
         return None
     names = [variant.name for variant in variants]
-    keys = [model_key(job, info, v, c) for c in CO_RUNNERS for v in variants]
+    keys = _model_keys(job, info, state)
     models_beside: dict[CoRunners, dict[str, DeviceModel]] = {}
     runs_beside: dict[CoRunners, dict[str, int]] = {}
     for key, model in zip(keys, state.store.load_many(keys, info.link), strict=True):
