@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.learning import calls, changes, co_runners, exclusion, kernels, tail, variants
+from benchmarks.learning import (
+    calls,
+    changes,
+    co_runners,
+    exclusion,
+    kernels,
+    noisy,
+    tail,
+    variants,
+)
 from benchmarks.results import Result
 
 FAMILIES: dict[str, Callable[[int], Result]] = {
@@ -19,4 +28,5 @@ FAMILIES: dict[str, Callable[[int], Result]] = {
     "tail": tail.measure,
     "calls": calls.measure,
     "changes": changes.measure,
+    "noisy": noisy.measure,
 }

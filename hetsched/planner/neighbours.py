@@ -131,20 +131,16 @@ def co_runners_of(
 
 
 def co_runners_end(
-    infos: Iterable[DeviceInfo], ends: Iterable[tuple[DeviceInfo, float]]
+    infos: Sequence[DeviceInfo], ends: Iterable[tuple[DeviceInfo, float]]
 ) -> dict[str, float]:
     """Return device -> when its first co-runner finished, seconds; infinite: there was none.
 
     O(number of devices). `ends`: the last end of each device with a share, on one clock.
     """
     real = [(end, info.name) for info, end in ends if not info.is_modelled]
-    first, second = (heapq.nsmallest(2, real) + 2 * [(math.inf, "")])[:2]
-    return {
-        info.name: math.inf
-        if info.is_modelled
-        else (first if first[1] != info.name else second)[0]
-        for info in infos
-    }
+    (first, device), (second, _), *_ = [*heapq.nsmallest(2, real), (math.inf, ""), (math.inf, "")]
+    found = {info.name: second if info.name == device else first for info in infos}
+    return found | {info.name: math.inf for info in infos if info.is_modelled}
 
 
 def possible_models(
