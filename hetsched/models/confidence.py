@@ -1,6 +1,6 @@
 """The certainty of a measured time: the median of its repeats and its confidence interval.
 
-From `MIN_RANKED` repeats on, the interval is that of the median by order statistics, which assumes
+From six repeats on, the interval is that of the median by order statistics, which assumes
 nothing about the noise (Hahn & Meeker, Statistical Intervals, 1991, section 5.2; Hoefler & Belli,
 SC 2015, rule 8). With fewer it is Student's for the mean of the logarithms of the times, because
 contention multiplies times (Khaleghzadeh, Reddy & Lastovetsky, TPDS 2018: repeat until the
@@ -14,12 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-CONFIDENCE = 0.95
-"""Fraction of intervals that contain the true value."""
-MIN_RANKED = 6
-"""Repeats from which on order statistics reach `CONFIDENCE`: 1 - 2 / 2**6 = 0.97."""
 STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
-"""Student's t for `CONFIDENCE`, two-sided, by the number of repeats."""
+"""Student's t of a two-sided interval of 95 %, by the number of repeats. From six on, order
+statistics reach that: 1 - 2 / 2**6 = 0.97."""
 MAX_MIDDLE_RATIO = 1.2
 """The middle two of an even number of times are averaged if they differ by less."""
 
@@ -74,7 +71,7 @@ def confidence_interval(values: Sequence[float]) -> tuple[float, float]:
     """Return (low, high) of the median of positive values, n >= 1."""
     if len(values) == 1:
         return 0.0, math.inf
-    if len(values) < MIN_RANKED:
+    if len(values) in STUDENT_T:
         return _student_interval(values)
     ordered = sorted(values)
     rank = _interval_rank(len(ordered))
@@ -95,11 +92,11 @@ def _student_interval(values: Sequence[float]) -> tuple[float, float]:
 
 @cache
 def _interval_rank(count: int) -> int:
-    """Return the largest r with P(Binomial(count, 1/2) <= r) <= (1 - CONFIDENCE) / 2.
+    """Return the largest r with P(Binomial(count, 1/2) <= r) <= 0.025.
 
     The median lies between the values of rank r and count - 1 - r, counted from 0.
     """
-    tail, rank, ways = (1 - CONFIDENCE) / 2 * 2**count, 0, 1
+    tail, rank, ways = 0.025 * 2**count, 0, 1
     while ways <= tail:
         tail -= ways
         rank += 1

@@ -17,7 +17,7 @@ import numpy as np
 from hetsched.models.confidence import robust_median
 from hetsched.models.fits import rising
 from hetsched.models.functions import PiecewiseLinear, SpeedFunction
-from hetsched.models.windows import noise_deviation, smoothed
+from hetsched.models.windows import MIN_CHANGE, MIN_TRUSTED_COUNT, noise_deviation, smoothed
 
 MAX_SIZE_RATIO = 1.25
 """Sizes that differ by less are compared, by their seconds per unit."""
@@ -26,11 +26,6 @@ FACTOR_NOISE = 0.15
 observations, on a quiet machine: a factor that is closer to 1 may be noise."""
 MAX_POOLED = 30
 """Observations pooled per size; more add no certainty."""
-MIN_OBSERVATIONS = 3
-"""Observations of a core without which it counts as equal: one or two may be bad luck."""
-MAX_RECOVERED_RATIO = 1 / 1.3
-"""Ratio to the expected time below which an observation contradicts the factor of a slow core:
-far beyond noise."""
 
 Observed = tuple[float, float]
 """Units, seconds."""
@@ -50,7 +45,7 @@ def pooled_curves(curves: Sequence[SpeedFunction]) -> list[SpeedFunction]:
     cores = [[(s.units, s.seconds) for s in curve.evidence()] for curve in learnt]
     order = sorted(range(len(cores)), key=lambda index: _certainty(cores[index]))
     times, factors = _pool(cores, order)
-    if factors and robust_median(list(factors.values())) < MAX_RECOVERED_RATIO:
+    if factors and robust_median(list(factors.values())) < 1 / MIN_CHANGE:
         # The core with most observations is the slow one: compare it with the others instead.
         times, factors = _pool(cores, [*order[1:], order[0]])
     if len(factors) < 2:
@@ -69,7 +64,7 @@ def pooled_curves(curves: Sequence[SpeedFunction]) -> list[SpeedFunction]:
 
 def _certainty(observations: Sequence[Observed]) -> tuple[bool, float]:
     """Return a key to sort by: most observations first, of few ones the shortest times."""
-    if len(observations) >= MIN_OBSERVATIONS:
+    if len(observations) >= MIN_TRUSTED_COUNT:
         return False, -len(observations)
     return True, min((seconds / size for size, seconds in observations), default=0.0)
 
@@ -86,7 +81,7 @@ def _pool(
     for index in order:
         observations = cores[index]
         factor = _factor(observations, pooled)
-        if len(observations) < MIN_OBSERVATIONS:
+        if len(observations) < MIN_TRUSTED_COUNT:
             factors[index] = 1.0
             if factor is not None and factor > 1.0:
                 continue  # bad luck, perhaps: it says nothing about the others
@@ -94,7 +89,7 @@ def _pool(
         if factor is None:
             continue
         if _is_recovered(observations, factor, pooled):
-            observations = observations[-MIN_OBSERVATIONS:]
+            observations = observations[-MIN_TRUSTED_COUNT:]
             factor = _factor(observations, pooled) or 1.0
         factors[index] = factor
         _add(observations, factor, pooled)
@@ -137,12 +132,12 @@ def _is_recovered(observations: Sequence[Observed], factor: float, pooled: Times
     They may be probes of a few units: a size smaller than all others is compared with the nearest,
     at the same seconds per unit. Fixed costs then make the core look slower, not faster.
     """
-    if factor <= 1.0 or len(observations) <= MIN_OBSERVATIONS:
+    if factor <= 1.0 or len(observations) <= MIN_TRUSTED_COUNT:
         return False
     smallest = min(pooled)
-    for size, seconds in observations[-MIN_OBSERVATIONS:]:
+    for size, seconds in observations[-MIN_TRUSTED_COUNT:]:
         paces = _paces([smallest] if size < smallest else _near(size, pooled), pooled)
-        if not paces or seconds / size > MAX_RECOVERED_RATIO * factor * robust_median(paces):
+        if not paces or seconds / size > factor / MIN_CHANGE * robust_median(paces):
             return False
     return True
 

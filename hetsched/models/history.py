@@ -18,15 +18,18 @@ from hetsched.models.device_model import DeviceModel
 from hetsched.models.functions import PiecewiseLinear
 from hetsched.models.phases import PhaseCurve
 from hetsched.models.samples import MIN_SHARE, CurveName, Sample, medians
-from hetsched.models.windows import MAX_SIZES, MEDIAN_VARIANCE, NEAR, Windows, noise_deviation
+from hetsched.models.windows import (
+    CERTAIN_ERRORS,
+    MAX_SIZES,
+    MEDIAN_VARIANCE,
+    MIN_NOISE,
+    NEAR,
+    Windows,
+    noise_deviation,
+)
 
 BASE_BYTES = 4000
 """Memory of a history without samples, and of its models. Estimate."""
-DUPLEX_ERRORS = 3.0
-"""Standard errors by which a duplex share must be below 1: one in a thousand is by chance, and a
-share below 1 makes planning slower."""
-COPY_NOISE = 0.025
-"""Standard deviation of the logarithm of a copy's time that is assumed at least."""
 
 
 class History:
@@ -132,7 +135,7 @@ class History:
 def duplex_share(beside: Mapping[float, Sequence[float]], one_way: PhaseCurve) -> float:
     """Return the share of its rate that a direction keeps while the other one is busy.
 
-    1 unless it is below by `DUPLEX_ERRORS` standard errors of both times.
+    1 unless it is below by `CERTAIN_ERRORS` of both times: a share below 1 makes planning slower.
 
     Parameters
     ----------
@@ -145,6 +148,6 @@ def duplex_share(beside: Mapping[float, Sequence[float]], one_way: PhaseCurve) -
     expected = zip(one_way.time(np.array(list(beside))).tolist(), beside.values(), strict=True)
     ratios = [seconds / t for seconds, times in expected for t in times]
     share = robust_median(ratios)
-    noise = max(noise_deviation([ratios]), COPY_NOISE)
+    noise = max(noise_deviation([ratios]), MIN_NOISE)
     error = noise * math.sqrt(MEDIAN_VARIANCE * (1 / len(ratios) + 1 / alone))
-    return max(share, MIN_SHARE) if share < 1 - DUPLEX_ERRORS * error else 1.0
+    return max(share, MIN_SHARE) if share < 1 - CERTAIN_ERRORS * error else 1.0

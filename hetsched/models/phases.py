@@ -17,17 +17,11 @@ import numpy as np
 from hetsched.models.curves import Floats, Segments, linear_times
 from hetsched.models.fits import fitted_line, pool_except_dips, rising
 from hetsched.models.functions import Fit, FittedCurve, Polyline, line_fit
-from hetsched.models.windows import MEDIAN_VARIANCE, Windows
+from hetsched.models.windows import CERTAIN_ERRORS, MEDIAN_VARIANCE, MIN_NOISE, Windows
 
 MAX_MISFIT, MAX_MISFIT_ERRORS = 0.05, 4.0
-"""Distance of a size from the line beyond which the line doesn't fit: relative, and in standard
-errors of the size's median."""
-MIN_NOISE = 0.025
-"""Minimum standard deviation of the logarithm of a time: few repeats may agree by chance."""
-MIN_PACE_RATIO = 1.05
-"""Ratio of the times per unit of two neighbouring sizes from which a step may lie between them."""
-MIN_HOPED_PACE = 0.95
-"""Time per unit that is hoped for over the shortest measured: a little more than noise."""
+"""Distance of a size from the line beyond which the line doesn't fit: relative, the same from
+which a step may lie between two sizes; and in standard errors of the size's median."""
 FAR = 1024.0
 """Multiple of the largest size up to which its last slope counts in an optimistic curve."""
 MAX_LAST_RATIO = 1.5
@@ -35,8 +29,6 @@ MAX_LAST_RATIO = 1.5
 determines the slope between neighbours."""
 MIN_CALL_FRACTION = 0.01
 """A call that costs less than this part of the largest chunk doesn't matter."""
-CALL_ERRORS = 3.0
-"""Standard errors from 0 at which a call is known to cost something."""
 
 
 class PhaseCurve(FittedCurve):
@@ -68,7 +60,7 @@ class PhaseCurve(FittedCurve):
         # The gap is as uncertain as the times of the smallest chunks.
         noise = max(evidence.noise, MIN_NOISE) * math.sqrt(MEDIAN_VARIANCE / runs)
         least = max(
-            CALL_ERRORS * noise * (gap + line[1] * smallest),
+            CERTAIN_ERRORS * noise * (gap + line[1] * smallest),
             MIN_CALL_FRACTION * (gap + line[1] * largest),
         )
         return gap if gap > least else 0.0
@@ -78,7 +70,7 @@ class PhaseCurve(FittedCurve):
 
         Between neighbouring sizes that differ in time per unit, it stays at the lower one's time
         until its time per unit is the shortest measured; or it continues the slope below, down to
-        `MIN_HOPED_PACE` of the shortest. None: a line fits, or there is no such gap.
+        a little less than the shortest. None: a line fits, or there is no such gap.
         """
         fit: Fit = self._fitted()
         if fit.line is not None:
@@ -96,7 +88,7 @@ class PhaseCurve(FittedCurve):
             points.append((low, low_seconds))
             before = high - 1
             paces = low_seconds / low, high_seconds / high
-            is_step = max(paces) > MIN_PACE_RATIO * min(paces) and high_seconds > low_seconds
+            is_step = max(paces) > (1 + MAX_MISFIT) * min(paces) and high_seconds > low_seconds
             if before <= low or not is_step:
                 continue
             steps += 1
@@ -104,7 +96,7 @@ class PhaseCurve(FittedCurve):
             if low < corner < before:
                 points.append((corner, low_seconds))
             continued = low_seconds + slope_below * (before - low)
-            hoped = min(shortest * before, max(continued, MIN_HOPED_PACE * shortest * before))
+            hoped = min(shortest * before, max(continued, (1 - MAX_MISFIT) * shortest * before))
             reached = max(low_seconds, hoped)
             points.append((before, min(reached, fit.curve.time(before))))
         far = FAR * float(units[-1])

@@ -20,22 +20,19 @@ from typing import Annotated
 import msgspec
 
 from hetsched.models.samples import MAX_SECONDS, MIN_SECONDS, Moment, is_time
-from hetsched.models.windows import DEVIATION_PER_MAD
+from hetsched.models.windows import CERTAIN_ERRORS, DEVIATION_PER_MAD
 from hetsched.units import NUMBER_LIMIT
 
 MAX_RACES = 12
 """Races of one job kept; earlier ones may reflect another machine."""
 MAX_LOAD_RATIO = 4.0
 """Races at shares that differ by less are comparable."""
-CONFIDENCE_T = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)
-"""Student's t of a two-sided interval of 90 %, by the degrees of freedom from 1 on."""
-CONFIDENCE_Z = 1.7
-"""Beyond the table: 1.65 for many, 1.8 for 11."""
+CONFIDENCE_T = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.7)
+"""Student's t of a two-sided interval of 90 %, by the degrees of freedom from 1 on; the last one
+for all that are more."""
 MIN_DEVIATION = 0.03
 """Standard deviation of a log ratio that is assumed at least: a few ratios may agree by chance.
 Arbitrary; that of a quiet machine is 0.02 to 0.05."""
-MAX_DEVIATIONS = 3.0
-"""Ratios further from the median are limited to this many deviations."""
 
 Pace = Annotated[float, msgspec.Meta(ge=MIN_SECONDS / NUMBER_LIMIT, le=MAX_SECONDS)]
 Paces = Mapping[str, tuple[Pace | None, ...]]
@@ -212,7 +209,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the mean and the half-width of its interval, of values without their outliers."""
     middle = median(values)
     usual = DEVIATION_PER_MAD * median([abs(value - middle) for value in values])
-    reach = MAX_DEVIATIONS * max(usual, MIN_DEVIATION)
+    reach = CERTAIN_ERRORS * max(usual, MIN_DEVIATION)
     limited = [min(max(value, middle - reach), middle + reach) for value in values]
     mean = math.fsum(limited) / len(limited)
     freedom = len(values) - 1
@@ -221,5 +218,5 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
     # `statistics.stdev` computes with fractions: a hundred times as long.
     variance = math.fsum([(value - mean) ** 2 for value in limited]) / freedom
     deviation = max(math.sqrt(variance), MIN_DEVIATION)
-    t = CONFIDENCE_T[freedom - 1] if freedom <= len(CONFIDENCE_T) else CONFIDENCE_Z
+    t = CONFIDENCE_T[min(freedom, len(CONFIDENCE_T)) - 1]
     return mean, t * deviation / math.sqrt(len(values))

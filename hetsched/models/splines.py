@@ -15,8 +15,6 @@ from hetsched.models.windows import Windows
 MIN_SPEED_RATIO = 0.05
 """A spline is kept above this fraction of the lowest observed speed: it can undershoot, and a
 speed of 0 would be an infinite time."""
-DEFAULT_LOAD_RATIO = 2.0
-"""Without a load, the curve is padded as if the load were this many times the largest size."""
 
 Spline = Callable[..., Floats]
 """(x, order of the derivative) -> values."""
@@ -40,7 +38,7 @@ class Akima(Learnt):
     ----------
     observations : iterable of (units, seconds), or Windows, optional
     load : float, units, optional
-        The whole load, up to which the paper pads the curve.
+        The whole load, up to which the paper pads the curve. Default: twice the largest size.
 
     Raises
     ------
@@ -104,7 +102,7 @@ class Akima(Learnt):
         from scipy.interpolate import Akima1DInterpolator  # late: 0.4 s that few programs need
 
         _, units, _, seconds, _, _ = self._windows.evidence
-        load = DEFAULT_LOAD_RATIO * float(units[-1]) if self._load is None else self._load
+        load = 2 * float(units[-1]) if self._load is None else self._load
         x, speeds = padded(units, units / seconds, load)
         return Akima1DInterpolator(x, speeds), MIN_SPEED_RATIO * speeds.min(), float(x[-1])
 

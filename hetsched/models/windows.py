@@ -46,12 +46,11 @@ SAME_SIZE = 1.03
 WALK_DEVIATION = 0.15
 """Standard deviation of the walk per unit of log size: 5 % between sizes that differ by a tenth,
 12 % between sizes that differ by a factor of two. It matters less with less noise."""
-OUTLIER_ERRORS = 3.0
-"""Standard errors above its neighbours at which a size measured less than `MIN_TRUSTED_COUNT`
-times is an outlier: contention only lengthens times."""
-MIN_NOISE, MAX_NOISE = 0.05, 0.1
-"""Standard deviation of the logarithm of a time: at least in outlier tests, because repeats may
-agree by chance; at most, because outliers explain larger ones."""
+CERTAIN_ERRORS = 3.0
+"""Standard errors beyond which a difference isn't noise: one in a thousand is by chance."""
+MIN_NOISE, MAX_NOISE = 0.025, 0.1
+"""Standard deviation of the logarithm of a time: at least in tests, because repeats may agree by
+chance; at most, because outliers explain larger ones."""
 MIN_TRUSTED_COUNT = 3
 """Observations whose median a single outlier can't move far."""
 MEDIAN_VARIANCE = math.pi / 2
@@ -379,7 +378,7 @@ def smoothed(
     steps = [WALK_DEVIATION**2 * math.log(larger / smaller) for smaller, larger in pairwise(units)]
     paces = [math.log(time / size) for size, time in zip(units, seconds, strict=True)]
     variances = [MEDIAN_VARIANCE * sigma**2 / count for count in counts]
-    _inflate_outliers(paces, counts, steps, variances, max(sigma, MIN_NOISE))
+    _inflate_outliers(paces, counts, steps, variances, max(sigma, 2 * MIN_NOISE))
     estimates = _walk(paces, variances, steps)
     result = []
     for size, time, pace, count, variance, estimate in zip(
@@ -398,12 +397,15 @@ def _inflate_outliers(
     variances: list[float],
     noise: float,
 ) -> None:
-    """Raise the variances of sizes measured few times that are too slow for their neighbours."""
+    """Raise the variances of sizes measured few times that are too slow for their neighbours.
+
+    Contention only lengthens times.
+    """
     if sum(counts) < MIN_TRUSTED_COUNT or min(counts) >= MIN_TRUSTED_COUNT:
         return
     usual = [MEDIAN_VARIANCE * noise**2 / count for count in counts]
     for i, estimate in enumerate(_walk(paces, usual, steps)):
-        excess = (paces[i] - estimate) / OUTLIER_ERRORS
+        excess = (paces[i] - estimate) / CERTAIN_ERRORS
         if counts[i] < MIN_TRUSTED_COUNT and excess > 0 and excess**2 > usual[i]:
             variances[i] = usual[i] * (excess**2 / usual[i]) ** 2
 

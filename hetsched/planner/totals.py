@@ -20,6 +20,7 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, PiecewiseLinear, SpeedFunction
 from hetsched.models.fits import rising
 from hetsched.models.functions import delayed, planner_curve
+from hetsched.models.windows import DEPTH, MIN_TRUSTED_COUNT
 from hetsched.plans.costs import Floats, estimated_seconds
 from hetsched.plans.device_plan import DevicePlan, Overlap, fits
 from hetsched.plans.paper import factoring, paper_steps
@@ -34,8 +35,6 @@ MIN_GAIN = 0.01
 """Relative gain below which a device keeps the chunks of its last run."""
 MAX_ADJUSTMENT = 0.05
 """Relative change of the share up to which the last chunks are adjusted to it."""
-MAX_OBSERVATIONS, TRUSTED_OBSERVATIONS = 5, 3
-"""Latest measured shares that correct predictions; and as many as a single outlier can't rule."""
 MAX_SHARE_RATIO = 1.6
 """Shares that differ by more aren't compared: below 2, to exclude halves of shares."""
 MAX_CORRECTION = 1.25
@@ -249,8 +248,8 @@ class LinkedTotal(CoreTotal):
             ratios += [seconds / predicted] * count
         if not ratios:
             return 1.0
-        ratio = median_low(ratios[:MAX_OBSERVATIONS])
-        if len(ratios) >= TRUSTED_OBSERVATIONS:
+        ratio = median_low(ratios[:DEPTH])
+        if len(ratios) >= MIN_TRUSTED_COUNT:
             return ratio
         return min(max(ratio, 1 / MAX_CORRECTION), MAX_CORRECTION)
 
@@ -286,7 +285,7 @@ def latest_shares(model: DeviceModel) -> list[MeasuredShare]:
         for entry in shares
         if shares[0][0] / MAX_SHARE_RATIO <= entry[0] <= shares[0][0] * MAX_SHARE_RATIO
     ]
-    return comparable[:MAX_OBSERVATIONS]
+    return comparable[:DEPTH]
 
 
 def phase_fingerprint(model: DeviceModel) -> Hashable | None:

@@ -32,9 +32,6 @@ from hetsched.plans.slots import aligned, slot_bytes, slotted
 from hetsched.store.model_records import ModelKey
 from hetsched.workload import Iterative, Variant
 
-WINDOW = 2
-"""Chunks sent ahead of a share that doesn't fit in memory as a whole."""
-
 
 def next_plan(
     job: ResolvedJob,
@@ -122,7 +119,7 @@ def _assignment(
         max_chunk=max(sizes),
         slots=1,
         slot_memory=slot_bytes(demand, max(sizes)) if info.link else 0,
-        window=WINDOW,
+        window=2,
         predicted_seconds=None,
     )
 
