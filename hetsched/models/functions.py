@@ -58,10 +58,6 @@ class PlannerCurve:
     The defaults apply to a curve that has only these two.
     """
 
-    def closed_form(self) -> Segments | None:
-        """Return the curve as pieces, the nearest rising ones if times fall; None: unavailable."""
-        return None
-
     def fingerprint(self) -> bytes | None:
         """Return a key shared by curves of equal times; None: times may change or are opaque."""
         return None
@@ -89,27 +85,10 @@ class Curve(PlannerCurve, ABC):
     may_fall = False
     """Whether times may fall with size: `segments` is then the nearest curve that rises."""
 
-    @abstractmethod
-    def observe(self, units: float, seconds: float) -> None:
-        """Learn that `units` took `seconds`. Raises UsageError unless positive and finite."""
-
-    @property
-    @abstractmethod
-    def points(self) -> Floats:
-        """(n, 2) float64, units and seconds: the knots of the curve, by units."""
-
-    @property
-    @abstractmethod
-    def repeats(self) -> int:
-        """Observations of a size that was measured before (the papers' accuracy points)."""
-
     @property
     @abstractmethod
     def segments(self) -> Segments:
         """Return the closed form. Raises UsageError without observations."""
-
-    def closed_form(self) -> Segments:
-        return self.segments
 
     def fingerprint(self) -> bytes | None:
         return self._evaluated.fingerprint
@@ -184,6 +163,7 @@ class Constant(Curve):
             self._segments = constant_speed(require_positive("speed", speed, " units/s"))
 
     def observe(self, units: float, seconds: float) -> None:
+        """Learn that `units` took `seconds`. Raises UsageError unless positive and finite."""
         last = require_observation(units, seconds)
         self._repeats += self._last is not None and self._last[0] == last[0]
         self._last = last
@@ -191,10 +171,12 @@ class Constant(Curve):
 
     @property
     def points(self) -> Floats:
+        """(n, 2) float64, units and seconds: of the last observation."""
         return NO_POINTS.copy() if self._last is None else np.array([self._last])
 
     @property
     def repeats(self) -> int:
+        """Observations of the size before (the papers' accuracy points)."""
         return self._repeats
 
     @property
@@ -211,18 +193,6 @@ class Fixed(Curve):
         self._curve = evaluated
         self._segments = evaluated if rising_segments is None else rising_segments
 
-    def observe(self, units: float, seconds: float) -> None:
-        raise UsageError("this curve doesn't learn")
-
-    @property
-    def points(self) -> Floats:
-        seconds, units = self._curve.table[:2, self._curve.table[1] > 0]
-        return np.column_stack((units, seconds))
-
-    @property
-    def repeats(self) -> int:
-        return 0
-
     @property
     def segments(self) -> Segments:
         return self._segments
@@ -237,8 +207,7 @@ def delayed(curve: SpeedFunction, seconds: float) -> SpeedFunction:
 
     A curve without a closed form is returned unchanged.
     """
-    closed_form = planner_curve(curve).closed_form() if seconds > 0 else None
-    return curve if closed_form is None else Fixed(later(closed_form, seconds))
+    return Fixed(later(curve.segments, seconds)) if isinstance(curve, Curve) else curve
 
 
 class Polyline(Fixed):

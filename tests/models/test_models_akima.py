@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.interpolate import Akima1DInterpolator
 
-from hetsched.errors import UsageError
-from hetsched.models import Akima, SpeedFunction
+from hetsched.models import Akima
 from hetsched.models.splines import MIN_SPEED_RATIO, padded
 
 observations = st.dictionaries(
@@ -89,40 +88,7 @@ def test_the_derivative_is_that_of_time(observed: list[tuple[int, float]], x: fl
     assert rise / (2 * step) <= sides[1] + 1e-3 * abs(sides[1]) + 1e-6
 
 
-@given(observations)
-def test_arrays_give_what_numbers_give(observed: list[tuple[int, float]]) -> None:
-    curve = Akima(observed)
-    x = np.array([0, 1, 7, 250, 999, 5000])
-
-    assert curve.time(x).tolist() == [curve.time(float(units)) for units in x]
-    assert curve.speed(x).tolist() == [curve.speed(float(units)) for units in x]
-
-
 def test_times_may_fall_where_they_were_observed_to_fall() -> None:
     curve = Akima([(10, 2.0), (20, 6.0), (30, 3.0)])
 
     assert curve.time(20) > curve.time(30)
-
-
-def test_more_observations_of_a_size_are_repeats() -> None:
-    curve = Akima([(10, 1.0), (20, 2.0), (10, 9.0)])
-
-    assert curve.repeats == 1
-    assert curve.time(10) == 1.0
-
-
-@pytest.mark.parametrize("bad", [0, -1.0, float("nan"), float("inf")])
-def test_impossible_numbers_are_refused(bad: float) -> None:
-    with pytest.raises(UsageError, match="load"):
-        Akima(load=bad)
-    with pytest.raises(UsageError, match="seconds"):
-        Akima().observe(1, bad)
-    with pytest.raises(UsageError, match="units"):
-        Akima().observe(bad, 1.0)
-
-
-def test_evaluation_without_observations_is_refused() -> None:
-    assert isinstance(Akima(), SpeedFunction)
-    assert Akima().points.shape == (0, 2)
-    with pytest.raises(UsageError, match="Akima: no observation"):
-        Akima().time(1)

@@ -1,9 +1,7 @@
 """Constant: one speed, that of the last run."""
 
 import numpy as np
-import pytest
 
-from hetsched.errors import UsageError
 from hetsched.models import Constant
 
 
@@ -24,15 +22,3 @@ def test_only_the_last_run_counts() -> None:
 
     assert curve.speed(1) == 5.0
     assert curve.points.tolist() == [[30.0, 6.0]]
-
-
-def test_evaluation_without_observations_is_refused() -> None:
-    assert Constant().points.shape == (0, 2)
-    with pytest.raises(UsageError, match="no observation"):
-        Constant().speed(1)
-
-
-@pytest.mark.parametrize("speed", [0.0, -1.0, float("inf"), float("nan")])
-def test_an_impossible_speed_is_refused(speed: float) -> None:
-    with pytest.raises(UsageError, match="speed"):
-        Constant(speed)

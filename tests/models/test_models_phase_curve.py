@@ -78,13 +78,6 @@ def test_times_fall_with_size_where_repeats_confirm_it() -> None:
     assert curve.segments.time(31.0) <= curve.segments.time(32.0)
 
 
-def test_equal_evidence_has_equal_fingerprints() -> None:
-    runs = [[(x, step(x)) for x in SIZES]] * 2
-
-    assert learnt(runs).fingerprint() == learnt(runs).fingerprint()
-    assert learnt(runs).fingerprint() != learnt([[(x, 1.0 + x) for x in SIZES]]).fingerprint()
-
-
 def test_a_table_is_linear_between_its_points_and_has_constant_speed_outside() -> None:
     curve = Polyline([(2, 0.2), (4, 0.8), (8, 0.8)])
 

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.errors import UsageError
 from hetsched.models import PiecewiseLinear
 from hetsched.models.fits import shape_fit
 
@@ -60,8 +59,3 @@ def test_it_is_an_option_of_the_piecewise_linear_curve() -> None:
 
     assert speeds_of(PiecewiseLinear(observed, shape="paper")) == pytest.approx([2, 3, 4, 5, 4])
     assert speeds_of(PiecewiseLinear(observed))[3] < 4.5
-
-
-def test_an_unknown_shape_is_refused() -> None:
-    with pytest.raises(UsageError, match="shape: 'round'"):
-        PiecewiseLinear(shape="round")  # type: ignore[arg-type]

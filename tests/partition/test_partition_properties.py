@@ -25,9 +25,7 @@ METHODS: dict[str, Callable[..., Distribution]] = {
 LEARNING: dict[str, Callable[[], Any]] = {
     name: kind
     for name, kind in inspect.getmembers(hetsched.models, inspect.isclass)
-    if hasattr(kind, "observe")
-    and not inspect.isabstract(kind)
-    and name != "Polyline"  # a table that learns nothing
+    if hasattr(kind, "observe") and not inspect.isabstract(kind)
 }
 LEARNING["PiecewiseLinear, paper"] = lambda: PiecewiseLinear(shape="paper")
 LEARNING["PiecewiseLinear, dips"] = lambda: PiecewiseLinear(shape="dips")
