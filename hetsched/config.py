@@ -246,7 +246,7 @@ def load(name: str | None = None) -> tuple[Config, str]:
     """
     name = name or os.environ.get("HETSCHED_CONFIG") or None
     if name is None:
-        path = _user_file()
+        path = user_file()
         if not path.is_file():
             path = shipped_folder() / "default.toml"
     else:
@@ -349,7 +349,8 @@ def _duration(kind: type, value: object) -> Seconds:
     return Seconds(seconds)
 
 
-def _user_file() -> Path:
+def user_file() -> Path:
+    """Return the path of the file that is read if no other configuration is named."""
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return Path(base) / "hetsched" / "config.toml"
 

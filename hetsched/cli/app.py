@@ -47,7 +47,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "stop": ("daemon", "Stop the daemon; running jobs end after their chunks."),
         "drain": ("daemon", "Take no new jobs; finish those that run or wait."),
         "ping": ("daemon", "Check that the daemon answers."),
-        "devices": ("daemon", "List the daemon's devices, or those of a configuration."),
+        "devices": ("config", "List the daemon's devices, or those of a configuration."),
         "metrics": ("metrics", "Show counters and gauges for Prometheus."),
         "service": ("service", "Run the daemon as a systemd user service."),
         "config": ("config", "Show, locate or check a configuration."),

@@ -104,6 +104,14 @@ def array_file(value: str) -> tuple[str, str]:
     return (match[1] if match else ""), real_path(file)
 
 
+def new_array_file(value: str) -> tuple[str, str]:
+    """As `array_file`, of a file to be written. Raises UsageError for formats other than .npy."""
+    name, file = array_file(value)
+    if not file.endswith(".npy") and "." in file.rpartition("/")[2]:
+        raise UsageError(f"{value!r}: results are .npy files; give a name that ends in .npy")
+    return name, file
+
+
 def by_array(flag: str, files: Sequence[tuple[str, str]] | None) -> dict[str, str]:
     """Return array name -> path. Raises UsageError if an array has two files."""
     paths: dict[str, str] = {}

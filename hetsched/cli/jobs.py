@@ -224,9 +224,11 @@ def next_steps(number: int, report: JobReport, results: Sequence[str] = ()) -> s
 def table(report: JobReport) -> list[str]:
     """Return the table of devices: variant, share, seconds, units/s, predicted seconds.
 
-    Of an iterative job: variant, rows at the end, seconds of each phase in sum.
+    A team of cores has a row only if it has a share. Of an iterative job: variant, rows at the
+    end, seconds of each phase in sum.
     """
-    rows = grouped_rows(report.devices, lambda device: device.device, MAX_GROUP_ROWS)
+    used = [each for each in report.devices if each.share or not each.device.startswith("team")]
+    rows = grouped_rows(used, lambda device: device.device, MAX_GROUP_ROWS)
     labels = [label for label, _ in rows]
     groups = [members for _, members in rows]
     shares = [str(sum(member.share for member in members)) for members in groups]
@@ -272,7 +274,11 @@ def summary(report: JobReport, with_reasons: bool = False) -> list[str]:
     is_iterative = report.iterations is not None
     lines = [_iteration_headline(report) if is_iterative else _headline(report)]
     if report.verified is not None:
-        error = "" if report.max_error is None else f", max error {report.max_error:.2g}"
+        error = (
+            ""
+            if report.max_error is None
+            else f", off by at most {report.max_error:.2g} of the largest value"
+        )
         outcome = "all units correct" if report.verified else "WRONG"
         lines.append(f"verified: {outcome}{error}")
     late = [f"{counted(d.late, 'phase')} on {d.device}" for d in report.devices if d.late]

@@ -89,11 +89,12 @@ def identity(value: str) -> str:
 
 
 FILE = flags.reader(flags.array_file)
+NEW_FILE = flags.reader(flags.new_array_file)
 JOB_FLAGS = {
     flag.name: flag
     for flag in (
         Flag("input", "[NAME=]FILE", "Input", FILE, is_repeated=True),
-        Flag("output", "[NAME=]FILE", "Save the result as .npy.", FILE, is_repeated=True),
+        Flag("output", "[NAME=]FILE", "Save the result as .npy.", NEW_FILE, is_repeated=True),
         Flag("verify", "", "Check every unit."),
         Flag("devices", "A,B", "Devices or groups: cpu, cpu0, gpu, gpu0.",
              flags.reader(flags.words), other="--device"),

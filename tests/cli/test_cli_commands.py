@@ -112,6 +112,25 @@ def test_a_configuration_is_shown_as_a_file_that_is_valid(call: Call, name: str)
     assert again.splitlines()[1:] == shown.splitlines()[1:]
 
 
+def test_a_first_configuration_is_written_where_it_is_read(call: Call) -> None:
+    written = call("config", "init")
+    path = call("config", "path").out.strip()
+    assert (written.code, path.endswith("hetsched/config.toml")) == (0, True)
+    assert f"wrote {path}; " in written.err
+    assert call("config", "check").code == 0
+    assert call("config", "init").code == 73
+    assert call("config", "init", "--force").code == 0
+    assert call("config", "init", "mine.toml").code == 0
+    assert Path("mine.toml").read_text() == Path(path).read_text()
+
+
+@pytest.mark.parametrize("name", ["y.tif", "b=a/y.h5"])
+def test_results_are_npy_files_and_have_such_names(call: Call, name: str) -> None:
+    for words in (("run", "fft", "--batch", "2x8x8", "--output"), ("result", "1", "-o")):
+        ended = call(*words, name)
+        assert (ended.code, "results are .npy files" in ended.error) == (2, True)
+
+
 @pytest.mark.parametrize(
     "words", [("show", "x"), ("run", "fft", "--batch", "4x4x4", "--seed", "x")]
 )
@@ -126,7 +145,7 @@ def test_a_bug_of_ours_is_one_line_too(call: Call, monkeypatch: pytest.MonkeyPat
     def broken(name: str | None = None) -> None:
         raise ZeroDivisionError("oh\nno")
 
-    monkeypatch.setattr("hetsched.config.load", broken)
+    monkeypatch.setattr("hetsched.cli.commands.config.load", broken)
 
     ended = call("devices")
 

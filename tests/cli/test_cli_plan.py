@@ -259,6 +259,13 @@ def test_a_plan_of_an_iterative_job_gives_the_rows_of_the_first_iteration(call: 
     assert all(row[3:] == ["not", "measured"] for row in rows)
 
 
+def test_a_plan_without_measurements_has_nothing_to_draw(call: Call) -> None:
+    pytest.importorskip("matplotlib")
+    ended = call("plan", *BATCH, "--plot", "plan.png")
+    assert (ended.code, "nothing was measured yet" in ended.error) == (2, True)
+    assert not os.path.exists("plan.png")
+
+
 def test_a_plan_of_an_iterative_job_has_nothing_to_draw(call: Call) -> None:
     ended = call("plan", "jacobi", "--n", "60", "--config", "virtual.toml", "--plot", "job.png")
 

@@ -56,7 +56,7 @@ def test_the_table_has_a_row_a_device() -> None:
 def test_the_summary_says_what_the_table_cannot() -> None:
     assert summary(REPORT) == [
         "fft: 256 units  kernels' time 21.6 ms (predicted 20.9 ms, +3.3 %)  spread 0.029",
-        "verified: all units correct, max error 3.1e-07",
+        "verified: all units correct, off by at most 3.1e-07 of the largest value",
         "note: input x: converted",
         "result: y in /tmp/y.npy",
     ]
@@ -103,6 +103,13 @@ def test_a_device_without_a_share_has_no_figures() -> None:
     )
 
     assert table(report)[1].split() == ["emu0", "-", "0", "-", "-", "-"]
+
+
+def test_a_team_has_a_row_only_if_it_works() -> None:
+    for share, rows in ((0, ["cpu0"]), (9, ["cpu0", "team0"])):
+        devices = (DEVICES[0], device("team0", share, 1.0, None))
+        report = JobReport(job=1, state="done", workload="fft", load=59, devices=devices)
+        assert [line.split()[0] for line in table(report)[1:]] == rows
 
 
 def test_more_than_eight_cores_share_a_row() -> None:

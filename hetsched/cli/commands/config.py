@@ -1,17 +1,26 @@
-"""`hetsched config`: which configuration is used, and whether it is valid; `completion`."""
+"""`hetsched config`, `devices` and `completion`: how this machine and the shell are set up."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
 
+from hetsched.cli import flags
 from hetsched.cli.app import COMPLETE, Group, group
-from hetsched.cli.flags import Json
-from hetsched.cli.terminal import out, out_json, out_lines
-from hetsched.config import Config, load, shipped
+from hetsched.cli.flags import ConfigName, Force, Json
+from hetsched.cli.terminal import note, out, out_json, out_lines, out_table
+from hetsched.config import Config, load, shipped, shipped_folder, user_file
+from hetsched.device import DeviceInfo
+from hetsched.errors import Unavailable, UsageError
+from hetsched.text import MAX_GROUP_ROWS, grouped_rows
+from hetsched.units import format_bytes
+
+if TYPE_CHECKING:
+    from hetsched.transport.messages import DeviceList
 
 Name = Annotated[
     str | None,
@@ -44,6 +53,22 @@ def check(name: Name = None) -> None:
         return
     names = [process.device.name for process in probe(config).processes]
     out(f"{source}: valid; devices here: {', '.join(names) or 'none'}")
+
+
+def init(
+    file: Annotated[
+        str | None,
+        typer.Argument(metavar="[FILE]", help="Default: the file that is read without --config."),
+    ] = None,
+    force: Force = False,
+) -> None:
+    from hetsched.store.output_files import write_whole
+
+    path = user_file() if file is None else Path(file)
+    if file is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(str(path), (shipped_folder() / "default.toml").read_bytes(), force)
+    note(f"wrote {path}; hetsched config check {path} checks what you change")
 
 
 def _as_written(config: Config) -> dict[str, Any]:
@@ -79,11 +104,100 @@ class ConfigCommands(Group):
     members = {
         "show": (show, "Print a configuration, with defaults filled in, as TOML."),
         "path": (path, "Print the path of a configuration."),
+        "init": (init, "Write a configuration with comments, to be changed."),
         "check": (check, "Check whether a configuration is valid on this machine."),
     }
 
 
 config = group("Show, locate or check a configuration.", ConfigCommands)
+
+
+def _switch(help: str) -> Any:
+    """Return the option of a flag with names of devices."""
+    help = f"{help} Until the daemon stops."
+    return typer.Option(metavar="A,B", help=help, parser=flags.reader(flags.words))
+
+
+def devices(
+    config: ConfigName = None,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe", help="Have the daemon look for missing devices and retry failed ones."
+        ),
+    ] = False,
+    enable: Annotated[list[Any] | None, _switch("Let devices take jobs again.")] = None,
+    disable: Annotated[list[Any] | None, _switch("Let devices take no more jobs.")] = None,
+    json: Json = False,
+) -> None:
+    changes = {"--probe": probe, "--enable": enable, "--disable": disable}
+    flag = next((flag for flag, value in changes.items() if value), "")
+    if flag and config is not None:
+        raise UsageError(f"{flag} is for the daemon, which has its own configuration: no --config")
+    if config is None:
+        try:
+            served = _served(probe, flags.joined(enable), flags.joined(disable))
+            _print_devices("daemon", served.devices, served.absent, served.restricted, json)
+            return
+        except Unavailable:
+            if flag:
+                raise
+    from hetsched.devices.probe import probe as find_devices
+
+    settings, source = load(config)
+    machine = find_devices(settings)
+    infos = [process.device for process in machine.processes]
+    _print_devices(source, infos, machine.absent, {}, json)
+
+
+def _served(probe: bool, enable: tuple[str, ...], disable: tuple[str, ...]) -> DeviceList:
+    """Return the daemon's devices after these changes. Raises Unavailable without a daemon."""
+    from hetsched.client.control import Control
+
+    with Control() as daemon:
+        if enable or disable:
+            switched = daemon.switch_devices(enable, disable)
+            return daemon.device_list(probe=True) if probe else switched
+        return daemon.device_list(probe=probe)
+
+
+def _print_devices(
+    source: str,
+    infos: Sequence[DeviceInfo],
+    absent: Mapping[str, str],
+    restricted: Mapping[str, str],
+    json: bool,
+) -> None:
+    if json:
+        listed = {"devices": list(infos), "absent": absent, "restricted": restricted}
+        out_json({"schema": "hetsched.devices/1", "config": source, **listed})
+        return
+    rows = [
+        _device_row(label, members)
+        for label, members in grouped_rows(infos, lambda info: info.name, MAX_GROUP_ROWS)
+    ]
+    out_table(("device", "kind", "description", "memory", "cores", "nodes"), rows, left=3)
+    out_lines([f"{name}: not available: {reason}" for name, reason in absent.items()])
+    out_lines([f"{name}: {reason}" for name, reason in restricted.items()])
+
+
+def _device_row(label: str, members: list[DeviceInfo]) -> tuple[str, ...]:
+    first = members[0]
+    cores = sorted({core for member in members for core in member.cores})
+    memory = "-" if first.memory is None else format_bytes(first.memory)
+    nodes = sorted({member.numa_node for member in members if member.numa_node is not None})
+    return label, first.kind, first.identity, memory, _ranges(cores), _ranges(nodes)
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Format [0, 1, 2, 5] as "0-2,5"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs) or "-"
 
 
 def completion(

@@ -1,27 +1,24 @@
-"""`hetsched drain`, `stop`, `ping` and `devices`: the daemon and its devices."""
+"""`hetsched drain`, `stop` and `ping`: the daemon, whether it runs, and its end."""
 
 from __future__ import annotations
 
 import os
 import select
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hetsched.cli import flags
-from hetsched.cli.flags import ConfigName, Json
-from hetsched.cli.terminal import out, out_json, out_lines, out_table
+from hetsched.cli.flags import Json
+from hetsched.cli.terminal import out, out_json
 from hetsched.client.control import Control
-from hetsched.device import DeviceInfo
-from hetsched.errors import Unavailable, UsageError
+from hetsched.errors import UsageError
 from hetsched.job import Queued
-from hetsched.text import MAX_GROUP_ROWS, grouped_rows
-from hetsched.units import counted, format_bytes, format_seconds
+from hetsched.units import counted, format_seconds
 
 if TYPE_CHECKING:
-    from hetsched.transport.messages import DeviceList, JobLine
+    from hetsched.transport.messages import JobLine
 
 
 def drain(
@@ -102,90 +99,3 @@ def ping(json: Json = False) -> None:
     uptime = format_seconds(pong.uptime_seconds)
     answer = f"pong from pid {pong.pid}, version {pong.version}, up {uptime}"
     out(f"{answer}: {format_seconds(seconds)}")
-
-
-def _switch(help: str) -> Any:
-    """Return the option of a flag with names of devices."""
-    help = f"{help} Until the daemon stops."
-    return typer.Option(metavar="A,B", help=help, parser=flags.reader(flags.words))
-
-
-def devices(
-    config: ConfigName = None,
-    probe: Annotated[
-        bool,
-        typer.Option(
-            "--probe", help="Have the daemon look for missing devices and retry failed ones."
-        ),
-    ] = False,
-    enable: Annotated[list[Any] | None, _switch("Let devices take jobs again.")] = None,
-    disable: Annotated[list[Any] | None, _switch("Let devices take no more jobs.")] = None,
-    json: Json = False,
-) -> None:
-    changes = {"--probe": probe, "--enable": enable, "--disable": disable}
-    flag = next((flag for flag, value in changes.items() if value), "")
-    if flag and config is not None:
-        raise UsageError(f"{flag} is for the daemon, which has its own configuration: no --config")
-    if config is None:
-        try:
-            served = _served(probe, flags.joined(enable), flags.joined(disable))
-            _show("daemon", served.devices, served.absent, served.restricted, json)
-            return
-        except Unavailable:
-            if flag:
-                raise
-    from hetsched.config import load
-    from hetsched.devices.probe import probe as find_devices
-
-    settings, source = load(config)
-    machine = find_devices(settings)
-    infos = [process.device for process in machine.processes]
-    _show(source, infos, machine.absent, {}, json)
-
-
-def _served(probe: bool, enable: tuple[str, ...], disable: tuple[str, ...]) -> DeviceList:
-    """Return the daemon's devices after these changes. Raises Unavailable without a daemon."""
-    with Control() as daemon:
-        if enable or disable:
-            switched = daemon.switch_devices(enable, disable)
-            return daemon.device_list(probe=True) if probe else switched
-        return daemon.device_list(probe=probe)
-
-
-def _show(
-    source: str,
-    infos: Sequence[DeviceInfo],
-    absent: Mapping[str, str],
-    restricted: Mapping[str, str],
-    json: bool,
-) -> None:
-    if json:
-        listed = {"devices": list(infos), "absent": absent, "restricted": restricted}
-        out_json({"schema": "hetsched.devices/1", "config": source, **listed})
-        return
-    rows = [
-        _row(label, members)
-        for label, members in grouped_rows(infos, lambda info: info.name, MAX_GROUP_ROWS)
-    ]
-    out_table(("device", "kind", "description", "memory", "cores", "nodes"), rows, left=3)
-    out_lines([f"{name}: not available: {reason}" for name, reason in absent.items()])
-    out_lines([f"{name}: {reason}" for name, reason in restricted.items()])
-
-
-def _row(label: str, members: list[DeviceInfo]) -> tuple[str, ...]:
-    first = members[0]
-    cores = sorted({core for member in members for core in member.cores})
-    memory = "-" if first.memory is None else format_bytes(first.memory)
-    nodes = sorted({member.numa_node for member in members if member.numa_node is not None})
-    return label, first.kind, first.identity, memory, _ranges(cores), _ranges(nodes)
-
-
-def _ranges(numbers: list[int]) -> str:
-    """Format [0, 1, 2, 5] as "0-2,5"."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs) or "-"

@@ -186,7 +186,7 @@ def result(
             "-o",
             metavar="[NAME=]FILE",
             help="Save as .npy.",
-            parser=flags.reader(flags.array_file),
+            parser=flags.reader(flags.new_array_file),
         ),
     ] = None,
     force: Force = False,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -133,7 +134,20 @@ def list_models(workload: WorkloadName = None, device: Device = None, json: Json
         "workload", "of", "device", "variant", "storage", "beside",
         "runs", "points", "units", "units/s", "within",
     )  # fmt: skip
-    out_table(header, [_summary_row(summary) for summary in summaries], left=6)
+    labels = _short_labels([summary["speed_key"] for summary in summaries])
+    rows = [_summary_row(s, labels[s["speed_key"]]) for s in summaries]
+    out_table(header, rows, left=6)
+
+
+def _short_labels(speed_keys: Sequence[str]) -> dict[str, str]:
+    """Return the label of each key, without the work per unit where shapes tell them apart."""
+    labels = {key: work_label(key) for key in speed_keys}
+    shapes = Counter(label.rpartition(", ")[0] for label in labels.values())
+    return {
+        key: shape if shape and shapes[shape] == 1 else label
+        for key, label in labels.items()
+        for shape in [label.rpartition(", ")[0]]
+    }
 
 
 def _summary(model: StoredModel) -> dict[str, Any] | None:
@@ -147,12 +161,12 @@ def _summary(model: StoredModel) -> dict[str, Any] | None:
     return {**msgspec.structs.asdict(model.key), **more}
 
 
-def _summary_row(summary: dict[str, Any]) -> tuple[str, ...]:
+def _summary_row(summary: dict[str, Any], label: str) -> tuple[str, ...]:
     units, seconds = summary["points"][-1]
     return (
         summary["workload"],
-        work_label(summary["speed_key"]),
-        summary["device"],
+        label,
+        short_device(summary["device"]),
         f"{summary['variant']} {summary['version']}",
         summary["storage"],
         summary["co_runners"],

@@ -249,6 +249,9 @@ class Drawings:
         if explanation.job is None and explanation.iterations is not None:
             name = explanation.workload
             raise UsageError(f"a plan of {name} has no iterations to draw; run it")
+        is_empty = not any(each.plan or each.timeline for each in explanation.devices)
+        if self.plot is not None and explanation.job is None and is_empty:
+            raise UsageError("nothing was measured yet: no times to draw; run it first")
         if self.trace is not None:
             import msgspec.json
 
