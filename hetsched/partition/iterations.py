@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import accumulate, groupby, pairwise
-from statistics import median
+from statistics import median, median_low
 from typing import Any
 
 from hetsched.errors import DataError, UsageError
@@ -484,14 +484,18 @@ class _MovingCost:
 
     def __init__(self, least: float) -> None:
         self._least = least
-        self._observed: deque[float] = deque(maxlen=MAX_MOVES)
+        self._observed: deque[float] = deque([least], maxlen=MAX_MOVES)
         # Rows gained, and seconds, of the last iteration if it was the first with its split
         self._first: tuple[tuple[int, ...], tuple[float, ...]] | None = None
 
     def seconds(self, before: Sequence[int], after: Sequence[int]) -> float:
         """Return the expected seconds of a move."""
-        per_row = max(self._least, median(self._observed)) if self._observed else self._least
-        return per_row * max(received(before, after), default=0)
+        return max(self._least, self._per_row) * max(received(before, after), default=0)
+
+    @property
+    def _per_row(self) -> float:
+        # One move may have been slow for another reason: two must show a cost.
+        return median_low(self._observed)
 
     def exclude(
         self, before: Sequence[int] | None, group: Sequence[TimedIteration]
@@ -522,9 +526,8 @@ class _MovingCost:
             self._observe(gained, first.busy, group[1:])
             return group[1:], nothing
         self._first = gained, first.busy
-        known = median(self._observed) if self._observed else 0.0
         return group, tuple(
-            min(known * rows, MAX_CORRECTION * busy)
+            min(self._per_row * rows, MAX_CORRECTION * busy)
             for rows, busy in zip(gained, first.busy, strict=True)
         )
 
