@@ -13,7 +13,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import median, median_low
 
 from hetsched.errors import DataError
@@ -52,6 +52,9 @@ PRESUMED_NOISE = 0.06
 """Standard deviation of the logarithm of a time before any size was measured twice."""
 DEVIATION_PER_DIFFERENCE = 1.05
 """Standard deviation over the median absolute difference of two values, for normal noise."""
+MAX_HELD_UP_RATIO = 5.0
+"""Ratio of seconds per unit to those of a smaller size from which a size reported once was held
+up; a second report tells a cliff as deep."""
 
 PART = 0.35
 """Part of the way into a cliff, by logarithms, that is tried next; it is as probable that the
@@ -336,12 +339,30 @@ class _Device:
     @property
     def noise(self) -> float | None:
         """Standard deviation of the logarithm of a time; None if no size was repeated."""
-        steps = [abs(math.log(b / a)) for t in self.times.values() for a, b in pairwise(t)]
+        steps: list[float] = []
+        for times in self.times.values():
+            kept = [*times]
+            if len(kept) > 2:
+                kept.remove(max(kept))  # it may be wild
+            steps += [abs(math.log(b / a)) for a, b in pairwise(kept)]
         return DEVIATION_PER_DIFFERENCE * median(steps) if steps else None
 
     def _points(self) -> list[tuple[int, float]]:
-        # Contention only lengthens times: of two, the shorter one counts.
-        return [(units, median_low(self.times[units])) for units in sorted(self.times)]
+        """Return the times that count, by size: contention only lengthens them.
+
+        So of two the shorter one counts, a size takes no longer than a larger one, and one that
+        was reported once and took far longer per unit than a smaller size was held up.
+        """
+        kept: list[tuple[int, float]] = []
+        for units in sorted(self.times):
+            seconds = median_low(self.times[units])
+            is_new = len(self.times[units]) == 1 and bool(kept)
+            if is_new and seconds / units > MAX_HELD_UP_RATIO * kept[-1][1] / kept[-1][0]:
+                continue
+            kept.append((units, seconds))
+        sizes, times = zip(*kept, strict=True)
+        least = [*accumulate(reversed(times), min)][::-1]
+        return list(zip(sizes, least, strict=True))
 
     @property
     def curve(self) -> Polyline:
@@ -353,7 +374,7 @@ class _Device:
             points, capacity = self._points(), self.capacity
             largest, seconds = points[-1]
             if capacity is not None and points[0][0] < capacity < largest:
-                if capacity not in self.times:
+                if capacity not in dict(points):
                     below, t = max(point for point in points if point[0] < capacity)
                     points = sorted([*points, (capacity, t / below * capacity)])
                 slope = (seconds - dict(points)[capacity]) / (largest - capacity)

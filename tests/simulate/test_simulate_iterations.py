@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from iterative_machine import (
     IterationTrace,
     IterativeMachine,
@@ -37,14 +39,21 @@ def memory_of(curve: SpeedFunction) -> int | None:
 
 
 def play(
-    machine: IterativeMachine, method: str = "auto", seed: int = 0, *, knows_memory: bool = False
+    machine: IterativeMachine,
+    method: str = "auto",
+    seed: int = 0,
+    *,
+    knows_memory: bool = False,
+    is_exact: bool = True,
 ) -> IterationTrace:
     capacities = [
         ROWS if curve is CORE else memory_of(curve) if knows_memory else None
         for curve in machine.compute
     ]
     kinds = ["core" if curve is CORE else "gpu" for curve in machine.compute]
-    balance = IterationBalance(ROWS, len(capacities), method, capacities=capacities, kinds=kinds)
+    balance = IterationBalance(
+        ROWS, len(capacities), method, capacities=capacities, kinds=kinds, is_exact=is_exact
+    )
     return drive(balance, machine, ITERATIONS, seed=seed)
 
 
@@ -204,6 +213,47 @@ def test_noise_does_not_lead_over_the_cliff_again(
     machine = replace(with_gpu(2, 10.0, cliff), noise=0.02)
 
     assert loss(machine, play(machine, seed=seed)) <= 1.1
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        IterativeMachine([CORE] * 4),
+        with_gpu(2, 3.0, None),
+        with_gpu(1, 1 / 3, None),
+        with_gpu(2, 3.0, STEEP),
+        with_gpu(4, 10.0, GENTLE),
+    ],
+)
+@given(
+    wild=st.integers(1, 60),
+    device=st.sampled_from([0, -1]),
+    factor=st.floats(20, 1000),
+    knows_memory=st.booleans(),
+)
+@settings(max_examples=settings().max_examples // 5)
+def test_one_wild_iteration_costs_little_beside_itself(
+    machine: IterativeMachine, wild: int, device: int, factor: float, knows_memory: bool
+) -> None:
+    def hiccup(iteration: int) -> list[float]:
+        factors = [1.0] * len(machine.compute)
+        factors[device] = factor if iteration == wild else 1.0
+        return factors
+
+    with_it, without = (
+        play(each, knows_memory=knows_memory, is_exact=False)
+        for each in (replace(machine, slowdown=hiccup), machine)
+    )
+
+    assert loss(machine, with_it) <= loss(machine, without) + 0.02
+
+
+@pytest.mark.parametrize("factor", [20.0, 1000.0])
+def test_a_wild_first_iteration_of_modelled_times_costs_little(factor: float) -> None:
+    equal = IterativeMachine([CORE] * 4)
+    wild = replace(equal, slowdown=lambda k: [factor if k == 1 else 1.0, 1.0, 1.0, 1.0])
+
+    assert loss(equal, play(wild)) <= 1.02
 
 
 @pytest.mark.parametrize("seed", range(5))
