@@ -149,7 +149,7 @@ class KMeans(Iterative):
         return float(x) * (2 * p.clusters * p.dimensions + 2 * p.clusters + 3 * p.dimensions)
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return solver_variants(kind, HERE, numba="numba_cpu", numpy="numpy_cpu", cupy="cupy_cuda")
+        return solver_variants(kind, HERE, numba="compiled", numpy="kernels", cupy="kernels")
 
     def generate(
         self, p: KMeansParams, seed: int, array: str, first: int, out: np.ndarray

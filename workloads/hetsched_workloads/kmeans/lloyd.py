@@ -14,7 +14,7 @@ Reductions, all float64:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,6 @@ import numpy as np
 from hetsched.errors import DataError
 
 Named = Mapping[str, np.ndarray]
-
-
-def row_blocks(count: int, step: int) -> Iterator[slice]:
-    """Yield the blocks of at most `step` rows of `count`."""
-    for first in range(0, count, step):
-        yield slice(first, min(first + step, count))
 
 
 def centroids_shape(p: Any) -> tuple[int, int]:
@@ -56,11 +50,6 @@ def largest_distance(p: Any) -> float:
     Of points within R of it, |c|^2 - 2 x.c is at most 12 R^2, wherever the first centroid moves.
     """
     return float(np.finfo(p.dtype).max) / 16
-
-
-def widen(xp: Any, extent: np.ndarray, points: Any, seed: Any) -> None:
-    """Take some points into account in the reduction "extent"."""
-    extent[...] = max(float(extent), float(xp.abs(points - seed).max()))
 
 
 def check_extent(p: Any, values: Named) -> None:

@@ -1,0 +1,212 @@
+"""k-means by products of blocks of points with the centroids, for NumPy's arrays or CuPy's.
+
+A block is shifted by the first centroid and gets a column of ones: |x - c|^2 - |x|^2 =
+c.c - 2 x.c is one product with the matrix of centroids, without cancellation even if all points
+are far from the origin, and the sums of a cluster's rows contain their number. The matrix of
+labels times the block is that sum: for SciPy a sparse matrix that has one 1 per column, on a GPU
+a dense one, without atomic additions, so that two runs give the same bits.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csc_array
+
+from hetsched.errors import DataError
+from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
+from hetsched_workloads.kmeans import lloyd
+from hetsched_workloads.kmeans.declaration import KMeansParams
+from hetsched_workloads.kmeans.variates import exponential, stream_key
+
+CORE_BLOCK_BYTES, GPU_BLOCK_BYTES = 1 << 20, 32 << 20
+"""Bytes of a block of scores: about a core's second-level cache. On a GPU large enough for full
+speed; several temporary arrays of a block fit together into the device's pool for them."""
+MIN_BLOCK = 64
+"""Points: with fewer, products with the centroids are slow."""
+
+
+def make(p: KMeansParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
+    """Return the kernels by stage, which share work areas of some MiB."""
+    size = CORE_BLOCK_BYTES if context.xp is np else GPU_BLOCK_BYTES
+    return LloydKernels(p, load, context.xp, size).stages()
+
+
+class LloydKernels:
+    """The kernels; a subclass may label and sum up points in another way."""
+
+    def __init__(self, p: KMeansParams, load: int, xp: Any, block_bytes: int) -> None:
+        self._p = p
+        self._xp = xp
+        self._dtype = np.dtype(p.dtype)
+        row_bytes = max(p.clusters, p.dimensions + 1) * self._dtype.itemsize
+        self._step = max(1, min(load, max(MIN_BLOCK, block_bytes // row_bytes)))
+        self._block = xp.ones((self._step, p.dimensions + 1), p.dtype)
+        self._scores = xp.empty(self._step * p.clusters, p.dtype)
+        # Of whole blocks and the last one: to make one takes as long as half of its product.
+        self._label_matrix = functools.lru_cache(maxsize=2)(self._make_label_matrix)
+
+    def stages(self) -> Mapping[str, StageKernel]:
+        """Return the kernels by stage."""
+        return {name: getattr(self, name) for name in ("seed", "assign", "label", "result")}
+
+    def _blocks(self, count: int) -> Iterator[slice]:
+        for first in range(0, count, self._step):
+            yield slice(first, min(first + self._step, count))
+
+    def _host(self, array: Any) -> np.ndarray:
+        return np.asarray(array if self._xp is np else self._xp.asnumpy(array))
+
+    def seed(
+        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        p, xp, points, now = self._p, self._xp, inputs["points"], values.now
+        count, is_given = lloyd.seeds_so_far(p, now), p.start == "given"
+        if count == 0:
+            self._check(points, rows)
+            outputs["assigned"][...] = -1
+        lloyd.fill_start(now, partials)
+        newest = None
+        if is_given:
+            start = self._host(inputs["start"])
+            if not np.isfinite(start).all():
+                raise DataError("start: a centroid has a NaN or an infinite coordinate")
+            lloyd.write_centroids(p, partials, start)
+            newest = xp.asarray(start[0].astype(p.dtype))
+        elif count:
+            newest = xp.asarray(lloyd.seeds(p, now)[count - 1].astype(p.dtype))
+        key, best = stream_key(p.start_seed, count), (np.inf, 0)
+        for part in self._blocks(rows.count):
+            nearest = outputs["nearest"][part]
+            if newest is not None:
+                is_first = is_given or count == 1
+                self._approach(points[part], newest, nearest, partials["extent"], is_first)
+            if not is_given:
+                keys = exponential(xp, key, rows.first + part.start, part.stop - part.start)
+                if count:
+                    with np.errstate(divide="ignore"):
+                        keys /= nearest
+                index = int(keys.argmin())
+                best = min(best, (float(keys[index]), part.start + index))
+        if not is_given:
+            point = self._host(points[best[1]])
+            lloyd.write_seed(p, now, partials, best[0], rows.first + best[1], point)
+
+    def _check(self, points: Any, rows: Rows) -> None:
+        for part in self._blocks(rows.count):
+            is_finite = self._xp.isfinite(points[part]).all(axis=1)
+            if not bool(is_finite.all()):
+                point = rows.first + part.start + int(is_finite.argmin())
+                raise DataError(f"points: row {point} has a NaN or an infinite coordinate")
+
+    def _approach(
+        self, points: Any, seed: Any, nearest: Any, extent: np.ndarray, is_first: bool
+    ) -> None:
+        """Take the squared distances to a seed into account."""
+        xp, difference = self._xp, self._block[: len(points), :-1]
+        with np.errstate(over="ignore"):
+            xp.subtract(points, seed, out=difference)
+            squares = xp.einsum("ij,ij->i", difference, difference)
+        if not is_first:
+            xp.minimum(nearest, squares, out=nearest)
+            return
+        if not bool((squares <= lloyd.largest_distance(self._p)).all()):
+            raise DataError(f"points: the distances overflow {self._p.dtype}; scale the points")
+        nearest[...] = squares
+        extent[...] = max(float(extent), float(xp.abs(difference).max()))
+
+    def assign(
+        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        p, labels = self._p, outputs["assigned"]
+        centroids = lloyd.next_centroids(p, values.before)
+        lloyd.write_centroids(p, partials, centroids)
+        sums = self._xp.zeros((p.clusters, p.dimensions + 1))
+        changed = self._nearest(inputs["points"], centroids, labels, inputs["assigned"], sums)
+        partials["members"][...] = self._host(sums)
+        partials["changed"][...] = changed
+        lloyd.fill_unused(partials["farthest"])
+        # Only then can a cluster have no points on any device.
+        if not partials["members"][:, -1].all():
+            self._farthest(rows, inputs["points"], labels, centroids, partials["farthest"])
+
+    def _nearest(
+        self, points: Any, centroids: np.ndarray, labels: Any, former: Any, sums: Any
+    ) -> int:
+        """Write the number of each point's nearest centroid.
+
+        With `sums`, add up the shifted points of each cluster and their number, and return how
+        many labels differ from the `former` ones.
+        """
+        xp, changed = self._xp, 0
+        origin = lloyd.origin(self._p, centroids)
+        relative = centroids - origin
+        weights = np.vstack((-2 * relative.T, np.square(relative).sum(axis=1)))
+        weights, shift = xp.asarray(weights.astype(self._dtype)), xp.asarray(origin, self._dtype)
+        for part in self._blocks(len(points)):
+            size = part.stop - part.start
+            block = self._block[:size]
+            scores = self._scores[: size * self._p.clusters].reshape(size, -1)
+            xp.subtract(points[part], shift, out=block[:, :-1])
+            xp.matmul(block, weights, out=scores)
+            labels[part] = scores.argmin(axis=1)
+            if sums is not None:
+                changed += int(xp.count_nonzero(labels[part] != former[part]))
+                sums += self._sums_of(labels[part], block)
+        return changed
+
+    def _sums_of(self, labels: Any, block: Any) -> Any:
+        """Return the sums of the rows of each cluster, (clusters, columns)."""
+        clusters, size = self._p.clusters, len(labels)
+        if self._xp is not np:
+            belongs = labels == self._xp.arange(clusters, dtype=labels.dtype)[:, None]
+            return belongs.astype(block.dtype) @ block
+        matrix = self._label_matrix(size)
+        matrix.indices[...] = labels
+        return matrix @ block
+
+    def _make_label_matrix(self, size: int) -> csc_array:
+        parts = (
+            np.ones(size, self._dtype),
+            np.zeros(size, np.int32),
+            np.arange(size + 1, dtype=np.int32),
+        )
+        return csc_array(parts, shape=(self._p.clusters, size))
+
+    def _squares(self, points: Any, centroids: Any, labels: Any) -> Any:
+        """Return the squared distances from the labelled centroids, in double precision."""
+        difference = points - centroids[labels]
+        return self._xp.einsum("ij,ij->i", difference, difference)
+
+    def _farthest(
+        self, rows: Rows, points: Any, labels: Any, centroids: np.ndarray, farthest: np.ndarray
+    ) -> None:
+        xp, centres = self._xp, self._xp.asarray(centroids)
+        for part in self._blocks(rows.count):
+            squares = self._host(self._squares(points[part], centres, labels[part]))
+            order = np.argsort(-squares, kind="stable")[: len(farthest)]
+            candidates = np.empty((len(order), farthest.shape[1]))
+            candidates[:, 0], candidates[:, 1] = squares[order], rows.first + part.start + order
+            candidates[:, 2:] = self._host(points[part][xp.asarray(order)])
+            farthest[...] = lloyd.merge_farthest((farthest, candidates))
+
+    def label(
+        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        centroids = lloyd.next_centroids(self._p, values.now)
+        points, labels, centres = inputs["points"], outputs["labels"], self._xp.asarray(centroids)
+        self._nearest(points, centroids, labels, None, None)
+        blocks = self._blocks(rows.count)
+        squares = (self._squares(points[part], centres, labels[part]) for part in blocks)
+        partials["inertia"][...] = sum(float(each.sum()) for each in squares)
+
+    def result(
+        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        if rows.is_first:
+            centroids = lloyd.next_centroids(self._p, values.now)
+            outputs["centroids"][...] = self._xp.asarray(centroids)
+            outputs["inertia"][...] = float(values.now["inertia"])
