@@ -287,8 +287,7 @@ def race_label(variant: Variant) -> str:
 
 
 MOVE_BYTES_PER_SECOND = 4e9
-"""Memory speed of a core that gets rows of another one: the least cost of moving them. Arbitrary
-within a factor of two."""
+"""Memory speed of a core that gets rows of another one: the least cost of moving them."""
 
 
 @dataclass(frozen=True)
@@ -311,134 +310,86 @@ def first_plan(
     Raises Unavailable without a variant for any device, DataError if no device's memory holds one
     row.
     """
-    assert job.iterative is not None
-    candidates = _with_memory(
-        job, find_candidates(job, _without_teams(infos), state, memory_limit)
-    )
-    models = _models(candidates, job.load, state)
-    is_modelled = all(candidate.info.clock == "virtual" for candidate in candidates)
+    assert job.iterative is not None and isinstance(job.workload, Iterative)
+    overhead = piece_overhead(job.workload, job.params)
+    single = [info for info in infos if not info.members]
+    found = find_candidates(job, single or infos, state, memory_limit)
+    demands = {each.info.name: _demand_of_rows(each, overhead) for each in found}
+    candidates = [each for each in found if demands[each.info.name].fits([1])]
+    if not candidates:
+        demand = found[0].demand
+        raise errors.DataError(
+            f"one row needs {demand.need([1]) + overhead} bytes of device memory, the limit is"
+            f" {demand.limit}"
+        )
+    chosen = choose_variants(candidates, job.load / len(candidates), state.plan_cache)
+    names = [each.info.name for each in candidates]
+    choices = dict(zip(names, chosen, strict=True))
+    kinds = {each.info.name: each.info.identity for each in candidates}
+    capacities = {
+        each.info.name: _capacity(each, demands[each.info.name], job.load) for each in candidates
+    }
+    row = candidates[0].demand
+    row_bytes = row.need([2]) - row.need([1])  # inputs, state and outputs
+    is_modelled = all(each.info.clock == "virtual" for each in candidates)
     balance = iterations.IterationBalance(
         job.load,
         len(job.devices),
         spec.balance,
         granule=job.iterative.granule,
-        capacities=_capacities(job, candidates),
-        kinds=_kinds(job, candidates),
-        models=[models.get(device, ("", None))[1] for device in job.devices],
-        absent=[slot for slot, device in enumerate(job.devices) if device not in models],
+        capacities=[capacities.get(device) for device in job.devices],
+        kinds=[kinds.get(device, "") for device in job.devices],
+        models=[choices.get(device, ("", None))[1] for device in job.devices],
+        absent=[slot for slot, device in enumerate(job.devices) if device not in choices],
         warm_up=bool(spec.warm_up),
-        seconds_per_row=0.0 if is_modelled else _row_bytes(candidates) / MOVE_BYTES_PER_SECOND,
+        seconds_per_row=0.0 if is_modelled else row_bytes / MOVE_BYTES_PER_SECOND,
         is_exact=is_modelled,
     )
-    return FirstPlan(_plan(job, candidates, models, balance), balance)
-
-
-def _with_memory(job: ResolvedJob, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Return the candidates without those whose memory doesn't hold one row. Raises DataError."""
-    fitting = [candidate for candidate in candidates if _fitting_demand(job, candidate).fits([1])]
-    if not fitting:
-        demand = candidates[0].demand
-        raise errors.DataError(
-            f"one row needs {demand.need([1]) + _overhead(job)} bytes of device memory, the limit"
-            f" is {demand.limit}"
-        )
-    return fitting
-
-
-def _fitting_demand(job: ResolvedJob, candidate: Candidate) -> MemoryDemand:
-    """Return the demand, without what a device with a link needs besides its rows."""
-    demand = candidate.demand
-    if not candidate.info.link or demand.limit is None:
-        return replace(demand, limit=None)
-    return replace(demand, limit=max(0, demand.limit - _overhead(job)))
-
-
-def _overhead(job: ResolvedJob) -> int:
-    assert isinstance(job.workload, Iterative)
-    return piece_overhead(job.workload, job.params)
-
-
-def _row_bytes(candidates: Sequence[Candidate]) -> int:
-    """Return the bytes of a row: inputs, state and outputs."""
-    demand = candidates[0].demand
-    return demand.need([2]) - demand.need([1])
-
-
-def _without_teams(infos: Sequence[DeviceInfo]) -> Sequence[DeviceInfo]:
-    """Return the single cores and other devices; teams only if there is nothing else."""
-    single = [info for info in infos if not info.members]
-    return single or infos
-
-
-def _models(
-    candidates: Sequence[Candidate], load: int, state: PlanningState
-) -> Mapping[str, tuple[str, DeviceModel | None]]:
-    """Return device -> variant, and its model if there are measurements."""
-    units = load / len(candidates)
-    chosen = choose_variants(candidates, units, state.plan_cache)
-    return {
-        candidate.info.name: choice for candidate, choice in zip(candidates, chosen, strict=True)
-    }
-
-
-def _capacities(job: ResolvedJob, candidates: Collection[Candidate]) -> list[int | None]:
-    """Return by slot how many rows fit in a device's memory; None: unknown.
-
-    A core has the arena, which holds all rows.
-    """
-    capacities: dict[str, int] = {}
-    for candidate in candidates:
-        demand = _fitting_demand(job, candidate)
-        if candidate.info.is_core:
-            capacities[candidate.info.name] = job.load
-        elif demand.limit is not None:
-            capacities[candidate.info.name] = demand.max_chunk(job.load)
-    return [capacities.get(device) for device in job.devices]
-
-
-def _kinds(job: ResolvedJob, candidates: Collection[Candidate]) -> list[str]:
-    """Return by slot what a device is: equal ones presumably have the same speed."""
-    identities = {candidate.info.name: candidate.info.identity for candidate in candidates}
-    return [identities.get(device, "") for device in job.devices]
-
-
-def _plan(
-    job: ResolvedJob,
-    candidates: Collection[Candidate],
-    models: Mapping[str, tuple[str, DeviceModel | None]],
-    balance: iterations.IterationBalance,
-) -> JobPlan:
     rows = dict(zip(job.devices, balance.rows, strict=True))
-    assignments = []
-    for number, candidate in enumerate(candidates):
-        device = candidate.info.name
-        variant, model = models[device]
-        share = rows[device]
-        seconds = float(model.time(share)) if model is not None and share else None
-        assignments.append(
-            Assignment(
-                device=device,
-                variant=variant,
-                plan=DevicePlan(((share,),) if share else ()),
-                chunks=(Chunk(number, 0, max(1, share)),),
-                max_chunk=job.load,
-                slots=1,
-                slot_memory=_slot_memory(candidate, job),
-                window=1,
-                predicted_seconds=seconds,
-                candidate=candidate,
-                model=model,
-            )
-        )
+    assignments = tuple(
+        _assignment_of_rows(job, number, each, rows[each.info.name], *choice, overhead)
+        for number, (each, choice) in enumerate(zip(candidates, chosen, strict=True))
+    )
     known = [each.predicted_seconds for each in assignments if each.plan.share]
     predicted = None if None in known else max(filter(None, known), default=None)
-    return JobPlan(tuple(assignments), predicted, candidates=tuple(candidates))
+    return FirstPlan(JobPlan(assignments, predicted, candidates=tuple(candidates)), balance)
 
 
-def _slot_memory(candidate: Candidate, job: ResolvedJob) -> int:
-    """Return the bytes that a device with a link may use: for all rows, as far as it has them."""
-    if not candidate.info.link:
-        return 0
-    rows, limit = candidate.demand.need([job.load]), candidate.demand.limit
-    needed = aligned(rows + _overhead(job))
-    return needed if limit is None else min(needed, limit)
+def _demand_of_rows(candidate: Candidate, overhead: int) -> MemoryDemand:
+    """Return the demand; its limit is without what a device with a link needs besides its rows."""
+    limit = candidate.demand.limit if candidate.info.link else None
+    return replace(candidate.demand, limit=None if limit is None else max(0, limit - overhead))
+
+
+def _capacity(candidate: Candidate, demand: MemoryDemand, load: int) -> int | None:
+    """Return how many rows fit in a device's memory; None: unknown. A core has the arena."""
+    if candidate.info.is_core:
+        return load
+    return None if demand.limit is None else demand.max_chunk(load)
+
+
+def _assignment_of_rows(
+    job: ResolvedJob,
+    number: int,
+    candidate: Candidate,
+    share: int,
+    variant: str,
+    model: DeviceModel | None,
+    overhead: int,
+) -> Assignment:
+    """Return one whose slot memory is for all rows, as far as a device with a link has it."""
+    needed, limit = aligned(candidate.demand.need([job.load]) + overhead), candidate.demand.limit
+    slot_memory = needed if limit is None else min(needed, limit)
+    return Assignment(
+        device=candidate.info.name,
+        variant=variant,
+        plan=DevicePlan(((share,),) if share else ()),
+        chunks=(Chunk(number, 0, max(1, share)),),
+        max_chunk=job.load,
+        slots=1,
+        slot_memory=slot_memory if candidate.info.link else 0,
+        window=1,
+        predicted_seconds=float(model.time(share)) if model is not None and share else None,
+        candidate=candidate,
+        model=model,
+    )
