@@ -9,9 +9,8 @@ from hetsched.lazy import lazy_names
 if TYPE_CHECKING:
     from hetsched.planner.explanation import ExplainedJob, explain_job
     from hetsched.planner.job_planner import plan_job
-    from hetsched.planner.totals import planned_total
 
-__all__ = ["ExplainedJob", "explain_job", "plan_job", "planned_total"]
+__all__ = ["ExplainedJob", "explain_job", "plan_job"]
 
 __getattr__ = lazy_names(
     __name__,
@@ -19,6 +18,5 @@ __getattr__ = lazy_names(
         "ExplainedJob": "explanation",
         "explain_job": "explanation",
         "plan_job": "job_planner",
-        "planned_total": "totals",
     },
 )

@@ -23,7 +23,7 @@ from hetsched.models.samples import (
     without_total,
 )
 from hetsched.planner.host_overhead import may_share_core
-from hetsched.planner.neighbours import co_runners_end, co_runners_in_run
+from hetsched.planner.neighbours import co_runners_end, co_runners_of
 from hetsched.planner.races import race_of, variant_samples
 from hetsched.planner.records import Assignment, JobPlan
 
@@ -99,11 +99,12 @@ def learn(run: Run) -> Lessons:
     """Return what a run shows."""
     working = [each for each in run.devices.values() if each.chunks]
     counted = [each for each in working if not each.assignment.is_probe]
-    beside = co_runners_in_run(
-        [each.info for each in counted],
-        [each.info for each in working if each.assignment.is_probe],
-        run.machine,
-    )
+    infos = [each.info for each in counted]
+    beside = co_runners_of(infos, run.machine)
+    for each in working:
+        name = each.info.name
+        if each.assignment.is_probe:  # too short to be a co-runner of others
+            beside[name] = co_runners_of([*infos, each.info], run.machine)[name]
     until = co_runners_end(
         [each.info for each in working], [(each.info, each.span[1]) for each in counted]
     )

@@ -23,7 +23,7 @@ from hetsched.text import group_name
 
 MIN_BUSY_CORES = 0.75
 """Part of the neighbouring cores that are busy when all are said to be: on a large machine one
-idle core makes no difference. Arbitrary."""
+idle core makes no difference."""
 
 
 @dataclass(frozen=True)
@@ -63,54 +63,10 @@ def _on_node(counts: Counter[int | None], info: DeviceInfo) -> int:
     return counts[info.numa_node] + counts[None]
 
 
-def co_runners(info: DeviceInfo, busy: DeviceCounts, machine: DeviceCounts) -> CoRunners:
-    """Return which neighbours of `info` are busy.
-
-    Parameters
-    ----------
-    info : DeviceInfo
-    busy : DeviceCounts
-        Of the devices that run, `info` included.
-    machine : DeviceCounts
-        Of all devices of the machine.
-    """
-    if info.is_modelled:
-        return "none"
-    linked, cores = busy.beside(info)
-    all_linked, all_cores = machine.beside(info)
-    if not linked and not cores:
-        return "none"
-    if linked >= all_linked and cores >= MIN_BUSY_CORES * all_cores:
-        return "all"
-    return "some"
-
-
-def co_runners_in_run(
-    working: Sequence[DeviceInfo],
-    probed: Iterable[DeviceInfo] = (),
-    machine: Sequence[DeviceInfo] = (),
-) -> dict[str, CoRunners]:
-    """Return device -> its co-runners in a run.
-
-    Parameters
-    ----------
-    working : sequence of DeviceInfo
-        Those with a share.
-    probed : iterable of DeviceInfo
-        Those with a probe chunk only, too short to be a co-runner of others.
-    machine : sequence of DeviceInfo
-        All devices of the machine.
-    """
-    beside = co_runners_of(working, machine)
-    for info in probed:
-        beside[info.name] = co_runners_of([*working, info], machine)[info.name]
-    return beside
-
-
 def co_runners_of(
     infos: Sequence[DeviceInfo], machine: Iterable[DeviceInfo] = ()
 ) -> dict[str, CoRunners]:
-    """Return device -> its co-runners when all of `infos` run. O(number of devices).
+    """Return device -> which of its neighbours are busy when all of `infos` run. O(devices).
 
     Parameters
     ----------
@@ -125,7 +81,14 @@ def co_runners_of(
     for info in infos:
         kind = info.is_modelled, info.is_core, info.threads, info.numa_node
         if kind not in of_kind:
-            of_kind[kind] = co_runners(info, busy, total)
+            linked, cores = busy.beside(info)
+            all_linked, all_cores = total.beside(info)
+            if info.is_modelled or not (linked or cores):
+                of_kind[kind] = "none"
+            elif linked >= all_linked and cores >= MIN_BUSY_CORES * all_cores:
+                of_kind[kind] = "all"
+            else:
+                of_kind[kind] = "some"
         beside[info.name] = of_kind[kind]
     return beside
 

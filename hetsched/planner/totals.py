@@ -258,16 +258,6 @@ def _through(units: Floats, seconds: Floats) -> PiecewiseLinear:
     return PiecewiseLinear().through(units, rising(seconds, np.ones(len(units))))
 
 
-def planned_total(
-    model: DeviceModel, memory: MemoryDemand, overlap: Overlap, load: int
-) -> SpeedFunction:
-    """Return the unrefined total of a device with a link for shares of `load`.
-
-    Raises DataError if not even one unit fits.
-    """
-    return LinkedTotal(model, memory, overlap, load).curve
-
-
 def latest_shares(model: DeviceModel) -> list[MeasuredShare]:
     """Return the last measured shares, latest first.
 

@@ -13,7 +13,6 @@ from planner_devices import FAST, core, gpu
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear, Polyline
 from hetsched.partition import geometric
-from hetsched.planner import planned_total
 from hetsched.planner.job_planner import makespan, plan_job, split_load
 from hetsched.planner.totals import CoreTotal, LinkedTotal, PlanCache
 from hetsched.plans import DevicePlan, Mode, Overlap, best_plan, price
@@ -42,14 +41,14 @@ H100 = behind_a_link(Affine(10e-6, 6e-6), 50e9, 50e9)
 def test_the_machine_profiles_come_within_a_percent_of_the_best_plan_known(
     model: DeviceModel, count: int, best: float
 ) -> None:
-    curve = planned_total(model, memory(256), Overlap.FULL, 256)
+    curve = LinkedTotal(model, memory(256), Overlap.FULL, 256).curve
     shares = geometric([curve, *[Affine(0.0, 2.1e-3)] * count], 256).shares
     plan = best_plan(shares[0], model, memory(256), overlap=Overlap.FULL)
     assert max(price(plan, model, Overlap.FULL), max(shares[1:]) * 2.1e-3) <= best * 1.01
 
 
 def test_the_planned_total_is_what_plans_cost() -> None:
-    curve = planned_total(DESKTOP, memory(100), Overlap.FULL, 400)
+    curve = LinkedTotal(DESKTOP, memory(100), Overlap.FULL, 400).curve
     for share in (1, 3, 17, 100, 250, 400):
         plan = best_plan(share, DESKTOP, memory(100), overlap=Overlap.FULL)
         assert curve.time(share) == pytest.approx(price(plan, DESKTOP, Overlap.FULL), rel=0.06)
@@ -57,10 +56,10 @@ def test_the_planned_total_is_what_plans_cost() -> None:
 
 def corrected_by(observed: list[tuple[float, float]], share: float = 200) -> float:
     """The correction at `share`, where each of `observed` took so many times the estimate."""
-    plain = planned_total(DESKTOP, memory(100), Overlap.FULL, 400)
+    plain = LinkedTotal(DESKTOP, memory(100), Overlap.FULL, 400).curve
     total = PiecewiseLinear((units, factor * plain.time(units)) for units, factor in observed)
     slower = replace(DESKTOP, total=total)
-    curve = planned_total(slower, memory(100), Overlap.FULL, 400)
+    curve = LinkedTotal(slower, memory(100), Overlap.FULL, 400).curve
     return float(curve.time(share) / plain.time(share))
 
 
@@ -78,8 +77,8 @@ def test_no_run_corrects_it_by_more_than_a_quarter() -> None:
 def test_chunks_say_nothing_about_shares() -> None:
     compute = Affine(observations=[(200, 200e-4 + 30e-6), (20, 20e-4 + 30e-6)])
     model = DeviceModel(PiecewiseLinear([(200, 9.0)]), compute, DESKTOP.h2d, DESKTOP.d2h)
-    plain = planned_total(DESKTOP, memory(100), Overlap.FULL, 400)
-    curve = planned_total(model, memory(100), Overlap.FULL, 400)
+    plain = LinkedTotal(DESKTOP, memory(100), Overlap.FULL, 400).curve
+    curve = LinkedTotal(model, memory(100), Overlap.FULL, 400).curve
     assert curve.time(200) == pytest.approx(plain.time(200), rel=0.01)
 
 

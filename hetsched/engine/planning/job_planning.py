@@ -24,7 +24,7 @@ from hetsched.job import Running
 from hetsched.models.races import Race
 from hetsched.models.samples import CoRunners, Sample, is_time
 from hetsched.planner.learning import DeviceRun, Run, learn, makespan
-from hetsched.planner.neighbours import co_runners_in_run
+from hetsched.planner.neighbours import co_runners_of
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.planner.variants import pooled_models
 from hetsched.store.model_records import ModelKey, RaceKey
@@ -196,16 +196,12 @@ def learn_rows(
             samples.setdefault(device, []).append(Sample("total", rows, seconds))
             if compute is not None and is_time(compute):
                 samples[device].append(Sample("compute", rows, compute))
-    measured = [device for device in samples if device in assignments]
-    if not measured:
-        return
-    infos = {device: infos[device] for device in measured}
-    machine = state.machine()
-    beside = co_runners_in_run(list(infos.values()), [], machine)
-    observations: list[tuple[ModelKey, list[Sample]]] = []
-    for device, info in infos.items():
-        for variant in state.variants.usable(job, info):
-            if variant.name == assignments[device].variant:
-                key = model_key(job, info, variant, beside[device])
-                observations.append((key, samples[device]))
+    measured = [infos[device] for device in samples if device in assignments]
+    beside = co_runners_of(measured, state.machine())
+    observations = [
+        (model_key(job, info, variant, beside[info.name]), samples[info.name])
+        for info in measured
+        for variant in state.variants.usable(job, info)
+        if variant.name == assignments[info.name].variant
+    ]
     state.store.observe_many(observations, time.time())
