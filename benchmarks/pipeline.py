@@ -22,7 +22,7 @@ from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.device_process.arrays import ArenaArray
 from hetsched.device_process.prepared_job import Pipeline
 from hetsched.devices.base import DeviceJob, DeviceOutOfMemory
-from hetsched.devices.emulated.device import EmulatedDevice, open_device
+from hetsched.devices.emulated.device import EmulatedGpu, open_device
 from hetsched.plans.slots import SlotAllocator, slot_bytes
 from hetsched.workload import find
 
@@ -137,14 +137,14 @@ def over_cap(shape: tuple[int, ...]) -> int:
 
 def opened(
     shape: tuple[int, ...], chunk: int, memory: int | None = None
-) -> tuple[EmulatedDevice, DeviceJob]:
+) -> tuple[EmulatedGpu, DeviceJob]:
     """Open the device in this process, with a job. Pins the calling thread to its core."""
     config = parse(MACHINE, "machine").device[0]
     core = sorted(os.sched_getaffinity(0))[-1]
     os.sched_setaffinity(0, {core})
     info = DeviceInfo(name="emu0", kind="emulated", identity="", link=True, memory=CAP, engines=2)
     device = open_device(info, config)
-    assert isinstance(device, EmulatedDevice)
+    assert isinstance(device, EmulatedGpu)
     fft = find("fft")
     params = fft.infer({}, {"x": (shape, "complex64")})
     hosts = {one.name: ArenaArray(one, _shared(shape)) for one in fft.arrays(params)}

@@ -67,9 +67,9 @@ class Link:
     def _copy(self, index: int, nbytes: int) -> None:
         copy = Copy(self.block, index * self.half, self.hosts[index][:nbytes])
         if index == 0:
-            self.queues[0].copy_in([copy])
+            self.queues[0].copy_in([copy], 1)
         else:
-            self.queues[1].copy_out([copy])
+            self.queues[1].copy_out([copy], 1)
 
 
 def measure(report: Report) -> None:

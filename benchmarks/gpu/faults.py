@@ -55,10 +55,10 @@ def wild(report: Report, runtime: Any) -> None:
     try:
         if runtime.kernels == "cuda":
             kernel = runtime.xp.RawKernel(WILD, "wild")
-            queue.launch(lambda: kernel((1,), (32,), (np.intp(64),)))
+            queue.launch(lambda: kernel((1,), (32,), (np.intp(64),)), 1)
             queue.record(event)
         else:
-            queue.copy_in([Copy(runtime.allocate(64), 0, np.zeros(8))])
+            queue.copy_in([Copy(runtime.allocate(64), 0, np.zeros(8))], 1)
         event.wait()
     except Exception as error:
         errors.append([type(error).__name__, runtime.classify(error).name, str(error)])

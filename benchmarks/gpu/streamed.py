@@ -86,7 +86,7 @@ def copy_rates(runtime: Runtime, nbytes: int) -> tuple[float, float]:
         span = Span(runtime, queue)
         for _ in range(2):
             span.start()
-            copy([Copy(block, 0, memory)])
+            copy([Copy(block, 0, memory)], 1)
             span.stop()
             seconds = span.seconds()
         rates.append(nbytes / max(seconds, 1e-9))

@@ -35,7 +35,7 @@ def synchronize(report: Report, runtime: Runtime, nbytes: int) -> None:
     host, block, queue = mapped(nbytes), runtime.allocate(nbytes), runtime.queue()
     runtime.pin(host)
     for _ in range(2 if report.dry else 100):
-        queue.copy_in([Copy(block, 0, host)])
+        queue.copy_in([Copy(block, 0, host)], 1)
     wall, processor = time.perf_counter(), time.thread_time()
     runtime.synchronize()
     wall, processor = time.perf_counter() - wall, time.thread_time() - processor
@@ -55,7 +55,7 @@ def pending_event(report: Report, runtime: Runtime) -> None:
     host, block = mapped(nbytes), runtime.allocate(nbytes)
     queue, event = runtime.queue(), runtime.event()
     runtime.pin(host)
-    queue.copy_in([Copy(block, 0, host)])
+    queue.copy_in([Copy(block, 0, host)], 1)
     queue.record(event)
     is_pending = not event.is_done()
     values = runtime.xp.arange(1000)[::-1]
@@ -95,7 +95,7 @@ def copy_on(runtime: Runtime, core: int, policy: int, times: list[float]) -> Non
     runtime.pin(host)
     for _ in range(ROUNDS):
         start = time.perf_counter()
-        queue.copy_in([Copy(block, 0, host)])
+        queue.copy_in([Copy(block, 0, host)], 1)
         queue.record(event)
         event.wait()
         times.append(time.perf_counter() - start)

@@ -2,15 +2,14 @@
 
 The arrays are packed in order of decreasing element size, so that each is aligned to its elements
 and a slot takes no more than `MemoryDemand.data`. In a larger slot, they start at multiples of the
-alignment that the device prefers. Cores with buffered chunks and emulated devices have their slots
-in host memory.
+alignment that the device prefers. Cores with buffered chunks have their slots in host memory.
 """
 
 from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,16 +75,6 @@ class SlotLayout:
     demand: MemoryDemand
     alignment: int
 
-    @property
-    def input_bytes(self) -> int:
-        """Bytes per unit that are copied in."""
-        return _total(self.inputs.values())
-
-    @property
-    def output_bytes(self) -> int:
-        """Bytes per unit that are copied out."""
-        return _total(self.outputs.values())
-
     def nbytes(self, units: int) -> int:
         """Return the bytes of a slot of `units`: the demand, or more if the arrays need more."""
         return max(slot_bytes(self.demand, units), self._pack(units, 1)[1])
@@ -149,10 +138,6 @@ def _reused(spec: ArraySpec, buffer: Buffer) -> Buffer:
             f" {unit_bytes(spec)} bytes per unit against {buffer.unit_bytes}"
         )
     return Buffer(spec, buffer.index, buffer.unit_bytes)
-
-
-def _total(buffers: Iterable[Buffer]) -> int:
-    return sum(buffer.unit_bytes for buffer in buffers)
 
 
 # ---- in host memory

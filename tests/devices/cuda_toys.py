@@ -91,6 +91,15 @@ class Affine(Workload):
         return np.asarray(worst, np.float64) / 1e-5
 
 
+class PlainAffine(Affine):
+    """Has the variant that works only."""
+
+    name = "plain_affine"
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return (Variant("plain", "1", make),)
+
+
 def make(p: AffineParams, chunk: int, context: KernelContext) -> Kernel:
     assert context.allocate is not None
     context.allocate(chunk * p.width * 4)

@@ -16,8 +16,9 @@ from iterating_bench import IteratingBench
 
 from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.engines import Operation
 from hetsched.devices.accelerator.piece_sizes import piece_overhead, piece_sizes
-from hetsched.devices.accelerator.simulated import SimulatedRuntime, TimedOperation
+from hetsched.devices.accelerator.simulated import SimulatedRuntime
 from hetsched.errors import DataError
 from hetsched.iterations.serial import run
 from hetsched.memory import MemoryDemand
@@ -89,20 +90,28 @@ def test_device_memory_stays_within_the_limit(make_bench: MakeBench) -> None:
 
 @pytest.mark.parametrize("kernels_block", [False, True])
 def test_copies_of_pieces_overlap_kernels(make_bench: MakeBench, kernels_block: bool) -> None:
-    runtime = SimulatedRuntime()
-    runtime.kernels_block = kernels_block
-    runtime.copy_rate = 3 * 64 * 8 / (0.8 * runtime.kernel_seconds)  # of a row with its halo
+    def costs(phase: str, units: int, nbytes: int) -> float:
+        return 1.0 if phase == "compute" else 0.8 * nbytes / (3 * 64 * 8)  # a row with its halo
+
+    runtime = SimulatedRuntime(costs=costs)
+    runtime.kernels_block, runtime.history = kernels_block, []
 
     compute(make_bench(runtime))
 
-    kernels = [op for op in runtime.timeline if op.kind == "kernel"]
-    for kind in ("h2d", "d2h"):
-        copies = [op for op in runtime.timeline if op.kind == kind]
+    kernels = [op for op in runtime.history if op.phase == "compute"]
+    for phase in ("h2d", "d2h"):
+        copies = [op for op in runtime.history if op.phase == phase]
         assert sum(overlaps_any(op, copies) for op in kernels) > 0.7 * len(kernels)
 
 
-def overlaps_any(operation: TimedOperation, others: Sequence[TimedOperation]) -> bool:
-    return any(op.start < operation.end and operation.start < op.end for op in others)
+def span(operation: Operation) -> tuple[float, float]:
+    assert operation.started is not None and operation.ended is not None
+    return operation.started, operation.ended
+
+
+def overlaps_any(operation: Operation, others: Sequence[Operation]) -> bool:
+    start, end = span(operation)
+    return any(span(op)[0] < end and start < span(op)[1] for op in others)
 
 
 @pytest.mark.parametrize("stream", [0, 1, 2], ids=["copy-in", "compute", "copy-out"])

@@ -16,7 +16,7 @@ from hetsched.device import DeviceInfo
 from hetsched.device_process.prepared_job import Pipeline
 from hetsched.devices.base import Device
 from hetsched.devices.cpu.device import CpuDevice
-from hetsched.devices.emulated.device import EmulatedDevice, open_device
+from hetsched.devices.emulated.device import EmulatedGpu, open_device
 from hetsched.plans.slots import SlotAllocator, slot_bytes
 
 CHUNK, CHUNKS, SLOTS = 4096, 16, 3
@@ -45,7 +45,7 @@ DEVICES = {"two engines": lambda: linked(2), "one engine": lambda: linked(1), "c
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     opened = DEVICES[request.param]()
     with contextlib.ExitStack() as stack:
-        if isinstance(opened, EmulatedDevice):
+        if isinstance(opened, EmulatedGpu):
             stack.callback(opened.close)
         yield opened
 

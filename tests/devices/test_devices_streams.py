@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.devices.emulated.streams import Operation, Streams
+from hetsched.devices.accelerator.engines import Engines, Operation
 
 durations = st.lists(
     st.tuples(*(st.floats(0.01, 10, allow_subnormal=False) for _ in range(3))),
@@ -17,20 +17,25 @@ durations = st.lists(
 )
 
 
-def chain(streams: Streams, times: list[tuple[float, float, float]]) -> list[list[Operation]]:
+def chain(engines: Engines, times: list[tuple[float, float, float]]) -> list[list[Operation]]:
     """Copy in, compute, copy out for each of `times`."""
     rows = []
     for h2d, compute, d2h in times:
         copy_in = Operation("h2d", h2d)
-        work = Operation("compute", compute, [copy_in])
-        rows.append([copy_in, work, Operation("d2h", d2h, [work])])
+        work = Operation("compute", compute, after=[copy_in])
+        rows.append([copy_in, work, Operation("d2h", d2h, after=[work])])
         for operation in rows[-1]:
-            streams.issue(operation)
+            engines.issue(operation)
     return rows
 
 
-def run(streams: Streams) -> None:
-    for _ in streams.advance(math.inf):
+def span(operation: Operation) -> tuple[float, float]:
+    assert operation.started is not None and operation.ended is not None
+    return operation.started, operation.ended
+
+
+def run(engines: Engines) -> None:
+    for _ in engines.advance(math.inf):
         pass
 
 
@@ -38,14 +43,14 @@ def run(streams: Streams) -> None:
 def test_without_contention_every_operation_lasts_what_it_costs(
     times: list[tuple[float, float, float]],
 ) -> None:
-    streams = Streams(2, (1.0, 1.0))
+    engines = Engines(2, (1.0, 1.0))
 
-    rows = chain(streams, times)
-    run(streams)
+    rows = chain(engines, times)
+    run(engines)
 
     for row, costs in zip(rows, times, strict=True):
         for operation, cost in zip(row, costs, strict=True):
-            start, end = operation.span
+            start, end = span(operation)
             assert end - start == pytest.approx(cost)
 
 
@@ -53,48 +58,48 @@ def test_without_contention_every_operation_lasts_what_it_costs(
 def test_contention_never_makes_anything_faster(
     times: list[tuple[float, float, float]], h2d: float, d2h: float
 ) -> None:
-    streams, free = Streams(2, (h2d, d2h)), Streams(2, (1.0, 1.0))
+    engines, free = Engines(2, (h2d, d2h)), Engines(2, (1.0, 1.0))
 
-    rows, best = chain(streams, times), chain(free, times)
-    run(streams)
+    rows, best = chain(engines, times), chain(free, times)
+    run(engines)
     run(free)
 
-    assert rows[-1][-1].span[1] >= best[-1][-1].span[1] - 1e-9
+    assert span(rows[-1][-1])[1] >= span(best[-1][-1])[1] - 1e-9
 
 
 @given(durations)
 def test_with_no_copy_engine_the_end_is_the_sum_of_all(
     times: list[tuple[float, float, float]],
 ) -> None:
-    streams = Streams(0, (0.5, 0.5))
+    engines = Engines(0, (0.5, 0.5))
 
-    rows = chain(streams, times)
-    run(streams)
+    rows = chain(engines, times)
+    run(engines)
 
-    assert rows[-1][-1].span[1] == pytest.approx(sum(map(sum, times)))
+    assert span(rows[-1][-1])[1] == pytest.approx(sum(map(sum, times)))
 
 
 def test_advancing_in_steps_changes_nothing() -> None:
     times = [(1.0, 2.0, 1.5), (2.0, 0.5, 1.0), (1.0, 1.0, 3.0)]
-    once, stepped = Streams(2, (0.6, 0.7)), Streams(2, (0.6, 0.7))
+    once, stepped = Engines(2, (0.6, 0.7)), Engines(2, (0.6, 0.7))
 
     rows, stepped_rows = chain(once, times), chain(stepped, times)
     run(once)
     for tick in range(200):
         list(stepped.advance(tick / 10))
 
-    ends = [operation.span[1] for row in rows for operation in row]
-    assert [op.span[1] for row in stepped_rows for op in row] == pytest.approx(ends)
+    ends = [span(operation)[1] for row in rows for operation in row]
+    assert [span(op)[1] for row in stepped_rows for op in row] == pytest.approx(ends)
 
 
 def test_an_operation_whose_work_is_not_done_is_late() -> None:
-    streams = Streams(2, (1.0, 1.0))
-    operation = Operation("compute", 1.0, ready=False)
-    streams.issue(operation)
-    list(streams.advance(2.0))
+    engines = Engines(2, (1.0, 1.0))
+    operation = Operation("compute", 1.0, is_ready=False)
+    engines.issue(operation)
+    list(engines.advance(2.0))
 
-    streams.done(operation, 3.0)
-    list(streams.advance(4.0))
+    engines.done(operation, 3.0)
+    list(engines.advance(4.0))
 
-    assert operation.late
-    assert operation.span == (0.0, 3.0)
+    assert operation.is_late
+    assert span(operation) == (0.0, 3.0)

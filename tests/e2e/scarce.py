@@ -10,9 +10,8 @@ import msgspec
 import numpy as np
 
 from hetsched.device import Chunk, Slot
-from hetsched.devices.base import DeviceJob, DeviceOutOfMemory
-from hetsched.devices.emulated.device import EmulatedDevice
-from hetsched.devices.emulated.loaded_job import JobLoader
+from hetsched.devices.base import DeviceOutOfMemory
+from hetsched.devices.emulated.device import EmulatedGpu
 from hetsched.memory import MemoryDemand
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
 
@@ -87,21 +86,23 @@ def make(p: ScarceParams, chunk: int, context: KernelContext) -> Kernel:
 
 
 def hook() -> None:
-    reserve, copy_in = JobLoader._slots_bytes, EmulatedDevice.copy_in
+    set_clock, copy_in = EmulatedGpu._set_clock, EmulatedGpu.copy_in
 
-    def reserving(self: JobLoader, job: DeviceJob, *sizes: Any) -> int:
-        note(Path(Cap.params.folder) / "requests", f"{job.memory}\n")
-        if Cap.params.at == "prepare" and job.memory > Cap.params.capacity:
+    def setting(self: EmulatedGpu) -> None:
+        """At the end of the preparation."""
+        memory = self._current_job().job.memory
+        note(Path(Cap.params.folder) / "requests", f"{memory}\n")
+        if Cap.params.at == "prepare" and memory > Cap.params.capacity:
             raise DeviceOutOfMemory("another process has taken the memory")
-        return reserve(self, job, *sizes)
+        set_clock(self)
 
-    def copying(self: EmulatedDevice, chunk: Chunk, slot: Slot) -> None:
+    def copying(self: EmulatedGpu, chunk: Chunk, slot: Slot) -> None:
         if str(chunk.id) == Cap.params.at and self._current_job().job.memory > Cap.params.capacity:
             raise DeviceOutOfMemory("another process has taken the memory")
         copy_in(self, chunk, slot)
 
-    JobLoader._slots_bytes = reserving  # type: ignore[method-assign]
-    EmulatedDevice.copy_in = copying  # type: ignore[method-assign]
+    EmulatedGpu._set_clock = setting  # type: ignore[method-assign]
+    EmulatedGpu.copy_in = copying  # type: ignore[method-assign]
 
 
 def note(path: Path, line: str) -> None:

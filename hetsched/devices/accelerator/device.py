@@ -91,20 +91,28 @@ class Accelerator:
             identity=info.identity or facts.identity,
             memory=self._budget(facts.free),
             engines=facts.engines,
-            details={**info.details, "runtime": facts.version},
+            details={**info.details, **({"runtime": facts.version} if facts.version else {})},
         )
         quota = default_quota() if pinned is None else pinned
         self._pins = Pins(runtime, quota if facts.can_pin else 0, slice_bytes)
         self._memory = DeviceMemory(runtime)
         self._staging = Staging(self._pins)
         self._preparer = JobPreparer(
-            self._memory, self._pins, self._staging, (self._h2d, self._compute)
+            self._memory,
+            self._pins,
+            self._staging,
+            (self._h2d, self._compute),
+            facts.needs_warm_up,
         )
         self._events = EventPool(runtime)
         self._job: LoadedJob | None = None
         self._flights: deque[ChunkFlight] = deque()
         self._in_slot: dict[int, ChunkFlight] = {}
+        """The last chunk by slot, and so the last user of its staging buffers."""
+        self._in_memory: list[ChunkFlight] = []
+        """Chunks that the next one in their memory must wait for, also after they have ended."""
         self._deferred: ChunkFlight | None = None
+        self._clock_base: ChunkFlight | None = None
         self._processor_seconds = 0.0
 
     def describe(self) -> DeviceInfo:
@@ -122,8 +130,7 @@ class Accelerator:
             self._pins.sweep()
             if job is not None:
                 self._job = self._preparer.prepare(job)
-                self._clock.set()
-                self._events.set_clock_base(None)
+                self._set_clock()
 
     def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
         """Make the kernels of all stages, as `IteratingDevice.prepare_iterations`.
@@ -174,9 +181,10 @@ class Accelerator:
             job = self._current_job()
             job.arrays(chunk.count, slot)  # checks that the slot lies in the block
             previous = self._in_slot.get(slot.index)
-            if chunk.barrier or previous is self._deferred:
-                self._issue_deferred()
             flight = self._start(chunk, slot)
+            before = self._replace(flight)
+            if self._deferred in before:
+                self._issue_deferred()
             copies = [
                 Copy(
                     job.block,
@@ -185,9 +193,11 @@ class Accelerator:
                 )
                 for route in job.input_routes
             ]
-            self._wait_for_slot(flight, previous)
+            for other in before:
+                self._h2d.wait(other.events.out_end)
+                self._release(other)
             self._h2d.record(flight.events.in_start)
-            self._h2d.copy_in(self._pins.split(copies))
+            self._h2d.copy_in(self._pins.split(copies), chunk.count)
             self._h2d.record(flight.events.in_end)
             self._issue_deferred()
 
@@ -198,7 +208,7 @@ class Accelerator:
             kernel = self._current_job().kernel
             self._compute.wait(events.in_end)
             self._compute.record(events.compute_start)
-            self._compute.launch(lambda: kernel(inputs, outputs))
+            self._compute.launch(lambda: kernel(inputs, outputs), chunk.count)
             self._compute.record(events.compute_end)
 
     def copy_out(self, chunk: Chunk, slot: Slot) -> None:
@@ -220,7 +230,8 @@ class Accelerator:
             times = flight.times(self._clock)
             self._flights.remove(flight)
             self._clock.follow(flight.events.in_start)
-            self._events.set_clock_base(flight.events)
+            former, self._clock_base = self._clock_base, flight
+            self._release(former)
             before, self._processor_seconds = self._processor_seconds, time.process_time()
             overhead = self._processor_seconds - before
             return msgspec.structs.replace(times, host_overhead=overhead)
@@ -255,11 +266,27 @@ class Accelerator:
         if not self._flights:
             # The process does nothing else, so its processor time is the host overhead.
             self._processor_seconds = time.process_time()
-            if self._clock.refresh():
-                self._events.set_clock_base(None)
-        flight = ChunkFlight(chunk, slot, self._events.take())
+            if self._clock.is_stale():
+                self._set_clock()
+        nbytes = self._current_job().layout.nbytes(chunk.count)
+        flight = ChunkFlight(chunk, slot, nbytes, self._events.take())
         self._flights.append(flight)
         return flight
+
+    def _set_clock(self) -> None:
+        self._clock.set()
+        former, self._clock_base = self._clock_base, None
+        self._release(former)
+
+    def _release(self, flight: ChunkFlight | None) -> None:
+        """Give back the events of a chunk if nothing refers to them any more."""
+        if (
+            flight is not None
+            and flight is not self._clock_base
+            and flight not in self._in_memory
+            and flight not in self._flights
+        ):
+            self._events.give_back(flight.events)
 
     def _flight(self, chunk: Chunk) -> ChunkFlight:
         for flight in self._flights:
@@ -267,12 +294,16 @@ class Accelerator:
                 return flight
         raise InternalError(f"{self._name}: chunk {chunk.id} was not copied in")
 
-    def _wait_for_slot(self, flight: ChunkFlight, previous: ChunkFlight | None) -> None:
-        """Make the copy in wait until its slot is free, or after a barrier until all slots are."""
-        if previous is not None and not previous.has_landed:
-            self._h2d.wait(previous.events.out_end)
-        if flight.chunk.barrier and len(self._flights) > 1:
-            self._h2d.wait(self._flights[-2].events.out_end)
+    def _replace(self, flight: ChunkFlight) -> list[ChunkFlight]:
+        """Put a chunk in the place of others; return those that its copy in must wait for.
+
+        After a barrier these are all. Later copies in come after this one, so also after them.
+        """
+        is_barrier = flight.chunk.barrier
+        before = [other for other in self._in_memory if is_barrier or other.overlaps(flight)]
+        self._in_memory = [other for other in self._in_memory if other not in before]
+        self._in_memory.append(flight)
+        return before
 
     def _issue_deferred(self) -> None:
         """Start the copy out that was deferred, if any."""
@@ -290,17 +321,19 @@ class Accelerator:
         ]
         self._d2h.wait(flight.events.compute_end)
         self._d2h.record(flight.events.out_start)
-        self._d2h.copy_out(self._pins.split(copies))
+        self._d2h.copy_out(self._pins.split(copies), chunk.count)
         self._d2h.record(flight.events.out_end)
 
     def _drain(self) -> None:
         """Wait until all queues are idle, and drop the chunks that were never waited for."""
         self._issue_deferred()
         self._runtime.synchronize()
-        for flight in self._flights:
-            self._events.give_back(flight.events)
+        held = [*self._in_memory, *(f for f in self._flights if f not in self._in_memory)]
         self._flights.clear()
         self._in_slot.clear()
+        self._in_memory.clear()
+        for flight in held:
+            self._release(flight)
 
 
 # ---- a chunk between its copy in and its copy out
@@ -312,6 +345,10 @@ class ChunkFlight:
 
     Attributes
     ----------
+    nbytes : int
+        Of its slot.
+    is_staged : bool
+        Some input passes through a staging buffer.
     staging_start, staging_end : float or None, seconds
         When the host began to fill staging buffers, and when it had emptied them.
     has_landed : bool
@@ -322,11 +359,18 @@ class ChunkFlight:
 
     chunk: Chunk
     slot: Slot
+    nbytes: int
     events: PhaseEvents
+    is_staged: bool = False
     staging_start: float | None = None
     staging_end: float | None = None
     has_landed: bool = False
     staged_outputs: list[Route] = field(default_factory=list)
+
+    def overlaps(self, other: ChunkFlight) -> bool:
+        """Whether both are in some of the same memory."""
+        start, end = self.slot.offset, self.slot.offset + self.nbytes
+        return start < other.slot.offset + other.nbytes and other.slot.offset < end
 
     def source(
         self, job: LoadedJob, preparer: JobPreparer, route: Route, previous: ChunkFlight | None
@@ -339,9 +383,10 @@ class ChunkFlight:
         direct = route.direct(chunk)
         if direct is not None:
             return direct
-        if self.staging_start is None:
+        if not self.is_staged:
+            self.is_staged = True
             _wait_for_copy_in(previous)
-            self.staging_start = time.monotonic()
+            self.staging_start = preparer.host_seconds()
         memory = preparer.staging_buffer(job, self.slot, route, chunk.count)
         route.host.read(chunk.first, chunk.count, memory)
         return memory
@@ -363,7 +408,7 @@ class ChunkFlight:
         for route in self.staged_outputs:
             memory = preparer.staging_buffer(job, self.slot, route, chunk.count)
             route.host.write(chunk.first, chunk.count, memory)
-            self.staging_end = time.monotonic()
+            self.staging_end = preparer.host_seconds()
         self.has_landed = True
 
     def times(self, clock: DeviceClock) -> ChunkTimes:
@@ -390,13 +435,14 @@ def _wait_for_copy_in(previous: ChunkFlight | None) -> None:
 
 
 class DeviceClock:
-    """Times of events in seconds of CLOCK_MONOTONIC, to the microseconds that a launch takes.
+    """Times of events on the host's clock, to the microseconds that a launch takes.
 
     The time between two events may be a float32 of milliseconds, which loses microseconds over
     long intervals. So each time is measured from a recent event: the start of the previous chunk.
     """
 
     def __init__(self, runtime: Runtime, queue: Queue) -> None:
+        self._runtime = runtime
         self._queue = queue
         self._events = (runtime.event(), runtime.event())
         self._base = self._events[0]
@@ -408,22 +454,18 @@ class DeviceClock:
         best = float("inf")
         for _ in range(MAX_ANCHORS):
             spare = self._events[1] if self._base is self._events[0] else self._events[0]
-            before = time.monotonic()
+            before = self._host_seconds()
             self._queue.record(spare)
             while not spare.is_done():  # a few microseconds: waking up would take longer
                 pass
-            after = time.monotonic()
+            after = self._host_seconds()
             if after - before < best:
                 best = after - before
                 self._base, self._seconds = spare, (before + after) / 2
-        self._set_time = time.monotonic()
+        self._set_time = self._host_seconds()
 
-    def refresh(self) -> bool:
-        """Call `set` if the clock is stale; return whether it was."""
-        if time.monotonic() - self._set_time <= STALE_SECONDS:
-            return False
-        self.set()
-        return True
+    def is_stale(self) -> bool:
+        return self._host_seconds() - self._set_time > STALE_SECONDS
 
     def seconds(self, event: Event) -> float:
         """Return the time of `event`, which must have passed."""
@@ -433,3 +475,6 @@ class DeviceClock:
         """Measure relative to `event`, which must not be recorded again until the next call."""
         self._seconds = self.seconds(event)
         self._base = event
+
+    def _host_seconds(self) -> float:
+        return self._runtime.host_seconds() or 0.0

@@ -277,7 +277,8 @@ class AcceleratorStages:
             own = piece.views(call.stage, call.part, call.iteration)
             inputs, outputs = map(KernelArrays, own)
             kernel = self._kernels[call.stage.name]
-            queue.launch(partial(kernel, rows, inputs, outputs, call.values, partials))
+            run = partial(kernel, rows, inputs, outputs, call.values, partials)
+            queue.launch(run, rows.count)
 
         store = partial(self._store, call, piece)
         return PieceWork(id(piece), copy_in, launch, store, piece is self._held)

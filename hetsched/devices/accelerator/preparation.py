@@ -41,16 +41,25 @@ class JobPreparer:
     ----------
     queues : (Queue, Queue)
         For copies in, and for kernels.
+    needs_warm_up : bool
+        See `DeviceFacts`.
     """
 
     def __init__(
-        self, memory: DeviceMemory, pins: Pins, staging: Staging, queues: tuple[Queue, Queue]
+        self,
+        memory: DeviceMemory,
+        pins: Pins,
+        staging: Staging,
+        queues: tuple[Queue, Queue],
+        needs_warm_up: bool,
     ) -> None:
         self._memory = memory
         self._pins = pins
         self._staging = staging
         self._copy_queue, self._compute_queue = queues
+        self._needs_warm_up = needs_warm_up
         self._failed_plans = 0
+        self.host_seconds = memory.runtime.host_seconds
 
     def prepare(self, job: DeviceJob) -> LoadedJob:
         """Do everything for `job` that isn't timed.
@@ -99,7 +108,8 @@ class JobPreparer:
                 block, blocks.residents[name], job.inputs[name]
             )
         self._set_routes(prepared)
-        self._warm_up(prepared, warm_sizes)
+        if self._needs_warm_up:
+            self._warm_up(prepared, warm_sizes)
         return prepared
 
     def staging_buffer(
@@ -117,7 +127,8 @@ class JobPreparer:
     ) -> tuple[Kernel, set[int]]:
         """Return the kernel, and the sizes of chunks that it has computed."""
         params = msgspec.json.encode(job.params)
-        key = (type(job.workload), params, variant.name, job.chunk, job.threads)
+        left = variant.tuning_left(job.params, job.threads, job.cache)  # then it is made anew
+        key = (type(job.workload), params, variant.name, job.chunk, job.threads, left)
         kernels = self._memory.kernels
         if key not in kernels:
             if len(kernels) >= MAX_KERNELS:
@@ -159,7 +170,7 @@ class JobPreparer:
             values = np.empty(spec.unit_shape, spec.dtype)
             host.read(0, 0, values)
         copied = self._memory.runtime.event()
-        self._copy_queue.copy_in(self._pins.split([Copy(block, offset, values)]))
+        self._copy_queue.copy_in(self._pins.split([Copy(block, offset, values)]), 0)
         self._copy_queue.record(copied)
         copied.wait()
         return block.array(offset, spec.unit_shape, spec.dtype)
@@ -227,7 +238,7 @@ class JobPreparer:
         for units in sorted(sizes, reverse=True):
             inputs, outputs = prepared.arrays(units, Slot(0, 0))
             queue.clear(prepared.block, start, prepared.layout.nbytes(units))
-            queue.launch(partial(prepared.kernel, inputs, outputs))
+            queue.launch(partial(prepared.kernel, inputs, outputs), 0)
         queue.record(done)
         done.wait()
         warm_sizes |= sizes

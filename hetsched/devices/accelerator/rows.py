@@ -237,11 +237,11 @@ class DeviceRows:
 
     def to_device(self, queue: Queue, buffer: int, first: int, stop: int) -> None:
         """Start a copy of rows of the load from the home."""
-        queue.copy_in(self._pins.split([self._copy(buffer, first, stop)]))
+        queue.copy_in(self._pins.split([self._copy(buffer, first, stop)]), stop - first)
 
     def to_host(self, queue: Queue, buffer: int, first: int, stop: int) -> None:
         """Start a copy of rows of the load to the home."""
-        queue.copy_out(self._pins.split([self._copy(buffer, first, stop)]))
+        queue.copy_out(self._pins.split([self._copy(buffer, first, stop)]), stop - first)
 
     def all_to_device(self, queue: Queue) -> None:
         """Start copies of all rows and buffers from the home."""

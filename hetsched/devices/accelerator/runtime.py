@@ -41,6 +41,8 @@ class DeviceFacts:
     engines: int = 2
     can_pin: bool = True
     version: str = ""
+    needs_warm_up: bool = True
+    """Kernels compile or plan when they are first called."""
 
 
 @dataclass(frozen=True)
@@ -86,18 +88,22 @@ class Event(Protocol):
 
 
 class Queue(Protocol):
-    """Operations that run in order; only `wait` orders two queues."""
+    """Operations that run in order; only `wait` orders two queues.
 
-    def copy_in(self, copies: Iterable[Copy]) -> None:
+    `units`: of the load, from which simulated devices determine how long an operation takes; 0
+    before a job begins.
+    """
+
+    def copy_in(self, copies: Iterable[Copy], units: int) -> None:
         """Copy from the host to the device."""
 
-    def copy_out(self, copies: Iterable[Copy]) -> None:
+    def copy_out(self, copies: Iterable[Copy], units: int) -> None:
         """Copy from the device to the host."""
 
     def clear(self, block: Any, offset: int, nbytes: int) -> None:
         """Fill device memory with zeros."""
 
-    def launch(self, call: Callable[[], None]) -> None:
+    def launch(self, call: Callable[[], None], units: int) -> None:
         """Run `call`, whose kernels go into this queue."""
 
     def record(self, event: Any) -> None: ...
@@ -133,6 +139,9 @@ class Runtime(Protocol):
     def synchronize(self) -> None:
         """Wait until the device is idle; never between the chunks of a job."""
 
+    def host_seconds(self) -> float | None:
+        """Return the present on the clock of the times to report; None: the host takes no time."""
+
     def classify(self, error: BaseException, opening: bool = False) -> Fault:
         """Classify an error; `opening`: no call has succeeded in this process yet."""
 
@@ -155,7 +164,6 @@ class EventPool:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._free: list[PhaseEvents] = []
-        self._clock_base: PhaseEvents | None = None
 
     def take(self) -> PhaseEvents:
         if self._free:
@@ -164,12 +172,6 @@ class EventPool:
 
     def give_back(self, events: PhaseEvents) -> None:
         self._free.append(events)
-
-    def set_clock_base(self, events: PhaseEvents | None) -> None:
-        """Keep `events`, the new base of the clock, and free the events of the old base."""
-        if self._clock_base is not None:
-            self._free.append(self._clock_base)
-        self._clock_base = events
 
 
 # ---- errors

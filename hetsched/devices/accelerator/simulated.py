@@ -1,36 +1,47 @@
-"""A simulated runtime, for the accelerator's code without a device.
+"""A simulated runtime: the accelerator's code without a device.
 
-Device memory is host memory. Queues defer their operations until the host waits, and then run in a
-seeded random order that respects only what is guaranteed: order within a queue, and waits for
-events. While an operation is in progress, its output is poisoned. So for most seeds a missing wait
-corrupts data, as it might on a real device.
+Device memory is host memory, and kernels are those of CPU variants. When an operation begins and
+ends follows from its cost, by a model of the engines, in one of two kinds of time.
 
-A timeline on a virtual clock tells which operations a real device would overlap. One copy engine
-begins copies in the order in which they were issued, whatever their queue.
+Virtual time is computed: operations run when the host waits for them. While a copy lasts, its
+target is poisoned. Costs drawn from a seed let queues proceed in any order that respects what is
+guaranteed: order within a queue, and waits for events. So for most seeds a missing wait corrupts
+data, as it might on a real device.
 
-Kernels are NumPy, by the CPU variants.
+In real time, each operation is held to its modelled end: an emulated GPU.
 """
 
 from __future__ import annotations
 
+import ctypes
 import random
+import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+from typing import Any, Protocol
 
 import numpy as np
 
+from hetsched.devices.accelerator.engines import Engines, Operation
 from hetsched.devices.accelerator.runtime import Copy, DeviceFacts, Fault, Memory
 
 ALLOCATION_BYTES = 512
-MAX_BURST = 8
-"""Largest number of operations that a queue runs in a row. Arbitrary."""
 POISON = 0xFF
 """A byte whose repetition is NaN in every floating-point type."""
+_PR_SET_TIMERSLACK = 29
 
-Steps = Iterator[None]
-"""An operation; it yields at points where another queue may run."""
+Costs = Callable[[str, int, int], float]
+"""(phase, load units, bytes copied) -> seconds of an operation at full pace."""
+
+
+Duplex = tuple[float, float]
+
+
+def random_costs(seed: int) -> Costs:
+    """Return costs of several orders of magnitude."""
+    generator = random.Random(seed)
+    return lambda phase, units, nbytes: 10 ** generator.uniform(-6, -3)
 
 
 class SimulatedError(RuntimeError):
@@ -39,20 +50,6 @@ class SimulatedError(RuntimeError):
     def __init__(self, fault: Fault, operation: str) -> None:
         super().__init__(f"{fault.name.lower()} fault in {operation}")
         self.fault = fault
-
-
-@dataclass(frozen=True)
-class TimedOperation:
-    """When a copy or a kernel would run on a GPU: seconds of a virtual clock.
-
-    Attributes
-    ----------
-    kind : "h2d", "kernel" or "d2h"
-    """
-
-    kind: str
-    start: float
-    end: float
 
 
 class SimulatedBlock:
@@ -83,7 +80,11 @@ class SimulatedRuntime:
     ----------
     memory : int, bytes
     seed : int
-        Seed of the order in which queues run.
+        Of the costs, if none are given.
+    costs : callable or None
+        See `Costs`; may be replaced while the device is idle.
+    time : Time, optional
+        Virtual time with two copy engines, if none is given.
     ignores_waits : set of int
         Queues, in order of creation, that ignore all waits.
     faults : mapping
@@ -91,26 +92,25 @@ class SimulatedRuntime:
         all later calls fail too.
     pinnable : int, bytes
         Largest number of bytes registered in one call; more is refused.
-    is_absent : bool
-        There is no device: opening it fails.
-    reserve : int, bytes
+    reserve, needs_warm_up
         See `DeviceFacts`.
     """
 
     kernels = "cpu"
+    xp: Any = np
 
     def __init__(
         self,
         memory: int = 1 << 30,
         seed: int = 0,
+        costs: Costs | None = None,
+        time: Time | None = None,
         ignores_waits: frozenset[int] = frozenset(),
         faults: dict[int, Fault] | None = None,
         pinnable: int = 1 << 40,
-        engines: int = 2,
-        is_absent: bool = False,
         reserve: int = 0,
+        needs_warm_up: bool = True,
     ) -> None:
-        self.xp = np
         self.memory_bytes = memory
         self.used_by_others = 0
         """Bytes that other processes use."""
@@ -124,42 +124,30 @@ class SimulatedRuntime:
         """Copies that were synchronous: the host waited for them."""
         self.peak_bytes = 0
         """The most device memory allocated at once."""
-        self.timeline: list[TimedOperation] = []
-        self.host_time = 0.0
-        """Of the virtual clock: when the host issues its next operation."""
-        self.copy_rate = 1e9
-        """Bytes per second of the virtual clock, in each direction."""
-        self.kernel_seconds = 1e-3
-        """Of any kernel, on the virtual clock."""
+        self.history: list[Operation] | None = None
+        """All operations issued, if there is a list."""
+        self.costs = costs or random_costs(seed)
         self.kernels_block = False
         """The host waits for each kernel, as for one that returns partial results to it."""
-        self._random = random.Random(seed)
+        self.time = time or VirtualTime()
         self._ignores_waits = ignores_waits
         self._faults = faults or {}
         self._pinnable = pinnable
-        self._engines = engines
-        self._is_absent = is_absent
         self._reserve = reserve
+        self._needs_warm_up = needs_warm_up
         self._allocations = 0
-        self._copies: deque[object] = deque()
-        """Copies that one engine for both directions hasn't begun."""
-        self._engine_end = 0.0
         self._queues: list[SimulatedQueue] = []
-        self._burst: tuple[SimulatedQueue | None, int] = (None, 0)
-        """The running queue, and the steps that it may still take before the next draw."""
 
     @property
     def facts(self) -> DeviceFacts:
-        if self._is_absent:
-            raise SimulatedError(Fault.ABSENT, "opening")
         memory = self.memory()
         return DeviceFacts(
             "simulated GPU",
             memory.free,
             memory.total,
             self._reserve,
-            self._engines,
-            version="simulated",
+            self.time.engines,
+            needs_warm_up=self._needs_warm_up,
         )
 
     def memory(self) -> Memory:
@@ -205,12 +193,26 @@ class SimulatedRuntime:
         return SimulatedEvent(self)
 
     def synchronize(self) -> None:
-        self.run_until(lambda: all(queue.is_idle() for queue in self._queues))
+        self.check()
+        for queue in self._queues:
+            queue.drain()
+
+    def host_seconds(self) -> float | None:
+        return self.time.host_seconds()
 
     def classify(self, error: BaseException, opening: bool = False) -> Fault:
         if isinstance(error, SimulatedError):
             return error.fault
         return Fault.MEMORY if isinstance(error, MemoryError) else Fault.USAGE
+
+    def restart(self, costs: Costs) -> None:
+        """Begin virtual time anew, with other costs. The device must be idle."""
+        self.synchronize()
+        self.costs = costs
+        self.time.restart()
+
+    def close(self) -> None:
+        self.time.close()
 
     # ---- for queues and events
 
@@ -245,196 +247,323 @@ class SimulatedRuntime:
         self.pageable += 1
         return False
 
-    def turn_of(self, kind: str) -> Callable[[], bool]:
-        """Return whether an operation that is issued now may begin, as far as engines go."""
-        if kind == "kernel" or self._engines != 1:
-            return lambda: True
-        copy = object()
-        self._copies.append(copy)
-        return lambda: self._copies[0] is copy
+    def wait_for(self, operations: Iterable[Operation]) -> None:
+        """Wait until `operations` have ended. Raises their errors."""
+        for operation in operations:
+            self.time.run_until_end(operation)
+            if operation.error is not None:
+                raise operation.error
 
-    def occupy(self, kind: str, start: float, seconds: float) -> float:
-        """Begin an operation at `start` or when its engine is free; return its end."""
-        if kind != "kernel" and self._engines == 1:
-            self._copies.popleft()
-            start = max(start, self._engine_end)
-            self._engine_end = start + seconds
-        self.timeline.append(TimedOperation(kind, start, start + seconds))
-        return start + seconds
 
-    def step(self) -> bool:
-        """Run one step of some queue; return False if none can."""
-        ready = [queue for queue in self._queues if queue.is_ready()]
-        if not ready:
-            return False
-        queue, steps = self._burst
-        if queue not in ready or steps == 0:
-            queue, steps = self._random.choice(ready), self._random.randint(1, MAX_BURST)
-        assert queue is not None
-        queue.advance()
-        self._burst = (queue, steps - 1)
-        return True
+class SimulatedQueue:
+    """A queue of operations. Those behind one that failed are skipped, and fail alike."""
 
-    def run_until(self, done: Callable[[], bool]) -> None:
-        """Step until `done`. Raises on a deadlock between queues."""
-        self.check()
-        while not done():
-            if not self.step():
-                raise SimulatedError(Fault.USAGE, "a wait for what was never issued")
+    def __init__(self, runtime: SimulatedRuntime, ignores_waits: bool) -> None:
+        self._runtime = runtime
+        self._ignores_waits = ignores_waits
+        self._last: Operation | None = None
+        self._waits: list[Operation] = []
+        """What the next operation must wait for, besides the last one."""
+        self._is_behind_operation = False
+        self._starts: list[SimulatedEvent] = []
+        """Events that pass when the next operation starts."""
+
+    def copy_in(self, copies: Iterable[Copy], units: int) -> None:
+        self._copy("h2d", list(copies), units)
+
+    def copy_out(self, copies: Iterable[Copy], units: int) -> None:
+        self._copy("d2h", list(copies), units)
+
+    def _copy(self, phase: str, copies: list[Copy], units: int) -> None:
+        runtime, is_pageable = self._runtime, False
+        pairs, nbytes = [], 0
+        for block, offset, host in copies:
+            runtime.count_operation()
+            device = runtime.device_memory(block, offset, host.nbytes)
+            values = host.reshape(-1).view(np.uint8)
+            pairs.append((device, values) if phase == "h2d" else (values, device))
+            nbytes += host.nbytes
+            is_pageable |= not runtime.is_pinned(host)
+        if not pairs:
+            return
+
+        def work() -> None:
+            for target, source in pairs:
+                target[...] = source
+
+        self._issue(phase, work, units, nbytes, [target for target, _ in pairs])
+        if is_pageable:
+            self.finish()
+
+    def clear(self, block: SimulatedBlock, offset: int, nbytes: int) -> None:
+        device = self._runtime.device_memory(block, offset, nbytes)
+        self._issue("compute", lambda: device.fill(0), 0, 0, [device])
+
+    def launch(self, call: Callable[[], None], units: int) -> None:
+        self._runtime.count_operation()
+        self._issue("compute", call, units, 0, [])
+        if self._runtime.kernels_block:
+            self.finish()
+
+    def record(self, event: SimulatedEvent) -> None:
+        self._runtime.check()
+        event.set(self._before(), self._runtime.host_seconds())
+        if not self._is_behind_operation:
+            self._starts.append(event)
+        self._is_behind_operation = False
+
+    def wait(self, event: SimulatedEvent) -> None:
+        self._runtime.check()
+        self._is_behind_operation = False
+        if not self._ignores_waits:
+            self._waits += event.before
+
+    def finish(self) -> None:
+        """Have the host wait for all operations of this queue."""
+        self._runtime.wait_for(self._before())
+
+    def drain(self) -> None:
+        """Wait until nothing happens any more, and forget errors."""
+        for operation in self._before():
+            self._runtime.time.run_until_end(operation)
+        self._last, self._waits, self._is_behind_operation = None, [], False
+
+    def _before(self) -> list[Operation]:
+        return [*self._waits, *([self._last] if self._last else [])]
+
+    def _issue(
+        self,
+        phase: str,
+        work: Callable[[], None],
+        units: int,
+        nbytes: int,
+        targets: list[np.ndarray],
+    ) -> None:
+        runtime = self._runtime
+        seconds = runtime.costs(phase, units, nbytes) if units else 0.0
+        operation = Operation(phase, seconds, work, self._before(), targets=targets)
+        for event in self._starts:
+            event.next = operation
+        self._starts, self._waits, self._last = [], [], operation
+        self._is_behind_operation = True
+        if runtime.history is not None:
+            runtime.history.append(operation)
+        runtime.time.issue(operation)
 
 
 class SimulatedEvent:
-    """`recorded` counts the records issued, `passed` those that have run."""
+    """Passes at the end of the operation that it is right behind, or at the start of the next."""
 
     def __init__(self, runtime: SimulatedRuntime) -> None:
         self._runtime = runtime
-        self.recorded = 0
-        self.passed = 0
-        self.time = 0.0
-        self.virtual_time = 0.0
+        self._seconds: float | None = 0.0
+        self.before: list[Operation] = []
+        self.next: Operation | None = None
+
+    def set(self, before: list[Operation], host_seconds: float | None) -> None:
+        """Record it behind `before`."""
+        self.before, self.next = before, None
+        self._issued, self._seconds = host_seconds or 0.0, None
 
     def is_done(self) -> bool:
-        self._runtime.check()
-        self._runtime.step()
-        self._runtime.check()
-        if self.passed == self.recorded:
-            self._pass_time()
-        return self.passed == self.recorded
+        self.wait()
+        return True
 
     def wait(self) -> None:
-        ticket = self.recorded
-        self._runtime.run_until(lambda: self.passed >= ticket)
-        self._pass_time()
-
-    def _pass_time(self) -> None:
-        self._runtime.host_time = max(self._runtime.host_time, self.virtual_time)
+        self._runtime.check()
+        self._runtime.wait_for(self.before)
+        if self.next is None:
+            self._seconds = self.seconds()
 
     def seconds_after(self, earlier: SimulatedEvent) -> float:
         self._runtime.check()
-        if self.passed < self.recorded or earlier.passed < earlier.recorded:
+        return self.seconds() - earlier.seconds()
+
+    def seconds(self) -> float:
+        """Return when it passed, on the clock of the runtime's time."""
+        if self._seconds is not None:
+            return self._seconds
+        if self.next is not None and self.next.started is not None:
+            return self.next.started
+        ends = [operation.ended for operation in self.before]
+        if None in ends:
             raise SimulatedError(Fault.USAGE, "the time of an event that hasn't passed")
-        return float(np.float32((self.time - earlier.time) * 1e3)) * 1e-3
+        return max([self._issued, *(end for end in ends if end is not None)])
 
 
-@dataclass(eq=False)
-class SimulatedQueue:
-    """A queue of operations.
+# ---- time
 
-    A call raises late, when the host waits. The calls behind it, which the host would not have
-    issued on a GPU, are then skipped (`poisoned`).
+
+class Time(Protocol):
+    """Decides when operations that were issued run.
 
     Attributes
     ----------
-    ignores_waits : bool
-        Its waits are dropped, to show that tests detect a missing wait.
+    engines : 2, 1 or 0
+        Copy engines.
+    late : int
+        Operations whose real work took longer than their modelled time.
     """
 
-    runtime: SimulatedRuntime
-    ignores_waits: bool = False
-    waiting: deque[tuple[Callable[[], bool], Callable[[], Steps]]] = field(default_factory=deque)
-    """(whether the operation may start, its steps)."""
-    running: Steps | None = None
-    poisoned: bool = False
-    time: float = 0.0
-    """When its last operation ends on the virtual clock."""
+    engines: int
+    late: int
 
-    def copy_in(self, copies: Iterable[Copy]) -> None:
-        for block, offset, host in copies:
-            self._copy("h2d", block, offset, host)
+    def restart(self) -> None: ...
 
-    def copy_out(self, copies: Iterable[Copy]) -> None:
-        for block, offset, host in copies:
-            self._copy("d2h", block, offset, host)
+    def host_seconds(self) -> float | None:
+        """Return the present on this clock; None: the host takes no time."""
 
-    def _copy(self, kind: str, block: SimulatedBlock, offset: int, host: np.ndarray) -> None:
-        self.runtime.count_operation()
-        device = self.runtime.device_memory(block, offset, host.nbytes)
-        values = host.reshape(-1).view(np.uint8)
-        target, source = (device, values) if kind == "h2d" else (values, device)
-        seconds = host.nbytes / self.runtime.copy_rate
-        self._push_timed(kind, seconds, lambda: _copy_steps(target, source))
-        if not self.runtime.is_pinned(host):
-            self._finish()
+    def issue(self, operation: Operation) -> None: ...
 
-    def clear(self, block: SimulatedBlock, offset: int, nbytes: int) -> None:
-        self.runtime.check()
-        device = self.runtime.device_memory(block, offset, nbytes)
-        self._push(lambda: _copy_steps(device, np.uint8(0)))
+    def run_until_end(self, operation: Operation) -> None: ...
 
-    def launch(self, call: Callable[[], None]) -> None:
-        self.runtime.count_operation()
-        seconds = self.runtime.kernel_seconds
-        self._push_timed("kernel", seconds, lambda: self._call_steps(call))
-        if self.runtime.kernels_block:
-            self._finish()
+    def close(self) -> None: ...
 
-    def record(self, event: SimulatedEvent) -> None:
-        self.runtime.check()
-        event.recorded += 1
-        ticket = event.recorded
-        self._push(lambda: self._record_steps(event, ticket))
 
-    def wait(self, event: SimulatedEvent) -> None:
-        self.runtime.check()
-        ticket = event.recorded
-        if not self.ignores_waits:
-            self._push(lambda: self._wait_steps(event), lambda: event.passed >= ticket)
+class VirtualTime:
+    """Operations run in order of virtual time, up to the one that is waited for.
 
-    def is_idle(self) -> bool:
-        return self.running is None and not self.waiting
+    An instant host issues all operations at the start, so that times don't depend on when messages
+    arrive; another one takes time by waiting.
+    """
 
-    def is_ready(self) -> bool:
-        return self.running is not None or (bool(self.waiting) and self.waiting[0][0]())
+    late = 0
 
-    def advance(self) -> None:
-        """Run one step of the first operation."""
-        if self.running is None:
-            self.running = self.waiting.popleft()[1]()
-        try:
-            next(self.running)
-        except StopIteration:
-            self.running = None
-            self.poisoned = self.poisoned and bool(self.waiting)
-
-    def _call_steps(self, call: Callable[[], None]) -> Steps:
-        yield
-        if not self.poisoned:
-            self.poisoned = True
-            call()
-            self.poisoned = False
-
-    def _record_steps(self, event: SimulatedEvent, ticket: int) -> Steps:
-        event.passed = max(event.passed, ticket)
-        event.time = time.monotonic()
-        event.virtual_time = self.time
-        yield from ()
-
-    def _wait_steps(self, event: SimulatedEvent) -> Steps:
-        self.time = max(self.time, event.virtual_time)
-        yield from ()
-
-    def _finish(self) -> None:
-        """Have the host wait for all operations of this queue."""
-        self.runtime.run_until(self.is_idle)
-        self.runtime.host_time = max(self.runtime.host_time, self.time)
-
-    def _push_timed(self, kind: str, seconds: float, steps: Callable[[], Steps]) -> None:
-        """Queue an operation, which begins after this moment of the host's virtual time."""
-        issued = self.runtime.host_time
-
-        def timed() -> Steps:
-            self.time = self.runtime.occupy(kind, max(self.time, issued), seconds)
-            return steps()
-
-        self._push(timed, self.runtime.turn_of(kind))
-
-    def _push(
-        self, steps: Callable[[], Steps], is_ready: Callable[[], bool] = lambda: True
+    def __init__(
+        self, engines: int = 2, duplex: Duplex = (1.0, 1.0), is_host_instant: bool = False
     ) -> None:
-        self.waiting.append((is_ready, steps))
+        self.engines = engines
+        self._duplex = duplex
+        self._is_host_instant = is_host_instant
+        self.restart()
+
+    def restart(self) -> None:
+        self._engines, self._now = Engines(self.engines, self._duplex), 0.0
+
+    def host_seconds(self) -> float | None:
+        return None if self._is_host_instant else self._now
+
+    def issue(self, operation: Operation) -> None:
+        operation.earliest_start = self.host_seconds() or 0.0
+        self._engines.issue(operation)
+
+    def run_until_end(self, operation: Operation) -> None:
+        events = self._engines.advance(float("inf"))
+        while operation.ended is None:
+            event = next(events, None)
+            if event is None:
+                raise SimulatedError(Fault.USAGE, "a wait for what was never issued")
+            current, is_end = event
+            if is_end:
+                current.perform()
+                current.after = ()  # otherwise each would keep all earlier ones alive
+            else:
+                for target in current.targets:
+                    target.fill(POISON)
+        self._now = max(self._now, operation.ended)
+
+    def close(self) -> None:
+        pass
 
 
-def _copy_steps(target: np.ndarray, source: np.ndarray | np.uint8) -> Steps:
-    target[...] = POISON
-    yield
-    target[...] = source
+class RealTime:
+    """Operations really copy and compute, and last until their modelled end.
+
+    One thread follows the model of the engines; one for each engine does the real work. Ends
+    are absolute deadlines of the model, so a thread that wakes up late delays nothing else. Real
+    work runs as soon as its dependencies are done, ahead of the model: on a shared core a thread
+    may wait longer to be scheduled than a copy lasts, and only work that is really too slow should
+    count as late. The threads inherit the cores of their creator.
+    """
+
+    def __init__(self, engines: int, duplex: Duplex) -> None:
+        self.engines = engines
+        self._engines = Engines(engines, duplex)
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._ended = threading.Condition(self._lock)
+        self._worked = threading.Condition(self._lock)
+        self._is_closing = False
+        self.late = 0
+        self._queues: list[SimpleQueue[Operation | None]] = [
+            SimpleQueue() for _ in range(self._engines.count)
+        ]
+        self._threads = [threading.Thread(target=self._follow, name="clock", daemon=True)]
+        for engine, queue in enumerate(self._queues):
+            name = f"engine{engine}"
+            self._threads.append(
+                threading.Thread(target=self._work, args=(queue,), name=name, daemon=True)
+            )
+        for thread in self._threads:
+            thread.start()
+
+    def restart(self) -> None:
+        pass
+
+    def host_seconds(self) -> float | None:
+        return time.monotonic()
+
+    def issue(self, operation: Operation) -> None:
+        operation.is_ready = False
+        operation.earliest_start = time.monotonic()
+        with self._lock:
+            self._engines.issue(operation)
+            self._changed.notify()
+        self._queues[self._engines.engine(operation)].put(operation)
+
+    def run_until_end(self, operation: Operation) -> None:
+        with self._lock:
+            while operation.ended is None:
+                self._ended.wait()
+
+    def close(self) -> None:
+        """End the threads once they have finished their current work."""
+        with self._lock:
+            self._is_closing = True
+            self._changed.notify()
+        for queue in self._queues:
+            queue.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _follow(self) -> None:
+        precise_sleep()
+        with self._lock:
+            while not self._is_closing:
+                self._advance(time.monotonic())
+                due = self._engines.next_time()
+                self._changed.wait(None if due is None else max(0.0, due - time.monotonic()))
+
+    def _advance(self, now: float) -> None:
+        for operation, is_end in self._engines.advance(now):
+            if is_end:
+                operation.after = ()  # otherwise each would keep all earlier ones alive
+                self._ended.notify_all()
+
+    def _work(self, queue: SimpleQueue[Operation | None]) -> None:
+        while self._do(queue.get()):
+            pass
+
+    def _do(self, operation: Operation | None) -> bool:
+        """Do one piece of real work without keeping a reference; False at the end marker."""
+        if operation is None:
+            return False
+        before = operation.after  # the model drops them
+        with self._lock:
+            while not all(dependency.is_ready for dependency in before):
+                self._worked.wait()
+        operation.perform()
+        with self._lock:
+            now = time.monotonic()
+            self._advance(now)  # otherwise lateness would depend on which thread runs first
+            self._engines.done(operation, now)
+            self._worked.notify_all()
+            if operation.is_late:
+                self.late += 1
+                self._changed.notify()
+        return True
+
+
+def precise_sleep() -> None:
+    """Make the calling thread's timers fire on time rather than up to 50 us late."""
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -77,12 +78,12 @@ class _CupyQueue:
         self._set = cupy.cuda.runtime.memsetAsync
         self._stream = cupy.cuda.Stream(non_blocking=True)
 
-    def copy_in(self, copies: Iterable[Copy]) -> None:
+    def copy_in(self, copies: Iterable[Copy], units: int) -> None:
         for block, offset, host in copies:
             target, source = block.address + offset, host.ctypes.data
             self._copy(target, source, host.nbytes, TO_DEVICE, self._stream.ptr)
 
-    def copy_out(self, copies: Iterable[Copy]) -> None:
+    def copy_out(self, copies: Iterable[Copy], units: int) -> None:
         for block, offset, host in copies:
             target, source = host.ctypes.data, block.address + offset
             self._copy(target, source, host.nbytes, TO_HOST, self._stream.ptr)
@@ -90,7 +91,7 @@ class _CupyQueue:
     def clear(self, block: _CupyBlock, offset: int, nbytes: int) -> None:
         self._set(block.address + offset, 0, nbytes, self._stream.ptr)
 
-    def launch(self, call: Callable[[], None]) -> None:
+    def launch(self, call: Callable[[], None], units: int) -> None:
         with self._stream:
             call()
 
@@ -178,6 +179,9 @@ class CupyRuntime:
 
     def synchronize(self) -> None:
         self._calls.deviceSynchronize()
+
+    def host_seconds(self) -> float:
+        return time.monotonic()
 
     def classify(self, error: BaseException, opening: bool = False) -> Fault:
         return classify(error, opening)

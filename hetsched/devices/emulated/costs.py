@@ -21,32 +21,31 @@ class ModelledCosts:
     ----------
     config : DeviceConfig
     job : DeviceJob
-    input_bytes, output_bytes : int
-        Bytes copied per unit.
     """
 
-    def __init__(
-        self, config: DeviceConfig, job: DeviceJob, input_bytes: int = 0, output_bytes: int = 0
-    ) -> None:
+    def __init__(self, config: DeviceConfig, job: DeviceJob) -> None:
         self._costs = {
             "h2d": config.h2d,
             "compute": config.compute,
             "d2h": config.d2h,
             "host_overhead": config.host_overhead,
         }
-        self._bytes = {"h2d": input_bytes, "d2h": output_bytes}
         self._job = job
         self._seed = config.seed
         self._stall_chance = config.stalls
-        self._computed: dict[tuple[str, int], float] = {}
+        self._computed: dict[tuple[str, int, int], float] = {}
 
-    def seconds(self, phase: str, chunk: int, units: int) -> float:
-        """Return one operation's seconds. Whether it stalls doesn't depend on earlier ones."""
-        seconds = self._computed.get((phase, units))
+    def seconds(self, phase: str, number: int, units: int, nbytes: int = 0) -> float:
+        """Return the seconds of an operation, which copies `nbytes`.
+
+        Whether it stalls depends on its number, not on earlier ones.
+        """
+        key = (phase, units, nbytes)
+        seconds = self._computed.get(key)
         if seconds is None:
-            seconds = self._computed[phase, units] = self._modelled(phase, units)
+            seconds = self._computed[key] = self._modelled(*key)
         if self._stall_chance > 0:
-            draw = random.Random(f"{self._seed}/{chunk}/{phase}").random()
+            draw = random.Random(f"{self._seed}/{number}/{phase}").random()
             return seconds * STALL_FACTOR if draw < self._stall_chance else seconds
         return seconds
 
@@ -54,11 +53,11 @@ class ModelledCosts:
         """Return modelled seconds of processor time; None if not configured."""
         if self._costs["host_overhead"] is None:
             return None
-        return self._modelled("host_overhead", units)
+        return self._modelled("host_overhead", units, 0)
 
-    def _modelled(self, phase: str, units: int) -> float:
+    def _modelled(self, phase: str, units: int, nbytes: int) -> float:
         cost: Cost | None = self._costs[phase]
         if cost is None:
             return 0.0
         flops = self._job.workload.flops(self._job.params, units) / units
-        return cost.seconds(units, self._bytes.get(phase, 0), flops)
+        return cost.seconds(units, nbytes / units, flops)

@@ -1,27 +1,26 @@
-"""An emulated device with a link: its own memory behind copy engines, on either clock.
-
-It computes with the CPU variant that the job names, on real bytes in a buffer of the configured
-size. One copy engine copies in the order I1 I2 O1 I3 O2 ...: an output is deferred until the next
-input was issued, unless that input needs the output's slot, or nothing follows.
-"""
+"""Emulated devices: an accelerator with configured costs, or a slowed core."""
 
 from __future__ import annotations
 
+import itertools
 import time
-from dataclasses import dataclass
-from typing import Protocol
+
+import msgspec
 
 from hetsched.config import DeviceConfig
-from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
+from hetsched.device import Chunk, ChunkTimes, DeviceInfo
+from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.simulated import (
+    RealTime,
+    SimulatedRuntime,
+    VirtualTime,
+    precise_sleep,
+)
 from hetsched.devices.base import Device, DeviceJob, IterativeJob, StageExecutor
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.cpu.stages import HostStages, StageClock
 from hetsched.devices.emulated.costs import ModelledCosts
-from hetsched.devices.emulated.loaded_job import JobLoader, LoadedJob
-from hetsched.devices.emulated.real_clock import RealClock, precise_sleep
 from hetsched.devices.emulated.stage_clock import stage_clock
-from hetsched.devices.emulated.streams import Operation
-from hetsched.devices.emulated.virtual_clock import VirtualClock, Work
 from hetsched.errors import InternalError
 
 MAX_BACK_TO_BACK_SECONDS = 500e-6
@@ -36,172 +35,58 @@ def open_device(info: DeviceInfo, config: DeviceConfig) -> Device:
         precise_sleep()
     if not config.link:
         return CpuDevice(info, VirtualCoreClock(config) if virtual else RealCoreClock(config))
-    clock = VirtualClock if virtual else RealClock
-    return EmulatedDevice(info, config, clock(config.engines, config.duplex))
+    return EmulatedGpu(info, config)
 
 
-class OperationClock(Protocol):
-    """Runs operations in virtual or in real time."""
+class EmulatedGpu(Accelerator):
+    """An accelerator on a simulated runtime with the configured memory, engines and costs.
 
-    def reset(self) -> None: ...
+    It computes with the CPU variant that the job names. `close` ends its threads.
+    """
 
-    def earliest_start(self, after_wait: bool) -> float: ...
-
-    def issue(self, operation: Operation, work: Work) -> None: ...
-
-    def wait(self, operation: Operation) -> None: ...
-
-    def close(self) -> None: ...
-
-
-@dataclass(eq=False)
-class _EmulatedChunk:
-    """A chunk whose copy in was issued."""
-
-    slot: Slot
-    nbytes: int
-    copy_in: Operation
-    compute: Operation | None = None
-    copy_out: Operation | None = None
-
-    def overlaps(self, slot: Slot, nbytes: int) -> bool:
-        return slot.offset < self.slot.offset + self.nbytes and (
-            self.slot.offset < slot.offset + nbytes
-        )
-
-
-class EmulatedDevice:
-    """See the module. `close` ends its threads."""
-
-    def __init__(self, info: DeviceInfo, config: DeviceConfig, clock: OperationClock) -> None:
-        self._info = info
-        self._clock = clock
+    def __init__(self, info: DeviceInfo, config: DeviceConfig) -> None:
         self._config = config
-        self._loader = JobLoader(info.name, config)
-        self._loaded: LoadedJob | None = None
-        self._chunks: dict[int, _EmulatedChunk] = {}
-        self._by_slot: dict[int, _EmulatedChunk] = {}
-        self._deferred: Chunk | None = None
-        """The chunk whose copy out is deferred."""
-
-    def describe(self) -> DeviceInfo:
-        return self._info
+        engines, duplex = config.engines, config.duplex
+        time = (
+            RealTime(engines, duplex)
+            if config.clock == "real"
+            else VirtualTime(engines, duplex, is_host_instant=True)
+        )
+        self._simulated = SimulatedRuntime(
+            config.memory_bytes() or 0, time=time, needs_warm_up=False
+        )
+        self._costs: ModelledCosts | None = None
+        self._late = 0
+        super().__init__(info, self._simulated)
 
     def close(self) -> None:
-        self.prepare(None)
-        self._clock.close()
+        super().close()
+        self._simulated.close()
 
     def prepare(self, job: DeviceJob | None) -> None:
-        self._drain()
-        self._loaded = None
-        self._by_slot.clear()
-        self._clock.reset()
+        super().prepare(None)
+        self._costs = costs = None if job is None else ModelledCosts(self._config, job)
+        numbers = {phase: itertools.count() for phase in ("h2d", "compute", "d2h")}
+
+        def seconds(phase: str, units: int, nbytes: int) -> float:
+            assert costs is not None
+            return costs.seconds(phase, next(numbers[phase]), units, nbytes)
+
+        self._simulated.restart(seconds)
         if job is not None:
-            self._loaded = self._loader.load(job)
+            super().prepare(job)
 
     def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
         """Make the kernels of all stages, as `IteratingDevice.prepare_iterations`."""
         self.prepare(None)
         return HostStages(job, stage_clock(self._config, job))
 
-    def copy_in(self, chunk: Chunk, slot: Slot) -> None:
-        job = self._current_job()
-        inputs, _ = job.views(slot, chunk.count)
-        nbytes = job.layout.nbytes(chunk.count)
-        slot_memory = job.memory[slot.offset : slot.offset + nbytes]
-        previous = self._by_slot.get(slot.index)
-        if self._deferred is not None and previous is self._chunks.get(self._deferred.id):
-            self._issue_deferred()
-        after_wait = chunk.barrier or any(
-            other.overlaps(slot, nbytes)
-            for other in self._by_slot.values()
-            if other is not previous
-        )
-        after = self._slot_free(previous)
-        work = job.copy_in(chunk, inputs, slot_memory)
-        operation = self._issue("h2d", chunk, after, after_wait, work)
-        issued = _EmulatedChunk(slot, nbytes, operation)
-        self._by_slot[slot.index] = self._chunks[chunk.id] = issued
-        self._issue_deferred()
-
-    def compute(self, chunk: Chunk, slot: Slot) -> None:
-        job = self._current_job()
-        issued = self._chunks[chunk.id]
-        inputs, outputs = job.views(slot, chunk.count)
-        work = job.compute(inputs, outputs, lambda: _raise_error(issued.copy_in))
-        issued.compute = self._issue("compute", chunk, self._input_copied(issued), False, work)
-
-    def copy_out(self, chunk: Chunk, slot: Slot) -> None:
-        self._deferred = chunk
-        if self._info.engines != 1 or chunk.last:
-            self._issue_deferred()
-
     def wait(self, chunk: Chunk) -> ChunkTimes:
-        if self._deferred is not None and self._deferred.id == chunk.id:
-            self._issue_deferred()
-        issued = self._chunks.pop(chunk.id)
-        assert issued.compute is not None and issued.copy_out is not None
-        operations = (issued.copy_in, issued.compute, issued.copy_out)
-        for operation in reversed(operations):
-            self._clock.wait(operation)
-        for operation in operations:
-            _raise_error(operation)
-        return ChunkTimes(
-            copy_in=issued.copy_in.span,
-            compute=issued.compute.span,
-            copy_out=issued.copy_out.span,
-            late=sum(operation.late for operation in operations),
-            host_overhead=self._current_job().costs.host_overhead(chunk.count),
-        )
-
-    # Which operation waits for which. Tests remove each of these waits and must then fail.
-
-    def _slot_free(self, previous: _EmulatedChunk | None) -> list[Operation]:
-        return [] if previous is None or previous.copy_out is None else [previous.copy_out]
-
-    def _input_copied(self, issued: _EmulatedChunk) -> list[Operation]:
-        return [issued.copy_in]
-
-    def _output_computed(self, issued: _EmulatedChunk) -> list[Operation]:
-        return [] if issued.compute is None else [issued.compute]
-
-    def _issue_deferred(self) -> None:
-        """Issue the copy out that was deferred, if any."""
-        chunk, self._deferred = self._deferred, None
-        if chunk is None:
-            return
-        job = self._current_job()
-        issued = self._chunks[chunk.id]
-        _, outputs = job.views(issued.slot, chunk.count)
-        work = job.copy_out(chunk, outputs, lambda: _raise_error(issued.compute))
-        issued.copy_out = self._issue("d2h", chunk, self._output_computed(issued), False, work)
-
-    def _issue(
-        self, phase: str, chunk: Chunk, after: list[Operation], after_wait: bool, work: Work
-    ) -> Operation:
-        seconds = self._current_job().costs.seconds(phase, chunk.id, chunk.count)
-        operation = Operation(phase, seconds, after, self._clock.earliest_start(after_wait))
-        self._clock.issue(operation, work)
-        return operation
-
-    def _drain(self) -> None:
-        """Wait until all issued operations have ended, and discard their results."""
-        self._issue_deferred()
-        for issued in self._chunks.values():
-            for operation in (issued.copy_in, issued.compute, issued.copy_out):
-                if operation is not None:
-                    self._clock.wait(operation)
-        self._chunks.clear()
-
-    def _current_job(self) -> LoadedJob:
-        if self._loaded is None:
-            raise InternalError(f"{self._info.name}: got a chunk before any job was prepared")
-        return self._loaded
-
-
-def _raise_error(operation: Operation | None) -> None:
-    if operation is not None and operation.error is not None:
-        raise operation.error
+        times = super().wait(chunk)
+        assert self._costs is not None
+        before, self._late = self._late, self._simulated.time.late
+        overhead = self._costs.host_overhead(chunk.count)
+        return msgspec.structs.replace(times, late=self._late - before, host_overhead=overhead)
 
 
 # ---- cores, which have no link: computations take modelled time

@@ -9,7 +9,7 @@ from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.runtime import Memory
-from hetsched.devices.accelerator.simulated import SimulatedRuntime
+from hetsched.devices.accelerator.simulated import RealTime, SimulatedRuntime
 
 USED = "FAKE_GPU_USED"
 """The environment variable with the file; without it, no memory is used by others."""
@@ -23,4 +23,10 @@ class SharedGpu(SimulatedRuntime):
 
 
 def open_device(info: DeviceInfo, config: DeviceConfig) -> Accelerator:
-    return Accelerator(info, SharedGpu(memory=2 << 30, reserve=512 << 20))
+    runtime = SharedGpu(
+        memory=2 << 30,
+        reserve=512 << 20,
+        costs=lambda phase, units, nbytes: 1e-5,
+        time=RealTime(2, (1.0, 1.0)),
+    )
+    return Accelerator(info, runtime)

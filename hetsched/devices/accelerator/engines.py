@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 _ENGINE_OF_PHASE = {
     2: {"h2d": 0, "compute": 1, "d2h": 2},
     1: {"h2d": 0, "compute": 1, "d2h": 0},
@@ -33,26 +35,32 @@ class Operation:
     phase : "h2d", "compute" or "d2h"
     seconds : float
         At full pace.
+    work : callable
+        Its real work.
     after : sequence of Operation
         Operations that must have ended before it starts.
     earliest_start : float, seconds
-    ready : bool
+    targets : sequence of ndarray
+        What it writes, if that is known.
+    is_ready : bool
         Its real work is done; until then it can't end.
-    late : bool
+    is_late : bool
         Its real work took longer than its modelled time.
+    error : Exception or None
+        Raised by its work, or by that of an operation before it.
     """
 
     phase: str
     seconds: float
+    work: Callable[[], None] = lambda: None
     after: Sequence[Operation] = ()
     earliest_start: float = 0.0
-    begin: Callable[[], None] = lambda: None
-    finish: Callable[[], None] = lambda: None
-    ready: bool = True
-    late: bool = False
+    targets: Sequence[np.ndarray] = ()
+    is_ready: bool = True
+    is_late: bool = False
     started: float | None = None
     ended: float | None = None
-    error: BaseException | None = None
+    error: Exception | None = None
     remaining: float = field(default=0.0, init=False)
     """Seconds at full pace that remained at `since`; since then time has passed at `pace`."""
     since: float = field(default=0.0, init=False)
@@ -61,14 +69,22 @@ class Operation:
     def projected_end(self) -> float:
         return self.since + self.remaining / self.pace
 
-    @property
-    def span(self) -> tuple[float, float]:
-        """Return start and end of an operation that has ended."""
-        assert self.started is not None and self.ended is not None
-        return self.started, self.ended
+    def perform(self) -> None:
+        """Do the real work, unless an operation before it failed; drop the arrays."""
+        self.error = next((before.error for before in self.after if before.error), None)
+        try:
+            if self.error is None:
+                self.work()
+        except Exception as error:
+            self.error = error
+        self.work, self.targets = _nothing, ()
 
 
-class Streams:
+def _nothing() -> None:
+    pass
+
+
+class Engines:
     """The engines of one device.
 
     Parameters
@@ -81,7 +97,7 @@ class Streams:
     def __init__(self, engines: int, duplex: tuple[float, float]) -> None:
         self._engine_of = _ENGINE_OF_PHASE[engines]
         self._duplex = {"h2d": duplex[0], "d2h": duplex[1], "compute": 1.0}
-        count = max(self._engine_of.values()) + 1
+        self.count = count = max(self._engine_of.values()) + 1
         self._queues: list[deque[Operation]] = [deque() for _ in range(count)]
         self._active: list[Operation | None] = [None] * count
         self._free = [0.0] * count
@@ -114,8 +130,8 @@ class Streams:
 
     def done(self, operation: Operation, now: float) -> None:
         """Record that the real work of `operation` is done; an overdue one ends now."""
-        operation.ready = True
-        if operation.late:
+        operation.is_ready = True
+        if operation.is_late:
             operation.remaining, operation.since, operation.pace = 0.0, now, 1.0
 
     def _next_event(self) -> tuple[float, bool, int] | None:
@@ -146,7 +162,6 @@ class Streams:
         operation = self._queues[engine].popleft()
         operation.started = operation.since = time
         operation.remaining = operation.seconds
-        operation.after = ()  # otherwise each operation would keep all earlier ones alive
         self._active[engine] = operation
         self._repace()
         return operation
@@ -154,8 +169,8 @@ class Streams:
     def _end(self, engine: int, time: float) -> Operation | None:
         operation = self._active[engine]
         assert operation is not None
-        if not operation.ready:
-            operation.late = True
+        if not operation.is_ready:
+            operation.is_late = True
             self._repace()
             return None
         operation.ended = self._free[engine] = time
@@ -182,4 +197,4 @@ class Streams:
 
 def _overdue(operation: Operation) -> bool:
     """Whether its modelled time is over but its real work isn't."""
-    return operation.late and not operation.ready
+    return operation.is_late and not operation.is_ready
