@@ -9,7 +9,7 @@ from every_plan import least_seconds, random_case
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.plans import DECADES, SMALL_UNITS, bars, draw, judged
+from benchmarks.plans import MAX_GAPS, bars, draw, judged
 from hetsched.errors import DataError, UsageError
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.plans import (
@@ -204,12 +204,12 @@ def test_bytes_need_not_grow_with_size(overlap: Overlap) -> None:
             assert plan.share == share
 
 
-@pytest.mark.parametrize("decades", [DECADES, SMALL_UNITS], ids=["planes", "rows"])
+@pytest.mark.parametrize("decades", MAX_GAPS, ids=["planes", "rows"])
 def test_random_devices_are_near_the_bound_and_not_beaten_by_equal_chunks(
     decades: tuple[float, float],
 ) -> None:
     judgements = [judged(draw(seed, decades)) for seed in range(40)]
-    assert [bar.text() for bar in bars(judgements) if not bar.holds] == []
+    assert [bar.text() for bar in bars(judgements, *MAX_GAPS[decades]) if not bar.holds] == []
 
 
 PLANE = 2 << 20
