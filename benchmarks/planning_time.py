@@ -14,6 +14,8 @@ import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
+
 from benchmarks.results import Bar, Result
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
@@ -25,8 +27,14 @@ from hetsched.planner.totals import PlanCache
 from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine
 from hetsched.units import format_bytes
 
-CASES = ((256, 1, 16, 21), (4096, 1, 16, 15), (100_000, 8, 128, 9), (64, 0, 2, 21))
+CASES = (
+    (256, 1, 8, 21), (4096, 1, 16, 15), (100_000, 8, 128, 9), (64, 0, 2, 21),
+)  # fmt: skip
 """Units, GPUs, cores, number of machines."""
+SLOW_COPIES, SLOWED_LIMIT = (0.8, 0.9), 0.040
+"""Parts of their pace that copies keep at once; limit of a plan of the first case with them."""
+EQUAL_CORES = {1_000: 0.1, 10_000: 0.5, 100_000: 4.0}
+"""Number of equal cores beside a GPU, 100 units each: seconds for a plan."""
 QUICK = 3
 COLD = {256: 0.020, 4096: 0.100, 100_000: 1.0}
 WARM = {256: 0.001}
@@ -75,10 +83,33 @@ def measure(quick: bool) -> Result:
             if load in limits:
                 result.bars += bars(f"{load} units, {name}", times, limits[load])
         print(f"  {' | '.join(result.rows[-1])}", flush=True)
+    slowed(result, QUICK if quick else CASES[0][3])
+    for cores, limit in list(EQUAL_CORES.items())[: 1 if quick else None]:
+        twin = core(random.Random(0), 0)
+        infos = [msgspec.structs.replace(twin.info, name=f"cpu{i}") for i in range(cores)]
+        named = [replace(twin, info=info) for info in infos]
+        many = SimulatedMachine(100 * len(named), (gpu(random.Random(0), 0), *named))
+        seconds = min(once(many, PlanCache()) for _ in range(3))
+        result.data.append({"equal_cores": cores, "plan": seconds})
+        result.bars.append(Bar(f"{cores} equal cores and a GPU, s", seconds, limit, False))
     for units, unit_bytes, memory in LARGE_CASES:
         for has_steps in (False, True) if memory >= LARGE_MEMORY else (False,):
             large(result, units, unit_bytes, memory, has_steps)
     return result
+
+
+def slowed(result: Result, machines: int) -> None:
+    """Plan the first case where copies in both directions slow each other."""
+    load, gpus, cores, _ = CASES[0]
+    times = []
+    for seed in range(machines):
+        subject = machine(load, gpus, cores, seed)
+        first, *others = subject.devices
+        model = replace(first.model, duplex=SLOW_COPIES)
+        slow = replace(subject, devices=(replace(first, model=model), *others))
+        times.append(once(slow, PlanCache()))
+    result.data.append({"units": load, "duplex": SLOW_COPIES, "cold": times})
+    result.bars += bars(f"{load} units, cold, copies slow each other", times, SLOWED_LIMIT)
 
 
 def large(result: Result, units: int, unit_bytes: int, memory: int, has_steps: bool) -> None:
