@@ -158,6 +158,8 @@ class RandomMachine:
         device = command.device
         assert device not in self._lost
         self._sent[device].extend(command.chunks)
+        assert len(self._sent[device]) <= self.windows[device]
+        assert self._units.keys().isdisjoint(chunk.id for chunk in command.chunks)
         self._units.update((chunk.id, chunk) for chunk in command.chunks)
         assert all(1 <= chunk.count <= self.limits[device] for chunk in command.chunks)
         if command.opens_tail:

@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hetsched.errors import UsageError
 from hetsched.models import Constant, DeviceModel
@@ -67,17 +65,7 @@ BAD_SHARES = [1.5, 2.0, NAN, INF, "a", None, True, -1, [1], np.float64(3), np.in
 @pytest.mark.parametrize("share", BAD_SHARES, ids=repr)
 def test_a_share_is_a_whole_number(planner: Planner, share: Any) -> None:
     refused(lambda: planner(share, MODEL, MEMORY, Overlap.FULL), "share")
-
-
-@pytest.mark.parametrize("share", BAD_SHARES, ids=repr)
-def test_a_share_to_factor_is_a_whole_number(share: Any) -> None:
     refused(lambda: factoring(share, MEMORY), "share")
-
-
-@given(st.floats())
-def test_no_float_is_factored(share: float) -> None:
-    with pytest.raises(UsageError, match="whole number"):
-        factoring(share, MEMORY)  # type: ignore[arg-type]
 
 
 @planners

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_plans_replay import random_model
 
-from hetsched.models import Affine, DeviceModel
+from hetsched.models import DeviceModel
 from hetsched.plans import DevicePlan, Mode, Overlap, Timeline, price, timeline
 from hetsched.plans.costs import costs_of
 from hetsched.plans.recurrence import prices
@@ -155,14 +155,6 @@ def test_more_engines_and_more_slots_never_cost_time(
     )
     more_slots = timeline(plan(*chunks, slots=slots + 1), undisturbed, Overlap.FULL).makespan
     assert more_slots <= full + 1e-9 <= single + 2e-9 <= serial + 3e-9
-
-
-def test_curves_that_take_arrays_and_curves_that_do_not_agree() -> None:
-    array_model = DeviceModel(*(Affine(0.0, slope) for slope in (6.0, 1.0, 2.0, 3.0)))
-    chunks = plan(3, 1, 2)
-    assert timeline(chunks, array_model, Overlap.FULL).makespan == pytest.approx(
-        timeline(chunks, LINK_BOUND, Overlap.FULL).makespan
-    )
 
 
 @pytest.mark.parametrize("overlap", list(Overlap))
