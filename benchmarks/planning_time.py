@@ -34,7 +34,7 @@ CASES = (
 SLOW_COPIES, SLOWED_LIMIT = (0.8, 0.9), 0.040
 """Parts of their pace that copies keep at once; limit of a plan of the first case with them."""
 EQUAL_CORES = {1_000: 0.1, 10_000: 0.5, 100_000: 4.0}
-"""Number of equal cores beside a GPU, 100 units each: seconds for a plan."""
+"""Number of equal cores of known speed beside a GPU, 100 units each: seconds for a plan."""
 QUICK = 3
 COLD = {256: 0.020, 4096: 0.100, 100_000: 1.0}
 WARM = {256: 0.001}
@@ -86,6 +86,7 @@ def measure(quick: bool) -> Result:
     slowed(result, QUICK if quick else CASES[0][3])
     for cores, limit in list(EQUAL_CORES.items())[: 1 if quick else None]:
         twin = core(random.Random(0), 0)
+        twin = replace(twin, model=DeviceModel(Affine(0.0, 2.1e-3), Affine(0.0, 2.1e-3)))
         infos = [msgspec.structs.replace(twin.info, name=f"cpu{i}") for i in range(cores)]
         named = [replace(twin, info=info) for info in infos]
         many = SimulatedMachine(100 * len(named), (gpu(random.Random(0), 0), *named))
