@@ -50,37 +50,22 @@ Groups = tuple[tuple[int, ...], ...]
 """Indices of devices."""
 
 
-def imbalance_factor(
-    busy: Sequence[float], waits: Sequence[float] | None = None, *, multiplier: bool = False
-) -> float:
+def imbalance_factor(busy: Sequence[float]) -> float:
     """Compute IF = (W_max - W_min) / T, with T the time of the whole iteration.
 
     Parameters
     ----------
     busy : sequence of float, seconds
-        Compute, transfer and convergence check of each device.
-    waits : sequence of float, seconds, optional
-        Default: T - busy.
-    multiplier : bool
-        Whether to multiply by T / (T - mean wait), which gives imbalance over the mean busy time.
-        The patent has a multiplier that detects excessive waits, but doesn't print its formula.
+        Compute, transfer and convergence check of each device, which then waits for the last.
 
     Raises
     ------
     UsageError
-        No devices, a different number of waits, a time that is negative or not finite, or all
-        times 0.
+        No devices, a time that is negative or not finite, or all times 0.
     """
-    times = [*busy, *(waits or ())]
-    if not busy or (waits is not None and len(waits) != len(busy)):
-        raise UsageError(f"imbalance factor: {len(busy)} busy times, {len(waits or ())} waits")
-    if not all(0 <= time < math.inf for time in times) or not max(busy) > 0:
-        raise UsageError(f"imbalance factor: {times} must be finite times, not all of them 0")
-    longest = max(busy)
-    waits = waits if waits is not None else [longest - time for time in busy]
-    total = max(time + wait for time, wait in zip(busy, waits, strict=True))
-    factor = _factor(waits, total)
-    return factor * total / (total - fmean(waits)) if multiplier else factor
+    if not busy or not all(0 <= time < math.inf for time in busy) or not max(busy) > 0:
+        raise UsageError(f"imbalance factor: {busy} must be finite times, not all of them 0")
+    return (max(busy) - min(busy)) / max(busy)
 
 
 def _factor(waits: Iterable[float], total: float) -> float:

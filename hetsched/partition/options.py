@@ -40,8 +40,3 @@ class Option:
     def saved(self, present_seconds: float) -> float:
         """Return the expected seconds saved in a run that may follow."""
         return sum(p * max(0.0, present_seconds - s) for p, s, _ in self.outcomes)
-
-
-def is_gain(present_seconds: float, seconds: float) -> bool:
-    """Return whether a known option is worth leaving the present way, apart from its cost."""
-    return seconds < (1 - MIN_GAIN) * present_seconds

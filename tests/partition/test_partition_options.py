@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.partition.options import MIN_GAIN, Option, is_gain
+from hetsched.partition.options import Option
 
 SECONDS = st.floats(0.01, 100)
 
@@ -26,8 +26,3 @@ def test_what_is_never_faster_is_never_worth_a_trial(
     option = Option([(1.0, present + slower, present + slower)])
 
     assert option.value(present, horizon) <= 0
-
-
-def test_a_small_gain_is_no_reason_to_change() -> None:
-    assert not is_gain(10.0, 10.0 * (1 - MIN_GAIN))
-    assert is_gain(10.0, 9.7)
