@@ -33,13 +33,7 @@ def state_shape(array: StateArray, load: int) -> tuple[int, ...]:
 
 def stages_of(workload: Iterative, params: Any, part: Part) -> tuple[Stage, ...]:
     """Return the stages of one round of `part`."""
-    match part:
-        case Part.START:
-            return tuple(workload.start(params))
-        case Part.ITERATION:
-            return tuple(workload.iteration(params))
-        case Part.FINISH:
-            return tuple(workload.finish(params))
+    return tuple(getattr(workload, part.value)(params))
 
 
 class Home:
@@ -81,8 +75,7 @@ class Home:
     def _input(self, name: str, part: Part, iteration: int, rows: Rows) -> Any:
         array = self._state.get(name)
         if array is None:
-            whole = self._arrays[name]
-            return whole if self._is_whole[name] else whole[rows.first : rows.stop]
+            return self._given(name, rows)
         buffer = self._arrays[name][read_buffer(array, part, iteration)]
         if array.is_whole:
             return buffer[array.halo : array.halo + rows.load]
@@ -91,10 +84,13 @@ class Home:
     def _output(self, name: str, part: Part, iteration: int, rows: Rows) -> Any:
         array = self._state.get(name)
         if array is None:
-            whole = self._arrays[name]
-            return whole if self._is_whole[name] else whole[rows.first : rows.stop]
+            return self._given(name, rows)
         buffer = self._arrays[name][write_buffer(array, part, iteration)]
         return buffer[array.halo + rows.first : array.halo + rows.stop]
+
+    def _given(self, name: str, rows: Rows) -> Any:
+        whole = self._arrays[name]
+        return whole if self._is_whole[name] else whole[rows.first : rows.stop]
 
     def refresh_borders(self, stage: Stage, part: Part, iteration: int, rows: Rows) -> None:
         """Copy what the stage wrote in `rows` to the border rows that mirror it."""
