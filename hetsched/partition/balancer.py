@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from statistics import median
 from typing import Any
 
@@ -33,6 +32,7 @@ from hetsched.partition.equal_times import constant, geometric
 from hetsched.partition.imbalance_factor import NodeModel, Trading
 from hetsched.partition.phases import ROUNDING, DeviceTime, Phase, Reading, parse_readings
 from hetsched.partition.root_finding import smooth
+from hetsched.units import closest_hint
 
 __all__ = ["Balancer", "Phase"]
 
@@ -162,7 +162,9 @@ class Balancer:
             if value is not None and not callable(value):
                 raise UsageError(f"{name}: {value!r} must be callable")
         trading = Trading(devices, self._tolerance, require_count("pairs", pairs, 1), groups)
-        self._new_model, partitioner = METHODS[_known(method)]
+        if method not in METHODS:
+            raise UsageError(f"method: {method!r} is unknown{closest_hint(method, [*METHODS])}")
+        self._new_model, partitioner = METHODS[method]
         self._split = split or partitioner
         self._trading = trading if method == IMBALANCE else None
         self._trades = method == IMBALANCE and split is None
@@ -582,15 +584,6 @@ def _checked_split(split: Split, models: Sequence[Any], load: int, limits: Limit
         if share < 0 or (limit is not None and share > limit):
             raise UsageError(f"split: a share of {share} units, the device takes 0 to {limit}")
     return distribution
-
-
-def _known(method: str) -> str:
-    """Return `method`. Raises UsageError with the closest match if it is unknown."""
-    if method not in METHODS:
-        near = get_close_matches(str(method), METHODS, 1, 0.3)
-        hint = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(METHODS)}"
-        raise UsageError(f"method: {method!r} is unknown; {hint}")
-    return method
 
 
 def _per_device(name: str, values: Sequence[Any], devices: int) -> list[Any]:

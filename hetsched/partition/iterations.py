@@ -10,13 +10,12 @@ import math
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import accumulate, groupby, pairwise
 from statistics import median, median_low
 from typing import Any
 
 from hetsched.errors import DataError, UsageError
-from hetsched.job import IterationSeconds
+from hetsched.job import BALANCE_METHODS, IterationSeconds
 from hetsched.models import PiecewiseLinear
 from hetsched.partition.adaptive import AdaptiveBalancer
 from hetsched.partition.balancer import (
@@ -30,11 +29,8 @@ from hetsched.partition.distribution import Distribution
 from hetsched.partition.equal_times import geometric
 from hetsched.partition.imbalance_factor import NodeModel
 from hetsched.partition.phases import Phase
+from hetsched.units import closest_hint
 
-BALANCE_METHODS = ("auto", "functional", "constant", IMBALANCE, "none")
-"""`auto`: functional models and the rule of trials. `functional`: Clarke's loop on functional
-models. `constant`: shares in proportion to the last speeds, Clarke's baseline. `imbalance-factor`:
-NEC's trades by wait times. `none`: shares don't change."""
 TOLERANCE = 0.05
 IMBALANCE_TOLERANCE = 0.1
 """The papers give no figures; these are those of their simulated experiments."""
@@ -125,7 +121,9 @@ class IterationBalance:
     devices : int
         In the order of their rows.
     method : str
-        One of `BALANCE_METHODS`.
+        `auto`: functional models and the rule of trials. `functional`: Clarke's loop on functional
+        models. `constant`: shares in proportion to the last speeds, Clarke's baseline.
+        `imbalance-factor`: NEC's trades by wait times. `none`: shares don't change.
     granule : int, rows
         Shares are multiples of it, except the last one.
     tolerance : float, optional
@@ -186,6 +184,10 @@ class IterationBalance:
     ) -> None:
         if rows < 1 or devices < 1 or granule < 1:
             raise UsageError(f"balance: {rows} rows, {devices} devices, granule {granule}")
+        if method not in BALANCE_METHODS:
+            raise UsageError(
+                f"balance: {method!r} is unknown{closest_hint(method, BALANCE_METHODS)}"
+            )
         self._rows, self._granule = rows, granule
         self._units = -(-rows // granule)
         self._limits = self._whole_units(limits, devices)
@@ -197,7 +199,7 @@ class IterationBalance:
         default = IMBALANCE_TOLERANCE if method == IMBALANCE else TOLERANCE
         tolerance = default if tolerance is None else tolerance
         self._balancer: Balancer | AdaptiveBalancer | None = None
-        if known_method(method) == "auto":
+        if method == "auto":
             self._balancer = AdaptiveBalancer(
                 self._units, tolerance, self._limits, self._whole_units(capacities, devices),
                 kinds or [""] * devices, self._moving_seconds, self._further_iterations,
@@ -418,15 +420,6 @@ def received(before: Sequence[int], after: Sequence[int]) -> tuple[int, ...]:
     )
 
 
-def known_method(name: str) -> str:
-    """Return `name`. Raises UsageError with the closest match if it is unknown."""
-    if name not in BALANCE_METHODS:
-        near = get_close_matches(str(name), BALANCE_METHODS, 1, 0.3)
-        hint = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(BALANCE_METHODS)}"
-        raise UsageError(f"balance: {name!r} is unknown; {hint}")
-    return name
-
-
 class _Rows:
     """A model of rows as one of units of `unit` rows."""
 
@@ -461,10 +454,8 @@ def _mean_phases(
     count = sum(each.count for each in group)
     present = [(times, each.count) for each in group if (times := each.times[device])]
     means = {
-        Phase.COMPUTE: sum(n * times.compute for times, n in present) / count,
-        Phase.TRANSFER: sum(n * times.transfer for times, n in present) / count,
-        Phase.WAIT: sum(n * times.wait for times, n in present) / count,
-        Phase.CONVERGE: sum(n * times.converge for times, n in present) / count,
+        phase: sum(n * getattr(times, phase.value) for times, n in present) / count
+        for phase in Phase
     }
     means[Phase.COMPUTE] = max(means[Phase.COMPUTE] - excluded, MIN_SECONDS)
     return means

@@ -6,10 +6,9 @@ import pytest
 from iteration_times import timed
 
 from hetsched.errors import UsageError
-from hetsched.job import IterationSeconds
+from hetsched.job import BALANCE_METHODS, IterationSeconds
 from hetsched.models import Constant, DeviceModel, PiecewiseLinear
 from hetsched.partition.iterations import (
-    BALANCE_METHODS,
     IterationBalance,
     Move,
     TimedIteration,

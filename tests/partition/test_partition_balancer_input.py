@@ -27,7 +27,7 @@ NAN, INF = float("nan"), float("inf")
         ({"devices": 0}, "devices: 0"),
         ({"devices": INF}, "devices: inf"),
         ({"method": "geometrik"}, "did you mean 'geometric'"),
-        ({"method": ""}, "use one of constant, geometric"),
+        ({"method": ""}, "choose from: constant, geometric"),
         ({"tolerance": -0.1}, "tolerance: -0.1"),
         ({"tolerance": NAN}, "tolerance: nan"),
         ({"tolerance": INF}, "tolerance: inf"),
