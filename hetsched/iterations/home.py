@@ -103,11 +103,9 @@ class Home:
         """Yield (border row, row that it mirrors) of what the stage writes in `rows`."""
         for name in stage.outputs:
             array = self._state.get(name)
-            if array is not None and array.halo and array.border != "fixed":
+            if array is not None:
                 home = self._arrays[name][write_buffer(array, part, iteration)]
-                for ghost, source in border_rows(array, rows.load):
-                    if rows.first <= source < rows.stop:
-                        yield home[ghost, ...], home[array.halo + source, ...]
+                yield from mirrored_rows(array, home, rows)
 
 
 def read_buffer(array: StateArray, part: Part, iteration: int) -> int:
@@ -129,16 +127,18 @@ def first_row(array: StateArray, load: int, iteration: int) -> int:
     return read_buffer(array, Part.FINISH, iteration) * (load + 2 * array.halo) + array.halo
 
 
-def border_rows(array: StateArray, load: int) -> Sequence[tuple[int, int]]:
-    """Return (row of the home copy beyond an edge, row of the load that it repeats)."""
-    halo = array.halo
-    if array.border == "periodic":
-        before = [(ghost, load - halo + ghost) for ghost in range(halo)]
-        after = [(halo + load + ghost, ghost) for ghost in range(halo)]
-    else:
-        before = [(ghost, halo - 1 - ghost) for ghost in range(halo)]
-        after = [(halo + load + ghost, load - 1 - ghost) for ghost in range(halo)]
-    return before + after
+def mirrored_rows(array: StateArray, home: Any, rows: Rows) -> Iterator[tuple[Any, Any]]:
+    """Yield (row beyond an edge, the row of `rows` that it repeats) of a buffer, `home`."""
+    halo, load = array.halo, rows.load
+    if array.border == "fixed":
+        return
+    for ghost in range(halo):
+        is_mirror = array.border == "reflect"
+        before = halo - 1 - ghost if is_mirror else load - halo + ghost
+        after = load - 1 - ghost if is_mirror else ghost
+        for beyond, source in ((ghost, before), (halo + load + ghost, after)):
+            if rows.first <= source < rows.stop:
+                yield home[beyond, ...], home[halo + source, ...]
 
 
 # ---- partial results of reductions: by parity of the iteration and slot

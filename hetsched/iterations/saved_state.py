@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hetsched.iterations.home import Home, Part, border_rows, read_buffer, stages_of
+from hetsched.iterations.home import Home, Part, mirrored_rows, read_buffer, stages_of
 from hetsched.workload import Iterative, Rows, Stage, StateArray
 
 SAVED = "saved/"
@@ -144,11 +144,10 @@ def restore_rows(
         part = _rows_of(workload, params, name, rows)
         view[part] = saved[name][part]
     for array in workload.state(params):
-        if array.name in saved and array.halo and array.border != "fixed":
+        if array.name in saved:
             home = arrays[array.name][read_buffer(array, Part.FINISH, iteration)]
-            for ghost, source in border_rows(array, rows.load):
-                if rows.first <= source < rows.stop:
-                    home[ghost] = home[array.halo + source]
+            for ghost, source in mirrored_rows(array, home, rows):
+                ghost[...] = source
 
 
 def _rows_of(workload: Iterative, params: Any, name: str, rows: Rows) -> slice:
