@@ -218,17 +218,18 @@ class AdaptiveBalancer:
         least = self._least_gain(present)
         has_gain = False
         # What is known comes first: a trial must save more than that.
-        options = sorted(self._options(present, models), key=lambda each: -each.survival)
+        options = sorted(self._options(present, models), key=lambda each: -each[1].outcomes[0][0])
         for is_known in (True, False):
-            seconds, most = best.makespan, 0.0
-            for each in options:
-                if (each.survival == 1) is not is_known or each.goal.shares == present:
+            present_seconds, most = best.makespan, 0.0
+            for goal, option in options:
+                survival, seconds, _ = option.outcomes[0]
+                if (survival == 1) is not is_known or goal.shares == present:
                     continue
-                if seconds - each.seconds > least:
+                if present_seconds - seconds > least:
                     has_gain = True
-                    value = each.option.value(seconds, remaining)
+                    value = option.value(present_seconds, remaining)
                     if value > most:
-                        best, most = each.goal, value
+                        best, most = goal, value
         self.reason = ""
         if best is now:
             is_balanced = now.spread <= self._tolerance
@@ -242,7 +243,9 @@ class AdaptiveBalancer:
         error = max(noises, default=PRESUMED_NOISE) / math.sqrt(len(totals))
         return max(MIN_GAIN, GAIN_ERRORS * error) * median(totals)
 
-    def _options(self, present: Shares, models: Sequence[SpeedFunction]) -> Iterator[_Trial]:
+    def _options(
+        self, present: Shares, models: Sequence[SpeedFunction]
+    ) -> Iterator[tuple[Distribution, Option]]:
         """Yield splits that may be better: parts of the way into what isn't known."""
         used = self._used()
         cliffs = {i: cliff for i in used if (cliff := self._devices[i].cliff()) is not None}
@@ -276,23 +279,11 @@ class AdaptiveBalancer:
         promised: Distribution,
         survival: float,
         fall: float,
-    ) -> _Trial:
-        """Return the option of a split that takes `fall` seconds once if a device is slower."""
+    ) -> tuple[Distribution, Option]:
+        """Return `goal`, and its option: it takes `fall` seconds once if a device is slower."""
         good = (survival, promised.makespan, goal.makespan)
         cost = self._migration_cost(present, goal.shares)
-        option = Option((good, (1 - survival, math.inf, fall)), cost)
-        return _Trial(goal, survival, promised.makespan, option)
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """A split, the probability that it takes as long as predicted, the seconds of an iteration to
-    which it leads then, and its option."""
-
-    goal: Distribution
-    survival: float
-    seconds: float
-    option: Option
+        return goal, Option((good, (1 - survival, math.inf, fall)), cost)
 
 
 @dataclass(frozen=True)
