@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hetsched.errors import DataError, UsageError
-from hetsched.models import Affine, Constant, DeviceModel, PiecewiseLinear
+from hetsched.models import Affine, Constant, PiecewiseLinear
 from hetsched.models.curves import Segments
 from hetsched.partition import Distribution, geometric
 
@@ -57,12 +57,6 @@ def test_a_fixed_cost_can_be_too_much_for_a_small_load() -> None:
 
     assert geometric(models, 5).shares == (0, 5)
     assert geometric(models, 2000).shares == (1971, 29)
-
-
-def test_a_device_model_is_split_by_its_total() -> None:
-    models = [DeviceModel(Constant(3.0), Constant(100.0)), DeviceModel(Constant(1.0), Constant(1))]
-
-    assert geometric(models, 8).shares == (6, 2)
 
 
 class Foreign:

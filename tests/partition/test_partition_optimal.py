@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.partition_cases import Case, Scalar, Table, arbitrary
 from hetsched.errors import DataError, UsageError
-from hetsched.models import Akima, Constant, DeviceModel, PiecewiseLinear
+from hetsched.models import Akima, Constant, PiecewiseLinear
 from hetsched.partition import constant, geometric, optimal
 from hetsched.partition.discrete import MAX_TIMES
 from hetsched.partition.distribution import predict
@@ -120,12 +120,6 @@ def test_dips_that_akima_shows_are_used() -> None:
     assert result.makespan <= constant([model, Constant(10.0)], 60).makespan
 
 
-def test_a_device_model_is_split_by_its_total() -> None:
-    models = [DeviceModel(Constant(3.0), Constant(100.0)), DeviceModel(Constant(1.0), Constant(1))]
-
-    assert optimal(models, 8).shares == (6, 2)
-
-
 def test_an_infinite_time_is_a_size_that_cannot_be_done() -> None:
     even = Table([np.inf, 2.0, np.inf, 4.0])
 
@@ -142,21 +136,6 @@ def test_a_model_that_lies_is_named(invalid: float) -> None:
         optimal([Constant(1.0), Table([1.0, 1.0, invalid, 1.0])], 4)
 
 
-@pytest.mark.parametrize(
-    ("models", "load", "limits", "message"),
-    [
-        ([], 1, None, "at least one device"),
-        ([Constant(1.0)], -1, None, "load: -1"),
-        ([Constant(1.0)], 1.5, None, "load: 1.5"),
-        ([Constant(1.0)], MAX_TIMES, None, "use geometric"),
-        ([PiecewiseLinear()], 1, None, "no observation"),
-    ],
-)
-def test_malformed_requests_are_refused(models: Any, load: Any, limits: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        optimal(models, load, limits)
-
-
-def test_limits_too_small_for_the_load_say_by_how_much() -> None:
-    with pytest.raises(DataError, match=r"100 units is 58 more than .* allow \(42\)"):
-        optimal([Constant(1.0), Constant(1.0)], 100, [40, 2])
+def test_more_times_than_memory_holds_are_refused() -> None:
+    with pytest.raises(UsageError, match="use geometric"):
+        optimal([Constant(1.0)], MAX_TIMES)

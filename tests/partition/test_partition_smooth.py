@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.errors import DataError, UsageError
-from hetsched.models import Affine, Akima, Constant, DeviceModel, PiecewiseLinear
+from hetsched.models import Affine, Akima, Constant, PiecewiseLinear
 from hetsched.partition import Distribution, geometric, smooth
 
 ONE_TO_FOUR = [Constant(speed) for speed in (1, 2, 3, 4)]
@@ -125,18 +124,3 @@ def test_without_a_root_the_split_is_that_of_geometric_and_says_why(models: Any)
     assert result.shares == geometric(models, 60).shares
     assert result.reason.startswith("smooth: ")
     assert result.reason.endswith("geometric's split instead")
-
-
-def test_a_device_model_is_split_by_its_total() -> None:
-    models = [DeviceModel(Constant(3.0), Constant(100.0)), DeviceModel(Constant(1.0), Constant(1))]
-
-    assert smooth(models, 8).shares == (6, 2)
-
-
-def test_malformed_requests_are_refused() -> None:
-    with pytest.raises(UsageError, match="at least one device"):
-        smooth([], 1)
-    with pytest.raises(UsageError, match="no observation"):
-        smooth([Akima()], 1)
-    with pytest.raises(DataError, match="58 more"):
-        smooth(ONE_TO_FOUR[:2], 100, [40, 2])
