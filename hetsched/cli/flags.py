@@ -24,7 +24,7 @@ _CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?", re.ASCII)
 _DAY = datetime.timedelta(days=1)
 
 
-def reader(read: Callable[[str], T]) -> Callable[[object], T]:
+def parser(read: Callable[[str], T]) -> Callable[[object], T]:
     """Return `read` for Typer's `parser`, which adds the flag's name to its UsageError."""
 
     def parse(value: object) -> T:  # a default is no text
@@ -36,8 +36,27 @@ def reader(read: Callable[[str], T]) -> Callable[[object], T]:
     return parse
 
 
-def integers(minimum: int, maximum: int) -> Callable[[object], int]:
-    """Return a parser of integers from `minimum` to `maximum`.
+def option(
+    metavar: str, help: str, read: Callable[[str], Any] | None = None, *names: str,
+    shown: str | bool = True,
+) -> Any:  # fmt: skip
+    """Declare a flag with a value.
+
+    `read` makes it of text and raises UsageError; `names`: None of the parameter's own; `shown`:
+    whether the help has the default, or how.
+    """
+    parse = None if read is None else parser(read)
+    return typer.Option(*names, metavar=metavar, help=help, parser=parse, show_default=shown)
+
+
+def argument(metavar: str, help: str, read: Callable[[str], Any] | None = None) -> Any:
+    """Declare an argument; `read` as for `option`."""
+    parse = None if read is None else parser(read)
+    return typer.Argument(metavar=metavar, help=help, parser=parse)
+
+
+def integers(minimum: int, maximum: int) -> Callable[[str], int]:
+    """Return a reader of integers from `minimum` to `maximum`.
 
     Typer's own `min` and `max` print a range such as [0<=x<=9223372036854775807] in the help.
     """
@@ -51,18 +70,18 @@ def integers(minimum: int, maximum: int) -> Callable[[object], int]:
             raise UsageError(f"{digits} is out of range ({minimum} to {limit})")
         return int(digits)
 
-    return reader(read)
+    return read
 
 
-def choice(names: Sequence[str]) -> Callable[[object], str]:
-    """Return a parser of one of `names`."""
+def choice(names: Sequence[str]) -> Callable[[str], str]:
+    """Return a reader of one of `names`."""
 
     def read(text: str) -> str:
         if text not in names:
             raise UsageError(f"unknown value {quoted(text)}{closest_hint(text, names)}")
         return text
 
-    return reader(read)
+    return read
 
 
 def words(text: str, names: Sequence[str] = ()) -> tuple[str, ...]:
@@ -178,41 +197,27 @@ def _moment(
     raise UsageError(f"{quoted(value)} is not a time; {examples}")
 
 
-duration = reader(parse_time)
-"""Parser of "10m" as seconds."""
-job_numbers = integers(0, NUMBER_LIMIT - 1)
+job_number = integers(0, NUMBER_LIMIT - 1)
+seed = integers(0, NUMBER_LIMIT - 1)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on one line.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 ConfigName = Annotated[
-    str | None,
-    typer.Option("--config", metavar="NAME|FILE", help="A shipped configuration or a .toml file."),
+    str | None, option("NAME|FILE", "A shipped configuration or a .toml file.", None, "--config")
 ]
-Trace = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Write a trace for Perfetto or chrome://tracing."),
-]
-Plot = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Draw a picture (.png, .svg or .pdf).")
-]
-JobNumber = Annotated[int, typer.Argument(metavar="ID", help="Job number.", parser=job_numbers)]
-JobNumbers = Annotated[
-    list[int], typer.Argument(metavar="ID...", help="Job numbers.", parser=job_numbers)
-]
-SomeJobNumbers = Annotated[
-    list[int] | None, typer.Argument(metavar="[ID...]", help="Job numbers.", parser=job_numbers)
-]
-States = Annotated[
-    list[Any] | None,
-    typer.Option(
-        "--state", "-s", "-t", metavar="A,B", help=f"Only jobs that are {', '.join(STATES)}.",
-        parser=reader(lambda text: words(text, STATES)),
-    ),
-]  # fmt: skip
-Newest = Annotated[
-    int | None,
-    typer.Option("-n", metavar="N", parser=integers(1, MAX_LISTED), help="The newest N."),
-]
-Seed = Annotated[
-    int, typer.Option(metavar="N", parser=integers(0, NUMBER_LIMIT - 1), help="Random seed.")
-]
+Trace = Annotated[str | None, option("FILE", "Write a trace for Perfetto or chrome://tracing.")]
+Plot = Annotated[str | None, option("FILE", "Draw a picture (.png, .svg or .pdf).")]
+JobNumber = Annotated[int, argument("ID", "Job number.", job_number)]
+JobNumbers = Annotated[list[int], argument("ID...", "Job numbers.", job_number)]
+SomeJobNumbers = Annotated[list[int] | None, argument("[ID...]", "Job numbers.", job_number)]
+
+
+def states(names: Sequence[str]) -> Any:
+    """Declare the flag that selects jobs in some of the states `names`."""
+    help = f"Only jobs that are {', '.join(names)}."
+    return option("A,B", help, lambda text: words(text, names), "--state", "-s", "-t")
+
+
+States = Annotated[list[Any] | None, states(STATES)]
+Newest = Annotated[int | None, option("N", "The newest N.", integers(1, MAX_LISTED), "-n")]
+Seed = Annotated[int, option("N", "Random seed.", seed)]

@@ -32,7 +32,7 @@ from hetsched.job import (
     checked,
     parse_dependency,
 )
-from hetsched.units import NUMBER_LIMIT, closest_hint
+from hetsched.units import closest_hint, parse_time
 from hetsched.workload import BaseWorkload, Iterative
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ RESERVED = ("workload", "arrays", "out", "follow")
 
 @dataclass(frozen=True)
 class Flag:
-    """A flag of a workload command. `metavar`: "" for a switch; `parse`: None for text."""
+    """A flag of a workload command. `metavar`: "" for a switch; `read`: None for text."""
 
     name: str
     metavar: str
     help: str
-    parse: Callable[[object], Any] | None = None
+    read: Callable[[str], Any] | None = None
     is_repeated: bool = False
     other: str = ""
     """Another spelling; of a switch the one that turns it off."""
@@ -58,13 +58,10 @@ class Flag:
         """Return the parameter of a function from which Typer makes this flag; None: not given."""
         kind: Any = (list[str] if self.is_repeated else str) if self.metavar else bool
         words = [f"--{self.name.replace('_', '-')}", *filter(None, [self.other])]
-        option = typer.Option(
-            *(words if self.metavar else ["/".join(words)]),
-            metavar=self.metavar or None,
-            help=help or self.help,
-            parser=self.parse,
-            show_default=False,
-        )
+        if not self.metavar:
+            option = typer.Option("/".join(words), help=self.help, show_default=False)
+        else:
+            option = flags.option(self.metavar, help or self.help, self.read, *words, shown=False)
         return inspect.Parameter(
             self.name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -88,40 +85,38 @@ def identity(value: str) -> str:
     return value
 
 
-FILE = flags.reader(flags.array_file)
-NEW_FILE = flags.reader(flags.new_array_file)
 JOB_FLAGS = {
     flag.name: flag
     for flag in (
-        Flag("input", "[NAME=]FILE", "Input", FILE, is_repeated=True),
-        Flag("output", "[NAME=]FILE", "Save the result as .npy.", NEW_FILE, is_repeated=True),
+        Flag("input", "[NAME=]FILE", "Input", flags.array_file, is_repeated=True),
+        Flag("output", "[NAME=]FILE", "Save the result as .npy.", flags.new_array_file,
+             is_repeated=True),
         Flag("verify", "", "Check every unit."),
         Flag("devices", "A,B", "Devices or groups: cpu, cpu0, gpu, gpu0.",
-             flags.reader(flags.words), other="--device"),
-        Flag("memory_limit", "SIZE", "Device memory to use, e.g. 256MiB.",
-             flags.reader(flags.memory)),
-        Flag("seed", "N", "Seed of generated data.", flags.integers(0, NUMBER_LIMIT - 1)),
+             flags.words, other="--device"),
+        Flag("memory_limit", "SIZE", "Device memory to use, e.g. 256MiB.", flags.memory),
+        Flag("seed", "N", "Seed of generated data.", flags.seed),
         Flag("priority", "N", f"{MIN_PRIORITY} to {MAX_PRIORITY}; larger runs first.",
              flags.integers(MIN_PRIORITY, MAX_PRIORITY)),
         Flag("schedule", "NAME", f"Chunks of devices with a link: {', '.join(SCHEDULES)}."),
         Flag("label", "TEXT", "Text shown in lists of jobs."),
         Flag("id", "NAME", "Your own name for this submission: repeating it adds no second job.",
-             flags.reader(identity)),
+             identity),
         Flag("after", "ID[:ok|any|fail]", "Run after that job has succeeded (any: ended, fail: "
-             "failed). Repeatable.", flags.reader(dependency), is_repeated=True),
+             "failed). Repeatable.", dependency, is_repeated=True),
         Flag("retries", "N", "Run the job again if it fails, up to N times.",
              flags.integers(0, MAX_RETRIES)),
-        Flag("timeout", "TIME", "Fail if it runs longer, e.g. 10m.", flags.duration),
+        Flag("timeout", "TIME", "Fail if it runs longer, e.g. 10m.", parse_time),
         Flag("deadline", "TIME", "Fail unless ended by then: 18:30, 2h, 2026-11-23T06:00.",
-             flags.reader(flags.future)),
+             flags.future),
         Flag("hold", "", "Wait until `hetsched release`."),
         Flag("balance", "|".join(BALANCE_METHODS), "How rows are shared out while it runs. "
              "[default: auto]", flags.choice(BALANCE_METHODS)),
         Flag("warm_up", "|".join(WARM_UPS), "Measure all devices before it starts.",
              flags.choice(WARM_UPS)),
-        Flag("checkpoint", "FILE", "Save the state here now and then.", flags.reader(flags.path)),
-        Flag("every", "TIME", "Between two checkpoints. [default: 30s]", flags.duration),
-        Flag("resume", "FILE", "Continue from this checkpoint.", flags.reader(flags.path)),
+        Flag("checkpoint", "FILE", "Save the state here now and then.", flags.path),
+        Flag("every", "TIME", "Between two checkpoints. [default: 30s]", parse_time),
+        Flag("resume", "FILE", "Continue from this checkpoint.", flags.path),
     )
 }  # fmt: skip
 """Field of a JobSpec -> its flag. `input` and `output` become `inputs` and `outputs`."""
@@ -243,7 +238,7 @@ def _params_flag(field: msgspec.inspect.Field) -> Flag:
     if isinstance(kind, msgspec.inspect.LiteralType):
         choices = [str(value) for value in kind.values]
         return Flag(field.name, "|".join(choices), help, flags.choice(choices))
-    return Flag(field.name, field.name.upper(), help, flags.reader(flags.text))
+    return Flag(field.name, field.name.upper(), help, flags.text)
 
 
 def _bare(kind: msgspec.inspect.Type) -> tuple[msgspec.inspect.Type, str]:

@@ -95,7 +95,7 @@ def test_what_cannot_be_run_is_dropped() -> None:
             measuring.tell(case, report(device("cpu0", case.units, 1.0)))
 
     assert {one.variant for one in measuring.measured()} == {"b"}
-    assert [progress.repeats for progress in measuring.progress()] == [3, 3]
+    assert [case.repeats for case in measuring.cases] == [3, 3]
 
 
 @pytest.mark.parametrize(

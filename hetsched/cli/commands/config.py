@@ -11,7 +11,7 @@ import typer
 
 from hetsched.cli import flags
 from hetsched.cli.app import COMPLETE, Group, group
-from hetsched.cli.flags import ConfigName, Force, Json
+from hetsched.cli.flags import ConfigName, Force, Json, argument, option
 from hetsched.cli.terminal import note, out, out_json, out_lines, out_table
 from hetsched.config import Config, load, shipped, shipped_folder, user_file
 from hetsched.device import DeviceInfo
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Name = Annotated[
     str | None,
-    typer.Argument(metavar="[NAME|FILE]", help="A shipped configuration or a .toml file."),
+    argument("[NAME|FILE]", "A shipped configuration or a .toml file."),
 ]
 
 
@@ -57,8 +57,7 @@ def check(name: Name = None) -> None:
 
 def init(
     file: Annotated[
-        str | None,
-        typer.Argument(metavar="[FILE]", help="Default: the file that is read without --config."),
+        str | None, argument("[FILE]", "Default: the file that is read without --config.")
     ] = None,
     force: Force = False,
 ) -> None:
@@ -115,7 +114,7 @@ config = group("Show, locate or check a configuration.", ConfigCommands)
 def _switch(help: str) -> Any:
     """Return the option of a flag with names of devices."""
     help = f"{help} Until the daemon stops."
-    return typer.Option(metavar="A,B", help=help, parser=flags.reader(flags.words))
+    return option("A,B", help, flags.words)
 
 
 def devices(
@@ -203,7 +202,7 @@ def _ranges(numbers: list[int]) -> str:
 def completion(
     shell: Annotated[
         Literal["bash", "zsh", "fish"],
-        typer.Argument(metavar="bash|zsh|fish", help='For ~/.bashrc: eval "$(hetsched ...)".'),
+        argument("bash|zsh|fish", 'For ~/.bashrc: eval "$(hetsched ...)".'),
     ],
 ) -> None:
     from typer._completion_shared import get_completion_script

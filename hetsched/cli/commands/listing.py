@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hetsched.cli import flags, interrupts
-from hetsched.cli.flags import Force, JobNumber, Json, SomeJobNumbers, States
+from hetsched.cli.flags import Force, JobNumber, Json, SomeJobNumbers, States, option
 from hetsched.cli.jobs import (
     DATE,
     error_of,
@@ -58,21 +58,10 @@ def status(
     jobs: SomeJobNumbers = None,
     state: States = None,
     newest: flags.Newest = None,
-    sort: Annotated[
-        str,
-        typer.Option(
-            metavar="[-]KEY", help=f"{', '.join(SORT_KEYS)}.", parser=flags.reader(sort_key)
-        ),
-    ] = "job",
+    sort: Annotated[str, option("[-]KEY", f"{', '.join(SORT_KEYS)}.", sort_key)] = "job",
     repeat: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
     interval: Annotated[
-        float,
-        typer.Option(
-            metavar="TIME",
-            help="Time between repetitions.",
-            parser=flags.reader(pause),
-            show_default="2s",
-        ),
+        float, option("TIME", "Time between repetitions.", pause, shown="2s")
     ] = 2.0,
     json: Json = False,
 ) -> None:
@@ -127,13 +116,7 @@ def history(
     state: States = None,
     since: Annotated[
         float | None,
-        typer.Option(
-            "--since",
-            "-S",
-            metavar="TIME",
-            help="Submitted since: 7d, 2026-11-20.",
-            parser=flags.reader(flags.past),
-        ),
+        option("TIME", "Submitted since: 7d, 2026-11-20.", flags.past, "--since", "-S"),
     ] = None,
     newest: flags.Newest = 100,
     json: Json = False,
@@ -181,13 +164,7 @@ def result(
     job: JobNumber,
     output: Annotated[
         list[Any] | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="[NAME=]FILE",
-            help="Save as .npy.",
-            parser=flags.reader(flags.new_array_file),
-        ),
+        option("[NAME=]FILE", "Save as .npy.", flags.new_array_file, "--output", "-o"),
     ] = None,
     force: Force = False,
     json: Json = False,

@@ -19,12 +19,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import typer
 
 from hetsched import workload as workloads
 from hetsched.cli import interrupts
 from hetsched.cli.commands.models import knot_record, percent
-from hetsched.cli.flags import ConfigName, Json, integers, reader
+from hetsched.cli.flags import ConfigName, Json, integers, option
 from hetsched.cli.jobs import error_of
 from hetsched.cli.progress import BAR_WIDTH, LiveTable, grid, has_bars, watch_until
 from hetsched.cli.terminal import note, out_json, out_lines
@@ -82,36 +81,16 @@ def measure(
     spec: JobSpec,
     sizes: Annotated[
         list[Any] | None,
-        typer.Option(
-            metavar="N,N,...",
-            help="Units per device. [default: load, load/2, ...]",
-            parser=reader(sizes_of),
-        ),
+        option("N,N,...", "Units per device. [default: load, load/2, ...]", sizes_of),
     ] = None,
     until: Annotated[
-        float,
-        typer.Option(
-            metavar="P%",
-            help="Half-width of each confidence interval.",
-            parser=reader(fraction),
-            show_default="2.5%",
-        ),
+        float, option("P%", "Half-width of each confidence interval.", fraction, shown="2.5%")
     ] = 0.025,
-    most: Annotated[
-        int, typer.Option(metavar="N", parser=integers(1, 10_000), help="Maximum repeats.")
-    ] = 30,
+    most: Annotated[int, option("N", "Maximum repeats.", integers(1, 10_000))] = 30,
     within: Annotated[
-        float,
-        typer.Option(
-            metavar="TIME",
-            help="End after that time, e.g. 10m.",
-            parser=reader(some_time),
-            show_default="60s",
-        ),
+        float, option("TIME", "End after that time, e.g. 10m.", some_time, shown="60s")
     ] = 60.0,
-    variant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Measure only this variant.")
-    ] = None,
+    variant: Annotated[str | None, option("NAME", "Measure only this variant.")] = None,
     json: Json = False,
     config: ConfigName = None,
 ) -> None:
@@ -194,20 +173,6 @@ def _installed_variants(
 
 
 @dataclass(frozen=True)
-class MeasurementCase:
-    """One job to repeat: `units` on each device, each with a variant."""
-
-    units: int
-    variants: Mapping[str, str]
-    """Device -> variant."""
-
-    @property
-    def load(self) -> int:
-        """Units of the whole job."""
-        return self.units * len(self.variants)
-
-
-@dataclass(frozen=True)
 class MeasuredSize:
     """The evidence of one device at one size; `knots`: curve -> evidence, "total" first."""
 
@@ -222,45 +187,51 @@ class MeasuredSize:
         return max((knot.half_width for knot in self.knots.values()), default=math.inf)
 
 
-@dataclass(frozen=True)
-class CaseProgress:
-    """Progress in measuring a case; `half_width`: of its widest confidence interval."""
-
-    case: MeasurementCase
-    repeats: int
-    half_width: float
-    is_done: bool
-
-
-@dataclass
-class _CaseEvidence:
-    """A case and its times, (device, curve) -> seconds of each repeat.
+@dataclass(eq=False)
+class MeasurementCase:
+    """One job to repeat, and its times: `units` on each device, each with a variant.
 
     All repeats count; drift during the measurement counts as noise.
     """
 
-    case: MeasurementCase
-    seconds: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    units: int
+    variants: Mapping[str, str]
+    """Device -> variant."""
     repeats: int = 0
-    whole_seconds: float = 0.0  # Of the last job, with all that isn't measured
+    whole_seconds: float = 0.0
+    """Of the last job, with all that isn't measured."""
+    seconds: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    """(device, curve) -> of each repeat."""
 
-    def add(self, report: DeviceReport) -> None:
-        for curve, seconds in _phase_seconds(report, self.case.units).items():
-            if seconds > 0:
-                self.seconds.setdefault((report.device, curve), []).append(seconds)
-
-    def sizes(self) -> list[MeasuredSize]:
-        knots: dict[str, dict[str, Knot]] = {device: {} for device in self.case.variants}
-        for (device, curve), repeats in self.seconds.items():
-            knots[device][curve] = knot_of(float(self.case.units), repeats)
-        return [
-            MeasuredSize(device, self.case.variants[device], self.case.units, by_curve)
-            for device, by_curve in knots.items()
-        ]
+    @property
+    def load(self) -> int:
+        """Units of the whole job."""
+        return self.units * len(self.variants)
 
     @property
     def half_width(self) -> float:
+        """Of the widest confidence interval."""
         return max(size.half_width for size in self.sizes())
+
+    def add(self, report: DeviceReport) -> None:
+        """Add a device's times; of phases only those of a share in one chunk have its size."""
+        seconds = {"total": report.seconds}
+        if report.chunks == (self.units,) and (report.copy_in_seconds or report.copy_out_seconds):
+            seconds["compute"] = report.compute_seconds
+            seconds["h2d"] = report.copy_in_seconds
+            seconds["d2h"] = report.copy_out_seconds
+        for curve, value in seconds.items():
+            if value > 0:
+                self.seconds.setdefault((report.device, curve), []).append(value)
+
+    def sizes(self) -> list[MeasuredSize]:
+        knots: dict[str, dict[str, Knot]] = {device: {} for device in self.variants}
+        for (device, curve), repeats in self.seconds.items():
+            knots[device][curve] = knot_of(float(self.units), repeats)
+        return [
+            MeasuredSize(device, self.variants[device], self.units, by_curve)
+            for device, by_curve in knots.items()
+        ]
 
 
 class MeasurementSchedule:
@@ -300,63 +271,47 @@ class MeasurementSchedule:
             {device: names for device, names in variants.items() if device not in separate},
             *({device: variants[device]} for device in variants if device in separate),
         ]
-        self._evidence = [_CaseEvidence(case) for group in groups for case in _cases(group, sizes)]
-        self._turns = itertools.cycle(range(len(self._evidence)))
+        self.cases = [case for group in groups for case in _cases(group, sizes)]
+        self._turns = itertools.cycle(range(len(self.cases)))
 
     def ask(self, seconds_left: float = math.inf) -> MeasurementCase | None:
         """Return the case to run next; None when all are done, or none fits in the time left."""
-        for _ in self._evidence:
-            evidence = self._evidence[next(self._turns)]
-            if not self._is_done(evidence) and self._expected(evidence) < seconds_left:
-                return evidence.case
+        for _ in self.cases:
+            case = self.cases[next(self._turns)]
+            if not self.is_done(case) and self._expected(case) < seconds_left:
+                return case
         return None
 
     def tell(self, case: MeasurementCase, report: JobReport, whole_seconds: float = 0.0) -> None:
         """Add the results of a job of `case`, which took `whole_seconds` with everything."""
-        evidence = self._evidence_of(case)
-        evidence.repeats += 1
-        evidence.whole_seconds = whole_seconds
+        case.repeats += 1
+        case.whole_seconds = whole_seconds
         for device in report.devices:
-            evidence.add(device)
+            case.add(device)
 
     def drop(self, case: MeasurementCase) -> None:
         """Drop a case that can't run."""
-        self._evidence.remove(self._evidence_of(case))
-        self._turns = itertools.cycle(range(len(self._evidence)))
+        self.cases.remove(case)
+        self._turns = itertools.cycle(range(len(self.cases)))
 
-    def progress(self) -> list[CaseProgress]:
-        """Return the progress of each case."""
-        return [
-            CaseProgress(e.case, e.repeats, e.half_width, self._is_done(e)) for e in self._evidence
-        ]
+    def is_done(self, case: MeasurementCase) -> bool:
+        has_min_repeats = case.repeats >= min(MIN_REPEATS, self.max_repeats)
+        is_narrow = has_min_repeats and case.half_width <= self.until
+        return is_narrow or case.repeats >= self.max_repeats
 
     def measured(self) -> list[MeasuredSize]:
         """Return the evidence so far by device, variant and size, repeated variants once."""
         sizes = {
             (size.device, size.variant, size.units): size
-            for evidence in reversed(self._evidence)
-            for size in evidence.sizes()
+            for case in reversed(self.cases)
+            for size in case.sizes()
         }
         return [sizes[key] for key in sorted(sizes)]
 
-    def _expected(self, evidence: _CaseEvidence) -> float:
+    def _expected(self, case: MeasurementCase) -> float:
         """Return the whole seconds of the next job: as the last, or in proportion to another's."""
-        if evidence.repeats:
-            return evidence.whole_seconds
-        known = [each for each in self._evidence if each.repeats]
-        return max(
-            (each.whole_seconds * evidence.case.load / each.case.load for each in known[-1:]),
-            default=0.0,
-        )
-
-    def _evidence_of(self, case: MeasurementCase) -> _CaseEvidence:
-        return next(evidence for evidence in self._evidence if evidence.case is case)
-
-    def _is_done(self, evidence: _CaseEvidence) -> bool:
-        if evidence.repeats >= self.max_repeats:
-            return True
-        has_min_repeats = evidence.repeats >= min(MIN_REPEATS, self.max_repeats)
-        return has_min_repeats and evidence.half_width <= self.until
+        known = [case] if case.repeats else [each for each in self.cases if each.repeats][-1:]
+        return sum(each.whole_seconds * case.load / each.load for each in known)
 
 
 def _cases(variants: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> list[MeasurementCase]:
@@ -370,16 +325,6 @@ def _cases(variants: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> list[
         for number in range(rounds)
         for units in dict.fromkeys(sizes)
     ]
-
-
-def _phase_seconds(report: DeviceReport, units: int) -> dict[str, float]:
-    """Return curve -> seconds; phases only for a share in one chunk, whose sizes are equal."""
-    seconds = {"total": report.seconds}
-    if report.chunks == (units,) and (report.copy_in_seconds or report.copy_out_seconds):
-        seconds["compute"] = report.compute_seconds
-        seconds["h2d"] = report.copy_in_seconds
-        seconds["d2h"] = report.copy_out_seconds
-    return seconds
 
 
 # ---- running it
@@ -439,7 +384,7 @@ class MeasurementRun:
     @property
     def is_over(self) -> bool:
         """Whether the time is up: what isn't done would take longer."""
-        return not all(progress.is_done for progress in self._plan.progress())
+        return not all(map(self._plan.is_done, self._plan.cases))
 
     def _run_case(self, case: MeasurementCase) -> None:
         start = time.monotonic()
@@ -465,7 +410,7 @@ class MeasurementRun:
         if isinstance(error, Unavailable):
             self._plan.drop(case)
             note(f"skipped: {error}")
-            if self._plan.progress():
+            if self._plan.cases:
                 return
         if error is not None:
             raise error
@@ -500,11 +445,9 @@ class MeasurementLines:
             note(state.text)
 
     def on_result(self, case: MeasurementCase) -> None:
-        for progress in self._plan.progress():
-            if progress.case is case and progress.is_done:
-                width = percent(progress.half_width)
-                repeats = counted(progress.repeats, "repeat")
-                note(f"{_title(case)}: within {width} after {repeats}")
+        if self._plan.is_done(case):
+            repeats = counted(case.repeats, "repeat")
+            note(f"{_title(case)}: within {percent(case.half_width)} after {repeats}")
 
     def close(self) -> None:
         pass
@@ -533,13 +476,13 @@ class MeasurementBars(LiveTable):
 
         table = grid(4)
         most = self._plan.max_repeats
-        for progress in self._plan.progress():
-            repeats = progress.repeats
-            total = repeats if progress.is_done else most
-            bar = ProgressBar(total=max(total, 1), completed=repeats, width=BAR_WIDTH)
-            state = "done" if progress.is_done else f"{repeats}/{most}"
-            name, width = clean(_title(progress.case)), percent(progress.half_width)
-            table.add_row(Text(name), bar, Text(width), Text(state))
+        for case in self._plan.cases:
+            is_done = self._plan.is_done(case)
+            total = max(1, case.repeats if is_done else most)
+            bar = ProgressBar(total=total, completed=case.repeats, width=BAR_WIDTH)
+            state = "done" if is_done else f"{case.repeats}/{most}"
+            width = percent(case.half_width)
+            table.add_row(Text(clean(_title(case))), bar, Text(width), Text(state))
         if self._text:
             table.add_row(Text(self._text))
         self.draw(table)

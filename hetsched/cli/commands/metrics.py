@@ -15,9 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from hetsched.cli.flags import Json, reader
+from hetsched.cli.flags import Json, option
 from hetsched.cli.terminal import note, out_json, out_lines
 from hetsched.client.control import Control
 from hetsched.errors import CantCreate, HetschedError, UsageError
@@ -57,11 +55,11 @@ def parse_address(text: str) -> tuple[int, Any]:
 def metrics(
     address: Annotated[
         Any | None,
-        typer.Option(
+        option(
+            "HOST:PORT|unix:PATH",
+            "Serve them by HTTP on this machine.",
+            lambda text: (text, *parse_address(text)),
             "--serve",
-            metavar="HOST:PORT|unix:PATH",
-            help="Serve them by HTTP on this machine.",
-            parser=reader(lambda text: (text, *parse_address(text))),
         ),
     ] = None,
     json: Json = False,

@@ -18,7 +18,7 @@ import typer
 from hetsched import paths
 from hetsched import workload as workloads
 from hetsched.cli.app import Group, group
-from hetsched.cli.flags import Force, Json, Plot
+from hetsched.cli.flags import Force, Json, Plot, argument, option
 from hetsched.cli.terminal import note, out, out_json, out_lines, out_table
 from hetsched.errors import DataError, InputMissing, UsageError
 from hetsched.text import clean_json, columns, number
@@ -39,12 +39,8 @@ MAX_BYTES = 256 << 20
 MIN_SIMILARITY = 0.7
 """Similarity (difflib's) above which a word is a mistyped subcommand rather than a workload."""
 
-Device = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Only this device or group: cpu0, cpu.")
-]
-WorkloadName = Annotated[
-    str | None, typer.Argument(metavar="[WORKLOAD]", help="Only models of this workload.")
-]
+Device = Annotated[str | None, option("NAME", "Only this device or group: cpu0, cpu.")]
+WorkloadName = Annotated[str | None, argument("[WORKLOAD]", "Only models of this workload.")]
 
 
 # ---- what all have in common
@@ -179,10 +175,10 @@ def _summary_row(summary: dict[str, Any], label: str) -> tuple[str, ...]:
 
 
 def show(
-    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="The models' workload.")],
+    workload: Annotated[str, argument("WORKLOAD", "The models' workload.")],
     device: Device = None,
     work: Annotated[
-        str | None, typer.Option("--of", metavar="TEXT", help="Only parameters like 512x512.")
+        str | None, option("TEXT", "Only parameters like 512x512.", None, "--of")
     ] = None,
     plot: Plot = None,
     force: Force = False,
@@ -342,12 +338,8 @@ def _race_lines(stored: StoredRaces) -> list[str]:
 
 
 def export_models(
-    file: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="Output file; - for standard output.")
-    ] = STANDARD,
-    workload: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only models of this workload.")
-    ] = None,
+    file: Annotated[str, argument("[FILE]", "Output file; - for standard output.")] = STANDARD,
+    workload: Annotated[str | None, option("NAME", "Only models of this workload.")] = None,
     device: Device = None,
     force: Force = False,
 ) -> None:
@@ -366,7 +358,7 @@ def export_models(
 
 
 def import_models(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Export; - for standard input.")],
+    file: Annotated[str, argument("FILE", "Export; - for standard input.")],
     json: Json = False,
 ) -> None:
     from hetsched.store.model_records import restore
@@ -397,9 +389,7 @@ def _read(file: str) -> Export:
 def forget(
     workload: WorkloadName = None,
     device: Device = None,
-    variant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this variant, e.g. pyfftw.")
-    ] = None,
+    variant: Annotated[str | None, option("NAME", "Only this variant, e.g. pyfftw.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All models.")] = False,
     json: Json = False,
 ) -> None:

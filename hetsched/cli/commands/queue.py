@@ -12,7 +12,7 @@ import typer
 
 from hetsched.cli import flags
 from hetsched.cli.app import command
-from hetsched.cli.flags import Force, JobNumbers, Json, SomeJobNumbers
+from hetsched.cli.flags import Force, JobNumbers, Json, SomeJobNumbers, argument, integers, option
 from hetsched.cli.jobs import error_of, event_detail, word
 from hetsched.cli.progress import watch
 from hetsched.cli.terminal import flush_lines, note, out, out_json
@@ -73,10 +73,10 @@ def _prioritize(
     jobs: JobNumbers,
     priority: Annotated[
         int,
-        typer.Argument(
-            metavar="N",
-            help=f"{MIN_PRIORITY} to {MAX_PRIORITY}; larger runs first.",
-            parser=flags.integers(MIN_PRIORITY, MAX_PRIORITY),
+        argument(
+            "N",
+            f"{MIN_PRIORITY} to {MAX_PRIORITY}; larger runs first.",
+            integers(MIN_PRIORITY, MAX_PRIORITY),
         ),
     ],
 ) -> None:
@@ -137,23 +137,11 @@ def cancel(
 def clean(
     older: Annotated[
         float,
-        typer.Option(
-            metavar="TIME",
-            help="Only jobs that ended at least this long ago: 7d.",
-            parser=flags.duration,
-            show_default=False,
+        option(
+            "TIME", "Only jobs that ended at least this long ago: 7d.", parse_time, shown=False
         ),
     ] = 0.0,
-    state: Annotated[
-        list[Any] | None,
-        typer.Option(
-            "--state",
-            "-s",
-            metavar="A,B",
-            help=f"Only jobs that are {', '.join(ENDED_STATES)}.",
-            parser=flags.reader(lambda text: flags.words(text, ENDED_STATES)),
-        ),
-    ] = None,
+    state: Annotated[list[Any] | None, flags.states(ENDED_STATES)] = None,
     json: Json = False,
 ) -> None:
     with Control() as daemon:
@@ -168,10 +156,8 @@ def wait(
     jobs: JobNumbers,
     timeout: Annotated[
         Any,
-        typer.Option(
-            metavar="TIME",
-            help="Give up after e.g. 5m (exit code 124).",
-            parser=flags.reader(lambda text: (parse_time(text), text)),
+        option(
+            "TIME", "Give up after e.g. 5m (exit code 124).", lambda text: (parse_time(text), text)
         ),
     ] = None,
     json: Json = False,

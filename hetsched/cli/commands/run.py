@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hetsched.cli import interrupts
-from hetsched.cli.flags import ConfigName, Force, JobNumber, Json, Plot, Trace
+from hetsched.cli.flags import ConfigName, Force, JobNumber, Json, Plot, Trace, option
 from hetsched.cli.jobs import finish, next_steps
 from hetsched.cli.progress import watch
 from hetsched.cli.terminal import check_new_file, note, out, out_json, out_lines, width
@@ -177,10 +177,7 @@ def plan(
     force: Force = False,
     json: Json = False,
     config: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE", help="A shipped configuration or profile, or a .toml file."
-        ),
+        str | None, option("NAME|FILE", "A shipped configuration or profile, or a .toml file.")
     ] = None,
 ) -> None:
     files = Drawings(trace, plot, force)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hetsched.cli.app import Group, group
-from hetsched.cli.flags import Force, Json, Plot, Seed, integers, reader
+from hetsched.cli.flags import Force, Json, Plot, Seed, integers, option
 from hetsched.cli.terminal import note, out, out_json, out_table, width
 from hetsched.errors import UsageError
 from hetsched.text import number
@@ -22,9 +22,7 @@ CLARKE_RESERVE, CLARKE_FACTOR, CLARKE_WIDTH = 44 * MIB, 75.0, 0.05
 MAX_NOISE = 0.3
 """Largest relative noise of phase times; with more, models can't be learnt."""
 
-Tolerance = Annotated[
-    float, typer.Option(metavar="T", help="Relative spread of times that counts as balanced.")
-]
+Tolerance = Annotated[float, option("T", "Relative spread of times that counts as balanced.")]
 
 
 def _check_plot(plot: str | None, force: bool) -> None:
@@ -69,27 +67,14 @@ def _text(cell: Cell) -> str:
 def clarke(  # noqa: PLR0913, PLR0917 - one for each flag
     rows: Annotated[
         list[int] | None,
-        typer.Option(
-            metavar="N", help="Matrix rows; may be repeated. [default: 8000, 11000, 12000]"
-        ),
+        option("N", "Matrix rows; may be repeated. [default: 8000, 11000, 12000]"),
     ] = None,
     reserve: Annotated[
-        int | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Memory not used by the matrix. [default: 44MiB]",
-            parser=reader(parse_size),
-        ),
+        int | None, option("SIZE", "Memory not used by the matrix. [default: 44MiB]", parse_size)
     ] = None,
-    factor: Annotated[
-        float | None,
-        typer.Option(metavar="F", help="Slow-down by paging. [default: 75]"),
-    ] = None,
+    factor: Annotated[float | None, option("F", "Slow-down by paging. [default: 75]")] = None,
     width: Annotated[
-        float | None,
-        typer.Option(
-            metavar="W", help="Part of the memory over which paging sets in. [default: 0.05]"
-        ),
+        float | None, option("W", "Part of the memory over which paging sets in. [default: 0.05]")
     ] = None,
     linear: Annotated[
         Literal["time", "speed"], typer.Option(help="What changes linearly while it sets in.")
@@ -122,10 +107,7 @@ def clarke(  # noqa: PLR0913, PLR0917 - one for each flag
 
 def dfpa(
     platforms: Annotated[
-        int,
-        typer.Option(
-            metavar="N", parser=integers(1, 10_000), help="Random platforms of each kind."
-        ),
+        int, option("N", "Random platforms of each kind.", integers(1, 10_000))
     ] = 200,
     seed: Seed = 1,
     tolerance: Tolerance = 0.1,
@@ -142,9 +124,7 @@ def dfpa(
 def nec(
     nodes: Annotated[
         list[int] | None,
-        typer.Option(
-            metavar="N", help="Nodes of a random cluster; may be repeated. [default: 4, 16, 64]"
-        ),
+        option("N", "Nodes of a random cluster; may be repeated. [default: 4, 16, 64]"),
     ] = None,
     seed: Seed = 1,
     plot: Plot = None,
@@ -159,9 +139,7 @@ def nec(
 
 def ilic(
     tolerance: Tolerance = 0.08,
-    noise: Annotated[
-        float, typer.Option(metavar="S", help="Noise of random loops' times; 0.02 is 2 %.")
-    ] = 0.02,
+    noise: Annotated[float, option("S", "Noise of random loops' times; 0.02 is 2 %.")] = 0.02,
     seed: Seed = 1,
     plot: Plot = None,
     force: Force = False,
@@ -175,24 +153,19 @@ def ilic(
 
 
 def machine(
-    profile: Annotated[
-        str,
-        typer.Option(metavar="NAME|FILE", help="desktop, h100, or a .toml file."),
-    ],
+    profile: Annotated[str, option("NAME|FILE", "desktop, h100, or a .toml file.")],
     runs: Annotated[
-        int | None,
-        typer.Option(metavar="N", parser=integers(1, 1000), help="Learn the models in N runs."),
+        int | None, option("N", "Learn the models in N runs.", integers(1, 1000))
     ] = None,
     noise: Annotated[
-        float | None,
-        typer.Option(metavar="S", help="Noise of the runs' times. [default: 0.02]"),
+        float | None, option("S", "Noise of the runs' times. [default: 0.02]")
     ] = None,
     seed: Seed = 1,
     total: Annotated[
         Literal["planned", "measured"] | None,
-        typer.Option(
-            metavar="planned|measured",
-            help="Weigh shares by their best plan or by the last run. [default: planned]",
+        option(
+            "planned|measured",
+            "Weigh shares by their best plan or by the last run. [default: planned]",
         ),
     ] = None,
     plot: Plot = None,
