@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 import msgspec
 
+from hetsched.device import ChunkTimes, total_seconds
 from hetsched.models.confidence import robust_median
 from hetsched.units import NUMBER_LIMIT
 
@@ -49,28 +50,7 @@ Moment = Annotated[float, msgspec.Meta(ge=0, lt=1e11)]
 """Seconds since the epoch."""
 
 
-class PhaseTimes(Protocol):
-    """Start and end of each phase of one chunk, seconds: a `hetsched.device.ChunkTimes`."""
-
-    @property
-    def copy_in(self) -> Span | None: ...
-    @property
-    def compute(self) -> Span: ...
-    @property
-    def copy_out(self) -> Span | None: ...
-    @property
-    def start(self) -> float: ...
-    @property
-    def end(self) -> float: ...
-    @property
-    def host_overhead(self) -> float | None: ...
-    @property
-    def cold(self) -> bool: ...
-    @property
-    def taken(self) -> bool: ...
-
-
-TimedPhases = Sequence[tuple[int, PhaseTimes]]
+TimedChunks = Sequence[tuple[int, ChunkTimes]]
 """(units, times) of each chunk, in execution order."""
 
 
@@ -93,7 +73,7 @@ def is_time(seconds: float) -> bool:
 
 
 def run_samples(
-    chunks: TimedPhases,
+    chunks: TimedChunks,
     sub_distributions: Sequence[Sequence[int]],
     share: int,
     wall: float,
@@ -149,14 +129,19 @@ def run_samples(
         ]
         # A single chunk is the whole share, whose wall time is the better observation.
         if len(chunks) > 1:
-            samples += [Sample("total", units, _phase_sum(times)) for units, times in warm]
+            samples += [
+                Sample(
+                    "total", units, total_seconds((times.copy_in, times.compute, times.copy_out))
+                )
+                for units, times in warm
+            ]
         if len(sub_distributions) > 1:
             samples += _sub_distribution_samples(chunks, sub_distributions)
     samples.append(Sample("total", share, wall))
     return [s for s in samples if s.units > 0 and MIN_SECONDS <= s.seconds <= MAX_SECONDS]
 
 
-def without_total(samples: Sequence[Sample], chunks: TimedPhases) -> list[Sample]:
+def without_total(samples: Sequence[Sample], chunks: TimedChunks) -> list[Sample]:
     """Drop the time of the whole share: its chunks weren't those of the best plan."""
     sizes = {units for units, _ in chunks}
     return [sample for sample in samples if sample.curve != "total" or sample.units in sizes]
@@ -175,7 +160,7 @@ def medians(samples: Iterable[Sample]) -> list[Sample]:
     ]
 
 
-def duplex_samples(chunks: TimedPhases) -> list[Sample]:
+def duplex_samples(chunks: TimedChunks) -> list[Sample]:
     """Return the observations of two-way copies from one device's run."""
     copies_in, copies_out = _copies(chunks)
     return [
@@ -224,7 +209,7 @@ def duplex_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple
     return slowed
 
 
-def _copies(chunks: TimedPhases) -> tuple[list[Copy], list[Copy]]:
+def _copies(chunks: TimedChunks) -> tuple[list[Copy], list[Copy]]:
     # Clocks of two streams may give a copy no time
     return (
         [(n, span) for n, times in chunks if (span := times.copy_in) and span[1] > span[0]],
@@ -236,7 +221,7 @@ def _spans(copies: Sequence[Copy]) -> list[Span]:
     return [span for _, span in copies]
 
 
-def _copy_samples(observed: TimedPhases, chunks: TimedPhases) -> list[Sample]:
+def _copy_samples(observed: TimedChunks, chunks: TimedChunks) -> list[Sample]:
     """Return the copies of `observed`, a part of `chunks`."""
     copies_in, copies_out = _copies(observed)
     all_in, all_out = _copies(chunks)
@@ -278,7 +263,7 @@ def _one_way_paces(overlaps: Sequence[tuple[int, float, float]]) -> dict[int, fl
 
 
 def _sub_distribution_samples(
-    chunks: TimedPhases, sub_distributions: Sequence[Sequence[int]]
+    chunks: TimedChunks, sub_distributions: Sequence[Sequence[int]]
 ) -> Iterator[Sample]:
     first = 0
     for planned in sub_distributions:
@@ -290,8 +275,3 @@ def _sub_distribution_samples(
             end = max(times.end for _, times in ran)
             yield Sample("total", sum(planned), end - start)
         first += len(planned)
-
-
-def _phase_sum(times: PhaseTimes) -> float:
-    phases = times.copy_in, times.compute, times.copy_out
-    return sum([phase[1] - phase[0] for phase in phases if phase])

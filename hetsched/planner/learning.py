@@ -18,6 +18,7 @@ from hetsched.models.races import Race
 from hetsched.models.samples import (
     CoRunners,
     Sample,
+    TimedChunks,
     duplex_samples,
     run_samples,
     without_total,
@@ -26,9 +27,6 @@ from hetsched.planner.host_overhead import may_share_core
 from hetsched.planner.neighbours import co_runners_end, co_runners_of
 from hetsched.planner.races import race_of, variant_samples
 from hetsched.planner.records import Assignment, JobPlan
-
-TimedChunks = Sequence[tuple[int, ChunkTimes]]
-"""(units, times) of each chunk, in execution order."""
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from hetsched.device import ChunkTimes
 from hetsched.models.races import Race, RaceRecord, race_paces
-from hetsched.models.samples import Sample, run_samples
+from hetsched.models.samples import Sample, TimedChunks, run_samples
 from hetsched.planner.records import Assignment, PlannedRace
 from hetsched.planner.variants import MIN_RACE_UNITS
 from hetsched.units import counted
@@ -24,9 +23,6 @@ FIRST_ROUNDS = 3
 cold, two count."""
 MAX_RACE_CHUNKS = 16
 """Chunks of a core in a race, if the variants are close: more rounds decide sooner."""
-
-Chunks = Sequence[tuple[int, ChunkTimes]]
-"""Units and times of each chunk of one core, in the order in which they ran."""
 
 
 def first_race(devices: Sequence[Assignment]) -> PlannedRace | None:
@@ -88,7 +84,7 @@ def race_part(race: PlannedRace, shares: Sequence[int], chunks: Sequence[int]) -
 # ---- what a run shows
 
 
-def variant_samples(assignment: Assignment, chunks: Chunks) -> dict[str, list[Sample]]:
+def variant_samples(assignment: Assignment, chunks: TimedChunks) -> dict[str, list[Sample]]:
     """Return the samples of each variant that computed chunks of a core.
 
     The total of a variant is that of the whole share, by the median pace of its chunks.
@@ -111,12 +107,12 @@ def _of_share(sample: Sample, pace: float, share: int) -> Sample:
     return replace(sample, units=share, seconds=pace * share)
 
 
-def _median_pace(chunks: Chunks) -> float:
+def _median_pace(chunks: TimedChunks) -> float:
     return statistics.median((times.end - times.start) / units for units, times in chunks)
 
 
 def race_of(
-    number: int, assignments: Sequence[Assignment], chunks: Mapping[str, Chunks]
+    number: int, assignments: Sequence[Assignment], chunks: Mapping[str, TimedChunks]
 ) -> Race | None:
     """Return the race of equal cores in one run; None if nothing can be compared.
 
