@@ -28,6 +28,10 @@ class PhaseSeconds(msgspec.Struct, frozen=True, kw_only=True):
         return self.copy_in + self.copy_out
 
 
+PHASES = (("copy_in", "copy in"), ("compute", "compute"), ("copy_out", "copy out"))
+"""Fields of `PhaseSeconds`, and of the chunks of a timeline, in words."""
+
+
 class TimeBreakdown(msgspec.Struct, frozen=True, kw_only=True):
     """One device's use of the job's time; the parts sum to the job's time.
 

@@ -15,6 +15,7 @@ from hetsched.explain.iteration_text import (
     phase_table,
     progress_table,
 )
+from hetsched.explain.records import PHASES
 from hetsched.text import MAX_GROUP_ROWS, clean, columns, folded, grouped_rows, seconds_column
 from hetsched.units import counted, format_seconds
 
@@ -38,7 +39,6 @@ MIN_SAVING = 0.01
 MIN_LOST_FRACTION = 0.05
 """Part of the time; a smaller loss is normal."""
 
-PHASES = (("copy_in", "copy in"), ("compute", "compute"), ("copy_out", "copy out"))
 BREAKDOWN = (
     ("computing", "computing"), ("copying", "only copying"), ("between", "between chunks"),
     ("before", "before the first"), ("idle", "after the last"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hetsched.explain.records import PHASES
 from hetsched.units import counted
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ Span = tuple[float, float]
 NumberedSpan = tuple[int, tuple[int, int]]
 """Number of a chunk; start and end of one of its phases in nanoseconds."""
 
-KINDS = ("predicted", "measured")
-PHASES = (("copy_in", "copy in"), ("compute", "compute"), ("copy_out", "copy out"))
 DRAWN_PHASES = ("save", "transfer", "compute", "wait", "converge")
 """In the order in which they are drawn; the record has no order within an iteration."""
 MAX_LANES = 100
@@ -61,8 +60,8 @@ def _chunk_events(explanation: Explanation) -> Iterator[Event]:
     for pid, device in enumerate(explanation.devices, start=1):
         yield _metadata("process_name", pid, 0, {"name": device.device})
         yield _metadata("process_sort_index", pid, 0, {"sort_index": pid})
-        lines = (device.plan, device.timeline)
-        for number, (kind, line) in enumerate(zip(KINDS, lines, strict=True)):
+        lines = {"predicted": device.plan, "measured": device.timeline}
+        for number, (kind, line) in enumerate(lines.items()):
             if line is not None:
                 is_whole = line is device.plan and device.has_only_whole_chunks
                 first_tid = number * len(PHASES) * MAX_LANES

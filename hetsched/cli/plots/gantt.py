@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hetsched.cli.plots.figure import COLOURS, FAINT, GRID, INK, style_axes, time_unit
-from hetsched.explain.trace import PHASES
+from hetsched.explain.records import PHASES
 from hetsched.units import counted, format_seconds
 
 if TYPE_CHECKING:
