@@ -134,9 +134,12 @@ class Group(typer.core.TyperGroup):
         function, help = self.members[name]
         return command(name, function, help)
 
+    def summary(self, name: str) -> str:
+        return self.make(name).get_short_help_str(80)
+
     def panels(self) -> Mapping[str, Mapping[str, str]]:
         """Return heading -> name -> summary, for the help."""
-        summaries = {name: self.make(name).get_short_help_str(80) for name in self.names()}
+        summaries = {name: self.summary(name) for name in self.names()}
         return {f"{self.noun.rpartition(' ')[2].capitalize()}s": summaries}
 
     def list_commands(self, ctx: Context) -> list[str]:

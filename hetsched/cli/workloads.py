@@ -33,7 +33,7 @@ from hetsched.job import (
     parse_dependency,
 )
 from hetsched.units import closest_hint, parse_time
-from hetsched.workload import BaseWorkload, Iterative
+from hetsched.workload import INFERRED, BaseWorkload, Iterative
 
 if TYPE_CHECKING:
     from typer._click import Command, Context
@@ -140,6 +140,12 @@ def workload_command(help: str, *names: str) -> Callable[[Callable[..., None]], 
             def get_command(self, ctx: Context, cmd_name: str) -> Command:
                 return self.make(cmd_name)  # also module:Class
 
+            def summary(self, name: str) -> str:
+                try:
+                    return super().summary(name)
+                except UsageError as error:  # of one plug-in
+                    return f"{error}."
+
             def make(self, name: str) -> Command:
                 return _command(name, workloads.find(name), action, names)
 
@@ -222,10 +228,10 @@ def check_without_files(workload: BaseWorkload, spec: JobSpec) -> None:
 
 
 def params_flags(workload: BaseWorkload) -> list[Flag]:
-    """Return a flag for each field of `workload.Params`."""
+    """Return a flag for each field of `workload.Params` that isn't always inferred."""
     struct = msgspec.inspect.type_info(workload.Params)
     assert isinstance(struct, msgspec.inspect.StructType)
-    return [_params_flag(field) for field in struct.fields]
+    return [_params_flag(field) for field in struct.fields if not _is_inferred(field.type)]
 
 
 def _params_flag(field: msgspec.inspect.Field) -> Flag:
@@ -239,6 +245,10 @@ def _params_flag(field: msgspec.inspect.Field) -> Flag:
         choices = [str(value) for value in kind.values]
         return Flag(field.name, "|".join(choices), help, flags.choice(choices))
     return Flag(field.name, field.name.upper(), help, flags.text)
+
+
+def _is_inferred(kind: msgspec.inspect.Type) -> bool:
+    return isinstance(kind, msgspec.inspect.Metadata) and kind.extra == INFERRED
 
 
 def _bare(kind: msgspec.inspect.Type) -> tuple[msgspec.inspect.Type, str]:

@@ -17,6 +17,7 @@ from hetsched.workload.iterative import (
     Values,
 )
 from hetsched.workload.protocol import (
+    INFERRED,
     Arrays,
     ArraySpec,
     BaseWorkload,
@@ -35,6 +36,7 @@ __all__ = [
     "COMPLEX128",
     "FLOAT32",
     "FLOAT64",
+    "INFERRED",
     "ArraySpec",
     "Arrays",
     "BaseWorkload",

@@ -27,6 +27,9 @@ from hetsched.units import closest_hint, quoted
 if TYPE_CHECKING:
     import numpy as np
 
+INFERRED = {"inferred": True}
+"""`extra` of the Meta of a parameter that always follows from others or the inputs: no flag."""
+
 Role = Literal["split", "resident", "out", "inout", "whole-out"]
 Arrays = Mapping[str, Any]
 """Name -> array; the first axis of a split, out or inout array counts units."""

@@ -52,6 +52,13 @@ def test_every_field_becomes_a_flag() -> None:
     ]
 
 
+def test_what_follows_from_the_inputs_has_no_flag(call: Call) -> None:
+    ended = call("run", "pcg", "--grid", "4x4", "--nonzeros", "3")
+    assert (ended.code, "no such option" in ended.error) == (2, True)
+    assert "--grid" in (page := call("run", "pcg", "--help").out)
+    assert not {"--n", "--nonzeros", "--index-dtype", "--x0"} & set(page.split())
+
+
 def test_an_unknown_choice_has_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean 'fast'"):
         flags.choice(("fast", "exact"))("fats")

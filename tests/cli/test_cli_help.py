@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from importlib import metadata
 
 import pytest
 from typer.core import TyperGroup
@@ -62,3 +63,14 @@ def test_all_commands_and_workloads_have_a_page() -> None:
 
     assert words >= {"", "status", "run fft", "submit matrix_update", "plan fft", "config check"}
     assert words >= {"models measure fft", "simulate clarke", "simulate machine"}
+
+
+def test_a_workload_that_cannot_be_loaded_leaves_the_others_theirs(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = metadata.entry_points(group="hetsched.workloads")
+    broken = metadata.EntryPoint("broken", "no.such:Thing", "hetsched.workloads")
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [*points, broken])
+    page = call("run", "--help").out
+    assert "Batched 2D complex FFT" in page
+    assert "broken" in page and "can't be loaded" in page

@@ -20,6 +20,7 @@ import msgspec
 
 from hetsched.errors import DataError, UsageError
 from hetsched.workload import (
+    INFERRED,
     Arrays,
     ArraySpec,
     Iterative,
@@ -70,7 +71,7 @@ class JacobiParams(msgspec.Struct, frozen=True):
     max_iterations: Annotated[
         int, msgspec.Meta(description="fail after so many iterations; 0: 10,000")
     ] = 0
-    x0: Annotated[bool, msgspec.Meta(description="start from the input x0, not from 0")] = False
+    x0: Annotated[bool, msgspec.Meta(description="there is an input x0", extra=INFERRED)] = False
 
 
 class Jacobi(Iterative):

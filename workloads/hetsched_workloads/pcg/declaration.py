@@ -29,6 +29,7 @@ import msgspec
 from hetsched.errors import DataError, UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.workload import (
+    INFERRED,
     Arrays,
     ArraySpec,
     Iterative,
@@ -77,13 +78,15 @@ Preconditioner = Literal["none", "diagonal", "cholesky"]
 class PcgParams(msgspec.Struct, frozen=True):
     """Parameters of the conjugate gradient method."""
 
-    n: Annotated[int, msgspec.Meta(description="rows and columns of A")]
-    nonzeros: Annotated[int, msgspec.Meta(description="of A; known from A or the grid")]
+    n: Annotated[int, msgspec.Meta(description="rows and columns of A", extra=INFERRED)]
+    nonzeros: Annotated[int, msgspec.Meta(description="of A", extra=INFERRED)]
     grid: Annotated[
         str, msgspec.Meta(description="generate a Poisson problem on this grid, as 100x100x100")
     ] = ""
     dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.double.name
-    index_dtype: Annotated[str, msgspec.Meta(description="int32 or int64; known from A")] = "int32"
+    index_dtype: Annotated[str, msgspec.Meta(description="int32 or int64", extra=INFERRED)] = (
+        "int32"
+    )
     preconditioner: Annotated[
         Preconditioner, msgspec.Meta(description="none, diagonal, or cholesky (incomplete)")
     ] = "diagonal"
@@ -94,7 +97,7 @@ class PcgParams(msgspec.Struct, frozen=True):
     max_iterations: Annotated[
         int, msgspec.Meta(description="fail after so many iterations; 0: 10 n, up to 10,000")
     ] = 0
-    x0: Annotated[bool, msgspec.Meta(description="start from the input x0, not from 0")] = False
+    x0: Annotated[bool, msgspec.Meta(description="there is an input x0", extra=INFERRED)] = False
 
 
 class Pcg(Iterative):
