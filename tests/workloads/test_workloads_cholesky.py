@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse
-from hetsched_workloads.pcg.incomplete_cholesky import factorise, triangle
-from hetsched_workloads.pcg.triangular_solves import BlockFactors, BlockSolver
 from hypothesis import given
 from hypothesis import strategies as st
 from solver_cases import poisson, positive
+
+from hetsched.errors import DataError
+
+pytest.importorskip("numba")
+
+from hetsched_workloads.pcg.cholesky import RowFactors
 
 
 def textbook(a: np.ndarray, block: int) -> np.ndarray:
@@ -26,18 +30,22 @@ def textbook(a: np.ndarray, block: int) -> np.ndarray:
     return l
 
 
-def matrix_of(solver: BlockSolver) -> np.ndarray:
+def solve(
+    factors: RowFactors, r: np.ndarray, first: int = 0, stop: int | None = None
+) -> np.ndarray:
+    z = np.empty_like(r)
+    factors.solve(first, len(r) if stop is None else stop, r, z)
+    return z
+
+
+def matrix_of(factors: RowFactors) -> np.ndarray:
     """M^-1, from the solutions for unit vectors."""
-    n = len(solver.rows)
-    columns = np.empty((n, n), solver.factors.inverse_pivots.dtype)
-    for column, unit in zip(columns, np.eye(n, dtype=columns.dtype), strict=True):
-        solver.solve(unit, column)
-    return columns.T
+    units = np.eye(len(factors.inverse), dtype=factors.inverse.dtype)
+    return np.array([solve(factors, unit) for unit in units]).T
 
 
-def solver_of(a: scipy.sparse.csr_array, block: int, first: int = 0) -> BlockSolver:
-    factors = BlockFactors(a.indptr[first:], a.indices, a.data, first, block)
-    return BlockSolver(factors, 0, a.shape[0] - first)
+def factors_of(a: scipy.sparse.csr_array, block: int, first: int = 0) -> RowFactors:
+    return RowFactors(a.indptr[first:], a.indices, a.data, first, block)
 
 
 def dominant(n: int, seed: int) -> scipy.sparse.csr_array:
@@ -54,7 +62,7 @@ def test_factors_are_those_of_the_textbook(n: int, seed: int, block: int) -> Non
     a = dominant(n, seed)
     factor = textbook(a.toarray(), block)
 
-    inverse = matrix_of(solver_of(a, block))
+    inverse = matrix_of(factors_of(a, block))
 
     np.testing.assert_allclose(inverse @ factor @ factor.T, np.eye(n), atol=1e-12)
 
@@ -62,44 +70,21 @@ def test_factors_are_those_of_the_textbook(n: int, seed: int, block: int) -> Non
 def test_a_full_block_is_solved_exactly() -> None:
     a = scipy.sparse.csr_array(np.exp(-np.abs(np.subtract.outer(range(30), range(30))) / 4))
 
-    np.testing.assert_allclose(matrix_of(solver_of(a, 30)) @ a.toarray(), np.eye(30), atol=1e-11)
-
-
-def test_levels_are_the_diagonals_of_a_grid() -> None:
-    a, _ = poisson("5x9")
-
-    blocks = triangle(a.indptr, a.indices, a.data, 0, 45)
-
-    assert len(blocks.bounds) - 1 == 5 + 9 - 1
-    assert sorted(blocks.order) == list(range(45))
+    np.testing.assert_allclose(matrix_of(factors_of(a, 30)) @ a.toarray(), np.eye(30), atol=1e-11)
 
 
 @pytest.mark.parametrize("make", ["grid", "random"])
 def test_no_bit_depends_on_what_is_computed_together(make: str) -> None:
     a = poisson("6x5x10")[0] if make == "grid" else positive(300, 4, 0.05)
     r = np.random.default_rng(0).standard_normal(300)
-    whole, part, inner = np.empty(300), np.empty(180), np.empty(120)
-    solver = solver_of(a, 60)
+    factors = factors_of(a, 60)
 
-    solver.solve(r, whole)
-    solver_of(a, 60, first=120).solve(r[120:], part)
-    BlockSolver(solver.factors, 60, 180).solve(r[60:180], inner)
+    whole = solve(factors, r)
+    part = solve(factors_of(a, 60, first=120), r[120:])
+    inner = solve(factors, r[60:180], 60, 180)
 
     np.testing.assert_array_equal(part, whole[120:])
     np.testing.assert_array_equal(inner, whole[60:180])
-
-
-def test_large_groups_of_blocks_with_triangles_are_factorised_alike() -> None:
-    line = scipy.sparse.diags_array([np.ones(249), np.ones(250), np.ones(249)], offsets=[-1, 0, 1])
-    a = scipy.sparse.csr_array(10 * scipy.sparse.eye_array(62500) - scipy.sparse.kron(line, line))
-    a.sort_indices()
-    r = np.random.default_rng(0).standard_normal(62500)
-    whole, last = np.empty(62500), np.empty(500)
-
-    solver_of(a, 500).solve(r, whole)
-    solver_of(a, 500, first=62000).solve(r[62000:], last)
-
-    np.testing.assert_array_equal(last, whole[62000:])
 
 
 def kershaw() -> scipy.sparse.csr_array:
@@ -118,7 +103,7 @@ def test_a_negative_pivot_leads_to_a_larger_diagonal_of_its_block_only() -> None
     with np.errstate(invalid="ignore"):
         assert np.isnan(textbook(kershaw().toarray(), 4)).any()
 
-    inverse = matrix_of(solver_of(a, 4))
+    inverse = matrix_of(factors_of(a, 4))
 
     assert np.linalg.eigvalsh((inverse + inverse.T) / 2).min() > 0
     np.testing.assert_allclose(inverse, inverse.T, atol=1e-13)
@@ -126,22 +111,35 @@ def test_a_negative_pivot_leads_to_a_larger_diagonal_of_its_block_only() -> None
     np.testing.assert_allclose(inverse[4:, 4:] @ other @ other.T, np.eye(4), atol=1e-13)
 
 
-def test_pivots_of_a_diagonal_matrix_are_its_elements() -> None:
+def test_a_diagonal_matrix_is_inverted() -> None:
     a = scipy.sparse.csr_array(scipy.sparse.diags_array([2.0, 4.0, 8.0]))
 
-    values, inverse = factorise(triangle(a.indptr, a.indices, a.data, 0, 2))
+    np.testing.assert_array_equal(matrix_of(factors_of(a, 2)), np.diag([0.5, 0.25, 0.125]))
 
-    assert len(values) == 0
-    np.testing.assert_array_equal(inverse, [0.5, 0.25, 0.125])
+
+@pytest.mark.parametrize("size", [1e200, 1e-200])
+def test_squares_of_elements_may_overflow(size: float) -> None:
+    a, r = poisson("5x5x5")[0], np.ones(125)
+
+    z = solve(factors_of(size * a, 25), r)
+
+    np.testing.assert_allclose(z * size, solve(factors_of(a, 25), r), rtol=1e-9)
+
+
+def test_a_block_without_factors_is_an_error() -> None:
+    block = np.array([[1e-300, 1e150], [1e150, 1e-300]])
+    a = scipy.sparse.csr_array(scipy.sparse.block_diag([np.eye(2), block]))
+    a.sort_indices()
+
+    with pytest.raises(DataError, match="not positive definite: its diagonal block 1"):
+        factors_of(a, 2)
 
 
 def test_single_precision_is_kept() -> None:
     a, b = poisson("4x4x4", "float32")
-    z = np.empty_like(b)
 
-    solver_of(a, 16).solve(b, z)
+    z = solve(factors_of(a, 16), b)
 
-    wide = poisson("4x4x4")[0]
-    expected = np.empty(64)
-    solver_of(wide, 16).solve(b.astype(np.float64), expected)
+    expected = solve(factors_of(poisson("4x4x4")[0], 16), b.astype(np.float64))
+    assert z.dtype == np.float32
     np.testing.assert_allclose(z, expected, rtol=1e-5, atol=1e-6)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
 from hetsched_workloads.pcg import PcgParams, csr
-from hetsched_workloads.pcg.triangular_solves import BlockFactors, BlockSolver
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.linalg import LinearOperator, cg
@@ -17,7 +17,9 @@ from solver_cases import PCG, parts, pcg, poisson, positive, splits
 from hetsched.errors import DataError, UsageError
 from hetsched.workload import Rows
 
-PRECONDITIONERS = ("none", "diagonal", "cholesky")
+HAS_NUMBA = importlib.util.find_spec("numba") is not None
+PRECONDITIONERS = ("none", "diagonal", "cholesky") if HAS_NUMBA else ("none", "diagonal")
+needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="incomplete factors need numba")
 
 
 @given(
@@ -86,12 +88,13 @@ def operator(a: scipy.sparse.csr_array, preconditioner: str, block: int) -> Any:
         return None
     if preconditioner == "diagonal":
         return scipy.sparse.diags_array(1 / a.diagonal())
-    factors = BlockFactors(a.indptr, a.indices, a.data, 0, block)
-    solver = BlockSolver(factors, 0, a.shape[0])
+    from hetsched_workloads.pcg.cholesky import RowFactors
+
+    factors = RowFactors(a.indptr, a.indices, a.data, 0, block)
 
     def solve(r: np.ndarray) -> np.ndarray:
         z = np.empty_like(r)
-        solver.solve(r, z)
+        factors.solve(0, len(r), r, z)
         return z
 
     return LinearOperator(a.shape, solve, dtype=np.float64)
@@ -137,6 +140,13 @@ def test_iterations_are_those_of_scipy_for_any_split(
     assert abs(pcg(a, b, (first, n - first), **options).iterations - count) <= 1
 
 
+@pytest.mark.skipif(HAS_NUMBA, reason="numba is installed")
+def test_incomplete_factors_need_numba() -> None:
+    with pytest.raises(UsageError, match="needs numba: pip install"):
+        PCG.infer({"grid": "2x2", "preconditioner": "cholesky"}, {})
+
+
+@needs_numba
 def test_better_preconditioners_need_fewer_iterations() -> None:
     a, b = poisson("16x16x16")
     scale = scipy.sparse.diags_array(np.geomspace(1, 30, a.shape[0]))
@@ -250,6 +260,7 @@ def test_scipy_without_its_private_loop_gives_the_same(
     np.testing.assert_allclose(result.outputs["x"], expected.outputs["x"], atol=1e-14)
 
 
+@needs_numba
 def test_wide_indices_give_the_same() -> None:
     a, b = poisson("7x8x9")
     wide = {"A.data": a.data, "A.indices": a.indices.astype(int), "A.indptr": a.indptr.astype(int)}
@@ -260,6 +271,7 @@ def test_wide_indices_give_the_same() -> None:
     np.testing.assert_array_equal(result.outputs["x"], expected.outputs["x"])
 
 
+@needs_numba
 def test_a_device_may_compute_cut_blocks() -> None:
     a, b = poisson("9x10x11")
     options = {"preconditioner": "cholesky", "block": 100, "tolerance": 1e-10}
@@ -347,6 +359,7 @@ def test_an_index_dtype_that_makes_no_sense_is_refused() -> None:
         PCG.load(PcgParams(4, 10, index_dtype="int8"))
 
 
+@needs_numba
 def test_memory_counts_incomplete_factors() -> None:
     plain, cholesky = (
         PcgParams(1000, 7000, preconditioner=name)  # type: ignore[arg-type]

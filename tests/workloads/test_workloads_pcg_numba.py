@@ -6,17 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
 from solver_cases import PCG, parts, pcg, poisson, positive, splits
 
-from hetsched.errors import DataError
 from hetsched.workload import KernelContext
 
 pytest.importorskip("numba")
 
 from hetsched_workloads.pcg import numba_cpu, scipy_cpu
-from hetsched_workloads.pcg.numba_cholesky import RowFactors
-from hetsched_workloads.pcg.triangular_solves import BlockFactors, BlockSolver
 
 PRECONDITIONERS = ("none", "diagonal", "cholesky")
 
@@ -48,52 +44,6 @@ def test_it_computes_what_scipy_computes(preconditioner: str, case: str) -> None
     np.testing.assert_allclose(result.residuals[:9], expected.residuals[:9], rtol=1e-8)
     size = np.abs(expected.outputs["x"]).max()
     np.testing.assert_allclose(result.outputs["x"], expected.outputs["x"], atol=1e-8 * size)
-
-
-def indefinite_pivots() -> scipy.sparse.csr_array:
-    """Positive definite blocks, of which the second meets a negative pivot (Kershaw, 1978)."""
-    kershaw = np.array([[3, -2, 0, 2], [-2, 3, -2, 0], [0, -2, 3, -2], [2, 0, -2, 3]], float)
-    a = scipy.sparse.csr_array(scipy.sparse.block_diag([4 * np.eye(4), kershaw, np.ones((4, 4))]))
-    a.sort_indices()
-    return a
-
-
-@pytest.mark.parametrize("case", ["poisson", "random", "pivots"])
-def test_incomplete_factors_are_those_of_levels(case: str) -> None:
-    a, block = (indefinite_pivots(), 4) if case == "pivots" else (system(case)[0], 70)
-    n, first = a.shape[0], 4 * block if case != "pivots" else 0
-    r = np.random.default_rng(1).standard_normal(n - first)
-    z, expected = np.empty_like(r), np.empty_like(r)
-
-    RowFactors(a.indptr[first:], a.indices, a.data, first, block).solve(0, n - first, r, z)
-
-    levels = BlockFactors(a.indptr[first:], a.indices, a.data, first, block)
-    BlockSolver(levels, 0, n - first).solve(r, expected)
-    np.testing.assert_allclose(z, expected, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("size", [1e200, 1e-200])
-def test_squares_of_elements_may_overflow(size: float) -> None:
-    a, r, z = poisson("5x5x5")[0], np.ones(125), np.empty(125)
-    expected = np.empty(125)
-    RowFactors(a.indptr, a.indices, a.data, 0, 25).solve(0, 125, r, expected)
-
-    RowFactors(a.indptr, a.indices, size * a.data, 0, 25).solve(0, 125, r, z)
-
-    np.testing.assert_allclose(z * size, expected, rtol=1e-9)
-    levels = BlockFactors(a.indptr, a.indices, size * a.data, 0, 25)
-    BlockSolver(levels, 0, 125).solve(r, z)
-    np.testing.assert_allclose(z * size, expected, rtol=1e-9)
-
-
-@pytest.mark.parametrize("factors", [RowFactors, BlockFactors])
-def test_a_block_without_factors_is_an_error(factors: Any) -> None:
-    block = np.array([[1e-300, 1e150], [1e150, 1e-300]])
-    a = scipy.sparse.csr_array(scipy.sparse.block_diag([np.eye(2), block]))
-    a.sort_indices()
-
-    with pytest.raises(DataError, match="not positive definite: its diagonal block 1"):
-        factors(a.indptr, a.indices, a.data, 0, 2)
 
 
 @pytest.mark.usefixtures("compiles")
@@ -135,4 +85,3 @@ def test_small_systems_are_left_to_scipy(monkeypatch: pytest.MonkeyPatch) -> Non
 
     assert made == [729]
     assert numba_cpu.is_large(PCG.infer({"grid": "100x100x100"}, {}))
-    assert numba_cpu.is_large(PCG.infer({"grid": "40x40x40", "preconditioner": "cholesky"}, {}))

@@ -31,6 +31,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     del fake.__dict__["vecdot"], fake.__dict__["repeat"]
     sparse.__dict__["csr_matrix"] = scipy.sparse.csr_matrix
     modules = {"cupy": fake, "cupyx": ModuleType("cupyx"), "cupyx.scipy": ModuleType("scipy")}
+    modules["cupyx.scipy.sparse.linalg"] = scipy.sparse.linalg
     for name, module in {**modules, "cupyx.scipy.sparse": sparse}.items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.delitem(sys.modules, FILE, raising=False)

@@ -1,7 +1,6 @@
 """The conjugate gradient method on a GPU: cuSPARSE products by CuPy, on the current stream.
 
-Incomplete Cholesky factors are computed on the host, once for the rows of the device; a solve
-launches a product for each level, so it is slow where levels are many and short.
+Incomplete Cholesky factors are computed on the host, once for the rows of the device.
 """
 
 from __future__ import annotations
@@ -10,14 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import cupy
+import scipy.sparse
 from cupyx.scipy.sparse import csr_matrix
+from cupyx.scipy.sparse.linalg import spsolve_triangular
 
 from hetsched.errors import JobFailed
 from hetsched.workload import Arrays, KernelContext, Rows, StageKernel
 from hetsched_workloads.pcg.declaration import Pcg, PcgParams
 from hetsched_workloads.pcg.inference import PARTS
 from hetsched_workloads.pcg.kernels import PcgKernels
-from hetsched_workloads.pcg.triangular_solves import BlockFactors, BlockSolver, Steps
 from hetsched_workloads.row_cache import RowCache
 
 MAX_INDEX = 2**31 - 1
@@ -26,7 +26,11 @@ PIECE_ROWS = 1 << 20
 
 
 def make(p: PcgParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
-    """Return the kernels by stage."""
+    """Return the kernels by stage; compiles the loops of incomplete factors."""
+    if p.preconditioner == "cholesky":
+        from hetsched_workloads.pcg import cholesky  # needs numba
+
+        cholesky.compile_for(p.dtype, p.index_dtype)
     return PcgKernels(p, CupyBackend(Pcg().granule(p))).stages()
 
 
@@ -58,39 +62,30 @@ class CupyBackend:
 
 
 class CupySolver:
-    """`BlockFactors` and the steps of `BlockSolver` in device memory."""
+    """The incomplete factors of some rows in device memory: I + V, its transpose, and 1 / D."""
 
     def __init__(self, rows: Rows, inputs: Arrays, block: int) -> None:
+        from hetsched_workloads.pcg.cholesky import RowFactors  # needs numba
+
         data, columns, pointers = (inputs[part] for part in PARTS)
         own = cupy.asnumpy(pointers[rows.first : rows.stop + 1])
         part = slice(int(own[0]), int(own[-1]))
-        factors = BlockFactors(
+        factors = RowFactors(
             own - own[0], cupy.asnumpy(columns[part]), cupy.asnumpy(data[part]), rows.first, block
         )
-        host = BlockSolver(factors, 0, rows.count)
-        self._order = cupy.asarray(factors.order)
-        self._inverse_pivots = cupy.asarray(factors.inverse_pivots)
-        self._steps = [
-            *_steps(factors.lower, host.lower_steps),
-            *_steps(factors.upper, host.upper_steps),
-        ]
+        v = (factors.lower, factors.columns, factors.pointers)
+        lower = scipy.sparse.csr_matrix(v, (rows.count, rows.count))
+        lower += scipy.sparse.eye(rows.count, dtype=lower.dtype, format="csr")
+        self._lower, self._upper = (
+            csr_matrix(tuple(map(cupy.asarray, (m.data, m.indices, m.indptr))), shape=m.shape)
+            for m in (lower, lower.T.tocsr())
+        )
+        self._inverse = cupy.asarray(factors.inverse)
 
     def solve(self, r: Any, z: Any) -> None:
-        """Write M^-1 r to z; both are in the order of rows."""
-        work = r[self._order] * self._inverse_pivots
-        for places, matrix in self._steps:
-            work[places] += matrix @ work
-        z[self._order] = work
-
-
-def _steps(triangle: Any, steps: Steps) -> list[tuple[slice, Any]]:
-    """Return the places of each level, and the rows of the triangle there."""
-    data, columns = cupy.asarray(triangle.data), cupy.asarray(triangle.indices)
-    width = triangle.shape[1]
-    return [
-        (places, _matrix(data, columns, cupy.asarray(pointers), width))
-        for places, pointers in steps
-    ]
+        """Write M^-1 r to z."""
+        y = spsolve_triangular(self._lower, r, lower=True)
+        z[...] = spsolve_triangular(self._upper, y * self._inverse, lower=False)
 
 
 def _matrix(data: Any, columns: Any, pointers: Any, width: int) -> Any:

@@ -42,7 +42,7 @@ from hetsched.workload import (
     Variant,
     convert,
 )
-from hetsched_workloads.installed import solver_variants
+from hetsched_workloads.installed import solver_variants, version
 from hetsched_workloads.pcg.inference import INDEX_DTYPES, PARTS, infer
 from hetsched_workloads.systems import (
     DTYPES,
@@ -119,6 +119,8 @@ class Pcg(Iterative):
             raise UsageError(f"index_dtype: {p.index_dtype!r}, must be int32 or int64")
         DTYPES.parse(self.name, p.dtype)
         check_limits(p.tolerance, p.max_iterations)
+        if p.preconditioner == "cholesky" and not version("numba", "numba"):
+            raise UsageError("preconditioner cholesky needs numba: pip install 'hetsched[numba]'")
         return p.n
 
     def arrays(self, p: PcgParams) -> Sequence[ArraySpec]:
@@ -217,8 +219,8 @@ class Pcg(Iterative):
         assert not callable(work)
         if p.preconditioner == "cholesky":
             item = DTYPES[p.dtype].item_bytes
-            # Two triangles of indices and values, three vectors, two sets of row pointers.
-            work += math.ceil(p.nonzeros / p.n) * (item + 4) + 3 * item + 16
+            # A triangle of indices and values in double precision and its copy, 1 / D, pointers.
+            work += math.ceil(p.nonzeros / p.n / 2) * (2 * 8 + item + 4) + 2 * 8 + item + 8
         return MemoryDemand(
             input_bytes=plain.input_bytes,
             work_bytes=work,

@@ -2,8 +2,7 @@
 
 Medians on two cores, 10^6 rows with 7 nonzeros in float64, milliseconds: `multiply` 2.9, SciPy
 5.2; `measure` 0.6, NumPy 1.1; `direct` 1.9, NumPy 2.1. Compiled in `make`, for about two seconds,
-in each process once per dtype. A solve with incomplete factors takes 1.1 ms for 131,072 rows of
-this matrix on one core, one with SciPy by levels 3.0.
+once per dtype and machine.
 """
 
 from __future__ import annotations
@@ -16,16 +15,14 @@ import numba
 import numpy as np
 
 from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
-from hetsched_workloads.pcg import numba_cholesky, numba_loops, scipy_cpu
-from hetsched_workloads.pcg.declaration import Pcg, PcgParams
+from hetsched_workloads.pcg import numba_loops, scipy_cpu
+from hetsched_workloads.pcg.declaration import PcgParams
 from hetsched_workloads.pcg.inference import PARTS
 from hetsched_workloads.pcg.kernels import PcgKernels, direction_weight, step_length
 
 MIN_NONZEROS = 1 << 20
 """Of a matrix that no cache holds. SciPy's product of smaller ones takes as long, and nothing has
 to be compiled."""
-MIN_CHOLESKY_NONZEROS = 1 << 17
-"""Of one whose incomplete factors are worth compiling. Arbitrary: it depends on iterations."""
 
 _settings: Any = numba.config
 
@@ -35,19 +32,12 @@ def make(p: PcgParams, load: int, context: KernelContext) -> Mapping[str, StageK
     if not is_large(p):
         return scipy_cpu.make(p, load, context)
     _compile(p.dtype, p.index_dtype)
-    if p.preconditioner != "cholesky":
-        return CompiledKernels(p, scipy_cpu.backend(p)).stages()
-    numba_cholesky.compile_for(p.dtype, p.index_dtype)
-    return CompiledKernels(p, numba_cholesky.RowBackend(Pcg().granule(p))).stages()
+    return CompiledKernels(p, scipy_cpu.backend(p)).stages()
 
 
 def is_large(p: PcgParams) -> bool:
-    """Return whether compiled loops pay."""
-    if _settings.DISABLE_JIT:  # a prefetch can't be interpreted
-        return False
-    return p.nonzeros >= (
-        MIN_CHOLESKY_NONZEROS if p.preconditioner == "cholesky" else MIN_NONZEROS
-    )
+    """Return whether compiled loops pay; a prefetch in them can't be interpreted."""
+    return p.nonzeros >= MIN_NONZEROS and not _settings.DISABLE_JIT
 
 
 class CompiledKernels(PcgKernels):

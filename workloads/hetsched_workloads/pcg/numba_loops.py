@@ -6,6 +6,7 @@ of a granule's rows and nothing else, so no bit depends on the split.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,17 @@ AHEAD = 256
 CHUNK = 512
 """Rows of a chunk: those of eight vectors fit into the first-level cache."""
 
-compiled: Callable[..., Any] = numba.njit(nogil=True, error_model="numpy")
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile with numba, which keeps the code for later processes if it finds a folder."""
+    compile_: Any = functools.partial(numba.njit, nogil=True, error_model="numpy")
+    try:
+        loop: Callable[..., Any] = compile_(cache=True)(function)
+    except RuntimeError:  # no folder is writable
+        loop = compile_()(function)
+    return loop
+
+
 compiled_any_order: Callable[..., Any] = numba.njit(
     nogil=True, error_model="numpy", fastmath={"nsz", "reassoc"}
 )

@@ -6,21 +6,21 @@ For matrices in a core's caches, and where numba isn't installed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
 from hetsched.workload import Arrays, KernelContext, Rows, StageKernel
 from hetsched_workloads.pcg.csr import add_product
 from hetsched_workloads.pcg.declaration import Pcg, PcgParams
+from hetsched_workloads.pcg.inference import PARTS
 from hetsched_workloads.pcg.kernels import PcgKernels
-from hetsched_workloads.pcg.triangular_solves import BlockFactors, BlockSolver
 from hetsched_workloads.row_cache import RowCache
 
 PIECE_ROWS = 1 << 16
 """Rows of vectors computed at a time. Of 10^6 rows: 2^14 take 20 % longer, 2^12 70 %."""
 GROUP_ROWS = 1 << 17
-"""Rows factorised and solved together: each level of rows costs a call for each group."""
+"""Rows factorised together: those that a device gets or loses cost no more."""
 
 
 def make(p: PcgParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
@@ -29,15 +29,12 @@ def make(p: PcgParams, load: int, context: KernelContext) -> Mapping[str, StageK
 
 
 def backend(p: PcgParams) -> ScipyBackend:
-    """Return what computes with own rows."""
+    """Return what computes with own rows; compiles the loops of incomplete factors."""
+    if p.preconditioner == "cholesky":
+        from hetsched_workloads.pcg import cholesky  # needs numba
+
+        cholesky.compile_for(p.dtype, p.index_dtype)
     return ScipyBackend(Pcg().granule(p))
-
-
-class Solver(Protocol):
-    """Solves with the preconditioner of some rows."""
-
-    def solve(self, r: np.ndarray, z: np.ndarray) -> None:
-        """Write M^-1 r to z."""
 
 
 class ScipyBackend:
@@ -48,8 +45,7 @@ class ScipyBackend:
         self.piece_rows = PIECE_ROWS
         self._block = block
         self._group = max(1, GROUP_ROWS // block) * block
-        self._factors: RowCache[BlockFactors] = RowCache()
-        self._solvers: RowCache[BlockSolver] = RowCache()
+        self._factors: RowCache[Any] = RowCache()
 
     def multiply(self, rows: Rows, inputs: Arrays, x: np.ndarray, y: np.ndarray) -> None:
         """Write the rows of A x to y."""
@@ -59,25 +55,21 @@ class ScipyBackend:
 
     def precondition(self, rows: Rows, inputs: Arrays, r: np.ndarray, z: np.ndarray) -> None:
         """Write the rows of M^-1 r to z."""
+        data, columns, pointers = (inputs[part] for part in PARTS)
         for group in range(rows.first // self._group * self._group, rows.stop, self._group):
             first, stop = max(group, rows.first), min(group + self._group, rows.stop)
+            start, end = group, min(group + self._group, rows.load)
+            if first % self._block or (stop % self._block and stop < rows.load):
+                start, end = first, stop  # a device without room for all its rows cuts blocks
             own = slice(first - rows.first, stop - rows.first)
-            self._solver(group, first, stop, inputs).solve(r[own], z[own])
+            self._factorised(start, end, pointers, columns, data).solve(
+                first - start, stop - start, r[own], z[own]
+            )
 
-    def _solver(self, group: int, first: int, stop: int, inputs: Arrays) -> Solver:
-        """Return the solver of the rows `first` up to `stop`, a part of a group of blocks."""
-        bounds = self._factorised(group, first, stop, len(inputs["A.indptr"]) - 1)
-        factors = self._factors.get(*bounds, lambda: self._factorise(*bounds, inputs))
-        return self._solvers.get(
-            first, stop, lambda: BlockSolver(factors, first - bounds[0], stop - bounds[0])
+    def _factorised(self, first: int, stop: int, pointers: Any, columns: Any, data: Any) -> Any:
+        from hetsched_workloads.pcg.cholesky import RowFactors  # needs numba
+
+        rows = pointers[first : stop + 1]
+        return self._factors.get(
+            first, stop, lambda: RowFactors(rows, columns, data, first, self._block)
         )
-
-    def _factorised(self, group: int, first: int, stop: int, load: int) -> tuple[int, int]:
-        """Return the rows whose blocks are factorised together."""
-        if first % self._block or (stop % self._block and stop < load):
-            return first, stop  # a device without room for all its rows cuts blocks
-        return group, min(group + self._group, load)
-
-    def _factorise(self, first: int, stop: int, inputs: Arrays) -> BlockFactors:
-        pointers = inputs["A.indptr"][first : stop + 1]
-        return BlockFactors(pointers, inputs["A.indices"], inputs["A.data"], first, self._block)

@@ -1,8 +1,15 @@
-"""Incomplete Cholesky factors, and solves with them, row by row in loops that numba compiles.
+"""Incomplete Cholesky factors, without fill, of diagonal blocks, in loops that numba compiles.
 
-The same preconditioner as `incomplete_cholesky`, M = (I + V) D (I + V^T) with V = W D^-1, but in
-the order of rows: a chain of dependent rows costs the latency of an addition for each, not a call
-for each level, and one triangle is enough, since the solve with V^T goes through V by columns.
+M = (D + W) D^-1 (D + W^T), with W strictly lower triangular and as sparse as A in each block:
+
+    w_ik = a_ik - sum over j < k of w_ij w_kj / d_j,    d_i = a_ii - sum over k of w_ik^2 / d_k
+
+which is IC(0) (Meijerink and van der Vorst, Math. Comp. 31, 1977) without square roots; SciPy has
+none (its `spilu` isn't symmetric). Kept is V = W D^-1: M = (I + V) D (I + V^T), and one triangle
+is enough, since the solve with V^T goes through V by columns.
+
+If a pivot isn't positive, the block is factorised again with a larger diagonal (Manteuffel, Math.
+Comp. 34, 1980). Blocks don't depend on each other, so values don't depend on the split.
 """
 
 from __future__ import annotations
@@ -12,18 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from hetsched.workload import Arrays
-from hetsched_workloads.pcg.incomplete_cholesky import (
-    FIRST_SHIFT,
-    MAX_SHIFT,
-    MIN_PIVOT,
-    SHIFT_GROWTH,
-    no_factors,
-)
-from hetsched_workloads.pcg.inference import PARTS
+from hetsched.errors import DataError
 from hetsched_workloads.pcg.numba_loops import compiled
-from hetsched_workloads.pcg.scipy_cpu import ScipyBackend, Solver
-from hetsched_workloads.row_cache import RowCache
+
+MIN_PIVOT = 1e-6
+"""Least pivot over the diagonal element. Arbitrary."""
+FIRST_SHIFT, SHIFT_GROWTH = 1e-3, 10.0
+MAX_SHIFT = 1e9
+"""Larger ones don't help. A positive definite matrix needs less than the rows of a block: then its
+diagonal dominates."""
 
 
 class RowFactors:
@@ -36,6 +40,12 @@ class RowFactors:
     first : int
         The first row; a block that begins before it or ends after the last row is cut.
     block : int, rows
+
+    Attributes
+    ----------
+    pointers, columns, lower : CSR of V
+    inverse : (rows,)
+        1 / D.
 
     Raises
     ------
@@ -52,55 +62,26 @@ class RowFactors:
         block: int,
     ) -> None:
         count = len(pointers) - 1
-        self._pointers = np.zeros(count + 1, np.int64)
-        _count_entries(pointers, columns, first, block, self._pointers)
-        size = int(self._pointers[-1])
-        self._columns = np.empty(size, np.int32)
+        self.pointers = np.zeros(count + 1, np.int64)
+        _count_entries(pointers, columns, first, block, self.pointers)
+        size = int(self.pointers[-1])
+        self.columns = np.empty(size, np.int32)
         lower, diagonal, inverse = np.empty(size), np.empty(count), np.empty(count)
         _extract(
-            pointers, columns, values, first, block, self._pointers, self._columns, lower, diagonal
+            pointers, columns, values, first, block, self.pointers, self.columns, lower, diagonal
         )
-        bad = _factorise(self._pointers, self._columns, lower, diagonal, first, block, inverse)
+        bad = _factorise(self.pointers, self.columns, lower, diagonal, first, block, inverse)
         if bad >= 0:
-            raise no_factors((first + bad) // block)
-        self._lower = lower.astype(values.dtype)
-        self._inverse = inverse.astype(values.dtype)
+            raise DataError(
+                f"A is not positive definite: its diagonal block {(first + bad) // block} has no"
+                " incomplete Cholesky factors"
+            )
+        self.lower = lower.astype(values.dtype)
+        self.inverse = inverse.astype(values.dtype)
 
     def solve(self, first: int, stop: int, r: np.ndarray, z: np.ndarray) -> None:
         """Write M^-1 r to z, for the rows `first` up to `stop` here, which are whole blocks."""
-        _solve(self._pointers, self._columns, self._lower, self._inverse, first, stop, r, z)
-
-
-class RowSolver:
-    """Solves for the rows `first` up to `stop` of `factors`, which are whole blocks."""
-
-    def __init__(self, factors: RowFactors, first: int, stop: int) -> None:
-        self._factors = factors
-        self._first = first
-        self._stop = stop
-
-    def solve(self, r: np.ndarray, z: np.ndarray) -> None:
-        """Write M^-1 r to z."""
-        self._factors.solve(self._first, self._stop, r, z)
-
-
-class RowBackend(ScipyBackend):
-    """SciPy's products, and these factors."""
-
-    def __init__(self, block: int) -> None:
-        super().__init__(block)
-        self._row_factors: RowCache[RowFactors] = RowCache()
-
-    def _solver(self, group: int, first: int, stop: int, inputs: Arrays) -> Solver:
-        """Return the solver of the rows `first` up to `stop`, a part of a group of blocks."""
-        data, columns, pointers = (inputs[part] for part in PARTS)
-        start, end = self._factorised(group, first, stop, len(pointers) - 1)
-        factors = self._row_factors.get(
-            start,
-            end,
-            lambda: RowFactors(pointers[start : end + 1], columns, data, start, self._block),
-        )
-        return RowSolver(factors, first - start, stop - start)
+        _solve(self.pointers, self.columns, self.lower, self.inverse, first, stop, r, z)
 
 
 @functools.cache
