@@ -33,7 +33,6 @@ ROUNDING = 1e-12
 """Relative error of a bound by rounding; a plan may take exactly as long as its bound."""
 EQUAL = 1e-9
 """Relative difference of times from a line that is a rounding error."""
-TINY = 1e-300
 
 
 class _Line(NamedTuple):
@@ -259,7 +258,7 @@ def _averaged_path(
     """
     before, after = first.slope + middle.slope, last.slope + middle.slope
     ratio = (before + math.sqrt(max(before**2 - 4 * after * lagged.slope, 0.0))) / 2
-    log_ratio = math.log(max(ratio, TINY) / max(after, TINY))
+    log_ratio = math.log(max(ratio, 1e-300) / max(after, 1e-300))  # 0: all weight at one end
     step = min(max(abs(log_ratio), 1e-6), 1e3)
     with np.errstate(over="ignore"):
         distance = 1 / np.expm1(step) - counts / np.expm1(counts * step)

@@ -17,8 +17,6 @@ Floats = NDArray[np.float64]
 Phases = tuple[Floats, Floats, Floats]
 """Seconds of copy in, compute and copy out of some sizes; 0 for a phase that doesn't exist."""
 
-MAX_QUOTED_ERROR = 200
-"""Characters of another library's error that a message quotes."""
 MAX_GRANULES = 1 << 12
 """Sizes up to the largest chunk that tables hold. With more, planning takes longer, and no plan is
 measurably faster."""
@@ -131,7 +129,7 @@ def _scalar_seconds(curve: Any, units: float) -> float:
         raise
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UsageError(f"model: time({units:g}) failed: {reason[:MAX_QUOTED_ERROR]}") from error
+        raise UsageError(f"model: time({units:g}) failed: {reason[:200]}") from error
 
 
 def estimated_seconds(

@@ -44,8 +44,6 @@ MAX_ROOMS_PLANNED = 4
 """Ratio of share to memory above which the fastest sub-distribution is simply repeated."""
 MAX_SEARCHED_ROOMS = 24
 """Remaining loads for which sub-distributions are searched; others use those of a smaller one."""
-COARSE_GRANULES = 1 << 10
-"""Granules of the largest chunk, if it has too many units for tables."""
 
 Chunks = tuple[int, ...]
 Option = tuple[Chunks, int, float]
@@ -140,7 +138,8 @@ def paper_steps(
 ) -> DevicePlan:
     """Follow steps 1 to 6 alone. Parameters and errors: as for `multi_installment`."""
     is_large = memory.max_chunk(share) > MAX_GRANULES
-    coarse = granular(share, memory, COARSE_GRANULES if is_large else MAX_GRANULES)
+    # Each remaining load is searched: fewer granules, if there are any at all.
+    coarse = granular(share, memory, MAX_GRANULES // 4 if is_large else MAX_GRANULES)
     share, memory = coarse.share, coarse.memory
     costs = costs_of(model, coarse.largest, overlap, coarse.granule)
     if overlap is Overlap.NONE:

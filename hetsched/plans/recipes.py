@@ -21,9 +21,8 @@ Ramp = tuple[int, ...]
 
 FIRST_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512, 1024)
 MAX_RAMP_CHUNKS = 24
-ROUNDING = 1e-9
-"""Relative; smaller differences of times are rounding errors."""
-NEARLY = 1 + ROUNDING
+NEARLY = 1 + 1e-9
+"""Times up to this ratio differ by rounding errors."""
 
 
 class Recipe(NamedTuple):
@@ -125,5 +124,5 @@ def serial_chunks(share: int, phases: Phases) -> tuple[int, ...]:
     total = np.add.reduce(phases)[: share + 1]
     times, rest = np.divmod(share, np.arange(1, len(total)))
     seconds = times * total[1:] + total[rest]
-    size = 1 + int(np.flatnonzero(seconds <= seconds.min() * (1 + ROUNDING))[-1])
+    size = 1 + int(np.flatnonzero(seconds <= seconds.min() * NEARLY)[-1])
     return (size,) * (share // size) + ((share % size,) if share % size else ())

@@ -25,7 +25,6 @@ Interval = tuple[float, float]
 Spans = tuple[Interval, Interval, Interval]
 """Start and end of a chunk's copy in, computation and copy out."""
 
-FULL_DUPLEX = (1.0, 1.0)
 SLOTS_IN_USE = {Overlap.NONE: 1, Overlap.SINGLE: 2}
 """More slots make no difference: without overlap there is one chunk at a time; one copy engine
 copies in the order I1 I2 O1 I3 O2 ... regardless of slots."""
@@ -43,7 +42,7 @@ class Recurrence(Generic[Time]):
         start: Time,
         overlap: Overlap,
         slots: int | Sizes,
-        duplex: tuple[float, float] = FULL_DUPLEX,
+        duplex: tuple[float, float] = (1.0, 1.0),
     ) -> None:
         self.out_begins: list[Time] = []
         self.out_ends: list[Time] = []

@@ -30,7 +30,7 @@ from hetsched.plans.device_plan import (
     validate_request,
 )
 from hetsched.plans.recipes import (
-    ROUNDING,
+    NEARLY,
     Recipe,
     ramps,
     serial_chunks,
@@ -206,7 +206,7 @@ class _RingSearch:
                 break
             times = prices(moved, slots, self._costs, self._overlap)
             fastest = int(np.argmin(times))
-            if times[fastest] >= seconds * (1 - ROUNDING):
+            if times[fastest] >= seconds / NEARLY:
                 break
             seconds = float(times[fastest])
             chunks = tuple(moved[fastest][moved[fastest] > 0].tolist())
@@ -256,7 +256,7 @@ class _RingSearch:
         A size next to it may take twice as long.
         """
         has_bends = any(
-            np.abs(np.diff(phase[1:], 2)).max(initial=0.0) > ROUNDING * float(phase[-1])
+            np.abs(np.diff(phase[1:], 2)).max(initial=0.0) > (NEARLY - 1) * float(phase[-1])
             for phase in self._costs.phases
         )
         if not has_bends:

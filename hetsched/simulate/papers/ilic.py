@@ -13,7 +13,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -253,16 +253,28 @@ def _noise_adder(noise: float, rng: np.random.Generator) -> NoiseAdder:
 # ---- beside the paper's figures
 
 SOURCE = "Ilic & Sousa 2012, HeteroPar 2011"
-PAPER_SHARES = ((64, 64, 64, 64), (181, 29, 23, 23), (199, 23, 17, 17), (205, 21, 15, 15))
-PAPER_CHUNKS = (
-    ((32, 16, 8, 4, 2, 1, 1),),
-    ((8, 14, 18, 20, 9, 1), (8, 14, 18, 20, 21, 21, 9)),
-    ((14, 26, 36, 16, 7, 3), (14, 26, 36, 16, 5)),
-    ((14, 26, 36, 16, 7, 3), (14, 26, 36, 16, 7, 3, 1)),
+
+
+class PublishedRun(NamedTuple):
+    """A run of the paper: shares, the GPU's chunks, points and repeats so far, and its gain."""
+
+    shares: Shares
+    chunks: tuple[tuple[int, ...], ...]
+    points: int
+    repeats: int | None
+    gain: float
+
+
+PAPER_RUNS = (
+    PublishedRun((64, 64, 64, 64), ((32, 16, 8, 4, 2, 1, 1),), 7, 1, 1.4),
+    PublishedRun(
+        (181, 29, 23, 23), ((8, 14, 18, 20, 9, 1), (8, 14, 18, 20, 21, 21, 9)), 15, None, 4.6
+    ),
+    PublishedRun((199, 23, 17, 17), ((14, 26, 36, 16, 7, 3), (14, 26, 36, 16, 5)), 23, None, 4.5),
+    PublishedRun(
+        (205, 21, 15, 15), ((14, 26, 36, 16, 7, 3), (14, 26, 36, 16, 7, 3, 1)), 25, 28, 4.3
+    ),
 )
-PAPER_POINTS = (7, 15, 23, 25)
-PAPER_REPEATS = (1, None, None, 28)
-PAPER_GAINS = (1.4, 4.6, 4.5, 4.3)
 PAPER_STEPS, IDEAL = "paper's steps", "best plans"
 FUNCTIONAL, CONSTANT = "single, functions", "single, constants"
 PAPER_METHODS: dict[str, tuple[Cell, ...]] = {
@@ -327,8 +339,9 @@ def _runs(outcome: IlicOutcome) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for at, (run, step) in enumerate(zip(outcome.trace.runs, outcome.steps, strict=True)):
         published: tuple[Cell, ...] = (None, None, None)
-        if at < len(PAPER_SHARES):
-            published = " ".join(map(str, PAPER_SHARES[at])), PAPER_POINTS[at], PAPER_REPEATS[at]
+        if at < len(PAPER_RUNS):
+            paper = PAPER_RUNS[at]
+            published = " ".join(map(str, paper.shares)), paper.points, paper.repeats
         shares = " ".join(map(str, run.shares))
         rows.append((at + 1, shares, published[0], len(step.total), published[1], step.repeats,
                      published[2], 1e3 * run.makespan, run.spread))  # fmt: skip
@@ -346,10 +359,10 @@ def _chunks(outcome: IlicOutcome) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for at, step in enumerate(outcome.steps):
         published: tuple[Cell, ...] = (None, None)
-        if at < len(PAPER_CHUNKS):
-            plan = DevicePlan(PAPER_CHUNKS[at])
+        if at < len(PAPER_RUNS):
+            plan = DevicePlan(PAPER_RUNS[at].chunks)
             seconds = timeline(plan, gpu, overlap).makespan
-            published = _lists(PAPER_CHUNKS[at]), plan.share / seconds
+            published = _lists(plan.sub_distributions), plan.share / seconds
         chunks, speed = _lists(step.plan.sub_distributions), step.plan.share / step.seconds
         rows.append((at + 1, chunks, published[0], speed, published[1]))
     header = "run; chunks; paper's chunks; planes/s; paper's planes/s"
@@ -366,7 +379,7 @@ def _gains(outcome: IlicOutcome, engines: str, is_published: bool) -> Table:
     for at, (run, step) in enumerate(zip(outcome.trace.runs, outcome.steps, strict=True)):
         share = run.shares[0]
         gain_without = float(without_cliff.total.time(share)) / step.seconds
-        published = PAPER_GAINS[at] if is_published and at < len(PAPER_GAINS) else None
+        published = PAPER_RUNS[at].gain if is_published and at < len(PAPER_RUNS) else None
         rows.append((at + 1, share, 1e3 * step.seconds, step.size_gain, step.overlap_gain,
                      step.gain, published, gain_without))  # fmt: skip
     return Table.of(
@@ -440,7 +453,7 @@ def _speeds(machine: MethodComparison) -> Chart:
 
 
 def _shares(machine: MethodComparison) -> Chart:
-    series = [Series.of("paper", (shares[0] for shares in PAPER_SHARES))]
+    series = [Series.of("paper", (run.shares[0] for run in PAPER_RUNS))]
     for name, outcome in machine.outcomes.items():
         series.append(Series.of(name, (run.shares[0] for run in outcome.trace.runs)))
     return Chart("The GPU's share", "run", "planes", tuple(series))
@@ -452,7 +465,7 @@ def _bars(machine: MethodComparison) -> Chart:
         "by smaller chunks": [step.size_gain for step in steps],
         "by overlap": [step.overlap_gain for step in steps],
         "together": [step.gain for step in steps],
-        "paper": PAPER_GAINS,
+        "paper": [run.gain for run in PAPER_RUNS],
     }
     series = tuple(Series.of(name, values, style="bars") for name, values in gains.items())
     return Chart("Speed-up over a single chunk", "run", "times as fast", series)
