@@ -49,6 +49,11 @@ def test_constant_ends_with_shares_in_proportion_to_speeds(load: int, speeds: li
     assert best_found("constant", load, speeds) <= longest * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_device_six_times_as_slow_keeps_at_most_a_unit_too_many(method: str) -> None:
+    assert best_found(method, 32, [6.0, 1.0]) <= 5.0
+
+
 @pytest.mark.parametrize("units_per_device", [1, 2, 4])
 def test_trades_are_no_end_if_a_slow_device_has_a_single_unit(units_per_device: int) -> None:
     speeds = [2.0, 90.0, 300.0, 30.0, 120.0]

@@ -97,8 +97,8 @@ def test_a_device_of_another_speed_is_balanced_within_four_iterations(
 
     assert trace.rows[4] == trace.rows[-1]
     assert trace.seconds[-1] <= 1.005 * fixed_total(machine, best_fixed(machine, ROWS, 1), 1)
-    assert loss(machine, trace) <= 1.1
-    assert trace.moved <= 1.2 * trace.least_moved
+    assert loss(machine, trace) <= 1.05
+    assert trace.moved == trace.least_moved
 
 
 def test_a_core_that_becomes_half_as_fast_is_balanced_after_four_iterations() -> None:
@@ -120,8 +120,8 @@ def test_a_cliff_that_nobody_knows_of_costs_little(
 
     trace = play(machine)
 
-    assert loss(machine, trace) <= 1.12
-    assert iterations_to_balance(machine, trace) <= 8
+    assert loss(machine, trace) <= 1.11
+    assert iterations_to_balance(machine, trace) <= 7
 
 
 @pytest.mark.parametrize("cliff", [STEEP, GENTLE])
@@ -135,10 +135,29 @@ def test_the_known_size_of_a_memory_spares_the_fall(
 
     trace = play(machine, knows_memory=True)
 
-    assert loss(machine, trace) <= 1.05
-    assert max(trace.seconds[4:]) <= 1.05 * fixed_total(machine, best, 1)
-    least = sum(received(trace.rows[0], best))
-    assert trace.moved <= 1.2 * least + ROWS / 10
+    assert loss(machine, trace) <= 1.04
+    assert max(trace.seconds[4:]) <= 1.02 * fixed_total(machine, best, 1)
+    assert trace.moved <= sum(received(trace.rows[0], best)) + ROWS / 10
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("first", [100, 200])
+def test_noise_costs_seven_per_cent_in_the_mean(first: int) -> None:
+    cases = [
+        (with_gpu(cores, ratio, cliff), knows_memory)
+        for cores in (1, 2, 4)
+        for ratio in (1 / 3, 1.0, 3.0, 10.0)
+        for cliff in (None, STEEP, GENTLE)
+        for knows_memory in ((False, True) if cliff else (False,))
+    ]
+    cases.append((IterativeMachine([CORE] * 3, slowdown=half_as_fast), False))
+    losses = [
+        loss(machine, play(replace(machine, noise=0.02), seed=seed, knows_memory=knows_memory))
+        for machine, knows_memory in cases
+        for seed in range(first, first + 5)
+    ]
+
+    assert sum(losses) / len(losses) <= 1.07
 
 
 @pytest.mark.parametrize(("place", "width"), [(0.9, 0.05), (1.05, 0.001)])
