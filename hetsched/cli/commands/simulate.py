@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -25,22 +27,32 @@ MAX_NOISE = 0.3
 Tolerance = Annotated[float, option("T", "Relative spread of times that counts as balanced.")]
 
 
-def _check_plot(plot: str | None, force: bool) -> None:
-    """Check before anything is computed whether the plot can be written."""
-    if plot is not None:
-        from hetsched.cli.plots.figure import check
+def experiment(compute: Callable[..., Any]) -> Callable[..., None]:
+    """Make the command of a function that returns an ExperimentResult: add --plot and --json."""
 
-        check(plot, force)
+    def run(plot: Plot = None, force: Force = False, json: Json = False, **values: Any) -> None:
+        if plot is not None:
+            from hetsched.cli.plots.figure import check
+
+            check(plot, force)  # before anything is computed
+        result: ExperimentResult = compute(**values)
+        if plot is not None:
+            from hetsched.cli.plots.charts import figure
+            from hetsched.cli.plots.figure import save
+
+            save(figure(result), plot, force)
+            note(f"plot: {plot}")
+        _print(result, json)
+
+    own = inspect.signature(compute, eval_str=True).parameters.values()
+    *common, _ = inspect.signature(run, eval_str=True).parameters.values()
+    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *common)]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {}
+    return run
 
 
-def _show(result: ExperimentResult, plot: str | None, force: bool, json: bool) -> None:
-    """Draw the plot, if one is asked for, and print the tables."""
-    if plot is not None:
-        from hetsched.cli.plots.charts import figure
-        from hetsched.cli.plots.figure import save
-
-        save(figure(result), plot, force)
-        note(f"plot: {plot}")
+def _print(result: ExperimentResult, json: bool) -> None:
     if json:
         tables = [
             {"title": t.title, "rows": [dict(zip(t.columns, row, strict=True)) for row in t.rows]}
@@ -64,7 +76,8 @@ def _text(cell: Cell) -> str:
     return "-" if cell is None else str(cell)
 
 
-def clarke(  # noqa: PLR0913, PLR0917 - one for each flag
+@experiment
+def clarke(
     rows: Annotated[
         list[int] | None,
         option("N", "Matrix rows; may be repeated. [default: 8000, 11000, 12000]"),
@@ -83,75 +96,61 @@ def clarke(  # noqa: PLR0913, PLR0917 - one for each flag
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Try 72 settings of size, reserve and paging.")
     ] = False,
-    plot: Plot = None,
-    force: Force = False,
-    json: Json = False,
-) -> None:
-    from hetsched.simulate.papers import clarke as experiment
+) -> Any:
+    from hetsched.simulate.papers.clarke import ClarkeSetting, run_experiment, run_sweep
 
-    _check_plot(plot, force)
     if sweep:
         values = {"--rows": rows, "--reserve": reserve, "--factor": factor, "--width": width}
         for flag, value in values.items():
             if value is not None:
                 raise UsageError(f"{flag} can't be used with --sweep, which has its own settings")
-        _show(experiment.run_sweep(linear, tolerance=tolerance), plot, force, json)
-        return
+        return run_sweep(linear, tolerance=tolerance)
     memory = (CLARKE_RESERVE if reserve is None else reserve) / MIB
     factor = CLARKE_FACTOR if factor is None else factor
     width = CLARKE_WIDTH if width is None else width
-    like = experiment.ClarkeSetting(11000, memory, factor, width, linear)
+    like = ClarkeSetting(11000, memory, factor, width, linear)
     loads = tuple(rows or (8000, 11000, 12000))
-    _show(experiment.run_experiment(loads, like=like, tolerance=tolerance), plot, force, json)
+    return run_experiment(loads, like=like, tolerance=tolerance)
 
 
+@experiment
 def dfpa(
     platforms: Annotated[
         int, option("N", "Random platforms of each kind.", integers(1, 10_000))
     ] = 200,
     seed: Seed = 1,
     tolerance: Tolerance = 0.1,
-    plot: Plot = None,
-    force: Force = False,
-    json: Json = False,
-) -> None:
-    from hetsched.simulate.papers import dfpa as experiment
+) -> Any:
+    from hetsched.simulate.papers.dfpa import run_experiment
 
-    _check_plot(plot, force)
-    _show(experiment.run_experiment(platforms, seed=seed, tolerance=tolerance), plot, force, json)
+    return run_experiment(platforms, seed=seed, tolerance=tolerance)
 
 
+@experiment
 def nec(
     nodes: Annotated[
         list[int] | None,
         option("N", "Nodes of a random cluster; may be repeated. [default: 4, 16, 64]"),
     ] = None,
     seed: Seed = 1,
-    plot: Plot = None,
-    force: Force = False,
-    json: Json = False,
-) -> None:
-    from hetsched.simulate.papers import nec as experiment
+) -> Any:
+    from hetsched.simulate.papers.nec import run_experiment
 
-    _check_plot(plot, force)
-    _show(experiment.run_experiment(tuple(nodes or (4, 16, 64)), seed=seed), plot, force, json)
+    return run_experiment(tuple(nodes or (4, 16, 64)), seed=seed)
 
 
+@experiment
 def ilic(
     tolerance: Tolerance = 0.08,
     noise: Annotated[float, option("S", "Noise of random loops' times; 0.02 is 2 %.")] = 0.02,
     seed: Seed = 1,
-    plot: Plot = None,
-    force: Force = False,
-    json: Json = False,
-) -> None:
-    from hetsched.simulate.papers import ilic as experiment
+) -> Any:
+    from hetsched.simulate.papers.ilic import run_experiment
 
-    _check_plot(plot, force)
-    result = experiment.run_experiment(tolerance=tolerance, noise=noise, seed=seed)
-    _show(result, plot, force, json)
+    return run_experiment(tolerance=tolerance, noise=noise, seed=seed)
 
 
+@experiment
 def machine(
     profile: Annotated[str, option("NAME|FILE", "desktop, h100, or a .toml file.")],
     runs: Annotated[
@@ -168,12 +167,9 @@ def machine(
             "Weigh shares by their best plan or by the last run. [default: planned]",
         ),
     ] = None,
-    plot: Plot = None,
-    force: Force = False,
-    json: Json = False,
-) -> None:
+) -> Any:
     from hetsched.config import load_profile
-    from hetsched.simulate import machine_tables as experiment
+    from hetsched.simulate import machine_tables
     from hetsched.simulate.profile import machine_of
 
     for flag, value in (("--noise", noise), ("--total", total)):
@@ -181,17 +177,14 @@ def machine(
             raise UsageError(f"{flag} needs --runs: without it nothing is measured")
     if noise is not None and not 0 <= noise <= MAX_NOISE:
         raise UsageError(f"--noise {noise:g}: must be 0 to {MAX_NOISE:g}")
-    _check_plot(plot, force)
     config, source = load_profile(profile)
     subject = machine_of(config, source)
     if runs is None:
-        _show(experiment.plan_result(subject, source), plot, force, json)
-        return
-    result = experiment.learning_result(
+        return machine_tables.plan_result(subject, source)
+    return machine_tables.learning_result(
         subject, source, runs, noise=0.02 if noise is None else noise, seed=seed,
         uses_measured_total=total == "measured",
     )  # fmt: skip
-    _show(result, plot, force, json)
 
 
 class Experiments(Group):
