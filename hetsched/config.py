@@ -20,6 +20,7 @@ import msgspec
 
 from hetsched.device_kinds import config_names, configured_kind
 from hetsched.errors import ConfigError, HetschedError, InputMissing, UsageError
+from hetsched.machine_limits import resolve_size
 from hetsched.units import closest_hint, parse_rate, parse_size, parse_time, quoted
 
 Value = TypeVar("Value")
@@ -291,9 +292,11 @@ def parse(text: str, source: str) -> Config:
     except msgspec.ValidationError as error:
         raise ConfigError(f"{source}: {_rephrased(str(error))}") from None
     for index, device in enumerate(config.device):
-        _check_device(device, f"{source}: device[{index}]")
+        _check_device(device, f"{source}: device[{index}]", is_profile=config.load is not None)
     for key in LimitsConfig.__struct_fields__:
         _parsed(f"{source}: limits.{key}", parse_size, getattr(config.limits, key))
+    for key in ("limit", "results"):
+        resolve_size(getattr(config.arena, key), 1, f"{source}: arena.{key}")
     _parsed(f"{source}: arena.results_for", parse_time, config.arena.results_for)
     _parsed(f"{source}: arena.warm_for", parse_time, config.arena.warm_for)
     _parsed(f"{source}: queue.parameters", parse_size, config.queue.parameters)
@@ -367,12 +370,33 @@ def _read(path: Path) -> str:
 # ---- checks
 
 
-def _check_device(device: DeviceConfig, location: str) -> None:
+DEFAULTS = DeviceConfig(kind="")
+MODELLED_KEYS = frozenset(
+    {"clock", "core", "engines", "duplex", "compute", "h2d", "d2h", "host_overhead", "seed",
+     "stalls"}
+)  # fmt: skip
+"""Keys of devices whose operations cost what the configuration says, as all of a profile do."""
+CORE_KEYS = frozenset({"hardware_threads", "team"})
+
+
+def _check_device(device: DeviceConfig, location: str, is_profile: bool) -> None:
     kind = configured_kind(device.kind)
     if kind is None:
         hint = closest_hint(device.kind, config_names())
         raise ConfigError(f"{location}.kind: no device kind {quoted(device.kind)}{hint}")
     _parsed(f"{location}.memory", parse_size, device.memory)
+    foreign: set[str] = set()
+    if not kind.is_modelled and not is_profile:
+        foreign |= MODELLED_KEYS | ({"memory"} if kind.is_core else set())
+    if not kind.is_core:
+        foreign |= CORE_KEYS
+    for key in device.__struct_fields__:
+        if key in foreign and getattr(device, key) != getattr(DEFAULTS, key):
+            own = ", ".join(name for name in device.__struct_fields__ if name not in foreign)
+            where = "; a machine profile, with a [load], has it" if key in MODELLED_KEYS else ""
+            raise ConfigError(
+                f"{location}.{key}: not a key of kind {device.kind!r}, which has {own}{where}"
+            )
     if kind.is_modelled:
         check_costs(device, location)
 

@@ -191,6 +191,8 @@ def test_a_billion_units_are_planned_in_few_chunks() -> None:
 
 def test_a_profile_without_a_load_or_with_a_huge_one_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"no \[load\]; a machine profile needs its units"):
-        machine_of(parse(f"[[device]]\n{CORE}", "m.toml"), "m.toml")
+        machine_of(parse("[[device]]\nkind = 'cpu'", "m.toml"), "m.toml")
+    with pytest.raises(ConfigError, match=r"device\[0\].compute: .* profile, with a \[load\]"):
+        parse(f"[[device]]\n{CORE}", "m.toml")
     with pytest.raises(ConfigError, match=r"load.units: 2000000000, at most 1000000000"):
         machine(CORE, load="units = 2000000000\ninput_bytes = 1\noutput_bytes = 1")
