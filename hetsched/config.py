@@ -93,6 +93,8 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     clock: Literal["real", "virtual"] = "real"
     core: int | None = None
     memory: str | None = None
+    on_cpu: bool = False
+    """Of OpenCL devices, processors are meant; else others."""
     engines: Literal[0, 1, 2] = 2
     duplex: tuple[Fraction, Fraction] = (1.0, 1.0)
     compute: Cost | None = None

@@ -78,6 +78,15 @@ _CUDA = DeviceKind(
     shares_memory=True,
     has_link=True,
 )
+_OPENCL = DeviceKind(
+    name="opencl",
+    config_name="opencl",
+    group="ocl",
+    package="hetsched.devices.opencl",
+    variant_kind="opencl",
+    can_be_missing=True,
+    has_link=True,
+)
 _EMULATED = DeviceKind(
     name="emulated",
     config_name="emulated",
@@ -92,6 +101,7 @@ _EMULATED = DeviceKind(
 DEVICE_KINDS: dict[str, DeviceKind] = {
     "cpu": _CPU,
     "cuda": _CUDA,
+    "opencl": _OPENCL,
     "emulated": _EMULATED,
 }
 """Kinds by name, in the order in which tables list their devices."""

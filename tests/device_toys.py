@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import opencl_toys
 
 from hetsched.memory import MemoryDemand
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
@@ -60,6 +61,8 @@ class Affine(Workload):
 
 def affine(p: Any, chunk: int, context: KernelContext) -> Kernel:
     context.say(f"planning {chunk} units")
+    if context.kind == "opencl":
+        return opencl_toys.affine()
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         np.multiply(inputs["x"], 2, out=outputs["y"])
@@ -128,6 +131,9 @@ class Update(Workload):
 
 
 def update(p: Any, chunk: int, context: KernelContext) -> Kernel:
+    if context.kind == "opencl":
+        return opencl_toys.update()
+
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         np.multiply(inputs["a"][:, None], inputs["b"], out=outputs["c"])
         outputs["c"] += inputs["c"]

@@ -31,7 +31,17 @@ NARROW = {"client": {"transport", "client"}, "hetsched_workloads": set[str]()}
 
 SLOW = {"scipy"}
 """Takes longer to import than this package; few processes use what needs it."""
-VENDORS = {"cupy", "cupyx", "cupy_backends", "pynvml", "pyfftw", "ducc0", "numba", "mkl"}
+VENDORS = {
+    "cupy",
+    "cupyx",
+    "cupy_backends",
+    "pyopencl",
+    "pynvml",
+    "pyfftw",
+    "ducc0",
+    "numba",
+    "mkl",
+}
 LATE = (
     "hetsched.cli.",
     "hetsched_workloads.",

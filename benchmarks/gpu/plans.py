@@ -32,7 +32,8 @@ def measure_plan(runtime: Any, size: int, batch: int, dtype: str) -> dict[str, A
     kind = cufft.CUFFT_C2C if dtype == "complex64" else cufft.CUFFT_Z2Z
     layout = ((size, size), 1, size * size)
     block = runtime.allocate(batch * params.plane_bytes)
-    array = block.array(0, (batch, size, size), dtype)
+    queue = runtime.queue()
+    array = queue.array(block, 0, (batch, size, size), dtype)
     array.fill(0)
     free, _ = cupy.cuda.runtime.memGetInfo()
     start = time.perf_counter()
@@ -40,7 +41,6 @@ def measure_plan(runtime: Any, size: int, batch: int, dtype: str) -> dict[str, A
     runtime.synchronize()
     plan_seconds = time.perf_counter() - start
     free_after, _ = cupy.cuda.runtime.memGetInfo()
-    queue = runtime.queue()
     span = Span(runtime, queue)
     queue.launch(lambda: plan.fft(array, array, cufft.CUFFT_FORWARD), 1)
     span.start()

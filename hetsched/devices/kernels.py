@@ -52,7 +52,11 @@ class ZeroingKernel:
 
     def _is_input(self, name: str, output: Any, inputs: Arrays) -> bool:
         """Whether an inout array is the caller's own, which is computed in place."""
-        return name in inputs and bool(self._xp.may_share_memory(output, inputs[name]))
+        return (
+            name in inputs
+            and self._xp is not None  # in slots of a device without such a module it isn't
+            and bool(self._xp.may_share_memory(output, inputs[name]))
+        )
 
 
 def find_variant(job: DeviceJob, kind: str, name: str | None = None) -> Variant:

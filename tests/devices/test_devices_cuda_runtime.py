@@ -116,7 +116,9 @@ def test_cupys_arrays_lie_where_the_block_says() -> None:
     block._cupy, block.address, block.nbytes = cupy, 0x7000, 4096
     block.memory = cupy.cuda.UnownedMemory(0x7000, 4096, None, device_id=0)
 
-    array = block.array(512, (2, 8), "complex64")
+    queue = cuda._CupyQueue.__new__(cuda._CupyQueue)
+    queue._cupy = cupy
+    array = queue.array(block, 512, (2, 8), "complex64")
 
     assert array.data.ptr == 0x7000 + 512
     assert (array.shape, array.nbytes) == ((2, 8), 128)

@@ -409,6 +409,7 @@ class ChunkFlight:
             memory = preparer.staging_buffer(job, self.slot, route, chunk.count)
             route.host.write(chunk.first, chunk.count, memory)
             self.staging_end = preparer.host_seconds()
+        self.staged_outputs.clear()  # they refer to the job
         self.has_landed = True
 
     def times(self, clock: DeviceClock) -> ChunkTimes:

@@ -99,7 +99,7 @@ class AcceleratorStages:
         self._queues = queues
         self._pipeline = PiecePipeline(runtime, queues, events)
         self._marks = runtime.event(), runtime.event()
-        self._arrays = DeviceArrays(runtime, pins, job)
+        self._arrays = DeviceArrays(runtime, queues.compute, pins, job)
         self._reductions = {r.name: r for r in job.workload.reductions(job.job.params)}
         self._transfers = RowTransfers(job.workload, job.job.params)
         self._rows = Rows(0, 0, job.load)

@@ -102,7 +102,7 @@ class JobPreparer:
         blocks = block_layout(resident_bytes, slots_bytes)
         area, block = self._memory.work_area(work_bytes), self._memory.block(blocks.nbytes)
         kernel, warm_sizes = self._kernel(job, variant, area)
-        prepared = LoadedJob(job, block, blocks, layout, kernel)
+        prepared = LoadedJob(job, self._compute_queue, block, blocks, layout, kernel)
         for name in resident_bytes:
             prepared.residents[name] = self._copy_resident(
                 block, blocks.residents[name], job.inputs[name]
@@ -173,7 +173,7 @@ class JobPreparer:
         self._copy_queue.copy_in(self._pins.split([Copy(block, offset, values)]), 0)
         self._copy_queue.record(copied)
         copied.wait()
-        return block.array(offset, spec.unit_shape, spec.dtype)
+        return self._compute_queue.array(block, offset, spec.unit_shape, spec.dtype)
 
     def _set_routes(self, prepared: LoadedJob) -> None:
         """Decide for each array whether it is copied directly; allocate staging buffers."""
@@ -186,8 +186,10 @@ class JobPreparer:
             for name, buffer in buffers.items():
                 pinned = self._pin(job, hosts[name], prepared.mappings, spare)
                 is_direct = pinned is not None and pinned.is_whole
+                if not self._pins.quota:  # staging buffers would be no better
+                    is_direct = _direct_view(hosts[name]) is not None
                 staged = None if is_direct else staged_count
-                routes.append(Route(hosts[name], buffer, pinned, staged))
+                routes.append(Route(hosts[name], buffer, pinned, is_direct, staged))
                 staged_count += not is_direct
         for route in prepared.input_routes + prepared.output_routes:
             for index in range(job.slots if route.staged is not None else 0):
@@ -222,7 +224,8 @@ class JobPreparer:
         if view is None:
             return None
         pinned = self._pins.cover(view, mappings, spare)
-        if mapping_of(view) is not None and (pinned is None or not pinned.is_whole):
+        is_partial = pinned is None or not pinned.is_whole
+        if self._pins.quota and mapping_of(view) is not None and is_partial:
             what = "all of " if pinned else ""
             reason = self._pins.refused
             job.say(f"can't pin {what}{host.spec.name} ({reason}): its copies take longer")
@@ -263,7 +266,9 @@ class Route:
     buffer : Buffer
         Its location in a slot.
     pinned : Pinned or None
-        The registration of the host's memory; None: all of it passes through staging buffers.
+        The registration of the host's memory; None: there is none.
+    is_direct : bool
+        All chunks are copied from or to the host's memory.
     staged : int or None
         Its number among the arrays of which some chunks do.
     """
@@ -271,16 +276,17 @@ class Route:
     host: HostArray
     buffer: Buffer
     pinned: Pinned | None
+    is_direct: bool
     staged: int | None
 
     def direct(self, chunk: Chunk) -> np.ndarray | None:
         """Return the host memory that a chunk is copied from or to; None: it is staged."""
-        if self.pinned is None:
+        if self.pinned is None and not self.is_direct:
             return None
         view = self.host.direct(chunk.first, chunk.count)
         if view is None:
             raise InternalError("an array that could be copied directly no longer can")
-        return view if self.pinned.covers(view) else None
+        return view if self.is_direct or (self.pinned and self.pinned.covers(view)) else None
 
 
 @dataclass
@@ -288,6 +294,7 @@ class LoadedJob:
     """The result of `prepare`, used by the chunks of a job."""
 
     job: DeviceJob
+    queue: Queue
     block: Block
     block_layout: BlockLayout
     layout: SlotLayout
@@ -314,8 +321,11 @@ class LoadedJob:
 
     def _views(self, buffers: Mapping[str, Buffer], units: int, slot: Slot) -> dict[str, Any]:
         return {
-            name: self.block.array(
-                self.offset(buffer, units, slot), buffer.shape(units), buffer.spec.dtype
+            name: self.queue.array(
+                self.block,
+                self.offset(buffer, units, slot),
+                buffer.shape(units),
+                buffer.spec.dtype,
             )
             for name, buffer in buffers.items()
         }

@@ -27,6 +27,7 @@ class DeviceArrays:
     """
 
     runtime: Runtime
+    queue: Queue
     pins: Pins
     job: IterativeJob
 
@@ -54,7 +55,9 @@ class DeviceArrays:
             homes, border = list(home), state.halo
         else:
             homes, border = [home[np.newaxis] if self.specs[name].is_whole else home], 0
-        return DeviceRows(self.runtime, self.pins, self.pinned, homes, border, base, count)
+        return DeviceRows(
+            self.runtime, self.queue, self.pins, self.pinned, homes, border, base, count
+        )
 
 
 class RowPiece:
@@ -215,6 +218,7 @@ class DeviceRows:
     def __init__(
         self,
         runtime: Runtime,
+        queue: Queue,
         pins: Pins,
         pinned: set[int],
         homes: Sequence[np.ndarray],
@@ -229,8 +233,8 @@ class DeviceRows:
         self._count = count
         self._row_bytes = prod(home.shape[1:]) * home.itemsize
         self._block = runtime.allocate(max(1, len(homes) * count * self._row_bytes))
-        self.values: Any = self._block.array(
-            0, (len(homes), count, *home.shape[1:]), home.dtype.str
+        self.values: Any = queue.array(
+            self._block, 0, (len(homes), count, *home.shape[1:]), home.dtype.str
         )
         self._pins = pins
         pins.cover(home, pinned)

@@ -31,7 +31,7 @@ class DeviceFacts:
     engines : 2, 1 or 0
         Copy engines.
     can_pin : bool
-        Host memory can be registered; otherwise all copies are staged or synchronous.
+        Host memory can be registered; otherwise it is copied from and to as it is.
     """
 
     identity: str
@@ -58,8 +58,6 @@ class Block(Protocol):
     """Raw device memory, freed with its last reference."""
 
     nbytes: int
-
-    def array(self, offset: int, shape: tuple[int, ...], dtype: str) -> Any: ...
 
     def pointer(self) -> Any:
         """Return what `KernelContext.allocate` passes to a vendor library."""
@@ -102,6 +100,9 @@ class Queue(Protocol):
 
     def clear(self, block: Any, offset: int, nbytes: int) -> None:
         """Fill device memory with zeros."""
+
+    def array(self, block: Any, offset: int, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return an array in `block`, for kernels in this queue."""
 
     def launch(self, call: Callable[[], None], units: int) -> None:
         """Run `call`, whose kernels go into this queue."""

@@ -65,10 +65,6 @@ class SimulatedBlock:
     def __del__(self) -> None:
         self._runtime.blocks.pop(self._number, None)
 
-    def array(self, offset: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        count = int(np.prod(shape, dtype=np.int64))
-        return np.frombuffer(self.memory, dtype, count, offset).reshape(shape)
-
     def pointer(self) -> SimulatedBlock:
         return self
 
@@ -298,6 +294,12 @@ class SimulatedQueue:
     def clear(self, block: SimulatedBlock, offset: int, nbytes: int) -> None:
         device = self._runtime.device_memory(block, offset, nbytes)
         self._issue("compute", lambda: device.fill(0), 0, 0, [device])
+
+    def array(
+        self, block: SimulatedBlock, offset: int, shape: tuple[int, ...], dtype: str
+    ) -> np.ndarray:
+        count = int(np.prod(shape, dtype=np.int64))
+        return np.frombuffer(block.memory, dtype, count, offset).reshape(shape)
 
     def launch(self, call: Callable[[], None], units: int) -> None:
         self._runtime.count_operation()

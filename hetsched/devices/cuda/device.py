@@ -74,6 +74,7 @@ class _CupyEvent:
 
 class _CupyQueue:
     def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
         self._copy = cupy.cuda.runtime.memcpyAsync
         self._set = cupy.cuda.runtime.memsetAsync
         self._stream = cupy.cuda.Stream(non_blocking=True)
@@ -90,6 +91,10 @@ class _CupyQueue:
 
     def clear(self, block: _CupyBlock, offset: int, nbytes: int) -> None:
         self._set(block.address + offset, 0, nbytes, self._stream.ptr)
+
+    def array(self, block: _CupyBlock, offset: int, shape: tuple[int, ...], dtype: str) -> Any:
+        pointer = self._cupy.cuda.MemoryPointer(block.memory, offset)
+        return self._cupy.ndarray(shape, dtype, memptr=pointer)
 
     def launch(self, call: Callable[[], None], units: int) -> None:
         with self._stream:
@@ -110,10 +115,6 @@ class _CupyBlock:
         self.memory = cupy.cuda.Memory(nbytes)
         self.address = int(self.memory.ptr)
         self.nbytes = nbytes
-
-    def array(self, offset: int, shape: tuple[int, ...], dtype: str) -> Any:
-        pointer = self._cupy.cuda.MemoryPointer(self.memory, offset)
-        return self._cupy.ndarray(shape, dtype, memptr=pointer)
 
     def pointer(self) -> Any:
         return self._cupy.cuda.MemoryPointer(self.memory, 0)

@@ -105,6 +105,10 @@ def _variants(kind: str) -> tuple[Variant, ...]:
         # NumPy's BLAS takes its number of threads from the environment.
         make = late(HERE + "numpy_cpu")
         return (Variant("numpy", installed, make, threaded=True),) if installed else ()
+    if kind == "opencl":
+        installed = version("pyopencl", "pyopencl")
+        make = late(HERE + "opencl")
+        return (Variant("tiles", f"pyopencl-{installed}", make),) if installed else ()
     installed = version("cupy", *CUPY) if kind == "cuda" else None
     if not installed:
         return ()

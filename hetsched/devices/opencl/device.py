@@ -1,0 +1,218 @@
+"""OpenCL through pyopencl, for one device: three in-order queues with profiling."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from hetsched.config import DeviceConfig
+from hetsched.device import DeviceInfo
+from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.runtime import Copy, DeviceFacts, Fault, Memory, translated
+from hetsched.devices.base import DeviceFault
+from hetsched.paths import cache_dir
+
+RESERVE_FRACTION = 0.05
+"""Of the memory, for the runtime and other processes: OpenCL can't tell what is free."""
+MEMORY_CODES = frozenset({-4, -6, -61})
+"""No device memory, no host memory, a buffer larger than any may be."""
+FATAL_CODES = frozenset({-5, -14, -34, -36, -9999})
+"""Out of resources, a command behind a failed one, a context or queue that is lost, and NVIDIA's
+illegal access."""
+
+
+def open_device(info: DeviceInfo, config: DeviceConfig) -> Accelerator:
+    """Open the device that `probe` found; called in its own process.
+
+    Raises
+    ------
+    Unavailable
+    """
+    os.environ.setdefault("POCL_CACHE_DIR", str(cache_dir() / "pocl"))
+    with translated(info.name, lambda error: classify(error, opening=True)):
+        cl = importlib.import_module("pyopencl")
+        platform, number = int(info.details["platform"]), int(info.details["number"])
+        device = cl.get_platforms()[platform].get_devices()[number]
+        runtime = OpenClRuntime(cl, device, config.engines)
+    return Accelerator(info, runtime, config.memory_bytes())
+
+
+class OpenClRuntime:
+    """One device with its context. Its memory is what we allocate: OpenCL enforces no limit."""
+
+    kernels = "opencl"
+    xp: Any = None
+
+    def __init__(self, cl: Any, device: Any, engines: int = 2) -> None:
+        self.cl = cl
+        self.arrays = importlib.import_module("pyopencl.array")
+        self.context = cl.Context([device])
+        self.used = 0
+        self._device = device
+        self._engines = engines
+        self._queues: list[OpenClQueue] = []
+
+    @property
+    def facts(self) -> DeviceFacts:
+        memory = self.memory()
+        return DeviceFacts(
+            identity=self._device.name.strip(),
+            free=memory.free,
+            total=memory.total,
+            reserve=int(RESERVE_FRACTION * memory.total),
+            engines=self._engines,
+            can_pin=False,
+            version=self._device.version.strip(),
+        )
+
+    def memory(self) -> Memory:
+        """Return the memory of which one block can be had."""
+        total = min(self._device.global_mem_size, self._device.max_mem_alloc_size)
+        return Memory(max(0, total - self.used), total)
+
+    def allocate(self, nbytes: int) -> OpenClBlock:
+        if nbytes > self.memory().free:
+            raise MemoryError(f"{nbytes} bytes, of which {self.memory().free} are free")
+        return OpenClBlock(self, nbytes)
+
+    def trim(self) -> None:
+        pass
+
+    def pin(self, host: np.ndarray) -> None:
+        raise NotImplementedError("OpenCL can't register host memory")
+
+    def unpin(self, host: np.ndarray) -> None:
+        pass
+
+    def queue(self) -> OpenClQueue:
+        self._queues.append(OpenClQueue(self))
+        return self._queues[-1]
+
+    def event(self) -> OpenClEvent:
+        return OpenClEvent(self.cl)
+
+    def synchronize(self) -> None:
+        for queue in self._queues:
+            queue.finish()
+
+    def host_seconds(self) -> float:
+        return time.monotonic()
+
+    def classify(self, error: BaseException, opening: bool = False) -> Fault:
+        return classify(error, opening)
+
+
+class OpenClEvent:
+    """A marker; a barrier that waits for it orders two queues."""
+
+    def __init__(self, cl: Any) -> None:
+        self._complete = cl.command_execution_status.COMPLETE
+        self.mark: Any = None
+
+    def is_done(self) -> bool:
+        status = self.mark.command_execution_status
+        if status < 0:
+            raise DeviceFault(f"OpenCL status {status} in a queue")
+        return bool(status == self._complete)
+
+    def wait(self) -> None:
+        self.mark.wait()
+
+    def seconds_after(self, earlier: OpenClEvent) -> float:
+        return float(self.mark.profile.end - earlier.mark.profile.end) * 1e-9
+
+
+class OpenClQueue:
+    """An in-order queue; it is flushed with each command, as AMD's begin nothing before.
+
+    pyopencl's event of a copy keeps the host's memory, and waits for the copy when it is dropped:
+    so events of copies are kept until these are over.
+    """
+
+    def __init__(self, runtime: OpenClRuntime) -> None:
+        self._cl, self._arrays = runtime.cl, runtime.arrays
+        properties = self._cl.command_queue_properties.PROFILING_ENABLE
+        self.queue = self._cl.CommandQueue(runtime.context, properties=properties)
+        self._copies: deque[Any] = deque()
+
+    def copy_in(self, copies: Iterable[Copy], units: int) -> None:
+        for block, offset, host in copies:
+            self._copy(block.buffer, _bytes(host), dst_offset=offset)
+        self.queue.flush()
+
+    def copy_out(self, copies: Iterable[Copy], units: int) -> None:
+        for block, offset, host in copies:
+            self._copy(_bytes(host), block.buffer, src_offset=offset)
+        self.queue.flush()
+
+    def _copy(self, target: Any, source: Any, **offsets: int) -> None:
+        copy = self._cl.enqueue_copy(self.queue, target, source, is_blocking=False, **offsets)
+        self._copies.append(copy)
+        complete = self._cl.command_execution_status.COMPLETE
+        while self._copies and self._copies[0].command_execution_status == complete:
+            self._copies.popleft()
+
+    def clear(self, block: OpenClBlock, offset: int, nbytes: int) -> None:
+        self._cl.enqueue_fill_buffer(self.queue, block.buffer, np.uint8(0), offset, nbytes)
+
+    def array(self, block: OpenClBlock, offset: int, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return an array that carries this queue, and so do its views."""
+        return self._arrays.Array(
+            self.queue, shape, np.dtype(dtype), data=block.buffer, offset=offset
+        )
+
+    def launch(self, call: Callable[[], None], units: int) -> None:
+        call()
+        self.queue.flush()
+
+    def record(self, event: OpenClEvent) -> None:
+        event.mark = self._cl.enqueue_marker(self.queue)
+        self.queue.flush()
+
+    def wait(self, event: OpenClEvent) -> None:
+        if event.mark is not None:
+            self._cl.enqueue_barrier(self.queue, wait_for=[event.mark])
+
+    def finish(self) -> None:
+        self.queue.finish()
+        self._copies.clear()
+
+
+class OpenClBlock:
+    """A buffer; it counts as used until it is dropped."""
+
+    def __init__(self, runtime: OpenClRuntime, nbytes: int) -> None:
+        self._runtime = runtime
+        self.nbytes = nbytes
+        flags = runtime.cl.mem_flags.READ_WRITE
+        self.buffer = runtime.cl.Buffer(runtime.context, flags, max(1, nbytes))
+        runtime.used += nbytes
+        self._counted = nbytes
+
+    def pointer(self) -> Any:
+        return self.buffer
+
+    def __del__(self) -> None:
+        self._runtime.used -= getattr(self, "_counted", 0)
+
+
+def _bytes(host: np.ndarray) -> np.ndarray:
+    return host.reshape(-1).view(np.uint8)
+
+
+def classify(error: BaseException, opening: bool = False) -> Fault:
+    """Classify an error of pyopencl by its code; `opening`: no call has succeeded yet."""
+    if isinstance(error, MemoryError):
+        return Fault.MEMORY
+    code = getattr(error, "code", None)
+    if opening and (isinstance(code, int) or isinstance(error, ImportError)):
+        return Fault.ABSENT
+    if code in MEMORY_CODES:
+        return Fault.MEMORY
+    return Fault.STICKY if code in FATAL_CODES else Fault.USAGE

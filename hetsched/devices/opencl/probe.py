@@ -1,0 +1,170 @@
+"""Finds OpenCL devices. Run as a program, it lists those of this machine.
+
+A vendor's runtime brings threads, memory and bugs into a process, so the list is made in one that
+ends; there, each device also computes 4 KiB.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hetsched.config import DeviceConfig
+from hetsched.device import DeviceInfo
+from hetsched.devices.probe import CorePool, Probe, ProcessSpec
+from hetsched.errors import Unavailable
+from hetsched.units import counted, format_bytes
+
+LIST_SECONDS = 60.0
+"""Time for the list. Arbitrary: a first kernel is compiled in about a second."""
+SOURCE = "__kernel void twice(__global int *x) { x[get_global_id(0)] *= 2; }"
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A device of this machine: where it is in the lists of OpenCL, and why it can't be used."""
+
+    platform: int
+    number: int
+    name: str
+    platform_name: str
+    is_cpu: bool
+    memory: int
+    has_float64: bool
+    problem: str = ""
+
+
+def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
+    """Return one process for each device that is asked for."""
+    processes: list[ProcessSpec] = []
+    absent: dict[str, str] = {}
+    found, problem = devices()
+    for _, config in tables:
+        usable = select(found, config)
+        for number in range(config.count or max(1, len(usable))):
+            name = _name(config, number, len(processes) + len(absent))
+            reason = problem
+            if not reason and number >= len(usable):
+                reason = _missing(found, usable)
+            reason = reason or usable[number].problem
+            if not reason:
+                processes.append(_process(_info(name, usable[number], config), config))
+            elif config.optional:
+                absent[name] = reason
+            else:
+                raise Unavailable(f"{name}: {reason} (the config asks for it)")
+    return Probe(tuple(processes), absent)
+
+
+def select(found: Sequence[Found], config: DeviceConfig) -> list[Found]:
+    """Return the devices for a table: processors only if it says so, as cores are devices."""
+    return [device for device in found if device.is_cpu == config.on_cpu]
+
+
+def devices() -> tuple[list[Found], str]:
+    """Return the devices of this machine, or why there are none."""
+    if importlib.util.find_spec("pyopencl") is None:
+        return [], "pyopencl isn't installed: pip install 'hetsched[opencl]'"
+    command = [sys.executable, "-m", __name__]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LIST_SECONDS, check=False
+        )
+        return msgspec.json.decode(done.stdout.splitlines()[-1], type=list[Found]), ""
+    except subprocess.TimeoutExpired:
+        return [], "OpenCL doesn't respond"
+    except (IndexError, msgspec.DecodeError):
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        return [], f"OpenCL fails: {lines[-1]}"
+
+
+def _name(config: DeviceConfig, number: int, first: int) -> str:
+    if config.name is None:
+        return f"ocl{first}"
+    return config.name if (config.count or 1) == 1 else f"{config.name}{number}"
+
+
+def _missing(found: Sequence[Found], usable: Sequence[Found]) -> str:
+    if usable:
+        return f"this machine has only {counted(len(usable), 'such device')}"
+    if found:
+        return "OpenCL shows processors only; on_cpu = true uses them"
+    return "OpenCL shows no device"
+
+
+def _info(name: str, found: Found, config: DeviceConfig) -> DeviceInfo:
+    limit = config.memory_bytes()
+    details = {
+        "platform": str(found.platform),
+        "number": str(found.number),
+        "driver": found.platform_name,
+        "memory": format_bytes(found.memory),
+        "float64": "" if found.has_float64 else "no",
+    }
+    return DeviceInfo(
+        name=name,
+        kind="opencl",
+        identity=found.name,
+        link=True,
+        memory=found.memory if limit is None else min(limit, found.memory),
+        engines=config.engines,
+        details={key: value for key, value in details.items() if value},
+    )
+
+
+def _process(info: DeviceInfo, config: DeviceConfig) -> ProcessSpec:
+    """Return the process of a device; PoCL has one thread, as the cores are devices, too."""
+    env = {"POCL_MAX_PTHREAD_COUNT": "1"} if config.on_cpu else {}
+    return ProcessSpec(package="hetsched.devices.opencl", device=info, config=config, env=env)
+
+
+# ---- as a program
+
+
+def list_devices() -> list[Found]:
+    """Return all devices, each of which has computed 4 KiB or has a `problem`."""
+    cl: Any = importlib.import_module("pyopencl")
+    return [
+        _check(cl, platform_number, number, device)
+        for platform_number, platform in enumerate(cl.get_platforms())
+        for number, device in enumerate(platform.get_devices())
+    ]
+
+
+def _check(cl: Any, platform: int, number: int, device: Any) -> Found:
+    try:
+        problem = "" if _computes(cl, device) else "it computes wrongly"
+    except Exception as error:
+        problem = f"it can't compute: {' '.join(str(error).split())[:200]}"
+    return Found(
+        platform,
+        number,
+        name=device.name.strip(),
+        platform_name=device.platform.name.strip(),
+        is_cpu=bool(device.type & cl.device_type.CPU),
+        memory=min(device.global_mem_size, device.max_mem_alloc_size),
+        has_float64="cl_khr_fp64" in device.extensions,
+        problem=problem,
+    )
+
+
+def _computes(cl: Any, device: Any) -> bool:
+    context = cl.Context([device])
+    queue = cl.CommandQueue(context)
+    values = np.arange(1024, dtype=np.int32)
+    buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, values.nbytes)
+    cl.enqueue_copy(queue, buffer, values)
+    cl.Program(context, SOURCE).build().twice(queue, values.shape, None, buffer)
+    result = np.empty_like(values)
+    cl.enqueue_copy(queue, result, buffer)
+    return bool((result == 2 * values).all())
+
+
+if __name__ == "__main__":
+    sys.stdout.write(msgspec.json.encode(list_devices()).decode() + "\n")

@@ -1,0 +1,82 @@
+"""The toy kernels of `device_toys` in OpenCL, and the device that they are tested on."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hetsched.config import DeviceConfig
+from hetsched.device import DeviceInfo
+from hetsched.devices.opencl.device import OpenClRuntime
+from hetsched.devices.opencl.probe import devices, select
+from hetsched.workload import Arrays, Kernel
+
+SOURCE = """
+#define IN(T, name) __global const char *name##_bytes, ulong name##_start
+#define AT(T, name) ((__global T *)(name##_bytes + name##_start))
+__kernel void affine(IN(double, x), __global char *y_bytes, ulong y_start) {
+    const size_t i = get_global_id(0);
+    AT(double, y)[i] = 2 * AT(const double, x)[i] + 1;
+}
+__kernel void update(IN(double, c), IN(float, a), IN(double, b),
+                     __global char *new_bytes, ulong new_start) {
+    const size_t i = get_global_id(0);
+    const double product = AT(const float, a)[i / 3] * AT(const double, b)[i % 3];
+    AT(double, new)[i] = AT(const double, c)[i] + product;
+}
+"""
+
+
+def arguments(*arrays: Any) -> list[Any]:
+    return [one for array in arrays for one in (array.base_data, np.uint64(array.offset))]
+
+
+def kernel_of(name: str, inputs: tuple[str, ...], output: str) -> Kernel:
+    programs: dict[Any, Any] = {}
+
+    def kernel(given: Arrays, outputs: Arrays) -> None:
+        import pyopencl as cl
+
+        target = outputs[output]
+        queue = target.queue
+        if queue.context not in programs:
+            programs[queue.context] = getattr(cl.Program(queue.context, SOURCE).build(), name)
+        arrays = [given[name] for name in inputs]
+        programs[queue.context](queue, (target.size,), None, *arguments(*arrays, target))
+
+    return kernel
+
+
+def affine() -> Kernel:
+    return kernel_of("affine", ("x",), "y")
+
+
+def update() -> Kernel:
+    return kernel_of("update", ("c", "a", "b"), "c")
+
+
+def has_pocl() -> bool:
+    return all(importlib.util.find_spec(name) for name in ("pyopencl", "pocl"))
+
+
+PROCESSOR = DeviceConfig(kind="opencl", on_cpu=True)
+
+
+def processor() -> DeviceInfo:
+    """The processor as an OpenCL device, or skip."""
+    found, problem = devices()
+    usable = [one for one in select(found, PROCESSOR) if not one.problem]
+    if not usable:
+        pytest.skip(f"no OpenCL on this processor: {problem}")
+    details = {"platform": str(usable[0].platform), "number": str(usable[0].number)}
+    return DeviceInfo(name="ocl0", kind="opencl", identity="", link=True, details=details)
+
+
+def open_runtime(info: DeviceInfo, **settings: Any) -> OpenClRuntime:
+    import pyopencl as cl
+
+    platform = cl.get_platforms()[int(info.details["platform"])]
+    return OpenClRuntime(cl, platform.get_devices()[int(info.details["number"])], **settings)
