@@ -8,7 +8,7 @@ from typing import overload
 
 import msgspec
 
-from hetsched.device_kinds import DEVICE_KINDS
+from hetsched.device_kinds import DEVICE_KINDS, device_kind
 
 MAX_EXACT_KERNEL_CHUNK = 8
 """Units of the largest chunk for which exactly a core's kernel is made. Arbitrary."""
@@ -70,7 +70,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_core(self) -> bool:
         """Whether it is a CPU core or a team of them."""
-        return DEVICE_KINDS[self.kind].is_core
+        return device_kind(self.kind).is_core
 
     @property
     def is_shareable(self) -> bool:
