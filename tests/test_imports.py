@@ -36,6 +36,7 @@ VENDORS = {
     "cupyx",
     "cupy_backends",
     "pyopencl",
+    "reikna",
     "pynvml",
     "pyfftw",
     "ducc0",

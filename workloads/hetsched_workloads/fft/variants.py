@@ -17,9 +17,13 @@ HERE = "hetsched_workloads.fft."
 
 @functools.cache
 def variants(kind: str) -> tuple[Variant, ...]:
-    """Return the installed variants for "cpu" or "cuda"; none for other kinds."""
+    """Return the installed variants for "cpu", "cuda" or "opencl"; none for other kinds."""
     if kind == "cuda":
         return _cuda()
+    if kind == "opencl":
+        installed = version("reikna", "reikna") and version("pyopencl", "pyopencl")
+        make = late(HERE + "reikna_opencl")
+        return (Variant("reikna", str(version("reikna", "reikna")), make),) if installed else ()
     return _cpu() if kind == "cpu" else ()
 
 

@@ -1,0 +1,80 @@
+"""The OpenCL variants on the processor, by PoCL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from fft_cases import FFT, normal, params, residual
+from hetsched_workloads.matrix_update import MatrixParams, MatrixUpdate
+from opencl_toys import open_runtime, processor
+
+from hetsched.devices.accelerator.runtime import Copy
+from hetsched.devices.opencl.device import OpenClRuntime
+from hetsched.workload import KernelContext, Workload
+
+
+@pytest.fixture(scope="module")
+def runtime() -> OpenClRuntime:
+    return open_runtime(processor())
+
+
+def compute(
+    runtime: OpenClRuntime, workload: Workload, p: Any, inputs: Mapping[str, np.ndarray], skip: int
+) -> np.ndarray:
+    """Run the variant on arrays that begin at `skip` bytes; the output is like the first input."""
+    (variant,) = workload.variants("opencl")
+    kernel = variant.make(p, workload.load(p), KernelContext("opencl"))
+    queue, start, there = runtime.queue(), skip, {}
+    like = next(iter(inputs.values()))
+    block = runtime.allocate(skip + sum(a.nbytes for a in inputs.values()) + like.nbytes)
+    for name, array in inputs.items():
+        queue.copy_in([Copy(block, start, array)], 1)
+        there[name] = queue.array(block, start, array.shape, array.dtype.str)
+        start += array.nbytes
+    output = next(spec.name for spec in workload.arrays(p) if spec.is_output)
+    target = queue.array(block, start, like.shape, like.dtype.str)
+
+    queue.launch(lambda: kernel(there, {output: target}), len(like))
+    result = np.empty_like(like)
+    queue.copy_out([Copy(block, start, result)], 1)
+    queue.finish()
+    return result
+
+
+@pytest.mark.parametrize("skip", [0, 512, 8], ids=["start", "aligned", "unaligned"])
+@pytest.mark.parametrize("direction", ["forward", "inverse", "roundtrip"])
+def test_planes_are_transformed(runtime: OpenClRuntime, direction: str, skip: int) -> None:
+    p = params("3x16x24", "complex64", direction)
+    x = normal(p)
+
+    y = compute(runtime, FFT, p, {"x": x}, skip)
+
+    assert residual(p, x, y).max() < 0.5
+
+
+@pytest.mark.parametrize("batch", ["2x31x37", "2x127x10", "5x1x8"])
+def test_planes_of_any_shape_are_transformed(runtime: OpenClRuntime, batch: str) -> None:
+    p = params(batch, "complex128")
+    x = normal(p)
+
+    y = compute(runtime, FFT, p, {"x": x}, 0)
+
+    assert residual(p, x, y).max() < 0.5
+
+
+@pytest.mark.parametrize("sizes", [(5, 7, 3), (16, 16, 16), (33, 17, 50), (1, 1, 1)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_matrix_is_updated(
+    runtime: OpenClRuntime, dtype: str, sizes: tuple[int, int, int]
+) -> None:
+    p = MatrixParams(*sizes, dtype)
+    rng = np.random.default_rng(1)
+    shapes = {"C": (p.rows, p.cols), "A": (p.rows, p.inner), "B": (p.inner, p.cols)}
+    inputs = {name: rng.standard_normal(shape).astype(dtype) for name, shape in shapes.items()}
+
+    result = compute(runtime, MatrixUpdate(), p, inputs, 0)
+
+    assert MatrixUpdate().residual(p, inputs, {"C": result}, 1).max() < 0.5
