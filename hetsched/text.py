@@ -20,11 +20,6 @@ def clean(text: str) -> str:
     )
 
 
-def clean_lines(text: str) -> str:
-    """As `clean`, but keep line breaks."""
-    return text if text.isprintable() else "\n".join(map(clean, text.split("\n")))
-
-
 def clean_json(text: str) -> str:
     """Escape what `clean` would in the strings of a JSON document, as JSON does."""
     if text.isprintable():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hetsched.cli.logs import OneLineFormatter
 from hetsched.cli.terminal import out, out_json
-from hetsched.text import clean, clean_json, clean_lines, columns
+from hetsched.text import clean, clean_json, columns
 
 HOSTILE = [
     "\x1b]0;title\x07", "\x1b[2J", "\x9b31m", "\x00", "a\rb", "a\bb", "\x7f", "\u202egpj.exe",
@@ -27,7 +27,7 @@ def test_cleaned_text_is_one_printable_line(text: str) -> None:
 
 def test_ordinary_text_is_left_alone() -> None:
     for text in ("fft 256x512x512", "Größe 大きさ 😀", "/tmp/a b.npy"):
-        assert clean(text) == clean_lines(text) == clean_json(text) == text
+        assert clean(text) == clean_json(text) == text
 
 
 @given(st.text(max_size=30))

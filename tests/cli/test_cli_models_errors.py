@@ -116,6 +116,14 @@ def test_a_picture_has_a_panel_for_each_set_of_parameters(call: Call) -> None:
     assert [text.count(title) for title in titles] == [1] * 7
 
 
+def test_more_panels_than_can_be_drawn_are_refused(call: Call) -> None:
+    pytest.importorskip("matplotlib")
+    many_sizes(41)
+    ended = call("models", "show", "fft", "--plot", "curves.svg")
+    assert (ended.code, ended.out) == (2, "")
+    assert "41 panels, but one picture holds 40; choose with --of" in ended.error
+
+
 def test_parameters_are_chosen_by_a_part_of_their_text(call: Call) -> None:
     many_sizes(7)
 

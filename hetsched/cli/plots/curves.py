@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from hetsched.cli.commands.models import short_device, work_label
 from hetsched.cli.plots.figure import COLOURS, FAINT, GRID, INK, figure_class, style_axes
+from hetsched.errors import UsageError
 from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ PHASES: dict[CurveName, str] = {
 DASHES = ("-", "--", ":", "-.")
 """One after the other, where there are more lines than colours."""
 CURVE_POINTS = 200
+MAX_PANELS = 40
+"""A larger picture takes minutes and gigabytes. Arbitrary."""
 HEADROOM = 1.15
 """Height of the axes relative to the highest point; infinite intervals are clipped there."""
 
@@ -48,8 +51,13 @@ class CurveLine:
 
 
 def figure(workload: str, models: Sequence[StoredModel]) -> Figure:
-    """Return the picture of `models`."""
+    """Return the picture of `models`. Raises UsageError if it would have too many panels."""
     panels = panels_of(models)
+    if len(panels) > MAX_PANELS:
+        raise UsageError(
+            f"--plot: {len(panels)} panels, but one picture holds {MAX_PANELS};"
+            " choose with --of or --device"
+        )
     columns = min(2, len(panels)) or 1
     rows = math.ceil(len(panels) / columns) or 1
     picture = figure_class()(figsize=(5.6 * columns, 3.9 * rows + 0.5), layout="constrained")
