@@ -61,14 +61,16 @@ class MemoryDemand:
 
     def data(self, units: int) -> int:
         """Return the bytes of the input and output buffers of one chunk of `units`."""
+        ins, outs = self.input_bytes, self.output_bytes
         return round(
-            _bytes("input_bytes", self.input_bytes, units)
-            + _bytes("output_bytes", self.output_bytes, units)
+            (_bytes("input_bytes", ins, units) if callable(ins) else ins * units)
+            + (_bytes("output_bytes", outs, units) if callable(outs) else outs * units)
         )
 
     def workspace(self, units: int) -> int:
         """Return the bytes of the work area of one chunk of `units`."""
-        return round(_bytes("work_bytes", self.work_bytes, units))
+        work = self.work_bytes
+        return round(_bytes("work_bytes", work, units) if callable(work) else work * units)
 
     def need(self, chunks: Iterable[int]) -> int:
         """Return the bytes of `chunks` (units) held in memory together, residents included."""
@@ -181,10 +183,10 @@ def _sampled_sizes(units: int) -> Iterator[int]:
         yield min(size + 1, units)
 
 
-def _bytes(name: str, size: Bytes, units: int) -> float:
+def _bytes(name: str, size: Callable[[int], float], units: int) -> float:
     """Return the bytes of `units`. Planning loops call it: a valid number costs one comparison."""
     try:
-        nbytes = size(units) if callable(size) else size * units
+        nbytes = size(units)
     except HetschedError:
         raise
     except Exception as error:
