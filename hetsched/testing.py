@@ -50,6 +50,9 @@ def check_workload(workload: BaseWorkload, params: Any, *, seed: int = 0) -> Non
     load = workload.load(params)
     _expect(isinstance(load, int) and load >= 1, f"load() is {load!r}, not a number of units")
     _check_declaration(workload, params, load)
+    _expect(
+        workload.can_verify, "no method checks results: residual() and reference(), or errors()"
+    )
     inputs = _generated(workload, params, load, seed)
     variants = workload.variants("cpu")
     _expect(len(variants) > 0, 'variants("cpu") is empty, so no core can compute')

@@ -8,15 +8,13 @@ Valiant's bulk-synchronous model, CACM 33(8), 1990).
 
 from __future__ import annotations
 
-import string
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 from hetsched.memory import MemoryDemand
-from hetsched.workload.protocol import Arrays, ArraySpec, BaseWorkload
+from hetsched.workload.protocol import Arrays, BaseWorkload, array_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -235,23 +233,27 @@ class Iterative(BaseWorkload):
         """Return the number of rows that are never divided between devices."""
         return 1
 
-    @abstractmethod
+    @property
+    def can_verify(self) -> bool:
+        return type(self).errors is not Iterative.errors
+
     def errors(self, p: Any, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int) -> np.ndarray:
         """Return the error of each of `rows` of the result, (count,) float64; 1 is just correct.
 
         `inputs` and `outputs` are whole arrays. NaN counts as wrong.
         """
+        raise NotImplementedError
 
     def demand(self, p: Any, kind: str) -> MemoryDemand:
         """Return the bytes of rows on a device that holds them: inputs, state and outputs."""
         arrays = self.arrays(p)
         rows = [a for a in arrays if not a.is_whole]
-        whole = sum(_bytes(a) for a in arrays if a.is_whole)
-        inputs = sum(_bytes(a) for a in rows if a.is_input)
-        outputs = sum(_bytes(a) for a in rows if a.is_output)
+        whole = sum(array_bytes(a) for a in arrays if a.is_whole)
+        inputs = sum(array_bytes(a) for a in rows if a.is_input)
+        outputs = sum(array_bytes(a) for a in rows if a.is_output)
         work = 0
         for array in self.state(p):
-            nbytes = _bytes(array) * (2 if array.has_two_buffers else 1)
+            nbytes = array_bytes(array) * (2 if array.has_two_buffers else 1)
             if array.is_whole:
                 whole += nbytes * self.load(p)
             else:
@@ -259,9 +261,3 @@ class Iterative(BaseWorkload):
         return MemoryDemand(
             input_bytes=inputs, work_bytes=work, output_bytes=outputs, resident_bytes=whole
         )
-
-
-def _bytes(array: ArraySpec | StateArray) -> int:
-    """Return the bytes of one row, or of an array that isn't split."""
-    bits = array.dtype.lstrip(string.ascii_lowercase) or "8"  # bool; not NumPy: it is slow to load
-    return prod(array.unit_shape) * int(bits) // 8

@@ -9,8 +9,12 @@ import only this module, NumPy and their own vendor libraries.
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.metadata
+import importlib.util
 import math
 import re
+import string
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_type_h
 
 import msgspec
 
-from hetsched.errors import UsageError
+from hetsched.dtypes import DtypeChoice
+from hetsched.errors import DataError, UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.sparse import SparseMatrix
 from hetsched.units import closest_hint, quoted
@@ -104,6 +109,23 @@ class KernelContext:
     allocate: Callable[[int], Any] | None = None
     say: Callable[[str], None] = field(default=lambda text: None)
     tunes: bool = False
+
+
+DISTRIBUTIONS = {"numpy": ("numpy",), "cupy": ("cupy-cuda12x", "cupy-cuda13x", "cupy")}
+"""Array module -> the distributions that contain it."""
+
+
+@functools.cache
+def version(module: str, *distributions: str) -> str | None:
+    """Return the version of the first installed of `distributions`; None without `module`."""
+    if not module or importlib.util.find_spec(module) is None:
+        return None
+    for name in distributions:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
 
 
 class Tuning(NamedTuple):
@@ -204,34 +226,86 @@ class BaseWorkload(ABC):
         needed = [name for name in self.input_names if name not in self.optional_inputs]
         return needed[0] if len(needed) == 1 else None
 
-    @abstractmethod
+    axes: Mapping[str, tuple[str, ...]] = {}
+    """Input -> the parameters that are its axes, that of the units first. From these follow the
+    defaults of `load` and `infer`; the first one of all is the load."""
+    dtypes: DtypeChoice | None = None
+    """Of the parameter `dtype`, which `infer` takes from the inputs in `axes`."""
+
     def load(self, p: Any) -> int:
         """Return the units of the whole job, >= 1. Raises UsageError for invalid parameters."""
+        sizes = self._sizes()
+        if not sizes:
+            raise NotImplementedError(f"{self.name} declares neither axes nor load()")
+        for name in sizes:
+            if getattr(p, name) < 1:
+                raise UsageError(f"{name}: {getattr(p, name)}, must be at least 1")
+        if self.dtypes is not None:
+            self.dtypes.parse(self.name, p.dtype)
+        return int(getattr(p, sizes[0]))
+
+    def _sizes(self) -> tuple[str, ...]:
+        """Return the parameters in `axes`."""
+        return tuple(dict.fromkeys(name for axes in self.axes.values() for name in axes))
 
     @abstractmethod
     def arrays(self, p: Any) -> Sequence[ArraySpec]:
         """Return all arrays, inputs first."""
 
-    @abstractmethod
     def demand(self, p: Any, kind: str) -> MemoryDemand:
-        """Return the bytes needed on a device of `kind` ("cpu", "cuda", ...), without `limit`."""
+        """Return the bytes needed on a device of `kind` ("cpu", "cuda", ...), without `limit`.
 
-    @abstractmethod
+        The default: the arrays, and temporary ones as large as a chunk's inputs and outputs.
+        """
+        arrays = self.arrays(p)
+        inputs = sum(array_bytes(a) for a in arrays if a.is_input and not a.is_whole)
+        outputs = sum(array_bytes(a) for a in arrays if a.is_output and not a.is_whole)
+        return MemoryDemand(
+            input_bytes=inputs,
+            work_bytes=inputs + outputs,
+            output_bytes=outputs,
+            resident_bytes=sum(array_bytes(a) for a in arrays if a.is_whole),
+        )
+
     def flops(self, p: Any, x: int) -> float:
-        """Return the number of floating-point operations of x units."""
+        """Return the number of floating-point operations of x units.
 
-    @abstractmethod
+        Only costs of emulated devices given as a rate need it. The default: one for each element.
+        """
+        return float(x * sum(math.prod(a.unit_shape) for a in self.arrays(p) if not a.is_whole))
+
+    def kernel(self, p: Any, context: KernelContext) -> Any:
+        """Return what a variant's `make` does, for arrays of the module ``context.xp``.
+
+        For a workload with one source for all array modules, which need not declare `variants`.
+        """
+        raise NotImplementedError(f"{self.name} declares neither kernel() nor variants()")
+
     def variants(self, kind: str) -> Sequence[Variant]:
-        """Return the installed variants for `kind` ("cpu", "cuda"), likely fastest first."""
+        """Return the installed variants for `kind` ("cpu", "cuda"), likely fastest first.
 
-    @abstractmethod
+        The default: `kernel` with NumPy, and with CuPy where it is installed.
+        """
+        library = {"cpu": "numpy", "cuda": "cupy"}.get(kind, "")
+        installed = version(library, *DISTRIBUTIONS.get(library, ()))
+        if not installed:
+            return ()
+        return (Variant(library, installed, lambda p, _, context: self.kernel(p, context)),)
+
     def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
         """Fill `out` (count, *unit_shape) with units of `array`, starting with unit `first`.
 
         Each unit has its own random stream, so that its values don't depend on `first`.
 
-        For a resident array `out` is the whole array and `first` is 0.
+        For a resident array `out` is the whole array and `first` is 0. The default: standard
+        normal numbers, converted to the array's dtype.
         """
+        _streams().fill_units(seed, array, first, out)
+
+    @property
+    @abstractmethod
+    def can_verify(self) -> bool:
+        """Whether results can be checked; `--verify` is refused if not."""
 
     def infer(
         self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
@@ -250,7 +324,48 @@ class BaseWorkload(ABC):
         UsageError, DataError
             A parameter is missing, malformed or contradicts an array.
         """
-        return convert(self, explicit)
+        return self._inferred(explicit, arrays, {})
+
+    def _inferred(
+        self,
+        explicit: Mapping[str, Any],
+        arrays: Mapping[str, tuple[tuple[int, ...], str]],
+        sources: Mapping[str, str],
+    ) -> Any:
+        """Return the params by `axes` and `dtypes`.
+
+        `sources`: sizes among the explicit values -> the input that they are from.
+        """
+        full = {key: value for key, value in explicit.items() if value is not None}
+        known = {name: sources.get(name, "the job") for name in self._sizes() if name in full}
+        for array, axes in self.axes.items():
+            if array in arrays:
+                _take_axes(full, known, array, axes, arrays[array])
+        for name in self._sizes():
+            if name not in full:
+                raise UsageError(f"{self.name} needs {name}, or an input array that has it")
+        if self.dtypes is not None:
+            stored = {array: arrays[array][1] for array in self.axes if array in arrays}
+            full |= self._dtype(full.get("dtype"), stored, self.dtypes)
+        params = convert(self, full)
+        self.load(params)
+        return params
+
+    def _dtype(
+        self, explicit: object, stored: Mapping[str, str], choice: DtypeChoice
+    ) -> dict[str, str]:
+        """Return the dtype: the explicit one, else the one that holds all inputs."""
+        fitting = {array: choice.fitting(dtype) for array, dtype in stored.items()}
+        for array, dtype in fitting.items():
+            if dtype is None:
+                takes = "bool, integers and float16 to float64"
+                raise DataError(f"{array} holds {stored[array]}; {self.name} takes {takes}")
+        if explicit is not None:
+            return {"dtype": choice.parse(self.name, explicit).name}
+        if not stored:
+            return {}
+        is_double = any(dtype.is_double for dtype in fitting.values() if dtype)
+        return {"dtype": (choice.double if is_double else choice.single).name}
 
     def resized(self, p: Any, load: int) -> Any:
         """Return `p` with another load and nothing else changed, for measurements.
@@ -290,17 +405,22 @@ class BaseWorkload(ABC):
 class Workload(BaseWorkload):
     """A divisible load: its units are independent of each other, and each is computed once."""
 
-    @abstractmethod
+    @property
+    def can_verify(self) -> bool:
+        own = type(self)
+        return own.reference is not Workload.reference and own.residual is not Workload.residual
+
     def reference(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
         """Compute unit `i` in full by an independent method: output name -> unit."""
+        raise NotImplementedError
 
-    @abstractmethod
     def residual(self, p: Any, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
         """Return the error of every unit by random projection, (count,) float64.
 
         Scaled by the workload: up to 1 is correct. NaN counts as wrong. A unit with a non-finite
         input yields 0 if its output has a non-finite value too, else infinity.
         """
+        raise NotImplementedError
 
     def tolerance(self, p: Any) -> float:
         """Return the limit of max|y - reference| / rms(reference less its largest value)."""
@@ -313,6 +433,40 @@ class Workload(BaseWorkload):
         magnitude if it exceeds the result. None: terms don't cancel.
         """
         return None
+
+
+def array_bytes(array: Any) -> int:
+    """Return the bytes of one unit, or of an array that isn't split."""
+    bits = array.dtype.lstrip(string.ascii_lowercase) or "8"  # bool; not NumPy: it is slow to load
+    return int(math.prod(array.unit_shape)) * int(bits) // 8
+
+
+def _take_axes(
+    full: dict[str, Any],
+    known: dict[str, str],
+    array: str,
+    axes: tuple[str, ...],
+    stored: tuple[tuple[int, ...], str],
+) -> None:
+    """Complete the sizes `full` by an input's; `known`: what each of them is from."""
+    shape, dtype = stored
+    description = f"{array} holds {dtype} of shape {tuple(shape)}"
+    if len(shape) != len(axes):
+        count = {1: "one axis", 2: "two axes", 3: "three axes"}.get(len(axes), f"{len(axes)} axes")
+        raise DataError(f"{description}; it needs {count}, {' x '.join(axes)}")
+    for name, size in zip(axes, shape, strict=True):
+        if size < 1:
+            raise DataError(f"{description}: it is empty; nothing to compute")
+        if str(full.setdefault(name, size)) != str(size):
+            if known[name] == array:
+                raise DataError(f"{description}; it must be {' x '.join(axes)}")
+            raise DataError(f"{description}, so {name} is {size}; {known[name]} says {full[name]}")
+        known.setdefault(name, array)
+
+
+def _streams() -> Any:
+    """Import it late: it needs NumPy."""
+    return importlib.import_module(f"{__package__}.streams")
 
 
 class KernelArrays(Mapping[str, Any]):

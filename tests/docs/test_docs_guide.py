@@ -46,11 +46,11 @@ def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def run(python: Path, folder: Path, *words: str) -> dict[str, object]:
-    """The JSON report of a command in a folder of its own, without this process's search path."""
+def command(python: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command in a folder of its own, without this process's search path."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment |= {"HETSCHED_STATE_DIR": str(folder / "state"), "XDG_CACHE_HOME": str(folder)}
-    done = subprocess.run(
+    return subprocess.run(
         [python, *HETSCHED, *words, "--json"],
         capture_output=True,
         text=True,
@@ -59,9 +59,32 @@ def run(python: Path, folder: Path, *words: str) -> dict[str, object]:
         timeout=120,
         check=False,
     )
+
+
+def run(python: Path, folder: Path, *words: str) -> dict[str, object]:
+    """The JSON report of a command."""
+    done = command(python, folder, *words)
     assert done.returncode == 0, done.stderr
     report: dict[str, object] = json.loads(done.stdout)
     return report
+
+
+def test_the_smallest_workload_runs_from_a_file_but_cannot_be_verified(
+    fresh_python: Path, tmp_path: Path
+) -> None:
+    x = np.random.default_rng(1).standard_normal((40, 30))
+    np.save(tmp_path / "x.npy", x)
+
+    report = run(fresh_python, tmp_path, "run", "softmax", "--input", "x.npy", "--output", "y.npy")
+
+    y = np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), y)
+    assert report["load"] == 40
+    words = ("run", "softmax", "--rows", "9", "--cols", "5")
+    run(fresh_python, tmp_path, *words)
+    refused = command(fresh_python, tmp_path, *words, "--verify")
+    assert refused.returncode == 69
+    assert "softmax declares no checks of its results" in refused.stderr
 
 
 def test_generated_rows_are_standardized_and_verified(fresh_python: Path, tmp_path: Path) -> None:

@@ -250,14 +250,14 @@ def test_parameters_come_from_the_arrays() -> None:
 @pytest.mark.parametrize(
     ("explicit", "arrays", "error", "words"),
     [
-        ({}, {"A": ((9, 8), "float64")}, DataError, "must be square"),
-        ({}, {"A": ((9,), "float64")}, DataError, "must be square"),
+        ({}, {"A": ((9, 8), "float64")}, DataError, "must be n x n"),
+        ({}, {"A": ((9,), "float64")}, DataError, "needs two axes, n x n"),
         ({}, {"A": ((0, 0), "float64")}, DataError, "empty"),
         ({}, {"A": ((9, 9), "complex64")}, DataError, "complex64"),
         ({}, {"A": ((9, 9), "f8"), "b": ((8,), "f8")}, DataError, "n is 8; A says 9"),
         ({"n": 4}, {"A": ((9, 9), "f8")}, DataError, "n is 9; the job says 4"),
         ({}, {"b": ((9, 1), "f8")}, DataError, "needs one axis"),
-        ({}, {}, UsageError, "needs n, or the inputs A and b"),
+        ({}, {}, UsageError, "needs n, or an input array that has it"),
         ({"n": 0}, {}, UsageError, "n: 0"),
         ({"n": 4, "omega": 3}, {}, UsageError, "omega: 3"),
         ({"n": 4, "tolerance": 0}, {}, UsageError, "tolerance: 0"),

@@ -7,29 +7,24 @@ import functools
 import hashlib
 import importlib
 import importlib.metadata
-import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from hetsched.workload import Kernel, KernelContext, Variant
+from hetsched.workload.protocol import DISTRIBUTIONS, version
 
-CUPY = ("cupy-cuda12x", "cupy-cuda13x", "cupy")
-"""The distributions that contain the module cupy."""
-
-
-@functools.cache
-def version(module: str, *distributions: str) -> str | None:
-    """Return the version of the first installed of `distributions`; None without `module`."""
-    if importlib.util.find_spec(module) is None:
-        return None
-    for name in distributions:
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None
+CUPY = DISTRIBUTIONS["cupy"]
+__all__ = [
+    "CUPY",
+    "late",
+    "processor",
+    "processor_id",
+    "shared_library",
+    "solver_variants",
+    "version",
+]
 
 
 @functools.cache

@@ -8,7 +8,6 @@ from typing import Any
 
 from hetsched.errors import DataError, UsageError
 from hetsched.workload import FLOAT32, FLOAT64, DtypeChoice, Reduction
-from hetsched_workloads.sizes import take_size
 
 DTYPES = DtypeChoice(FLOAT32, FLOAT64)
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
@@ -24,47 +23,6 @@ def check_limits(tolerance: float, max_iterations: int) -> None:
         raise UsageError(f"tolerance: {tolerance:g}, must be above 0 and below 1")
     if max_iterations < 0:
         raise UsageError(f"max_iterations: {max_iterations}, must be 0 (automatic) or more")
-
-
-def infer_vectors(
-    full: dict[str, Any], workload: str, arrays: Shapes, sources: dict[str, str]
-) -> None:
-    """Take `n` from the vectors b and x0, and set `x0`.
-
-    Parameters
-    ----------
-    full : dict
-        Parameters so far; completed here.
-    sources : dict
-        Where a size is from, for messages.
-
-    Raises
-    ------
-    DataError
-        A vector has another shape than (n,), or complex values.
-    """
-    for name in ("b", "x0"):
-        if name not in arrays:
-            continue
-        shape, dtype = arrays[name]
-        description = f"{name} holds {dtype} of shape {tuple(shape)}"
-        if len(shape) != 1:
-            raise DataError(f"{description}; it needs one axis")
-        if DTYPES.fitting(dtype) is None:
-            raise DataError(f"{description}; {workload} takes integers and floats up to float64")
-        take_size(full, sources, description, "n", shape[0], name)
-    if "x0" in arrays:
-        full["x0"] = True
-
-
-def infer_dtype(full: dict[str, Any], workload: str, arrays: Shapes) -> None:
-    """Set the dtype: the explicit one, else float32 if all input arrays fit, else float64."""
-    if "dtype" in full:
-        full["dtype"] = DTYPES.parse(workload, full["dtype"]).name
-    elif arrays:
-        fitting = [DTYPES.fitting(dtype) for _, dtype in arrays.values()]
-        is_double = any(dtype is None or dtype.is_double for dtype in fitting)
-        full["dtype"] = (DTYPES.double if is_double else DTYPES.single).name
 
 
 def change_of(values: Mapping[str, Any]) -> float:

@@ -416,6 +416,10 @@ def bind(
 ) -> ResolvedJob:
     """Bind devices, inputs and outputs. Doesn't block, nor call code of plug-ins."""
     _check_kind(spec, declaration)
+    if spec.verify and not declaration.workload.can_verify:
+        raise errors.Unavailable(
+            f"{declaration.workload.name} declares no checks of its results: leave out --verify"
+        )
     job = ResolvedJob(
         **vars(declaration),  # a job has all that its kind has
         declaration=declaration,

@@ -22,8 +22,8 @@ import functools
 
 import numpy as np
 
+from hetsched.workload.streams import fill_normal
 from hetsched_workloads.fft.inference import DTYPES
-from hetsched_workloads.streams import fill_normal
 
 TOLERANCE_SINGLE, TOLERANCE_DOUBLE = 2e-3, 2e-11
 

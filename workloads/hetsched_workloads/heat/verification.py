@@ -12,8 +12,8 @@ import numpy as np
 import scipy.fft
 
 from hetsched.workload import Arrays, Rows
+from hetsched.workload.streams import fill_normal
 from hetsched_workloads.heat.declaration import HeatParams
-from hetsched_workloads.streams import fill_normal
 
 ROUNDINGS = 8.0
 """Roundings of the largest value, besides one for each step: rounding errors don't grow."""

@@ -30,17 +30,13 @@ from hetsched.workload import (
     StateArray,
     Values,
     Variant,
-    convert,
 )
 from hetsched_workloads.installed import solver_variants
-from hetsched_workloads.sizes import take_size
 from hetsched_workloads.systems import (
     DTYPES,
     Shapes,
     change_of,
     check_limits,
-    infer_dtype,
-    infer_vectors,
     is_diverging,
     residual_of,
     size_of_b,
@@ -82,15 +78,14 @@ class Jacobi(Iterative):
     Params = JacobiParams
     inputs = ("A", "b", "x0")
     optional_inputs = ("x0",)
+    axes = {"A": ("n", "n"), "b": ("n",), "x0": ("n",)}
+    dtypes = DTYPES
 
     def load(self, p: JacobiParams) -> int:
-        if p.n < 1:
-            raise UsageError(f"n: {p.n}, must be at least 1")
-        DTYPES.parse(self.name, p.dtype)
         check_limits(p.tolerance, p.max_iterations)
         if not 0 < p.omega <= 2:
             raise UsageError(f"omega: {p.omega:g}, must be above 0 and at most 2")
-        return p.n
+        return super().load(p)
 
     def arrays(self, p: JacobiParams) -> Sequence[ArraySpec]:
         first = (ArraySpec("x0", "split", (), p.dtype),) if p.x0 else ()
@@ -180,22 +175,8 @@ class Jacobi(Iterative):
         _verification().generate(seed, array, first, out)
 
     def infer(self, explicit: Mapping[str, Any], arrays: Shapes) -> JacobiParams:
-        full = {key: value for key, value in explicit.items() if value is not None}
-        sources = {"n": "the job"} if "n" in full else {}
-        if "A" in arrays:
-            shape, dtype = arrays["A"]
-            description = f"A holds {dtype} of shape {tuple(shape)}"
-            if len(shape) != 2 or shape[0] != shape[1]:
-                raise DataError(f"{description}; it must be square, n x n")
-            if DTYPES.fitting(dtype) is None:
-                raise DataError(f"{description}; jacobi takes integers and floats up to float64")
-            take_size(full, sources, description, "n", shape[0], "A")
-        infer_vectors(full, self.name, arrays, sources)
-        infer_dtype(full, self.name, arrays)
-        if "n" not in full:
-            raise UsageError("jacobi needs n, or the inputs A and b")
-        params: JacobiParams = convert(self, full)
-        self.load(params)
+        full = {**explicit, "x0": True} if "x0" in arrays else explicit
+        params: JacobiParams = super().infer(full, arrays)
         return params
 
 

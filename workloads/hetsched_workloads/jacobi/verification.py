@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from hetsched.workload import Arrays, Rows
+from hetsched.workload.streams import fill_uniform, unit_streams
 from hetsched_workloads.jacobi.declaration import JacobiParams
-from hetsched_workloads.streams import fill_uniform, unit_streams
 
 SLACK = 2.0
 ROUNDING = 64.0

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from hetsched.errors import UsageError
+from hetsched.errors import DataError, UsageError
 from hetsched.workload import (
+    FLOAT32,
+    FLOAT64,
     Arrays,
     ArraySpec,
+    DtypeChoice,
     Iterative,
     Reduction,
     Rows,
@@ -26,15 +29,15 @@ from hetsched.workload import (
     StateArray,
     Values,
     Variant,
-    convert,
 )
 from hetsched_workloads.installed import solver_variants
-from hetsched_workloads.kmeans.inference import DTYPES, check, infer
 
 if TYPE_CHECKING:
     import numpy as np
 
 HERE = "hetsched_workloads.kmeans."
+DTYPES = DtypeChoice(FLOAT32, FLOAT64)
+STARTS = ("k-means++", "given")
 MAX_MOVED = 8
 """Centroids without points that are moved in one iteration; the others wait. Arbitrary."""
 
@@ -67,10 +70,22 @@ class KMeans(Iterative):
     Params = KMeansParams
     inputs = ("points", "start")
     optional_inputs = ("start",)
+    axes = {"points": ("count", "dimensions"), "start": ("clusters", "dimensions")}
+    dtypes = DTYPES
 
     def load(self, p: KMeansParams) -> int:
-        check(p)
-        return p.count
+        if p.max_iterations < 1:
+            raise UsageError(f"max_iterations: {p.max_iterations}, must be at least 1")
+        if not 0 <= p.tolerance < 1:
+            raise UsageError(f"tolerance: {p.tolerance:g}, must be at least 0 and below 1")
+        if p.start not in STARTS:
+            raise UsageError(f"start: {p.start!r}, choose from: {', '.join(STARTS)}")
+        if p.start_seed < 0:
+            raise UsageError(f"start_seed: {p.start_seed}, must be at least 0")
+        count = super().load(p)
+        if p.clusters > count:
+            raise DataError(f"clusters: {p.clusters}, but there are only {count} points")
+        return count
 
     def arrays(self, p: KMeansParams) -> Sequence[ArraySpec]:
         points = ArraySpec("points", "split", (p.dimensions,), p.dtype)
@@ -159,8 +174,14 @@ class KMeans(Iterative):
     def infer(
         self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
     ) -> KMeansParams:
-        params: KMeansParams = convert(self, infer(explicit, arrays))
-        self.load(params)
+        """Take the dtype from the points only: `start` is in double precision."""
+        full = dict(explicit)
+        fitting = DTYPES.fitting(arrays["points"][1]) if "points" in arrays else None
+        if full.get("dtype") is None:
+            full["dtype"] = (fitting or DTYPES.single).name
+        if "start" in arrays and full.get("start") is None:
+            full["start"] = "given"
+        params: KMeansParams = super().infer(full, arrays)
         return params
 
     def resized(self, p: KMeansParams, load: int) -> KMeansParams:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hetsched.workload import Arrays, Rows
+from hetsched.workload.streams import fill_normal, unit_streams
 from hetsched_workloads.kmeans.declaration import KMeansParams
-from hetsched_workloads.streams import fill_normal, unit_streams
 
 BLOCK_BYTES = 1 << 22
 SEPARATION = 4.0

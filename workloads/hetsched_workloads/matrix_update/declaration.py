@@ -14,14 +14,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from hetsched.memory import MemoryDemand
-from hetsched.workload import Arrays, ArraySpec, Variant, Workload, convert
+from hetsched.workload import (
+    FLOAT32,
+    FLOAT64,
+    Arrays,
+    ArraySpec,
+    DtypeChoice,
+    Variant,
+    Workload,
+)
 from hetsched_workloads.installed import CUPY, late, version
-from hetsched_workloads.matrix_update.inference import DTYPES, check_sizes, infer
 
 if TYPE_CHECKING:
     import numpy as np
 
 HERE = "hetsched_workloads.matrix_update."
+DTYPES = DtypeChoice(FLOAT32, FLOAT64)
 
 
 class MatrixParams(msgspec.Struct, frozen=True):
@@ -40,11 +48,8 @@ class MatrixUpdate(Workload):
     writes_all = True
     Params = MatrixParams
     inputs = ("C", "A", "B")
-
-    def load(self, p: MatrixParams) -> int:
-        check_sizes({"rows": p.rows, "cols": p.cols, "inner": p.inner})
-        DTYPES.parse(self.name, p.dtype)
-        return p.rows
+    axes = {"C": ("rows", "cols"), "A": ("rows", "inner"), "B": ("inner", "cols")}
+    dtypes = DTYPES
 
     def arrays(self, p: MatrixParams) -> Sequence[ArraySpec]:
         return (
@@ -89,13 +94,6 @@ class MatrixUpdate(Workload):
     def scale(self, p: MatrixParams, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
         """See `verification.scale`: C may nearly equal -A B."""
         return {"C": _verification().scale(inputs["C"][i], inputs["A"][i], inputs["B"])}
-
-    def infer(
-        self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
-    ) -> MatrixParams:
-        params: MatrixParams = convert(self, infer(explicit, arrays))
-        self.load(params)
-        return params
 
 
 @functools.cache

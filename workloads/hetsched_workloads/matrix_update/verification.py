@@ -19,8 +19,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from hetsched.workload import Arrays
-from hetsched_workloads.matrix_update.inference import DTYPES
-from hetsched_workloads.streams import fill_normal
+from hetsched.workload.streams import fill_normal
+from hetsched_workloads.matrix_update.declaration import DTYPES
 
 TOLERANCE_FACTOR = 64.0
 DOUBLE_FACTOR = 32.0

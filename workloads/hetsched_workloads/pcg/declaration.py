@@ -40,10 +40,9 @@ from hetsched.workload import (
     StateArray,
     Values,
     Variant,
-    convert,
 )
 from hetsched_workloads.installed import solver_variants, version
-from hetsched_workloads.pcg.inference import INDEX_DTYPES, PARTS, infer
+from hetsched_workloads.pcg.inference import INDEX_DTYPES, PARTS, grid_sizes, matrix_sizes
 from hetsched_workloads.systems import (
     DTYPES,
     Shapes,
@@ -109,6 +108,8 @@ class Pcg(Iterative):
     composites = (SparseMatrix("A"),)
     inputs = (*PARTS, "b", "x0")
     optional_inputs = ("x0",)
+    axes = {"A.data": ("nonzeros",), "b": ("n",), "x0": ("n",)}
+    dtypes = DTYPES
 
     def load(self, p: PcgParams) -> int:
         if p.n < 1:
@@ -246,8 +247,11 @@ class Pcg(Iterative):
         _verification().generate(p, seed, array, first, out)
 
     def infer(self, explicit: Mapping[str, Any], arrays: Shapes) -> PcgParams:
-        params: PcgParams = convert(self, infer(explicit, arrays))
-        self.load(params)
+        has_matrix = PARTS[0] in arrays
+        full = (matrix_sizes if has_matrix else grid_sizes)(explicit, arrays)
+        if "x0" in arrays:
+            full["x0"] = True
+        params: PcgParams = self._inferred(full, arrays, {"n": "A" if has_matrix else "the grid"})
         return params
 
 

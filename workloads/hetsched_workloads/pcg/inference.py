@@ -8,13 +8,7 @@ from typing import Any
 
 from hetsched.errors import DataError, UsageError
 from hetsched.units import parse_extent, quoted
-from hetsched_workloads.sizes import take_size
-from hetsched_workloads.systems import (
-    DTYPES,
-    Shapes,
-    infer_dtype,
-    infer_vectors,
-)
+from hetsched_workloads.systems import Shapes
 
 PARTS = ("A.data", "A.indices", "A.indptr")
 INDEX_DTYPES = ("int32", "int64")
@@ -42,44 +36,30 @@ def poisson_nonzeros(axes: tuple[int, ...]) -> int:
     return points + sum(2 * (points - points // size) for size in axes)
 
 
-def infer(explicit: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
-    """Return `explicit` completed from the shapes of the inputs.
+def matrix_sizes(explicit: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
+    """Return `explicit` with the rows of the matrix among the inputs, and what its indices are.
 
     Raises
     ------
-    UsageError
-        Neither a matrix nor a grid, or a parameter that makes no sense.
-    DataError
-        The inputs contradict each other or the parameters.
+    UsageError, DataError
+        There is a grid too, or n is another number.
     """
-    full = {key: value for key, value in explicit.items() if value is not None}
-    sources = {"n": "the job"} if "n" in full else {}
-    if PARTS[0] in arrays:
-        _take_matrix(full, arrays, sources)
-    infer_vectors(full, "pcg", arrays, sources)
-    floats = {name: arrays[name] for name in ("A.data", "b", "x0") if name in arrays}
-    infer_dtype(full, "pcg", floats)
-    if PARTS[0] not in arrays:
-        _take_grid(full)
-    return full
-
-
-def _take_matrix(full: dict[str, Any], arrays: Shapes, sources: dict[str, str]) -> None:
-    """Take the sizes of A, whose parts are all there and one-dimensional."""
-    if full.get("grid"):
+    if explicit.get("grid"):
         raise UsageError("give either the matrix A or a grid, not both")
-    data, indices, indptr = (arrays[part] for part in PARTS)
-    if DTYPES.fitting(data[1]) is None:
-        raise DataError(f"A holds {data[1]}; pcg takes integers and floats up to float64")
-    rows = indptr[0][0] - 1
-    take_size(full, sources, f"A has {rows} rows", "n", rows, "A")
-    full["nonzeros"] = data[0][0]
-    is_narrow = indices[1] == indptr[1] == "int32"
-    full["index_dtype"] = "int32" if is_narrow else "int64"
+    rows = arrays["A.indptr"][0][0] - 1
+    if str(explicit.get("n") or rows) != str(rows):
+        raise DataError(f"A has {rows} rows, so n is {rows}; the job says {explicit['n']}")
+    is_narrow = arrays["A.indices"][1] == arrays["A.indptr"][1] == "int32"
+    index_dtype = "int32" if is_narrow else "int64"
+    return {**explicit, "n": rows, "nonzeros": None, "index_dtype": index_dtype}
 
 
-def _take_grid(full: dict[str, Any]) -> None:
-    """Set the size of a generated Poisson problem."""
+def grid_sizes(explicit: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
+    """Return `explicit` with the sizes of a generated Poisson problem. Raises UsageError."""
+    full = {key: value for key, value in explicit.items() if value is not None}
+    for name in ("b", "x0"):
+        if name in arrays and len(arrays[name][0]) == 1:
+            full.setdefault("n", arrays[name][0][0])
     if not full.get("grid"):
         full["grid"] = _cube(full)
     axes = grid_axes(str(full["grid"]))
@@ -88,6 +68,7 @@ def _take_grid(full: dict[str, Any]) -> None:
         raise UsageError(f"grid {full['grid']} has {points} points, n is {full['n']}")
     full["nonzeros"] = poisson_nonzeros(axes)
     full["index_dtype"] = "int32" if full["nonzeros"] <= MAX_INT32 else "int64"
+    return full
 
 
 def _cube(full: Mapping[str, Any]) -> str:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from hetsched.workload import Arrays, Rows
+from hetsched.workload.streams import fill_uniform
 from hetsched_workloads.pcg.csr import CHECKED_ROWS, entry_rows
 from hetsched_workloads.pcg.declaration import PcgParams
 from hetsched_workloads.pcg.inference import grid_axes
-from hetsched_workloads.streams import fill_uniform
 
 SLACK = 2.0
 ROUNDING = 64.0

@@ -43,3 +43,12 @@ def fill_uniform(seed: int, array: str, first: int, out: np.ndarray) -> None:
     bits.advance(first // PHILOX_WORDS)
     skipped = first % PHILOX_WORDS
     out[...] = np.random.Generator(bits).random(skipped + len(out))[skipped:]
+
+
+def fill_units(seed: int, array: str, first: int, out: np.ndarray) -> None:
+    """Fill `out` (count, ...) with standard normal units, converted to its dtype."""
+    for unit, generator in enumerate(unit_streams(seed, array, first, len(out))):
+        values = generator.standard_normal(out.shape[1:])
+        if np.iscomplexobj(out):
+            values = values + 1j * generator.standard_normal(out.shape[1:])
+        out[unit] = np.asarray(values).astype(out.dtype)
