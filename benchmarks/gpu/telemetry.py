@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.gpu.common import Report, seconds
-from hetsched.devices.cuda.nvml import snapshot, throttled
+from hetsched.devices.cuda.nvml import snapshot
 
 QUERIES: dict[str, tuple[Any, ...]] = {
     "nvmlDeviceGetMemoryInfo": (),
@@ -39,7 +39,6 @@ def measure(report: Report) -> None:
         if not report.dry:
             raise RuntimeError(state.problem)
         return
-    report.put(throttled=throttled(state.gpus[0].uuid))
     nvml = importlib.import_module("pynvml")
     nvml.nvmlInit()
     handle = nvml.nvmlDeviceGetHandleByUUID(state.gpus[0].uuid)

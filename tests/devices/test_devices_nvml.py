@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hetsched.devices.cuda.nvml import NvmlThread, snapshot, throttled
+from hetsched.devices.cuda.nvml import snapshot
 
 
 class NVMLError(Exception):
@@ -57,9 +57,6 @@ class FakeNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
         return index
 
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:
-        return 0
-
     def nvmlDeviceGetName(self, handle: int) -> str:
         return ["NVIDIA T4", "NVIDIA H200"][handle]
 
@@ -78,19 +75,9 @@ class FakeNvml:
     def nvmlDeviceGetDisplayActive(self, handle: int) -> int:
         return 0
 
-    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: int) -> int:
-        return 0x4 | 0x40
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:
-        return 0x8
-
-
-def thread_of(**fails: int) -> NvmlThread:
-    return NvmlThread(FakeNvml(**fails))
-
 
 def test_gpus_come_in_the_order_of_their_addresses() -> None:
-    state = snapshot(thread_of())
+    state = snapshot(FakeNvml())
 
     assert [gpu.name for gpu in state.gpus] == ["NVIDIA H200", "NVIDIA T4"]
     assert (state.driver, state.cuda, state.problem) == ("580.95", 13000, "")
@@ -102,7 +89,7 @@ def test_gpus_come_in_the_order_of_their_addresses() -> None:
 )
 @pytest.mark.parametrize("status", [3, 4], ids=["not supported", "no permission"])
 def test_a_query_that_is_refused_affects_no_other(query: str, status: int) -> None:
-    state = snapshot(thread_of(**{query: status}))
+    state = snapshot(FakeNvml(**{query: status}))
 
     assert len(state.gpus) == 2
     assert state.gpus[0].uuid == "GPU-1"
@@ -132,7 +119,7 @@ class DividedNvml(FakeNvml):
 
 
 def test_instances_of_a_divided_gpu_stand_in_its_place() -> None:
-    gpus = snapshot(NvmlThread(DividedNvml())).gpus
+    gpus = snapshot(DividedNvml()).gpus
 
     assert [(gpu.index, gpu.uuid) for gpu in gpus] == [(0, "GPU-10"), (0, "GPU-12"), (1, "GPU-0")]
     assert [gpu.name for gpu in gpus] == ["H200 part 10", "H200 part 12", "NVIDIA T4"]
@@ -142,7 +129,7 @@ def test_instances_of_a_divided_gpu_stand_in_its_place() -> None:
 
 
 def test_a_gpu_off_the_bus_is_lost() -> None:
-    assert snapshot(thread_of(nvmlDeviceGetMemoryInfo=15)).gpus[0].lost
+    assert snapshot(FakeNvml(nvmlDeviceGetMemoryInfo=15)).gpus[0].lost
 
 
 @pytest.mark.parametrize(
@@ -150,74 +137,26 @@ def test_a_gpu_off_the_bus_is_lost() -> None:
     [(12, "no NVIDIA driver"), (9, "no NVIDIA driver"), (18, "different versions"), (999, "999")],
 )
 def test_without_a_driver_there_is_one_line(status: int, words: str) -> None:
-    state = snapshot(thread_of(nvmlInit=status))
+    state = snapshot(FakeNvml(nvmlInit=status))
 
     assert state.gpus == ()
     assert words in state.problem
 
 
-def test_the_session_stays_open_until_an_error() -> None:
+def test_each_snapshot_has_a_session_of_its_own() -> None:
+    """One doesn't see GPUs that came later."""
     nvml = FakeNvml()
-    thread = NvmlThread(nvml)
 
-    throttled("GPU-0", thread)
-    throttled("GPU-0", thread)
+    snapshot(nvml)
+    snapshot(nvml)
 
-    assert (nvml.open, nvml.inits) == (1, 1)
-    nvml.fails["nvmlDeviceGetHandleByUUID"] = 15
-    throttled("GPU-0", thread)
-    assert nvml.open == 0
-    nvml.fails.clear()
-    assert throttled("GPU-0", thread) == ("too hot (hardware)",)
-
-
-def test_a_snapshot_sees_gpus_that_came_later() -> None:
-    nvml = FakeNvml()
-    thread = NvmlThread(nvml)
-
-    snapshot(thread)
-    snapshot(thread)
-
-    assert (nvml.open, nvml.inits) == (1, 2)
-
-
-def test_a_call_that_hangs_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hetsched.devices.cuda.nvml.THROTTLED_SECONDS", 0.0)
-    nvml, returns, is_called = FakeNvml(), threading.Event(), threading.Event()
-
-    def hang(*arguments: Any) -> int:
-        is_called.set()
-        returns.wait()
-        return 0
-
-    nvml.nvmlDeviceGetCurrentClocksEventReasons = hang  # type: ignore[method-assign]
-    thread = NvmlThread(nvml)
-    overdue = threading.Thread(target=lambda: thread.ask(hang, 1e6))
-    overdue.start()
-    is_called.wait()
-
-    assert throttled("GPU-0", thread) == ()
-    with pytest.raises(TimeoutError, match="hasn't returned"):
-        thread.ask(lambda nvml: 1, 1e6)
-    returns.set()
-    overdue.join()
+    assert (nvml.open, nvml.inits) == (0, 2)
 
 
 def test_a_driver_that_does_not_respond_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hetsched.devices.cuda.nvml.SNAPSHOT_SECONDS", 0.0)
+    monkeypatch.setattr("hetsched.devices.cuda.nvml.SNAPSHOT_SECONDS", 0.05)
+    nvml, returns = FakeNvml(), threading.Event()
+    nvml.nvmlDeviceGetCount = lambda: int(returns.wait())  # type: ignore[method-assign]
 
-    assert snapshot(thread_of()).problem == "the NVIDIA driver doesn't respond"
-
-
-def test_throttling_is_reported_in_words_and_a_power_cap_is_not_reported() -> None:
-    assert throttled("GPU-0", thread_of()) == ("too hot (hardware)",)
-
-
-def test_older_drivers_are_asked_by_the_older_name() -> None:
-    nvml = FakeNvml(nvmlDeviceGetCurrentClocksEventReasons=3)
-
-    assert throttled("GPU-0", NvmlThread(nvml)) == ("hardware slowdown",)
-
-
-def test_unknown_throttling_is_none() -> None:
-    assert throttled("GPU-0", thread_of(nvmlInit=12)) == ()
+    assert snapshot(nvml).problem == "the NVIDIA driver doesn't respond"
+    returns.set()

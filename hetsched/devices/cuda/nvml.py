@@ -1,38 +1,22 @@
-"""Queries NVML: identity, memory and throttling of the GPUs, driver. Creates no CUDA context.
+"""Queries NVML: identity and memory of the GPUs, driver. Creates no CUDA context.
 
-A query that this GPU, driver or container doesn't support yields None and affects no other. All
-calls are made by one thread, which keeps NVML open: opening takes tens of milliseconds, and calls
-can stall while another process pins memory.
+A query that this GPU, driver or container doesn't support yields None and affects no other. They
+are made on a thread, as a driver may not respond.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import queue
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from hetsched.devices.cuda.faults import NVML_ABSENT, NVML_LOST
 
-T = TypeVar("T")
-
 SNAPSHOT_SECONDS = 10.0
-"""Time for all of a snapshot, which is taken at the start. Arbitrary."""
-THROTTLED_SECONDS = 0.2
-"""Time for the query after a job, whose result may be unknown. Arbitrary."""
-
-THROTTLE_REASONS = {
-    0x8: "hardware slowdown",
-    0x20: "too hot (software)",
-    0x40: "too hot (hardware)",
-    0x80: "power brake",
-}
-"""Bits of the clocks' event reasons that invalidate a measurement. A power cap is normal."""
+"""Time for all queries. Arbitrary."""
 
 
 @dataclass(frozen=True)
@@ -76,127 +60,31 @@ class Snapshot:
     problem: str = ""
 
 
-@dataclass(frozen=True)
-class _Query:
-    """`deadline`: when nobody waits for `answer` any more, monotonic seconds."""
+def snapshot(library: Any = None) -> Snapshot:
+    """Query all GPUs. Never raises. `library` replaces pynvml in tests."""
+    answer: Future[Snapshot] = Future()
 
-    function: Callable[[Any], Any]
-    deadline: float
-    reopen: bool
-    answer: Future[Any]
-
-
-class NvmlThread:
-    """Runs queries one after the other; started with the first.
-
-    Parameters
-    ----------
-    library : module or None
-        Replaces pynvml in tests.
-    """
-
-    def __init__(self, library: Any = None) -> None:
-        self._library = library
-        self._is_open = False
-        self._queries: queue.SimpleQueue[_Query] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._overdue: Future[Any] | None = None
-        """The query that missed its deadline last."""
-
-    def ask(self, function: Callable[[Any], T], seconds: float, *, reopen: bool = False) -> T:
-        """Return ``function(nvml)``, called on this thread. Thread-safe.
-
-        Parameters
-        ----------
-        reopen : bool
-            Start with a new session: one doesn't see GPUs that came later.
-
-        Raises
-        ------
-        TimeoutError
-            It takes longer than `seconds`, or an earlier call still hangs.
-        ImportError
-            There is no library. An error of the library is raised as it is.
-        """
-        self._start()
-        if self._overdue is not None and not self._overdue.done():
-            raise TimeoutError("an earlier call of NVML hasn't returned")
-        query = _Query(function, time.monotonic() + seconds, reopen, Future())
-        self._queries.put(query)
+    def ask() -> None:
         try:
-            answer: T = query.answer.result(seconds)
-        except TimeoutError:
-            if not query.answer.done():
-                self._overdue = query.answer
-            raise
-        return answer
-
-    def _start(self) -> None:
-        with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="nvml", daemon=True)
-                self._thread.start()
-
-    def _run(self) -> None:
-        while True:
-            query = self._queries.get()
-            if time.monotonic() >= query.deadline:
-                query.answer.set_exception(TimeoutError())
-                continue
+            nvml = library or importlib.import_module("pynvml")
+            nvml.nvmlInit()
             try:
-                query.answer.set_result(self._answer(query))
-            except BaseException as error:
-                self._close()  # a driver that was reloaded needs a new session
-                query.answer.set_exception(error)
+                answer.set_result(_query_all(nvml))
+            finally:
+                nvml.nvmlShutdown()
+        except BaseException as error:
+            if not answer.done():
+                answer.set_exception(error)
 
-    def _answer(self, query: _Query) -> Any:
-        if query.reopen:
-            self._close()
-        if self._library is None:
-            self._library = importlib.import_module("pynvml")
-        if not self._is_open:
-            self._library.nvmlInit()
-            self._is_open = True
-        return query.function(self._library)
-
-    def _close(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            with contextlib.suppress(Exception):
-                self._library.nvmlShutdown()
-
-
-_thread = NvmlThread()
-
-
-def snapshot(thread: NvmlThread = _thread) -> Snapshot:
-    """Query all GPUs, also those that came after the last snapshot. Never raises."""
+    threading.Thread(target=ask, name="nvml", daemon=True).start()
     try:
-        return thread.ask(_query_all, SNAPSHOT_SECONDS, reopen=True)
+        return answer.result(SNAPSHOT_SECONDS)
     except ImportError:
         return Snapshot(problem="nvidia-ml-py isn't installed: pip install nvidia-ml-py")
     except TimeoutError:
         return Snapshot(problem="the NVIDIA driver doesn't respond")
     except Exception as error:  # NVMLError, whose class comes with the library
         return Snapshot(problem=_explain(error))
-
-
-def throttled(uuid: str, thread: NvmlThread = _thread) -> tuple[str, ...]:
-    """Return the reasons for which the GPU is throttled; () if it isn't, or unknown."""
-
-    def event_reasons(nvml: Any) -> int | None:
-        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-        bits: int | None = _query(nvml, "nvmlDeviceGetCurrentClocksEventReasons", handle)
-        if bits is None:
-            bits = _query(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-        return bits
-
-    try:
-        bits = thread.ask(event_reasons, THROTTLED_SECONDS) or 0
-    except Exception:  # no library, no driver, no such GPU, or no answer
-        return ()
-    return tuple(text for bit, text in THROTTLE_REASONS.items() if bits & bit)
 
 
 def _query_all(nvml: Any) -> Snapshot:
