@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import opencl_toys
 
 from hetsched.memory import MemoryDemand
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
@@ -62,6 +61,8 @@ class Affine(Workload):
 def affine(p: Any, chunk: int, context: KernelContext) -> Kernel:
     context.say(f"planning {chunk} units")
     if context.kind == "opencl":
+        import opencl_toys
+
         return opencl_toys.affine()
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
@@ -132,6 +133,8 @@ class Update(Workload):
 
 def update(p: Any, chunk: int, context: KernelContext) -> Kernel:
     if context.kind == "opencl":
+        import opencl_toys
+
         return opencl_toys.update()
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:

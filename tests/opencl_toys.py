@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
+from collections.abc import Sequence
 from typing import Any
 
+import device_toys
 import numpy as np
-import pytest
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.opencl.device import OpenClRuntime
 from hetsched.devices.opencl.probe import devices, select
-from hetsched.workload import Arrays, Kernel
+from hetsched.workload import Arrays, Kernel, Variant
 
 SOURCE = """
 #define IN(T, name) __global const char *name##_bytes, ulong name##_start
@@ -20,6 +20,9 @@ SOURCE = """
 __kernel void affine(IN(double, x), __global char *y_bytes, ulong y_start) {
     const size_t i = get_global_id(0);
     AT(double, y)[i] = 2 * AT(const double, x)[i] + 1;
+}
+__kernel void wild(IN(double, x), __global char *y_bytes, ulong y_start) {
+    AT(double, y)[get_global_id(0) + (1UL << 50)] = 1;
 }
 __kernel void update(IN(double, c), IN(float, a), IN(double, b),
                      __global char *new_bytes, ulong new_start) {
@@ -54,12 +57,19 @@ def affine() -> Kernel:
     return kernel_of("affine", ("x",), "y")
 
 
+class Wild(device_toys.Affine):
+    """Whose OpenCL kernel writes out of bounds."""
+
+    name = "wild"
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        if kind == "opencl":
+            return [Variant("wild", "1", lambda *_: kernel_of("wild", ("x",), "y"))]
+        return super().variants(kind)[:1]
+
+
 def update() -> Kernel:
     return kernel_of("update", ("c", "a", "b"), "c")
-
-
-def has_pocl() -> bool:
-    return all(importlib.util.find_spec(name) for name in ("pyopencl", "pocl"))
 
 
 PROCESSOR = DeviceConfig(kind="opencl", on_cpu=True)
@@ -67,6 +77,8 @@ PROCESSOR = DeviceConfig(kind="opencl", on_cpu=True)
 
 def processor() -> DeviceInfo:
     """The processor as an OpenCL device, or skip."""
+    import pytest  # device processes import this module, too
+
     found, problem = devices()
     usable = [one for one in select(found, PROCESSOR) if not one.problem]
     if not usable:

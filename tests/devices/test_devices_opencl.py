@@ -78,6 +78,19 @@ def test_a_core_and_an_opencl_device_compute_a_job_together(info: DeviceInfo) ->
     assert {device.device for device in job.report.devices} == {"cpu0", "ocl0"}
 
 
+def test_a_kernel_that_writes_out_of_bounds_costs_the_device_and_not_the_job(
+    info: DeviceInfo,
+) -> None:
+    """It ends the process, as the loss of a GPU does; a core computes its chunks."""
+    x = np.random.default_rng(1).standard_normal((600, 4))
+    with hetsched.Local(parse(JOINT, "test"), learn=False) as local:
+        job = local.submit("opencl_toys:Wild", x, units=600)
+
+        np.testing.assert_array_equal(job.result(timeout=120), 2 * x + 1)
+
+    assert any("ocl0 died, ended by SIGSEGV" in note for note in job.report.notes)
+
+
 def test_a_machine_with_processors_only_has_no_opencl_device_unless_a_table_says_so(
     info: DeviceInfo,
 ) -> None:
