@@ -134,7 +134,7 @@ def test_a_file_that_cannot_be_read_is_measured_again(content: str, tmp_path: Pa
     tuned.file_of(str(tmp_path)).write_text(content.replace("KEY", key))
 
     assert seconds_to_time("toy 1", SMALL_PLANES, 1, str(tmp_path), 4 << 20) > 0
-    tuned.save(str(tmp_path), "effort", "toy", tuned.MEASURE)
+    tuned.save(str(tmp_path), "effort", "toy", lambda: tuned.MEASURE)
     assert tuned.load(str(tmp_path), "effort") == {"toy": tuned.MEASURE}
 
 

@@ -79,7 +79,8 @@ def call_size(
             # On one thread, processor time: other processes may have the core meanwhile.
             clock = time.thread_time if context.threads == 1 else time.perf_counter
             times = measured(p, sizes, transform_of, clock)
-            tuned.save(context.cache, "seconds_per_plane", key, times)
+            found = times
+            tuned.save(context.cache, "seconds_per_plane", key, lambda: found)
     return best_size(times, chunk)
 
 

@@ -23,6 +23,7 @@ does.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import time
@@ -32,7 +33,7 @@ import numpy as np
 import pyfftw
 
 from hetsched.workload import KernelContext
-from hetsched_workloads.fft import wisdom
+from hetsched_workloads.fft import tuned
 from hetsched_workloads.fft.tuned import MEASURE
 
 MAX_ATTEMPTS, MAX_SECONDS = 5, 2.0
@@ -47,7 +48,12 @@ STREAM_BYTES, MAX_STREAM_PIECES = 32 << 20, 64
 CACHE_LINE = 64
 """Bytes of a cache line."""
 
+VERSIONS = f"{pyfftw.__version__} {pyfftw.fftw_version}"
+"""Wisdom of others is of no use."""
+
 _planning_lock = threading.Lock()
+_imported: dict[str, object] = {}
+"""Cache folder -> the wisdom there that this process read last."""
 
 
 class FftwPlanKey(NamedTuple):
@@ -73,7 +79,7 @@ def planned(key: FftwPlanKey, x: np.ndarray, y: np.ndarray, context: KernelConte
     """
     with _planning_lock:
         if context.cache:
-            wisdom.load(context.cache)
+            _load_wisdom(context.cache)
         try:
             # uses wisdom of a greater effort, but not of a lesser one
             plan = _fftw(key, x, y, (key.effort, "FFTW_WISDOM_ONLY"))
@@ -81,9 +87,25 @@ def planned(key: FftwPlanKey, x: np.ndarray, y: np.ndarray, context: KernelConte
             count, rows, cols = key.shape
             context.say(f"planning {rows}x{cols} {key.dtype} for FFTW ({count} at a time) ...")
             plan = _best(key if context.tunes else key._replace(effort=MEASURE), x, y)
-            wisdom.save(context.cache)
+            # Its own wisdom is added to what other processes have saved meanwhile.
+            tuned.save(context.cache, "wisdom", VERSIONS, lambda: _exported(context.cache))
         _insist_on_fftw()
         return plan
+
+
+def _load_wisdom(folder: str) -> None:
+    """Add what is known on disk to the process's wisdom; without it, plans are made again."""
+    known = tuned.load(folder, "wisdom").get(VERSIONS)
+    if known is not None and known is not _imported.get(folder):
+        with contextlib.suppress(ValueError, TypeError, AttributeError):
+            double, single = known
+            pyfftw.import_wisdom((double.encode(), single.encode(), b""))
+        _imported[folder] = known
+
+
+def _exported(folder: str) -> list[str]:
+    _load_wisdom(folder)
+    return [text.decode() for text in pyfftw.export_wisdom()[:2]]
 
 
 def _best(key: FftwPlanKey, x: np.ndarray, y: np.ndarray) -> pyfftw.FFTW:

@@ -102,7 +102,7 @@ class FftwKernel:
         _plans.lend(self, lent)
         if next_effort or (not done and sizes[0] == tuned.largest_call(p)):
             name = tuned.fftw_key(library, p, context.threads)
-            tuned.save(context.cache, "effort", name, effort)
+            tuned.save(context.cache, "effort", name, lambda: effort)
 
     def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         x, y = inputs["x"], outputs["y"]

@@ -1,4 +1,4 @@
-"""What tuning has found out about FFTs, on disk: times of calls, and the effort of FFTW's plans.
+"""What tuning has found out about FFTs, on disk: times of calls, FFTW's wisdom and its effort.
 
 One JSON file for each processor, shared by processes: a writer merges its current contents and
 replaces it as a whole. Imports no FFT library, so that it can be asked what is left to do.
@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,8 +24,8 @@ MAX_PATIENT_POINTS = 1 << 18
 MAX_FFTW_CALL_BYTES = 4 << 20
 """Planes of one call of FFTW: a plan for more takes long to make."""
 
-Section = Literal["seconds_per_plane", "effort"]
-"""Of calls, by the number of planes; of FFTW's plans."""
+Section = Literal["seconds_per_plane", "effort", "wisdom"]
+"""Of calls, by the number of planes; of FFTW's plans; by versions of pyFFTW and FFTW."""
 _read: dict[Path, tuple[int, Mapping[str, Mapping[str, Any]]]] = {}
 """File -> its time of modification, and its contents."""
 
@@ -71,14 +71,6 @@ def file_of(folder: str) -> Path:
     return Path(folder) / f"fft-tuned-{processor_id()}.json"
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keep other processes from writing `path`. Raises OSError."""
-    with path.with_suffix(".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def load(folder: str, section: Section) -> Mapping[str, Any]:
     """Return what is known, by `key`; nothing from a file that can't be read."""
     path = file_of(folder)
@@ -92,15 +84,17 @@ def load(folder: str, section: Section) -> Mapping[str, Any]:
         return {}
 
 
-def save(folder: str, section: Section, name: str, value: object) -> None:
-    """Add `value` to the file; errors are ignored."""
+def save(folder: str, section: Section, name: str, value: Callable[[], object]) -> None:
+    """Add what `value` returns to the file while no other process writes; errors are ignored."""
     if not folder:
         return
     path = file_of(folder)
-    with contextlib.suppress(OSError), locked(path):
+    with contextlib.suppress(OSError), path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        added = value()
         load(folder, section)
         content = dict(_read[path][1]) if path in _read and path.exists() else {}
-        content[section] = {**content.get(section, {}), name: value}
+        content[section] = {**content.get(section, {}), name: added}
         fresh = path.with_suffix(f".{os.getpid()}")
         fresh.write_text(json.dumps(content, indent=1))
         fresh.replace(path)
