@@ -179,11 +179,12 @@ class _RemainingLoads:
     def plan(self, share: int) -> tuple[Chunks, ...]:
         repeated: tuple[Chunks, ...] = ()
         fastest = max(self._fastest_within(self._room), key=lambda sub: sub.speed, default=None)
+        chunks = (self._costs.largest,) if fastest is None else fastest.chunks
         excess = share - MAX_ROOMS_PLANNED * self._room
-        if fastest is not None and excess > 0:
-            times = -(-excess // fastest.units)
-            repeated = (fastest.chunks,) * times
-            share -= times * fastest.units
+        if excess > 0:
+            times = -(-excess // sum(chunks))
+            repeated = (chunks,) * times
+            share -= times * sum(chunks)
         return repeated + self._best(share)
 
     def _best(self, share: int) -> tuple[Chunks, ...]:

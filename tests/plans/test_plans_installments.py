@@ -1,6 +1,7 @@
 """The paper's plan for one device: its published lists, its conditions, and its fallback."""
 
 import random
+import tracemalloc
 
 import pytest
 
@@ -87,6 +88,15 @@ def test_chunks_stay_near_what_was_measured() -> None:
 def test_without_copy_engines_the_largest_chunks_go_one_by_one() -> None:
     plan = multi_installment(25, GTX, memory(10), overlap=Overlap.NONE)
     assert plan.sub_distributions == ((10,), (10,), (5,))
+
+
+def test_with_room_for_two_units_memory_grows_with_the_share_not_its_square() -> None:
+    tracemalloc.start()
+    plan = paper_steps(10_001, GTX, memory(2), overlap=Overlap.FULL)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert plan.sub_distributions == (*((2,),) * 5000, (1,))
+    assert peak < 10e6
 
 
 def test_nothing_has_a_plan_of_nothing() -> None:
