@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -88,6 +87,8 @@ def check_new_file(file: str, force: bool) -> None:
     CantCreate
         It exists and `force` isn't set, is a directory, or its folder doesn't exist.
     """
+    from pathlib import Path
+
     path = Path(file)
     if path.is_dir():
         raise CantCreate(f"{file}: is a directory; give the name of a file")
