@@ -47,6 +47,11 @@ def fill_uniform(seed: int, array: str, first: int, out: np.ndarray) -> None:
 
 def fill_units(seed: int, array: str, first: int, out: np.ndarray) -> None:
     """Fill `out` (count, ...) with standard normal units, converted to its dtype."""
+    if out.dtype in (np.float32, np.float64):
+        values = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
+        fill_normal(seed, array, first, values)
+        out[...] = values
+        return
     for unit, generator in enumerate(unit_streams(seed, array, first, len(out))):
         values = generator.standard_normal(out.shape[1:])
         if np.iscomplexobj(out):

@@ -217,9 +217,6 @@ class Heat(Iterative):
     def variants(self, kind: str) -> Sequence[Variant]:
         return solver_variants(kind, HERE, numba="compiled", numpy="kernels", cupy="kernels")
 
-    def generate(self, p: HeatParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        _verification().generate(seed, array, first, out)
-
     def infer(
         self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
     ) -> HeatParams:

@@ -1,4 +1,4 @@
-"""Test data of a diffusion, and a reference: the exact solution of the difference equation.
+"""The reference of a diffusion: the exact solution of the difference equation.
 
 Each border has a transform in which the second difference is a factor: Fourier (periodic), sine of
 type 1 (dirichlet) and cosine of type 2 (neumann). Mode k of n points is multiplied in each step by
@@ -12,16 +12,10 @@ import numpy as np
 import scipy.fft
 
 from hetsched.workload import Arrays, Rows
-from hetsched.workload.streams import fill_normal
 from hetsched_workloads.heat.declaration import HeatParams
 
 ROUNDINGS = 8.0
 """Roundings of the largest value, besides one for each step: rounding errors don't grow."""
-
-
-def generate(seed: int, array: str, first: int, out: np.ndarray) -> None:
-    """Fill `out` with standard normal values; one random stream per row."""
-    fill_normal(seed, array, first, out)
 
 
 def reference(p: HeatParams, initial: np.ndarray, steps: int) -> np.ndarray:

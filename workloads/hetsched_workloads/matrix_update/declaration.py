@@ -75,11 +75,6 @@ class MatrixUpdate(Workload):
     def variants(self, kind: str) -> Sequence[Variant]:
         return _variants(kind)
 
-    def generate(
-        self, p: MatrixParams, seed: int, array: str, first: int, out: np.ndarray
-    ) -> None:
-        _verification().generate(seed, array, first, out)
-
     def reference(self, p: MatrixParams, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
         return {"C": _verification().reference(inputs["C"][i], inputs["A"][i], inputs["B"])}
 

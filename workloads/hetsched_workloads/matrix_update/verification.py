@@ -1,4 +1,4 @@
-"""Test data of a matrix update, the reference, and the check of every row.
+"""The reference of a matrix update, and the check of every row.
 
 The residual: with a random vector w of +1 and -1, row i must have c.w = c0.w + a.(B w)
 (Freivalds), all in double precision. A wrong element shows in full, rounding errors as
@@ -19,7 +19,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from hetsched.workload import Arrays
-from hetsched.workload.streams import fill_normal
 from hetsched_workloads.matrix_update.declaration import DTYPES
 
 TOLERANCE_FACTOR = 64.0
@@ -33,16 +32,6 @@ SAMPLED_ROWS = 64
 def tolerance(dtype: str, inner: int) -> float:
     """Return 64 eps sqrt(inner), the limit of a row's largest error over its rms."""
     return TOLERANCE_FACTOR * _eps(np.dtype(dtype)) * math.sqrt(inner)
-
-
-def generate(seed: int, array: str, first: int, out: np.ndarray) -> None:
-    """Fill `out` with standard normal rows; one random stream per row (B too)."""
-    if out.flags.c_contiguous:
-        fill_normal(seed, array, first, out)
-        return
-    rows = np.empty(out.shape, out.dtype)
-    fill_normal(seed, array, first, rows)
-    out[...] = rows
 
 
 def reference(old: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
