@@ -13,7 +13,7 @@ import typer
 from hetsched.cli.flags import Json
 from hetsched.cli.terminal import out, out_json
 from hetsched.client.control import Control
-from hetsched.errors import UsageError
+from hetsched.errors import Unavailable, UsageError
 from hetsched.job import Queued
 from hetsched.units import counted, format_seconds
 
@@ -74,9 +74,13 @@ def unstuck(jobs: Sequence[JobLine]) -> list[int]:
 def stop() -> None:
     with Control(reconnect=0) as daemon:
         pid = daemon.ping().pid
-        process = os.pidfd_open(pid)
+        try:
+            process = os.pidfd_open(pid)
+        except OSError as error:
+            raise Unavailable(f"the daemon, pid {pid}, has ended: {error.strerror}") from None
         daemon.drain(now=True)
-    select.select([process], [], [])
+    select.select([process], [], [])  # readable when the process has ended
+    os.close(process)
     out(f"stopped the daemon, pid {pid}")
 
 
