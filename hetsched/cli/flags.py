@@ -49,6 +49,11 @@ def option(
     return typer.Option(*names, metavar=metavar, help=help, parser=parse, show_default=shown)
 
 
+def switch(help: str, *names: str) -> Any:
+    """Declare a flag without a value."""
+    return typer.Option(*names, help=help)
+
+
 def argument(metavar: str, help: str, read: Callable[[str], Any] | None = None) -> Any:
     """Declare an argument; `read` as for `option`."""
     parse = None if read is None else parser(read)
@@ -200,8 +205,8 @@ def _moment(
 job_number = integers(0, NUMBER_LIMIT - 1)
 seed = integers(0, NUMBER_LIMIT - 1)
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on one line.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
+Json = Annotated[bool, switch("Print one JSON object on one line.", "--json")]
+Force = Annotated[bool, switch("Replace existing files.", "--force")]
 ConfigName = Annotated[
     str | None, option("NAME|FILE", "A shipped configuration or a .toml file.", None, "--config")
 ]

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
-import typer
 
 from hetsched.cli import flags
 from hetsched.cli.app import COMPLETE, Group, group
-from hetsched.cli.flags import ConfigName, Force, Json, argument, option
+from hetsched.cli.flags import ConfigName, Force, Json, argument, option, switch
 from hetsched.cli.terminal import note, out, out_json, out_lines, out_table
 from hetsched.config import Config, load, shipped, shipped_folder, user_file
 from hetsched.device import DeviceInfo
@@ -120,10 +119,7 @@ def _switch(help: str) -> Any:
 def devices(
     config: ConfigName = None,
     probe: Annotated[
-        bool,
-        typer.Option(
-            "--probe", help="Have the daemon look for missing devices and retry failed ones."
-        ),
+        bool, switch("Have the daemon look for missing devices and retry failed ones.", "--probe")
     ] = False,
     enable: Annotated[list[Any] | None, _switch("Let devices take jobs again.")] = None,
     disable: Annotated[list[Any] | None, _switch("Let devices take no more jobs.")] = None,

@@ -8,9 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from hetsched.cli.flags import Json
+from hetsched.cli.flags import Json, switch
 from hetsched.cli.terminal import out, out_json
 from hetsched.client.control import Control
 from hetsched.errors import Unavailable, UsageError
@@ -22,17 +20,12 @@ if TYPE_CHECKING:
 
 
 def drain(
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until no job runs or could start.")
-    ] = False,
-    stop: Annotated[
-        bool, typer.Option("--stop", help="End the daemon when its jobs have ended.")
-    ] = False,
+    wait: Annotated[bool, switch("Wait until no job runs or could start.", "--wait")] = False,
+    stop: Annotated[bool, switch("End the daemon when its jobs have ended.", "--stop")] = False,
     now: Annotated[
-        bool,
-        typer.Option("--now", help="End the daemon now; running jobs stop after their chunks."),
+        bool, switch("End the daemon now; running jobs stop after their chunks.", "--now")
     ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Accept jobs again.")] = False,
+    undo: Annotated[bool, switch("Accept jobs again.", "--undo")] = False,
     json: Json = False,
 ) -> None:
     if undo and (wait or stop or now):

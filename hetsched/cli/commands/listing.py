@@ -7,10 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from hetsched.cli import flags, interrupts
-from hetsched.cli.flags import Force, JobNumber, Json, SomeJobNumbers, States, option
+from hetsched.cli.flags import Force, JobNumber, Json, SomeJobNumbers, States, option, switch
 from hetsched.cli.jobs import (
     DATE,
     error_of,
@@ -59,7 +57,7 @@ def status(
     state: States = None,
     newest: flags.Newest = None,
     sort: Annotated[str, option("[-]KEY", f"{', '.join(SORT_KEYS)}.", sort_key)] = "job",
-    repeat: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
+    repeat: Annotated[bool, switch("Repeat until Ctrl-C.", "--watch", "-w")] = False,
     interval: Annotated[
         float, option("TIME", "Time between repetitions.", pause, shown="2s")
     ] = 2.0,

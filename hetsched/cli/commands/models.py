@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import typer
 
 from hetsched import paths
 from hetsched import workload as workloads
 from hetsched.cli.app import Group, group
-from hetsched.cli.flags import Force, Json, Plot, argument, option
+from hetsched.cli.flags import Force, Json, Plot, argument, option, switch
 from hetsched.cli.terminal import note, out, out_json, out_lines, out_table
 from hetsched.errors import DataError, InputMissing, UsageError
 from hetsched.text import clean_json, columns, number
@@ -390,7 +389,7 @@ def forget(
     workload: WorkloadName = None,
     device: Device = None,
     variant: Annotated[str | None, option("NAME", "Only this variant, e.g. pyfftw.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All models.")] = False,
+    everything: Annotated[bool, switch("All models.", "--all")] = False,
     json: Json = False,
 ) -> None:
     from hetsched.store import model_records

@@ -12,7 +12,16 @@ import typer
 
 from hetsched.cli import flags
 from hetsched.cli.app import command
-from hetsched.cli.flags import Force, JobNumbers, Json, SomeJobNumbers, argument, integers, option
+from hetsched.cli.flags import (
+    Force,
+    JobNumbers,
+    Json,
+    SomeJobNumbers,
+    argument,
+    integers,
+    option,
+    switch,
+)
 from hetsched.cli.jobs import error_of, event_detail, word
 from hetsched.cli.progress import watch
 from hetsched.cli.terminal import flush_lines, note, out, out_json
@@ -97,7 +106,7 @@ def retry(
     jobs: JobNumbers,
     force: Force = False,
     parsable: Annotated[
-        bool, typer.Option("--parsable", help="Print nothing but the new job numbers.")
+        bool, switch("Print nothing but the new job numbers.", "--parsable")
     ] = False,
 ) -> None:
     def submit_again(daemon: Control, job: int) -> str:
@@ -109,9 +118,7 @@ def retry(
 
 def cancel(
     jobs: SomeJobNumbers = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Stop all jobs that haven't ended.")
-    ] = False,
+    everything: Annotated[bool, switch("Stop all jobs that haven't ended.", "--all")] = False,
 ) -> None:
     if bool(jobs) == everything:
         raise UsageError("give the numbers of jobs, or --all for all of them")

@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from hetsched.cli import interrupts
-from hetsched.cli.flags import ConfigName, Force, JobNumber, Json, Plot, Trace, option
+from hetsched.cli.flags import ConfigName, Force, JobNumber, Json, Plot, Trace, option, switch
 from hetsched.cli.jobs import finish, next_steps
 from hetsched.cli.progress import watch
 from hetsched.cli.terminal import check_new_file, note, out, out_json, out_lines, width
@@ -89,10 +87,10 @@ def submit(
     force: Force = False,
     json: Json = False,
     detach: Annotated[
-        bool, typer.Option("--detach", "--no-wait", help="Print the job number and exit.")
+        bool, switch("Print the job number and exit.", "--detach", "--no-wait")
     ] = False,
     parsable: Annotated[
-        bool, typer.Option("--parsable", help="Print nothing but the job number and exit.")
+        bool, switch("Print nothing but the job number and exit.", "--parsable")
     ] = False,
     trace: Trace = None,
     plot: Plot = None,

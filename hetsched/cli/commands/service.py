@@ -14,13 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 import hetsched
 from hetsched import config as configuration
 from hetsched import paths
 from hetsched.cli.app import Group, group
-from hetsched.cli.flags import ConfigName, Json
+from hetsched.cli.flags import ConfigName, Json, switch
 from hetsched.cli.terminal import note, out, out_json, out_lines, out_table
 from hetsched.errors import CantCreate, ConfigError, Unavailable, UsageError
 from hetsched.transport.sockets import unreachable_reason
@@ -48,7 +46,7 @@ PROPERTIES = (
 
 def install(
     config: ConfigName = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done.")] = False,
+    dry_run: Annotated[bool, switch("Show what would be done.", "--dry-run")] = False,
 ) -> None:
     configuration.load(config)
     texts = unit_texts(config)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from hetsched.cli.app import Group, group
-from hetsched.cli.flags import Force, Json, Plot, Seed, integers, option
+from hetsched.cli.flags import Force, Json, Plot, Seed, integers, option, switch
 from hetsched.cli.terminal import note, out, out_json, out_table, width
 from hetsched.errors import UsageError
 from hetsched.text import number
@@ -94,7 +94,7 @@ def clarke(
     ] = "time",
     tolerance: Tolerance = 0.05,
     sweep: Annotated[
-        bool, typer.Option("--sweep", help="Try 72 settings of size, reserve and paging.")
+        bool, switch("Try 72 settings of size, reserve and paging.", "--sweep")
     ] = False,
 ) -> Any:
     from hetsched.simulate.papers.clarke import ClarkeSetting, run_experiment, run_sweep
