@@ -294,6 +294,15 @@ def test_a_profile_s_limits_and_devices_are_the_user_s(call: Call) -> None:
     assert max(units for _, units in gpu["chunks"]) <= 8
 
 
+def test_a_profile_s_devices_follow_the_schedule_asked_for(call: Call) -> None:
+    words = ("--config", "h100", "--devices", "gpu0", "--schedule", "factoring")
+    ended = call("plan", "fft", "--batch", "64x512x512", *words, "--json")
+
+    assert ended.code == 0, ended.err
+    (gpu,) = json.loads(ended.out)["devices"]
+    assert gpu["chunks"] == [[1, 32], [1, 16], [1, 8], [1, 4], [1, 2], [2, 1]]
+
+
 def test_a_profile_with_thousands_of_devices_is_planned(call: Call, tmp_path: Path) -> None:
     file = tmp_path / "many.toml"
     file.write_text(

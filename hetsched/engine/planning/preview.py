@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -91,7 +92,7 @@ def _on_profile(spec: JobSpec, config: Config, source: str) -> Explanation:
         )
         machine = machine_for(config, source, load, limit)
         candidates = [
-            candidate
+            replace(candidate, schedule=job.schedule)
             for candidate in machine.candidates(machine.true_models)
             if candidate.info.name in job.devices
         ]
