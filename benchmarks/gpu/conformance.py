@@ -12,7 +12,7 @@ from benchmarks.gpu_check import ROOT
 
 sys.path.insert(0, str(ROOT / "tests" / "devices"))
 
-import cuda_toys
+import accelerator_toys
 
 
 def measure(report: Report) -> None:
@@ -23,8 +23,8 @@ def measure(report: Report) -> None:
             ("arena", "file", "plain"), (1, 2, 3, 4), (1, 7, 64), (False, True)
         )
         for storage, slots, chunk, in_place in cases:
-            params = cuda_toys.AffineParams(200, 64 if report.dry else 16384, in_place)
-            bench = cuda_toys.Bench(
+            params = accelerator_toys.AffineParams(200, 64 if report.dry else 16384, in_place)
+            bench = accelerator_toys.Bench(
                 runtime, storage, Path(folder), params, chunk, slots, slice_bytes=1 << 20
             )
             bench.run(barriers=5 if chunk == 7 else 0)

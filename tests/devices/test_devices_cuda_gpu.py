@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cuda_toys import AffineParams, Bench
+from accelerator_toys import AffineParams, Bench
 
 from hetsched.config import DeviceConfig
 from hetsched.devices.cuda.device import CupyRuntime, open_cupy

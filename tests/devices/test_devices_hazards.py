@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from cuda_toys import AffineParams
-from cuda_toys import Bench as CudaBench
+from accelerator_toys import AffineParams
+from accelerator_toys import Bench as CudaBench
 from device_bench import VIRTUAL, Bench, affine_bench, cut, drive, info_of, update_bench
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot

@@ -36,7 +36,7 @@ def local(used: Path) -> Iterator[hetsched.Local]:
 
 def run(local: hetsched.Local) -> None:
     x, b = np.ones((40, 64), "float32"), np.arange(64.0)
-    job = local.submit("cuda_toys:PlainAffine", {"x": x, "b": b}, units=40, verify=True)
+    job = local.submit("accelerator_toys:PlainAffine", {"x": x, "b": b}, units=40, verify=True)
     np.testing.assert_allclose(job.result(timeout=60), 2 * x + b)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cuda_toys import Affine, AffineParams, Bench, FailedPlan, computed_sizes, failing_plans
+from accelerator_toys import Affine, AffineParams, Bench, FailedPlan, computed_sizes, failing_plans
 from hypothesis import given
 from hypothesis import strategies as st
 

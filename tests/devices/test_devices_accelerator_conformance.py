@@ -1,4 +1,4 @@
-"""The conformance suite on the CUDA device, over the simulated runtime."""
+"""The conformance suite on the accelerator over the simulated runtime."""
 
 from __future__ import annotations
 

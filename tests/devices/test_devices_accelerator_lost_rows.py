@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_toys import simulated_gpu
+from accelerator_toys import simulated_gpu
 from diffusing_workload import Diffusion, DiffusionParams
 from hetsched_workloads.pcg import Pcg
 from iterating_bench import CORE, IteratingBench

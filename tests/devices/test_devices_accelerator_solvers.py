@@ -1,4 +1,4 @@
-"""Solvers on the CUDA device over the simulated runtime, together with a core.
+"""Solvers on the accelerator over the simulated runtime, together with a core.
 
 Rows that don't fit the GPU pass through it in pieces of whole granules: the bits are the same.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_toys import simulated_gpu
+from accelerator_toys import simulated_gpu
 from hetsched_workloads.heat import Heat
 from hetsched_workloads.jacobi import Jacobi
 from hetsched_workloads.pcg import Pcg

@@ -1,4 +1,4 @@
-"""Iterative jobs on the CUDA device over the simulated runtime, together with a core."""
+"""Iterative jobs on the accelerator over the simulated runtime, together with a core."""
 
 from __future__ import annotations
 

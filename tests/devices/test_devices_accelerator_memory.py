@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from cuda_toys import AffineParams, Bench, shared
+from accelerator_toys import AffineParams, Bench, shared
 
 from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
