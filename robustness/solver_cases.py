@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -88,6 +89,12 @@ def _preconditioned(name: str) -> Callable[[str], dict[str, Any]]:
     return lambda dtype: {"preconditioner": name, "tolerance": SMALL_RESIDUAL[dtype]}
 
 
+BEST = "cholesky" if importlib.util.find_spec("numba") else "diagonal"
+CHOLESKY_CASES: Mapping[str, SolverCase] = (
+    {"pcg-cholesky": SolverCase(Pcg(), _preconditioned("cholesky"), _sparse, EXACT)}
+    if BEST == "cholesky"
+    else {}
+)
 CASES: Mapping[str, SolverCase] = {
     "jacobi": SolverCase(
         Jacobi(),
@@ -96,7 +103,7 @@ CASES: Mapping[str, SolverCase] = {
         EXACT,
     ),
     "pcg-diagonal": SolverCase(Pcg(), _preconditioned("diagonal"), _sparse, EXACT),
-    "pcg-cholesky": SolverCase(Pcg(), _preconditioned("cholesky"), _sparse, EXACT),
+    **CHOLESKY_CASES,
     "kmeans": SolverCase(
         KMeans(),
         lambda dtype: {"clusters": 9, "tolerance": 0, "start_seed": 3},
@@ -109,7 +116,7 @@ CASES: Mapping[str, SolverCase] = {
 }
 
 REAL_CASES: Mapping[str, SolverCase] = {
-    "walkers": SolverCase(Pcg(), _preconditioned("cholesky"), _walkers, EXACT),
+    "walkers": SolverCase(Pcg(), _preconditioned(BEST), _walkers, EXACT),
     "digits": SolverCase(
         KMeans(),
         lambda dtype: {"clusters": 10, "tolerance": 0, "start_seed": 3},

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import numpy as np
+import pytest
 import scipy.sparse
 from hetsched_workloads.jacobi import Jacobi, JacobiParams
 from hetsched_workloads.pcg import Pcg, PcgParams
@@ -13,6 +15,9 @@ from hetsched.iterations import serial
 from hetsched.iterations.serial import SerialResult, Split
 
 JACOBI, PCG = Jacobi(), Pcg()
+HAS_NUMBA = importlib.util.find_spec("numba") is not None
+needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="incomplete factors need numba")
+CHOLESKY = pytest.param("cholesky", marks=needs_numba)
 
 
 def splits(load: int, granule: int) -> dict[str, Split]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from solver_cases import needs_numba
 
 from hetsched.memory import MemoryDemand
 from hetsched.testing import check_workload
@@ -21,7 +22,11 @@ CASES = (
     ("matrix_update", {"rows": 1, "cols": 1, "inner": 1, "dtype": "float64"}),
     ("jacobi", {"n": 40}),
     ("pcg", {"grid": "5x4x3"}),
-    ("pcg", {"grid": "8x4x4", "preconditioner": "cholesky", "block": 16}),
+    pytest.param(
+        "pcg",
+        {"grid": "8x4x4", "preconditioner": "cholesky", "block": 16},
+        marks=needs_numba,
+    ),
     ("heat", {"grid": "20x12", "steps": 6}),
     ("kmeans", {"clusters": 3, "count": 60, "dimensions": 2}),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,12 @@ from hetsched_workloads.pcg import PcgParams, csr
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.linalg import LinearOperator, cg
-from solver_cases import PCG, parts, pcg, poisson, positive, splits
+from solver_cases import HAS_NUMBA, PCG, needs_numba, parts, pcg, poisson, positive, splits
 
 from hetsched.errors import DataError, UsageError
 from hetsched.workload import Rows
 
-HAS_NUMBA = importlib.util.find_spec("numba") is not None
 PRECONDITIONERS = ("none", "diagonal", "cholesky") if HAS_NUMBA else ("none", "diagonal")
-needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="incomplete factors need numba")
 
 
 @given(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import scipy.sparse
-from solver_cases import parts, pcg, poisson
+from solver_cases import CHOLESKY, parts, pcg, poisson
 
 from hetsched.errors import DataError
 
@@ -102,11 +102,11 @@ def test_the_matrix_is_checked(
     spoil(matrix)
 
     with pytest.raises(DataError, match=words) as caught:
-        pcg(matrix, B, split, preconditioner="cholesky")
+        pcg(matrix, B, split)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("preconditioner", ["none", "diagonal", "cholesky"])
+@pytest.mark.parametrize("preconditioner", ["none", "diagonal", CHOLESKY])
 def test_an_indefinite_matrix_is_recognised(preconditioner: str) -> None:
     indefinite = scipy.sparse.csr_array(A - 3 * scipy.sparse.eye_array(120))
 

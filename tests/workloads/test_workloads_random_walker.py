@@ -6,7 +6,7 @@ import importlib
 
 import numpy as np
 import pytest
-from solver_cases import pcg
+from solver_cases import CHOLESKY, pcg
 
 from robustness import real_data
 
@@ -16,7 +16,7 @@ MAX_EXCESS = {"float32": 1e-4, "float64": 1e-6}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("preconditioner", ["diagonal", "cholesky"])
+@pytest.mark.parametrize("preconditioner", ["diagonal", CHOLESKY])
 @pytest.mark.parametrize("name", ["camera", "coins", "astronaut", "coffee"])
 def test_photographs_are_segmented_as_by_scikit_image(
     name: str, preconditioner: str, dtype: str

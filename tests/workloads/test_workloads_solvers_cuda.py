@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 from hetsched_workloads.jacobi import Jacobi, JacobiParams, kernels
 from hetsched_workloads.pcg import Pcg, PcgParams
-from solver_cases import poisson, splits
+from solver_cases import CHOLESKY, poisson, splits
 
 from hetsched.errors import JobFailed
 from hetsched.iterations import serial
@@ -71,7 +71,7 @@ def test_jacobi_agrees_with_the_cores(dtype: str, split: str) -> None:
 
 @pytest.mark.usefixtures("cupy")
 @pytest.mark.parametrize("split", ["whole", "uneven", "moving"])
-@pytest.mark.parametrize("preconditioner", ["none", "diagonal", "cholesky"])
+@pytest.mark.parametrize("preconditioner", ["none", "diagonal", CHOLESKY])
 def test_pcg_agrees_with_the_cores(preconditioner: Any, split: str) -> None:
     p: PcgParams = Pcg().infer({"grid": "6x7x8", "preconditioner": preconditioner}, {})
     rows = splits(p.n, Pcg().granule(p))[split]
@@ -94,7 +94,7 @@ def test_more_nonzeros_than_indices_can_count_are_refused(monkeypatch: pytest.Mo
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("preconditioner", ["none", "diagonal", "cholesky"])
+@pytest.mark.parametrize("preconditioner", ["none", "diagonal", CHOLESKY])
 def test_products_on_a_gpu_agree_with_those_of_the_cores(preconditioner: Any) -> None:
     real = pytest.importorskip("cupy", reason="CuPy isn't installed")
     try:
