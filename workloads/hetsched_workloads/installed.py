@@ -58,6 +58,7 @@ def processor() -> tuple[str, str]:
     return vendor, fields.get("model name", fields.get("CPU part", ""))
 
 
+@functools.cache
 def processor_id() -> str:
     """Return what tells this kind of processor from others in the names of files."""
     return hashlib.sha256(" ".join(processor()).encode()).hexdigest()[:8]

@@ -71,14 +71,22 @@ def file_of(folder: str) -> Path:
     return Path(folder) / f"fft-tuned-{processor_id()}.json"
 
 
+def changed(folder: str) -> int:
+    """Return when the file was changed last, by the system's clock; 0 without one."""
+    try:
+        return file_of(folder).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def load(folder: str, section: Section) -> Mapping[str, Any]:
     """Return what is known, by `key`; nothing from a file that can't be read."""
     path = file_of(folder)
     try:
-        changed = path.stat().st_mtime_ns
-        if path not in _read or _read[path][0] != changed:
+        now = changed(folder)
+        if path not in _read or _read[path][0] != now:
             content = json.loads(path.read_text())
-            _read[path] = changed, {name: dict(known) for name, known in content.items()}
+            _read[path] = now, {name: dict(known) for name, known in content.items()}
         return _read[path][1].get(section, {})
     except (OSError, ValueError, TypeError, AttributeError):
         return {}

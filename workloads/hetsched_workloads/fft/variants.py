@@ -57,7 +57,8 @@ def _cpu() -> tuple[Variant, ...]:
 def _tuning(library: str) -> Callable[[FftParams, int, str], Tuning]:
     """Return how long it takes to time the calls of `library`, and to make FFTW's plans."""
 
-    def tuning(p: FftParams, threads: int, cache: str) -> Tuning:
+    @functools.lru_cache(maxsize=64)  # every job asks, of each core
+    def left(p: FftParams, threads: int, cache: str, changed: int) -> Tuning:
         from hetsched_workloads.fft import tuned
         from hetsched_workloads.fft.call_sizes import STREAM_BYTES, seconds_to_time
 
@@ -67,6 +68,11 @@ def _tuning(library: str) -> Callable[[FftParams, int, str], Tuning]:
         calls = seconds_to_time(library, p, threads, cache, tuned.MAX_FFTW_CALL_BYTES)
         seconds = tuned.planning_seconds(tuned.next_effort(done, p), p)
         return Tuning(calls + seconds) if done else Tuning(seconds, is_needed=True)
+
+    def tuning(p: FftParams, threads: int, cache: str) -> Tuning:
+        from hetsched_workloads.fft import tuned
+
+        return left(p, threads, cache, tuned.changed(cache))
 
     return tuning
 
