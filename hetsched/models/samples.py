@@ -22,7 +22,7 @@ CurveName = Literal["total", "compute", "h2d", "d2h", "h2d_beside", "d2h_beside"
 a device's process takes from the cores."""
 CoRunners = Literal["none", "some", "all"]
 """How many of a device's neighbours were busy while it was measured: devices that share memory
-bandwidth slow each other down (`planner.device_sets.neighbours`)."""
+bandwidth slow each other down (`planner.neighbours`)."""
 CO_RUNNERS: tuple[CoRunners, ...] = ("none", "some", "all")
 """Fewest first."""
 

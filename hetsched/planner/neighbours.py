@@ -10,7 +10,7 @@ import heapq
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -165,7 +165,7 @@ def device_sets(infos: Sequence[DeviceInfo]) -> list[DeviceSet]:
     teams = [info for info in infos if names.intersection(info.members)]
     single = [info for info in infos if info not in teams]
     sets = [DeviceSet(tuple(single))]
-    chosen: list[Collection[str]] = []
+    chosen: list[frozenset[str]] = []
     if sum(not info.is_modelled for info in single) >= 2:
         chosen = _subsets(single)
     for subset_names in chosen:
@@ -178,18 +178,18 @@ def device_sets(infos: Sequence[DeviceInfo]) -> list[DeviceSet]:
     return sets
 
 
-def _subsets(infos: Sequence[DeviceInfo]) -> list[Collection[str]]:
+def _subsets(infos: Sequence[DeviceInfo]) -> list[frozenset[str]]:
     linked = [info.name for info in infos if info.link]
     ranks = _thread_ranks(infos)
     cores = sorted((info.name for info in infos if not info.link), key=lambda name: ranks[name])
     single_threads = [name for name in cores if ranks[name] == 0]
-    chosen: list[Collection[str]] = []
+    chosen: list[list[str]] = []
     if linked:
         half = (len(cores) + 1) // 2
         chosen += [linked + cores[:half], linked + cores[:1], linked, cores]
     if len(single_threads) < len(cores):
         chosen += [linked + single_threads, single_threads]
-    return chosen
+    return list(map(frozenset, chosen))
 
 
 def _thread_ranks(infos: Sequence[DeviceInfo]) -> Mapping[str, int]:

@@ -216,13 +216,16 @@ def device_sets(now: Situation) -> Iterator[Trial]:
     """
     others = [each for each in now.sets if each.names != now.present.names]
     beside_present = co_runners_of(now.present.infos, now.machine) if others else {}
+    used = {assignment.device: assignment for assignment in now.plan.assignments}
     for other in others:
         team = next((now.candidates[i.name] for i in other.infos if i.members), None)
         if team is None and not now.is_settled:
             continue
         beside = co_runners_of(other.infos, now.machine)
         uses = [
-            _use_beside(now, info, beside[info.name], beside_present.get(info.name))
+            _use_beside(
+                now, info, beside[info.name], used.get(info.name), beside_present.get(info.name)
+            )
             if team is None or info is not team.info
             else _use_of_team(now, team)
             for info in other.infos
@@ -264,11 +267,17 @@ def _shared_seconds(load: int, paces: Sequence[float]) -> float:
 
 
 def _use_beside(
-    now: Situation, info: DeviceInfo, beside: CoRunners, beside_present: CoRunners | None
+    now: Situation,
+    info: DeviceInfo,
+    beside: CoRunners,
+    used: Assignment | None,
+    beside_present: CoRunners | None,
 ) -> Use | None:
-    """Return the use of a device beside these co-runners; None: it was never measured."""
+    """Return the use of a device beside these co-runners; None: it was never measured.
+
+    `used`: what it does in the present plan, beside the co-runners of the present set.
+    """
     candidate = now.candidates[info.name]
-    used = next((each for each in now.plan.assignments if each.device == info.name), None)
     units = now.load / len(now.plan.assignments)
     variant = _fastest(candidate, units) if used is None else used.variant
     if variant is None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
+from types import FrameType
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -343,6 +346,30 @@ def test_the_choice_stays_unless_the_gain_is_above_noise() -> None:
     ]
 
     assert chosen == ["cpu0", "team0", "team0", "cpu0"]
+
+
+def calls_to_plan(cores_with_two_threads: int) -> int:
+    beliefs = []
+    for each in cores(2 * cores_with_two_threads, v=1.0):
+        info = msgspec.structs.replace(each.info, physical_core=int(each.info.name[3:]) // 2)
+        beliefs.append(replace(each, info=info))
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        Planner(len(beliefs)).next(beliefs, runs=9)
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def test_weighing_sets_of_many_devices_takes_no_square_of_their_number() -> None:
+    assert calls_to_plan(400) < 2.2 * calls_to_plan(200)
 
 
 some_pace = st.one_of(st.none(), st.floats(1e-4, 0.2))
