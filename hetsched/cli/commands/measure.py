@@ -95,6 +95,8 @@ def measure(
     config: ConfigName = None,
 ) -> None:
     workload = workloads.find(spec.workload)
+    if isinstance(workload, workloads.Iterative):
+        raise UsageError(f"{workload.name} is iterative: it's measured while it runs; run it")
     params = workload.infer(spec.params, {})
     load = workload.load(params)
     halves = [max(1, load >> shift) for shift in range(DEFAULT_SIZES)]

@@ -219,8 +219,8 @@ def _of_work(workload: str, models: list[StoredModel], work: str | None) -> list
     """
     if not models:
         raise InputMissing(
-            f"no models of {workload} yet; run it,"
-            f" or measure it: hetsched models measure {workload}"
+            f"no models of {workload} yet; run it, or measure it if it isn't iterative:"
+            f" hetsched models measure {workload}"
         )
     chosen = [model for model in models if work is None or work in work_label(model.speed_key)]
     if not chosen:
