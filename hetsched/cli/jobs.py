@@ -309,7 +309,7 @@ def _prediction(report: JobReport) -> str:
     active = [device for device in report.devices if device.share]
     unmeasured = [device for device in active if device.predicted_seconds is None]
     if not unmeasured or len(unmeasured) == len(active):
-        return " (no prediction: first run of this kind)"
+        return " (no prediction: not measured before)"
     variant = unmeasured[0].variant
     names = [device.device for device in unmeasured if device.variant == variant]
     labels = ", ".join(label for label, _ in grouped_rows(names, str, MAX_GROUP_ROWS))

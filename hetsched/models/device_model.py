@@ -8,7 +8,7 @@ from typing import Any
 
 from hetsched.errors import UsageError
 from hetsched.models.functions import SpeedFunction
-from hetsched.models.validation import require_positive
+from hetsched.models.validation import require_non_negative, require_positive
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class DeviceModel:
     Raises
     ------
     UsageError
-        A curve has no time and speed; a duplex share is out of range.
+        A curve has no time and speed; a duplex share or `call_seconds` is out of range.
     """
 
     total: SpeedFunction
@@ -51,6 +51,8 @@ class DeviceModel:
             optional = name in ("h2d", "d2h", "host_overhead") and curve is None
             if not (optional or (hasattr(curve, "time") and hasattr(curve, "speed"))):
                 raise UsageError(f"{name}: {curve!r} has no time and speed")
+        if self.call_seconds != 0.0:
+            require_non_negative("call_seconds", self.call_seconds)
         if self.duplex == (1.0, 1.0):
             return
         try:

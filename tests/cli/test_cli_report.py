@@ -75,7 +75,7 @@ def test_the_first_run_has_no_prediction_and_one_device_no_spread() -> None:
     )
 
     assert summary(report) == [
-        "fft: 5 units  kernels' time 1 s (no prediction: first run of this kind)"
+        "fft: 5 units  kernels' time 1 s (no prediction: not measured before)"
     ]
 
 

@@ -220,6 +220,8 @@ def test_non_numbers_are_refused(name: str, bad: Any) -> None:
         lambda: DeviceModel(Constant(1.0), Constant(1.0), duplex=(0.5,)),  # type: ignore[arg-type]
         lambda: DeviceModel(Constant(1.0), Constant(1.0), duplex=(0.5, math.nan)),
         lambda: DeviceModel(Constant(1.0), Constant(1.0), duplex=("a", 1.0)),  # type: ignore[arg-type]
+        lambda: DeviceModel(Constant(1.0), Constant(1.0), call_seconds=-1.0),
+        lambda: DeviceModel(Constant(1.0), Constant(1.0), call_seconds="x"),  # type: ignore[arg-type]
         lambda: DeviceModel(Constant(1.0), Constant(1.0), duplex=None),  # type: ignore[arg-type]
         lambda: DeviceModel(1.0, Constant(1.0)),  # type: ignore[arg-type]
         lambda: DeviceModel(Constant(1.0), None),  # type: ignore[arg-type]
