@@ -1,26 +1,20 @@
 """Diffusion by a loop that numba compiles: each value is read and written once per step.
 
 Measured on one core, 2048 x 4096 points in float64: 8 ms, a copy 5, NumPy in cached blocks 15,
-NumPy on whole arrays 57. Compiled in `make`, for one to two seconds, in each process once per
-dtype.
+NumPy on whole arrays 57. Compiled in `make`, for one to two seconds, by the first process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from hetsched.workload import KernelContext, StageKernel
+from hetsched_workloads.compiling import compiled
 from hetsched_workloads.heat import kernels
 from hetsched_workloads.heat.declaration import HeatParams
-
-_compiled: Callable[..., Any] = numba.njit(nogil=True, error_model="numpy")
-_compiled_any_order: Callable[..., Any] = numba.njit(
-    nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "reassoc"}
-)
 
 
 class _Edge(NamedTuple):
@@ -57,7 +51,7 @@ def _edge(p: HeatParams, axis: int) -> _Edge:
     return _Edge(0, last, number(0), number(p.border_value))
 
 
-@_compiled_any_order
+@compiled("nnan", "nsz", "reassoc")
 def _largest_difference(a: Any, b: Any) -> Any:
     largest = a[0] - a[0]
     for i in range(len(a)):
@@ -70,7 +64,7 @@ def _largest_difference(a: Any, b: Any) -> Any:
 # these by atomic operations, a sixth of the time for lines of 256 points, two thirds for 64.
 
 
-@_compiled
+@compiled()
 def _step_2d(u: Any, new: Any, weight: Any, has_change: bool, ends: Any) -> Any:
     points, change, last = u.dtype.type(4), weight - weight, u.shape[1] - 1
     for i in range(len(new)):
@@ -89,7 +83,7 @@ def _step_2d(u: Any, new: Any, weight: Any, has_change: bool, ends: Any) -> Any:
     return change
 
 
-@_compiled
+@compiled()
 def _step_3d(u: Any, new: Any, weight: Any, has_change: bool, sides: Any, ends: Any) -> Any:
     points, one, zero = u.dtype.type(6), u.dtype.type(1), u.dtype.type(0)
     change, bottom, last = zero, u.shape[1] - 1, u.shape[2] - 1

@@ -6,21 +6,19 @@ comparison for each: the compiler computes several at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import numba
 import numpy as np
 
 from hetsched.workload import KernelContext, StageKernel
+from hetsched_workloads.compiling import compiled
 from hetsched_workloads.kmeans import lloyd
 from hetsched_workloads.kmeans.declaration import KMeansParams
 from hetsched_workloads.kmeans.kernels import LloydKernels
 
 BLOCK_BYTES = 128 << 10
 """Bytes of a block of scores: a fraction of the second-level cache; larger ones are slower."""
-
-_compiled: Callable[..., Any] = numba.njit(nogil=True, error_model="numpy")
 
 
 def make(p: KMeansParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
@@ -57,7 +55,7 @@ class _CompiledKernels(LloydKernels):
         )
 
 
-@_compiled
+@compiled()
 def _nearest(
     points: Any,
     origin: Any,
@@ -92,7 +90,7 @@ def _nearest(
     return changed
 
 
-@_compiled
+@compiled()
 def _label(scores: Any, squares: Any, labels: Any) -> None:
     """Write the row with the smallest score of each column; overwrites the first row."""
     least = scores[0]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.errors import DataError
-from hetsched_workloads.pcg.numba_loops import compiled
+from hetsched_workloads.compiling import compiled
 
 MIN_PIVOT = 1e-6
 """Least pivot over the diagonal element. Arbitrary."""
@@ -92,7 +92,7 @@ def compile_for(dtype: str, index_dtype: str) -> None:
     RowFactors(pointers, columns, vector, 0, 1).solve(0, 1, vector, vector.copy())
 
 
-@compiled
+@compiled()
 def _count_entries(
     pointers: Any, columns: Any, first: int, block: int, lower_pointers: Any
 ) -> None:
@@ -106,7 +106,7 @@ def _count_entries(
                 lower_pointers[i + 1] += 1
 
 
-@compiled
+@compiled()
 def _extract(
     pointers: Any,
     columns: Any,
@@ -133,7 +133,7 @@ def _extract(
                 at += 1
 
 
-@compiled
+@compiled()
 def _factorise(
     pointers: Any, columns: Any, lower: Any, diagonal: Any, first: int, block: int, inverse: Any
 ) -> int:
@@ -160,7 +160,7 @@ def _factorise(
     return -1
 
 
-@compiled
+@compiled()
 def _factorise_block(
     pointers: Any,
     columns: Any,
@@ -194,7 +194,7 @@ def _factorise_block(
     return True
 
 
-@compiled
+@compiled()
 def _solve(
     pointers: Any, columns: Any, lower: Any, inverse: Any, first: int, stop: int, r: Any, z: Any
 ) -> None:

@@ -6,13 +6,11 @@ of a granule's rows and nothing else, so no bit depends on the split.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 
+from hetsched_workloads.compiling import compiled
 from hetsched_workloads.numba_prefetch import prefetch
 
 AHEAD = 256
@@ -21,22 +19,7 @@ CHUNK = 512
 """Rows of a chunk: those of eight vectors fit into the first-level cache."""
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile with numba, which keeps the code for later processes if it finds a folder."""
-    compile_: Any = functools.partial(numba.njit, nogil=True, error_model="numpy")
-    try:
-        loop: Callable[..., Any] = compile_(cache=True)(function)
-    except RuntimeError:  # no folder is writable
-        loop = compile_()(function)
-    return loop
-
-
-compiled_any_order: Callable[..., Any] = numba.njit(
-    nogil=True, error_model="numpy", fastmath={"nsz", "reassoc"}
-)
-
-
-@compiled
+@compiled()
 def multiply(
     pointers: Any, columns: Any, values: Any, p: Any, q: Any, first: Any, granule: int, sums: Any
 ) -> None:
@@ -67,7 +50,7 @@ def multiply(
         sums[part] = total
 
 
-@compiled
+@compiled()
 def measure(
     r: Any, q: Any, weights: Any, alpha: Any, granule: int, squares: Any, weighted: Any
 ) -> None:
@@ -85,7 +68,7 @@ def measure(
             squares[part] = weighted[part] = _squares(r[chunk], q[chunk], alpha)
 
 
-@compiled_any_order
+@compiled("nsz", "reassoc")
 def _weighted_squares(r: Any, q: Any, weights: Any, alpha: Any) -> tuple[Any, Any]:
     squares, weighted = 0.0, 0.0
     for i in range(len(r)):
@@ -95,7 +78,7 @@ def _weighted_squares(r: Any, q: Any, weights: Any, alpha: Any) -> tuple[Any, An
     return squares, weighted
 
 
-@compiled_any_order
+@compiled("nsz", "reassoc")
 def _squares(r: Any, q: Any, alpha: Any) -> Any:
     squares = 0.0
     for i in range(len(r)):
@@ -104,7 +87,7 @@ def _squares(r: Any, q: Any, alpha: Any) -> Any:
     return squares
 
 
-@compiled
+@compiled()
 def direct(vectors: Any, weights: Any, alpha: Any, beta: Any, new: Any) -> None:
     """Write r - alpha q, x + alpha p and the next direction; see `measure`.
 
@@ -124,13 +107,13 @@ def direct(vectors: Any, weights: Any, alpha: Any, beta: Any, new: Any) -> None:
             _add_multiple(new_r[chunk], beta, p[chunk], new_p[chunk])
 
 
-@compiled
+@compiled()
 def _add_multiple(a: Any, factor: Any, b: Any, out: Any) -> None:
     for i in range(len(out)):
         out[i] = a[i] + factor * b[i]
 
 
-@compiled
+@compiled()
 def _add_weighted(weights: Any, a: Any, factor: Any, b: Any, out: Any) -> None:
     for i in range(len(out)):
         out[i] = weights[i] * a[i] + factor * b[i]
