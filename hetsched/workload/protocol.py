@@ -26,6 +26,7 @@ import msgspec
 from hetsched.dtypes import DtypeChoice
 from hetsched.errors import DataError, UsageError
 from hetsched.memory import MemoryDemand
+from hetsched.plug_in_errors import plug_in_error
 from hetsched.sparse import SparseMatrix
 from hetsched.units import closest_hint, quoted
 
@@ -348,7 +349,10 @@ class BaseWorkload(ABC):
             stored = {array: arrays[array][1] for array in self.axes if array in arrays}
             full |= self._dtype(full.get("dtype"), stored, self.dtypes)
         params = convert(self, full)
-        self.load(params)
+        try:
+            self.load(params)
+        except (Exception, SystemExit) as error:  # it isn't `infer` that fails
+            raise plug_in_error(f"workload {self.name}: load", error) from error
         return params
 
     def _dtype(
