@@ -115,6 +115,7 @@ def test_place_in_the_queue_and_history_survive(mortal: Daemon, gate: Gate) -> N
         done = client.submit("fft", batch="1x8x8", label="old")
         done.result(60)
         running = client.submit(TOY, units=1, gate=str(gate.path))
+        computes(running)  # else the job to be cancelled may have its turn first
         held = client.submit(TOY, units=1, hold=True, priority=7, label="later", retries=2)
         after = client.submit(TOY, units=1, after=held)
         dropped = client.submit(TOY, units=1, priority=1)
