@@ -103,9 +103,8 @@ def _generated(workload: BaseWorkload, params: Any, load: int, seed: int) -> Arr
             for first, stop in _pieces(load, _cuts(load)[-1]):
                 piece = _poisoned(spec, stop - first)
                 workload.generate(params, seed, spec.name, first, piece)
-                same = np.array_equal(piece, whole[first:stop], equal_nan=_has_nan(spec))
-                where = f"{first} to {stop - 1}"
-                _expect(same, f"generate() of {spec.name}, units {where}, depends on the piece")
+                where = f"generate() of {spec.name}, units {first} to {stop - 1},"
+                _expect(_are_same(piece, whole[first:stop]), f"{where} depends on the piece")
         _expect(not _is_poison(whole), f"generate() of {spec.name} leaves values unwritten")
         inputs[spec.name] = whole
     return inputs
@@ -127,10 +126,6 @@ def _pieces(load: int, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
         first += size
 
 
-def _has_nan(spec: ArraySpec) -> bool:
-    return np.issubdtype(np.dtype(spec.dtype), np.inexact)
-
-
 def _poisoned(spec: ArraySpec, count: int) -> np.ndarray:
     array = np.zeros(spec.shape(count), spec.dtype)
     array.reshape(-1).view(np.uint8).fill(0xFF)  # NaN, -1 or the largest number
@@ -140,6 +135,33 @@ def _poisoned(spec: ArraySpec, count: int) -> np.ndarray:
 def _is_poison(array: np.ndarray) -> bool:
     """Return whether an element was never written, where that can be told."""
     return bool(np.issubdtype(array.dtype, np.inexact) and np.isnan(array).any())
+
+
+def _are_same(array: np.ndarray, other: np.ndarray) -> bool:
+    return np.array_equal(array, other, equal_nan=array.dtype.kind in "fc")
+
+
+def _expect_unchanged(inputs: Arrays, given: Arrays, what: str) -> None:
+    for name, array in inputs.items():
+        _expect(_are_same(array, given[name]), f"{what}: changes its input {name}")
+
+
+def _checked_errors(method: str, returned: Any, count: int) -> np.ndarray:
+    """Return what a check of results has found of `count` units or rows, infinite for NaN."""
+    errors = np.asarray(returned)
+    is_shaped = errors.shape == (count,) and errors.dtype.kind in "fiu"
+    _expect(is_shaped, f"{method} is {errors.dtype} {errors.shape}, not {count} real numbers")
+    return np.where(np.isnan(errors), np.inf, errors)
+
+
+def _damaged(outputs: Mapping[str, np.ndarray], name: str) -> Arrays:
+    """Return the outputs with another value of one element in the last unit, far off."""
+    changed = {**outputs, name: outputs[name].copy()}
+    flat = changed[name][-1:].reshape(-1)
+    largest = np.abs(flat.astype(complex)).max()
+    with np.errstate(over="ignore"):
+        flat[len(flat) // 2] += np.asarray(DAMAGE * largest + 1).astype(flat.dtype)
+    return changed
 
 
 # ---- divisible loads
@@ -171,9 +193,7 @@ def _check_variant(
                 KernelArrays(_part(specs, outputs, first, stop)),
             )
         what = f"{variant.name}, in pieces of {', '.join(map(str, sizes[:4]))}"
-        for name, array in given.items():
-            same = np.array_equal(array, inputs[name], equal_nan=array.dtype.kind in "fc")
-            _expect(same, f"{what}: changes its input {name}")
+        _expect_unchanged(inputs, given, what)
         _check_result(workload, params, inputs, outputs, what, seed)
 
 
@@ -200,28 +220,15 @@ def _check_result(
             is_right = error[1] <= tolerance
             _expect(is_right, f"{what}: {name} of unit {unit} is {error[1]:.3g} off reference()")
     for name in outputs:
-        damaged = {**outputs, name: outputs[name].copy()}
-        _damage(damaged[name][load - 1 :])
-        found = _residual(workload, params, inputs, damaged, seed)[load - 1]
+        found = _residual(workload, params, inputs, _damaged(outputs, name), seed)[load - 1]
         _expect(not found <= 1, f"residual() misses a wrong element of {name}: {found:.3g}")
-
-
-def _damage(values: np.ndarray) -> None:
-    """Change one element, by far."""
-    flat = values.reshape(-1)
-    largest = np.abs(flat.astype(complex)).max()
-    with np.errstate(over="ignore"):
-        flat[len(flat) // 2] += np.asarray(DAMAGE * largest + 1).astype(flat.dtype)
 
 
 def _residual(
     workload: Workload, params: Any, inputs: Arrays, outputs: Mapping[str, np.ndarray], seed: int
 ) -> np.ndarray:
-    errors = np.asarray(workload.residual(params, inputs, outputs, seed))
-    load = workload.load(params)
-    is_shaped = errors.shape == (load,) and errors.dtype.kind in "fiu"
-    _expect(is_shaped, f"residual() is {errors.dtype} {errors.shape}, not {load} real numbers")
-    return np.where(np.isnan(errors), np.inf, errors)
+    found = workload.residual(params, inputs, outputs, seed)
+    return _checked_errors("residual()", found, workload.load(params))
 
 
 # ---- iterations
@@ -232,22 +239,18 @@ def _check_iterations(
 ) -> None:
     load, granule = workload.load(params), workload.granule(params)
     middle = min(load, max(1, load // granule // 3) * granule)
+    fixed = middle, load - middle
+    moved = fixed if fixed[1] % granule else fixed[::-1]
     splits: dict[str, serial.Split] = {
         "on one device": lambda iteration: (load,),
-        "on two devices": lambda iteration: (middle, load - middle),
-        "on two devices whose rows move": lambda iteration: (
-            ((middle, load - middle) if iteration % 2 else (load - middle, middle))
-            if (load - middle) % granule == 0
-            else (middle, load - middle)
-        ),
+        "on two devices": lambda iteration: fixed,
+        "on two devices whose rows move": lambda iteration: fixed if iteration % 2 else moved,
     }
     for where, split in splits.items():
         what = f"{variant.name}, {where}"
         kept = {name: array.copy() for name, array in inputs.items()}
         result = serial.run(workload, params, kept, split, variant=variant.name, save_after=1)
-        for name, array in inputs.items():
-            same = np.array_equal(array, kept[name], equal_nan=array.dtype.kind in "fc")
-            _expect(same, f"{what}: changes its input {name}")
+        _expect_unchanged(inputs, kept, what)
         if workload.must_converge(params):
             _expect(result.converged, f"{what}: doesn't converge")
         rows = Rows(0, load, load)
@@ -259,14 +262,11 @@ def _check_iterations(
                 workload, params, kept, split, variant=variant.name, resume=result.saved
             )
             for name, array in resumed.outputs.items():
-                same = np.array_equal(
-                    array, result.outputs[name], equal_nan=array.dtype.kind in "fc"
-                )
+                same = _are_same(array, result.outputs[name])
                 _expect(same, f"{what}: {name} differs if continued after iteration 1")
     split_outputs = [s.name for s in workload.arrays(params) if s.is_output and not s.is_whole]
     for name in split_outputs:
-        damaged = {**result.outputs, name: result.outputs[name].copy()}
-        _damage(damaged[name][load - 1 :])
+        damaged = _damaged(result.outputs, name)
         found = _errors(workload, params, inputs, damaged, rows, seed).max()
         _expect(not found <= 1, f"errors() misses a wrong element of {name}: {found:.3g}")
 
@@ -274,7 +274,5 @@ def _check_iterations(
 def _errors(
     workload: Iterative, params: Any, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
 ) -> np.ndarray:
-    errors = np.asarray(workload.errors(params, inputs, outputs, rows, seed))
-    is_shaped = errors.shape == (rows.count,) and errors.dtype.kind in "fiu"
-    _expect(is_shaped, f"errors() is {errors.dtype} {errors.shape}, not {rows.count} real numbers")
-    return np.where(np.isnan(errors), np.inf, errors)
+    found = workload.errors(params, inputs, outputs, rows, seed)
+    return _checked_errors("errors()", found, rows.count)
