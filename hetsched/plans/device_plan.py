@@ -17,11 +17,9 @@ from hetsched.errors import DataError, UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.models.validation import require_count
-from hetsched.units import format_bytes
+from hetsched.units import format_bytes, quoted
 
 _INT = frozenset((int,))
-MAX_QUOTED = 60
-"""Characters of an invalid value that a message quotes."""
 MAX_LISTED_CHUNKS = 6
 
 
@@ -149,7 +147,7 @@ def _resident_sets(plan: DevicePlan) -> Iterable[tuple[int, ...]]:
 def require_type(name: str, value: Any, kind: type) -> None:
     """Raise UsageError unless `value` is a `kind`."""
     if not isinstance(value, kind):
-        raise UsageError(f"{name}: {_quoted(value)}; it must be of type {kind.__name__}")
+        raise UsageError(f"{name}: {quoted(value)}; it must be of type {kind.__name__}")
 
 
 def validate_request(
@@ -166,7 +164,7 @@ def _integer_tuples(sub_distributions: Any) -> tuple[tuple[int, ...], ...]:
     """Return `sub_distributions` as tuples of int; fast if they already are."""
     if not isinstance(sub_distributions, tuple | list):
         raise UsageError(
-            f"sub-distributions: {_quoted(sub_distributions)}; it must be a tuple of tuples"
+            f"sub-distributions: {quoted(sub_distributions)}; it must be a tuple of tuples"
         )
     return tuple(_integers(index, chunks) for index, chunks in enumerate(sub_distributions))
 
@@ -176,7 +174,7 @@ def _integers(index: int, chunks: Any) -> tuple[int, ...]:
         return chunks
     if not (isinstance(chunks, tuple | list) and all(map(_is_integer, chunks))):
         raise UsageError(
-            f"sub-distribution {index}: {_quoted(chunks)}; it must be a tuple of integers (units)"
+            f"sub-distribution {index}: {quoted(chunks)}; it must be a tuple of integers (units)"
         )
     return tuple(map(operator.index, chunks))
 
@@ -188,11 +186,6 @@ def _is_integer(value: Any) -> bool:
     except TypeError:
         return False
     return not isinstance(value, bool)
-
-
-def _quoted(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."
 
 
 def _listed(chunks: tuple[int, ...]) -> str:
