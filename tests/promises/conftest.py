@@ -41,7 +41,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hetsched.Local]:
     path = tmp_path_factory.mktemp("local") / "cores.toml"
     path.write_text(SHARED)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
         patch.setenv("XDG_CACHE_HOME", str(path.parent))
         with hetsched.Local(str(path), learn=False) as local:
             yield local

@@ -23,7 +23,7 @@ import pytest
 import hetsched
 
 HETSCHED = str(Path(sys.executable).parent / "hetsched")
-BYTECODE = Path(__file__).parents[2] / ".pytest_cache" / "bytecode"
+BYTECODE = Path(__file__).parents[1] / ".pytest_cache" / "bytecode"
 """Kept between runs: otherwise every command would compile what it imports, as `make` asks."""
 PATIENCE = 60.0
 """Seconds for anything that happens soon: a machine under load is slow."""
