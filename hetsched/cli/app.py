@@ -56,7 +56,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Learning": {
         "models": ("models", "Show, measure and export measured speeds."),
-        "simulate": ("simulate", "Simulate the papers' experiments and whole machines."),
     },
 }
 """Panel of the help -> command -> its module in `commands/`, its help. The module has a function

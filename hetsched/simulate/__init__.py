@@ -2,6 +2,6 @@
 
 Pure: no clock, no file. Owns the machines (`curves`, `machine`, `profile`), their drivers (`runs`,
 `learning`) and the experiments of the papers, one file per paper. Each experiment returns an
-`ExperimentResult`: tables with the paper's figures for comparison, and charts as numbers.
+`ExperimentResult`: tables with the paper's figures for comparison, which `__main__` prints.
 `docs/papers.md` summarises the outcomes.
 """

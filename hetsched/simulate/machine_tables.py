@@ -1,8 +1,7 @@
-"""Tables and charts of `simulate machine`: a plan with its bound, or a learning loop."""
+"""Tables of a simulated machine: a plan with its bound, or a learning loop."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 from hetsched.planner.job_planner import Assignment, JobPlan
@@ -14,13 +13,13 @@ from hetsched.simulate.machine import (
     device_seconds,
     makespan,
 )
-from hetsched.simulate.results import Cell, Chart, ExperimentResult, Series, Table
+from hetsched.simulate.results import Cell, ExperimentResult, Table
 from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 
 MAX_LISTED_CHUNKS = 12
 """Maximum number of a device's chunks listed in full."""
-MAX_LINKED_DEVICES = 4
-"""Maximum number of devices with a link whose pipelines are drawn."""
+MAX_LISTED_SHARES = 4
+MAX_RUNS = 1000
 
 
 def plan_result(machine: SimulatedMachine, source: str) -> ExperimentResult:
@@ -28,14 +27,13 @@ def plan_result(machine: SimulatedMachine, source: str) -> ExperimentResult:
     plan = ideal_plan(machine)
     timings = machine.play(plan)
     tables = _shares(plan, timings, machine), _bound(machine, makespan(timings)), _reasons(plan)
-    return ExperimentResult("machine", source, tables, tuple(_pipelines(machine, timings)))
+    return ExperimentResult("machine", source, tables)
 
 
 def learning_result(
     machine: SimulatedMachine,
     source: str,
     runs: int,
-    *,
     noise: float,
     seed: int,
     uses_measured_total: bool,
@@ -52,15 +50,14 @@ def learning_result(
         [_run_row(number, run, ideal) for number, run in enumerate(learning, start=1)],
     )
     tables = table, _bound(machine, ideal), _reasons(learning[-1].plan)
-    charts = _makespans(learning, ideal), _share_chart(machine, learning)
-    return ExperimentResult("machine", source, tables, charts)
+    return ExperimentResult("machine", source, tables)
 
 
 def _run_row(number: int, run: LearningRun, ideal: float) -> tuple[Cell, ...]:
     predicted = run.plan.predicted_seconds
     shares = [f"{a.device} {a.plan.share}" for a in run.plan.assignments][::-1]
-    if len(shares) > MAX_LINKED_DEVICES:
-        shares[MAX_LINKED_DEVICES:] = ["..."]
+    if len(shares) > MAX_LISTED_SHARES:
+        shares[MAX_LISTED_SHARES:] = ["..."]
     return (
         number,
         None if predicted is None else 1e6 * predicted,
@@ -132,53 +129,3 @@ def _reasons(plan: JobPlan) -> Table:
     groups = grouped_rows(pairs, lambda pair: pair[0], MAX_GROUP_ROWS)
     rows = [(name, members[0][1]) for name, members in groups]
     return Table.of("Reasons for the shares", "device; reason", rows, 2)
-
-
-def _pipelines(machine: SimulatedMachine, timings: dict[str, ChunkTimings]) -> list[Chart]:
-    """Chart units copied in, computed and copied out over time, for the first devices with a link.
-
-    Without such devices: the time of each device.
-    """
-    linked = [name for name in _linked(machine) if name in timings]
-    if linked:
-        return [_pipeline(name, timings[name]) for name in linked[:MAX_LINKED_DEVICES]]
-    times = [1e3 * device_seconds(chunks) for chunks in timings.values()]
-    bars = Series.of("share", times, range(len(times)), "bars")
-    return [Chart("Devices, in order", "device", "ms", (bars,))]
-
-
-def _linked(machine: SimulatedMachine) -> list[str]:
-    return [device.name for device in machine.devices if device.info.link]
-
-
-def _pipeline(name: str, chunks: ChunkTimings) -> Chart:
-    ends = {
-        "copied in": [times.copy_in[1] if times.copy_in else 0.0 for _, times in chunks],
-        "computed": [times.compute[1] for _, times in chunks],
-        "copied out": [times.end for _, times in chunks],
-    }
-    units = [0, *itertools.accumulate(units for units, _ in chunks)]
-    series = [
-        Series.of(phase, units, (1e3 * end for end in (0.0, *phase_ends)))
-        for phase, phase_ends in ends.items()
-    ]
-    return Chart(f"{name}: units through its pipeline", "ms", "units", tuple(series))
-
-
-def _makespans(learning: Sequence[LearningRun], ideal: float) -> Chart:
-    series = (
-        Series.of("measured", (1e3 * run.measured for run in learning)),
-        Series.of("without noise", (1e3 * run.noiseless for run in learning)),
-        Series.of("costs known", [1e3 * ideal] * len(learning)),
-    )
-    return Chart("Makespan, run by run", "run", "ms", series)
-
-
-def _share_chart(machine: SimulatedMachine, learning: Sequence[LearningRun]) -> Chart:
-    """Chart the shares of the first devices with a link, and of all others together."""
-    linked = _linked(machine)[:MAX_LINKED_DEVICES]
-    shares = [{a.device: a.plan.share for a in run.plan.assignments} for run in learning]
-    series = [Series.of(name, (share.get(name, 0) for share in shares)) for name in linked]
-    others = [machine.load - sum(share.get(name, 0) for name in linked) for share in shares]
-    series.append(Series.of("others", others))
-    return Chart("Shares, run by run", "run", "units", tuple(series))

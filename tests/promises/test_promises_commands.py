@@ -228,7 +228,6 @@ def test_every_object_has_its_fields(daemon: Daemon, done: int) -> None:
         ("ping",): {"pid", "version", "uptime_seconds", "round_trip_seconds"},
         ("plan", "fft", "--batch", "4x8x8"): {"workload", "load", "devices", "iterations"},
         ("result", str(done)): {"job", "outputs"},
-        ("simulate", "dfpa", "--platforms", "2"): {"experiment", "source", "tables"},
         ("status", "-s", "done"): {"jobs"},
     }
     for command, fields in words.items():

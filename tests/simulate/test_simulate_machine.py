@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from hetsched.config import load_profile, parse, profiles
+from hetsched.config import load_profile, parse
 from hetsched.errors import ConfigError, DataError
 from hetsched.simulate.learning import ideal_plan, learn
 from hetsched.simulate.machine import SimulatedMachine, device_seconds, makespan
-from hetsched.simulate.machine_tables import learning_result, plan_result
 from hetsched.simulate.profile import machine_of
 
-SEEDS, RUNS, NOISE = 10, 4, 0.02
+NOISE = 0.02
 
 
 def profile(name: str) -> SimulatedMachine:
@@ -59,29 +58,33 @@ def test_what_is_planned_is_what_is_played(name: str) -> None:
         assert sum(units for units, _ in played[assignment.device]) == assignment.plan.share
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("name", ["desktop", "h100"])
 @pytest.mark.parametrize("measured_total", [False, True])
 def test_from_nothing_four_runs_come_within_two_percent(name: str, measured_total: bool) -> None:
     """But for one seed: noise may make a plan look better than it is, for one run."""
     subject = profile(name)
     best = makespan(subject.play(ideal_plan(subject)))
-    ratios = []
-    for seed in range(SEEDS):
-        runs = learn(subject, RUNS, NOISE, seed, uses_measured_total=measured_total)
-        assert runs[0].plan.predicted_seconds is None
-        ratios.append(runs[-1].noiseless / best)
+    ratios = [
+        learn(subject, 4, NOISE, seed, uses_measured_total=measured_total)[-1].noiseless / best
+        for seed in range(10)
+    ]
     *others, worst = sorted(ratios)
     assert max(others) <= 1.02
     assert worst <= 1.04
 
 
-def test_the_second_run_is_nearer_by_plans_than_by_what_was_measured_of_another_plan() -> None:
-    for name in ("desktop", "h100"):
-        second = [
-            learn(profile(name), 2, NOISE, 1, uses_measured_total=measured)[1].noiseless
-            for measured in (False, True)
-        ]
-        assert second[0] < second[1]
+@pytest.mark.parametrize("name", ["desktop", "h100"])
+def test_plans_are_nearer_in_the_second_run_than_what_was_measured_of_another_plan(
+    name: str,
+) -> None:
+    planned, measured = (
+        learn(profile(name), 4, NOISE, 1, uses_measured_total=measured)
+        for measured in (False, True)
+    )
+    assert planned[0].plan.predicted_seconds is None
+    assert planned[1].noiseless < measured[1].noiseless
+    assert planned[3].noiseless <= 1.02 * makespan(profile(name).play(ideal_plan(profile(name))))
 
 
 def test_noise_errs_a_little_and_the_same_again_with_the_same_seed() -> None:
@@ -135,19 +138,6 @@ def test_a_device_that_holds_no_unit_is_left_out_of_plan_and_bound() -> None:
     assert subject.bound() == pytest.approx(16e-3)
     with pytest.raises(DataError, match="no device can hold one unit"):
         ideal_plan(machine(GPU.replace("64B", "8B")))
-
-
-def test_every_profile_that_ships_can_be_reported_in_both_ways() -> None:
-    assert profiles() == ["desktop", "h100"]
-    for name in profiles():
-        plan = plan_result(profile(name), name)
-        loop = learning_result(
-            profile(name), name, 2, noise=0.0, seed=1, uses_measured_total=False
-        )
-        for result in (plan, loop):
-            for table in result.tables:
-                assert all(len(row) == len(table.columns) for row in table.rows)
-            assert result.charts
 
 
 @pytest.mark.parametrize(

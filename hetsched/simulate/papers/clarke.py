@@ -13,13 +13,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from hetsched.errors import UsageError
 from hetsched.models import Constant
 from hetsched.partition import Balancer
 from hetsched.simulate.curves import Linear, Paging
-from hetsched.simulate.results import Cell, Chart, ExperimentResult, Series, Table
+from hetsched.simulate.results import Cell, ExperimentResult, Table
 from hetsched.simulate.runs import LoopRun, LoopTrace, best_split, drive, exact_times
 
 RAM_MIB = (256, 256, 512, 1024)
@@ -143,17 +141,18 @@ PAPER = {
 }
 """(rows, method) -> the run that is near the optimum: sections 3.2, 5.3 and 6.4."""
 METHODS = ("constant", "geometric", "smooth")
-MAX_CHART_RUNS = 12
+LOADS = (8000, 11000, 12000)
+MAX_CONSTANT_RUNS = 12
 
 
 def run_experiment(
-    loads: Sequence[int] = (8000, 11000, 12000),
+    loads: Sequence[int] = LOADS,
     *,
     like: ClarkeSetting = STANDARD,
     tolerance: float = TOLERANCE,
 ) -> ExperimentResult:
     """Compare every method with the paper, on matrices of these sizes."""
-    tables, charts = [], []
+    tables = []
     rows: list[tuple[Cell, ...]] = []
     for load in loads:
         setting = replace(like, rows=load)
@@ -161,7 +160,7 @@ def run_experiment(
             method: balance(
                 setting, method, tolerance=tolerance,
                 forgets_runs=method == "constant",
-                max_runs=MAX_CHART_RUNS if method == "constant" else MAX_RUNS,
+                max_runs=MAX_CONSTANT_RUNS if method == "constant" else MAX_RUNS,
             )
             for method in METHODS
         }  # fmt: skip
@@ -171,7 +170,6 @@ def run_experiment(
             _row(name, outcome, PAPER.get((load, name)) if is_standard else None)
             for name, outcome in outcomes.items()
         ]
-        charts += [_times(outcomes), _speeds(outcomes["geometric"])]
         tables.append(_run_by_run(outcomes["geometric"]))
     summary = Table.of(
         f"Runs until within {MAX_NEAR_RATIO - 1:.0%} of the optimum",
@@ -179,7 +177,7 @@ def run_experiment(
         rows,
         4,
     )
-    return ExperimentResult("clarke", SOURCE, (summary, *tables), tuple(charts))
+    return ExperimentResult("clarke", SOURCE, (summary, *tables))
 
 
 def run_sweep(linear: Linear = "time", *, tolerance: float = TOLERANCE) -> ExperimentResult:
@@ -204,12 +202,7 @@ def run_sweep(linear: Linear = "time", *, tolerance: float = TOLERANCE) -> Exper
         "method; settings; near; in 2 runs; in 9; in 12; most runs; that page",
         (_summary(name, outcomes) for name, outcomes in by_method.items()),
     )
-    series = tuple(
-        Series.of(name, (_near_by(outcomes, k) for k in range(1, 13)))
-        for name, outcomes in by_method.items()
-    )
-    chart = Chart(title, "runs", "settings", series)
-    return ExperimentResult("clarke", SOURCE, (table,), (chart,))
+    return ExperimentResult("clarke", SOURCE, (table,))
 
 
 def _near_by(outcomes: Sequence[ClarkeOutcome], runs: int) -> int:
@@ -242,23 +235,3 @@ def _run_by_run(outcome: ClarkeOutcome) -> Table:
         rows.append((number, *run.shares, ratio, " ".join(pages) or None))
     title = f"geometric, {outcome.setting.rows} rows"
     return Table.of(title, "run; P1; P2; P3; P4; time / optimum; pages", rows)
-
-
-def _times(outcomes: dict[str, ClarkeOutcome]) -> Chart:
-    series = [Series.of(name, o.ratios[:MAX_CHART_RUNS]) for name, o in outcomes.items()]
-    rows = outcomes["geometric"].setting.rows
-    return Chart(f"{rows} rows", "run", "time / optimum", tuple(series), log=True, y_min=1.0)
-
-
-def _speeds(outcome: ClarkeOutcome) -> Chart:
-    """Chart the true speeds and the measured points (the paper's figure 9)."""
-    series = []
-    largest = max(max(run.shares) for run in outcome.trace.runs)
-    grid = np.linspace(largest / 400, largest, 400)
-    for i, machine in enumerate(outcome.setting.machines()):
-        sizes = sorted({run.shares[i] for run in outcome.trace.runs})
-        speeds = (machine.speed(share) for share in sizes)
-        series.append(Series.of(f"P{i + 1}", machine.speed(grid), grid))
-        series.append(Series.of(f"P{i + 1} measured", speeds, sizes, "points"))
-    title = f"{outcome.setting.rows} rows, geometric"
-    return Chart(title, "share (rows)", "speed (rows/s)", tuple(series))

@@ -18,7 +18,7 @@ import numpy as np
 from hetsched.errors import UsageError
 from hetsched.partition import Balancer
 from hetsched.simulate.curves import Paging, Saturating
-from hetsched.simulate.results import Cell, Chart, ExperimentResult, Series, Table
+from hetsched.simulate.results import Cell, ExperimentResult, Table
 from hetsched.simulate.runs import LoopRun, LoopTrace, best_split, drive, exact_times
 
 HCL_MFLOPS = (
@@ -141,24 +141,6 @@ def run_experiment(
         "smooth": random_outcomes(False, platforms, seed, tolerance),
         "paging, 3 times as slow": random_outcomes(True, platforms, seed, tolerance),
     }
-    sizes = list(PUBLISHED)
-    charts = (
-        Chart(
-            "16 machines",
-            "matrix rows",
-            "iterations",
-            (
-                Series.of("paper", PUBLISHED.values(), sizes, "bars"),
-                Series.of("here", (outcome.iterations for outcome in outcomes), sizes, "bars"),
-            ),
-        ),
-        Chart(
-            f"{platforms} random platforms",
-            "most points of a machine",
-            "platforms",
-            tuple(_histogram(name, outcomes) for name, outcomes in kinds.items()),
-        ),
-    )
     tables = (
         Table.of(
             f"16 machines, tolerance {tolerance:g}",
@@ -175,16 +157,10 @@ def run_experiment(
             (_summary(name, outcomes) for name, outcomes in kinds.items()),
         ),
     )  # fmt: skip
-    return ExperimentResult("dfpa", "Lastovetsky & Reddy 2010, HeteroPar 2009", tables, charts)
+    return ExperimentResult("dfpa", "Lastovetsky & Reddy 2010, HeteroPar 2009", tables)
 
 
 def _summary(name: str, outcomes: Sequence[DfpaOutcome]) -> tuple[Cell, ...]:
     points = [outcome.trace.points for outcome in outcomes]
     counts = [sum(count <= limit for count in points) for limit in (3, 5, 6)]
     return name, len(outcomes), *counts, max(points), max(outcome.ratio for outcome in outcomes)
-
-
-def _histogram(name: str, outcomes: Sequence[DfpaOutcome]) -> Series:
-    points = [outcome.trace.points for outcome in outcomes]
-    heights = (points.count(count) for count in range(1, max(points) + 1))
-    return Series.of(name, heights, style="bars")

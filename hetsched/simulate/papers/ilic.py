@@ -31,7 +31,7 @@ from hetsched.plans.paper import factoring, multi_installment
 from hetsched.simulate.curves import Noisy, Paging
 from hetsched.simulate.learning import ideal_plan
 from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine, makespan
-from hetsched.simulate.results import Cell, Chart, ExperimentResult, Series, Table
+from hetsched.simulate.results import Cell, ExperimentResult, Table
 from hetsched.simulate.runs import LoopTrace, drive, exact_times
 
 LOAD = 256
@@ -330,9 +330,7 @@ def run_experiment(
         _methods(machines),
         _noisy_loops((single_engine, dual_engine), tolerance, noise, seed),
     )
-    draw = (_speeds, _shares, _bars, _times)
-    charts = tuple(chart(single_engine) for chart in draw)
-    return ExperimentResult("ilic", SOURCE, tables, charts)
+    return ExperimentResult("ilic", SOURCE, tables)
 
 
 def _runs(outcome: IlicOutcome) -> Table:
@@ -434,48 +432,3 @@ def _noisy_loops(
         "engines; balanced; fewest runs; median; most; time / best plans'; worst",
         rows,
     )
-
-
-def _speeds(machine: MethodComparison) -> Chart:
-    """Chart the paper's figure 3."""
-    grid = np.arange(1.0, LOAD)
-    curve = machine.setting.gpu().total
-    units, seconds = np.array(machine.outcomes[PAPER_STEPS].steps[-1].total).T
-    series = [
-        Series.of("a single chunk", grid / curve.time(grid), grid),
-        Series.of(PAPER_STEPS, units / seconds, units),
-    ]
-    for name in (FUNCTIONAL, CONSTANT):
-        outcome = machine.outcomes[name]
-        sizes = sorted({run.shares[0] for run in outcome.trace.runs})
-        series.append(Series.of(name, (s / curve.time(s) for s in sizes), sizes, "points"))
-    return Chart("Total speed of the GPU", "planes", "planes/s", tuple(series))
-
-
-def _shares(machine: MethodComparison) -> Chart:
-    series = [Series.of("paper", (run.shares[0] for run in PAPER_RUNS))]
-    for name, outcome in machine.outcomes.items():
-        series.append(Series.of(name, (run.shares[0] for run in outcome.trace.runs)))
-    return Chart("The GPU's share", "run", "planes", tuple(series))
-
-
-def _bars(machine: MethodComparison) -> Chart:
-    steps = machine.outcomes[PAPER_STEPS].steps
-    gains = {
-        "by smaller chunks": [step.size_gain for step in steps],
-        "by overlap": [step.overlap_gain for step in steps],
-        "together": [step.gain for step in steps],
-        "paper": [run.gain for run in PAPER_RUNS],
-    }
-    series = tuple(Series.of(name, values, style="bars") for name, values in gains.items())
-    return Chart("Speed-up over a single chunk", "run", "times as fast", series)
-
-
-def _times(machine: MethodComparison) -> Chart:
-    lines = [
-        Series.of(name, (1e3 * run.makespan for run in outcome.trace.runs))
-        for name, outcome in machine.outcomes.items()
-    ]
-    last = max(line.x[-1] for line in lines)
-    ideal = Series.of(IDEAL, [1e3 * machine.ideal_seconds] * 2, (1.0, last))
-    return Chart("Time of each run", "run", "ms", (ideal, *lines))

@@ -1,0 +1,206 @@
+"""`python -m hetsched.simulate`: the papers' experiments beside their figures, and machines."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TypeVar, get_args
+
+import msgspec
+
+from hetsched.config import load_profile
+from hetsched.errors import HetschedError, UsageError
+from hetsched.simulate import machine_tables
+from hetsched.simulate.curves import Linear
+from hetsched.simulate.papers import clarke, dfpa, ilic, nec
+from hetsched.simulate.profile import machine_of
+from hetsched.simulate.results import Cell, ExperimentResult
+from hetsched.text import clean, clean_json, columns, number
+from hetsched.units import NUMBER_LIMIT, parse_size
+
+Value = TypeVar("Value")
+
+MAX_NOISE = 0.3
+"""Largest relative noise of phase times; with more, models can't be learnt."""
+PAGING = ("rows", "reserve", "factor", "width")
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def _value(read: Callable[[str], Value]) -> Callable[[str], Value]:
+    """Have argparse add the flag's name to the UsageError of `read`."""
+
+    def parse(text: str) -> Value:
+        try:
+            return read(text)
+        except UsageError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parse
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal() or not text.isascii() or int(text[:20]) >= NUMBER_LIMIT:
+        raise UsageError(f"{text!r} must be 0 to 2**63-1")
+    return int(text)
+
+
+def run_clarke(flags: argparse.Namespace) -> ExperimentResult:
+    given = {name: getattr(flags, name) for name in PAGING if getattr(flags, name) is not None}
+    if flags.sweep and given:
+        names = ", ".join(f"--{name}" for name in given)
+        raise UsageError(f"{names} can't be used with --sweep, which has its own settings")
+    if flags.sweep:
+        return clarke.run_sweep(flags.linear, tolerance=flags.tolerance)
+    loads = given.pop("rows", clarke.LOADS)
+    if flags.reserve is not None:
+        given["reserve"] = flags.reserve / (1 << 20)
+    like = clarke.ClarkeSetting(loads[0], **given, linear=flags.linear)
+    return clarke.run_experiment(loads, like=like, tolerance=flags.tolerance)
+
+
+def run_dfpa(flags: argparse.Namespace) -> ExperimentResult:
+    return dfpa.run_experiment(flags.platforms, seed=flags.seed, tolerance=flags.tolerance)
+
+
+def run_nec(flags: argparse.Namespace) -> ExperimentResult:
+    return nec.run_experiment(flags.nodes or nec.NODES, seed=flags.seed)
+
+
+def run_ilic(flags: argparse.Namespace) -> ExperimentResult:
+    return ilic.run_experiment(tolerance=flags.tolerance, noise=flags.noise, seed=flags.seed)
+
+
+def run_machine(flags: argparse.Namespace) -> ExperimentResult:
+    for name in ("noise", "total"):
+        if getattr(flags, name) is not None and flags.runs is None:
+            raise UsageError(f"--{name} needs --runs: without it nothing is measured")
+    noise = 0.02 if flags.noise is None else flags.noise
+    if not 0 <= noise <= MAX_NOISE:
+        raise UsageError(f"--noise {noise:g}: must be 0 to {MAX_NOISE:g}")
+    config, source = load_profile(flags.profile)
+    machine = machine_of(config, source)
+    if flags.runs is None:
+        return machine_tables.plan_result(machine, source)
+    if not 1 <= flags.runs <= machine_tables.MAX_RUNS:
+        raise UsageError(f"--runs {flags.runs}: must be 1 to {machine_tables.MAX_RUNS}")
+    uses_measured_total = flags.total == "measured"
+    return machine_tables.learning_result(
+        machine, source, flags.runs, noise, flags.seed, uses_measured_total
+    )
+
+
+def _parser() -> Parser:
+    about = "Repeat the papers' experiments beside their figures, or plan and simulate a machine."
+    parser = Parser(prog="python -m hetsched.simulate", description=about)
+    names = parser.add_subparsers(metavar="EXPERIMENT", required=True)
+
+    def experiment(run: Callable[[argparse.Namespace], ExperimentResult], help: str) -> Parser:
+        name = run.__name__.removeprefix("run_")
+        added: Parser = names.add_parser(name, help=help, description=help)
+        added.set_defaults(run=run)
+        added.add_argument("--json", action="store_true", help="one JSON object on one line")
+        return added
+
+    def add_tolerance(parser: Parser, default: float) -> None:
+        text = "relative spread of times that counts as balanced [%(default)s]"
+        parser.add_argument("--tolerance", type=float, default=default, metavar="T", help=text)
+
+    def add_seed(parser: Parser) -> None:
+        text = "of random numbers [%(default)s]"
+        parser.add_argument("--seed", type=_value(_seed), default=1, metavar="N", help=text)
+
+    add = experiment(run_clarke, "Balance Jacobi on machines with little memory (Clarke 2011).")
+    add.add_argument("--rows", type=int, action="append", metavar="N", help="repeatable")
+    add.add_argument("--reserve", type=_value(parse_size), metavar="SIZE",
+                     help="memory not used by the matrix [44MiB]")  # fmt: skip
+    add.add_argument("--factor", type=float, metavar="F", help="slow-down by paging [75]")
+    add.add_argument("--width", type=float, metavar="W",
+                     help="part of the memory over which paging sets in [0.05]")  # fmt: skip
+    add.add_argument("--linear", choices=get_args(Linear), default="time",
+                     help="what changes linearly while it sets in")  # fmt: skip
+    add.add_argument("--sweep", action="store_true", help="72 settings of the four above")
+    add_tolerance(add, clarke.TOLERANCE)
+
+    add = experiment(run_dfpa, "Partition without prior models (DFPA, Lastovetsky 2010).")
+    add.add_argument("--platforms", type=int, default=200, metavar="N",
+                     help="random ones of each kind [%(default)s]")  # fmt: skip
+    add_tolerance(add, dfpa.TOLERANCE)
+    add_seed(add)
+
+    add = experiment(run_nec, "Balance by wait times (NEC, US 9,038,088).")
+    add.add_argument("--nodes", type=int, action="append", metavar="N",
+                     help="of a random cluster; repeatable [4, 16, 64]")  # fmt: skip
+    add_seed(add)
+
+    add = experiment(run_ilic, "Balance a GPU and three cores with overlap (Ilic 2012).")
+    add_tolerance(add, ilic.TOLERANCE)
+    add.add_argument("--noise", type=float, default=0.02, metavar="S",
+                     help="of random loops' times; 0.02 is 2 %%")  # fmt: skip
+    add_seed(add)
+
+    add = experiment(run_machine, "Plan and simulate any machine.")
+    add.add_argument("--profile", required=True, metavar="NAME|FILE",
+                     help="desktop, h100, or a .toml file")  # fmt: skip
+    add.add_argument("--runs", type=int, metavar="N", help="learn the models in N runs")
+    add.add_argument("--noise", type=float, metavar="S", help="of the runs' times [0.02]")
+    add.add_argument("--total", choices=("planned", "measured"),
+                     help="weigh shares by their best plan or by the last run")  # fmt: skip
+    add_seed(add)
+    return parser
+
+
+def _lines(result: ExperimentResult) -> list[str]:
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    lines = [f"{result.experiment}: {result.source}"]
+    for table in result.tables:
+        rows = [[_text(cell) for cell in row] for row in table.rows]
+        lines += ["", table.title, *columns(table.columns, rows, table.names, width)]
+    return list(map(clean, lines))
+
+
+def _text(cell: Cell) -> str:
+    """Format a cell; differences below a ten-thousandth are rounding errors."""
+    if isinstance(cell, float):
+        return number(round(cell, 4))
+    return "-" if cell is None else str(cell)
+
+
+def _json(result: ExperimentResult) -> str:
+    tables = [
+        {"title": t.title, "rows": [dict(zip(t.columns, row, strict=True)) for row in t.rows]}
+        for t in result.tables
+    ]
+    about = {"experiment": result.experiment, "source": result.source}
+    record = {"schema": "hetsched.simulate/1", **about, "tables": tables}
+    return clean_json(msgspec.json.encode(record).decode())
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Print the result of the experiment that `words` name; return the exit code."""
+    try:
+        flags = _parser().parse_args(words)
+        result = flags.run(flags)
+        sys.stdout.write(_json(result) if flags.json else "\n".join(_lines(result)))
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed again at exit
+        return 128 + signal.SIGPIPE
+    except HetschedError as error:
+        sys.stderr.write(f"error: {clean(str(error))}\n")
+        return error.code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

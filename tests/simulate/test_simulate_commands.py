@@ -1,0 +1,129 @@
+"""`python -m hetsched.simulate`: each experiment's tables beside the paper's, JSON, errors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hetsched.simulate.__main__ import main
+
+Capture = pytest.CaptureFixture[str]
+
+EXPERIMENTS = {
+    "clarke": [],
+    "dfpa": ["--platforms", "20", "--seed", "11"],
+    "nec": ["--nodes", "4", "--nodes", "16"],
+    "ilic": [],
+    "machine": ["--profile", "desktop"],
+}
+LOAD = "[load]\nunits = 8\ninput_bytes = 8\noutput_bytes = 8\n"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_tables_are_those_that_the_documents_quote(
+    name: str, capsys: Capture, golden: Callable[[str, str], None]
+) -> None:
+    assert main([name, *EXPERIMENTS[name]]) == 0
+
+    head, tables = capsys.readouterr().out.split("\n", 1)
+    assert head.startswith(f"{name}: ")
+    golden(f"simulate_{name}", tables)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("linear", ["time", "speed"])
+def test_the_sweep_of_72_settings_is_as_documented(
+    linear: str, capsys: Capture, golden: Callable[[str, str], None]
+) -> None:
+    assert main(["clarke", "--sweep", "--linear", linear]) == 0
+    golden(f"simulate_clarke_sweep_{linear}", capsys.readouterr().out)
+
+
+def test_json_is_one_object_with_a_name_for_each_cell(capsys: Capture) -> None:
+    assert main(["machine", "--profile", "h100", "--runs", "4", "--seed", "3", "--json"]) == 0
+
+    record = json.loads(capsys.readouterr().out)
+    assert (record["schema"], record["experiment"]) == ("hetsched.simulate/1", "machine")
+    runs = record["tables"][0]["rows"]
+    assert [row["run"] for row in runs] == [1, 2, 3, 4]
+    assert runs[0]["predicted, us"] is None
+    assert runs[3]["above known, %"] <= 2
+
+
+def test_a_setting_of_your_own_has_no_figures_of_the_paper(capsys: Capture) -> None:
+    words = "clarke --rows 4000 --rows 8000 --reserve 40MiB --factor 20 --width 0.1 --json"
+    assert main(words.split()) == 0
+
+    (table, *_) = json.loads(capsys.readouterr().out)["tables"]
+    assert {row["rows"] for row in table["rows"]} == {4000, 8000}
+    assert {row["paper"] for row in table["rows"]} == {None}
+
+
+def test_it_runs_as_a_module() -> None:
+    words = [sys.executable, "-m", "hetsched.simulate", "nec", "--nodes", "1"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "error: nodes: 1 must be 2 to 128\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "EXPERIMENT"),
+        ("clark", "'clark' (choose from 'clarke'"),
+        ("clarke --rows 3", "rows: 3 must be 4 to 100000"),
+        ("clarke --rows many", "--rows: "),
+        ("clarke --reserve 1GiB", "reserve: 1024 MiB"),
+        ("clarke --reserve some", "--reserve: 'some' is not a size"),
+        ("clarke --factor 0", "factor: 0.0 must be 1 to"),
+        ("clarke --width nan", "width: nan of the capacity"),
+        ("clarke --sweep --rows 8000 --width 0", "--rows, --width can't be used with --sweep"),
+        ("clarke --linear size", "--linear: "),
+        ("clarke --tolerance -1", "tolerance: -1.0"),
+        ("dfpa --platforms 0", "platforms: 0 must be at least 1"),
+        ("dfpa --seed -1", "--seed: '-1' must be 0 to"),
+        ("ilic --noise 1", "noise: 1.0 must be 0 to 0.3"),
+        ("machine", "--profile"),
+        ("machine --profile h100 --noise 0.1", "--noise needs --runs"),
+        ("machine --profile h100 --total measured", "--total needs --runs"),
+        ("machine --profile h100 --runs 2 --noise 0.5", "--noise 0.5: must be 0 to"),
+        ("machine --profile h100 --runs 0", "--runs 0: must be 1 to"),
+    ],
+)
+def test_mistakes_get_one_line_and_code_2(words: str, said: str, capsys: Capture) -> None:
+    assert main(words.split()) == 2
+
+    out, error = capsys.readouterr()
+    assert (out, error.count("\n")) == ("", 1)
+    assert said in error
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (None, 66, "machine.toml: No such file"),
+        ("", 78, "no [load]"),
+        ("[load", 78, "not valid TOML"),
+        (LOAD, 78, "no [[device]]"),
+        (
+            f'{LOAD}[[device]]\nkind = "gpu"\nmemory = "9B"\ncompute = {{ unit = "1ms" }}\n'
+            'h2d = { unit = "1ms" }\nd2h = { unit = "1ms" }',
+            65,
+            "no device can hold one unit",
+        ),
+    ],
+)
+def test_a_wrong_profile_is_one_line_and_its_code(
+    text: str | None, code: int, said: str, tmp_path: Path, capsys: Capture
+) -> None:
+    file = tmp_path / "machine.toml"
+    if text is not None:
+        file.write_text(text)
+
+    assert main(["machine", "--profile", str(file)]) == code
+    assert said in capsys.readouterr().err

@@ -1,0 +1,88 @@
+"""What the papers claim, where the tables in tests/golden don't show it."""
+
+from __future__ import annotations
+
+import pytest
+
+from hetsched.models import Constant
+from hetsched.partition import Phase, constant
+from hetsched.plans import Overlap, check
+from hetsched.simulate.learning import ideal_plan
+from hetsched.simulate.machine import makespan
+from hetsched.simulate.papers import clarke, dfpa, ilic, nec
+
+ILIC_MACHINES = [
+    ilic.IlicSetting(overlap, cliff)
+    for overlap in (Overlap.SINGLE, Overlap.FULL)
+    for cliff in (True, False)
+]
+
+
+def test_constant_models_send_the_same_rows_back_and_forth() -> None:
+    setting = clarke.ClarkeSetting(11000)
+    outcome = clarke.balance(setting, "constant", forgets_runs=True, max_runs=12)
+    shares = [run.shares for run in outcome.trace.runs]
+
+    assert (shares[3], shares[4]) == (shares[7], shares[8])
+    assert shares[4][0] - shares[3][0] == 3740
+    assert clarke.balance(setting, "constant").trace.reason.endswith("seen before")
+
+
+@pytest.mark.parametrize("rows", [11000, 12000])
+@pytest.mark.parametrize("method", ["geometric", "smooth"])
+def test_it_doesnt_matter_whether_time_or_speed_is_linear(method: str, rows: int) -> None:
+    near = clarke.balance(clarke.ClarkeSetting(rows, linear="speed"), method).near
+    assert near is not None
+    assert near <= 9
+
+
+def test_machines_page_where_dfpa_needs_more_iterations() -> None:
+    speeds = [Constant(float(mflops)) for mflops in dfpa.HCL_MFLOPS]
+
+    def page(rows: int) -> bool:
+        shares = constant(speeds, rows).shares
+        return any(m.pages(share) for m, share in zip(dfpa.hcl(rows), shares, strict=True))
+
+    assert {rows: page(rows) for rows in dfpa.PUBLISHED} == {
+        rows: iterations > 2 for rows, iterations in dfpa.PUBLISHED.items()
+    }
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_one_pair_never_makes_an_iteration_longer(seed: int) -> None:
+    trace = nec.balance(nec.random_cluster(9, seed), nec.ONE_PAIR).trace
+    times = [run.makespan for run in trace.runs]
+    assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_every_rule_of_nec_ends_near_the_optimum(seed: int) -> None:
+    case = nec.random_cluster(16, seed)
+    for rule in nec.rules_for(16):
+        assert nec.balance(case, rule).ratio <= 1.15
+
+
+def test_nodes_report_their_phases_and_wait_for_the_last() -> None:
+    times = nec.phase_times([nec.ClusterNode(1.0, 0.5), nec.ClusterNode(2.0)])((3, 4))
+    assert times == [
+        {Phase.COMPUTE: 3.0, Phase.TRANSFER: 0.5, Phase.WAIT: 4.5},
+        {Phase.COMPUTE: 8.0, Phase.TRANSFER: 0.0, Phase.WAIT: 0.0},
+    ]
+
+
+@pytest.mark.parametrize("setting", ILIC_MACHINES)
+def test_best_plans_are_better_than_the_paper_s_and_near_their_bound(
+    setting: ilic.IlicSetting,
+) -> None:
+    machine = ilic.machine(setting)
+    plan = ideal_plan(machine)
+    seconds = makespan(machine.play(plan))
+    paper = ilic.run_paper_steps(setting)
+
+    assert seconds < 0.2918  # the best that the reference knew with installments
+    assert seconds < paper.trace.final.makespan
+    assert machine.bound() <= seconds <= 1.03 * machine.bound()
+    for step in paper.steps:
+        check(step.plan, ilic.MEMORY)
+        assert 1 < step.overlap_gain <= (2 if setting.overlap is Overlap.SINGLE else 3)
+    check(plan.assignments[0].plan, ilic.MEMORY)
