@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.iterations.home import Part, read_buffer, write_buffer
-from hetsched.workload import ArraySpec, Iterative, Rows, Stage, StateArray
+from hetsched.workload import Iterative, Rows, Stage, StateArray
 
 
 @dataclass(frozen=True)
@@ -31,22 +31,12 @@ class RowRange:
     def count(self) -> int:
         return self.stop - self.first
 
-    @property
-    def nbytes(self) -> int:
-        return self.count * row_bytes(self.array.unit_shape, self.array.dtype)
-
 
 class RowTransfers:
     """The transfers of one device: state arrays only, as inputs stay and outputs come last."""
 
     def __init__(self, workload: Iterative, params: Any) -> None:
         self._state = {array.name: array for array in workload.state(params)}
-        arrays: list[ArraySpec | StateArray] = [*workload.arrays(params), *self._state.values()]
-        self._row_bytes = {
-            array.name: row_bytes(array.unit_shape, array.dtype)
-            for array in arrays
-            if not array.is_whole
-        }
         self._written: Counter[tuple[str, int]] = Counter()
         self._fetched: Counter[tuple[str, int]] = Counter()
 
@@ -86,11 +76,6 @@ class RowTransfers:
             for name in stage.outputs
             if name in self._state
         )
-
-    def streamed_bytes(self, stage: Stage) -> tuple[int, int]:
-        """Return the bytes to and from the device of each row that doesn't fit there."""
-        reads = sum(self._row_bytes.get(name, 0) for name in stage.inputs)
-        return reads, sum(self._row_bytes.get(name, 0) for name in stage.outputs)
 
 
 def row_bytes(unit_shape: tuple[int, ...], dtype: str) -> int:

@@ -21,8 +21,6 @@ SIZES = (8000, 11000, 12000)
 ITERATIONS = 14
 MAX_DIFFERENCE = 2
 """Rows: times go through text and sums, so a half may be rounded the other way."""
-TRANSFERS = 4
-"""Copies over a link in an iteration of the workload, two each way."""
 
 
 def table(machine: Paging) -> list[list[float | str]]:
@@ -41,9 +39,7 @@ def config() -> str:
     ]
     devices += [
         f'[[device]]\nkind = "emulated"\nname = "node{number}"\nclock = "virtual"\n'
-        f'memory = "1GiB"\ncompute = {{ unit = "{node.pace!r}s" }}\n'
-        f'h2d = {{ gap = "{node.transfer / TRANSFERS!r}s", rate = "1e18B/s" }}\n'
-        f'd2h = {{ gap = "{node.transfer / TRANSFERS!r}s", rate = "1e18B/s" }}\n'
+        f'compute = {{ gap = "{node.transfer!r}s", unit = "{node.pace!r}s" }}\n'
         for number, node in enumerate(nec.K_MEANS.nodes, 1)
     ]
     return "\n".join(devices).replace("'", '"')
@@ -116,5 +112,7 @@ def test_nodes_of_the_patent_trade_as_in_the_simulation(daemon: RealDaemon) -> N
 
     found = splits(daemon, 120_000, "imbalance-factor", ["node1", "node2", "node3"], 1)
 
-    assert farthest(found, [run.shares for run in simulated.trace.runs]) <= MAX_DIFFERENCE
+    in_order = [tuple(sorted(shares)) for shares in found]  # of the two equal nodes either trades
+    expected = [tuple(sorted(run.shares)) for run in simulated.trace.runs]
+    assert farthest(in_order, expected) <= MAX_DIFFERENCE
     assert set(found[len(simulated.trace.runs) :]) == {found[-1]}

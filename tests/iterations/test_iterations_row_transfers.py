@@ -66,11 +66,3 @@ def test_other_rows_need_everything_again() -> None:
         ("u", -1, 0),
         ("u", 3, 4),
     ]
-
-
-def test_rows_that_are_streamed_pass_with_all_that_a_stage_reads_and_writes() -> None:
-    transfers = RowTransfers(Diffusion(), PARAMS)
-
-    assert transfers.streamed_bytes(COPY) == (32, 32)
-    assert transfers.streamed_bytes(MEAN) == (32, 0)
-    assert transfers.streamed_bytes(SMOOTH) == (32, 32)

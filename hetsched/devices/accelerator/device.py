@@ -133,11 +133,11 @@ class Accelerator:
                 self._set_clock()
 
     def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
-        """Make the kernels of all stages, as `IteratingDevice.prepare_iterations`.
-
-        What is kept for jobs without iterations is freed.
-        """
         self.prepare(None)
+        return self._stages(job)
+
+    def _stages(self, job: IterativeJob) -> AcceleratorStages:
+        """Make the kernels of all stages. What is kept for other jobs is freed."""
         self.release_memory()
         memory = job.job.memory or self.usable_memory()
         with self._guard():

@@ -201,11 +201,11 @@ class SimulatedRuntime:
             return error.fault
         return Fault.MEMORY if isinstance(error, MemoryError) else Fault.USAGE
 
-    def restart(self, costs: Costs) -> None:
+    def restart(self, costs: Costs, is_host_instant: bool) -> None:
         """Begin virtual time anew, with other costs. The device must be idle."""
         self.synchronize()
         self.costs = costs
-        self.time.restart()
+        self.time.restart(is_host_instant)
 
     def close(self) -> None:
         self.time.close()
@@ -410,7 +410,12 @@ class Time(Protocol):
     engines: int
     late: int
 
-    def restart(self) -> None: ...
+    def restart(self, is_host_instant: bool = False) -> None:
+        """Begin anew, if the time is computed.
+
+        An instant host issues all operations at the start, so that times don't depend on when
+        messages arrive; another one takes time by waiting.
+        """
 
     def host_seconds(self) -> float | None:
         """Return the present on this clock; None: the host takes no time."""
@@ -423,24 +428,18 @@ class Time(Protocol):
 
 
 class VirtualTime:
-    """Operations run in order of virtual time, up to the one that is waited for.
-
-    An instant host issues all operations at the start, so that times don't depend on when messages
-    arrive; another one takes time by waiting.
-    """
+    """Operations run in order of virtual time, up to the one that is waited for."""
 
     late = 0
 
-    def __init__(
-        self, engines: int = 2, duplex: Duplex = (1.0, 1.0), is_host_instant: bool = False
-    ) -> None:
+    def __init__(self, engines: int = 2, duplex: Duplex = (1.0, 1.0)) -> None:
         self.engines = engines
         self._duplex = duplex
-        self._is_host_instant = is_host_instant
         self.restart()
 
-    def restart(self) -> None:
+    def restart(self, is_host_instant: bool = False) -> None:
         self._engines, self._now = Engines(self.engines, self._duplex), 0.0
+        self._is_host_instant = is_host_instant
 
     def host_seconds(self) -> float | None:
         return None if self._is_host_instant else self._now
@@ -499,7 +498,7 @@ class RealTime:
         for thread in self._threads:
             thread.start()
 
-    def restart(self) -> None:
+    def restart(self, is_host_instant: bool = False) -> None:
         pass
 
     def host_seconds(self) -> float | None:

@@ -11,10 +11,8 @@ that fails on a chunk, is replaced by the first that works, so that the job goes
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -30,7 +28,8 @@ from hetsched.devices.base import (
     IterativeJob,
     StageExecutor,
 )
-from hetsched.devices.cpu.stages import HostStages, StageClock, WallStageClock
+from hetsched.devices.cpu.clock import CoreClock, TeamClock, WallClock
+from hetsched.devices.cpu.stages import HostStages
 from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.devices.slot_layout import (
     CACHE_LINE,
@@ -43,58 +42,6 @@ from hetsched.devices.slot_layout import (
 from hetsched.errors import InternalError, UsageError
 from hetsched.workload import Kernel, KernelContext
 from hetsched.workload.protocol import KernelArrays
-
-
-class CoreClock(Protocol):
-    """Times the computations of one core."""
-
-    def begin(self, job: DeviceJob | None) -> None:
-        """A job starts; None: the previous one has ended, so drop every reference to it."""
-
-    def now(self) -> float:
-        """Return seconds on this clock."""
-
-    def busy_seconds(self) -> float | None:
-        """Return the processor time that this thread has used so far; None if meaningless."""
-
-    def end_of(self, chunk: Chunk, start: float) -> tuple[float, int]:
-        """Return the end of the computation begun at `start` and just completed; 1 if late."""
-
-    def stage_clock(self, job: IterativeJob) -> StageClock:
-        """Return the clock of the stages of an iterative job."""
-
-    def beside(self) -> CoreClock:
-        """Return a clock for a second job on the same core."""
-
-
-class WallClock:
-    """A computation lasts until its call returns."""
-
-    def begin(self, job: DeviceJob | None) -> None:
-        pass
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    def busy_seconds(self) -> float | None:
-        return time.thread_time()
-
-    def end_of(self, chunk: Chunk, start: float) -> tuple[float, int]:
-        return time.monotonic(), 0
-
-    def stage_clock(self, job: IterativeJob) -> StageClock:
-        return WallStageClock()
-
-    def beside(self) -> WallClock:
-        return WallClock()
-
-
-class TeamClock(WallClock):
-    """A clock without processor time: a thread can't measure that of the team's other threads."""
-
-    def busy_seconds(self) -> float | None:
-        return None
-
 
 MAX_KERNELS = 16
 """Largest number of cached kernels, which may hold plans and work areas. Arbitrary."""
@@ -280,7 +227,7 @@ class CpuDevice:
     def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
         """Make the kernels of all stages, as `IteratingDevice.prepare_iterations`."""
         self.prepare(None)
-        return HostStages(job, self._clock.stage_clock(job))
+        return HostStages(job, self._clock)
 
     def copy_in(self, chunk: Chunk, slot: Slot) -> None:
         job = self._current_job()
@@ -320,7 +267,7 @@ class CpuDevice:
         kernel = job.prepared(chunk).kernel
         kernel(KernelArrays({**inputs, **job.residents}), KernelArrays(outputs))
         busy_after = self._clock.busy_seconds()
-        end, late = self._clock.end_of(chunk, start)
+        end, late = self._clock.end_of(chunk.id, chunk.count, start)
         self._times[chunk.id] = ChunkTimes(
             copy_in=self._copy_in_span,
             compute=(start, end),

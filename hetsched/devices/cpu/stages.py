@@ -1,17 +1,15 @@
-"""Stages of an iterative job computed in the home arrays: by cores and by emulated devices.
-
-A clock says how long a stage took: a core's is real, an emulated device's is modelled.
-"""
+"""Stages of an iterative job computed in the home arrays, by cores."""
 
 from __future__ import annotations
 
-import time
+import itertools
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hetsched.devices.base import IterativeJob, StageSeconds
+from hetsched.devices.cpu.clock import CoreClock
 from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.errors import InternalError
 from hetsched.iterations.home import Part
@@ -19,34 +17,6 @@ from hetsched.workload import Arrays, KernelContext, Rows, Stage, StageKernel, V
 from hetsched.workload.protocol import KernelArrays
 
 _Copies = tuple[tuple[Any, Any], ...]
-
-
-class StageClock(Protocol):
-    """Times the stages of one device."""
-
-    is_virtual: bool
-
-    def now(self) -> float:
-        """Return seconds on this clock, or on one that it derives its times from."""
-
-    def end(
-        self, part: Part, stage: Stage, iteration: int, rows: Rows, start: float
-    ) -> StageSeconds:
-        """Return the seconds of the stage that began at `start` and has just been computed."""
-
-
-class WallStageClock:
-    """A stage lasts until its call returns."""
-
-    is_virtual = False
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    def end(
-        self, part: Part, stage: Stage, iteration: int, rows: Rows, start: float
-    ) -> StageSeconds:
-        return StageSeconds(time.monotonic() - start)
 
 
 class _Views(NamedTuple):
@@ -60,8 +30,8 @@ class HostStages:
 
     Parameters
     ----------
-    job : IterativeJob
-    clock : StageClock
+    clock : CoreClock
+        Says how long a stage took; the stages of an iteration have equal parts of a modelled time.
 
     Raises
     ------
@@ -69,11 +39,13 @@ class HostStages:
         The variant isn't installed here, or making it failed.
     """
 
-    def __init__(self, job: IterativeJob, clock: StageClock) -> None:
+    def __init__(self, job: IterativeJob, clock: CoreClock) -> None:
         self._home = job.home
         self._clock = clock
         self.is_virtual = clock.is_virtual
-        self.has_own_core = isinstance(clock, WallStageClock)
+        self.has_own_core = clock.has_own_core
+        clock.begin(job.job, max(1, len(job.workload.iteration(job.job.params))))
+        self._numbers = itertools.count()
         self._kernels = stage_kernels(job)
         self._rows = Rows(0, 0, job.load)
         self._views: dict[tuple[Part, str, int], _Views] = {}
@@ -105,7 +77,8 @@ class HostStages:
         self._kernels[stage.name](rows, views.inputs, views.outputs, values, partials)
         for ghost, source in views.borders:
             ghost[...] = source
-        return self._clock.end(part, stage, iteration, rows, start)
+        end, _ = self._clock.end_of(next(self._numbers), rows.count, start)
+        return StageSeconds(end - start)
 
     def write_back(self, iteration: int) -> float:
         return 0.0

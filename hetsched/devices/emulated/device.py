@@ -18,9 +18,7 @@ from hetsched.devices.accelerator.simulated import (
 )
 from hetsched.devices.base import Device, DeviceJob, IterativeJob, StageExecutor
 from hetsched.devices.cpu.device import CpuDevice
-from hetsched.devices.cpu.stages import HostStages, StageClock
 from hetsched.devices.emulated.costs import ModelledCosts
-from hetsched.devices.emulated.stage_clock import stage_clock
 from hetsched.errors import InternalError
 
 MAX_BACK_TO_BACK_SECONDS = 500e-6
@@ -47,11 +45,8 @@ class EmulatedGpu(Accelerator):
     def __init__(self, info: DeviceInfo, config: DeviceConfig) -> None:
         self._config = config
         engines, duplex = config.engines, config.duplex
-        time = (
-            RealTime(engines, duplex)
-            if config.clock == "real"
-            else VirtualTime(engines, duplex, is_host_instant=True)
-        )
+        self._is_real = config.clock == "real"
+        time = RealTime(engines, duplex) if self._is_real else VirtualTime(engines, duplex)
         self._simulated = SimulatedRuntime(
             config.memory_bytes() or 0, time=time, needs_warm_up=False
         )
@@ -65,21 +60,31 @@ class EmulatedGpu(Accelerator):
 
     def prepare(self, job: DeviceJob | None) -> None:
         super().prepare(None)
-        self._costs = costs = None if job is None else ModelledCosts(self._config, job)
-        numbers = {phase: itertools.count() for phase in ("h2d", "compute", "d2h")}
-
-        def seconds(phase: str, units: int, nbytes: int) -> float:
-            assert costs is not None
-            return costs.seconds(phase, next(numbers[phase]), units, nbytes)
-
-        self._simulated.restart(seconds)
+        self._costs = None
         if job is not None:
+            self._begin(job, is_host_instant=True)
             super().prepare(job)
 
     def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
-        """Make the kernels of all stages, as `IteratingDevice.prepare_iterations`."""
+        """Make the kernels of all stages, which have equal parts of an iteration's time."""
         self.prepare(None)
-        return HostStages(job, stage_clock(self._config, job))
+        stages = job.workload.iteration(job.job.params)
+        self._begin(job.job, is_host_instant=False, parts=max(1, len(stages)))
+        executor = self._stages(job)
+        executor.is_virtual = not self._is_real
+        return executor
+
+    def _begin(self, job: DeviceJob, is_host_instant: bool, parts: int = 1) -> None:
+        """Begin the time of a job, each of whose kernels computes one of `parts` of its units."""
+        self._costs = ModelledCosts(self._config, job)
+        numbers = {phase: itertools.count() for phase in ("h2d", "compute", "d2h")}
+
+        def seconds(phase: str, units: int, nbytes: int) -> float:
+            assert self._costs is not None
+            modelled = self._costs.seconds(phase, next(numbers[phase]), units, nbytes)
+            return modelled / parts if phase == "compute" else modelled
+
+        self._simulated.restart(seconds, is_host_instant)
 
     def wait(self, chunk: Chunk) -> ChunkTimes:
         times = super().wait(chunk)
@@ -93,22 +98,23 @@ class EmulatedGpu(Accelerator):
 
 
 class _ModelledCoreClock:
+    has_own_core = False
+
     def __init__(self, config: DeviceConfig) -> None:
         self._config = config
         self._costs: ModelledCosts | None = None
+        self._parts = 1
 
-    def begin(self, job: DeviceJob | None) -> None:
+    def begin(self, job: DeviceJob | None, parts: int = 1) -> None:
         self._costs = None if job is None else ModelledCosts(self._config, job)
+        self._parts = parts
 
     def busy_seconds(self) -> float | None:
         return None  # modelled time passes, whatever else uses the core
 
-    def stage_clock(self, job: IterativeJob) -> StageClock:
-        return stage_clock(self._config, job)
-
-    def _seconds(self, chunk: Chunk) -> float:
+    def _seconds(self, number: int, units: int) -> float:
         assert self._costs is not None
-        return self._costs.seconds("compute", chunk.id, chunk.count)
+        return self._costs.seconds("compute", number, units) / self._parts
 
 
 class _ModelledCore:
@@ -126,6 +132,7 @@ class _ModelledCore:
 class RealCoreClock(_ModelledCoreClock):
     """A clock that sleeps until the modelled end; work that takes longer is late."""
 
+    is_virtual = False
     _last_end = 0.0
 
     def __init__(self, config: DeviceConfig, core: _ModelledCore | None = None) -> None:
@@ -137,8 +144,8 @@ class RealCoreClock(_ModelledCoreClock):
         is_back_to_back = 0 <= now - self._last_end < MAX_BACK_TO_BACK_SECONDS
         return self._last_end if is_back_to_back else now
 
-    def end_of(self, chunk: Chunk, start: float) -> tuple[float, int]:
-        end = self._core.compute(start, self._seconds(chunk))
+    def end_of(self, number: int, units: int, start: float) -> tuple[float, int]:
+        end = self._core.compute(start, self._seconds(number, units))
         remaining = end - time.monotonic()
         if remaining > 0:
             time.sleep(remaining)
@@ -154,17 +161,18 @@ class RealCoreClock(_ModelledCoreClock):
 class VirtualCoreClock(_ModelledCoreClock):
     """A clock with computed time, which starts at 0 with each job."""
 
+    is_virtual = True
     _now = 0.0
 
-    def begin(self, job: DeviceJob | None) -> None:
-        super().begin(job)
+    def begin(self, job: DeviceJob | None, parts: int = 1) -> None:
+        super().begin(job, parts)
         self._now = 0.0
 
     def now(self) -> float:
         return self._now
 
-    def end_of(self, chunk: Chunk, start: float) -> tuple[float, int]:
-        self._now = start + self._seconds(chunk)
+    def end_of(self, number: int, units: int, start: float) -> tuple[float, int]:
+        self._now = start + self._seconds(number, units)
         return self._now, 0
 
     def beside(self) -> VirtualCoreClock:
