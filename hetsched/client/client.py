@@ -41,9 +41,9 @@ MAX_AXES = 64
 MAX_ITEM_BYTES = 32
 """Bytes of NumPy's largest number, clongdouble."""
 
-MAX_KEPT_FD = 256
-"""Descriptors above this number, or above a quarter of the process's limit, aren't kept, so that
-the caller's own files find room. Arrays in such segments can't be passed to another daemon."""
+MAX_KEPT_SEGMENTS = 256
+"""Segments of a daemon whose descriptors are kept, or a quarter of those that the process may
+have: the caller's own files need room. Arrays in others can't be passed to another daemon."""
 
 ArrayOrPath = np.ndarray | str | os.PathLike[str]
 """An array, or the path of a .npy file."""
@@ -522,7 +522,8 @@ class SharedMemory:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._max_fd = min(MAX_KEPT_FD, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._max_kept = min(MAX_KEPT_SEGMENTS, limit // 4)
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
         """Allocate a shared array, contents undefined. Raises DataError, TryAgain."""
@@ -566,7 +567,7 @@ class SharedMemory:
         on_freed = segment.add_array(session)
         try:
             segment.mapping()
-            if segment.fd > self._max_fd:
+            if len(session.segments) > self._max_kept:
                 segment.release_fd()  # the mapping doesn't need it
             return segment.array(shape, dtype, offset, on_freed)
         except BaseException:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from daemon_harness import Harness
 
-from hetsched.client.client import Client
+from hetsched.client.client import MAX_KEPT_SEGMENTS, Client
 from hetsched.client.control import Control
 from hetsched.errors import InputMissing, TryAgain, UsageError
 from hetsched.job import ArenaRef, Dependency, JobSpec
@@ -189,11 +189,27 @@ def test_what_is_asked_of_the_present_daemon_waits_for_no_other_one(
         assert "none has come" not in str(caught.value)
 
 
+def test_arrays_are_passed_on_however_many_files_the_program_has_open(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    daemons.start()
+    with ExitStack() as stack, Client(tmp_path, timeout=60) as client:
+        for _ in range(2 * MAX_KEPT_SEGMENTS):
+            stack.enter_context(open(os.devnull))
+        job = client.submit("wait", np.arange(3.0))
+        daemons.stop()
+        harness = daemons.start()
+        arrived(harness)
+        finish(harness)
+        assert job.result(60).tolist() == [0.0, 2.0, 4.0]
+
+
 def test_memory_that_cannot_be_passed_on_is_a_lost_input(daemons: Daemons, tmp_path: Path) -> None:
     daemons.start()
     with Client(tmp_path, timeout=60) as client:
-        client._segments._max_fd = -1
+        held = [client.empty(3) for _ in range(MAX_KEPT_SEGMENTS)]
         x = client.empty(3, "float64")
+        del held
         job = client.submit("wait", x)
         daemons.stop()
         daemons.start()
