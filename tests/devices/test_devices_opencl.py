@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.runtime import Fault
 from hetsched.devices.base import Device
+from hetsched.devices.opencl import probe as opencl_probe
 from hetsched.devices.opencl.device import OpenClRuntime, classify
-from hetsched.devices.opencl.probe import Found, probe, select
+from hetsched.devices.opencl.probe import Found, probe
 from hetsched.devices.probe import CorePool
 
 
@@ -132,9 +134,34 @@ def test_each_code_has_its_class(code: int, opening: bool, fault: Fault) -> None
     assert classify(error, opening) is fault
 
 
-def test_processors_are_devices_only_if_a_table_says_so() -> None:
-    gpu = Found(0, 0, "Fast GPU", "Vendor", False, 1 << 30, True)
-    cpu = Found(1, 0, "Processor", "PoCL", True, 1 << 30, True)
+GPU = Found(0, 0, "Fast GPU", "Vendor", False, 1 << 30, True)
+CPU = Found(1, 0, "Processor", "PoCL", True, 1 << 30, True)
+BROKEN = Found(2, 0, "Processor", "Old", True, 1 << 30, True, problem="unknown target CPU")
 
-    assert select([gpu, cpu], DeviceConfig(kind="opencl")) == [gpu]
-    assert select([gpu, cpu], DeviceConfig(kind="opencl", on_cpu=True)) == [cpu]
+
+@pytest.mark.parametrize(
+    ("table", "platforms", "absent"),
+    [
+        ({}, ["0"], {}),
+        ({"on_cpu": True}, ["1"], {}),
+        (
+            {"on_cpu": True, "count": 2},
+            ["1"],
+            {"ocl1": "Processor of Old can't be used: unknown target CPU"},
+        ),
+        ({"count": 2}, ["0"], {"ocl1": "this machine has only 1 such device"}),
+    ],
+)
+def test_a_table_gets_the_devices_that_can_compute(
+    table: dict[str, Any],
+    platforms: list[str],
+    absent: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Processors only if it says so: cores are devices already."""
+    monkeypatch.setattr(opencl_probe, "devices", lambda: ([BROKEN, GPU, CPU], ""))
+
+    found = probe([(0, DeviceConfig(kind="opencl", optional=True, **table))], CorePool((0,), 1))
+
+    assert [process.device.details["platform"] for process in found.processes] == platforms
+    assert found.absent == absent

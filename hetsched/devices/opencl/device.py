@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -37,6 +38,9 @@ def open_device(info: DeviceInfo, config: DeviceConfig) -> Accelerator:
     os.environ.setdefault("POCL_CACHE_DIR", str(cache_dir() / "pocl"))
     with translated(info.name, lambda error: classify(error, opening=True)):
         cl = importlib.import_module("pyopencl")
+        warnings.simplefilter(
+            "ignore", cl.CompilerWarning
+        )  # Intel's compiler always says something
         platform, number = int(info.details["platform"]), int(info.details["number"])
         device = cl.get_platforms()[platform].get_devices()[number]
         runtime = OpenClRuntime(cl, device, config.engines)

@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import subprocess
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,16 +47,15 @@ def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
     absent: dict[str, str] = {}
     found, problem = devices()
     for _, config in tables:
-        usable = select(found, config)
+        listed = select(found, config)
+        usable = [device for device in listed if not device.problem]
         for number in range(config.count or max(1, len(usable))):
             name = _name(config, number, len(processes) + len(absent))
-            reason = problem
-            if not reason and number >= len(usable):
-                reason = _missing(found, usable)
-            reason = reason or usable[number].problem
-            if not reason:
+            if number < len(usable):
                 processes.append(_process(_info(name, usable[number], config), config))
-            elif config.optional:
+                continue
+            reason = problem or _missing(found, listed, usable)
+            if config.optional:
                 absent[name] = reason
             else:
                 raise Unavailable(f"{name}: {reason} (the config asks for it)")
@@ -90,7 +90,10 @@ def _name(config: DeviceConfig, number: int, first: int) -> str:
     return config.name if (config.count or 1) == 1 else f"{config.name}{number}"
 
 
-def _missing(found: Sequence[Found], usable: Sequence[Found]) -> str:
+def _missing(found: Sequence[Found], listed: Sequence[Found], usable: Sequence[Found]) -> str:
+    refused = next((device for device in listed if device.problem), None)
+    if refused is not None:
+        return f"{refused.name} of {refused.platform_name} can't be used: {refused.problem}"
     if usable:
         return f"this machine has only {counted(len(usable), 'such device')}"
     if found:
@@ -130,6 +133,7 @@ def _process(info: DeviceInfo, config: DeviceConfig) -> ProcessSpec:
 def list_devices() -> list[Found]:
     """Return all devices, each of which has computed 4 KiB or has a `problem`."""
     cl: Any = importlib.import_module("pyopencl")
+    warnings.simplefilter("ignore", cl.CompilerWarning)  # Intel's compiler always says something
     return [
         _check(cl, platform_number, number, device)
         for platform_number, platform in enumerate(cl.get_platforms())
@@ -141,7 +145,7 @@ def _check(cl: Any, platform: int, number: int, device: Any) -> Found:
     try:
         problem = "" if _computes(cl, device) else "it computes wrongly"
     except Exception as error:
-        problem = f"it can't compute: {' '.join(str(error).split())[:200]}"
+        problem = _reason(str(error))
     return Found(
         platform,
         number,
@@ -152,6 +156,13 @@ def _check(cl: Any, platform: int, number: int, device: Any) -> Found:
         has_float64="cl_khr_fp64" in device.extensions,
         problem=problem,
     )
+
+
+def _reason(text: str) -> str:
+    """Return why nothing can be computed, in one line: the compiler's error, if it has one."""
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return (errors or lines or ["it can't compute"])[0][:200]
 
 
 def _computes(cl: Any, device: Any) -> bool:
