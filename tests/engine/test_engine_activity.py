@@ -5,9 +5,7 @@ from __future__ import annotations
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.explanations import JobSnapshot, job_activity
 from hetsched.memory import MemoryDemand
-from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Assignment, Candidate, JobPlan
-from hetsched.planner.totals import PlanCache
 from hetsched.plans import DevicePlan
 
 GPU = DeviceInfo(name="gpu0", kind="gpu", identity="g", link=True)
@@ -42,26 +40,3 @@ def test_speed_and_use_of_the_link_are_those_of_the_last_chunks() -> None:
     assert (activity.done, activity.speed) == (20, 5.0)
     assert (activity.h2d_busy, activity.compute_busy, activity.d2h_busy) == (0.5, 0.5, 0.25)
     assert (activity.h2d_rate, activity.d2h_rate) == (1000.0, 1000.0)
-
-
-def test_code_of_a_plugin_isnt_called() -> None:
-    def explode(units: int) -> float:
-        raise AssertionError(units)
-
-    demand = MemoryDemand(input_bytes=explode, work_bytes=0, output_bytes=50)
-    (activity,) = job_activity(snapshot([chunk(0.0)], demand))
-
-    assert (activity.h2d_rate, activity.d2h_rate) == (None, 1000.0)
-
-
-def test_a_running_job_is_explained_as_of_the_request() -> None:
-    info = DeviceInfo(name="cpu0", kind="cpu", identity="c")
-    demand = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
-    plan = plan_job(4, [Candidate(info, demand, {"v": None}, {"v": 0})])
-    times = {"cpu0": [(4, ChunkTimes(compute=(0.0, 1.0)))]}
-    make = JobSnapshot(2, "toy", 4, {}, plan, times).explainer(lambda device: info, PlanCache())
-    times["cpu0"].append((4, ChunkTimes(compute=(5.0, 6.0))))
-
-    explanation = make()
-
-    assert (explanation.state, explanation.seconds) == ("running", 1.0)

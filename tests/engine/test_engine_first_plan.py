@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +10,7 @@ from diffusing_workload import Diffusion, DiffusionParams
 from msgspec.structs import replace
 
 from hetsched.device import DeviceInfo
-from hetsched.devices.accelerator.piece_sizes import PieceSizes, piece_overhead, piece_sizes
+from hetsched.devices.accelerator.piece_sizes import piece_overhead
 from hetsched.engine.admission.resolved_job import ResolvedJob, declare_iterative
 from hetsched.engine.planning.job_plan import first_plan
 from hetsched.engine.planning.job_planning import learn_rows
@@ -94,27 +92,6 @@ def test_measured_iterations_give_the_next_jobs_split(method: Any) -> None:
     assert plan.plan.predicted_seconds == pytest.approx(0.09, rel=0.01)
 
 
-@pytest.mark.parametrize("has_compute", [True, False])
-def test_what_is_known_of_a_device_with_a_link_separates_transfers(
-    has_compute: bool, tmp_path: Path
-) -> None:
-    """Without them in models.db, as older releases wrote it, all is compute time."""
-    devices, path = (CORES[0], LINKED), tmp_path / "models.db"
-    transfer = 0.02 if has_compute else 0.0
-    gpu = IterationSeconds(0.03 - transfer, transfer=transfer)
-    planning = PlanningState(ModelStore(path), machine=lambda: devices)
-    learnt_from({"cpu0": IterationSeconds(0.06), "emu0": gpu}, devices, planning)
-    planning.store.close()
-
-    reopened = PlanningState(ModelStore(path), machine=lambda: devices)
-    plan = first_plan(job(devices), spec(), devices, reopened).plan
-
-    models = {each.device: each.model for each in plan.assignments}
-    assert models["cpu0"].total.time(ROWS // 2) == pytest.approx(0.06)
-    assert models["emu0"].compute.time(ROWS // 2) == pytest.approx(0.03 - transfer)
-    reopened.store.close()
-
-
 def test_single_cores_iterate_rather_than_their_team() -> None:
     devices = (*CORES, TEAM)
     first = first_plan(job(devices), spec(), devices, state(devices))
@@ -132,17 +109,6 @@ def test_a_device_behind_a_link_reserves_the_memory_that_it_has() -> None:
 
     limited = first_plan(job(devices), spec(), devices, state(devices), memory // 2).plan
     assert limited.assignments[2].slot_memory == memory // 2
-
-
-def test_the_memory_reserved_for_all_rows_holds_them_with_their_halos() -> None:
-    gpu = DeviceInfo(name="emu0", kind="emulated", identity="gpu", link=True, memory=1 << 20)
-    (assignment,) = first_plan(job((gpu,)), spec(), (gpu,), state((gpu,))).plan.assignments
-    assert assignment.candidate is not None
-
-    demand = dataclasses.replace(assignment.candidate.demand, limit=assignment.slot_memory)
-    overhead = piece_overhead(WORKLOAD, PARAMS)
-
-    assert piece_sizes(ROWS, WORKLOAD.granule(PARAMS), demand, overhead) == PieceSizes(ROWS)
 
 
 def test_a_device_whose_memory_does_not_hold_one_row_takes_no_part() -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-import msgspec
 from toy_loop import ToyLoop
 
 from hetsched.device import ChunkTimes, DeviceInfo
@@ -16,15 +15,12 @@ from hetsched.engine.planning.job_planning import JobPlanning, LearningTask
 from hetsched.engine.planning.planning_state import (
     LEARNT_ONE_BY_ONE,
     SAMPLED,
-    PlanningState,
     job_kind,
 )
 from hetsched.engine.tuning import Tuner
 from hetsched.memory import MemoryDemand
 from hetsched.planner.job_planner import JobPlan
 from hetsched.planner.learning import DeviceRun
-from hetsched.planner.records import Candidate
-from hetsched.store.model_store import ModelStore
 
 INFO = DeviceInfo(name="cpu0", kind="cpu", identity="some processor")
 
@@ -142,17 +138,6 @@ def test_a_single_disturbed_run_is_nothing_and_a_second_one_is_news() -> None:
     assert jobs.thread.submitted == 2, "it waited for a new plan"
 
 
-def test_a_kind_whose_plan_was_dropped_is_still_well_known() -> None:
-    jobs = familiar_jobs()
-    jobs.state.plans.clear()
-
-    jobs.run()
-    jobs.run()
-
-    assert jobs.task is None
-    assert jobs.thread.submitted == 2, "it waited for a new plan"
-
-
 def test_a_trial_is_learnt_from_and_not_repeated() -> None:
     jobs = familiar_jobs()
     kind = job_kind(jobs.job, ["cpu0"], None)
@@ -162,45 +147,6 @@ def test_a_trial_is_learnt_from_and_not_repeated() -> None:
     assert jobs.run(learn=False) is trial
     assert jobs.task is not None
     assert jobs.run(learn=False) is not trial
-
-
-def test_a_trial_without_a_usual_plan_runs_once() -> None:
-    """As after all plans were dropped, and the new one tries something."""
-    jobs = familiar_jobs()
-    kind = job_kind(jobs.job, ["cpu0"], None)
-    trial = dataclasses.replace(jobs.run(), trial="something")
-    jobs.state.plans.clear()
-    jobs.state.plans.planner(kind, jobs.job.load)
-    jobs.state.plans.put(kind, trial, jobs.state.plans.generation)
-
-    assert jobs.run() is trial
-    assert jobs.run() is not trial
-
-
-def test_a_plan_made_ahead_is_for_the_memory_that_devices_have_now() -> None:
-    """Other processes may have taken some of a GPU's memory since the job started."""
-    jobs = Jobs()
-    jobs.run(learn=False)
-    less = msgspec.structs.replace(INFO, memory=7)
-    jobs.state.machine = lambda: [less]
-    assert jobs.task is not None
-    jobs.task()
-
-    plan = jobs.run(learn=False)
-
-    assert [candidate.info for candidate in plan.candidates] == [less]
-
-
-def test_a_plan_made_while_its_variant_failed_elsewhere_is_not_kept() -> None:
-    jobs = Jobs()
-    jobs.run(learn=False)
-    jobs.exclude_while_planning()
-
-    assert jobs.task is not None
-    jobs.task()
-
-    kind = job_kind(jobs.job, ["cpu0"], None)
-    assert jobs.state.plans.get(kind) is None
 
 
 def test_a_plan_whose_assumptions_were_dropped_during_its_run_is_not_repeated() -> None:
@@ -214,28 +160,3 @@ def test_a_plan_whose_assumptions_were_dropped_during_its_run_is_not_repeated() 
 
 
 # ---- what is kept between jobs
-
-
-def test_a_memory_limit_ends_where_the_device_has_as_much() -> None:
-    state = PlanningState(ModelStore(None))
-    infos = [msgspec.structs.replace(INFO, name="gpu0", memory=1000)]
-    state.record_out_of_memory("gpu0", 400)
-    limits = []
-    for _ in range(4):
-        limits.append(state.memory_limits.get("gpu0"))
-        state.raise_memory_limits(infos)
-
-    assert limits == [200, 400, 800, None]
-
-
-def test_plans_for_many_devices_push_out_older_ones() -> None:
-    candidate = Candidate(INFO, MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1), {}, {})
-    plan = JobPlan((), 1.0, candidates=(candidate,) * 1000)
-    plans = PlanningState(ModelStore(None)).plans
-    kinds = [("m:toy", b"", "memory", (), number, "best") for number in range(8)]
-    for kind in kinds:
-        plans.planner(kind, 1)
-        plans.put(kind, plan, plans.generation)
-
-    assert plans.get(kinds[0]) is None
-    assert plans.get(kinds[-1]) is plan

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
-import msgspec
 import pytest
+from device_toys import Affine, AffineParams
 
 from hetsched.device import DeviceInfo
 from hetsched.engine.planning.job_plan import equal_plan
 from hetsched.errors import Unavailable, UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.plans.device_plan import Mode
-from hetsched.workload import Workload, find
 
 CORE = DeviceInfo(name="cpu0", kind="cpu", identity="c")
 LINKED = DeviceInfo(name="emu0", kind="emulated", identity="e", link=True, memory=20480, engines=2)
@@ -55,41 +55,11 @@ def test_missing_devices_and_variants_are_errors(variants: dict[str, str], why: 
         equal_plan(8, [(CORE, DEMAND)], variants, lambda info: ["a"])
 
 
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [
-        ("fft", {"batch": "3x16x16", "direction": "inverse"}),
-        ("matrix_update", {"rows": 3, "cols": 7, "inner": 3}),
-        ("matrix_update", {"rows": 7, "cols": 7, "inner": 7}),
-    ],
-)
-def test_a_workload_keeps_its_speed_when_its_load_is_changed(name: str, given: object) -> None:
-    workload = find(name)
-    before = workload.infer(given, {})  # type: ignore[arg-type]
-
-    for load in (1, 3, 7, 500):
-        after = workload.resized(before, load)
-        assert workload.load(after) == load
-        assert workload.speed_key(after) == workload.speed_key(before)
+class Fixed(Affine):
+    def load(self, p: Any) -> int:
+        return 8
 
 
-class Fixed(msgspec.Struct, frozen=True):
-    cells: int = 8
-    steps: int = 8
-    name: str = "x"
-
-
-def test_a_workload_whose_load_cannot_be_changed_is_an_error() -> None:
-    class Rigid(find("fft").__class__):  # type: ignore[misc]
-        name = "rigid"
-
-        def load(self, p: Fixed) -> int:
-            return 8
-
-        def speed_key(self, p: Fixed) -> str:
-            return "always"
-
-        resized = Workload.resized
-
-    with pytest.raises(UsageError, match="rigid can't be measured: no parameter is its load"):
-        Rigid().resized(Fixed(), 8)
+def test_a_workload_without_a_parameter_for_its_load_cannot_be_measured() -> None:
+    with pytest.raises(UsageError, match="affine can't be measured: no parameter is its load"):
+        Fixed().resized(AffineParams(), 8)

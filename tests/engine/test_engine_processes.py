@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import select
 import subprocess
 import sys
@@ -18,23 +17,8 @@ from spawned_process import CPU, TIMEOUT, Talk
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import ProcessSpec
 from hetsched.engine.processes.process import DeviceProcess, Template, TemplateLost
-from hetsched.transport.device_messages import Detach, Release, Released
-from hetsched.transport.sockets import MAX_FDS
 
 Start = Callable[[], Talk]
-
-
-@contextlib.contextmanager
-def one_descriptor() -> Iterator[None]:
-    """Let this process open one more descriptor at most."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest = os.open(os.devnull, os.O_RDONLY)
-    os.close(lowest)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 1, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.fixture(params=["forked", "spawned"])
@@ -61,34 +45,6 @@ def test_a_process_that_was_killed_leaves_nothing_behind(start: Start) -> None:
 
     assert reason == "ended by SIGKILL"
     assert open_descriptors() <= fds
-
-
-def test_sending_to_a_dead_process_does_nothing(start: Start) -> None:
-    talk = start()
-    talk.process.kill()
-    talk.wait_end()
-
-    talk.process.send(Detach((1,)))
-
-    assert talk.process.receive() == []
-    talk.release()
-
-
-def test_the_end_of_an_attempt_is_sent_even_if_no_descriptor_is_left(start: Start) -> None:
-    talk = start()
-    talk.process.flush()
-    talk.prepare(params=bytes(1 << 20))  # too large to be sent without a descriptor
-    with open(os.devnull) as file:
-        for key in range(1, MAX_FDS - 1):
-            talk.process.attach(key, file.fileno(), 0, "file")
-        with one_descriptor():
-            talk.process.attach(MAX_FDS, file.fileno(), 0, "file")
-            talk.process.send(Release(1, answer=True))
-            with pytest.raises(OSError):
-                talk.process.flush()
-
-    talk.expect(Released)
-    talk.close()
 
 
 def test_the_last_output_of_a_process_is_in_its_exit_reason() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hetsched.engine.threads import Pool, Step, planner_thread
-from hetsched.errors import JobFailed, TryAgain
+from hetsched.errors import TryAgain
 from hetsched.transport.loop import Loop
 
 SOON = 0.01
@@ -157,40 +157,12 @@ def test_an_endless_loop_in_python_is_ended(bench: Bench) -> None:
     assert not bench.released.is_set()
 
 
-def test_abandoned_tasks_are_answered_at_once(bench: Bench) -> None:
-    pool = bench.pool(size=1)
-    tasks = [pool.submit(bench.hang, bench.answer) for _ in range(3)]
-    for task in tasks:
-        pool.abandon(task, TryAgain("stopping"))
-    assert bench.messages() == ["stopping"] * 3
-
-
-def test_closing_runs_what_was_submitted(bench: Bench) -> None:
-    pool, done = bench.pool(size=2), list[int]()
-    for number in range(5):
-        pool.submit(lambda step, number=number: done.append(number))  # type: ignore[misc]
-    assert pool.close(NEVER) == []
-    assert sorted(done) == [0, 1, 2, 3, 4]
-
-
 def test_closing_does_not_wait_for_what_was_abandoned(bench: Bench) -> None:
     pool = bench.pool()
     task = pool.submit(bench.hang)
     bench.wait_until_begun()
     pool.abandon(task, TryAgain("stopping"))
     assert pool.close(3600) == ["opening /mnt/dead"]
-
-
-def test_the_planner_runs_functions_in_order_however_long_they_wait(bench: Bench) -> None:
-    bench.work = planner_thread(bench.loop, deadline=NEVER)
-    for number in range(3):
-        bench.work.run(
-            lambda number=number: (number, threading.current_thread().name),  # type: ignore[misc]
-            bench.answer,
-        )
-    bench.run_until_answered(3)
-
-    assert bench.answers == [((number, "planner"), None) for number in range(3)]
 
 
 def test_closing_the_planner_begins_nothing_beside_a_function_that_hangs(bench: Bench) -> None:
@@ -204,16 +176,3 @@ def test_closing_the_planner_begins_nothing_beside_a_function_that_hangs(bench: 
     bench.released.set()
     assert bench.work.close(NEVER) == []
     assert begun == []
-
-
-def test_planning_that_hangs_fails_its_job_and_the_next_one_goes_on(bench: Bench) -> None:
-    bench.work = planner_thread(bench.loop, deadline=SOON)
-    bench.work.submit(bench.hang, bench.answer)
-    bench.run_until_answered(1)
-    bench.work.deadline = NEVER
-    bench.work.run(lambda: "next", bench.answer)
-    bench.run_until_answered(2)
-
-    assert isinstance(bench.answers[0][1], JobFailed)
-    assert "planning hasn't finished within 0.01 s" in bench.messages()[0]
-    assert bench.answers[1] == ("next", None)

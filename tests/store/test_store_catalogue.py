@@ -9,10 +9,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from hetsched.errors import CantCreate, ConfigError, HetschedError, TryAgain
+from hetsched.errors import CantCreate, ConfigError, HetschedError
 from hetsched.models.history import History
 from hetsched.models.samples import Sample
-from hetsched.store import database
 from hetsched.store.model_records import (
     Export,
     ModelKey,
@@ -67,18 +66,6 @@ def test_an_export_is_merged_with_the_stored_models(path: Path) -> None:
     assert restore(path, collect(path)) == Counter(unchanged=2)
 
 
-def test_open_stores_see_an_import(path: Path) -> None:
-    store = ModelStore(path)
-    observe(store, KEY, [Sample("total", 10, 5.0)], 1.0)
-    assert load(store, OTHER) is None
-
-    restore(path, export(KEY, OTHER))
-
-    model = load(store, OTHER)
-    assert model is not None
-    assert model.time(1) == 1.0
-
-
 def foreign(path: Path) -> None:
     connection = apsw.Connection(str(path))
     connection.execute("CREATE TABLE notes(x)")
@@ -121,19 +108,6 @@ def test_an_unusable_file_is_an_error_and_is_left_alone(
 
     assert str(path) in str(caught.value)
     assert before == (path.read_bytes() if path.is_file() else b"")
-
-
-def test_a_locked_file_is_a_try_again_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    learn(path, KEY, 10, 5.0)
-    monkeypatch.setattr(database, "BUSY_MS", 1)
-    blocker = apsw.Connection(str(path))
-    blocker.execute("BEGIN IMMEDIATE")
-
-    with pytest.raises(TryAgain, match="another process"):
-        restore(path, export(OTHER))
-
-    blocker.execute("ROLLBACK")
-    assert medians(path) == {"cpu0": [(10, 5.0)]}
 
 
 def _with_little_room(path: Path, learnt: multiprocessing.SimpleQueue) -> None:  # type: ignore[type-arg]

@@ -16,7 +16,6 @@ from hetsched.store.output_files import (
     create_output,
     mark_finished,
     merged,
-    remove_unfinished,
     without,
 )
 
@@ -33,16 +32,6 @@ def crashed(path: Path) -> None:
     os.pwrite(output.fd, np.ones((4, 4)).tobytes(), output.offset)
     mark_finished([(output.hidden, output.fd)], "job 1", ((0, 4),))
     os.close(output.fd)
-
-
-def test_closing_a_run_s_file_late_leaves_that_of_the_next_run(tmp_path: Path) -> None:
-    last = opened(tmp_path / "y.npy")
-    following = opened(tmp_path / "y.npy")
-
-    last.discard()
-    following.publish()
-
-    assert os.listdir(tmp_path) == ["y.npy"]
 
 
 def test_what_is_marked_is_there_after_a_crash(tmp_path: Path) -> None:
@@ -92,16 +81,6 @@ def test_a_file_that_is_not_as_noted_is_not_used(tmp_path: Path, harm: str) -> N
 
     assert output.finished == ()
     output.discard()
-
-
-def test_what_a_job_has_left_is_removed_and_nothing_of_others(tmp_path: Path) -> None:
-    crashed(tmp_path / "y.npy")
-    (tmp_path / ".hetsched-journal-12-y.part").touch()
-    (tmp_path / "y.npy").touch()
-
-    remove_unfinished(str(tmp_path / "y.npy"), "journal-1")
-
-    assert sorted(os.listdir(tmp_path)) == [".hetsched-journal-12-y.part", "y.npy"]
 
 
 @given(RANGES, RANGES, st.integers(0, 60), st.integers(0, 60))

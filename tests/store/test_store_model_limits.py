@@ -29,17 +29,6 @@ def test_memory_stays_within_the_limit_and_nothing_is_lost(tmp_path: Path) -> No
     store.close()
 
 
-def test_runs_that_are_not_written_yet_are_not_dropped(tmp_path: Path) -> None:
-    store = ModelStore(tmp_path / "models.db", max_bytes=24_000)
-    runs = [(key(number), [Sample("total", 10, 1.0)]) for number in range(20)]
-    store.observe_many(runs, 1.0)
-    store.flush()
-    load(store, key(0))
-    assert len(store._histories) < 8
-    assert all(store.runs(key(number)) == 1 for number in range(20))
-    store.close()
-
-
 def test_the_file_forgets_what_was_observed_least_recently(tmp_path: Path) -> None:
     store = ModelStore(tmp_path / "models.db", max_bytes=100_000)
     for number in range(400):

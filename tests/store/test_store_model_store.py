@@ -5,14 +5,11 @@ from pathlib import Path
 
 import apsw
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hetsched.models import DeviceModel
 from hetsched.models.samples import Sample
-from hetsched.models.windows import DEPTH, MAX_SIZES
 from hetsched.store import database, model_records
-from hetsched.store.model_records import ModelKey, collect, forget
+from hetsched.store.model_records import ModelKey, forget
 from hetsched.store.model_store import ModelStore
 from tests.store.learning import load, observe
 
@@ -28,12 +25,6 @@ def model_of(store: ModelStore, key: ModelKey = KEY) -> DeviceModel:
     model = load(store, key)
     assert model is not None
     return model
-
-
-def stored(path: Path, curve: str) -> int:
-    """How many observations of a curve the file has."""
-    (model,) = collect(path).models
-    return sum(seen.curve == curve for seen in model.observations)
 
 
 def test_a_forgotten_model_can_be_learnt_again(tmp_path: Path) -> None:
@@ -61,18 +52,6 @@ def test_two_stores_see_what_the_other_learns(tmp_path: Path) -> None:
         assert store.runs(KEY) == 2
 
 
-def test_old_observations_are_dropped_from_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "models.db"
-    store = ModelStore(path)
-
-    for run in range(MAX_SIZES + 20):
-        observe(store, KEY, [Sample("compute", 8, 1.0)] * 20 + [total(run + 1, 1.0 + run)], 1.0)
-
-    assert stored(path, "compute") == DEPTH
-    assert stored(path, "total") == MAX_SIZES
-    assert len(model_of(store).total.points) == MAX_SIZES  # type: ignore[attr-defined]
-
-
 def _learn(path: Path, first: int, count: int) -> None:
     database.BUSY_MS = 60_000  # for a machine that is busy with something else
     store = ModelStore(path)
@@ -97,28 +76,6 @@ def test_processes_that_learn_concurrently_lose_nothing(tmp_path: Path) -> None:
     store = ModelStore(path)
     assert len(store.keys()) == 76
     assert store.runs(KEY) == 75
-
-
-UNITS = st.lists(st.sampled_from([40, 45, 50, 80]))
-
-
-@given(UNITS, UNITS, st.sampled_from([1, 2, 9]))
-def test_observations_with_a_step_give_equal_models_in_the_next_process(
-    tmp_path_factory: pytest.TempPathFactory, before: list[int], after: list[int], step: int
-) -> None:
-    observed = [(units, 1) for units in before] + [(units, step) for units in after]
-    path = tmp_path_factory.mktemp("state") / "models.db"
-    first, second = ModelStore(path), ModelStore(path)
-    for units, pace in observed:
-        observe(first, KEY, [total(units, units * float(pace))], 1.0)
-    expected = load(first, KEY)
-    first.close()
-    for reader in (second, ModelStore(path)):
-        loaded = load(reader, KEY)
-        reader.close()
-        assert (loaded is None) == (expected is None)
-        if loaded and expected:
-            assert loaded.total.points.tolist() == expected.total.points.tolist()  # type: ignore[attr-defined]
 
 
 def test_what_was_learnt_survives_a_file_that_could_not_be_written(

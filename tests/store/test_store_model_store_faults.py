@@ -1,18 +1,16 @@
 """An unusable models.db: an error at the start; mid-run, learning goes on in memory."""
 
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import apsw
 import pytest
 
-from hetsched.errors import ConfigError
 from hetsched.models.races import Race
 from hetsched.models.samples import Sample
 from hetsched.store.model_records import ModelKey
-from hetsched.store.model_store import MAX_PENDING, ModelStore
+from hetsched.store.model_store import ModelStore
 from tests.store.learning import load, observe
 
 KEY = ModelKey("fft", "512x512", "v", "1", "cpu0", "memory")
@@ -53,12 +51,6 @@ def read_only(store: ModelStore, path: Path) -> None:
 def broken(store: ModelStore, path: Path) -> None:
     path.write_bytes(b"not a database at all " * 2000)
     learn(store, 1, 1.0)
-
-
-def newer(path: Path) -> None:
-    connection = apsw.Connection(str(path))
-    connection.execute("PRAGMA user_version = 9")
-    connection.close()
 
 
 @pytest.mark.parametrize("harm", [full, read_only, broken])
@@ -127,31 +119,6 @@ def test_unwritten_runs_are_written_later(tmp_path: Path) -> None:
     assert store.runs(KEY) == 2
 
 
-def test_only_so_much_is_kept_for_a_file_that_cant_be_written(tmp_path: Path) -> None:
-    store = ModelStore(file(tmp_path))
-    read_only(store, file(tmp_path))
-    for number in range(MAX_PENDING + 1):
-        store.observe_many([(KEY, [Sample("total", 1 + number % 9, 1.0)])], 1.0)
-    store.flush()
-
-    assert len(store._new_runs) == MAX_PENDING
-
-
-def test_a_file_locked_for_too_long_is_written_later(tmp_path: Path) -> None:
-    store = ModelStore(file(tmp_path))
-    assert store._connection is not None
-    store._connection.set_busy_timeout(1)
-    blocker = apsw.Connection(str(file(tmp_path)))
-    blocker.execute("BEGIN IMMEDIATE")
-    learn(store, 10, 5.0)
-    assert time_of(store, 10) == 5.0
-
-    blocker.execute("COMMIT")
-    store.close()
-
-    assert ModelStore(file(tmp_path)).runs(KEY) == 1
-
-
 def test_a_file_that_is_not_a_database_is_set_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -179,44 +146,3 @@ def test_a_foreign_database_is_left_alone(
     assert time_of(store, 10) == 5.0
     assert foreign.execute("SELECT count(*) FROM sqlite_schema").get == 1
     assert len(warnings(caplog)) == 1
-
-
-def test_a_newer_file_is_left_alone_and_stops_no_job(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    ModelStore(file(tmp_path)).close()
-    newer(file(tmp_path))
-    before = file(tmp_path).read_bytes()
-
-    store = ModelStore(file(tmp_path))
-    learn(store, 10, 5.0)
-
-    assert time_of(store, 10) == 5.0
-    store.close()
-    assert file(tmp_path).read_bytes() == before
-    (warning,) = warnings(caplog)
-    assert "newer hetsched (version 9, this one reads up to 1)" in warning
-
-
-@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o1777])
-def test_a_state_folder_that_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> None:
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state").chmod(mode)
-
-    with pytest.raises(ConfigError, match=r"other users may write to it .*; chmod go-w") as caught:
-        ModelStore(tmp_path / "state" / "models.db")
-
-    assert caught.value.code == 78
-    assert "\n" not in str(caught.value)
-    assert list((tmp_path / "state").iterdir()) == []
-
-
-@pytest.mark.root
-def test_a_state_folder_of_another_user_is_refused(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root to give a folder away")
-    (tmp_path / "state").mkdir(mode=0o700)
-    os.chown(tmp_path / "state", 65534, 65534)
-
-    with pytest.raises(ConfigError, match="belongs to uid 65534, not to this user"):
-        ModelStore(tmp_path / "state" / "models.db")

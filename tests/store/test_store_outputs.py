@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 from pathlib import Path
 
 import numpy as np
@@ -33,19 +32,6 @@ def test_an_output_is_not_seen_until_it_is_published(tmp_path: Path) -> None:
     assert [name for name in before if not name.startswith(".")] == []
     assert os.listdir(tmp_path) == ["y.npy"]
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), np.arange(6).reshape(2, 3))
-
-
-def test_without_hard_links_the_hidden_file_is_renamed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_links(*args: object, **named: object) -> None:
-        raise OSError(errno.EPERM, "no links")
-
-    monkeypatch.setattr(os, "link", no_links)
-
-    create_output(str(tmp_path / "y.npy"), (2, 3), "complex64").publish()
-
-    assert os.listdir(tmp_path) == ["y.npy"]
 
 
 def test_the_umask_applies(tmp_path: Path) -> None:
@@ -88,18 +74,6 @@ def test_impossible_paths_are_refused(tmp_path: Path) -> None:
     codes = [create(place, force=True).code for place in [*places, Path("/dev/null")]]
 
     assert codes == [CantCreate.code] * 5
-
-
-def test_a_file_over_the_size_limit_is_refused_without_a_signal(tmp_path: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    try:
-        error = create(tmp_path / "y.npy", (64, 512))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-    assert "File too large" in str(error)
-    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(("code", "expected"), [(errno.EDQUOT, 73), (errno.EIO, 74)])

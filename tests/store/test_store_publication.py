@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from hetsched.errors import CantCreate, HetschedError
@@ -53,16 +52,6 @@ def test_a_result_that_was_replaced_since_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "y.npy").read_text() == "newer"
 
 
-def test_a_result_that_was_moved_away_is_not_published_again(tmp_path: Path) -> None:
-    output = prepared(tmp_path)
-    output.publish()
-    (tmp_path / "y.npy").rename(tmp_path / "archived.npy")
-
-    output.publish()
-
-    assert os.listdir(tmp_path) == ["archived.npy"]
-
-
 def test_a_target_created_meanwhile_is_kept_and_the_error_repeated(tmp_path: Path) -> None:
     output = prepared(tmp_path)
     (tmp_path / "y.npy").write_text("theirs")
@@ -73,18 +62,6 @@ def test_a_target_created_meanwhile_is_kept_and_the_error_repeated(tmp_path: Pat
     output.discard()
 
     assert (tmp_path / "y.npy").read_text() == "theirs"
-    assert os.listdir(tmp_path) == ["y.npy"]
-
-
-def test_a_folder_in_the_target_s_place_is_an_error_each_time(tmp_path: Path) -> None:
-    output = prepared(tmp_path, force=True)
-    (tmp_path / "y.npy").mkdir()
-
-    for _ in range(2):
-        with pytest.raises(CantCreate):
-            output.publish()
-    output.discard()
-
     assert os.listdir(tmp_path) == ["y.npy"]
 
 
@@ -119,18 +96,6 @@ def test_the_data_are_synced_before_the_record_and_the_name_after_it(
         *("fsync file", "fsync folder"),
         *("recorded", "replace file", "fsync folder"),
     ]
-
-
-def test_an_old_file_is_replaced_only_by_one_that_is_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "y.npy").write_text("old")
-    output = written(tmp_path, force=True)
-    steps = trace(monkeypatch, tmp_path)
-
-    publish_all([output.prepare(sync=False)], sync=False)
-
-    assert steps == ["fsync file", "replace file"]
 
 
 def test_the_error_of_a_later_output_says_what_is_written_already(tmp_path: Path) -> None:
@@ -169,48 +134,3 @@ def test_after_any_error_the_next_call_names_what_lacks_its_name(
 def several(folder: Path) -> list[PreparedOutput]:
     files = [create_output(str(folder / f"{name}.npy"), (1,), "uint8") for name in "abc"]
     return [file.prepare() for file in files]
-
-
-def test_a_hidden_name_that_another_process_has_by_now_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours, theirs = written(tmp_path, force=True), tmp_path / ".hetsched-0a1b2c-7-y.part"
-    fsync = os.fsync
-
-    def create_then_fsync(fd: int) -> None:
-        if not theirs.exists():
-            theirs.write_text("theirs")
-        fsync(fd)
-
-    output = ours.prepare()
-    monkeypatch.setattr(os, "fsync", create_then_fsync)
-    output.publish()
-
-    assert theirs.read_text() == "theirs"
-
-
-def test_a_complete_file_without_a_token_is_no_leftover_for_another_process(
-    tmp_path: Path,
-) -> None:
-    ours = create_output(str(tmp_path / "y.npy"), (2,), "uint8", force=True)
-    ours.write(b"ok", ours.offset)
-    output = ours.prepare(sync=False)
-    theirs = create_output(str(tmp_path / "y.npy"), (2,), "uint8", force=True)
-
-    output.publish(sync=False)
-    ours.close()
-
-    assert np.load(tmp_path / "y.npy").tobytes() == b"ok"
-    theirs.discard()
-    assert os.listdir(tmp_path) == ["y.npy"]
-
-
-def test_a_target_that_is_gone_again_was_created_by_another_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def exists(hidden: Path, target: Path) -> None:
-        raise FileExistsError
-
-    monkeypatch.setattr(os, "link", exists)
-    with pytest.raises(CantCreate, match="meanwhile; use --force"):
-        prepared(tmp_path).publish()

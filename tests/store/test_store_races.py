@@ -1,16 +1,12 @@
 """Races of variants in models.db: across processes, and in files of older versions."""
 
-import json
 from pathlib import Path
 
-import pytest
-
-from hetsched.errors import DataError
 from hetsched.models.races import MAX_RACES, Race
 from hetsched.models.samples import Sample
 from hetsched.store.model_records import ModelKey, collect, decode, encode, restore
 from hetsched.store.model_store import ModelStore
-from tests.store.learning import load, observe
+from tests.store.learning import observe
 
 KEY = ModelKey("fft", "512", "mkl", "1", "cpu0 Some Processor", "memory")
 SAMPLES = [Sample("total", 10, 1.0)]
@@ -34,16 +30,6 @@ def test_races_outlive_the_process(tmp_path: Path) -> None:
     record = ModelStore(tmp_path / "models.db").races(KEY.race_key)
 
     assert record.races == (race(1), race(4))
-
-
-def test_a_race_of_another_process_is_seen(tmp_path: Path) -> None:
-    reader, writer = (ModelStore(tmp_path / "models.db") for _ in "01")
-    assert reader.races(KEY.race_key).races == ()
-
-    add(writer, race(1))
-    load(reader, KEY)
-
-    assert reader.races(KEY.race_key).races == (race(1),)
 
 
 def test_the_file_keeps_a_few_races_of_each_key(tmp_path: Path) -> None:
@@ -72,15 +58,3 @@ def test_an_import_brings_the_races_of_an_export_once(tmp_path: Path) -> None:
     record = ModelStore(second).races(KEY.race_key)
     assert record.races == (race(7), race(1, 5.0))
     assert [len(stored.races) for stored in collect(second).races] == [2]
-
-
-@pytest.mark.parametrize("pace", [0, -1.0, "x"])
-def test_a_race_with_an_impossible_pace_is_refused(tmp_path: Path, pace: object) -> None:
-    store = ModelStore(tmp_path / "models.db")
-    add(store, race(1))
-    store.close()
-    record = json.loads(encode(collect(tmp_path / "models.db")))
-    record["races"][0]["races"][0][2]["mkl 1"] = [pace]
-
-    with pytest.raises(DataError, match="broken export"):
-        decode(json.dumps(record).encode(), "x")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,8 +16,8 @@ from hetsched.engine.admission.resolved_job import ResolvedJob, declare_iterativ
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run.arrays import JobArrays
 from hetsched.engine.threads import Pool
-from hetsched.errors import DataError, IOFailure, UsageError
-from hetsched.job import ArenaOut, ArenaRef, FileOut, FileRef, JobSpec
+from hetsched.errors import DataError, UsageError
+from hetsched.job import ArenaRef, JobSpec
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 from hetsched.workload import ArraySpec, Stage, StateArray
@@ -59,12 +58,6 @@ def gpu_job(limit: int) -> ResolvedJob:
 
 def names(arrays: JobArrays) -> set[str]:
     return {stored.array for stored in arrays.stored if stored.array.startswith("saved/")}
-
-
-def test_rows_of_a_gpu_are_saved_if_there_is_room(arena: Arena) -> None:
-    arrays = JobArrays(gpu_job(arena.limit), arena)
-    arrays.place()
-    assert (names(arrays), arrays.notes) == ({"saved/u"}, [])
 
 
 def test_without_room_in_an_arena_in_use_they_are_not_and_the_job_runs(arena: Arena) -> None:
@@ -115,26 +108,6 @@ def heat(arena: Arena, steps: int, **fields: Any) -> JobArrays:
     return arrays
 
 
-@pytest.mark.parametrize("steps", [6, 7])
-def test_a_result_may_be_the_rows_of_a_state_array(arena: Arena, steps: int) -> None:
-    arrays = heat(arena, steps)
-    view(arena, arrays, "u")[steps % 2, 1:-1] = np.arange(20.0).reshape(5, 4)
-    assert arrays.nbytes == arena.used
-
-    results = arrays.take_results()
-    arrays.close(cast(Fleet, NoFleet()))
-
-    ref = results["final"]
-    segment = arena.segment(ref.segment)
-    assert np.array_equal(
-        segment.array(ref.shape, ref.dtype, ref.offset), np.arange(20.0).reshape(5, 4)
-    )
-    assert arena.used == sum(arena.segment(each.segment).nbytes for each in results.values())
-    for each in results.values():
-        arena.release(each.segment)
-    assert arena.used == 0
-
-
 def test_a_result_in_a_state_array_needs_no_room_of_its_own() -> None:
     params = {"grid": "1000x100", "dtype": "float64"}
     limits = MachineLimits(CORES, {}, 2_800_000)  # bytes: 1.6 million for both buffers, 0.8 each
@@ -143,48 +116,6 @@ def test_a_result_in_a_state_array_needs_no_room_of_its_own() -> None:
     params["tolerance"] = "1e-3"
     with pytest.raises(DataError, match="shared memory"):
         resolve(JobSpec(workload="heat", params=params), limits)
-
-
-def test_a_result_for_the_callers_array_or_a_file_is_apart(arena: Arena, tmp_path: Path) -> None:
-    into = ArenaRef(arena.allocate(5 * 4 * 8).id, (5, 4), "float64")
-    targets = ArenaOut(into), FileOut(str(tmp_path / "final.npy"))
-
-    for target in targets:
-        arrays = heat(arena, 6, outputs={"final": target})
-        keys = {stored.array: stored.key for stored in arrays.stored}
-        assert keys["final"] != keys["u"]
-        arrays.close(cast(Fleet, NoFleet()))
-
-
-def test_a_state_array_that_isnt_like_its_result_is_refused() -> None:
-    class Other(Diffusion):
-        def state(self, p: DiffusionParams) -> list[StateArray]:
-            return [StateArray("u", (5,), "float64", 1, result="y")]
-
-    with pytest.raises(UsageError, match="can't be the result 'y'"):
-        declare_iterative(Other(), DiffusionParams(rows=ROWS))
-
-
-def test_a_file_that_is_too_short_is_an_error(arena: Arena, tmp_path: Path) -> None:
-    path = tmp_path / "x.npy"
-    np.save(path, np.zeros((ROWS, 4)))
-    arrays = allocated(arena, inputs={"x": FileRef(str(path))})
-    with path.open("r+b") as file:
-        file.truncate(200)
-    with pytest.raises(IOFailure, match="x: the file ends at byte 200"):
-        load_inputs(arrays)
-
-
-def test_a_thread_that_hangs_keeps_its_segments(arena: Arena, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.zeros((ROWS, 4)))
-    arrays = allocated(arena, inputs={"x": FileRef(str(tmp_path / "x.npy"))})
-    key = next(each.key for each in arrays.stored if each.array == "x")
-    release = arrays.retain()
-    arrays.close(cast(Fleet, NoFleet()))
-    assert arena.holds(key)
-    release()
-    assert not arena.holds(key)
-    assert arena.used == 0
 
 
 # ---- admission
@@ -219,9 +150,15 @@ class TwoStages(Diffusion):
         return [Stage(name, ("u",), reductions=("total",)) for name in ("first", "second")]
 
 
+class OtherShape(Diffusion):
+    def state(self, p: DiffusionParams) -> list[StateArray]:
+        return [StateArray("u", (5,), "float64", 1, result="y")]
+
+
 @pytest.mark.parametrize(
     ("workload", "message"),
     [
+        (OtherShape(), "can't be the result 'y'"),
         (Odd(), r"two arrays have the same name \(x, y, totals, u, u, means\)"),
         (InOut(), "an iterative workload has no inout arrays"),
         (TwoStages(), "diffusion: reduction 'total' belongs to two stages"),

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hetsched.errors import ConfigError, TryAgain
-from hetsched.job import DeviceReport, Done, JobReport, JobSpec
-from hetsched.store import database, journal_records
+from hetsched.errors import ConfigError
+from hetsched.job import JobSpec
 from hetsched.store.journal_records import (
     BLOCK,
     HistoryFilter,
@@ -84,18 +83,6 @@ def test_a_second_daemon_is_refused(path: Path) -> None:
     journal.close(PATIENCE)
 
 
-def test_the_connection_is_as_durable_as_it_must_be(path: Path) -> None:
-    connection = database.open_database(path.parent.parent / "j.db", journal_records.FORMAT)
-    names = ("locking_mode", "journal_mode", "synchronous", "auto_vacuum", "trusted_schema")
-
-    values = [connection.execute(f"PRAGMA {name}").get for name in names]
-
-    assert values == ["exclusive", "wal", 2, 2, 0]
-    assert connection.execute("PRAGMA foreign_keys").get == 1
-    assert connection.execute("PRAGMA wal_autocheckpoint").get == 0
-    connection.close()
-
-
 def test_a_query_returns_a_bounded_number_of_bytes(path: Path) -> None:
     calls = CallQueue()
     journal = open_journal(path, calls)
@@ -122,29 +109,3 @@ def test_only_the_owner_can_read_the_journal(path: Path) -> None:
     names = ("journal.db", "journal.db-wal", "journal.db.numbers")
     assert modes == dict.fromkeys(names, 0o600)
     journal.close(PATIENCE)
-
-
-def test_more_numbers_are_reserved_before_they_run_out(path: Path) -> None:
-    calls = CallQueue()
-    journal = open_journal(path, calls)
-    reserved = journal.load().next_number - 1 + BLOCK
-    for _ in range(reserved):
-        journal.numbers.take()
-    with pytest.raises(TryAgain):
-        journal.numbers.take()
-
-    calls.run_until(lambda: journal.numbers.reserved > reserved)
-    crashed = crashed_copy(path)
-
-    assert journal.numbers.take() == reserved + 1
-    journal.close(PATIENCE)
-    assert contents_of(crashed).next_number > reserved + 1
-
-
-def test_a_large_final_state_is_stored_without_its_chunks() -> None:
-    device = DeviceReport(
-        device="cpu0", kind="cpu", variant="v", share=1, seconds=1.0, chunks=(1,) * 100_000
-    )
-    report = JobReport(job=1, state="done", workload="fft", load=1, devices=(device,))
-
-    assert len(journal_records.encode_state(Done(1, report))) < journal_records.MAX_STATE_BYTES

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from hetsched.errors import IOFailure
-from hetsched.job import JobSpec
 from hetsched.store import journal_records
 from hetsched.store.journal_file import JournalFile
 from hetsched.store.journal_records import HistoryBounds, Write
@@ -49,26 +47,6 @@ def kept_with(bounds: HistoryBounds, vfs: str) -> list[int]:
     kept = [job.number for job in file.load(10_000).ended_jobs]
     file.close(1000)
     return kept
-
-
-def test_the_file_shrinks_when_there_is_less_history(disk: MemoryDisk, vfs: str) -> None:
-    path = Path("/journal.db")
-    large = JobSpec(workload="fft", params={"x": "y" * 20_000})
-    file = JournalFile(path, HistoryBounds(), START, vfs)
-    for number in range(1, 1001):
-        job = replace(accepted(number), spec=large)
-        file.commit([Write((job,)), Write((done(number),))])
-        file.maintain(START)
-    file.close(1000)
-    before = len(disk.files["/journal.db"].content)
-
-    file = JournalFile(path, HistoryBounds(jobs=10), START, vfs)
-    for number in range(1001, 1601):
-        file.commit([Write((accepted(number),)), Write((done(number),))])
-        file.maintain(START)
-    file.close(1600)
-
-    assert len(disk.files["/journal.db"].content) < before - (4 << 20)
 
 
 def test_checkpoints_that_fail_are_rare_and_the_wal_stays_bounded(

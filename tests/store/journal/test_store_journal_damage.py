@@ -116,18 +116,6 @@ def test_what_cannot_be_read_is_kept_under_another_name(
     assert (aside.readlink() if aside.is_symlink() else aside.read_bytes()) == before
 
 
-def test_damage_in_the_middle_of_the_log_is_said(
-    crashed: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with log_of(crashed).open("r+b") as file:
-        file.seek(32 + 24 + 4096 + 24 + 10)
-        file.write(b"garbage")
-
-    contents_of(crashed)
-
-    assert "a part of its log can't be read" in caplog.text
-
-
 def test_a_crash_alone_loses_and_says_nothing(
     crashed: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -135,24 +123,6 @@ def test_a_crash_alone_loses_and_says_nothing(
 
     assert [job.number for job in contents.open_jobs] == list(range(1, JOBS + 1))
     assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []
-
-
-def test_without_the_second_record_the_journal_tells_the_number(crashed: Path) -> None:
-    crashed.with_name("journal.db.numbers").unlink()
-
-    assert contents_of(crashed).next_number > JOBS
-
-
-def test_a_record_that_is_garbage_is_set_aside(
-    crashed: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    record = crashed.with_name("journal.db.numbers")
-    record.write_bytes(b"many")
-
-    assert contents_of(crashed).next_number > JOBS
-
-    assert Path(f"{record}.unreadable-1").read_bytes() == b"many"
-    assert "not a number" in caplog.text
 
 
 @pytest.mark.parametrize("sql", ["PRAGMA user_version = 9", "PRAGMA application_id = 7"])

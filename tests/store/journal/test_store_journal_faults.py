@@ -203,24 +203,6 @@ def test_those_who_wait_for_a_hung_disk_are_answered_and_their_jobs_deleted(
     assert sorted(numbers_in(vfs)) == [1, 4]
 
 
-def test_acceptances_behind_a_hung_disk_drop_no_ended_job(
-    disk: MemoryDisk, vfs: str, calls: CallQueue
-) -> None:
-    journal = open_in_memory(vfs, calls)
-    hang = hung(journal, disk)
-    outcomes: list[BaseException | None] = []
-    journal.write([ended(2)])
-    for number in range(3, 1503):
-        journal.write([accepted(number)], outcomes.append)
-    journal.write([ended(1503)])
-    hang.released.set()
-    calls.run_until(lambda: len(outcomes) == 1500)
-    assert journal.close(PATIENCE)
-
-    assert outcomes == [None] * 1500
-    assert sorted(numbers_in(vfs)) == list(range(1, 1504))
-
-
 def test_history_behind_a_hung_disk_is_bounded_and_the_newest_stays(
     disk: MemoryDisk, vfs: str, calls: CallQueue
 ) -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import io
 import os
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.io
-import scipy.sparse
-from matrix_samples import COORDINATES, tridiagonal
+from matrix_samples import COORDINATES
 
 from hetsched.errors import DataError
 from hetsched.store.matrix_file import MatrixHeader, read_matrix_header
@@ -37,13 +34,6 @@ def archive(path: Path, **members: bytes) -> None:
     with zipfile.ZipFile(path, "w") as file:
         for name, data in members.items():
             file.writestr(f"{name}.npy", data)
-
-
-@pytest.mark.parametrize("symmetry", ["general", "symmetric"])
-def test_a_symmetric_matrix_is_counted_as_expanded(tmp_path: Path, symmetry: Any) -> None:
-    scipy.io.mmwrite(tmp_path / "a.mtx", tridiagonal(), comment="of a test", symmetry=symmetry)
-
-    assert header(tmp_path / "a.mtx") == MatrixHeader((6, 6), "float64", 16)
 
 
 @pytest.mark.parametrize(
@@ -103,19 +93,3 @@ def test_broken_archives_give_one_clear_line(
         header(tmp_path / "a.npz")
 
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("found", "get", "message"),
-    [
-        (MatrixHeader((3, 3), "float64"), MatrixHeader.sparse_shapes, "holds a dense array"),
-        (MatrixHeader((3, 4), "float64", 5), MatrixHeader.sparse_shapes, "of 3x4; it must be squ"),
-        (MatrixHeader((3, 3), "float64", 0), MatrixHeader.sparse_shapes, "without entries"),
-        (MatrixHeader((3, 3), "float64", 5), MatrixHeader.dense_shape, "holds a sparse matrix"),
-    ],
-)
-def test_another_kind_of_array_than_needed_is_refused(
-    found: MatrixHeader, get: Callable[[MatrixHeader, str], object], message: str
-) -> None:
-    with pytest.raises(DataError, match=f"^a.mtx: .*{message}"):
-        get(found, "a.mtx")

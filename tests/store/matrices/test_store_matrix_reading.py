@@ -50,12 +50,6 @@ def test_a_compressed_matrix_of_scipy_becomes_sorted_rows(tmp_path: Path) -> Non
     assert arrays["data"].dtype == "f4"
 
 
-def test_a_column_of_numbers_is_one_axis(tmp_path: Path) -> None:
-    scipy.io.mmwrite(tmp_path / "b.mtx", np.arange(5.0)[:, None])
-
-    assert read(tmp_path / "b.mtx")[""].tolist() == [0, 1, 2, 3, 4]
-
-
 def test_a_broken_entry_is_named_by_its_line(tmp_path: Path) -> None:
     (tmp_path / "a.mtx").write_bytes(COORDINATES + b"3 3 3\n1 1 2.0\n2 9 1.0\n3 3 1.0\n")
 
