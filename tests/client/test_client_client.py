@@ -7,7 +7,6 @@ import os
 import resource
 import subprocess
 import sys
-import tempfile
 import threading
 import traceback
 import warnings
@@ -15,7 +14,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-import daemon_harness
 import numpy as np
 import pytest
 from daemon_harness import Harness
@@ -26,10 +24,7 @@ from hetsched.client.control import Control
 from hetsched.device import ChunkTimeline, Timeline
 from hetsched.errors import (
     DataError,
-    InputMissing,
-    NotPermitted,
     TryAgain,
-    Unavailable,
     UsageError,
 )
 from hetsched.explain import DeviceExplanation, Explanation
@@ -106,31 +101,6 @@ def test_memory_is_free_when_the_last_view_dies(harness: Harness, client: Client
     assert in_use(harness, 0)
 
 
-def test_a_warm_segment_costs_no_new_mapping(harness: Harness, client: Client) -> None:
-    def mappings() -> int:
-        return Path("/proc/self/maps").read_text().count("memfd:hetsched")
-
-    for _ in range(3):
-        client.submit("double", client.empty((1000,), "float32")).result(60)
-        gc.collect()
-        harness.ask(lambda: None)
-    before = mappings()
-    client.submit("double", client.empty((1000,), "float32")).result(60)
-    assert mappings() == before
-
-
-def test_what_the_arena_gives_back_is_unmapped_here(tmp_path: Path) -> None:
-    with (
-        daemon_harness.daemon(tmp_path, size=4 << 20) as harness,
-        Client(harness.folder) as client,
-    ):
-        for mib in (1.0, 1.5, 2.0, 2.6):
-            client.empty((int(mib * (1 << 20)),), "uint8")
-            gc.collect()
-        held = client.empty((3 << 20,), "uint8")
-        assert [s.nbytes for s in client._connection.session.segments.values()] == [held.nbytes]
-
-
 def test_an_array_that_cannot_be_leaves_no_reference(
     harness: Harness, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,17 +132,6 @@ def test_without_descriptors_an_array_is_refused_and_later_possible(client: Clie
     assert client.empty((1 << 20,), "uint8").shape == (1 << 20,)
 
 
-def test_an_unknown_job_is_input_missing(client: Client) -> None:
-    for ask in (client.show, client.job, client.cancel):
-        with pytest.raises(InputMissing, match="no job 77"):
-            ask(77)
-
-
-def test_devices_that_failed_are_listed_and_get_another_chance(client: Client) -> None:
-    assert client.device_list().restricted == {"cpu0": "takes no jobs of kind fft"}
-    assert client.device_list(probe=True).restricted == {}
-
-
 def test_without_numpy_there_is_still_control(harness: Harness) -> None:
     code = (
         "import sys; from hetsched.client.control import Control;"
@@ -181,44 +140,6 @@ def test_without_numpy_there_is_still_control(harness: Harness) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-def test_a_lost_daemon_ends_every_open_job_with_the_reason(tmp_path: Path) -> None:
-    with daemon_harness.daemon(tmp_path) as harness:
-        client = Client(harness.folder, reconnect=0)
-        jobs = [client.submit("wait") for _ in range(3)]
-    for job in jobs:
-        with pytest.raises(
-            TryAgain, match=rf"job {job.id} is out of reach.*pid {os.getpid()}.*stopped"
-        ):
-            job.result(60)
-    with pytest.raises(TryAgain, match="has stopped"):
-        client.ping()
-    with pytest.raises(TryAgain, match="has stopped"):
-        client.empty(3)
-    client.close()
-
-
-def test_no_daemon_is_said_with_the_path_and_why(tmp_path: Path) -> None:
-    path = tmp_path / "session.sock"
-    with pytest.raises(Unavailable, match=rf"{path} \(no such file\).*hetsched serve"):
-        Client(tmp_path)
-    listen(path).close()
-    with pytest.raises(Unavailable, match="stale socket: its daemon has died"):
-        Client(tmp_path)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can listen as another user")
-def test_a_daemon_of_another_user_is_not_trusted(tmp_path: Path) -> None:
-    os.seteuid(65534)
-    try:
-        folder = tempfile.TemporaryDirectory(dir="/tmp")
-        stranger = listen(Path(folder.name) / "session.sock")
-    finally:
-        os.seteuid(0)
-    with folder, stranger, pytest.raises(NotPermitted, match="belongs to user 65534") as caught:
-        Client(folder.name, timeout=0.1)
-    assert caught.value.code == 77
 
 
 def test_a_daemon_that_does_not_answer_is_not_waited_for_for_ever(tmp_path: Path) -> None:
@@ -307,19 +228,6 @@ def test_inputs_are_kept_until_the_jobs_end_is_known(
     assert harness.until(lambda: not harness.arena.holds(segment))
 
 
-def test_jobs_that_nobody_knows_are_refused(client: Client) -> None:
-    with pytest.raises(InputMissing, match=r"no job 5; there are no jobs yet"):
-        client.explain(5)
-
-
-def test_what_the_engine_refuses_arrives(client: Client) -> None:
-    client.submit("double")
-    second = client.submit("double")
-
-    with pytest.raises(InputMissing, match="job 2 ended too long ago"):
-        second.explain()
-
-
 def test_a_job_of_very_many_chunks_arrives_thinned_out(
     client: Client, harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,14 +277,6 @@ def test_a_child_that_drops_an_array_releases_nothing(harness: Harness, client: 
     other[:] = 9
     assert harness.arena.used == 2 * 65536
     assert (arrays[0] == 7).all()
-
-
-def test_a_child_may_create_a_client_of_its_own(harness: Harness, client: Client) -> None:
-    def use() -> None:
-        with Client(harness.folder, timeout=60) as own:
-            assert own.submit("double", np.ones(3)).result(60).tolist() == [2.0] * 3
-
-    assert in_child(use) == 0
 
 
 def test_the_end_of_the_parent_is_noticed_while_a_child_lives(harness: Harness) -> None:

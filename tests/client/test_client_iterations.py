@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -127,26 +126,6 @@ def test_arrays_are_freed_with_the_last_reference_to_the_job() -> None:
         gc.enable()
 
 
-def test_an_unknown_output_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no output 'y'; this result has x"):
-        _ = IterativeResult({"x": 1}, REPORT, lambda seconds: explanation(None)).y
-
-
-def test_the_history_is_asked_for_once() -> None:
-    history = IterationHistory(devices=("cpu0",), spans=(span(1), span(2)))
-    asked = []
-
-    def explain(seconds: float | None) -> Explanation:
-        asked.append(1)
-        return explanation(history)
-
-    result = IterativeResult({"x": 1}, REPORT, explain)
-
-    assert result.residuals == (0.1, 0.01)
-    assert result.history is history
-    assert asked == [1]
-
-
 def closing(asked: list[int]) -> Job:
     """A job whose explanation can be had once."""
     history = IterationHistory(devices=("cpu0",), spans=(span(1), span(2)))
@@ -211,30 +190,6 @@ def test_a_progress_callback_gets_each_batch_of_iterations() -> None:
     assert seen == [2, 5]
 
 
-def test_a_progress_callback_that_raises_is_called_once(caplog: pytest.LogCaptureFixture) -> None:
-    job = make()
-    job.add_progress_callback(lambda state: 1 / 0)
-
-    with caplog.at_level(logging.ERROR):
-        job.advance(running(2))
-        job.advance(running(3))
-        job.advance(Done(1, REPORT))
-
-    assert job.result().iterations == 3
-    assert [record.getMessage() for record in caplog.records] == ["error in a listener of job 1"]
-
-
 def not_converged(**outputs: str) -> Failed:
     report = replace(REPORT, state="failed", converged=False, outputs=outputs)
     return Failed(1, report, ErrorRecord(1, "no convergence"), {"x": ArenaRef(1, (3,), "float64")})
-
-
-def test_a_result_that_cannot_be_fetched_hides_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    job = job_with(lambda done: 1 / 0, lambda job, seconds: explanation(None))
-    with caplog.at_level(logging.ERROR):
-        job.advance(not_converged())
-
-    error = job.exception()
-
-    assert isinstance(error, JobFailed) and error.result is None
-    assert "the last result of job 1 is lost" in caplog.text

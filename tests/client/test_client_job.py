@@ -46,20 +46,6 @@ def make(fetch: Any = lambda end: "result") -> tuple[Job, list[int]]:
     return Job(1, cancel=cancelled.append, fetch=fetch, explain=explanation), cancelled
 
 
-def test_cancelling_an_ended_job_is_refused() -> None:
-    job, asked = make()
-    job.advance(DONE)
-    assert not job.cancel()
-    assert asked == []
-
-
-def test_cancelling_without_anybody_to_ask_is_refused() -> None:
-    def unreachable(number: int) -> None:
-        raise TryAgain("gone")
-
-    assert not Job(1, cancel=unreachable, fetch=str, explain=explanation).cancel()
-
-
 def test_a_result_that_cannot_be_fetched_is_the_jobs_error() -> None:
     def fetch(end: Done | Failed) -> None:
         raise DataError("lost")

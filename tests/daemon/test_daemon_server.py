@@ -19,10 +19,9 @@ from hetsched.client.client import Client
 from hetsched.client.job import Job
 from hetsched.daemon.router import MAX_SLOW_CLIENTS
 from hetsched.daemon.sessions import MAX_SESSION_REQUEST
-from hetsched.errors import ConfigError, ErrorRecord, InternalError, TryAgain
-from hetsched.job import Done, JobReport, JobSpec, JobState, Running
+from hetsched.errors import ErrorRecord, InternalError
+from hetsched.job import Done, JobReport, JobState, Running
 from hetsched.jobs.table import Limits
-from hetsched.store.journal_records import JobForgotten, JournaledJob
 from hetsched.transport.messages import (
     MAX_FRAME,
     Map,
@@ -34,24 +33,6 @@ from hetsched.transport.messages import (
     Status,
     encode,
 )
-
-
-def test_the_sockets_are_for_their_owner_only(harness: Harness) -> None:
-    for name in ("control.sock", "session.sock"):
-        assert (harness.folder / name).stat().st_mode & 0o777 == 0o600
-
-
-def test_the_sockets_are_gone_when_the_server_is_closed(tmp_path: Path) -> None:
-    with daemon_harness.daemon(tmp_path):
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_not_a_socket_is_never_replaced(tmp_path: Path) -> None:
-    (tmp_path / "control.sock").write_text("precious")
-    with pytest.raises(ConfigError, match="not a socket"), daemon_harness.daemon(tmp_path):
-        pass
-    assert (tmp_path / "control.sock").read_text() == "precious"
 
 
 @pytest.mark.parametrize(
@@ -123,17 +104,6 @@ def test_a_client_that_asks_and_never_reads_loses_its_session(
     assert harness.serves()
 
 
-def test_a_changed_job_is_answered_with_its_new_state(harness: Harness) -> None:
-    with Client(harness.folder, timeout=60) as client:
-        job = client.submit("queue", client.empty((10,), "float32"))
-        changes = [client.hold(job.id), client.hold(job.id), client.release(job.id)]
-    assert [(change.is_changed, change.state.reason) for change in changes] == [  # type: ignore[union-attr]
-        (True, "held"),
-        (False, "held"),
-        (True, "resources"),
-    ]
-
-
 def test_text_that_cannot_be_encoded_is_escaped_in_every_answer(harness: Harness) -> None:
     """A plug-in's text that has passed all checks costs neither its job nor other clients."""
     with Client(harness.folder, timeout=60) as client, Client(harness.folder) as other:
@@ -181,21 +151,6 @@ def test_a_result_that_others_may_have_the_memory_of_goes_with_its_job(
     raw.session.send(encode(Map(segment)))
     answer = raw.session_answer()
     assert isinstance(answer, Refused) and answer.error.code == 66
-
-
-def test_an_id_is_free_once_the_journal_has_removed_the_job_that_was_refused(
-    harness: Harness,
-) -> None:
-    """The disk may have the job although it answered too late, or with an error."""
-    spec = JobSpec(workload="double", params={}, id="nightly")
-    row = JournaledJob(number=99, spec=spec, client_id="nightly", submitted_at=1.0, durable=True)
-    harness.ask(lambda: harness.journal.write((row,), urgent=True))
-    with Client(harness.folder, timeout=60) as client:
-        with pytest.raises(TryAgain, match="still in the journal"):
-            client.submit("double", id="nightly")
-        harness.ask(lambda: harness.journal.write((JobForgotten(99),), urgent=True))
-
-        assert client.submit("double", id="nightly").exception(60) is None
 
 
 def test_an_answer_that_would_be_too_long_is_shortened_or_refused(

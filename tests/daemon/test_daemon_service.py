@@ -6,13 +6,11 @@ import contextlib
 import shutil
 import socket
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
-from real_daemon import SERVE, environment, serving
+from real_daemon import SERVE, environment
 from service_manager import NotifySocket, listening, notify_socket, passing
 
 from hetsched.client.client import Client
@@ -50,25 +48,6 @@ def bound(folder: Path) -> list[socket.socket]:
         listening(folder / "control.sock", socket.SOCK_STREAM),
         listening(folder / "session.sock", socket.SOCK_SEQPACKET),
     ]
-
-
-def test_a_client_that_connected_before_the_daemon_is_served(tmp_path: Path) -> None:
-    sockets = bound(tmp_path)
-    pongs: list[int] = []
-
-    def ping() -> None:
-        with Client(tmp_path) as client:
-            pongs.append(client.ping().pid)
-
-    early = threading.Thread(target=ping)
-    early.start()
-    with activated(tmp_path, sockets) as notified:
-        early.join(WAIT)
-        notified.until("READY=1")
-
-    assert len(pongs) == 1
-    for sock in sockets:
-        sock.close()
 
 
 @pytest.mark.skipif(
@@ -118,27 +97,3 @@ def test_the_manager_is_notified_of_start_watchdog_and_stop(tmp_path: Path) -> N
         sock.close()
 
     assert f"STATUS=listening in {tmp_path}" in notified.lines
-
-
-def test_a_stuck_device_process_doesnt_stop_the_signs_of_life(tmp_path: Path) -> None:
-    sockets = bound(tmp_path)
-    with activated(tmp_path, sockets) as notified:
-        notified.until("READY=1")
-        with Client(tmp_path) as client:
-            client.submit("fft", batch="1x16x16").result(WAIT)  # its process has started
-            daemon = psutil.Process(client.ping().pid)
-        (child,) = daemon.children()
-        child.suspend()
-        before = notified.lines.count("WATCHDOG=1")
-        while notified.lines.count("WATCHDOG=1") < before + 20:
-            notified.receive()
-        child.resume()
-    for sock in sockets:
-        sock.close()
-
-
-def test_devices_processes_inherit_nothing_of_the_manager(tmp_path: Path) -> None:
-    with serving(tmp_path, CONFIG) as daemon:
-        (child,) = daemon.ps.children()
-
-        assert "NOTIFY_SOCKET" not in child.environ()

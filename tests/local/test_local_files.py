@@ -17,11 +17,8 @@ from virtual_machine import VIRTUAL
 
 import hetsched
 from hetsched.config import parse
-from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.threads import Step
-from hetsched.errors import CantCreate, InputMissing, TryAgain, UsageError
+from hetsched.errors import InputMissing, TryAgain, UsageError
 from hetsched.job import JobState, Running
-from hetsched.store import input_files
 
 MACHINE = parse(VIRTUAL, "test")
 
@@ -76,52 +73,6 @@ def test_a_job_that_is_stopped_with_its_engine_leaves_no_file(tmp_path: Path) ->
 
     assert isinstance(job.exception(60), TryAgain)
     assert os.listdir(tmp_path) == ["gate"]
-
-
-def test_a_run_s_files_are_closed_before_the_next_run_opens_any(
-    local: hetsched.Local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    np.save(tmp_path / "x.npy", np.ones((4, WIDTH)))
-    (tmp_path / "failures").write_text("1")
-    closing, opened, overtaken = threading.Event(), threading.Event(), []
-    open_regular, close_files = input_files.open_regular, ResolvedJob.close_files
-
-    def close_slowly(job: ResolvedJob, step: Step, **named: bool) -> None:
-        if job.reference == "gated_workload:Gated":  # not one of an earlier test
-            closing.set()
-            overtaken.append(opened.wait(0.3))
-        close_files(job, step, **named)
-
-    def open_one(path: str, expected: str) -> int:
-        if closing.is_set():
-            opened.set()
-        return open_regular(path, expected)
-
-    monkeypatch.setattr(ResolvedJob, "close_files", close_slowly)
-    monkeypatch.setattr(input_files, "open_regular", open_one)
-    failures = str(tmp_path / "failures")
-    job = local.submit(
-        "gated_workload:Gated",
-        tmp_path / "x.npy",
-        units=4,
-        devices="core0",  # what fails behind a link is computed elsewhere, and the job goes on
-        failures=failures,
-        retries=1,
-    )
-
-    job.result(60)
-    assert opened.is_set()
-    assert not overtaken[0]
-
-
-def test_an_output_created_meanwhile_fails_the_job(local: hetsched.Local, tmp_path: Path) -> None:
-    save(tmp_path / "x.npy", 1)
-    job = local.submit("fft", tmp_path / "x.npy", out=tmp_path / "y.npy", hold=True)
-    save(tmp_path / "y.npy", 2)
-    local.release(job.id)
-
-    with pytest.raises(CantCreate, match="exists"):
-        job.result(60)
 
 
 def test_each_output_goes_to_its_file(local: hetsched.Local, tmp_path: Path) -> None:

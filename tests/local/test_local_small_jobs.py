@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gated_workload import Gate
 
 from hetsched.client.job import Job
 from hetsched.config import parse
 from hetsched.engine import small_jobs
 from hetsched.engine.run import runner
-from hetsched.errors import JobFailed
 from hetsched.job import JobState, Queued, Running
 from hetsched.local import Local
 
@@ -41,7 +39,6 @@ PATIENT = """
 chunk = "10m"
 """
 """Chunks of the large job wait as long as this machine needs for everything else."""
-CORE_COUNT = 2
 UNITS = 3200
 SMALL_UNITS = 4
 
@@ -180,32 +177,6 @@ def test_a_job_that_is_not_small_waits_for_its_turn(bench: Bench) -> None:
     bench.check_main()
     assert second.report is not None
     assert not any(note.startswith("ran beside") for note in second.report.notes)
-
-
-def test_a_small_job_that_raises_leaves_the_large_one_alone(bench: Bench) -> None:
-    (bench.folder / "failures").write_text("x")
-    bench.pass_first_chunk()
-
-    small, _ = bench.small_beside(failures=str(bench.folder / "failures"))
-    bench.open()
-
-    with pytest.raises(JobFailed, match="one of the failures that were asked for"):
-        small.result(60)
-    bench.check_main()
-
-
-def test_cancelling_the_small_job_leaves_the_large_one_alone(bench: Bench) -> None:
-    bench.pass_first_chunk()
-    with contextlib.closing(Gate(bench.folder / "small")) as gate:
-        small, _ = bench.small_beside(gate=str(gate.path))
-
-        small.cancel()
-        bench.local.devices()  # answered by the loop after that
-    bench.open()
-
-    with pytest.raises(CancelledError):
-        small.result(60)
-    bench.check_main()
 
 
 def test_cancelling_the_large_job_leaves_the_small_one_alone(bench: Bench) -> None:

@@ -1,19 +1,16 @@
 import fcntl
 import gc
 import os
-import queue
 from collections.abc import Iterator
 from pathlib import Path
-from threading import get_ident
 
 import pytest
-from descriptors import open_descriptors
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hetsched.errors import DataError, ProtocolError, TryAgain
-from hetsched.transport.arena import LARGE_BYTES, Arena, Segment
 from hetsched.transport.arena import SIZE_GRANULARITY as GRAIN
+from hetsched.transport.arena import Arena, Segment
 from hetsched.transport.pages import map_segment
 
 MIB = 1 << 20
@@ -58,22 +55,6 @@ def test_a_foreign_segment_of_another_size_is_not_mapped(arena: Arena, nbytes: i
 def test_more_than_the_limit_can_never_be_had(arena: Arena) -> None:
     with pytest.raises(DataError, match=r"the limit is 16 MiB"):
         arena.allocate(17 * MIB)
-
-
-def test_what_others_hold_is_a_reason_to_try_again(arena: Arena) -> None:
-    arena.allocate(10 * MIB)
-    with pytest.raises(TryAgain, match=r"10 MiB of 16 MiB are in use"):
-        arena.allocate(7 * MIB)
-
-
-def test_free_segments_make_room_and_those_who_map_them_hear_of_it(arena: Arena) -> None:
-    discarded: list[int] = []
-    arena.on_discard.append(discarded.append)
-    small = arena.allocate(8 * MIB)
-    arena.release(small.id)
-    arena.allocate(12 * MIB)
-    assert discarded == [small.id]
-    assert small.fd == -1
 
 
 def test_those_who_only_keep_are_asked_before_anybody_is_refused(arena: Arena) -> None:
@@ -121,32 +102,6 @@ def test_an_array_may_not_reach_past_its_segment(arena: Arena) -> None:
             segment.array(shape, dtype, offset)
     with pytest.raises(DataError):
         segment.array((1,), "O")
-
-
-def test_everything_is_closed_with_the_arena() -> None:
-    before = open_descriptors()
-    arena = Arena(16 * MIB)
-    segment_in_use, free = arena.allocate(MIB), arena.allocate(MIB)
-    segment_in_use.array((1,), "u1")
-    arena.release(free.id)
-    arena.close()
-    assert open_descriptors() <= before
-
-
-def test_the_memory_of_a_large_segment_is_freed_by_another_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    closed: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
-    arena = Arena(2 * LARGE_BYTES)
-    small, large = arena.allocate(GRAIN), arena.allocate(LARGE_BYTES)
-    fds = small.fd, large.fd
-    close = os.close
-    monkeypatch.setattr(os, "close", lambda fd: (close(fd), closed.put((fd, get_ident()))))
-
-    arena.close()
-
-    threads = dict(closed.get(timeout=60) for _ in fds)
-    assert threads[fds[0]] == get_ident() != threads[fds[1]]
 
 
 class Ledger(RuleBasedStateMachine):
@@ -212,14 +167,6 @@ def test_an_adopted_segment_has_the_memory_of_the_earlier_arena() -> None:
     assert segment.array((1,), "int64").tolist() == [7]
 
 
-def test_memory_that_is_adopted_twice_is_the_same_segment() -> None:
-    old, arena = Arena(1 << 20).allocate(8), Arena(1 << 20)
-    first, second = (arena.adopt(passed_on(old)) for _ in range(2))
-    assert first is second
-    arena.release(first.id)
-    assert arena.holds(first.id)
-
-
 def test_an_adopted_segment_is_never_recycled() -> None:
     old, arena = Arena(1 << 20).allocate(8), Arena(1 << 20)
     discarded: list[int] = []
@@ -239,12 +186,6 @@ def test_only_sealed_memory_is_adopted(tmp_path: Path) -> None:
             arena.adopt(fd)
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)
-
-
-def test_adopting_more_than_the_limit_is_refused() -> None:
-    old, arena = Arena(1 << 20).allocate(1 << 18), Arena(1 << 17)
-    with pytest.raises(TryAgain, match="128 KiB"):
-        arena.adopt(passed_on(old))
 
 
 def test_without_descriptors_segments_are_refused_until_results_make_room(arena: Arena) -> None:
@@ -268,18 +209,3 @@ def test_memory_of_one_client_is_never_shown_to_another(arena: Arena) -> None:
 
     assert not arena.allocate(GRAIN, "you").array((GRAIN,), "u1").any()
     assert arena.allocate(GRAIN, "me") is first
-
-
-def test_segments_that_are_held_are_in_use_until_they_are_released() -> None:
-    arena = Arena(1 << 20)
-    segment, unused = arena.allocate(4096).id, arena.allocate(4096).id
-    arena.release(unused)
-
-    release = arena.hold([segment, unused, -3])
-    arena.release(segment)
-
-    assert arena.holds(segment)
-    release()
-    assert not arena.holds(segment)
-    assert not arena.holds(unused)
-    arena.close()

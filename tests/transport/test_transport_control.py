@@ -7,10 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from hetsched.errors import Unavailable
-from hetsched.transport import control as control_module
 from hetsched.transport.control import (
-    MAX_ARRIVALS,
     Aborted,
     EpochDecision,
     IterationControl,
@@ -152,30 +149,3 @@ def test_a_new_epoch_starts_from_its_first_iteration(control: IterationControl) 
 
     control.begin(8)
     assert (control.finished(range(SLOTS)), control.ended(range(SLOTS))) == (7, None)
-
-
-def test_an_epoch_ends_before_its_arrivals_overflow(control: IterationControl) -> None:
-    control._words[control_module._line(0)] = MAX_ARRIVALS - 2
-    for iteration in (7, 8):
-        control.arrive(0)
-        control.decide(iteration)
-    assert [control.decision(iteration).pause for iteration in (7, 8)] == [False, True]
-
-
-def test_a_processor_that_reorders_stores_executes_a_barrier(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(control_module, "IS_ORDERED", False)
-
-    control_module.register_for_barriers()
-    control_module.order_stores()
-
-    control_module.register_for_barriers.cache_clear()
-
-
-def test_a_machine_without_such_a_barrier_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_module, "IS_ORDERED", False)
-    monkeypatch.setattr(control_module, "_MEMBARRIER", {})
-
-    with pytest.raises(Unavailable, match=r"need membarrier\(2\)"):
-        control_module.order_stores()

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import mmap
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from descriptors import open_descriptors
 
 from hetsched.transport import pages
 from hetsched.transport.arena import Arena
@@ -21,13 +17,11 @@ from hetsched.transport.pages import (
     HugePages,
     map_segment,
     map_unpopulated,
-    seconds_of_one_page,
     touched_byte,
 )
 
 SIZE = 4 * HUGE_BYTES + (64 << 10)
 """Bytes of four huge pages and a rest."""
-SETTING = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 
 
 @pytest.fixture(autouse=True)
@@ -57,17 +51,6 @@ def huge_bytes(mapping: mmap.mmap) -> int:
             elif inside and line.startswith("ShmemPmdMapped:"):
                 return int(line.split()[1]) << 10
     raise AssertionError("no such mapping")
-
-
-def gives_them_itself() -> bool:
-    """Return whether this system gives huge pages that are only advised."""
-    chosen = SETTING.read_text(encoding="ascii") if SETTING.exists() else "[never]"
-    return "[never]" not in chosen and "[deny]" not in chosen
-
-
-only_on_request = pytest.mark.skipif(
-    gives_them_itself(), reason="shared memory has huge pages without a request here"
-)
 
 
 def can_collapse() -> bool:
@@ -120,58 +103,3 @@ def test_contents_survive_the_change_of_pages(
     with map_segment(fresh.fd, fresh.nbytes) as mapping:
         assert mapping[:] == expected
     assert values.tobytes() == expected
-
-
-@only_on_request
-def test_a_kernel_that_cannot_leaves_small_pages(
-    arena: Arena, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pages, "MADV_COLLAPSE", 12345)
-    fresh = arena.allocate(SIZE)
-
-    with map_segment(fresh.fd, fresh.nbytes) as mapping:
-        assert huge_bytes(mapping) == 0
-
-
-def test_a_mapping_that_cannot_be_aligned_has_small_pages(
-    arena: Arena, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fresh = arena.allocate(SIZE)
-    monkeypatch.setattr(pages, "HUGE_BYTES", 1 << 50)  # larger than the segment
-    with map_segment(fresh.fd, fresh.nbytes) as mapping:
-        assert len(mapping) == fresh.nbytes
-
-
-@pytest.mark.parametrize(
-    ("wall", "processor", "attempts"),
-    [(0.05, 0.05, 4), (0.5, 0.05, 4), (0.2, 0.2, 1), (1.5, 0.05, 1)],
-    ids=["quick", "busy machine", "fragmented memory", "waits"],
-)
-def test_a_slow_attempt_is_one_of_much_processor_time(
-    wall: float, processor: float, attempts: int, arena: Arena, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[int] = []
-
-    def collapse(mapping: mmap.mmap, start: int, end: int) -> bool:
-        made.append(start)
-        return True
-
-    monkeypatch.setattr(pages, "PIECE_BYTES", HUGE_BYTES)
-    monkeypatch.setattr(pages, "_collapse_piece", collapse)
-    clocks = SimpleNamespace(
-        monotonic=lambda: 100.0 + wall * len(made), thread_time=lambda: processor * len(made)
-    )
-    monkeypatch.setattr(pages, "time", clocks)
-    fresh = arena.allocate(SIZE)
-
-    with map_unpopulated(fresh.fd, fresh.nbytes) as mapping:
-        HugePages().collapse(mapping, 0, SIZE)
-
-    assert len(made) == attempts
-
-
-def test_a_trial_page_leaves_nothing_behind() -> None:
-    before = open_descriptors()
-    with contextlib.suppress(OSError):  # where the kernel can't
-        assert seconds_of_one_page() > 0
-    assert open_descriptors() <= before

@@ -1,7 +1,5 @@
-import asyncio
 import os
 import re
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -15,23 +13,6 @@ def loop() -> Iterator[Loop]:
     loop = Loop()
     yield loop
     loop.close()
-
-
-def test_calls_come_in_order(loop: Loop) -> None:
-    calls: list[int] = []
-    for number in range(5):
-        loop.call_soon_threadsafe(lambda number=number: calls.append(number))  # type: ignore[misc]
-    loop.stop()
-    loop.run_forever()
-    assert calls == [0, 1, 2, 3, 4]
-
-
-def test_timers_come_in_the_order_in_which_they_are_due(loop: Loop) -> None:
-    calls: list[str] = []
-    loop.call_later(0.002, lambda: (calls.append("late"), loop.stop()))  # type: ignore[func-returns-value]
-    loop.call_later(0.0, lambda: calls.append("early"))
-    loop.run_forever()
-    assert calls == ["early", "late"]
 
 
 def test_descriptors_and_zeromq_sockets_are_served_alike(loop: Loop) -> None:
@@ -53,11 +34,6 @@ def test_descriptors_and_zeromq_sockets_are_served_alike(loop: Loop) -> None:
     assert calls == [b"ready", b"go"]
 
 
-def test_another_thread_wakes_the_loop(loop: Loop) -> None:
-    threading.Timer(0.0, loop.stop).start()
-    loop.run_forever()
-
-
 def test_an_error_in_a_callback_does_not_end_the_loop(
     loop: Loop, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -68,18 +44,6 @@ def test_an_error_in_a_callback_does_not_end_the_loop(
     loop.stop()
     loop.run_forever()
     assert "oops" in caplog.text
-
-
-def test_what_is_forgotten_is_not_called_again(loop: Loop) -> None:
-    reading, writing = os.pipe()
-    os.write(writing, b"x")
-    calls: list[int] = []
-    loop.add_reader(reading, lambda: (calls.append(1), loop.remove_reader(reading), loop.stop()))  # type: ignore[func-returns-value]
-    loop.run_forever()
-    loop.remove_reader(reading)
-    os.close(reading)
-    os.close(writing)
-    assert calls == [1]
 
 
 def test_a_call_after_the_end_is_ignored() -> None:
@@ -117,24 +81,6 @@ def test_a_zeromq_socket_is_read_to_the_end_and_after_a_send(loop: Loop) -> None
             far.send(b"%d" % number)
         loop.run_forever()
     assert calls == [b"0", b"1", b"2", b"last"]
-
-
-def test_coroutines_run_on_the_loop(loop: Loop) -> None:
-    async def work() -> int:
-        async with asyncio.timeout(60):
-            await asyncio.sleep(0)
-        return 7
-
-    assert loop.run_until_complete(work()) == 7
-
-
-def test_a_cancelled_timer_is_not_called(loop: Loop) -> None:
-    calls: list[str] = []
-    timer = loop.call_later(0.0, lambda: calls.append("cancelled"))
-    loop.call_later(0.001, loop.stop)
-    timer.cancel()
-    loop.run_forever()
-    assert calls == []
 
 
 def test_a_slow_callback_is_logged_by_name(

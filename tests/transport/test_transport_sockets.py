@@ -20,13 +20,6 @@ def pair() -> Iterator[Pair]:
         yield left, right
 
 
-def test_messages_keep_their_bounds(pair: Pair) -> None:
-    sockets.send_message(pair[0], b"one")
-    sockets.send_message(pair[0], b"two")
-    assert sockets.receive_message(pair[1], 100) == (b"one", [])
-    assert sockets.receive_message(pair[1], 100) == (b"two", [])
-
-
 def test_descriptors_arrive_beside_their_message_closed_on_exec(pair: Pair) -> None:
     fd = os.memfd_create("test")
     os.write(fd, b"hello")
@@ -36,11 +29,6 @@ def test_descriptors_arrive_beside_their_message_closed_on_exec(pair: Pair) -> N
     assert os.pread(received, 10, 0) == b"hello"
     assert fcntl.fcntl(received, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
     sockets.close_all([fd, received, received])
-
-
-def test_the_end_of_file_is_an_empty_message(pair: Pair) -> None:
-    pair[0].close()
-    assert sockets.receive_message(pair[1], 100) == (b"", [])
 
 
 def test_an_end_with_messages_unread_is_an_end_too(pair: Pair) -> None:
