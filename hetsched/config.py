@@ -14,14 +14,21 @@ import tomllib
 from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from hetsched.device_kinds import config_names, configured_kind
+from hetsched.device_kinds import DeviceKind, config_names, configured_kind
 from hetsched.errors import ConfigError, HetschedError, InputMissing, UsageError
 from hetsched.machine_limits import resolve_size
-from hetsched.units import closest_hint, parse_rate, parse_size, parse_time, quoted
+from hetsched.units import (
+    closest_hint,
+    format_bytes,
+    parse_rate,
+    parse_size,
+    parse_time,
+    quoted,
+)
 
 Value = TypeVar("Value")
 Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -32,7 +39,22 @@ NO_GAP = "0us"
 
 
 class Seconds(float):
-    """A duration above 0, "30s" in the file."""
+    """A duration, "30s" in the file."""
+
+    def __str__(self) -> str:
+        return f"{float(self):.9g}s"
+
+
+class Deadline(Seconds):
+    """A duration above 0."""
+
+
+class Size(int):
+    """A number of bytes, "64MiB" in the file."""
+
+    def __str__(self) -> str:
+        text = format_bytes(self)
+        return text if parse_size(text) == self else f"{int(self)} B"
 
 
 class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -123,8 +145,8 @@ class ArenaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     limit: str = "70%"
     results: str = "25%"
-    results_for: str = "10m"
-    warm_for: str = "1m"
+    results_for: Seconds = Seconds(600)
+    warm_for: Seconds = Seconds(60)
 
 
 class QueueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -134,7 +156,7 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Jobs that wait or run."""
     per_client: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Those of one client; None: all of them."""
-    parameters: str = "16MiB"
+    parameters: Size = Size(16 << 20)
     """Bytes of the requests of all unfinished jobs."""
     followers: Annotated[int, msgspec.Meta(ge=1)] = 1000
     """Jobs that one client follows."""
@@ -149,19 +171,19 @@ class DeadlinesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     does is given up and replaced, and its job fails.
     """
 
-    start: Seconds = Seconds(30)
+    start: Deadline = Deadline(30)
     """From the start of a process until its devices are open."""
-    step: Seconds = Seconds(1800)
+    step: Deadline = Deadline(1800)
     """For a step of a job without a note about progress: preparing kernels, generating arrays or
     verifying them, a chunk without a prediction, giving output files their names."""
-    chunk: Seconds = Seconds(30)
+    chunk: Deadline = Deadline(30)
     """The least time for a chunk, for devices to stop if a job starts over, and for any sign of
     life, message or processor time, of a process with commands."""
     chunk_factor: Annotated[float, msgspec.Meta(ge=1)] = 10.0
     """Times the predicted time of a chunk."""
-    stop: Seconds = Seconds(60)
+    stop: Deadline = Deadline(60)
     """From the first signal until running jobs have stopped; then device processes are killed."""
-    disk: Seconds = Seconds(30)
+    disk: Deadline = Deadline(30)
     """To check a job, open its files or plan it, with the code of its workload, and for the disk
     until it is recorded."""
 
@@ -183,20 +205,20 @@ class DeadlinesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Memory and disk for what accumulates. See `docs/configuration.md`."""
 
-    unread: str = "8MiB"
+    unread: Size = Size(8 << 20)
     """Replies to a client that doesn't read; beyond, it is disconnected."""
-    ended_jobs: str = "32MiB"
+    ended_jobs: Size = Size(32 << 20)
     """Ended jobs for `status` and `show`."""
-    models: str = "64MiB"
+    models: Size = Size(64 << 20)
     """Models in memory; the file may have twice that."""
 
 
 class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Ended jobs for `hetsched history`. Jobs that haven't ended are never removed."""
 
-    keep: str = "30d"
+    keep: Seconds = Seconds(30 * 86400)
     keep_jobs: Annotated[int, msgspec.Meta(ge=0)] = 10_000
-    limit: str = "64MiB"
+    limit: Size = Size(64 << 20)
     """Bytes of all of them."""
 
 
@@ -213,7 +235,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         DeviceConfig(kind="cpu"),
         DeviceConfig(kind="gpu", optional=True),
     )
-    memory_limit: str | None = None
+    memory_limit: Size | None = None
     stealing: bool = True
     """A device that runs out of chunks takes some from the one expected to finish last."""
     arena: ArenaConfig = ArenaConfig()
@@ -288,28 +310,30 @@ def _path_of(name: str, kind: str, folder: Path, shipped_names: list[str]) -> Pa
 def parse(text: str, source: str) -> Config:
     """Parse and check `text` (TOML). Raises ConfigError with `source`, the key and the reason."""
     try:
-        config = msgspec.convert(tomllib.loads(text), Config, dec_hook=_duration)
+        raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source}: not valid TOML: {error}") from None
+    tables = raw.get("device")
+    for index, table in enumerate(tables if isinstance(tables, list) else ()):
+        _check_keys(table, f"{source}: device[{index}]", is_profile="load" in raw)
+    try:
+        config = msgspec.convert(raw, Config, dec_hook=_quantity)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{source}: {_rephrased(str(error))}") from None
+        raise ConfigError(f"{source}: {_rephrased(str(error), raw)}") from None
     for index, device in enumerate(config.device):
-        _check_device(device, f"{source}: device[{index}]", is_profile=config.load is not None)
-    for key in LimitsConfig.__struct_fields__:
-        _parsed(f"{source}: limits.{key}", parse_size, getattr(config.limits, key))
+        _check_device(device, f"{source}: device[{index}]")
     for key in ("limit", "results"):
         resolve_size(getattr(config.arena, key), 1, f"{source}: arena.{key}")
-    _parsed(f"{source}: arena.results_for", parse_time, config.arena.results_for)
-    _parsed(f"{source}: arena.warm_for", parse_time, config.arena.warm_for)
-    _parsed(f"{source}: queue.parameters", parse_size, config.queue.parameters)
-    _parsed(f"{source}: memory_limit", parse_size, config.memory_limit)
-    _parsed(f"{source}: journal.keep", parse_time, config.journal.keep)
-    _parsed(f"{source}: journal.limit", parse_size, config.journal.limit)
     return config
 
 
 _INVALID = re.compile(r"(.*?)(?: - at `\$\.(.*)`)?", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_TYPES = {
+    "int": "an integer", "float": "a number", "str": "a string", "bool": "true or false",
+    "object": "a table", "array": "an array",
+}  # fmt: skip
+"""JSON's word, as msgspec has it -> TOML's."""
 _TABLES: dict[str, type[msgspec.Struct]] = {
     "": Config,
     "device": DeviceConfig,
@@ -326,32 +350,52 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
 }
 
 
-def _rephrased(invalid: str) -> str:
-    """Return msgspec's message about a wrong value in TOML's terms, with the closest key."""
+def _rephrased(invalid: str, raw: Any) -> str:
+    """Return msgspec's message about a wrong value of `raw` in TOML's terms, with the value."""
     match = _INVALID.fullmatch(invalid)
     problem, key = (match[1], match[2] or "") if match else (invalid, "")
+    path, _, name = re.sub(r"\[\d+\]", "", key).rpartition(".")
     unknown = _UNKNOWN.fullmatch(problem)
     if unknown:
-        table = re.sub(r"\[\d+\]", "", key).rpartition(".")[2]
-        keys = _TABLES[table].__struct_fields__
+        keys = _TABLES[name].__struct_fields__
         problem = f"unknown key {quoted(unknown[1])}{closest_hint(unknown[1], keys)}"
-    else:
+    elif problem.startswith("Invalid enum value"):
+        values = list(map(str, get_args(get_type_hints(_TABLES[path])[name])))
+        found = _value_at(raw, key)
+        problem = f"unknown value {quoted(found)}{closest_hint(found, values)}"
+    elif problem.startswith("Object missing"):
         problem = problem.replace("Object missing required field", "missing key").replace("`", "")
-        problem = (problem[:1].lower() + problem[1:]).replace("object", "table")
+    elif problem.startswith("Expected"):
+        wanted = problem.removeprefix("Expected ").partition(", got")[0]
+        names = re.sub(r"`([\w |]+)`", lambda found: _types(found[1]), wanted)
+        problem = f"expected {names}, got {quoted(_value_at(raw, key))}"
     return f"{key}: {problem}" if key else problem
 
 
-def _duration(kind: type, value: object) -> Seconds:
-    """Return the value of a `Seconds`, the only type here that msgspec doesn't know."""
+def _types(names: str) -> str:
+    """Return "an integer" for "int | null"."""
+    return " or ".join(_TYPES.get(name, name) for name in names.split(" | ") if name != "null")
+
+
+def _value_at(raw: Any, key: str) -> Any:
+    for name, index in re.findall(r"([\w-]+)|\[(\d+)\]", key):
+        raw = raw[name or int(index)]
+    return raw
+
+
+def _quantity(kind: Any, value: object) -> Any:
+    """Return the value of a type that msgspec doesn't know."""
     if not isinstance(value, str):
-        raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
+        raise ValueError(f"{quoted(value)} should be a string such as '30s' or '64MiB'")
     try:
+        if kind is Size:
+            return Size(parse_size(value))
         seconds = parse_time(value)
     except UsageError as error:
         raise ValueError(str(error)) from None
-    if not seconds:
+    if kind is Deadline and not seconds:
         raise ValueError(f"{value!r} should be above 0")
-    return Seconds(seconds)
+    return kind(seconds)
 
 
 def user_file() -> Path:
@@ -372,33 +416,40 @@ def _read(path: Path) -> str:
 # ---- checks
 
 
-DEFAULTS = DeviceConfig(kind="")
-MODELLED_KEYS = frozenset(
-    {"clock", "core", "engines", "duplex", "compute", "h2d", "d2h", "host_overhead", "seed",
-     "stalls"}
+COMMON_KEYS = ("kind", "name", "count", "optional")
+MODELLED_KEYS = (
+    "clock", "core", "memory", "engines", "duplex", "compute", "h2d", "d2h", "host_overhead",
+    "seed", "stalls",
 )  # fmt: skip
 """Keys of devices whose operations cost what the configuration says, as all of a profile do."""
-CORE_KEYS = frozenset({"hardware_threads", "team"})
 
 
-def _check_device(device: DeviceConfig, location: str, is_profile: bool) -> None:
+def device_keys(kind: DeviceKind, is_profile: bool) -> list[str]:
+    """Return the keys of a ``[[device]]`` table of `kind`, in a machine profile or elsewhere."""
+    modelled = MODELLED_KEYS if kind.is_modelled or is_profile else ()
+    return list(dict.fromkeys((*COMMON_KEYS, *kind.own_keys, *modelled)))
+
+
+def _check_keys(table: Any, location: str, is_profile: bool) -> None:
+    kind = configured_kind(str(table.get("kind"))) if isinstance(table, dict) else None
+    if kind is None:
+        return  # reported with the value
+    own = device_keys(kind, is_profile)
+    for key in table:
+        if key not in own:
+            where = "; a machine profile, with a [load], has it" if key in MODELLED_KEYS else ""
+            raise ConfigError(
+                f"{location}.{key}: not a key of kind {kind.config_name!r}"
+                f"{where or closest_hint(key, own)}"
+            )
+
+
+def _check_device(device: DeviceConfig, location: str) -> None:
     kind = configured_kind(device.kind)
     if kind is None:
         hint = closest_hint(device.kind, config_names())
         raise ConfigError(f"{location}.kind: no device kind {quoted(device.kind)}{hint}")
     _parsed(f"{location}.memory", parse_size, device.memory)
-    foreign: set[str] = set()
-    if not kind.is_modelled and not is_profile:
-        foreign |= MODELLED_KEYS | ({"memory"} if kind.is_core else set())
-    if not kind.is_core:
-        foreign |= CORE_KEYS
-    for key in device.__struct_fields__:
-        if key in foreign and getattr(device, key) != getattr(DEFAULTS, key):
-            own = ", ".join(name for name in device.__struct_fields__ if name not in foreign)
-            where = "; a machine profile, with a [load], has it" if key in MODELLED_KEYS else ""
-            raise ConfigError(
-                f"{location}.{key}: not a key of kind {device.kind!r}, which has {own}{where}"
-            )
     if kind.is_modelled:
         check_costs(device, location)
 

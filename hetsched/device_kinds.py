@@ -42,6 +42,8 @@ class DeviceKind(msgspec.Struct, frozen=True, kw_only=True):
         `ShareableDevice`.
     has_link : bool or None
         Whether its devices have their own memory behind a link; None: as configured.
+    own_keys : tuple of str
+        Keys of its tables in a configuration, beside those that all kinds have.
     """
 
     name: str
@@ -56,6 +58,7 @@ class DeviceKind(msgspec.Struct, frozen=True, kw_only=True):
     shares_memory: bool = False
     runs_side_jobs: bool = False
     has_link: bool | None = None
+    own_keys: tuple[str, ...] = ()
 
 
 _CPU = DeviceKind(
@@ -67,6 +70,7 @@ _CPU = DeviceKind(
     is_core=True,
     runs_side_jobs=True,
     has_link=False,
+    own_keys=("team", "hardware_threads"),
 )
 _CUDA = DeviceKind(
     name="cuda",
@@ -77,6 +81,7 @@ _CUDA = DeviceKind(
     can_be_missing=True,
     shares_memory=True,
     has_link=True,
+    own_keys=("memory",),
 )
 _OPENCL = DeviceKind(
     name="opencl",
@@ -86,6 +91,7 @@ _OPENCL = DeviceKind(
     variant_kind="opencl",
     can_be_missing=True,
     has_link=True,
+    own_keys=("memory", "on_cpu"),
 )
 _EMULATED = DeviceKind(
     name="emulated",

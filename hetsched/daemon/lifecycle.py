@@ -42,7 +42,6 @@ from hetsched.transport import sockets
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import MAX_FRAME
-from hetsched.units import parse_size, parse_time
 
 log = logging.getLogger(__name__)
 
@@ -105,12 +104,12 @@ def limits(config: Config, memory: int) -> tuple[int, Limits]:
     results = resolve_size(arena.results, memory, "arena.results")
     return total, Limits(
         results=min(results, total),
-        results_for=parse_time(arena.results_for),
-        warm_for=parse_time(arena.warm_for),
-        ended_jobs=parse_size(config.limits.ended_jobs),
-        unread=max(parse_size(config.limits.unread), MAX_FRAME),
+        results_for=arena.results_for,
+        warm_for=arena.warm_for,
+        ended_jobs=config.limits.ended_jobs,
+        unread=max(config.limits.unread, MAX_FRAME),
         jobs_per_client=config.queue.per_client or share_of(config.queue.limit),
-        parameters=parse_size(config.queue.parameters),
+        parameters=config.queue.parameters,
         followed_jobs=config.queue.followers,
     )
 
@@ -185,7 +184,7 @@ def _open_journal(config: Config, loop: Loop) -> Journal:
     """Open the journal; those who wait for a hung disk are answered after a deadline."""
     deadline = config.deadlines.disk
     kept = config.journal
-    bounds = HistoryBounds(kept.keep_jobs, parse_time(kept.keep), parse_size(kept.limit))
+    bounds = HistoryBounds(kept.keep_jobs, kept.keep, kept.limit)
     path = paths.journal_path()
     journal = Journal(path, loop.call_soon_threadsafe, bounds, deadline=deadline)
 

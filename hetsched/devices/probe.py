@@ -22,7 +22,6 @@ from hetsched.device_kinds import DEVICE_KINDS, DeviceKind, configured_kind
 from hetsched.devices.base import Device
 from hetsched.devices.cpu import cores
 from hetsched.errors import ConfigError
-from hetsched.units import parse_time
 
 
 class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +130,7 @@ def probe(config: Config) -> Probe:
     pool = core_pool()
     probes = {kind.name: _probe_kind(kind, config, pool) for kind in _probe_order()}
     ordered = [probes[name] for name in DEVICE_KINDS]
-    warm_for = parse_time(config.arena.warm_for)
+    warm_for = float(config.arena.warm_for)  # msgspec encodes no subclass of float
     return Probe(
         tuple(
             _configured(process, config, warm_for)

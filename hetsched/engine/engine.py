@@ -32,7 +32,7 @@ from hetsched.store.model_store import ModelStore
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import DeviceActivity, Hold, Prioritize
-from hetsched.units import parse_size, quoted
+from hetsched.units import quoted
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Engine:
         self._config, self._durability, self._arena = config, durability, arena
         self._fleet = fleet = Fleet(probe(config), loop, config.deadlines, arena)
         private_folder(cache_dir(), "cache folder")
-        store = ModelStore(models_path, max_bytes=parse_size(config.limits.models))
+        store = ModelStore(models_path, max_bytes=config.limits.models)
         planning = PlanningState(store, machine=lambda: fleet.infos)
         # An engine without a journal may end with its job
         tuner = Tuner(loop, planning.plans.clear, is_before_jobs=not journal_token)
@@ -73,7 +73,7 @@ class Engine:
             arena,
             planning,
             tuner,
-            None if config.memory_limit is None else parse_size(config.memory_limit),
+            None if config.memory_limit is None else int(config.memory_limit),
             config.stealing,
             config.deadlines,
             config.queue.small_jobs,

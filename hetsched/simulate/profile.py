@@ -13,7 +13,6 @@ from hetsched.errors import ConfigError
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, Curve, DeviceModel, PiecewiseLinear, Polyline
 from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine
-from hetsched.units import parse_size
 
 MAX_UNITS = 1_000_000_000
 
@@ -51,11 +50,10 @@ def machine_of(config: Config, source: str) -> SimulatedMachine:
     demand = MemoryDemand(
         input_bytes=load.input_bytes, work_bytes=0, output_bytes=load.output_bytes
     )
-    limit = None if config.memory_limit is None else parse_size(config.memory_limit)
     profiled = ProfiledLoad(
         load.units, load.input_bytes, load.output_bytes, 0.0, lambda kind: demand
     )
-    return machine_for(config, source, profiled, limit)
+    return machine_for(config, source, profiled, config.memory_limit)
 
 
 def machine_for(

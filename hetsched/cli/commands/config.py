@@ -12,8 +12,9 @@ from hetsched.cli import flags
 from hetsched.cli.app import COMPLETE, Group, group
 from hetsched.cli.flags import ConfigName, Force, Json, argument, option, switch
 from hetsched.cli.terminal import note, out, out_json, out_lines, out_table
-from hetsched.config import Config, load, shipped, shipped_folder, user_file
+from hetsched.config import Config, device_keys, load, shipped, shipped_folder, user_file
 from hetsched.device import DeviceInfo
+from hetsched.device_kinds import configured_kind
 from hetsched.errors import Unavailable, UsageError
 from hetsched.text import MAX_GROUP_ROWS, grouped_rows
 from hetsched.units import format_bytes
@@ -70,8 +71,13 @@ def init(
 
 
 def _as_written(config: Config) -> dict[str, Any]:
-    """Return the tables of the file; durations are the only values that msgspec doesn't know."""
-    tables: dict[str, Any] = msgspec.to_builtins(config, enc_hook=lambda value: f"{value:g}s")
+    """Return the tables of the file, without the keys of other kinds of devices."""
+    tables: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
+    tables["device"] = [
+        {key: table[key] for key in device_keys(kind, config.load is not None)}
+        for table in tables["device"]
+        if (kind := configured_kind(table["kind"]))
+    ]
     return tables
 
 

@@ -27,7 +27,6 @@ from hetsched.planner.host_overhead import plan_with_host_overhead
 from hetsched.planner.totals import PlanCache
 from hetsched.simulate.profile import ProfiledLoad, machine_for
 from hetsched.store.model_store import ModelStore
-from hetsched.units import parse_size
 
 
 def preview(spec: JobSpec, config: Config, source: str) -> Explanation:
@@ -59,7 +58,7 @@ def preview(spec: JobSpec, config: Config, source: str) -> Explanation:
 def _memory_limit(spec: JobSpec, config: Config) -> int | None:
     if spec.memory_limit is not None or config.memory_limit is None:
         return spec.memory_limit
-    return parse_size(config.memory_limit)
+    return int(config.memory_limit)
 
 
 def _subject(job: ResolvedJob) -> ExplainedJob:
