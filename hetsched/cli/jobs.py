@@ -254,7 +254,7 @@ def table(report: JobReport) -> list[str]:
         }
         variants = [", ".join(dict.fromkeys(m.variant for m in group)) or "-" for group in active]
     body = list(zip(labels, variants, *cells.values(), strict=True))
-    return columns(("device", "variant", *cells), body, left_columns=2)
+    return columns(("device", "variant (library)", *cells), body, left_columns=2)
 
 
 def _mean(members: Sequence[DeviceReport], phase: str) -> float:

@@ -35,7 +35,7 @@ def test_run_shows_a_table(call: Call) -> None:
 
     assert ended.code == 0
     assert ended.out.splitlines()[0].split() == [
-        "device", "variant", "share", "seconds", "units/s", "predicted"
+        "device", "variant", "(library)", "share", "seconds", "units/s", "predicted"
     ]  # fmt: skip
     assert "verified: all units correct" in ended.out
     running, done = ended.err.splitlines()

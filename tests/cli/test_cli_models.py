@@ -169,8 +169,9 @@ def test_the_list(learnt: Ended, call: Call) -> None:
     whole = call("models")
 
     assert whole.out == call("models", "list").out == call("models", "fft").out
-    assert [line.split()[0] for line in whole.out.splitlines()] == ["workload", "fft", "fft"]
-    assert "32x32 complex64  emu0    " in whole.out
+    heading, title, *rows = whole.out.splitlines()
+    assert (heading.split()[0], title) == ("device", "fft 32x32 complex64:")
+    assert [row.split()[0] for row in rows] == ["core0", "emu0"]
     record = json.loads(call("models", "--json", "--device", "emu").out)
     assert record["schema"] == "hetsched.models/2"
     ((units, seconds), *_) = record["models"][0]["points"]

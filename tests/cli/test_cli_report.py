@@ -47,9 +47,9 @@ REPORT = JobReport(
 
 def test_the_table_has_a_row_a_device() -> None:
     assert table(REPORT) == [
-        "device  variant  share  seconds  units/s  predicted",
-        "cpu0    pyfftw      50   0.0208     2404     0.0209",
-        "gpu0    pyfftw     206   0.0214     9626          -",
+        "device  variant (library)  share  seconds  units/s  predicted",
+        "cpu0    pyfftw                50   0.0208     2404     0.0209",
+        "gpu0    pyfftw               206   0.0214     9626          -",
     ]
 
 

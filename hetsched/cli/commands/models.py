@@ -6,6 +6,7 @@ Without a subcommand, or with the name of a workload, the command lists.
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 import sys
 from collections import Counter
@@ -18,7 +19,7 @@ from hetsched import paths
 from hetsched import workload as workloads
 from hetsched.cli.app import Group, group
 from hetsched.cli.flags import Force, Json, Plot, argument, option, switch
-from hetsched.cli.terminal import note, out, out_json, out_lines, out_table
+from hetsched.cli.terminal import note, out, out_json, out_lines
 from hetsched.errors import DataError, InputMissing, UsageError
 from hetsched.text import clean_json, columns, number
 from hetsched.units import closest_hint, counted, format_seconds
@@ -126,12 +127,14 @@ def list_models(workload: WorkloadName = None, device: Device = None, json: Json
         out(f"no models{subject} yet; try: hetsched run fft --batch 64x512x512")
         return
     header = (
-        "workload", "of", "device", "variant", "storage", "beside",
-        "runs", "points", "units", "units/s", "within",
+        "device", "variant", "storage", "beside", "runs", "points", "units", "units/s", "within",
     )  # fmt: skip
     labels = _short_labels([summary["speed_key"] for summary in summaries])
-    rows = [_summary_row(s, labels[s["speed_key"]]) for s in summaries]
-    out_table(header, rows, left=6)
+    titles = [f"{s['workload']} {labels[s['speed_key']]}:" for s in summaries]
+    heading, *rows = columns(header, list(map(_summary_row, summaries)), 4)
+    out(heading)
+    for title, members in itertools.groupby(zip(titles, rows, strict=True), lambda row: row[0]):
+        out_lines([title, *(row for _, row in members)])
 
 
 def _short_labels(speed_keys: Sequence[str]) -> dict[str, str]:
@@ -156,12 +159,10 @@ def _summary(model: StoredModel) -> dict[str, Any] | None:
     return {**msgspec.structs.asdict(model.key), **more}
 
 
-def _summary_row(summary: dict[str, Any], label: str) -> tuple[str, ...]:
+def _summary_row(summary: dict[str, Any]) -> tuple[str, ...]:
     units, seconds = summary["points"][-1]
     return (
-        summary["workload"],
-        label,
-        short_device(summary["device"]),
+        f"  {short_device(summary['device'])}",
         f"{summary['variant']} {summary['version']}",
         summary["storage"],
         summary["co_runners"],
