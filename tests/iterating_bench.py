@@ -37,6 +37,7 @@ from hetsched.transport.device_messages import (
     ChannelClosed,
     Command,
     DeviceEvent,
+    DeviceNote,
     Hello,
     Iterate,
     IterationRecord,
@@ -262,7 +263,7 @@ class IteratingBench:
             slot, event = self.events.get(timeout=PATIENCE)
             if isinstance(event, IterationsDone):
                 self.reports[slot].append(event)
-            else:
+            elif not isinstance(event, DeviceNote):
                 assert isinstance(event, kind), event
                 answers.append((slot, event))
         return [event for _, event in sorted(answers, key=lambda answer: answer[0])]

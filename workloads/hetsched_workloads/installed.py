@@ -78,11 +78,11 @@ def late(module: str) -> Callable[[Any, int, KernelContext], Kernel]:
 def solver_variants(kind: str, folder: str, **modules: str) -> tuple[Variant, ...]:
     """Return the installed variants of a solver whose kernels are in the package `folder`.
 
-    `modules`: library -> module with its kernels, the likely fastest first; ``cupy`` is for GPUs.
+    `modules`: library -> module with its kernels, the likely fastest first.
     """
     return tuple(
         Variant(library, found, late(f"{folder}{module}"))
         for library, module in modules.items()
-        if kind == ("cuda" if library == "cupy" else "cpu")
+        if kind == {"cupy": "cuda", "pyopencl": "opencl"}.get(library, "cpu")
         if (found := version(library, *(CUPY if library == "cupy" else (library,))))
     )

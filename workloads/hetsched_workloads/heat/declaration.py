@@ -215,7 +215,9 @@ class Heat(Iterative):
         return float(x) * math.prod(p.shape[1:]) * (2 * len(p.shape) + 3)
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return solver_variants(kind, HERE, numba="compiled", numpy="kernels", cupy="kernels")
+        return solver_variants(
+            kind, HERE, numba="compiled", numpy="kernels", cupy="kernels", pyopencl="opencl"
+        )
 
     def infer(
         self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]

@@ -167,7 +167,7 @@ class Jacobi(Iterative):
         return x * (2.0 * p.n + 6)
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return solver_variants(kind, HERE, numpy="kernels", cupy="kernels")
+        return solver_variants(kind, HERE, numpy="kernels", cupy="kernels", pyopencl="opencl")
 
     def generate(
         self, p: JacobiParams, seed: int, array: str, first: int, out: np.ndarray

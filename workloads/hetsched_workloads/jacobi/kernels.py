@@ -22,13 +22,13 @@ def make(p: JacobiParams, load: int, context: KernelContext) -> Mapping[str, Sta
     result independent of the split. On a GPU, one product.
     """
     rows_per_call = Jacobi().granule(p) if context.xp is np else load
-    kernels = _JacobiKernels(p, context.xp, rows_per_call)
+    kernels = JacobiKernels(p, context.xp, rows_per_call)
     names = ("begin", "start", "move", "residual", "result")
     # Overflows and NaN are found in the results.
     return {name: np.errstate(all="ignore")(getattr(kernels, name)) for name in names}
 
 
-class _JacobiKernels:
+class JacobiKernels:
     """Keeps omega / diag(A) of own rows."""
 
     def __init__(self, p: JacobiParams, xp: Any, rows_per_call: int) -> None:
@@ -42,7 +42,7 @@ class _JacobiKernels:
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
         a, b = inputs["A"], inputs["b"]
-        _check_diagonal(self._xp, rows, a)
+        self._check_diagonal(rows, a)
         start = inputs["x0"] if self._p.x0 else 0
         outputs["iterate"][...] = outputs["best"][...] = start
         partials["least"][...] = np.inf
@@ -65,19 +65,16 @@ class _JacobiKernels:
     def residual(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
-        xp, a, b, x = self._xp, inputs["A"], inputs["b"], inputs["gathered"]
         r = outputs["residual"]
-        for first in range(0, rows.count, self._rows_per_call):
-            block = slice(first, first + self._rows_per_call)
-            xp.matmul(a[block], x, out=r[block])
-        xp.subtract(b, r, out=r)
-        GranuleSums(xp, partials["rr"], self._granule).add_dot(rows.first, r, r)
+        self.product(inputs["A"], inputs["gathered"], r)
+        self._xp.subtract(inputs["b"], r, out=r)
+        GranuleSums(self._xp, partials["rr"], self._granule).add_dot(rows.first, r, r)
 
     def start(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
         self.residual(rows, inputs, outputs, values, partials)
-        _check_finite(self._xp, rows, inputs["A"], inputs["b"], outputs["residual"])
+        self._check_finite(rows, inputs["A"], inputs["b"], outputs["residual"])
 
     def result(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
@@ -95,33 +92,42 @@ class _JacobiKernels:
 
     def _weight(self, rows: Rows, a: Any) -> Any:
         omega = a.dtype.type(self._p.omega)
-        return self._weights.get(
-            rows.first, rows.stop, lambda: omega / _diagonal(self._xp, rows, a)
-        )
+        return self._weights.get(rows.first, rows.stop, lambda: omega / self.diagonal(rows, a))
 
+    def _check_diagonal(self, rows: Rows, a: Any) -> None:
+        zeros = self._xp.flatnonzero(self.diagonal(rows, a) == 0)
+        if len(zeros):
+            row = rows.first + int(zeros[0])
+            raise DataError(
+                f"A[{row}, {row}] is 0: Jacobi's method needs a diagonal without zeros"
+            )
 
-def _diagonal(xp: Any, rows: Rows, a: Any) -> Any:
-    return a[xp.arange(rows.count), xp.arange(rows.first, rows.stop)]
+    def _check_finite(self, rows: Rows, a: Any, b: Any, r: Any) -> None:
+        """Raise DataError for the first row without a finite residual."""
+        xp = self._xp
+        bad = xp.flatnonzero(~xp.isfinite(r))
+        if not len(bad):
+            return
+        index = int(bad[0])
+        row, line = rows.first + index, self.row(a, index)
+        if not bool(xp.isfinite(b[index])):
+            raise DataError(f"b[{row}] is {float(b[index])}; b must be finite")
+        columns = xp.flatnonzero(~xp.isfinite(line))
+        if len(columns):
+            column = int(columns[0])
+            raise DataError(f"A[{row}, {column}] is {float(line[column])}; A must be finite")
+        raise DataError(f"row {row}: x0 isn't finite, or A x0 overflows")
 
+    # ---- of A
 
-def _check_diagonal(xp: Any, rows: Rows, a: Any) -> None:
-    zeros = xp.flatnonzero(_diagonal(xp, rows, a) == 0)
-    if len(zeros):
-        row = rows.first + int(zeros[0])
-        raise DataError(f"A[{row}, {row}] is 0: Jacobi's method needs a diagonal without zeros")
+    def product(self, a: Any, x: Any, out: Any) -> None:
+        """Compute A x for the device's rows."""
+        for first in range(0, len(out), self._rows_per_call):
+            block = slice(first, first + self._rows_per_call)
+            self._xp.matmul(a[block], x, out=out[block])
 
+    def diagonal(self, rows: Rows, a: Any) -> Any:
+        return a[self._xp.arange(rows.count), self._xp.arange(rows.first, rows.stop)]
 
-def _check_finite(xp: Any, rows: Rows, a: Any, b: Any, r: Any) -> None:
-    """Raise DataError for the first row without a finite residual."""
-    bad = xp.flatnonzero(~xp.isfinite(r))
-    if not len(bad):
-        return
-    index = int(bad[0])
-    row = rows.first + index
-    if not bool(xp.isfinite(b[index])):
-        raise DataError(f"b[{row}] is {float(b[index])}; b must be finite")
-    columns = xp.flatnonzero(~xp.isfinite(a[index]))
-    if len(columns):
-        column = int(columns[0])
-        raise DataError(f"A[{row}, {column}] is {float(a[index, column])}; A must be finite")
-    raise DataError(f"row {row}: x0 isn't finite, or A x0 overflows")
+    def row(self, a: Any, index: int) -> Any:
+        return a[index]

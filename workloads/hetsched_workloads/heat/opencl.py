@@ -1,0 +1,105 @@
+"""The kernels of a diffusion on an OpenCL device, with the bits of those for arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyopencl.array
+
+from hetsched.errors import DataError
+from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
+from hetsched_workloads.heat.declaration import HeatParams
+from hetsched_workloads.opencl_program import Program
+
+MAXIMA = 4096
+"""Work items that look for the largest change, each in a part of the points."""
+BORDERS = ("periodic", "dirichlet", "neumann")
+SOURCE = """
+/* Along an axis of n points, `stride` apart; u[0] is point i of it. */
+REAL neighbours(__global const REAL *u, int i, int n, long stride, int border, REAL ghost) {
+    const long back = (n - 1) * stride;
+    const REAL first = border == 0 ? u[back - i * stride] : border == 1 ? ghost : u[0];
+    const REAL last = border == 0 ? u[-i * stride] : border == 1 ? ghost : u[0];
+    return (i > 0 ? u[-stride] : first) + (i < n - 1 ? u[stride] : last);
+}
+REAL after_one(__global const REAL *u, long first, long second, int rows, int cols,
+               REAL weight, REAL ghost) {
+    const long at = first * cols + second;
+    REAL sum = u[at - (long)rows * cols] + u[at + (long)rows * cols];
+#if AXES == 3
+    sum += neighbours(u + at, first % rows, rows, cols, MIDDLE, ghost);
+#endif
+    sum += neighbours(u + at, second, cols, 1, LAST, ghost);
+    return u[at] + weight * (sum - u[at] * (2 * AXES));
+}
+__kernel void load(OUT(REAL, new), IN(REAL, old), OUT(char, bad), long points) {
+    TO(REAL, new); AT(REAL, old); TO(char, bad);
+    const long i = get_global_id(0);
+    new[i] = old[i];
+    if (!isfinite(old[i])) bad[i / points] = 1;
+}
+/* `rows` by `cols` points in a plane of u, which begins with a plane of the halo. */
+__kernel void step(OUT(REAL, new), IN(REAL, u), int rows, int cols, REAL weight, REAL ghost) {
+    TO(REAL, new); AT(REAL, u);
+    const long first = get_global_id(1), second = get_global_id(0);
+    const __global REAL *own = u + (long)rows * cols;
+    new[first * cols + second] = after_one(own, first, second, rows, cols, weight, ghost);
+}
+__kernel void largest(OUT(REAL, found), IN(REAL, new), IN(REAL, old), long count) {
+    TO(REAL, found); AT(REAL, new); AT(REAL, old);
+    REAL most = 0;
+    for (long i = get_global_id(0); i < count; i += get_global_size(0)) {
+        const REAL change = fabs(new[i] - old[i]);
+        if (!isnan(most) && !(change <= most)) most = change;
+    }
+    found[get_global_id(0)] = most;
+}
+"""
+
+
+def make(p: HeatParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
+    """Return the kernels by stage."""
+    rows_and_cols = (1, *p.shape[1:])[-2:]
+    points, real = math.prod(p.shape[1:]), np.dtype(p.dtype).type
+    borders = [BORDERS.index(border) for border in p.borders]
+    program = Program(
+        SOURCE, p.dtype, context, "a diffusion",
+        AXES=len(p.shape), MIDDLE=borders[-2], LAST=borders[-1],
+    )  # fmt: skip
+
+    def start(
+        rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        new = outputs["u"]
+        bad = pyopencl.array.zeros(new.queue, rows.count, np.int8)
+        program("load", (new.size,), None, new, inputs["initial"], bad, np.int64(points))
+        where = np.flatnonzero(bad.get())
+        if len(where):
+            row = rows.first + int(where[0])
+            raise DataError(f"initial: row {row} has a NaN or an infinite value")
+        partials["steps"][...] = 0
+
+    def step(
+        rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        u, new = inputs["u"], outputs["u"]
+        size = rows_and_cols[1], rows.count * rows_and_cols[0]
+        numbers: list[Any] = [*map(np.int32, rows_and_cols), real(p.ratio), real(p.border_value)]
+        program("step", size, None, new, u, *numbers)
+        if p.tolerance > 0:
+            found = pyopencl.array.empty(new.queue, MAXIMA, p.dtype)
+            program("largest", (MAXIMA,), None, found, new, u[1:-1], np.int64(new.size))
+            partials["change"][...] = found.get().max()
+        partials["steps"][...] = values.before["steps"] + 1
+
+    def result(
+        rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
+    ) -> None:
+        outputs["final"][...] = inputs["u"][1:-1]
+        if rows.is_first:
+            outputs["steps"].fill(int(values.now["steps"]))
+
+    return {"load": start, "step": step, "result": result}

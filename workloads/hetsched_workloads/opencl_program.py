@@ -1,0 +1,66 @@
+"""A program for OpenCL devices, and calls of its kernels in the queue of their arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array
+
+from hetsched.errors import UsageError
+from hetsched.workload import KernelContext
+
+HEADER = """
+#if IS_DOUBLE
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#endif
+#pragma OPENCL FP_CONTRACT OFF
+#define IN(T, name) __global const T *name##_start, ulong name##_offset
+#define OUT(T, name) __global T *name##_start, ulong name##_offset
+#define AT(T, name) __global const T *name = AT_BYTES(const, T, name)
+#define TO(T, name) __global T *name = AT_BYTES(, T, name)
+#define AT_BYTES(C, T, name) (__global C T *)((__global C char *)name##_start + name##_offset)
+"""
+"""Sums are rounded as on a core. A pointer alone can't say where in its buffer an array begins."""
+
+
+class Program:
+    """`source`, compiled for the device of the first call; REAL is the type of `dtype`."""
+
+    def __init__(
+        self, source: str, dtype: str, context: KernelContext, what: str, **defines: int
+    ) -> None:
+        self._source = HEADER + source
+        self._is_double = dtype == "float64"
+        real = "double" if self._is_double else "float"
+        self._options = [f"-DREAL={real}", f"-DIS_DOUBLE={int(self._is_double)}"]
+        self._options += [f"-D{name}={value}" for name, value in defines.items()]
+        self._context, self._what = context, what
+        self._kernels: dict[cl.Context, dict[str, cl.Kernel]] = {}
+
+    def __call__(
+        self, name: str, size: tuple[int, ...], group: tuple[int, ...] | None, *arguments: Any
+    ) -> None:
+        """Start a kernel in the queue of the first argument; numbers are NumPy's.
+
+        Raises
+        ------
+        UsageError
+            The device has no double precision.
+        """
+        queue = arguments[0].queue
+        if queue.context not in self._kernels:
+            if self._is_double and "cl_khr_fp64" not in queue.device.extensions:
+                raise UsageError(f"{queue.device.name} computes no float64")
+            self._context.say(f"compiling {self._what} for OpenCL ...")
+            program = cl.Program(queue.context, self._source).build(self._options)
+            kernels = {kernel.function_name: kernel for kernel in program.all_kernels()}
+            self._kernels[queue.context] = kernels
+        plain: list[Any] = []
+        for argument in arguments:
+            if isinstance(argument, pyopencl.array.Array):
+                plain += [argument.base_data, np.uint64(argument.offset)]
+            else:
+                plain.append(argument)
+        self._kernels[queue.context][name](queue, size, group, *plain)
