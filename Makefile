@@ -10,7 +10,7 @@ WHEELS :=
 NAMES :=
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test test-matrix lint docs bench bench-quick stress robust robust-long gpu-check wheel-check clean
+.PHONY: help demo test pytest test-matrix lint docs bench bench-quick stress robust robust-long gpu-check wheel-check clean
 .DELETE_ON_ERROR:
 
 help:
@@ -58,10 +58,13 @@ demo: .venv/.installed-demo $(DEMO)/photographs.npy
 	$(BIN)/python examples/spectra.py $(DEMO)/photographs.npy $(DEMO)/spectra.npy $(DEMO)/spectra.png
 	@cat examples/next.txt
 
-# Side by side, a file at a time, in at most four processes: more would wait for each other's daemons.
-PYTEST = pytest --numprocesses=logical --maxprocesses=4 --dist=loadfile
+# Tests wait for their daemons half of the time, so that two cores keep four processes busy.
+PYTEST = pytest --numprocesses=4 --dist=worksteal
 
-test: lint
+test: .venv/.installed-dev
+	@$(MAKE) --no-print-directory --jobs=2 lint pytest
+
+pytest: .venv/.installed-dev
 	$(BIN)/python -m $(PYTEST)
 
 # As on either vendor's processors, and with the required dependencies only.

@@ -6,6 +6,7 @@ And fixtures of a daemon in a thread of the test, which is imported only where i
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -36,6 +37,11 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regenerate", action="store_true", help="write tests/golden anew")
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over modules and tests, which stay: a second each time."""
+    gc.freeze()
 
 
 @pytest.fixture

@@ -11,39 +11,12 @@ from hypothesis import strategies as st
 from hetsched.bounded_cache import BoundedCache
 
 
-def test_the_oldest_entries_are_dropped_beyond_the_bytes() -> None:
-    cache: BoundedCache[int, str] = BoundedCache(max_bytes=10)
-    assert [cache.put(number, f"{number}", 4) for number in range(4)] == [[], [], ["0"], ["1"]]
-    assert list(cache.items()) == [(2, "2"), (3, "3")]
-    assert cache.nbytes == 8
-
-
-def test_the_oldest_entries_are_dropped_beyond_the_number() -> None:
-    cache: BoundedCache[int, str] = BoundedCache(max_entries=2)
-    assert [cache.put(number, f"{number}") for number in range(3)] == [[], [], ["0"]]
-
-
-def test_what_is_used_stays_and_a_look_is_no_use() -> None:
-    cache: BoundedCache[str, int] = BoundedCache(max_entries=2)
-    cache.put("used", 1)
-    cache.put("seen", 2)
-    assert cache.get("used") == 1 and cache.peek("seen") == 2
-    cache.put("new", 3)
-    assert "used" in cache and "seen" not in cache
-
-
 def test_the_newest_entry_stays_however_large() -> None:
     cache: BoundedCache[str, int] = BoundedCache(max_bytes=10)
     cache.put("small", 1, 5)
     assert cache.put("large", 2, 1000) == [1]
     assert cache.get("large") == 2
     assert cache.put("next", 3, 1) == [2]
-
-
-def test_none_is_a_value_like_any_other() -> None:
-    cache: BoundedCache[str, int | None] = BoundedCache()
-    cache.put("nothing", None)
-    assert "nothing" in cache and cache.get("nothing") is None
 
 
 def test_a_value_is_computed_once() -> None:

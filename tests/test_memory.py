@@ -1,6 +1,5 @@
 """MemoryDemand: bytes of chunks, and the largest chunk that fits."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,11 +23,6 @@ def test_bytes_may_be_functions_of_units() -> None:
     found = demand(work_bytes=lambda units: 100 + units, output_bytes=lambda units: units**2)
 
     assert (found.data(3), found.workspace(3)) == (21, 103)
-
-
-def test_a_shared_work_area_counts_once() -> None:
-    assert demand(work="max").need([1, 5, 2]) == 8 * 10 + 50
-    assert demand(work="max", resident_bytes=3).need([]) == 3
 
 
 def test_fractional_bytes_are_rounded_by_chunk() -> None:
@@ -62,10 +56,6 @@ def test_the_most_is_the_largest_that_fits(
     assert 1 <= most <= load
     assert found.fits([most] * together)
     assert most == load or not found.fits([most + 1] * together)
-
-
-def test_without_a_limit_the_whole_load_fits() -> None:
-    assert demand().max_chunk(10**9, count=4) == 10**9
 
 
 def test_impossible_demands_are_refused() -> None:
@@ -110,21 +100,6 @@ def test_a_function_that_fails_is_named() -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_our_own_errors_are_passed_on() -> None:
-    def refusing(units: int) -> float:
-        raise DataError("odd planes can't be cut")
-
-    with pytest.raises(DataError, match="odd planes"):
-        demand(input_bytes=refusing).need([3])
-
-
-def test_numbers_of_numpy_are_as_good() -> None:
-    found = demand(input_bytes=np.float32(4), work_bytes=lambda units: np.int64(10 * units))
-
-    assert found.need([3]) == demand().need([3])
-    assert found.max_chunk(int(np.int64(9))) == 9
-
-
 @pytest.mark.parametrize("bad", [1.5, float("nan"), "a", None], ids=repr)
 def test_the_most_is_of_whole_units(bad: float) -> None:
     with pytest.raises(UsageError, match="load"):
@@ -146,11 +121,6 @@ def test_a_monotone_demand_covers_every_smaller_chunk() -> None:
     assert raised.data(7) == 70
 
 
-def test_a_demand_without_functions_is_monotone() -> None:
-    plain = demand()
-    assert plain.monotone() is plain
-
-
 def test_a_monotone_demand_of_very_many_units_evaluates_few_sizes() -> None:
     sizes: list[int] = []
 
@@ -163,8 +133,3 @@ def test_a_monotone_demand_of_very_many_units_evaluates_few_sizes() -> None:
 
     assert raised.workspace(units) >= 0.9 * odd_batches(units - 1)
     assert len(sizes) < 2 * MAX_TABULATED_SIZES
-
-
-def test_a_function_that_fails_is_reported_by_a_monotone_demand() -> None:
-    with pytest.raises(UsageError, match="work_bytes"):
-        demand(work_bytes=lambda units: 1 / (units - 3)).monotone().workspace(5)

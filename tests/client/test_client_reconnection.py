@@ -6,7 +6,6 @@ import gc
 import os
 import socket
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
@@ -16,11 +15,8 @@ import pytest
 from daemon_harness import Harness
 
 from hetsched.client.client import MAX_KEPT_SEGMENTS, Client
-from hetsched.client.control import Control
 from hetsched.errors import InputMissing, TryAgain, UsageError
 from hetsched.job import ArenaRef, Dependency, JobSpec
-from hetsched.transport import messages
-from hetsched.transport.sockets import listen
 
 
 class Daemons:
@@ -94,21 +90,6 @@ def test_an_array_of_the_last_daemon_is_used_in_place_by_the_next(
         assert harness.until(lambda: harness.arena.used == 0)
 
 
-def test_results_go_to_the_callers_array_across_a_restart(
-    daemons: Daemons, tmp_path: Path
-) -> None:
-    daemons.start()
-    with Client(tmp_path, timeout=60) as client:
-        y = client.empty(3, "float64")
-        job = client.submit("wait", np.ones(3), out=y)
-        daemons.stop()
-        harness = daemons.start()
-        arrived(harness)
-        finish(harness)
-        assert job.result(60) is y
-        assert y.tolist() == [2.0] * 3
-
-
 def test_a_result_that_is_lost_with_its_daemon_is_computed_again(
     daemons: Daemons, tmp_path: Path
 ) -> None:
@@ -176,19 +157,6 @@ def test_without_a_next_daemon_the_job_fails_with_the_time_waited(
         assert client.submit("double", np.ones(3)).result(60).tolist() == [2.0] * 3
 
 
-def test_what_is_asked_of_the_present_daemon_waits_for_no_other_one(
-    daemons: Daemons, tmp_path: Path
-) -> None:
-    daemons.start()
-    with Client(tmp_path, timeout=60, reconnect=0.1) as client:
-        daemons.stop()
-        with pytest.raises(TryAgain, match="none has come for"):
-            client.ping()
-        with pytest.raises(TryAgain) as caught:
-            client._explain(1, 5.0)
-        assert "none has come" not in str(caught.value)
-
-
 def test_arrays_are_passed_on_however_many_files_the_program_has_open(
     daemons: Daemons, tmp_path: Path
 ) -> None:
@@ -216,25 +184,6 @@ def test_memory_that_cannot_be_passed_on_is_a_lost_input(daemons: Daemons, tmp_p
         with pytest.raises(TryAgain, match="job 1 is lost: the job's shared memory"):
             job.result(60)
         assert client.submit("double", x).result(60).shape == (3,)
-
-
-def test_a_client_that_zeromq_cannot_connect_leaves_nothing_open(tmp_path: Path) -> None:
-    welcome = messages.Welcome(messages.PROTOCOL, "test", "token", "x" * 200, os.getpid())
-    with listen(tmp_path / "session.sock", socket.SOCK_SEQPACKET) as listener:
-        listener.setblocking(True)
-
-        def greet() -> bytes:
-            connection = listener.accept()[0]
-            with connection:
-                connection.recv(4096)
-                connection.send(messages.encode(welcome))
-                return connection.recv(1)  # b"": the client has closed its end
-
-        with ThreadPoolExecutor() as thread:
-            last = thread.submit(greet)
-            with pytest.raises(TryAgain, match="can't connect to the daemon"):
-                Control(tmp_path)
-            assert last.result() == b""
 
 
 @pytest.mark.parametrize("value", [-1, "soon", float("nan"), True])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import socket
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -28,7 +27,6 @@ from hetsched.transport.messages import (
     Ping,
     Refused,
     Reply,
-    Show,
     State,
     Status,
     encode,
@@ -118,39 +116,12 @@ def test_text_that_cannot_be_encoded_is_escaped_in_every_answer(harness: Harness
         assert isinstance(state, Running) and state.text == "\\ud800\x1b[2J"
 
 
-def test_a_result_without_followers_is_released_in_time(tmp_path: Path) -> None:
-    with daemon_harness.daemon(tmp_path, Limits(results_for=0.0)) as harness:
-        with Client(harness.folder) as client:
-            number = client.submit("wait", client.empty((10,), "float32")).id
-        assert harness.until(lambda: not harness.requests.sessions)
-        harness.ask(lambda: harness.engine.finish(number))
-        assert harness.until(lambda: harness.arena.used == 0)
-
-
 def test_an_ended_job_is_remembered_until_its_result_is_fetched(tmp_path: Path) -> None:
     limits = Limits(fetch_for=60.0, ended_jobs=1)  # bytes: of one job
     with daemon_harness.daemon(tmp_path, limits) as harness, Client(harness.folder) as client:
         jobs = [client.submit("wait", np.full(3, float(n))) for n in range(3)]
         harness.ask(lambda: [harness.engine.finish(job.id) for job in jobs])
         assert [job.result(60)[0] for job in jobs] == [0.0, 2.0, 4.0]
-
-
-def test_a_result_that_others_may_have_the_memory_of_goes_with_its_job(
-    harness: Harness, raw: RawClient
-) -> None:
-    with Client(harness.folder, timeout=60) as client:
-        job = client.submit("double", np.ones(3))
-        job.result(60)
-        raw.ask(1, Show(job.id))
-        segment = raw.reply().answer.state.results["Y"].segment  # type: ignore[union-attr]
-        number = job.id
-        del job
-        gc.collect()
-        client.empty((1,))  # asked for on the same way, after the result was dropped
-        assert client.clean() == (number,)
-    raw.session.send(encode(Map(segment)))
-    answer = raw.session_answer()
-    assert isinstance(answer, Refused) and answer.error.code == 66
 
 
 def test_an_answer_that_would_be_too_long_is_shortened_or_refused(

@@ -136,19 +136,3 @@ def test_a_folder_that_is_missing_is_refused(matrix: dict[str, FileRef]) -> None
     for fields in several:
         with pytest.raises(CantCreate, match=r"^/nowhere/job: there is no folder /nowhere; crea"):
             checked("/nowhere/job", **fields)
-
-
-def test_another_file_is_not_replaced_by_a_job_that_reads_its_matrix_later(
-    tmp_path: Path, matrix: dict[str, FileRef]
-) -> None:
-    checked(tmp_path / "job", matrix)
-    (tmp_path / "job").write_bytes(b"mine")
-    with pytest.raises(CantCreate, match="it is not replaced"):
-        checked(tmp_path / "job", matrix)
-
-
-def test_more_iterations_than_devices_can_count_are_refused() -> None:
-    spec = JobSpec(workload="heat", params={"grid": "9x9", "steps": 2**31})
-
-    with pytest.raises(UsageError, match="heat: 2147483648 iterations; the maximum is 2000000000"):
-        resolve(spec, MACHINE)

@@ -59,16 +59,6 @@ def test_deaths_in_kinds_that_run_well_nowhere_quarantine_none() -> None:
     assert failures.quarantined(1.0) == {}
 
 
-def test_missed_deadlines_and_kernels_that_fail_quarantine_none() -> None:
-    failures = Failures()
-    for kind in ("fft", "jacobi", "mandelbrot") * MAX_FAILURES:
-        failures.note_success("cpu0", kind)
-        failures.fail_device("gpu0", kind, "not supported", 0.0, devices=DEVICES)
-
-    assert "takes no jobs" in failures.reason_against("gpu0", "fft", 1.0)
-    assert failures.quarantined(1.0) == {}
-
-
 def test_the_last_device_is_never_quarantined() -> None:
     failures = died(MAX_FAILURES, "fft", "lbm")
     for kind in ("fft", "lbm") * MAX_FAILURES:
@@ -86,14 +76,6 @@ def test_a_device_is_tried_again_and_barred_for_longer_if_it_fails_again() -> No
 
     assert failures.reason_against("gpu0", "fft", FIRST_BAR_SECONDS * 2.9) != ""
     assert failures.reason_against("gpu0", "fft", FIRST_BAR_SECONDS * 3.0) == ""
-
-
-def test_a_probe_gives_every_device_another_chance() -> None:
-    failures = died(MAX_FAILURES, "fft", "jacobi")
-
-    failures.forget()
-
-    assert barred(failures, 0.0) == set()
 
 
 Steps = st.lists(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hetsched.engine.threads import Pool, Step, planner_thread
+from hetsched.engine.threads import Pool, Step
 from hetsched.errors import TryAgain
 from hetsched.transport.loop import Loop
 
@@ -116,15 +116,6 @@ def test_a_value_that_comes_too_late_is_discarded(bench: Bench) -> None:
     assert len(bench.answers) == 1
 
 
-def test_a_task_that_finds_no_thread_in_time_says_what_is_in_progress(bench: Bench) -> None:
-    pool = bench.pool(size=1)
-    pool.submit(bench.hang, bench.answer)
-    bench.wait_until_begun()
-    pool.submit(lambda step: "never", bench.answer, deadline=SOON)
-    bench.run_until_answered(1)
-    assert bench.messages() == ["no thread was free for 0.01 s; in progress: opening /mnt/dead"]
-
-
 def test_a_task_for_which_no_thread_can_be_started_is_refused_and_never_run(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,16 +154,3 @@ def test_closing_does_not_wait_for_what_was_abandoned(bench: Bench) -> None:
     bench.wait_until_begun()
     pool.abandon(task, TryAgain("stopping"))
     assert pool.close(3600) == ["opening /mnt/dead"]
-
-
-def test_closing_the_planner_begins_nothing_beside_a_function_that_hangs(bench: Bench) -> None:
-    bench.work, begun = planner_thread(bench.loop, deadline=NEVER), list[int]()
-    bench.work.submit(bench.hang)
-    bench.wait_until_begun()
-    for number in range(3):
-        bench.work.run(lambda number=number: begun.append(number))  # type: ignore[misc]
-
-    assert bench.work.close(SOON) == ["opening /mnt/dead"]
-    bench.released.set()
-    assert bench.work.close(NEVER) == []
-    assert begun == []

@@ -91,7 +91,7 @@ class Bench:
         for _ in range(30):
             self.gate.write_bytes(b"")
             with contextlib.suppress(Empty):
-                self.main_states.wait_for(has_progress, timeout=2)
+                self.main_states.wait_for(has_progress, timeout=20)
                 return
         raise AssertionError("no chunk was reported")
 

@@ -1,7 +1,5 @@
 """models.db as people read and change it: all of it or nothing, and errors are raised."""
 
-import multiprocessing
-import resource
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from hetsched.errors import CantCreate, ConfigError, HetschedError
+from hetsched.errors import ConfigError
 from hetsched.models.history import History
 from hetsched.models.samples import Sample
 from hetsched.store.model_records import (
@@ -21,7 +19,7 @@ from hetsched.store.model_records import (
     restore,
 )
 from hetsched.store.model_store import ModelStore
-from tests.store.learning import load, observe
+from tests.store.learning import observe
 
 KEY = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu0 Some Processor", "memory")
 OTHER = ModelKey("fft", "512x512 complex64", "pyfftw", "0.15", "cpu1 Some Processor", "memory")
@@ -108,40 +106,3 @@ def test_an_unusable_file_is_an_error_and_is_left_alone(
 
     assert str(path) in str(caught.value)
     assert before == (path.read_bytes() if path.is_file() else b"")
-
-
-def _with_little_room(path: Path, learnt: multiprocessing.SimpleQueue) -> None:  # type: ignore[type-arg]
-    """In a process whose files may not grow: an import fails, a job still learns."""
-    store = ModelStore(path)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, resource.RLIM_INFINITY))
-    try:
-        restore(path, export(*(a_key(i) for i in range(300)), sizes=32))
-    except HetschedError as error:
-        learnt.put((type(error).__name__, str(error)))
-    chunks = [Sample("compute", 1 + i, 1.0 + i) for i in range(2000)]
-    observe(store, KEY, [*chunks, Sample("total", 400, 400.0)], 1.0)
-    model = load(store, KEY)
-    store.close()
-    learnt.put(None if model is None else float(model.time(400)))
-
-
-def a_key(number: int) -> ModelKey:
-    return ModelKey("fft", str(number), "v", "1", "cpu0", "memory")
-
-
-def test_a_full_disk_is_an_error_of_imports_but_not_of_learning(path: Path) -> None:
-    learn(path, KEY, 10, 5.0)
-    spawn = multiprocessing.get_context("spawn")
-    learnt = spawn.SimpleQueue()
-    process = spawn.Process(target=_with_little_room, args=(path, learnt))
-
-    process.start()
-    kind, reason = learnt.get()
-    seconds = learnt.get()
-    process.join(60)
-
-    assert (process.exitcode, kind) == (0, CantCreate.__name__)
-    assert "nothing was changed" in reason
-    assert seconds == 400.0
-    assert "cpu0" in medians(path)
-    assert len(collect(path).models) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import socket
@@ -43,16 +42,6 @@ def refused(path: str) -> HetschedError:
     assert "\n" not in str(caught.value)
     assert path in str(caught.value)
     return caught.value
-
-
-@pytest.mark.parametrize("shape", ["()", "(3,)", "(3, 2, )"])
-def test_shapes_are_read_as_other_writers_write_them(tmp_path: Path, shape: str) -> None:
-    elements = {"()": 1, "(3,)": 3}.get(shape, 6)
-    path = raw(tmp_path / "x.npy", says(shape=shape), bytes(8 * elements))
-
-    header = header_of(path)
-
-    assert math.prod(header.shape) == elements
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from hetsched.store.output_files import (
     OutputFile,
     PreparedOutput,
     create_output,
-    discard_all,
     publish_all,
 )
 from robustness.publication import RESULT, TOKEN, published_inode
@@ -96,18 +95,6 @@ def test_the_data_are_synced_before_the_record_and_the_name_after_it(
         *("fsync file", "fsync folder"),
         *("recorded", "replace file", "fsync folder"),
     ]
-
-
-def test_the_error_of_a_later_output_says_what_is_written_already(tmp_path: Path) -> None:
-    outputs = several(tmp_path)
-    (tmp_path / "b.npy").write_text("of another process")
-
-    with pytest.raises(CantCreate) as raised:
-        publish_all(outputs)
-    discard_all(outputs)
-
-    assert str(raised.value).endswith(f"; already written: {tmp_path / 'a.npy'}")
-    assert sorted(os.listdir(tmp_path)) == ["a.npy", "b.npy"]
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO, errno.EDQUOT])

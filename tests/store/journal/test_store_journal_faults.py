@@ -203,20 +203,6 @@ def test_those_who_wait_for_a_hung_disk_are_answered_and_their_jobs_deleted(
     assert sorted(numbers_in(vfs)) == [1, 4]
 
 
-def test_history_behind_a_hung_disk_is_bounded_and_the_newest_stays(
-    disk: MemoryDisk, vfs: str, calls: CallQueue
-) -> None:
-    journal = open_in_memory(vfs, calls)
-    hang = hung(journal, disk)
-    for number in range(2, 3002):
-        journal.write([ended(number)])
-    hang.released.set()
-    assert journal.close(PATIENCE)
-
-    kept = sorted(numbers_in(vfs))
-    assert kept == [1, *range(3003 - len(kept), 3002)] and 1000 < len(kept) < 2000
-
-
 def hung(journal: Journal, disk: MemoryDisk) -> HungDisk:
     """Return once the journal waits for the disk, to write an ended job."""
     disk.fault = hang = HungDisk()
