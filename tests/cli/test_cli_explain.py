@@ -14,7 +14,7 @@ from real_daemon import RealDaemon, serving
 from hetsched.explain import Explanation
 
 from .conftest import Call
-from .test_cli_plan import PNG, VIRTUAL, tracks
+from .test_cli_plan import VIRTUAL, tracks
 
 SUBMIT = ("submit", "fft", "--batch", "64x32x32")
 
@@ -88,24 +88,6 @@ def test_who_does_not_wait_gets_no_trace(call: Call) -> None:
     assert "hetsched explain ID" in ended.error
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (("explain", "1"), 69, "no daemon"),
-        (("explain",), 2, "missing argument"),
-        (("explain", "-1"), 2, "-1"),
-        (("explain", "x"), 2, "'x'"),
-    ],
-)
-def test_what_is_wrong_is_one_line(
-    call: Call, words: tuple[str, ...], code: int, said: str
-) -> None:
-    ended = call(*words)
-
-    assert (ended.code, ended.out) == (code, "")
-    assert said in ended.error
-
-
 def test_explaining_imports_no_numpy(call: Call, harness: daemon_harness.Harness) -> None:
     import subprocess
     import sys
@@ -124,68 +106,3 @@ def test_explaining_imports_no_numpy(call: Call, harness: daemon_harness.Harness
 
     assert "job 1, done: toy" in done.stdout
     assert {"numpy", "rich"} & set(done.stdout.split()) == set()
-
-
-def test_pictures_of_all_sizes_can_be_drawn() -> None:
-    pytest.importorskip("matplotlib")
-    from hetsched.cli.plots.figure import save
-    from hetsched.cli.plots.gantt import figure
-    from hetsched.device import ChunkTimeline, Timeline
-    from hetsched.explain import DeviceExplanation
-
-    def line(count: int, copies: bool) -> Timeline:
-        chunks = tuple(
-            ChunkTimeline(3, (k, k + 0.2) if copies else None, (k + 0.2, k + 0.9), None)
-            for k in range(count)
-        )
-        return Timeline(float(count), chunks)
-
-    cores = [
-        DeviceExplanation(
-            device=f"cpu{n}", kind="cpu", variant="v", planned=3, timeline=line(3, False)
-        )
-        for n in range(128)
-    ]
-    gpu = DeviceExplanation(
-        device="gpu0", kind="cuda", variant="v", planned=3, plan=line(900, True),
-        timeline=line(1000, True),
-    )  # fmt: skip
-    idle = DeviceExplanation(device="idle", kind="cpu", variant="v", planned=0)
-    for number, devices in enumerate([(), (idle,), (gpu, idle), (*cores, gpu)]):
-        explained = Explanation(job=1, state="done", workload="toy", load=1, devices=devices)
-        save(figure(explained), f"{number}.png", False)
-        assert Path(f"{number}.png").read_bytes().startswith(PNG)
-
-
-@pytest.mark.parametrize("state", ["done", "running"])
-def test_nothing_of_a_picture_is_cut_or_covers_other_words(state: str) -> None:
-    pytest.importorskip("matplotlib")
-    from hetsched.cli.plots.gantt import figure
-    from hetsched.device import ChunkTimeline, Timeline
-    from hetsched.explain import DeviceExplanation, PhaseSeconds
-
-    chunk = ChunkTimeline(3, (0.0, 0.2), (0.2, 0.9), (0.9, 1.0))
-    there = {"kind": "cpu", "variant": "v", "planned": 3, "seconds": 1.0}
-    line, later = Timeline(1.0, (chunk,)), Timeline(9.0, (chunk,))
-    phases = PhaseSeconds(copy_in=0.2, compute=0.7, copy_out=0.1)
-    gpu = DeviceExplanation(device="gpu0", plan=later, timeline=line, predicted=phases, **there)
-    files = DeviceExplanation(device="cpu0", plan=later, timeline=line, **there)
-    picture = figure(
-        Explanation(
-            job=1, state=state, workload="of_a_long_name", load=1, devices=(files, gpu),
-            bound=9.0, predicted_seconds=9.0, seconds=1.0,
-        )
-    )  # fmt: skip
-    picture.draw_without_rendering()
-
-    (axes,), (legend,) = picture.axes, picture.legends
-    boxes = [
-        one.get_window_extent() for one in (*axes.texts, axes.title, axes._left_title, legend)
-    ]
-    width, height = picture.bbox.size
-    assert all(0 <= b.x0 <= b.x1 <= width and 0 <= b.y0 <= b.y1 <= height for b in boxes)
-    words = [
-        one.get_window_extent() for one in (*axes.texts, axes._left_title) if " " in one.get_text()
-    ]
-    assert not any(a.overlaps(b) for i, a in enumerate(words) for b in words[:i])
-    assert any(one.get_text().startswith("so far") for one in axes.texts) == (state == "running")

@@ -190,11 +190,10 @@ def show(
     models = _of_work(workload, _select(export.models, workload, device), work)
     races = export.races_of(models)
     if plot is not None:
-        from hetsched.cli.plots.curves import figure
-        from hetsched.cli.plots.figure import check, save
+        from hetsched.cli.plots import check, plot_models
 
         check(plot, force)
-        save(figure(workload, models), plot, force)
+        plot_models(workload, models, plot, force)
         note(f"plot: {plot}")
     if json:
         raced = [record for stored in races if (record := race_record(stored)) is not None]

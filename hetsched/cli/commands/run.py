@@ -225,7 +225,7 @@ class Drawings:
     def __init__(self, trace: str | None, plot: str | None, force: bool) -> None:
         self.trace, self.plot, self.force = trace, plot, force
         if plot is not None:
-            from hetsched.cli.plots.figure import check
+            from hetsched.cli.plots import check
 
             check(plot, force)
         if trace is not None:
@@ -256,17 +256,9 @@ class Drawings:
             write_whole(self.trace, msgspec.json.encode(trace(explanation)), self.force)
             note(f"trace: {self.trace} (open it at https://ui.perfetto.dev)")
         if self.plot is not None:
-            if explanation.iterations is not None:
-                from hetsched.cli.plots.iterations import figure as iterations_figure
+            from hetsched.cli.plots import plot_job
 
-                picture = iterations_figure(explanation, explanation.iterations)
-            else:
-                from hetsched.cli.plots.gantt import figure
-
-                picture = figure(explanation)
-            from hetsched.cli.plots.figure import save
-
-            save(picture, self.plot, self.force)
+            plot_job(explanation, self.plot, self.force)
             note(f"plot: {self.plot}")
 
     def write_ended(self, job: Job, state: JobState) -> None:

@@ -1,1 +1,0 @@
-"""Pictures, drawn by matplotlib: speed functions, simulations, what jobs did when."""

@@ -1,0 +1,85 @@
+"""Pictures of jobs: whatever there is to draw can be drawn, in each format, with its words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hetsched.cli.plots import plot_job
+from hetsched.device import ChunkTimeline, Timeline
+from hetsched.explain import DeviceExplanation, Explanation
+from hetsched.explain.recorder import IterationRecorder
+from tests.explain.iterations.story import PhaseTimes, explanation
+
+pytest.importorskip("matplotlib")
+
+
+def words(explained: Explanation) -> set[str]:
+    """The text in the picture."""
+    plot_job(explained, "job.svg", force=True)
+    return {word.strip() for word in re.findall(r">([^<>]+)</", Path("job.svg").read_text())}
+
+
+@pytest.mark.parametrize("iterations", [60, 5000])
+def test_an_iterative_job_has_devices_shares_residual_and_events(iterations: int) -> None:
+    found = words(explanation(iterations))
+
+    assert {"cpu0", "cpu1", "emu0", "(ms)", "residual", "iteration"} <= found
+    assert {"compute", "transfer", "wait", "converge", "rows moved", "checkpoint"} <= found
+    assert "save" not in found
+
+
+def test_many_devices_share_a_panel_and_a_long_iteration_does_not_flatten_the_others() -> None:
+    recorder = IterationRecorder([*(f"cpu{i}" for i in range(16)), "gpu0"])
+    for number, seconds in enumerate([0.5, *[0.002] * 30], 1):
+        recorder.add(number, (10,) * 17, [PhaseTimes(seconds)] * 17)
+    history = recorder.history()
+    found = words(Explanation(job=1, state="done", workload="w", load=170, iterations=history))
+
+    assert {"cpu (16)", "gpu0", "cut off: 1 longer iteration, up to 500 ms"} <= found
+
+
+def test_a_job_that_failed_before_its_first_iteration_has_a_picture() -> None:
+    history = IterationRecorder(["cpu0"]).history()
+    failed = Explanation(job=1, state="failed", workload="w", load=1, iterations=history)
+    assert any(word.startswith("w, 1 row: job 1, failed") for word in words(failed))
+
+
+def line(count: int, copies: bool) -> Timeline:
+    chunks = tuple(
+        ChunkTimeline(3, (k, k + 0.2) if copies else None, (k + 0.2, k + 0.9), None)
+        for k in range(count)
+    )
+    return Timeline(float(count), chunks)
+
+
+GPU = DeviceExplanation(
+    device="gpu0", kind="cuda", variant="v", planned=3, plan=line(900, True),
+    timeline=line(1000, True),
+)  # fmt: skip
+IDLE = DeviceExplanation(device="idle", kind="cpu", variant="v", planned=0)
+CORES = tuple(
+    DeviceExplanation(device=f"cpu{n}", kind="cpu", variant="v", planned=3, plan=line(3, False))
+    for n in range(128)
+)
+
+
+@pytest.mark.parametrize("devices", [(), (IDLE,), (GPU, IDLE), (*CORES, GPU)], ids=len)
+def test_a_gantt_chart_has_any_number_of_devices(devices: tuple[DeviceExplanation, ...]) -> None:
+    explained = Explanation(
+        job=1, state="running", workload="toy", load=1, devices=devices, seconds=9.0, bound=8.0
+    )
+    found = words(explained)
+
+    assert {"bound 8 s", "so far 9 s", "toy, 1 unit: job 1, running", "time (s)"} <= found
+    assert (GPU in devices) == ({"gpu0  copy in", "copy in, measured"} <= found)
+
+
+@pytest.mark.parametrize(
+    ("name", "head"), [("a.PNG", b"\x89PNG"), ("b.svg", b"<?xml"), ("c.pdf", b"%PDF")]
+)
+def test_a_picture_has_the_format_of_its_name(name: str, head: bytes) -> None:
+    plot_job(Explanation(job=1, state="done", workload="w", load=1), name, force=False)
+    assert Path(name).read_bytes().startswith(head)
