@@ -10,7 +10,6 @@ import platform
 import re
 import resource
 import shutil
-import struct
 import textwrap
 import time
 from collections import Counter
@@ -44,10 +43,6 @@ MIN_DESCRIPTORS = 4096
 """Less may be too little for a daemon with many clients; arbitrary."""
 MIN_FREE_BYTES = 1 << 30
 """Less free disk is reported as low; arbitrary."""
-LOW_DESCRIPTORS = 0.8
-"""Fraction of the limit above which open descriptors are reported as many. Arbitrary."""
-MAX_LOOP_SECONDS = 0.5
-"""A callback above this is reported as slow: a human notices it."""
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 SQLITE = b"SQLite format 3\0"
 
@@ -256,23 +251,19 @@ def models() -> list[Finding]:
 def journal() -> list[Finding]:
     """Report the journal's file, without opening it by SQLite: the daemon holds it."""
     path = paths.journal_path()
-    log = path.with_name(f"{path.name}-wal")
     try:
         with path.open("rb") as file:
-            header = file.read(64)
-        files = [each.stat() for each in (path, log) if each.exists()]
+            start = file.read(len(SQLITE))
+        status = path.stat()
     except FileNotFoundError:
         return [Finding("journal", f"{path}: none yet")]
     except OSError as error:
         return [Finding("journal", f"{path}: {error.strerror}", ConfigError.code)]
-    if header and not header.startswith(SQLITE):
+    if start not in (b"", SQLITE):
         text = f"{path}: not a journal of hetsched; move it away"
         return [Finding("journal", text, ConfigError.code)]
-    version = struct.unpack(">60xi", header)[0] if len(header) == 64 else 0
-    text = f"{path}: " + (f"version {version}, " if version else "")
-    text += " and ".join(format_bytes(each.st_size) for each in files)
-    text += " of write-ahead log" if len(files) > 1 else ""
-    return [Finding("journal", f"{text}, written {_ago(max(each.st_mtime for each in files))}")]
+    age = format_seconds(max(0.0, time.time() - status.st_mtime))
+    return [Finding("journal", f"{path}: {format_bytes(status.st_size)}, written {age} ago")]
 
 
 def configuration(name: str | None) -> list[Finding]:
@@ -296,60 +287,11 @@ def daemon() -> list[Finding]:
 
     try:
         with Control() as connection:
-            pong, metrics = connection.ping(), connection.metrics()
-            listed = connection.device_list()
+            pong, listed = connection.ping(), connection.device_list()
     except Unavailable as error:
         return [Finding("daemon", f"{error}; not needed for `hetsched run`")]
     uptime = format_seconds(pong.uptime_seconds)
     found = [Finding("daemon", f"pid {pong.pid}, version {pong.version}, up {uptime}")]
     found += [Finding(f"daemon: {n}", f"takes no jobs: {why}") for n, why in listed.absent.items()]
     found += [Finding(f"daemon: {name}", why) for name, why in listed.restricted.items()]
-    return found + daemon_figures(metrics)
-
-
-def daemon_figures(metrics: str) -> list[Finding]:
-    """Return rows about the daemon's event loop, descriptors, memory and journal."""
-    from prometheus_client.parser import text_string_to_metric_families
-
-    values = {
-        "_".join((sample.name.removeprefix("hetsched_"), *sample.labels.values())): sample.value
-        for family in text_string_to_metric_families(metrics)
-        for sample in family.samples
-    }
-    found = []
-    if "loop_longest_callback_seconds" in values:
-        longest = values["loop_longest_callback_seconds"]
-        is_slow = longest > MAX_LOOP_SECONDS
-        slow = "; slow: clients notice that (the log names slow callbacks)" if is_slow else ""
-        text = f"the slowest callback took {format_seconds(longest)}{slow}"
-        found.append(Finding("daemon: loop", text))
-    if limit := values.get("process_max_fds"):
-        used = values.get("process_open_fds", 0.0)
-        is_low = used > LOW_DESCRIPTORS * limit
-        many = "; many: jobs are refused before they run out" if is_low else ""
-        found.append(Finding("daemon: descriptors", f"{used:.0f} of {limit:.0f} in use{many}"))
-    if "arena_bytes_limit" in values:
-        used, warm, limit = (values[f"arena_bytes_{k}"] for k in ("used", "warm", "limit"))
-        text = f"{format_bytes(used)} in use, {format_bytes(warm)} kept, of {format_bytes(limit)}"
-        found.append(Finding("daemon: shared memory", text))
-    if "journal_commits_total" in values:
-        found.append(Finding("daemon: journal", _commits(values)))
     return found
-
-
-def _commits(values: dict[str, float]) -> str:
-    commits = values["journal_commits_total"]
-    text = counted(int(commits), "commit")
-    if commits:
-        mean = values.get("journal_commit_seconds_total", 0.0) / commits
-        longest = values.get("journal_longest_commit_seconds", 0.0)
-        text += f", {format_seconds(mean)} on average, the longest {format_seconds(longest)}"
-    if last := values.get("journal_last_commit_timestamp_seconds"):
-        text += f", the last {_ago(last)}"
-    if failures := values.get("journal_commit_failures_total"):
-        text += f"; {counted(int(failures), 'failed commit')} (the log has the reason)"
-    return text
-
-
-def _ago(timestamp: float) -> str:
-    return f"{format_seconds(max(0.0, time.time() - timestamp))} ago"

@@ -10,7 +10,6 @@ repeated until its confidence interval is narrow (Khaleghzadeh, Reddy & Lastovet
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 import time
@@ -29,10 +28,10 @@ from hetsched.cli.progress import BAR_WIDTH, LiveTable, grid, has_bars, watch_un
 from hetsched.cli.terminal import note, out_json, out_lines
 from hetsched.cli.workloads import workload_command
 from hetsched.errors import Cancelled, Unavailable, UsageError
-from hetsched.job import DeviceReport, Ended, JobReport, JobSpec, JobState, Running
+from hetsched.job import DeviceReport, Ended, JobSpec, JobState, Running
 from hetsched.models import Knot
 from hetsched.models.confidence import knot_of
-from hetsched.text import MAX_GROUP_ROWS, clean, columns, grouped_rows, number
+from hetsched.text import MAX_GROUP_ROWS, columns, grouped_rows, number
 from hetsched.units import closest_hint, counted, parse_time
 
 if TYPE_CHECKING:
@@ -115,9 +114,9 @@ def measure(
         run = MeasurementRun(local, spec, workload, params, plan, within)
         run.run()
     if json:
-        out_json(_record(spec.workload, params, plan, run))
+        out_json(run.record())
     else:
-        out_lines(_report(spec.workload, plan, run))
+        out_lines(run.report())
 
 
 def _variants_by_device(
@@ -215,16 +214,16 @@ class MeasurementCase:
         """Of the widest confidence interval."""
         return max(size.half_width for size in self.sizes())
 
-    def add(self, report: DeviceReport) -> None:
+    def add(self, device: DeviceReport) -> None:
         """Add a device's times; of phases only those of a share in one chunk have its size."""
-        seconds = {"total": report.seconds}
-        if report.chunks == (self.units,) and (report.copy_in_seconds or report.copy_out_seconds):
-            seconds["compute"] = report.compute_seconds
-            seconds["h2d"] = report.copy_in_seconds
-            seconds["d2h"] = report.copy_out_seconds
+        seconds = {"total": device.seconds}
+        if device.chunks == (self.units,) and (device.copy_in_seconds or device.copy_out_seconds):
+            seconds["compute"] = device.compute_seconds
+            seconds["h2d"] = device.copy_in_seconds
+            seconds["d2h"] = device.copy_out_seconds
         for curve, value in seconds.items():
             if value > 0:
-                self.seconds.setdefault((report.device, curve), []).append(value)
+                self.seconds.setdefault((device.device, curve), []).append(value)
 
     def sizes(self) -> list[MeasuredSize]:
         knots: dict[str, dict[str, Knot]] = {device: {} for device in self.variants}
@@ -235,9 +234,20 @@ class MeasurementCase:
             for device, by_curve in knots.items()
         ]
 
+    def __str__(self) -> str:
+        """Return "8 units: pyfftw on core0, core1, emu0"; many cores become one word."""
+        groups: dict[str, list[str]] = {}
+        for device, variant in self.variants.items():
+            groups.setdefault(variant, []).append(device)
+        parts = []
+        for variant, devices in groups.items():
+            labels = [label for label, _ in grouped_rows(devices, str, MAX_GROUP_ROWS)]
+            parts.append(f"{variant} on {', '.join(labels)}")
+        return f"{counted(self.units, 'unit')}: {'; '.join(parts)}"
+
 
 class MeasurementSchedule:
-    """The schedule: `ask` returns the next case, `tell` records its results.
+    """Which case is next: sizes alternate until each is accurate or has had its repeats.
 
     Parameters
     ----------
@@ -261,40 +271,35 @@ class MeasurementSchedule:
         max_repeats: int = 30,
         separate: Collection[str] = (),
     ) -> None:
-        if not sizes or min(sizes) < 1:
-            raise UsageError(f"sizes {list(sizes)}: give at least one, each at least 1 unit")
-        if not variants or not all(variants.values()):
+        if not variants:
             raise UsageError("nothing to measure: no device has a variant of this workload")
-        if not 0 < until < math.inf or max_repeats < 1:
-            raise UsageError(f"until {until} in at most {max_repeats} repeats: must be positive")
         self.until = until
         self.max_repeats = max_repeats
-        groups = [
-            {device: names for device, names in variants.items() if device not in separate},
-            *({device: variants[device]} for device in variants if device in separate),
+        together = {device: names for device, names in variants.items() if device not in separate}
+        apart = [{device: names} for device, names in variants.items() if device in separate]
+        self.cases = [
+            MeasurementCase(
+                size, {d: names[min(turn, len(names) - 1)] for d, names in group.items()}
+            )
+            for group in [together, *apart]
+            for turn in range(max(map(len, group.values()), default=0))
+            for size in dict.fromkeys(sizes)
         ]
-        self.cases = [case for group in groups for case in _cases(group, sizes)]
-        self._turns = itertools.cycle(range(len(self.cases)))
+        self._turn = 0
 
     def ask(self, seconds_left: float = math.inf) -> MeasurementCase | None:
         """Return the case to run next; None when all are done, or none fits in the time left."""
         for _ in self.cases:
-            case = self.cases[next(self._turns)]
+            case = self.cases[self._turn % len(self.cases)]
+            self._turn += 1
             if not self.is_done(case) and self._expected(case) < seconds_left:
                 return case
         return None
 
-    def tell(self, case: MeasurementCase, report: JobReport, whole_seconds: float = 0.0) -> None:
-        """Add the results of a job of `case`, which took `whole_seconds` with everything."""
-        case.repeats += 1
-        case.whole_seconds = whole_seconds
-        for device in report.devices:
-            case.add(device)
-
     def drop(self, case: MeasurementCase) -> None:
         """Drop a case that can't run."""
+        self._turn = self.cases.index(case)
         self.cases.remove(case)
-        self._turns = itertools.cycle(range(len(self.cases)))
 
     def is_done(self, case: MeasurementCase) -> bool:
         has_min_repeats = case.repeats >= min(MIN_REPEATS, self.max_repeats)
@@ -316,33 +321,46 @@ class MeasurementSchedule:
         return sum(each.whole_seconds * case.load / each.load for each in known)
 
 
-def _cases(variants: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> list[MeasurementCase]:
-    """Return every size with the first variant of each device, then with the second, and so on."""
-    rounds = max(map(len, variants.values()), default=0)
-    return [
-        MeasurementCase(
-            units,
-            {device: names[min(number, len(names) - 1)] for device, names in variants.items()},
-        )
-        for number in range(rounds)
-        for units in dict.fromkeys(sizes)
-    ]
-
-
 # ---- running it
+
+
+class MeasurementView(LiveTable):
+    """A line for each finished case: "8 units: pyfftw on core0: within 1.2 % after 5 repeats".
+
+    On a terminal, below it, how many are finished.
+    """
+
+    def __init__(self, plan: MeasurementSchedule) -> None:
+        super().__init__()
+        self._plan = plan
+        self._printed = ""
+
+    def show(self, state: JobState) -> None:
+        if isinstance(state, Running) and state.text not in ("", self._printed):
+            self._printed = state.text
+            note(state.text)
+
+    def on_result(self, case: MeasurementCase) -> None:
+        if self._plan.is_done(case):
+            repeats = counted(case.repeats, "repeat")
+            note(f"{case}: within {percent(case.half_width)} after {repeats}")
+        if has_bars():
+            from rich.progress_bar import ProgressBar
+            from rich.text import Text
+
+            cases, most = self._plan.cases, self._plan.max_repeats
+            done = sum(most if self._plan.is_done(each) else each.repeats for each in cases)
+            finished = sum(map(self._plan.is_done, cases))
+            bar = ProgressBar(total=most * len(cases), completed=done, width=BAR_WIDTH)
+            table = grid(2)
+            table.add_row(bar, Text(f"{finished} of {counted(len(cases), 'measurement')}"))
+            self.draw(table)
 
 
 class MeasurementRun:
     """Runs the jobs that a `MeasurementSchedule` asks for, for so many seconds.
 
     The last job is stopped when they are over, and doesn't count.
-
-    Attributes
-    ----------
-    jobs : int
-        Jobs that have succeeded.
-    late : int
-        Phases of emulated devices that took longer than modelled.
     """
 
     def __init__(
@@ -359,10 +377,10 @@ class MeasurementRun:
         self._workload = workload
         self._params = params
         self._plan = plan
-        self._view = MeasurementBars(plan) if has_bars() else MeasurementLines(plan)
+        self._view = MeasurementView(plan)
         self._ends_at = time.monotonic() + seconds
-        self.jobs = 0
-        self.late = 0
+        self._jobs = 0
+        self._late = 0  # phases of emulated devices that took longer than modelled
 
     def run(self) -> None:
         """Run jobs until all cases are done, or the time is up.
@@ -378,26 +396,17 @@ class MeasurementRun:
             while (case := self._plan.ask(self._ends_at - time.monotonic())) is not None:
                 self._run_case(case)
         except KeyboardInterrupt:
-            jobs = counted(self.jobs, "job")
+            jobs = counted(self._jobs, "job")
             raise Cancelled(f"interrupted; the measurements of {jobs} are kept") from None
         finally:
             self._view.close()
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the time is up: what isn't done would take longer."""
-        return not all(map(self._plan.is_done, self._plan.cases))
-
     def _run_case(self, case: MeasurementCase) -> None:
         start = time.monotonic()
-        job = self._local.run(
-            msgspec.structs.replace(
-                self._spec,
-                params=msgspec.to_builtins(self._workload.resized(self._params, case.load)),
-                devices=tuple(case.variants),
-                measure=dict(case.variants),
-            )
-        )
+        params = msgspec.to_builtins(self._workload.resized(self._params, case.load))
+        devices, measure = tuple(case.variants), dict(case.variants)
+        spec = msgspec.structs.replace(self._spec, params=params, devices=devices, measure=measure)
+        job = self._local.run(spec)
         try:
             state = watch_until(job, self._view, self._ends_at)
             if not isinstance(state, Ended):
@@ -409,18 +418,19 @@ class MeasurementRun:
         error = error_of(state)
         if isinstance(error, Cancelled):
             return
-        if isinstance(error, Unavailable):
+        if isinstance(error, Unavailable) and len(self._plan.cases) > 1:
             self._plan.drop(case)
             note(f"skipped: {error}")
-            if self._plan.cases:
-                return
+            return
         if error is not None:
             raise error
-        report = job.report
-        assert report is not None
-        self.jobs += 1
-        self.late += sum(device.late for device in report.devices)
-        self._plan.tell(case, report, time.monotonic() - start)
+        assert job.report is not None
+        self._jobs += 1
+        case.repeats += 1
+        case.whole_seconds = time.monotonic() - start
+        for device in job.report.devices:
+            self._late += device.late
+            case.add(device)
         self._view.on_result(case)
 
     def _stop(self, job: Job) -> None:
@@ -433,136 +443,65 @@ class MeasurementRun:
         except KeyboardInterrupt:
             self._local.abandon()
 
+    @property
+    def _is_over(self) -> bool:
+        """Whether the time is up: what isn't done would take longer."""
+        return not all(map(self._plan.is_done, self._plan.cases))
 
-class MeasurementLines:
-    """One line per finished case: "8 units: pyfftw on core0: within 1.2 % after 5 repeats"."""
+    def record(self) -> dict[str, Any]:
+        """Return the outcome as JSON; an unknown half-width `within` is null."""
+        sizes, until = self._plan.measured(), self._plan.until
+        return {
+            "schema": "hetsched.models.measure/1",
+            "workload": self._spec.workload,
+            "params": msgspec.to_builtins(self._params),
+            "until": until,
+            "narrow": all(size.half_width <= until for size in sizes),
+            "time_is_up": self._is_over,
+            "jobs": self._jobs,
+            "late": self._late,
+            "measured": [
+                {
+                    "device": size.device,
+                    "variant": size.variant,
+                    "units": size.units,
+                    "within": size.half_width,
+                    "curves": {curve: knot_record(knot) for curve, knot in size.knots.items()},
+                }
+                for size in sizes
+            ],
+        }
 
-    def __init__(self, plan: MeasurementSchedule) -> None:
-        self._plan = plan
-        self._printed: set[str] = set()
-
-    def show(self, state: JobState) -> None:
-        if isinstance(state, Running) and state.text and state.text not in self._printed:
-            self._printed.add(state.text)
-            note(state.text)
-
-    def on_result(self, case: MeasurementCase) -> None:
-        if self._plan.is_done(case):
-            repeats = counted(case.repeats, "repeat")
-            note(f"{_title(case)}: within {percent(case.half_width)} after {repeats}")
-
-    def close(self) -> None:
-        pass
-
-
-class MeasurementBars(LiveTable):
-    """A row per case: repeats of the maximum, and the width of its confidence interval."""
-
-    def __init__(self, plan: MeasurementSchedule) -> None:
-        super().__init__()
-        self._plan = plan
-        self._text = ""
-
-    def show(self, state: JobState) -> None:
-        text = clean(state.text) if isinstance(state, Running) else ""
-        if text != self._text:
-            self._text = text
-            self._redraw()
-
-    def on_result(self, case: MeasurementCase) -> None:
-        self._redraw()
-
-    def _redraw(self) -> None:
-        from rich.progress_bar import ProgressBar
-        from rich.text import Text
-
-        table = grid(4)
-        most = self._plan.max_repeats
-        for case in self._plan.cases:
-            is_done = self._plan.is_done(case)
-            total = max(1, case.repeats if is_done else most)
-            bar = ProgressBar(total=total, completed=case.repeats, width=BAR_WIDTH)
-            state = "done" if is_done else f"{case.repeats}/{most}"
-            width = percent(case.half_width)
-            table.add_row(Text(clean(_title(case))), bar, Text(width), Text(state))
-        if self._text:
-            table.add_row(Text(self._text))
-        self.draw(table)
-
-
-def _title(case: MeasurementCase) -> str:
-    """Describe a case: "8 units: pyfftw on core0, core1, emu0"; many cores become one word."""
-    groups: dict[str, list[str]] = {}
-    for device, variant in case.variants.items():
-        groups.setdefault(variant, []).append(device)
-    parts = []
-    for variant, devices in groups.items():
-        labels = [label for label, _ in grouped_rows(devices, str, MAX_GROUP_ROWS)]
-        parts.append(f"{variant} on {', '.join(labels)}")
-    return f"{counted(case.units, 'unit')}: {'; '.join(parts)}"
-
-
-# ---- the outcome
-
-
-def _record(
-    name: str, params: msgspec.Struct, plan: MeasurementSchedule, run: MeasurementRun
-) -> dict[str, Any]:
-    """Return the outcome as JSON; an unknown half-width `within` is null."""
-    sizes = plan.measured()
-    return {
-        "schema": "hetsched.models.measure/1",
-        "workload": name,
-        "params": msgspec.to_builtins(params),
-        "until": plan.until,
-        "narrow": all(size.half_width <= plan.until for size in sizes),
-        "time_is_up": run.is_over,
-        "jobs": run.jobs,
-        "late": run.late,
-        "measured": [
-            {
-                "device": size.device,
-                "variant": size.variant,
-                "units": size.units,
-                "within": size.half_width,
-                "curves": {curve: knot_record(knot) for curve, knot in size.knots.items()},
-            }
+    def report(self) -> list[str]:
+        """Return the closing table, warnings, and what to do next."""
+        sizes, until = self._plan.measured(), self._plan.until
+        rows = [
+            (
+                size.device,
+                size.variant,
+                str(size.units),
+                f"{total.seconds:.4g}",
+                number(size.units / total.seconds),
+                percent(size.half_width),
+                str(total.count),
+            )
             for size in sizes
-        ],
-    }
-
-
-def _report(name: str, plan: MeasurementSchedule, run: MeasurementRun) -> list[str]:
-    """Return the closing table, warnings, and what to do next."""
-    sizes = plan.measured()
-    rows = [
-        (
-            size.device,
-            size.variant,
-            str(size.units),
-            f"{size.knots['total'].seconds:.4g}",
-            number(size.units / size.knots["total"].seconds),
-            percent(size.half_width),
-            str(size.knots["total"].count),
-        )
-        for size in sizes
-        if "total" in size.knots
-    ]
-    header = ("device", "variant", "units", "seconds", "units/s", "within", "times")
-    text = columns(header, rows, left_columns=2)
-    wide = sum(size.half_width > plan.until for size in sizes)
-    if wide and run.is_over:
-        text.append(
-            f"note: the time is up; {len(sizes) - wide} of {len(sizes)} are within"
-            f" {percent(plan.until)}, and all times are kept; --within 10m goes on for longer"
-        )
-    elif wide:
-        text.append(
-            f"note: {wide} of {len(sizes)} aren't within {percent(plan.until)} after"
-            f" {counted(plan.max_repeats, 'repeat')}; use a quieter machine or --most N"
-        )
-    if run.late:
-        text.append(
-            f"late: {counted(run.late, 'phase')} took longer than modelled; the times aren't valid"
-        )
-    return [*text, f"next: hetsched models show {name} prints every curve"]
+            if (total := size.knots.get("total"))
+        ]
+        header = ("device", "variant", "units", "seconds", "units/s", "within", "times")
+        text = columns(header, rows, left_columns=2)
+        wide = sum(size.half_width > until for size in sizes)
+        if wide and self._is_over:
+            text.append(
+                f"note: the time is up; {len(sizes) - wide} of {len(sizes)} are within"
+                f" {percent(until)}, and all times are kept; --within 10m goes on for longer"
+            )
+        elif wide:
+            text.append(
+                f"note: {wide} of {len(sizes)} aren't within {percent(until)} after"
+                f" {counted(self._plan.max_repeats, 'repeat')}; use a quieter machine or --most N"
+            )
+        if self._late:
+            phases = counted(self._late, "phase")
+            text.append(f"late: {phases} took longer than modelled; the times aren't valid")
+        return [*text, f"next: hetsched models show {self._spec.workload} prints every curve"]

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import socket
 import socketserver
-import stat
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Annotated, Any
@@ -163,14 +163,7 @@ class _Server(ThreadingHTTPServer):
 
 def _is_stale(path: str) -> bool:
     """Return whether `path` is a socket on which nobody listens."""
-    try:
-        if not stat.S_ISSOCK(Path(path).stat().st_mode):
-            return False
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(SECONDS)
-            probe.connect(path)
-    except ConnectionRefusedError:
-        return True
-    except OSError:
+    if not Path(path).is_socket():
         return False
-    return False
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(path) == errno.ECONNREFUSED

@@ -8,6 +8,7 @@ import select
 import signal
 import sys
 import termios
+import tty
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -32,10 +33,6 @@ MAX_WAITING = 100
 KEYS = "q quit"
 BAR = 10
 """Characters of a bar."""
-CTRL_C = b"\x03"
-LOCAL_FLAGS = 3
-"""Index in the list of tcgetattr."""
-SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 def top() -> int:
@@ -45,20 +42,32 @@ def top() -> int:
     overview: DaemonOverview | None = None
     console = Console(markup=False, highlight=False, emoji=False)
     live = Live(console=console, screen=True, auto_refresh=False)
-    with _signals() as received, _single_keys() as keys, live:
-        while True:
-            error = ""
-            try:
-                daemon = daemon or _connect()
-                overview = daemon.overview(MAX_WAITING)
-            except HetschedError as failure:
-                error = str(failure)
-                if daemon is not None:
-                    daemon.close()
-                daemon = None
-            code = _draw_until_next(console, live, overview, error, keys, received)
-            if code is not None:
-                return code
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, _end)
+    try:
+        with _single_keys() as keys, live:
+            while True:
+                error = ""
+                try:
+                    daemon = daemon or _connect()
+                    overview = daemon.overview(MAX_WAITING)
+                except HetschedError as failure:
+                    error = str(failure)
+                    if daemon is not None:
+                        daemon.close()
+                    daemon = None
+                _draw(console, live, overview, error)
+                readable, _, _ = select.select([keys], [], [], INTERVAL_SECONDS)
+                pressed = os.read(keys, 100) if readable else b"none"
+                if not pressed or b"q" in pressed:
+                    return 0
+    except KeyboardInterrupt:  # one of the ways to end it
+        return 130
+
+
+def _end(signum: int, frame: object) -> None:
+    """Leave the screen and the terminal as they were."""
+    raise SystemExit(128 + signum)
 
 
 def _connect() -> Control:
@@ -66,59 +75,20 @@ def _connect() -> Control:
     return Control(timeout=ANSWER_SECONDS, reconnect=0)
 
 
-def _draw_until_next(
-    console: Console,
-    live: Live,
-    overview: DaemonOverview | None,
-    error: str,
-    keys: int,
-    received: int,
-) -> int | None:
-    """Draw the screen; return the exit code if the user quits before the next overview is due."""
+def _draw(console: Console, live: Live, overview: DaemonOverview | None, error: str) -> None:
     size = os.get_terminal_size(sys.stdout.fileno())  # whatever COLUMNS and LINES say
     width, height = (size.columns or 80), (size.lines or 24)
     console.size = ConsoleDimensions(width, height)
     lines = screen(overview, error, width, height)
     live.update(Text("\n", no_wrap=True).join(lines), refresh=True)
-    readable, _, _ = select.select([keys, received], [], [], INTERVAL_SECONDS)
-    if received in readable and (numbers := set(os.read(received, 100)) - {signal.SIGWINCH}):
-        number = numbers.pop()
-        return 130 if number == signal.SIGINT else 128 + number
-    if keys not in readable:
-        return None
-    try:
-        pressed = os.read(keys, 100)
-    except OSError:  # the terminal has gone
-        return 0
-    if CTRL_C in pressed:
-        return 130
-    return 0 if not pressed or b"q" in pressed else None
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[int]:
-    """Yield a descriptor from which the numbers of signals are read: they end any wait for it."""
-    read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    handled = {n: signal.signal(n, lambda *_: None) for n in (*SIGNALS, signal.SIGWINCH)}
-    previous = signal.set_wakeup_fd(write)
-    try:
-        yield read
-    finally:
-        signal.set_wakeup_fd(previous)
-        for number, handler in handled.items():
-            signal.signal(number, handler)
-        os.close(read)
-        os.close(write)
 
 
 @contextlib.contextmanager
 def _single_keys() -> Iterator[int]:
-    """Yield standard input, on which each key, Ctrl-C too, arrives at once and unechoed."""
+    """Yield standard input, on which each key arrives at once and unechoed."""
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
-    changed = termios.tcgetattr(fd)
-    changed[LOCAL_FLAGS] &= ~(termios.ECHO | termios.ICANON | termios.ISIG | termios.IEXTEN)
-    termios.tcsetattr(fd, termios.TCSADRAIN, changed)
+    tty.setcbreak(fd, termios.TCSADRAIN)
     try:
         yield fd
     finally:
