@@ -5,8 +5,10 @@ Docker, Slurm and systemd limit with control groups: whoever takes more memory i
 
 from __future__ import annotations
 
+import functools
 import math
 import os
+import platform
 import re
 import resource
 from dataclasses import dataclass
@@ -140,3 +142,19 @@ def _numbers(path: Path) -> list[float]:
         return [math.inf if word == "max" else float(word) for word in words]
     except (OSError, ValueError):
         return []
+
+
+@functools.cache
+def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the processor's name, which is part of the key of its models."""
+    try:
+        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    lines = (line.partition(":") for line in text.splitlines())
+    fields = {key.strip(): value.strip() for key, _, value in lines}
+    if fields.get("model name"):
+        return fields["model name"]
+    if "CPU part" in fields:  # aarch64 has numbers only
+        return f"{platform.machine()} {fields.get('CPU implementer')} {fields['CPU part']}"
+    return platform.processor() or platform.machine()

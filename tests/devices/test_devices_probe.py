@@ -16,6 +16,7 @@ from hetsched.devices.cuda import probe as cuda_probe
 from hetsched.devices.cuda.probe import driving_core, local_cores
 from hetsched.devices.probe import Probe, ProcessSpec
 from hetsched.errors import ConfigError, Unavailable
+from hetsched.machine_limits import processor
 
 EMULATED = DeviceConfig(
     kind="emulated",
@@ -69,7 +70,7 @@ def test_several_cores_are_also_a_team_in_a_process_of_its_own() -> None:
     assert names(result) == ["cpu0", "cpu1", "cpu2", "team0", "emu0"]
     team = result.processes[3].device
     assert (team.members, team.cores, team.threads) == (("cpu0", "cpu1", "cpu2"), (2, 6, 7), 3)
-    assert team.identity == f"{cores.processor()} x3 threads"
+    assert team.identity == f"{processor()} x3 threads"
     assert result.processes[3].lazy
     assert set(result.processes[3].env.values()) == {"3"}
 
@@ -162,8 +163,8 @@ def test_the_processor_has_a_name(tmp_path: Path) -> None:
     (tmp_path / "x86").write_text("processor : 0\nmodel name : Fast CPU 9000\n")
     (tmp_path / "arm").write_text("CPU implementer : 0x41\nCPU part : 0xd0c\n")
 
-    assert cores.processor(tmp_path / "x86") == "Fast CPU 9000"
-    assert "0x41 0xd0c" in cores.processor(tmp_path / "arm")
+    assert processor(tmp_path / "x86") == "Fast CPU 9000"
+    assert "0x41 0xd0c" in processor(tmp_path / "arm")
 
 
 def gpus(count: int) -> list[DeviceInfo]:

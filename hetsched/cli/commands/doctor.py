@@ -23,7 +23,7 @@ from hetsched.cli.flags import ConfigName, Json
 from hetsched.cli.terminal import out_json, out_lines
 from hetsched.config import load
 from hetsched.errors import ConfigError, HetschedError, InternalError, Unavailable
-from hetsched.machine_limits import ControlGroups
+from hetsched.machine_limits import ControlGroups, processor
 from hetsched.text import columns
 from hetsched.units import counted, format_bytes, format_seconds
 
@@ -143,8 +143,6 @@ def cores() -> list[Finding]:
     text = f"{len(usable)} of {os.cpu_count()} usable"
     if quota < math.inf:
         text += f", the control group allows {quota:g} at once"
-    name = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
-    processor = name[1] if name else platform.processor() or "unknown processor"
     threads = read_topology(usable)
     physical = one_per_core(threads)
     parts = [f"{counted(len(physical), 'physical core')}, {counted(len(threads), 'thread')}"]
@@ -153,7 +151,7 @@ def cores() -> list[Finding]:
     nodes = memory_nodes()
     if len(nodes) > 1:
         parts.append(f"{len(nodes)} NUMA nodes (numactl --interleave=all hetsched serve)")
-    return [Finding("cores", f"{text}; {processor}"), Finding("topology", "; ".join(parts))]
+    return [Finding("cores", f"{text}; {processor()}"), Finding("topology", "; ".join(parts))]
 
 
 def memory() -> list[Finding]:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.cpu import cores
 from hetsched.devices.cpu.topology import HardwareThread, one_per_core, read_topology
 from hetsched.devices.probe import CorePool, Probe, ProcessSpec
 from hetsched.errors import ConfigError
+from hetsched.machine_limits import processor
 
 _PACKAGE = "hetsched.devices.cpu"
 
@@ -50,7 +50,7 @@ def _cores(index: int, config: DeviceConfig, pool: CorePool) -> tuple[DeviceInfo
             f"device[{index}].count: {config.count} cores requested, {available} available"
             f" here{hint}"
         )
-    identity = cores.processor()
+    identity = processor()
     prefix = config.name or "cpu"
     return tuple(
         DeviceInfo(

@@ -10,9 +10,9 @@ import msgspec
 
 from hetsched.config import Cost, DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.cpu import cores
 from hetsched.devices.probe import CorePool, Probe, ProcessSpec
 from hetsched.errors import ConfigError
+from hetsched.machine_limits import processor
 
 
 def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
@@ -69,7 +69,7 @@ def _info(name: str, config: DeviceConfig, pinned: tuple[int, ...]) -> DeviceInf
         engines=config.engines if config.link else 0,
         cores=pinned,
         clock="virtual" if virtual else "wall",
-        details={} if virtual else {"processor": cores.processor()},
+        details={} if virtual else {"processor": processor()},
     )
 
 
