@@ -28,8 +28,10 @@ from hetsched.workload.protocol import (
     Variant,
     Workload,
     convert,
+    version,
 )
 from hetsched.workload.registry import find, locate, names
+from hetsched.workload.row_cache import RowCache
 
 __all__ = [
     "COMPLEX64",
@@ -48,6 +50,7 @@ __all__ = [
     "KernelContext",
     "Reduction",
     "Role",
+    "RowCache",
     "Rows",
     "SparseMatrix",
     "Stage",
@@ -61,4 +64,5 @@ __all__ = [
     "find",
     "locate",
     "names",
+    "version",
 ]

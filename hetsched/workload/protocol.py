@@ -112,16 +112,16 @@ class KernelContext:
     tunes: bool = False
 
 
-DISTRIBUTIONS = {"numpy": ("numpy",), "cupy": ("cupy-cuda12x", "cupy-cuda13x", "cupy")}
-"""Array module -> the distributions that contain it."""
+DISTRIBUTIONS = {"cupy": ("cupy-cuda12x", "cupy-cuda13x", "cupy")}
+"""Module -> the distributions that contain it, where their names aren't the module's."""
 
 
 @functools.cache
-def version(module: str, *distributions: str) -> str | None:
-    """Return the version of the first installed of `distributions`; None without `module`."""
+def version(module: str) -> str | None:
+    """Return the version of an installed library; None without it."""
     if not module or importlib.util.find_spec(module) is None:
         return None
-    for name in distributions:
+    for name in DISTRIBUTIONS.get(module, (module,)):
         try:
             return importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -228,8 +228,8 @@ class BaseWorkload(ABC):
         return needed[0] if len(needed) == 1 else None
 
     axes: Mapping[str, tuple[str, ...]] = {}
-    """Input -> the parameters that are its axes, that of the units first. From these follow the
-    defaults of `load` and `infer`; the first one of all is the load."""
+    """Array -> the parameters that are its axes, that of the units first. From these follow the
+    defaults of `load`, `infer` and `arrays`; the first one of all is the load."""
     dtypes: DtypeChoice | None = None
     """Of the parameter `dtype`, which `infer` takes from the inputs in `axes`."""
 
@@ -249,9 +249,22 @@ class BaseWorkload(ABC):
         """Return the parameters in `axes`."""
         return tuple(dict.fromkeys(name for axes in self.axes.values() for name in axes))
 
-    @abstractmethod
     def arrays(self, p: Any) -> Sequence[ArraySpec]:
-        """Return all arrays, inputs first."""
+        """Return all arrays, inputs first.
+
+        The default: those in `axes`, with a row for each unit, of the parameter `dtype` or else
+        float64. Those that aren't in `inputs` are outputs.
+        """
+        dtype = getattr(p, "dtype", "float64")
+        return [
+            ArraySpec(
+                name,
+                "split" if name in self.inputs else "out",
+                tuple(getattr(p, axis) for axis in axes[1:]),
+                dtype,
+            )
+            for name, axes in self.axes.items()
+        ]
 
     def demand(self, p: Any, kind: str) -> MemoryDemand:
         """Return the bytes needed on a device of `kind` ("cpu", "cuda", ...), without `limit`.
@@ -288,7 +301,7 @@ class BaseWorkload(ABC):
         The default: `kernel` with NumPy, and with CuPy where it is installed.
         """
         library = {"cpu": "numpy", "cuda": "cupy"}.get(kind, "")
-        installed = version(library, *DISTRIBUTIONS.get(library, ()))
+        installed = version(library)
         if not installed:
             return ()
         return (Variant(library, installed, lambda p, _, context: self.kernel(p, context)),)
@@ -573,6 +586,6 @@ def _conversion_error(workload: BaseWorkload, values: Mapping[str, Any], text: s
     unknown = re.fullmatch(r"Invalid enum value .* - at `\$\.(\w+)`", text, re.DOTALL)
     if unknown:
         name = unknown[1]
-        choices = ", ".join(map(str, get_args(get_type_hints(workload.Params)[name])))
-        return f"{name}: {quoted(values[name])}, choose from: {choices}"
+        choices = [str(choice) for choice in get_args(get_type_hints(workload.Params)[name])]
+        return f"{name}: {quoted(values[name])}{closest_hint(values[name], choices)}"
     return f"{workload.name}: {text}"

@@ -7,18 +7,14 @@ each device reads one row of its neighbours (the halo).
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
-import importlib.util
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from hetsched.errors import DataError, UsageError
+from hetsched.errors import UsageError
 from hetsched.workload import (
     Arrays,
-    ArraySpec,
     Iterative,
     KernelContext,
     Reduction,
@@ -27,8 +23,6 @@ from hetsched.workload import (
     StageKernel,
     StateArray,
     Values,
-    Variant,
-    convert,
 )
 
 if TYPE_CHECKING:
@@ -53,17 +47,12 @@ class Plate(Iterative):
 
     name = "plate"
     Params = PlateParams
+    axes = {"x": ("rows", "cols"), "y": ("rows", "cols")}
 
     def load(self, p: PlateParams) -> int:
         if min(p.rows, p.cols) < 3:
             raise UsageError(f"rows {p.rows} and cols {p.cols} must be at least 3")
         return p.rows
-
-    def arrays(self, p: PlateParams) -> Sequence[ArraySpec]:
-        return (
-            ArraySpec("x", "split", (p.cols,), "float64"),
-            ArraySpec("y", "out", (p.cols,), "float64"),
-        )
 
     def state(self, p: PlateParams) -> Sequence[StateArray]:
         return (StateArray("u", (p.cols,), "float64", halo=1),)
@@ -89,15 +78,11 @@ class Plate(Iterative):
     def residual(self, p: PlateParams, values: Values) -> float:
         return float(values.now["change"])
 
-    def flops(self, p: PlateParams, x: int) -> float:
-        return 5.0 * x * p.cols
+    def kernel(self, p: PlateParams, context: KernelContext) -> Mapping[str, StageKernel]:
+        """Return the kernels, by the name of the stage; the same array code runs on CuPy."""
+        from hetsched_plate import kernels
 
-    def variants(self, kind: str) -> Sequence[Variant]:
-        if kind == "cpu":
-            return (Variant("numpy", importlib.metadata.version("numpy"), make),)
-        if kind == "cuda" and importlib.util.find_spec("cupy"):
-            return (Variant("cupy", "1", make),)
-        return ()
+        return kernels.make(context.xp)
 
     def generate(self, p: PlateParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
         """Fill `out` with a cold plate whose first row is hot."""
@@ -108,28 +93,6 @@ class Plate(Iterative):
     def errors(
         self, p: PlateParams, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
     ) -> np.ndarray:
-        checks = importlib.import_module("hetsched_plate.verification")
-        errors: np.ndarray = checks.errors(inputs["x"], outputs["y"], rows, p.tolerance)
-        return errors
+        from hetsched_plate import verification  # needs NumPy
 
-    def infer(
-        self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
-    ) -> PlateParams:
-        """Take rows and cols from the input array, if there is one."""
-        values = dict(explicit)
-        if "x" in arrays:
-            shape, dtype = arrays["x"]
-            if len(shape) != 2 or dtype not in ("float32", "float64"):
-                raise DataError(f"x holds {dtype} of shape {shape}; plate needs a real matrix")
-            values |= {"rows": shape[0], "cols": shape[1]}
-        params: PlateParams = convert(self, values)
-        self.load(params)
-        return params
-
-
-def make(p: PlateParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
-    """Return the kernels, by the name of the stage; the same array code runs on CuPy."""
-    kernels: Mapping[str, StageKernel] = importlib.import_module("hetsched_plate.kernels").make(
-        context.xp
-    )
-    return kernels
+        return verification.errors(inputs["x"], outputs["y"], rows, p.tolerance)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hetsched.workload import ArraySpec, Workload
+from hetsched.workload import Workload
 
 
 class SoftmaxParams(msgspec.Struct, frozen=True):
@@ -13,11 +13,7 @@ class SoftmaxParams(msgspec.Struct, frozen=True):
 class Softmax(Workload):
     name = "softmax"
     Params = SoftmaxParams
-    axes = {"x": ("rows", "cols")}
-
-    def arrays(self, p):
-        x = ArraySpec("x", "split", (p.cols,), "float64")
-        return x, ArraySpec("y", "out", (p.cols,), "float64")
+    axes = {"x": ("rows", "cols"), "y": ("rows", "cols")}
 
     def kernel(self, p, context):
         def kernel(inputs, outputs):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -12,7 +11,6 @@ from hetsched.workload import (
     FLOAT32,
     FLOAT64,
     Arrays,
-    ArraySpec,
     DtypeChoice,
     Kernel,
     KernelContext,
@@ -38,14 +36,8 @@ class Standardize(Workload):
 
     name = "standardize"
     Params = StandardizeParams
-    axes = {"x": ("rows", "cols")}
+    axes = {"x": ("rows", "cols"), "y": ("rows", "cols")}
     dtypes = DTYPES
-
-    def arrays(self, p: StandardizeParams) -> Sequence[ArraySpec]:
-        return (
-            ArraySpec("x", "split", (p.cols,), p.dtype),
-            ArraySpec("y", "out", (p.cols,), p.dtype),
-        )
 
     def kernel(self, p: StandardizeParams, context: KernelContext) -> Kernel:
         """Return kernel(inputs, outputs) for arrays of the device's module; it fills `y`."""
@@ -60,15 +52,13 @@ class Standardize(Workload):
         return kernel
 
     def reference(self, p: StandardizeParams, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
-        return {"y": _verification().reference(inputs["x"][i])}
+        from hetsched_standardize import verification  # needs NumPy
+
+        return {"y": verification.reference(inputs["x"][i])}
 
     def residual(
         self, p: StandardizeParams, inputs: Arrays, outputs: Arrays, seed: int
     ) -> np.ndarray:
-        errors: np.ndarray = _verification().residual(inputs["x"], outputs["y"], seed)
-        return errors
+        from hetsched_standardize import verification
 
-
-def _verification() -> Any:
-    """Import it late: it needs NumPy."""
-    return importlib.import_module("hetsched_standardize.verification")
+        return verification.residual(inputs["x"], outputs["y"], seed)

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from hetsched_workloads.row_cache import RowCache
 
 from hetsched.errors import DataError
-from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
+from hetsched.workload import Arrays, KernelContext, RowCache, Rows, StageKernel, Values
 from hetsched_lbm import LbmParams
 from hetsched_lbm.lattice import DIRECTIONS, collision_matrix, equilibrium, moment_matrix
 from hetsched_lbm.walls import links

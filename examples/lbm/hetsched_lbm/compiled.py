@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-from hetsched_workloads.row_cache import RowCache
 
-from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
+from hetsched.workload import Arrays, KernelContext, RowCache, Rows, StageKernel, Values
 from hetsched_lbm import LbmParams, array_stages
 from hetsched_lbm.lattice import DIRECTIONS, OPPOSITE, WEIGHTS
 from hetsched_lbm.walls import PackedLinks, packed_links
