@@ -6,6 +6,7 @@ K, M, G, T are powers of 1000 in ``GB`` and ``Gflop``, of 1024 in ``GiB`` and in
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 import re
 import reprlib
@@ -22,6 +23,8 @@ MAX_SECONDS = 1e9
 MAX_COMPARED = 60
 """Characters of a wrong word that are compared with names: a long one would take seconds."""
 
+MAX_EXTENT_LENGTH = 100
+"""Characters of an extent: more than any size in memory needs, fewer than int() refuses."""
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
 
@@ -76,6 +79,7 @@ def parse_rate(text: str) -> tuple[float, str]:
     return rate, "B" if quantity.lower() == "b" else "flop"
 
 
+@functools.lru_cache(maxsize=256)
 def parse_extent(text: str, names: tuple[str, ...]) -> tuple[int, ...]:
     """Parse "256x512x512" into one integer >= 1 for each of `names` ("COUNT", "ROWS", "COLS").
 
@@ -87,6 +91,8 @@ def parse_extent(text: str, names: tuple[str, ...]) -> tuple[int, ...]:
     form = "x".join(names)
     example = "x".join(["256", "512", "512", "512"][: len(names)])
     parts = text.split("x")
+    if len(text) > MAX_EXTENT_LENGTH:
+        raise UsageError(f"{quoted(text)} has {len(text)} characters; example: {example}")
     if len(parts) != len(names):
         raise UsageError(f"{text!r}: needs {form}, got {len(parts)} numbers; example: {example}")
     column = 1

@@ -1,4 +1,4 @@
-"""Helpers of the FFT tests: data, kernels, and ways to be wrong."""
+"""Helpers of the FFT tests: data and kernels."""
 
 from __future__ import annotations
 
@@ -8,60 +8,38 @@ from pathlib import Path
 import numpy as np
 from hetsched_workloads.fft import Fft, FftParams
 
-from hetsched.workload import Arrays, Kernel, KernelContext, Variant
+from hetsched.workload import Kernel, KernelContext, Variant
 
 FFT = Fft()
 VARIANTS = FFT.variants("cpu")
 
 
 def params(batch: str, dtype: str = "complex64", direction: str = "forward") -> FftParams:
-    return FftParams(batch, dtype, direction)
+    return FftParams(batch, dtype, direction)  # type: ignore[arg-type]
 
 
 def variant(name: str) -> Variant:
     return next(found for found in VARIANTS if found.name == name)
 
 
-def kernel(name: str, p: FftParams, cache_folder: Path, chunk: int | None = None) -> Kernel:
-    context = KernelContext("cpu", 1, str(cache_folder), np)
-    return variant(name).make(p, chunk or FFT.load(p), context)
+def kernel(name: str, p: FftParams, cache_folder: Path) -> Kernel:
+    made: Kernel = variant(name).make(p, p.count, KernelContext("cpu", 1, str(cache_folder), np))
+    return made
 
 
 def normal(p: FftParams, seed: int = 1) -> np.ndarray:
-    x = np.empty((FFT.load(p), *p.shape), p.dtype)
+    x = np.empty((p.count, *p.shape), p.dtype)
     FFT.generate(p, seed, "x", 0, x)
     return x
 
 
 def exact(p: FftParams, x: np.ndarray) -> np.ndarray:
     """A right result, by the reference, rounded to the job's dtype."""
-    inputs = {"x": x}
-    return np.stack([FFT.reference(p, inputs, i)["y"] for i in range(len(x))]).astype(p.dtype)
+    return np.stack([FFT.reference(p, {"x": x}, i)["y"] for i in range(len(x))]).astype(p.dtype)
 
 
 def residual(p: FftParams, x: np.ndarray, y: np.ndarray, seed: int = 3) -> np.ndarray:
-    inputs: Arrays = {"x": x}
-    return FFT.residual(p, inputs, {"y": y}, seed)
-
-
-@cache
-def photographs(side: int, count: int) -> tuple[np.ndarray, ...]:
-    """Crops of the photographs that scikit-image ships, or pictures with their spectrum."""
-    try:
-        import skimage.data
-    except ImportError:
-        return tuple(natural(side, seed) for seed in range(count))
-    names = ("astronaut", "camera", "coffee", "chelsea", "rocket", "moon", "brick", "grass")
-    crops = []
-    for name in names:
-        image = np.asarray(getattr(skimage.data, name)(), np.float32)
-        image = image.mean(axis=2) if image.ndim == 3 else image
-        top = min(image.shape[0] - side, 64)
-        if top >= 0:
-            crops.append(image[top : top + side, :side])
-            if image.shape != (side, side):
-                crops.append(image[-side:, -side:])
-    return tuple(crops[:count])
+    return FFT.residual(p, {"x": x}, {"y": y}, seed)
 
 
 def natural(side: int, seed: int) -> np.ndarray:
@@ -70,3 +48,13 @@ def natural(side: int, seed: int) -> np.ndarray:
     f = np.hypot(np.fft.fftfreq(side)[:, None], np.fft.fftfreq(side)[None])
     picture = np.fft.ifft2(noise / (f + 1 / side)).real
     return np.clip(128 + 40 * picture / picture.std(), 0, 255).round()
+
+
+@cache
+def photograph() -> np.ndarray:
+    """512 x 512 pixels that scikit-image ships, or a picture with their spectrum."""
+    try:
+        import skimage.data
+    except ImportError:
+        return natural(512, 0)
+    return np.asarray(skimage.data.camera(), np.float32)

@@ -1,18 +1,22 @@
-"""Parameters are converted on several threads at once, also those of a type's first use."""
+"""Parameters are converted, on several threads at once, or refused by name."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+from hetsched.errors import UsageError
+from hetsched.workload import convert, find, version
+
 FIRST_USE_BY_TWO_THREADS = """
 import sys, threading
-from typing import Any, Literal
+from typing import Literal
 import msgspec
-from hetsched.workload import Workload
-from hetsched.workload.protocol import convert, decode_params
+from hetsched.workload import Workload, convert
+from hetsched.workload.protocol import decode_params
 
 class Params(msgspec.Struct, frozen=True):
     direction: Literal["forward", "inverse"]
@@ -22,13 +26,11 @@ class Toy(Workload):
     name = "toy"
     Params = Params
 
-USES = {
-    "convert": lambda: convert(toy, {"direction": "forward", "count": 4}),
-    "decode": lambda: decode_params(toy, b'{"direction": "forward", "count": 4}'),
-}
 Toy.__abstractmethods__ = frozenset()
 toy = Toy()
-use = USES[sys.argv[1]]
+convert_ = lambda: convert(toy, {"direction": "forward", "count": 4})
+decode = lambda: decode_params(toy, b'{"direction": "forward", "count": 4}')
+use = {"convert": convert_, "decode": decode}[sys.argv[1]]
 within, resume = threading.Event(), threading.Event()
 
 def pause(frame, event, argument):  # within msgspec, which hashes the types of fields
@@ -59,3 +61,27 @@ def test_two_threads_may_use_a_type_for_the_first_time(use: str) -> None:
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
 
     assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "words"),
+    [
+        ("matrix_update", {}, "matrix_update needs rows"),
+        ("matrix_update", {"rows": 4, "cols": 1.5, "inner": 2}, "cols: 1.5 is not a whole number"),
+        ("fft", {"bach": "4"}, "fft has no parameter 'bach'; did you mean 'batch'?"),
+        ("jacobi", {"n": 4, "criterion": "x"}, "criterion: 'x'; choose from: residual, change"),
+        ("jacobi", {"criterion": "chang", "n": 4}, "criterion: 'chang'; did you mean 'change'?"),
+        ("jacobi", {"n": 4, "criterion": 3}, "criterion: 3 is not text"),
+    ],
+)  # fmt: skip
+def test_values_that_are_no_parameters_are_named(
+    name: str, values: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        convert(find(name), values)
+    assert str(caught.value) == words
+
+
+def test_a_missing_library_has_no_version() -> None:
+    assert version("no_such_module_here") is None
+    assert version("numpy")

@@ -11,19 +11,29 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from hetsched_workloads.jacobi import Jacobi, JacobiParams, kernels
-from hetsched_workloads.pcg import Pcg, PcgParams
-from solver_cases import CHOLESKY, poisson, splits
+from solver_cases import CHOLESKY, PCG, poisson, splits
 
 from hetsched.errors import JobFailed
 from hetsched.iterations import serial
-from hetsched.workload import KernelContext, Variant
+from hetsched.workload import Iterative, KernelContext, Rows, Variant, find
 
-FILE = "hetsched_workloads.pcg.cupy_cuda"
+PCG_FILE = "hetsched_workloads.pcg.cupy_cuda"
+CASES = [
+    ("jacobi", {"n": 90, "dtype": "float32"}),
+    ("jacobi", {"n": 90}),
+    ("pcg", {"grid": "6x7x8", "preconditioner": "none"}),
+    ("pcg", {"grid": "6x7x8", "tolerance": 1e-9}),
+    pytest.param("pcg", {"grid": "6x7x8", "preconditioner": "cholesky"}, marks=CHOLESKY.marks),
+    ("kmeans", {"count": 400, "dimensions": 5, "clusters": 6, "dtype": "float64"}),
+    ("kmeans", {"count": 400, "dimensions": 5, "clusters": 6}),
+    ("kmeans", {"count": 100, "dimensions": 2, "clusters": 6, "start": "given"}),
+    ("heat", {"grid": "12x9", "steps": 20, "border": "dirichlet,neumann", "tolerance": 1e-9}),
+    ("heat", {"grid": "6x5x4", "steps": 20, "dtype": "float64"}),
+]
 
 
 @pytest.fixture
-def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """NumPy under CuPy's name, but not the module itself."""
     fake, sparse = ModuleType("cupy"), ModuleType("cupyx.scipy.sparse")
     fake.__dict__.update({name: getattr(np, name) for name in dir(np) if name[:1] != "_"})
@@ -34,81 +44,84 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     modules["cupyx.scipy.sparse.linalg"] = scipy.sparse.linalg
     for name, module in {**modules, "cupyx.scipy.sparse": sparse}.items():
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.delitem(sys.modules, FILE, raising=False)
-    yield
-    sys.modules.pop(FILE, None)
+    monkeypatch.delitem(sys.modules, PCG_FILE, raising=False)
+    yield fake
+    sys.modules.pop(PCG_FILE, None)
 
 
-class CudaJacobi(Jacobi):
-    """Its CUDA kernels, where the serial reference expects those of the CPU."""
+def on_cuda(workload: Any, cupy: ModuleType) -> Iterative:
+    """The workload with its CUDA kernels where the serial reference expects those of the CPU."""
+    file = PCG_FILE if workload.name == "pcg" else f"hetsched_workloads.{workload.name}.kernels"
+    context = KernelContext("cuda", xp=cupy)
 
-    def variants(self, kind: str) -> Sequence[Variant]:
-        context = KernelContext("cuda", xp=sys.modules["cupy"])
-        return (Variant("cupy", "1", lambda p, load, _: kernels.make(p, load, context)),)
+    class OnCuda(type(workload)):  # type: ignore[misc]
+        def variants(self, kind: str) -> Sequence[Variant]:
+            make = importlib.import_module(file).make
+            return (Variant("cupy", "1", lambda p, load, _: make(p, load, context)),)
 
-
-class CudaPcg(Pcg):
-    """Likewise."""
-
-    def variants(self, kind: str) -> Sequence[Variant]:
-        return (Variant("cupy", "1", importlib.import_module(FILE).make),)
+    return OnCuda()  # type: ignore[no-any-return]
 
 
-@pytest.mark.usefixtures("cupy")
-@pytest.mark.parametrize("split", ["whole", "uneven", "moving"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_jacobi_agrees_with_the_cores(dtype: str, split: str) -> None:
-    p = JacobiParams(90, dtype)
-    rows = splits(90, Jacobi().granule(p))[split]
+@pytest.mark.filterwarnings("ignore:divide by zero")  # CuPy doesn't warn
+@pytest.mark.parametrize(("name", "values"), CASES)
+def test_cuda_kernels_give_the_results_of_the_cores(
+    name: str, values: dict[str, Any], cupy: ModuleType
+) -> None:
+    workload: Any = find(name)
+    p = workload.infer(values, {})
+    load = workload.load(p)
+    split = splits(load, workload.granule(p))["uneven" if name == "kmeans" else "moving"]
 
-    result = serial.run(CudaJacobi(), p, {}, rows)
+    on_gpu = serial.run(on_cuda(workload, cupy), p, {}, split)
 
-    expected = serial.run(Jacobi(), p, {}, (90,))
-    assert result.iterations == expected.iterations
-    tolerance = 1e-5 if dtype == "float32" else 1e-13
-    np.testing.assert_allclose(result.outputs["x"], expected.outputs["x"], rtol=tolerance)
-
-
-@pytest.mark.usefixtures("cupy")
-@pytest.mark.parametrize("split", ["whole", "uneven", "moving"])
-@pytest.mark.parametrize("preconditioner", ["none", "diagonal", CHOLESKY])
-def test_pcg_agrees_with_the_cores(preconditioner: Any, split: str) -> None:
-    p: PcgParams = Pcg().infer({"grid": "6x7x8", "preconditioner": preconditioner}, {})
-    rows = splits(p.n, Pcg().granule(p))[split]
-
-    result = serial.run(CudaPcg(), p, {}, rows)
-
-    expected = serial.run(Pcg(), p, {}, (p.n,))
-    assert abs(result.iterations - expected.iterations) <= 1
-    np.testing.assert_allclose(result.outputs["x"], expected.outputs["x"], atol=1e-7)
+    on_cores = serial.run(workload, p, {}, (load,))
+    assert abs(on_gpu.iterations - on_cores.iterations) <= (name == "pcg")
+    for array, expected in on_cores.outputs.items():
+        np.testing.assert_allclose(on_gpu.outputs[array], expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.usefixtures("cupy")
-def test_more_nonzeros_than_indices_can_count_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module(FILE)
-    monkeypatch.setattr(module, "MAX_INDEX", 1000)
-    p: PcgParams = Pcg().infer({"grid": "6x7x8"}, {})
+@pytest.mark.filterwarnings("ignore:divide by zero")  # CuPy doesn't warn
+def test_clusters_do_not_depend_on_the_size_of_blocks(
+    cupy: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload: Any = find("kmeans")
+    p = workload.infer({"count": 400, "dimensions": 5, "clusters": 6}, {})
+    whole = serial.run(on_cuda(workload, cupy), p, {}, (400,))
+    module = importlib.import_module("hetsched_workloads.kmeans.kernels")
+    monkeypatch.setattr(module, "GPU_BLOCK_BYTES", 1 << 10)
+
+    blocks = serial.run(on_cuda(workload, cupy), p, {}, (400,))
+
+    np.testing.assert_array_equal(blocks.outputs["labels"], whole.outputs["labels"])
+    np.testing.assert_allclose(blocks.outputs["centroids"], whole.outputs["centroids"], rtol=1e-5)
+
+
+def test_more_nonzeros_than_indices_can_count_are_refused(
+    cupy: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.import_module(PCG_FILE), "MAX_INDEX", 1000)
+    p = PCG.infer({"grid": "6x7x8"}, {})
 
     with pytest.raises(JobFailed, match="use more devices, or --devices cpu"):
-        serial.run(CudaPcg(), p, {}, (p.n,))
+        serial.run(on_cuda(PCG, cupy), p, {}, (p.n,))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("preconditioner", ["none", "diagonal", CHOLESKY])
-def test_products_on_a_gpu_agree_with_those_of_the_cores(preconditioner: Any) -> None:
+def test_pcg_on_a_gpu_gives_the_result_of_the_cores(preconditioner: Any) -> None:
     real = pytest.importorskip("cupy", reason="CuPy isn't installed")
     try:
         real.cuda.runtime.getDeviceCount()
     except real.cuda.runtime.CUDARuntimeError as error:
         pytest.skip(f"no CUDA device: {error}")
-    backend = importlib.import_module(FILE).CupyBackend(125)
+    p = PCG.infer({"grid": "10x10x10", "preconditioner": preconditioner}, {})
+    kernels = importlib.import_module(PCG_FILE).make(p, p.n, KernelContext("cuda", xp=real))
     a, b = poisson("10x10x10")
-    arrays = {"A.data": a.data, "A.indices": a.indices, "A.indptr": a.indptr}
+    arrays = {"A.data": a.data, "A.indices": a.indices, "A.indptr": a.indptr, "direction": b}
     inputs = {name: real.asarray(array) for name, array in arrays.items()}
-    y, z = real.empty(1000), real.empty(1000)
+    y, partials = real.empty(p.n), {"pq": np.zeros(-(-p.n // PCG.granule(p)))}
 
-    backend.multiply(serial.Rows(0, 1000, 1000), inputs, real.asarray(b), y)
-    backend.precondition(serial.Rows(0, 1000, 1000), inputs, real.asarray(b), z)
+    kernels["multiply"](Rows(0, p.n, p.n), inputs, {"product": y}, None, partials)
 
     np.testing.assert_allclose(real.asnumpy(y), a @ b, atol=1e-12)
-    assert float(real.linalg.norm(z)) > 0
+    assert partials["pq"].sum() == pytest.approx(b @ (a @ b))

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import hashlib
 import importlib
 import importlib.metadata
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hetsched.workload import Kernel, KernelContext, Variant
-from hetsched.workload.protocol import DISTRIBUTIONS, version
+from hetsched.workload import KernelContext, Variant, version
 
-CUPY = DISTRIBUTIONS["cupy"]
-__all__ = [
-    "CUPY",
-    "late",
-    "processor",
-    "processor_id",
-    "shared_library",
-    "solver_variants",
-    "version",
-]
+KINDS = {"cupy": "cuda", "pyopencl": "opencl"}
+Make = Callable[[Any, int, KernelContext], Any]
 
 
 @functools.cache
@@ -41,37 +29,9 @@ def shared_library(distribution: str, prefix: str) -> tuple[str, Path] | None:
     return None
 
 
-@functools.cache
-def processor() -> tuple[str, str]:
-    """Return (vendor, model name) of the first processor; empty if the system doesn't name them.
-
-    `HETSCHED_CPU_VENDOR` (GenuineIntel, AuthenticAMD) overrides the vendor, so that tests cover
-    the order of variants on either.
-    """
-    fields: dict[str, str] = {}
-    with contextlib.suppress(OSError):
-        text = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
-        for line in text.splitlines():
-            key, _, value = line.partition(":")
-            fields[key.strip()] = value.strip()
-    vendor = os.environ.get("HETSCHED_CPU_VENDOR") or fields.get("vendor_id", "")
-    return vendor, fields.get("model name", fields.get("CPU part", ""))
-
-
-@functools.cache
-def processor_id() -> str:
-    """Return what tells this kind of processor from others in the names of files."""
-    return hashlib.sha256(" ".join(processor()).encode()).hexdigest()[:8]
-
-
-def late(module: str) -> Callable[[Any, int, KernelContext], Kernel]:
+def late(module: str) -> Make:
     """Return `module.make`, imported at its first call, so that libraries load only where used."""
-
-    def make(p: Any, chunk: int, context: KernelContext) -> Kernel:
-        kernel: Kernel = importlib.import_module(module).make(p, chunk, context)
-        return kernel
-
-    return make
+    return lambda p, chunk, context: importlib.import_module(module).make(p, chunk, context)
 
 
 @functools.cache
@@ -83,6 +43,5 @@ def solver_variants(kind: str, folder: str, **modules: str) -> tuple[Variant, ..
     return tuple(
         Variant(library, found, late(f"{folder}{module}"))
         for library, module in modules.items()
-        if kind == {"cupy": "cuda", "pyopencl": "opencl"}.get(library, "cpu")
-        if (found := version(library, *(CUPY if library == "cupy" else (library,))))
+        if kind == KINDS.get(library, "cpu") and (found := version(library))
     )

@@ -10,7 +10,6 @@ from hetsched.errors import DataError, UsageError
 from hetsched.workload import FLOAT32, FLOAT64, DtypeChoice, Reduction
 
 DTYPES = DtypeChoice(FLOAT32, FLOAT64)
-Shapes = Mapping[str, tuple[tuple[int, ...], str]]
 MAX_GROWTH = 1e6
 """A relative residual above which growth counts as divergence. Arbitrary."""
 MIN_SIZE = 1e-140

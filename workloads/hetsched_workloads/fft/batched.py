@@ -1,33 +1,36 @@
-"""Parts shared by the FFT kernels: splitting a chunk into calls, addresses, scaling."""
+"""Parts shared by the FFT kernels: splitting a chunk into calls, plans, addresses, scaling."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Hashable
+from typing import Any
 
 import numpy as np
 
+from hetsched.bounded_cache import BoundedCache
 from hetsched.workload import Arrays
-from hetsched_workloads.fft.inference import DTYPES
+from hetsched_workloads.fft.declaration import DTYPES
+
+Transform = Callable[[np.ndarray, np.ndarray], None]
+"""transform(x, y): one call of the library for all planes of x."""
+MAX_PLANS = 64
+"""Of a thread, the most recently used ones. Arbitrary: those of about five kinds of job."""
+
+
+class OwnPlans(threading.local):
+    """The calling thread's plans, since a plan serves one thread at a time.
+
+    They are kept from job to job, so a warm `make` takes microseconds.
+    """
+
+    def __init__(self) -> None:
+        self.kept: BoundedCache[Hashable, Any] = BoundedCache(max_entries=MAX_PLANS)
 
 
 def powers(limit: int) -> tuple[int, ...]:
     """Return the powers of two up to `limit`, largest first: powers(6) is (4, 2, 1)."""
     return tuple(1 << k for k in range(max(1, limit).bit_length() - 1, -1, -1))
-
-
-def pieces(count: int, largest: int) -> Iterator[tuple[int, int]]:
-    """Yield (first, size) of the pieces of `count` units.
-
-    As many of size `largest` (a power of two) as fit, then the binary expansion of the remainder;
-    every size is in ``powers(largest)``.
-    """
-    first = 0
-    size = largest
-    while first < count:
-        while size > count - first:
-            size >>= 1
-        yield first, size
-        first += size
 
 
 def cache_sized(unit_bytes: int, chunk: int, cache_bytes: int) -> int:
@@ -51,15 +54,14 @@ def scale(planes: np.ndarray, factor: float) -> None:
 
 
 class SplitKernel:
-    """Transforms a chunk with `transform(x, y)`, at most `units_per_call` planes at a time."""
+    """Transforms a chunk, at most `units_per_call` planes at a time."""
 
-    def __init__(
-        self, transform: Callable[[np.ndarray, np.ndarray], None], units_per_call: int
-    ) -> None:
+    def __init__(self, transform: Transform, units_per_call: int) -> None:
         self._transform = transform
         self.units_per_call = units_per_call
 
     def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         x, y = inputs["x"], outputs["y"]
-        for first, size in pieces(len(x), self.units_per_call):
-            self._transform(x[first : first + size], y[first : first + size])
+        for first in range(0, len(x), self.units_per_call):
+            part = slice(first, first + self.units_per_call)
+            self._transform(x[part], y[part])

@@ -11,12 +11,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from hetsched.workload import KernelContext
 from hetsched_workloads.fft import tuned
-from hetsched_workloads.fft.batched import cache_sized, powers
+from hetsched_workloads.fft.batched import Transform, cache_sized, powers
 from hetsched_workloads.fft.declaration import FftParams
 
 DEFAULT_BYTES = 1 << 20
@@ -36,15 +37,7 @@ MARGIN = 0.02
 TUNING_SECONDS = 1.0
 """That timing the calls of one library takes, about."""
 
-Transform = Callable[[np.ndarray, np.ndarray], None]
-"""transform(x, y): one call for a fixed number of planes."""
-
 _lock = threading.Lock()
-
-
-def default_size(p: FftParams, chunk: int, threads: int = 1) -> int:
-    """Return the planes per call without measurements, a power of two of at most `chunk`."""
-    return cache_sized(p.plane_bytes, chunk, DEFAULT_BYTES * threads)
 
 
 def call_size(
@@ -66,67 +59,56 @@ def call_size(
     max_bytes : int, bytes
         Of the planes of one call.
     """
-    sizes = candidates(p, context.threads, max_bytes)
-    if not is_worth_timing(p, sizes) or not context.cache:
-        return default_size(p, chunk, context.threads)
-    key = tuned.key(library, p, context.threads)
+    default, sizes = default_size(p, context.threads), candidates(p, context.threads, max_bytes)
     with _lock:  # the other cores need the same answer
-        times = timed(context.cache, key, sizes)
-        if times is None:
-            if not context.tunes:
-                return default_size(p, chunk, context.threads)
+        times = timed(context.cache, library, p, context.threads, sizes)
+        if times is None and sizes and context.cache and context.tunes:
             context.say(f"timing calls of {library} for {p.shape[0]}x{p.shape[1]} {p.dtype} ...")
             # On one thread, processor time: other processes may have the core meanwhile.
             clock = time.thread_time if context.threads == 1 else time.perf_counter
-            times = measured(p, sizes, transform_of, clock)
-            found = times
+            found = times = measured(p, sizes, transform_of, clock)
+            key = tuned.key(library, p, context.threads)
             tuned.save(context.cache, "seconds_per_plane", key, lambda: found)
-    return best_size(times, chunk)
+    best = default if times is None else best_size(times)
+    return min(best, powers(chunk)[0])
 
 
-def seconds_to_time(library: str, p: FftParams, threads: int, cache: str, max_bytes: int) -> float:
-    """Return how long it takes to time the calls of `library`; 0 if they are, or needn't be."""
-    sizes = candidates(p, threads, max_bytes)
-    if not is_worth_timing(p, sizes) or timed(cache, tuned.key(library, p, threads), sizes):
-        return 0.0
-    return TUNING_SECONDS
-
-
-def is_worth_timing(p: FftParams, sizes: Sequence[int]) -> bool:
-    return len(sizes) > 1 and p.plane_bytes * p.count >= MIN_LOAD_BYTES
-
-
-def timed(cache: str, key: str, sizes: Sequence[int]) -> dict[str, float] | None:
-    """Return number of planes -> seconds per plane; None if a size is missing or no time."""
-    times = tuned.load(cache, "seconds_per_plane").get(key)
-    if not isinstance(times, dict) or not times.keys() >= {str(size) for size in sizes}:
-        return None
-    is_sound = all(isinstance(value, int | float) and value > 0 for value in times.values())
-    return times if is_sound else None
+def default_size(p: FftParams, threads: int) -> int:
+    """Return the planes per call without measurements, a power of two."""
+    return cache_sized(p.plane_bytes, 1 << 30, DEFAULT_BYTES * threads)
 
 
 def candidates(p: FftParams, threads: int, max_bytes: int = STREAM_BYTES) -> list[int]:
-    """Return the numbers of planes to time, ascending."""
-    default = default_size(p, 1 << 30, threads)
-    limit = min(p.count, max_bytes // p.plane_bytes)
-    sizes = {int(default * factor) for factor in FACTORS}
-    return sorted(size for size in sizes if 1 <= size <= limit)
+    """Return the numbers of planes to time, ascending; none if it isn't worth it."""
+    default, limit = default_size(p, threads), min(p.count, max_bytes // p.plane_bytes)
+    sizes = sorted({int(default * factor) for factor in FACTORS} & set(range(1, limit + 1)))
+    is_large = p.plane_bytes * p.count >= MIN_LOAD_BYTES
+    return sizes if is_large and len(sizes) > 1 else []
 
 
-def best_size(times: Mapping[str, float], chunk: int) -> int:
-    """Return the largest number up to `chunk` that is among the fastest.
+def seconds_to_time(
+    library: str, p: FftParams, threads: int, cache: str, max_bytes: int = STREAM_BYTES
+) -> float:
+    """Return how long it takes to time the calls of `library`; 0 if they are, or needn't be."""
+    sizes = candidates(p, threads, max_bytes)
+    return TUNING_SECONDS if sizes and not timed(cache, library, p, threads, sizes) else 0.0
 
-    A chunk smaller than all numbers is transformed in calls as large as possible.
-    """
-    fitting = {int(size): seconds for size, seconds in times.items() if int(size) <= chunk}
-    if not fitting:
-        return powers(chunk)[0]
-    limit = min(fitting.values()) * (1 + MARGIN)
-    best = max(size for size, seconds in fitting.items() if seconds <= limit)
-    missing = [int(size) for size in times if int(size) > chunk]
-    if best == max(fitting) and missing and min(times.values()) < min(fitting.values()):
-        return powers(chunk)[0]  # larger calls would be faster still
-    return best
+
+def timed(
+    cache: str, library: str, p: FftParams, threads: int, sizes: Sequence[int]
+) -> dict[int, float] | None:
+    """Return number of planes -> seconds per plane; None if one of `sizes` isn't known."""
+    known: Any = tuned.load(cache, "seconds_per_plane").get(tuned.key(library, p, threads))
+    try:
+        return {size: float(known[str(size)]) for size in sizes} or None
+    except (KeyError, TypeError, ValueError):  # not known, or no file of ours
+        return None
+
+
+def best_size(times: Mapping[int, float]) -> int:
+    """Return the largest number among the fastest."""
+    limit = min(times.values()) * (1 + MARGIN)
+    return max(size for size, seconds in times.items() if seconds <= limit)
 
 
 def measured(
@@ -134,7 +116,7 @@ def measured(
     sizes: Sequence[int],
     transform_of: Callable[[int], Transform],
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, float]:
+) -> dict[int, float]:
     """Return number of planes -> seconds per plane."""
     planes = max(sizes[-1], STREAM_BYTES // p.plane_bytes // sizes[-1] * sizes[-1])
     x = np.zeros((planes, *p.shape), p.dtype)
@@ -145,16 +127,10 @@ def measured(
     end = time.perf_counter() + MAX_SECONDS
     for turn in range(ROUNDS):
         for size in sizes if turn % 2 else reversed(sizes):
-            best[size] = min(best[size], _pass(transforms[size], size, x, y, clock))
+            start = clock()
+            for first in range(0, planes, size):
+                transforms[size](x[first : first + size], y[first : first + size])
+            best[size] = min(best[size], clock() - start)
         if time.perf_counter() > end:
             break
-    return {str(size): seconds / planes for size, seconds in best.items()}
-
-
-def _pass(
-    transform: Transform, size: int, x: np.ndarray, y: np.ndarray, clock: Callable[[], float]
-) -> float:
-    start = clock()
-    for first in range(0, len(x), size):
-        transform(x[first : first + size], y[first : first + size])
-    return clock() - start
+    return {size: seconds / planes for size, seconds in best.items()}

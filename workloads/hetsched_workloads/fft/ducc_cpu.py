@@ -29,6 +29,4 @@ def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
             ducc0.fft.c2c(x, (1, 2), False, BY_SIZE, y, context.threads)
 
     library = f"ducc0 {ducc0.__version__}"
-    largest = call_size(library, p, chunk, context, lambda size: transform)
-
-    return SplitKernel(transform, largest)
+    return SplitKernel(transform, call_size(library, p, chunk, context, lambda size: transform))

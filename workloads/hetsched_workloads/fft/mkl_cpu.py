@@ -11,25 +11,24 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import re
-from collections.abc import Hashable
-from pathlib import Path
 from typing import NamedTuple
 
-from hetsched.workload import Arrays, KernelContext
+import numpy as np
+
+from hetsched.workload import Kernel, KernelContext
 from hetsched_workloads.fft import pyfftw_cpu as _before_mkl  # noqa: F401
-from hetsched_workloads.fft.batched import pieces, pointer, powers
-from hetsched_workloads.fft.call_sizes import Transform, call_size
-from hetsched_workloads.fft.declaration import FftParams
-from hetsched_workloads.fft.inference import DTYPES
+from hetsched_workloads.fft.batched import OwnPlans, SplitKernel, pointer
+from hetsched_workloads.fft.call_sizes import call_size
+from hetsched_workloads.fft.declaration import DTYPES, FftParams
 from hetsched_workloads.installed import shared_library
-from hetsched_workloads.pool import Pool
 
 # mkl_dfti.h
 BACKWARD_SCALE, NUMBER_OF_TRANSFORMS, PLACEMENT = 5, 7, 11
 INPUT_DISTANCE, OUTPUT_DISTANCE = 14, 15
 COMPLEX, SINGLE, DOUBLE, NOT_INPLACE = 32, 35, 36, 44
 SEQUENTIAL = 1
+
+_descriptors = OwnPlans()
 
 
 class DescriptorKey(NamedTuple):
@@ -55,20 +54,6 @@ def library() -> ctypes.CDLL:
                  "ComputeBackward", "FreeDescriptor"):  # fmt: skip
         getattr(mkl, "Dfti" + name).restype = ctypes.c_long
     return mkl
-
-
-def installed_version() -> str:
-    """Return the version of the package that the library comes from."""
-    return (shared_library("mkl", "libmkl_rt.so") or ("",))[0]
-
-
-def loaded() -> dict[str, str]:
-    """Return MKL's version string and the kernel libraries that it has loaded."""
-    text = ctypes.create_string_buffer(256)
-    library().MKL_Get_Version_String(text, ctypes.c_int(len(text)))
-    maps = Path("/proc/self/maps").read_text()
-    kernels = sorted(set(re.findall(r"libmkl_(avx\w*|def|mc3)\.so", maps)))
-    return {"mkl": text.value.decode().strip(), "mkl_kernels": " ".join(kernels)}
 
 
 class Descriptor:
@@ -108,48 +93,23 @@ class Descriptor:
             raise RuntimeError(f"Dfti{name}: {text} ({status})")
 
 
-_descriptors: Pool[Descriptor] = Pool()
-
-
-class MklKernel:
-    """Transforms up to `chunk` planes per call. For one thread at a time."""
-
-    def __init__(self, p: FftParams, chunk: int, context: KernelContext) -> None:
-        self._p = p
-        self._plane_bytes = p.plane_bytes
-        library = f"mkl {installed_version()}"
-        self._largest = call_size(library, p, chunk, context, self._timed_call)
-        self.units_per_call = self._largest
-        lent: dict[Hashable, Descriptor] = {}
-
-        def descriptor(size: int, in_place: bool) -> Descriptor:
-            key = DescriptorKey(p.shape, size, p.dtype, in_place)
-            lent[key] = _descriptors.take(key, lambda: Descriptor(key))
-            return lent[key]
-
-        sizes = powers(self._largest)
-        self._first = {size: descriptor(size, False) for size in sizes}
-        roundtrip = p.direction == "roundtrip"
-        self._second = {size: descriptor(size, True) for size in sizes} if roundtrip else {}
-        _descriptors.lend(self, lent)
-
-    def _timed_call(self, size: int) -> Transform:
-        descriptor = Descriptor(DescriptorKey(self._p.shape, size, self._p.dtype, False))
-        inverse = self._p.direction == "inverse"
-        return lambda x, y: descriptor.run(pointer(x, "x"), pointer(y, "y"), inverse)
-
-    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
-        x, y = inputs["x"], outputs["y"]
-        source, target = pointer(x, "x"), pointer(y, "y")
-        plane = self._plane_bytes
-        inverse = self._p.direction == "inverse"
-        for first, size in pieces(len(x), self._largest):
-            to = target + first * plane
-            self._first[size].run(source + first * plane, to, inverse)
-            if self._second:
-                self._second[size].run(to, to, True)
-
-
-def make(p: FftParams, chunk: int, context: KernelContext) -> MklKernel:
+def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
     """Return a kernel. Raises OSError without MKL, RuntimeError with MKL's message."""
-    return MklKernel(p, chunk, context)
+    shape, is_inverse, is_roundtrip = p.shape, p.direction == "inverse", p.direction == "roundtrip"
+
+    def descriptor(planes: int, in_place: bool) -> Descriptor:
+        key = DescriptorKey(shape, planes, p.dtype, in_place)
+        made: Descriptor = _descriptors.kept.get_or_compute(key, lambda: Descriptor(key))
+        return made
+
+    def transform(x: np.ndarray, y: np.ndarray) -> None:
+        target = pointer(y, "y")
+        descriptor(len(x), False).run(pointer(x, "x"), target, is_inverse)
+        if is_roundtrip:
+            descriptor(len(x), True).run(target, target, True)
+
+    version = (shared_library("mkl", "libmkl_rt.so") or ("",))[0]
+    largest = call_size(f"mkl {version}", p, chunk, context, lambda size: transform)
+    for in_place in (False, True)[: 1 + is_roundtrip]:
+        descriptor(largest, in_place)
+    return SplitKernel(transform, largest)

@@ -8,26 +8,25 @@ of their plan, which costs 3 to 10 %.
 
 from __future__ import annotations
 
-import functools
+import itertools
 import mmap
-from collections.abc import Hashable
 from dataclasses import replace
 
 import numpy as np
 
-from hetsched.workload import Arrays, KernelContext
+from hetsched.workload import Arrays, KernelContext, version
 from hetsched_workloads.fft import tuned
-from hetsched_workloads.fft.batched import pieces, pointer, powers, scale
-from hetsched_workloads.fft.call_sizes import Transform, call_size
+from hetsched_workloads.fft.batched import OwnPlans, pointer, powers, scale
+from hetsched_workloads.fft.call_sizes import call_size
 from hetsched_workloads.fft.declaration import FftParams
 from hetsched_workloads.fft.fftw_planning import FftwPlanKey, planned
-from hetsched_workloads.installed import version
-from hetsched_workloads.pool import Pool
 
 MIN_PATIENT_BYTES = 512 << 10
 """Of a call. Smaller plans only serve the remainder of a chunk: MEASURE will do."""
 ALIGNMENT = 16
 """Bytes; required by FFTW's vector code."""
+
+_plans = OwnPlans()
 
 
 class FftwPlan:
@@ -40,9 +39,9 @@ class FftwPlan:
         for pages in (x_pages, y_pages):
             pages.madvise(mmap.MADV_DONTNEED)  # planning is over: keep addresses, not memory
 
-    def run(self, x: np.ndarray, y: np.ndarray, aligned: bool) -> None:
+    def run(self, x: np.ndarray, y: np.ndarray) -> None:
         """Transform planes `x` into `y` (the same array for an in-place plan)."""
-        if not aligned:
+        if (pointer(x, "x") | pointer(y, "y")) % ALIGNMENT:
             self.detach()
             self._x[...] = x
             self._plan.execute()
@@ -56,87 +55,67 @@ class FftwPlan:
         self._plan.update_arrays(self._x, self._y)
 
 
-_plans: Pool[FftwPlan] = Pool()
-
-
 class FftwKernel:
-    """Transforms up to `chunk` planes per call. For one thread at a time."""
+    """Transforms up to `units_per_call` planes per call: as many as it may, then the rest of a
+    chunk by the powers of two that add up to it, so that few plans serve chunks of every size.
+    """
 
     def __init__(self, p: FftParams, chunk: int, context: KernelContext) -> None:
-        self._plane_bytes, self._scale = p.plane_bytes, p.scale
-        library = f"pyfftw {version('pyfftw', 'pyFFTW')}"
+        self._p, self._context, self._scale = p, context, p.scale
+        library = f"pyfftw {version('pyfftw')}"
         done = tuned.fftw_effort(library, p, context.threads, context.cache)
-        self._largest = call_size(
+        next_effort = tuned.next_effort(done, p) if context.tunes else ""
+        self.units_per_call = call_size(
             library,
             p,
             chunk,
             context if done else replace(context, tunes=False),  # plans first
-            functools.partial(_timed_call, p, context),
+            lambda size: self._plan(self._key(size, False, tuned.MEASURE)).run,  # as fast to call
             tuned.MAX_FFTW_CALL_BYTES,
         )
-        self.units_per_call = self._largest
-        next_effort = tuned.next_effort(done, p) if context.tunes else ""
         effort = next_effort or done or tuned.MEASURE
-        lent: dict[Hashable, FftwPlan] = {}
-
-        def plan(size: int, backward: bool, in_place: bool) -> FftwPlan:
-            is_small = size * p.plane_bytes < MIN_PATIENT_BYTES
-            key = FftwPlanKey(
-                (size, *p.shape),
-                p.dtype,
-                backward,
-                in_place,
-                context.threads,
-                tuned.MEASURE if is_small else effort,
-            )
-            lent[key] = _plans.take(key, lambda: FftwPlan(key, context))
-            return lent[key]
-
         # What tuning plans serves chunks of every size
-        sizes = powers(tuned.largest_call(p) if context.tunes else self._largest)
-        inverse = p.direction == "inverse"
-        self._first = {size: plan(size, inverse, False) for size in sizes}
-        self._second = (
-            {size: plan(size, True, True) for size in sizes} if p.direction == "roundtrip" else {}
-        )
-        _plans.lend(self, lent)
+        sizes = powers(tuned.largest_call(p) if context.tunes else self.units_per_call)
+        halves = (False, True) if p.direction == "roundtrip" else (False,)
+        self._keys = {size: [self._key(size, half, effort) for half in halves] for size in sizes}
+        for key in itertools.chain.from_iterable(self._keys.values()):
+            self._plan(key)
         if next_effort or (not done and sizes[0] == tuned.largest_call(p)):
             name = tuned.fftw_key(library, p, context.threads)
             tuned.save(context.cache, "effort", name, lambda: effort)
 
     def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         x, y = inputs["x"], outputs["y"]
-        source, target = pointer(x, "x"), pointer(y, "y")
-        plane = self._plane_bytes
-        used = set()
-        try:
-            for first, size in pieces(len(x), self._largest):
-                offset = first * plane
-                aligned = ((source + offset) | (target + offset)) % ALIGNMENT == 0
-                self._piece(x[first : first + size], y[first : first + size], size, aligned)
-                used.add(size)
-        finally:
-            for size in used:
-                self._detach(size)
+        first = 0
+        for size in powers(min(self.units_per_call, len(x))):
+            if len(x) - first < size:
+                continue
+            plans = [self._plan(key) for key in self._keys[size]]
+            while len(x) - first >= size:
+                source, planes = x[first : first + size], y[first : first + size]
+                for plan in plans:
+                    plan.run(source, planes)
+                    source = planes
+                scale(planes, self._scale)
+                first += size
+            for plan in plans:
+                plan.detach()
 
-    def _piece(self, x: np.ndarray, y: np.ndarray, size: int, aligned: bool) -> None:
-        self._first[size].run(x, y, aligned)
-        if self._second:
-            self._second[size].run(y, y, aligned)
-        scale(y, self._scale)
+    def _plan(self, key: FftwPlanKey) -> FftwPlan:
+        plan: FftwPlan = _plans.kept.get_or_compute(key, lambda: FftwPlan(key, self._context))
+        return plan
 
-    def _detach(self, size: int) -> None:
-        self._first[size].detach()
-        if self._second:
-            self._second[size].detach()
-
-
-def _timed_call(p: FftParams, context: KernelContext, size: int) -> Transform:
-    """Return a call with a plan that takes little time to make: calls of a size are alike."""
-    inverse = p.direction == "inverse"
-    key = FftwPlanKey((size, *p.shape), p.dtype, inverse, False, context.threads, tuned.MEASURE)
-    plan = FftwPlan(key, context)
-    return lambda x, y: plan.run(x, y, (pointer(x, "x") | pointer(y, "y")) % ALIGNMENT == 0)
+    def _key(self, size: int, in_place: bool, effort: str) -> FftwPlanKey:
+        """Return the plan for some planes; `in_place`: of the second half of a roundtrip."""
+        p = self._p
+        return FftwPlanKey(
+            (size, *p.shape),
+            p.dtype,
+            in_place or p.direction == "inverse",
+            in_place,
+            self._context.threads,
+            tuned.MEASURE if size * p.plane_bytes < MIN_PATIENT_BYTES else effort,
+        )
 
 
 def make(p: FftParams, chunk: int, context: KernelContext) -> FftwKernel:

@@ -19,8 +19,7 @@ import reikna.fft
 
 from hetsched.errors import UsageError
 from hetsched.workload import Arrays, Kernel, KernelContext
-from hetsched_workloads.fft.declaration import FftParams
-from hetsched_workloads.fft.inference import DTYPES
+from hetsched_workloads.fft.declaration import DTYPES, FftParams
 
 
 class PlaneTransform:

@@ -14,18 +14,13 @@ from hetsched_workloads.fft.declaration import FftParams
 def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
     """Return a kernel for any number of planes."""
 
-    def transform(planes: np.ndarray) -> np.ndarray:
+    def transform(x: np.ndarray, y: np.ndarray) -> None:
         if p.direction != "inverse":
-            planes = scipy.fft.fft2(planes, axes=(1, 2), workers=context.threads)
+            x = scipy.fft.fft2(x, workers=context.threads)
         if p.direction != "forward":
             is_temporary = p.direction == "roundtrip"
-            planes = scipy.fft.ifft2(
-                planes, axes=(1, 2), overwrite_x=is_temporary, workers=context.threads
-            )
-        return planes
+            x = scipy.fft.ifft2(x, overwrite_x=is_temporary, workers=context.threads)
+        y[...] = x
 
-    def call(x: np.ndarray, y: np.ndarray) -> None:
-        y[...] = transform(x)
-
-    largest = call_size(f"scipy {scipy.__version__}", p, chunk, context, lambda size: call)
-    return SplitKernel(call, largest)
+    library = f"scipy {scipy.__version__}"
+    return SplitKernel(transform, call_size(library, p, chunk, context, lambda size: transform))

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from hetsched.machine_limits import processor
 from hetsched_workloads.fft.batched import cache_sized
 from hetsched_workloads.fft.declaration import FftParams
-from hetsched_workloads.installed import processor_id
 
 MEASURE, PATIENT = "FFTW_MEASURE", "FFTW_PATIENT"
 MAX_PATIENT_POINTS = 1 << 18
@@ -68,7 +69,8 @@ def planning_seconds(effort: str, p: FftParams) -> float:
 
 
 def file_of(folder: str) -> Path:
-    return Path(folder) / f"fft-tuned-{processor_id()}.json"
+    name = hashlib.sha256(processor().encode()).hexdigest()[:8]
+    return Path(folder) / f"fft-tuned-{name}.json"
 
 
 def changed(folder: str) -> int:

@@ -23,9 +23,7 @@ import functools
 import numpy as np
 
 from hetsched.workload.streams import fill_normal
-from hetsched_workloads.fft.inference import DTYPES
-
-TOLERANCE_SINGLE, TOLERANCE_DOUBLE = 2e-3, 2e-11
+from hetsched_workloads.fft.declaration import DTYPES
 
 PLANE_FACTOR, COLUMN_FACTOR = 12.0, 24.0
 DOUBLE_FACTOR = 32.0

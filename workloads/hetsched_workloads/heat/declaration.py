@@ -8,15 +8,14 @@ beyond the last ones have a fixed value; neumann: no flow through the border. No
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from hetsched.errors import DataError, UsageError
-from hetsched.units import closest_name, parse_extent, quoted
+from hetsched.errors import UsageError
+from hetsched.units import closest_hint, quoted
 from hetsched.workload import (
     FLOAT32,
     FLOAT64,
@@ -33,6 +32,7 @@ from hetsched.workload import (
     Variant,
     convert,
 )
+from hetsched_workloads import extents
 from hetsched_workloads.installed import solver_variants
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 
 HERE = "hetsched_workloads.heat."
 DTYPES = DtypeChoice(FLOAT32, FLOAT64)
-NAMES = {2: ("ROWS", "COLS"), 3: ("PLANES", "ROWS", "COLS")}
-MAX_GRID_LENGTH = 60
-"""Characters of a grid: more than any size in memory needs, fewer than int() refuses."""
+FORMS = (("ROWS", "COLS"), ("PLANES", "ROWS", "COLS"))
 MAX_FLOAT32 = 2.0**127 * (2 - 2.0**-23)
 DEFAULT_FRACTION = 0.9
 """Of the largest stable time step: how long a step is if none is given. Arbitrary."""
@@ -51,17 +49,6 @@ BORDERS: Mapping[str, Border] = {
     "dirichlet": "fixed",
     "neumann": "reflect",
 }
-
-
-@functools.lru_cache(maxsize=256)
-def grid_shape(grid: str) -> tuple[int, ...]:
-    """Parse "4096x4096" or "256x256x256". Raises UsageError."""
-    axes = grid[:MAX_GRID_LENGTH].count("x") + 1
-    if len(grid) > MAX_GRID_LENGTH or axes not in NAMES:
-        raise UsageError(
-            f"grid {quoted(grid)}: needs ROWSxCOLS or PLANESxROWSxCOLS; example: 256x512"
-        )
-    return parse_extent(grid, NAMES[axes])
 
 
 @functools.lru_cache(maxsize=256)
@@ -75,9 +62,9 @@ def borders(text: str, axes: int) -> tuple[str, ...]:
     words = tuple(text.split(","))
     for word in words:
         if word not in BORDERS:
-            closest = closest_name(word.lower(), BORDERS)
-            hint = f"did you mean {closest}?" if closest else f"choose from: {', '.join(BORDERS)}"
-            raise UsageError(f"heat has no border {quoted(word)}; {hint}")
+            raise UsageError(
+                f"heat has no border {quoted(word)}{closest_hint(word, list(BORDERS))}"
+            )
     if len(words) == 1:
         return words * axes
     if len(words) != axes:
@@ -105,7 +92,7 @@ class HeatParams(msgspec.Struct, frozen=True):
     @property
     def shape(self) -> tuple[int, ...]:
         """Return the points along each axis."""
-        return grid_shape(self.grid)
+        return extents.parse(self.grid, FORMS)
 
     @property
     def borders(self) -> tuple[str, ...]:
@@ -173,16 +160,14 @@ class Heat(Iterative):
 
     def reductions(self, p: HeatParams) -> Sequence[Reduction]:
         """Return the number of steps, and the largest change if somebody needs it."""
-        return (Reduction("steps", combine="max"), *self._change(p))
-
-    def _change(self, p: HeatParams) -> Sequence[Reduction]:
-        return (Reduction("change", combine="max"),) if p.tolerance > 0 else ()
+        names = ("steps", "change") if p.tolerance > 0 else ("steps",)
+        return [Reduction(name, combine="max") for name in names]
 
     def start(self, p: HeatParams) -> Sequence[Stage]:
         return (Stage("load", ("initial",), ("u",), ("steps",)),)
 
     def iteration(self, p: HeatParams) -> Sequence[Stage]:
-        reductions = ("steps", *(r.name for r in self._change(p)))
+        reductions = tuple(reduction.name for reduction in self.reductions(p))
         return (Stage("step", ("u",), ("u",), reductions),)
 
     def finish(self, p: HeatParams) -> Sequence[Stage]:
@@ -195,8 +180,7 @@ class Heat(Iterative):
         return bool(p.tolerance > 0 and values.now["change"] <= p.tolerance)
 
     def must_converge(self, p: HeatParams) -> bool:
-        """Return False: the steps asked for are the result."""
-        return False
+        return False  # the steps asked for are the result
 
     def has_fixed_length(self, p: HeatParams) -> bool:
         return p.tolerance == 0
@@ -208,8 +192,9 @@ class Heat(Iterative):
     def errors(
         self, p: HeatParams, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
     ) -> np.ndarray:
-        errors: np.ndarray = _verification().errors(p, inputs["initial"], outputs, rows)
-        return errors
+        from hetsched_workloads.heat import verification
+
+        return verification.errors(p, inputs["initial"], outputs, rows)
 
     def flops(self, p: HeatParams, x: int) -> float:
         return float(x) * math.prod(p.shape[1:]) * (2 * len(p.shape) + 3)
@@ -219,34 +204,9 @@ class Heat(Iterative):
             kind, HERE, numba="compiled", numpy="kernels", cupy="kernels", pyopencl="opencl"
         )
 
-    def infer(
-        self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
-    ) -> HeatParams:
-        full = {key: value for key, value in explicit.items() if value is not None}
-        if "dtype" in full:
-            full["dtype"] = DTYPES.parse(self.name, full["dtype"]).name
-        if "initial" in arrays:
-            shape, dtype = arrays["initial"]
-            description = f"initial holds {dtype} of shape {tuple(shape)}"
-            fitting = DTYPES.fitting(dtype)
-            if fitting is None:
-                raise DataError(f"{description}; heat takes bool, integers and float16 to float64")
-            if len(shape) not in NAMES:
-                raise DataError(f"{description}; heat needs two or three axes")
-            if min(shape) < 1:
-                raise DataError(f"{description}: it is empty; nothing to compute")
-            if "grid" in full and grid_shape(str(full["grid"])) != tuple(shape):
-                raise DataError(f"{description}, but grid is {full['grid']}")
-            full["grid"] = "x".join(map(str, shape))
-            full.setdefault("dtype", fitting.name)
-        if "grid" not in full:
-            raise UsageError("heat needs a grid, ROWSxCOLS or PLANESxROWSxCOLS, or initial values")
+    def infer(self, explicit: Mapping[str, Any], arrays: extents.Shapes) -> HeatParams:
+        stored = ("initial", arrays["initial"]) if "initial" in arrays else None
+        full = extents.infer(self.name, "grid", FORMS, DTYPES, explicit, stored)
         params: HeatParams = convert(self, full)
         self.load(params)
         return params
-
-
-@functools.cache
-def _verification() -> Any:
-    """Import it late: it needs NumPy."""
-    return importlib.import_module("hetsched_workloads.heat.verification")

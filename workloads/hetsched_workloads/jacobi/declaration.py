@@ -11,8 +11,6 @@ The residual may rise again, so the result is the x with the least |b - A x|, th
 
 from __future__ import annotations
 
-import functools
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -31,10 +29,10 @@ from hetsched.workload import (
     Values,
     Variant,
 )
+from hetsched_workloads.extents import Shapes
 from hetsched_workloads.installed import solver_variants
 from hetsched_workloads.systems import (
     DTYPES,
-    Shapes,
     change_of,
     check_limits,
     is_diverging,
@@ -160,8 +158,9 @@ class Jacobi(Iterative):
     def errors(
         self, p: JacobiParams, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
     ) -> np.ndarray:
-        errors: np.ndarray = _verification().errors(p, inputs, outputs["x"], rows)
-        return errors
+        from hetsched_workloads.jacobi import verification
+
+        return verification.errors(p, inputs, outputs["x"], rows)
 
     def flops(self, p: JacobiParams, x: int) -> float:
         return x * (2.0 * p.n + 6)
@@ -172,15 +171,11 @@ class Jacobi(Iterative):
     def generate(
         self, p: JacobiParams, seed: int, array: str, first: int, out: np.ndarray
     ) -> None:
-        _verification().generate(seed, array, first, out)
+        from hetsched_workloads.jacobi import verification
+
+        verification.generate(seed, array, first, out)
 
     def infer(self, explicit: Mapping[str, Any], arrays: Shapes) -> JacobiParams:
         full = {**explicit, "x0": True} if "x0" in arrays else explicit
         params: JacobiParams = super().infer(full, arrays)
         return params
-
-
-@functools.cache
-def _verification() -> Any:
-    """Import it late: it needs NumPy."""
-    return importlib.import_module(HERE + "verification")

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from hetsched.errors import DataError
-from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
+from hetsched.workload import Arrays, KernelContext, RowCache, Rows, StageKernel, Values
 from hetsched_workloads.granule_sums import GranuleSums
 from hetsched_workloads.jacobi.declaration import Jacobi, JacobiParams
-from hetsched_workloads.row_cache import RowCache
 from hetsched_workloads.systems import sum_of
 
 

@@ -8,10 +8,8 @@ end assigns the points once more, so that labels, centroids and inertia belong t
 
 from __future__ import annotations
 
-import functools
-import importlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -30,6 +28,7 @@ from hetsched.workload import (
     Values,
     Variant,
 )
+from hetsched_workloads.extents import Shapes
 from hetsched_workloads.installed import solver_variants
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 HERE = "hetsched_workloads.kmeans."
 DTYPES = DtypeChoice(FLOAT32, FLOAT64)
-STARTS = ("k-means++", "given")
 MAX_MOVED = 8
 """Centroids without points that are moved in one iteration; the others wait. Arbitrary."""
 
@@ -53,7 +51,8 @@ class KMeansParams(msgspec.Struct, frozen=True):
     ] = 1e-4
     max_iterations: Annotated[int, msgspec.Meta(description="iterations at most")] = 300
     start: Annotated[
-        str, msgspec.Meta(description="k-means++, or given: the centroids of input start")
+        Literal["k-means++", "given"],
+        msgspec.Meta(description="k-means++, or given: the centroids of input start"),
     ] = "k-means++"
     start_seed: Annotated[int, msgspec.Meta(description="random seed of k-means++")] = 0
     dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.single.name
@@ -78,8 +77,6 @@ class KMeans(Iterative):
             raise UsageError(f"max_iterations: {p.max_iterations}, must be at least 1")
         if not 0 <= p.tolerance < 1:
             raise UsageError(f"tolerance: {p.tolerance:g}, must be at least 0 and below 1")
-        if p.start not in STARTS:
-            raise UsageError(f"start: {p.start!r}, choose from: {', '.join(STARTS)}")
         if p.start_seed < 0:
             raise UsageError(f"start_seed: {p.start_seed}, must be at least 0")
         count = super().load(p)
@@ -106,7 +103,8 @@ class KMeans(Iterative):
 
     def reductions(self, p: KMeansParams) -> Sequence[Reduction]:
         """Return them; `lloyd` explains what they contain."""
-        lloyd = _lloyd()
+        from hetsched_workloads.kmeans import lloyd
+
         moved = min(p.clusters, MAX_MOVED)
         return (
             Reduction("centroids", lloyd.centroids_shape(p), combine=lloyd.first_seed),
@@ -140,24 +138,28 @@ class KMeans(Iterative):
 
     def converged(self, p: KMeansParams, values: Values) -> bool:
         """Return whether no point changed its cluster, or the centroids hardly moved."""
-        _lloyd().check_extent(p, values.now)
+        from hetsched_workloads.kmeans import lloyd
+
+        lloyd.check_extent(p, values.now)
         if values.now["changed"] == 0:
             return True
         return bool(p.tolerance > 0 and self.residual(p, values) <= p.tolerance)
 
     def must_converge(self, p: KMeansParams) -> bool:
-        """Return False: clusters are useful before Lloyd's iteration has come to rest."""
-        return False
+        return False  # clusters are useful before Lloyd's iteration has come to rest
 
     def residual(self, p: KMeansParams, values: Values) -> float:
         """Return the rms move of the centroids over the rms distance from their mean."""
-        return float(_lloyd().relative_move(p, values.now))
+        from hetsched_workloads.kmeans import lloyd
+
+        return lloyd.relative_move(p, values.now)
 
     def errors(
         self, p: KMeansParams, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
     ) -> np.ndarray:
-        errors: np.ndarray = _verification().errors(p, inputs, outputs, rows)
-        return errors
+        from hetsched_workloads.kmeans import verification
+
+        return verification.errors(p, inputs, outputs, rows)
 
     def flops(self, p: KMeansParams, x: int) -> float:
         """Return those of an iteration: distances and sums."""
@@ -169,11 +171,11 @@ class KMeans(Iterative):
     def generate(
         self, p: KMeansParams, seed: int, array: str, first: int, out: np.ndarray
     ) -> None:
-        _verification().generate(p, seed, array, first, out)
+        from hetsched_workloads.kmeans import verification
 
-    def infer(
-        self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
-    ) -> KMeansParams:
+        verification.generate(p, seed, array, first, out)
+
+    def infer(self, explicit: Mapping[str, Any], arrays: Shapes) -> KMeansParams:
         """Take the dtype from the points only: `start` is in double precision."""
         full = dict(explicit)
         fitting = DTYPES.fitting(arrays["points"][1]) if "points" in arrays else None
@@ -189,14 +191,3 @@ class KMeans(Iterative):
         if load < p.clusters:
             raise UsageError(f"kmeans needs at least as many points as clusters, {p.clusters}")
         return msgspec.structs.replace(p, count=load)
-
-
-@functools.cache
-def _lloyd() -> Any:
-    """Import it late: it needs NumPy."""
-    return importlib.import_module("hetsched_workloads.kmeans.lloyd")
-
-
-@functools.cache
-def _verification() -> Any:
-    return importlib.import_module("hetsched_workloads.kmeans.verification")

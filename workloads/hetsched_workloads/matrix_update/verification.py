@@ -13,7 +13,6 @@ In float64 the tolerance is 32 times that: the check itself computes in that pre
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -27,11 +26,6 @@ BLOCK_BYTES = 1 << 22
 """Bytes of a block in double precision."""
 SAMPLED_ROWS = 64
 """Rows of C and A sampled for the typical size of a column. Arbitrary."""
-
-
-def tolerance(dtype: str, inner: int) -> float:
-    """Return 64 eps sqrt(inner), the limit of a row's largest error over its rms."""
-    return TOLERANCE_FACTOR * _eps(np.dtype(dtype)) * math.sqrt(inner)
 
 
 def reference(old: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -14,11 +14,10 @@ from cupyx.scipy.sparse import csr_matrix
 from cupyx.scipy.sparse.linalg import spsolve_triangular
 
 from hetsched.errors import JobFailed
-from hetsched.workload import Arrays, KernelContext, Rows, StageKernel
+from hetsched.workload import Arrays, KernelContext, RowCache, Rows, StageKernel
 from hetsched_workloads.pcg.declaration import Pcg, PcgParams
 from hetsched_workloads.pcg.inference import PARTS
 from hetsched_workloads.pcg.kernels import PcgKernels
-from hetsched_workloads.row_cache import RowCache
 
 MAX_INDEX = 2**31 - 1
 PIECE_ROWS = 1 << 20

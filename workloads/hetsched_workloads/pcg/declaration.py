@@ -19,7 +19,6 @@ Otherwise `direct` computes them again, which takes less time than writing and r
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -40,12 +39,13 @@ from hetsched.workload import (
     StateArray,
     Values,
     Variant,
+    version,
 )
-from hetsched_workloads.installed import solver_variants, version
+from hetsched_workloads.extents import Shapes
+from hetsched_workloads.installed import solver_variants
 from hetsched_workloads.pcg.inference import INDEX_DTYPES, PARTS, grid_sizes, matrix_sizes
 from hetsched_workloads.systems import (
     DTYPES,
-    Shapes,
     check_limits,
     residual_of,
     size_of_b,
@@ -120,7 +120,7 @@ class Pcg(Iterative):
             raise UsageError(f"index_dtype: {p.index_dtype!r}, must be int32 or int64")
         DTYPES.parse(self.name, p.dtype)
         check_limits(p.tolerance, p.max_iterations)
-        if p.preconditioner == "cholesky" and not version("numba", "numba"):
+        if p.preconditioner == "cholesky" and not version("numba"):
             raise UsageError("preconditioner cholesky needs numba: pip install 'hetsched[numba]'")
         return p.n
 
@@ -232,8 +232,9 @@ class Pcg(Iterative):
     def errors(
         self, p: PcgParams, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
     ) -> np.ndarray:
-        errors: np.ndarray = _verification().errors(p, inputs, outputs["x"], rows)
-        return errors
+        from hetsched_workloads.pcg import verification
+
+        return verification.errors(p, inputs, outputs["x"], rows)
 
     def flops(self, p: PcgParams, x: int) -> float:
         per_row = p.nonzeros / p.n
@@ -244,7 +245,9 @@ class Pcg(Iterative):
         return solver_variants(kind, HERE, numba="numba_cpu", scipy="scipy_cpu", cupy="cupy_cuda")
 
     def generate(self, p: PcgParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        _verification().generate(p, seed, array, first, out)
+        from hetsched_workloads.pcg import verification
+
+        verification.generate(p, seed, array, first, out)
 
     def infer(self, explicit: Mapping[str, Any], arrays: Shapes) -> PcgParams:
         has_matrix = PARTS[0] in arrays
@@ -253,9 +256,3 @@ class Pcg(Iterative):
             full["x0"] = True
         params: PcgParams = self._inferred(full, arrays, {"n": "A" if has_matrix else "the grid"})
         return params
-
-
-@functools.cache
-def _verification() -> Any:
-    """Import it late: it needs NumPy."""
-    return importlib.import_module(HERE + "verification")

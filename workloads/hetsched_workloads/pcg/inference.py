@@ -7,27 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from hetsched.errors import DataError, UsageError
-from hetsched.units import parse_extent, quoted
-from hetsched_workloads.systems import Shapes
+from hetsched_workloads import extents
+from hetsched_workloads.extents import Shapes
 
 PARTS = ("A.data", "A.indices", "A.indptr")
 INDEX_DTYPES = ("int32", "int64")
-MAX_GRID_TEXT = 100
-"""Characters of a grid: more than any size in memory needs, fewer than int() refuses."""
+FORMS = (("X",), ("X", "Y"), ("X", "Y", "Z"))
+MAX_DIGITS = 20
 MAX_INT32 = 2**31 - 1
 
 
 def grid_axes(grid: str) -> tuple[int, ...]:
-    """Return the points of a grid along its one to three axes.
-
-    Raises
-    ------
-    UsageError
-    """
-    names = ("X", "Y", "Z")[: grid.count("x") + 1]
-    if len(grid) > MAX_GRID_TEXT or grid.count("x") > 2:
-        raise UsageError(f"grid: {quoted(grid)} is not X, XxY or XxYxZ")
-    return parse_extent(grid, names)
+    """Return the points of a grid along its one to three axes. Raises UsageError."""
+    return extents.parse(grid, FORMS)
 
 
 def poisson_nonzeros(axes: tuple[int, ...]) -> int:
@@ -74,7 +66,7 @@ def grid_sizes(explicit: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
 def _cube(full: Mapping[str, Any]) -> str:
     """Return the cubic grid with n points."""
     text = str(full.get("n", ""))
-    if not text.isdecimal() or len(text) > MAX_GRID_TEXT:
+    if not text.isdecimal() or len(text) > MAX_DIGITS:
         raise UsageError("pcg needs the inputs A and b, or a grid, as --grid 100x100x100")
     side = round(int(text) ** (1 / 3))
     if side < 1 or side**3 != int(text):

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from hetsched.workload import Arrays, KernelContext, Rows, StageKernel
+from hetsched.workload import Arrays, KernelContext, RowCache, Rows, StageKernel
 from hetsched_workloads.pcg.csr import add_product
 from hetsched_workloads.pcg.declaration import Pcg, PcgParams
 from hetsched_workloads.pcg.inference import PARTS
 from hetsched_workloads.pcg.kernels import PcgKernels
-from hetsched_workloads.row_cache import RowCache
 
 PIECE_ROWS = 1 << 16
 """Rows of vectors computed at a time. Of 10^6 rows: 2^14 take 20 % longer, 2^12 70 %."""
