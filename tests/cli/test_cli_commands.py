@@ -10,24 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hetsched import __version__
 from hetsched.errors import Unavailable
 
 from .conftest import COMMAND, Call
-
-
-def test_the_version(call: Call) -> None:
-    assert call("--version").out == f"hetsched {__version__}\n"
-
-
-@pytest.mark.parametrize("words", [(), ("--help",)])
-def test_help_names_every_command(call: Call, words: tuple[str, ...]) -> None:
-    ended = call(*words)
-
-    assert ended.code == 0
-    for command in ("serve", "run", "submit", "status", "show", "wait", "result", "cancel", "plan",
-                    "explain", "devices", "models", "doctor", "ping"):  # fmt: skip
-        assert f"\n  {command} " in ended.out
 
 
 def test_run_shows_a_table(call: Call) -> None:
@@ -40,23 +25,6 @@ def test_run_shows_a_table(call: Call) -> None:
     assert "verified: all units correct" in ended.out
     running, done = ended.err.splitlines()
     assert (running, done[:7]) == ("running 1", "done 1 ")
-
-
-def test_devices_need_no_daemon_and_say_what_is_absent(call: Call) -> None:
-    record = json.loads(call("devices", "--json").out)
-
-    assert record["devices"][0]["name"] == "cpu0"
-    assert "cpu0" in call("devices").out
-    for name, reason in record["absent"].items():
-        assert f"{name}: not available: {reason}" in call("devices").out
-
-
-def test_doctor_finds_nothing_wrong_here(call: Call) -> None:
-    ended = call("doctor")
-
-    assert ended.code == 0, ended.out
-    for word in ("python", "numpy", "libzmq", "cores", "memory", "state folder", "daemon"):
-        assert word in ended.out
 
 
 def test_doctor_ends_with_the_code_of_the_first_problem(
@@ -94,13 +62,6 @@ def test_devices_that_cannot_be_had_are_no_trouble_with_the_configuration(
     assert (codes["config"], codes["devices"]) == (0, 69)
 
 
-@pytest.mark.parametrize("name", ["default", "cpu-only", "emulated-gpu"])
-def test_shipped_configurations_are_right(call: Call, name: str) -> None:
-    assert call("config", "check", name).code == 0
-    assert json.loads(call("config", "show", name, "--json").out)["config"]["device"]
-    assert call("config", "path", name).out.strip().endswith(f"{name}.toml")
-
-
 @pytest.mark.parametrize("name", ["default", "emulated-gpu"])
 def test_a_configuration_is_shown_as_a_file_that_is_valid(call: Call, name: str) -> None:
     shown = call("config", "show", name).out
@@ -129,16 +90,6 @@ def test_results_are_npy_files_and_have_such_names(call: Call, name: str) -> Non
     for words in (("run", "fft", "--batch", "2x8x8", "--output"), ("result", "1", "-o")):
         ended = call(*words, name)
         assert (ended.code, "results are .npy files" in ended.error) == (2, True)
-
-
-@pytest.mark.parametrize(
-    "words", [("show", "x"), ("run", "fft", "--batch", "4x4x4", "--seed", "x")]
-)
-def test_numbers_that_are_none_are_said_in_words(call: Call, words: tuple[str, ...]) -> None:
-    ended = call(*words)
-
-    assert (ended.code, ended.out) == (2, "")
-    assert "'x' is not an integer" in ended.error
 
 
 def test_a_bug_of_ours_is_one_line_too(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,10 +36,18 @@ def test_a_probe_gives_them_another_chance(harness: Harness, call: Call) -> None
     assert RESTRICTION not in call("status").out
 
 
-def test_restrictions_are_in_the_json(harness: Harness, call: Call) -> None:
-    record = json.loads(call("devices", "--json").out)
-
-    assert record["restricted"] == {"cpu0": "takes no jobs of kind fft"}
+@pytest.mark.parametrize(
+    ("flags", "code", "said"),
+    [
+        ("--probe", 69, "no daemon"),
+        ("--disable cpu0", 69, "no daemon"),
+        ("--probe --config cpu-only", 2, "no --config"),
+        ("--disable cpu0 --config cpu-only", 2, "--disable is for the daemon"),
+    ],
+)
+def test_changes_are_for_a_daemon(flags: str, code: int, said: str, call: Call) -> None:
+    ended = call("devices", *flags.split())
+    assert (ended.code, said in ended.error) == (code, True)
 
 
 def test_a_running_daemons_own_devices_are_listed(harness: Harness, call: Call) -> None:
@@ -50,28 +58,11 @@ def test_a_running_daemons_own_devices_are_listed(harness: Harness, call: Call) 
     assert json.loads(call("devices", "--config", "cpu-only", "--json").out)["config"] != "daemon"
 
 
-def test_a_probe_needs_a_daemon(call: Call) -> None:
-    assert call("devices", "--probe").code == 69
-
-
-def test_a_probe_is_of_the_daemons_configuration(call: Call) -> None:
-    assert "no --config" in call("devices", "--probe", "--config", "cpu-only").error
-
-
 def test_devices_are_disabled_and_enabled(harness: Harness, call: Call) -> None:
     assert "cpu0: disabled" in call("devices", "--disable", "cpu0").out
     assert "cpu0: disabled" in call("devices").out
 
     assert "cpu0: disabled" not in call("devices", "--enable", "cpu0", "--probe").out
     assert (harness.engine.disabled, harness.engine.probes) == (set(), 1)
-
-
-def test_an_unknown_device_is_a_usage_error(harness: Harness, call: Call) -> None:
-    ended = call("devices", "--disable", "cpu0,cpu9")
-
-    assert (ended.code, ended.error) == (2, "no device 'cpu9'")
-
-
-def test_a_switch_is_for_a_daemon(call: Call) -> None:
-    assert call("devices", "--disable", "cpu0").code == 69
-    assert "--disable is for" in call("devices", "--disable", "a", "--config", "cpu-only").error
+    unknown = call("devices", "--disable", "cpu0,cpu9")
+    assert (unknown.code, unknown.error) == (2, "no device 'cpu9'")

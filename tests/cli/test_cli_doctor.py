@@ -58,7 +58,9 @@ def test_memory_without_a_single_huge_page_is_pointed_out(
 
 
 def test_what_is_installed_is_listed_in_100_columns(call: Call) -> None:
-    lines = call("doctor").out.splitlines()
+    ended = call("doctor")
+    lines = ended.out.splitlines()
+    assert ended.code == 0
     words = {line.split()[1] for line in lines if line.startswith("ok")}
     assert words >= {"python", "numpy", "numba", "nvidia-ml-py", "cupy", "libzmq", "cores"}
     assert all(len(line) <= 100 for line in lines if "/" not in line)

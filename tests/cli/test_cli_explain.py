@@ -72,15 +72,6 @@ def test_files_that_exist_stay(call: Call, harness: daemon_harness.Harness) -> N
 
 
 @pytest.mark.usefixtures("harness")
-def test_a_job_without_figures_is_explained_too(call: Call) -> None:
-    call("submit", "hetsched_workloads.fft:Fft", "--batch", "4x4x4", "--detach")
-
-    ended = call("explain", "1")
-
-    assert (ended.code, ended.out.splitlines()[0]) == (0, "job 1, done: double")
-
-
-@pytest.mark.usefixtures("harness")
 def test_who_does_not_wait_gets_no_trace(call: Call) -> None:
     ended = call(*SUBMIT, "--detach", "--trace", "t.json")
 

@@ -10,7 +10,7 @@ import pytest
 from hetsched.cli import flags
 from hetsched.cli.workloads import check_without_files, job_spec, params_flags
 from hetsched.errors import UsageError
-from hetsched.job import Dependency, JobSpec
+from hetsched.job import JobSpec
 
 from .conftest import Call
 
@@ -59,17 +59,6 @@ def test_what_follows_from_the_inputs_has_no_flag(call: Call) -> None:
     assert not {"--n", "--nonzeros", "--index-dtype", "--x0"} & set(page.split())
 
 
-def test_an_unknown_choice_has_the_nearest() -> None:
-    with pytest.raises(UsageError, match="did you mean 'fast'"):
-        flags.choice(("fast", "exact"))("fats")
-
-
-def test_parameters_are_checked_at_once_without_files() -> None:
-    toy = Toy()
-    check_without_files(toy, spec())  # type: ignore[arg-type]
-    assert toy.asked == ({"batch": "3"}, {})
-
-
 def test_with_files_parameters_wait_for_their_headers() -> None:
     toy = Toy()
     check_without_files(toy, spec(input=[("x", "/a.npy")]))  # type: ignore[arg-type]
@@ -85,35 +74,3 @@ def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
     assert flags.array_file("A=a/b.npy") == ("A", "/a/b.npy")
     assert flags.array_file("./e=f.npy") == ("", "/e=f.npy")
-
-
-def test_everything_asked_for_is_in_the_spec() -> None:
-    after = [Dependency(3), Dependency(4, "any")]
-    made = job_spec(
-        "toy",
-        {"batch": "3"},
-        {
-            "output": [("", "/y.npy")], "devices": ("cpu",), "memory_limit": 256, "verify": True,
-            "seed": 7, "label": "nightly", "after": after, "timeout": 600.0, "hold": True,
-        },
-        force=True,
-    )  # fmt: skip
-    assert (made.devices, made.memory_limit, made.verify) == (("cpu",), 256, True)
-    assert (made.seed, made.label, made.params) == (7, "nightly", {"batch": "3"})
-    assert (made.after, made.timeout, made.hold) == (tuple(after), 600.0, True)
-    assert made.outputs[""].force  # type: ignore[union-attr]
-
-
-def test_help_of_a_workload_shows_its_own_flags(call: Call) -> None:
-    ended = call("run", "fft", "--help")
-
-    assert ended.code == 0
-    for flag in ("--batch", "--direction", "--input", "--memory-limit", "--verify", "--config"):
-        assert flag in ended.out
-
-
-def test_help_of_run_lists_the_workloads(call: Call) -> None:
-    ended = call("run", "--help")
-
-    assert "fft" in ended.out
-    assert "matrix_update" in ended.out

@@ -9,9 +9,8 @@ import pytest
 from rich.console import Console
 
 from hetsched.cli import interrupts
-from hetsched.cli.jobs import error_of
-from hetsched.cli.progress import JobBars, JobLines, has_bars, job_table, watch
-from hetsched.errors import ErrorRecord, JobFailed
+from hetsched.cli.progress import JobBars, has_bars, job_table, watch
+from hetsched.errors import ErrorRecord
 from hetsched.job import DeviceProgress, Done, Failed, JobReport, JobState, Queued, Running
 
 REPORT = JobReport(job=42, state="done", workload="fft", load=8, seconds=0.0216)
@@ -82,28 +81,6 @@ def test_a_ctrl_c_that_a_destructor_swallowed_is_raised() -> None:
     assert watch(FakeJob(DONE)) == DONE
 
 
-def test_a_failed_job_has_its_error_and_a_done_one_has_none() -> None:
-    assert isinstance(error_of(failed(1)), JobFailed)
-    assert error_of(DONE) is None
-
-
-def test_the_screen_is_put_in_order_when_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = []
-
-    class View(JobLines):
-        def show(self, state: JobState) -> None:
-            raise KeyboardInterrupt
-
-        def close(self) -> None:
-            closed.append(True)
-
-    monkeypatch.setattr("hetsched.cli.progress.JobLines", View)
-
-    with pytest.raises(KeyboardInterrupt):
-        watch(FakeJob(RUNNING))
-    assert closed == [True]
-
-
 def drawn(state: JobState) -> str:
     console = Console(width=80, force_terminal=False, markup=False)
     with console.capture() as capture:
@@ -120,31 +97,10 @@ def test_the_bars_show_each_device() -> None:
     assert "3/8" in text
 
 
-def test_a_queued_job_says_how_many_are_before_it() -> None:
-    assert "queued, 2 ahead" in drawn(Queued(42, 2))
-
-
 def test_hostile_text_is_not_markup() -> None:
     state = Running(42, "preparing", text="[/bold]\x1b[2J")
 
     assert "[/bold]\\x1b[2J" in drawn(state)
-
-
-def test_many_cores_share_a_bar() -> None:
-    devices = tuple(DeviceProgress(f"cpu{n}", 1, 2) for n in range(16))
-
-    text = drawn(Running(42, "computing", devices))
-
-    assert "cpu (16)" in text
-    assert "16/32" in text
-
-
-def test_short_jobs_show_no_bars(capsys: pytest.CaptureFixture[str]) -> None:
-    bars = JobBars()
-    bars.show(Running(42, "computing", (), 0.1))
-    bars.show(DONE)
-
-    assert capsys.readouterr().err == ""
 
 
 def test_long_jobs_show_bars_and_clear_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from diffusing_workload import Diffusion
 from msgspec.structs import replace
 from rich.console import Console
 
 from hetsched.cli import workloads
-from hetsched.cli.commands import listing
 from hetsched.cli.commands.run import COMPUTED
 from hetsched.cli.jobs import finish, next_steps, summary
 from hetsched.cli.progress import job_table
-from hetsched.client.job import Job
-from hetsched.errors import ErrorRecord, InputMissing, JobFailed
-from hetsched.explain import Explanation
+from hetsched.errors import ErrorRecord, JobFailed
 from hetsched.job import (
-    ArenaRef,
     DeviceProgress,
     DeviceReport,
     Failed,
@@ -74,10 +68,6 @@ def test_iterative_workloads_have_more_flags(tmp_path: Path, monkeypatch: Any) -
     assert spec.params == {"rows": "9"}
 
 
-def test_defaults_are_those_of_a_job() -> None:
-    assert ask() == JobSpec(workload="diffusion", params={})
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -91,13 +81,6 @@ def test_defaults_are_those_of_a_job() -> None:
 def test_wrong_values_are_usage_errors(call: Any, words: tuple[str, ...], message: str) -> None:
     ended = call("run", "heat", "--grid", "8x8", *words)
     assert (ended.code, ended.error[: len(message)]) == (2, message)
-
-
-def test_single_pass_workloads_have_no_such_flags(call: Any) -> None:
-    ended = call("run", "fft", "--batch", "4x8x8", "--balance", "none")
-
-    assert ended.code == 2
-    assert "--balance" in ended.error
 
 
 def headline(report: JobReport) -> str:
@@ -137,31 +120,6 @@ def test_a_job_without_convergence_shows_what_it_reached(
     assert lines[-2:] == ["result: x in /tmp/x.npy", "next: nothing"]
 
 
-def test_json_has_how_it_went(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(JobFailed):
-        finish(FAILED, True, lambda report: "")
-
-    record = json.loads(capsys.readouterr().out)
-    names = ("iterations", "residual", "converged", "moves")
-    assert [record[name] for name in names] == [100, 0.25, False, 2]
-
-
-def no_explanation(job: int, seconds: float | None) -> Explanation:
-    raise InputMissing(f"job {job} ended too long ago")
-
-
-def test_what_a_job_without_convergence_has_reached_can_be_saved(tmp_path: Path) -> None:
-    x = np.arange(3.0)
-    state = replace(FAILED, results={"x": ArenaRef(1, (3,), "float64")})
-    job = Job(3, cancel=lambda job: None, fetch=lambda done: {"x": x}, explain=no_explanation)
-    job.advance(state)
-
-    saved = listing._save(job, state, {"": str(tmp_path / "x.npy")}, False)
-
-    assert saved == {"x": str(tmp_path / "x.npy")}
-    assert np.array_equal(np.load(tmp_path / "x.npy", allow_pickle=False), x)
-
-
 def test_the_rate_of_a_continued_job_is_that_of_its_own_iterations() -> None:
     line = headline(replace(REPORT, continued_after=60))
 
@@ -174,9 +132,3 @@ def test_of_several_results_the_hint_names_the_first() -> None:
 
     assert next_steps(3, report, ["final", "steps"]).endswith("result 3 -o final=final.npy")
     assert next_steps(3, report, ["x"]).endswith("result 3 -o out.npy")
-
-
-def test_before_the_first_iteration_the_stage_is_shown() -> None:
-    head, *_ = drawn(Running(7, "preparing", iteration=0, max_iterations=1000))
-
-    assert head == "job 7  preparing"

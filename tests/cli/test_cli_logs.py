@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
@@ -60,6 +59,12 @@ def test_a_message_about_a_job_has_its_number_as_a_field() -> None:
     assert "job" not in as_json(record("job %d"))
 
 
+def test_an_error_is_in_fields() -> None:
+    fields = as_json(record("file %s", "a\udcff", error=raised()))
+    assert (fields["message"], fields["error"]) == ("file a\udcff", "ValueError")
+    assert 'raise ValueError("bad\\nthing")' in str(fields["traceback"])
+
+
 @pytest.mark.parametrize("folder", ["daemon", "engine", "store", "transport"])
 def test_messages_about_a_job_begin_with_its_number(folder: str) -> None:
     sources = (Path(__file__).parents[2] / "hetsched" / folder).rglob("*.py")
@@ -68,32 +73,11 @@ def test_messages_about_a_job_begin_with_its_number(folder: str) -> None:
     assert [str(path) for path in sources if late.search(path.read_text())] == []
 
 
-def test_a_traceback_is_a_field() -> None:
-    fields = as_json(record("job %d: failed", 7, error=raised()))
-
-    assert (fields["error"], fields["reason"]) == ("ValueError", "bad\nthing")
-    assert 'raise ValueError("bad\\nthing")' in str(fields["traceback"])
-
-
-def test_text_that_isnt_unicode_is_logged() -> None:
-    assert as_json(record("file %s", "a\udcff"))["message"] == "file a\udcff"
-
-
 def test_every_line_for_the_journal_has_its_priority() -> None:
     text = logs.JournalFormatter(True).format(record("job %d: no", 7, error=raised()))
 
     assert text.startswith("<4>hetsched.engine: job 7: no (ValueError: bad\\nthing)\n<4>Traceback")
     assert all(line.startswith("<4>") for line in text.split("\n"))
-
-
-def test_the_log_goes_to_the_present_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    handler = logs.StderrHandler()
-    replacement = io.StringIO()
-    monkeypatch.setattr("sys.stderr", replacement)
-
-    handler.emit(record("above the bars"))
-
-    assert replacement.getvalue() == "above the bars\n"
 
 
 @pytest.mark.parametrize(

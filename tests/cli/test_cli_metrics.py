@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import socket
 import stat
 import subprocess
@@ -19,8 +17,6 @@ from hetsched.errors import UsageError
 
 from .conftest import COMMAND, Call
 
-LINE = re.compile(r'[a-z_:]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? [0-9.e+-]+')
-
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
@@ -31,17 +27,6 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]
         yield harness
 
 
-def test_a_daemons_metrics_are_valid_text(call: Call, served: Harness) -> None:
-    ended = call("metrics")
-
-    assert ended.code == 0
-    samples = [line for line in ended.out.splitlines() if not line.startswith("#")]
-    assert all(LINE.fullmatch(line) for line in samples)
-    assert "hetsched_sessions 1.0" in samples
-    assert 'hetsched_device_up{device="cpu0"} 1.0' in samples
-    assert 'hetsched_device_up{device="gpu"} 0.0' in samples
-
-
 def test_prometheus_reads_the_text(call: Call, served: Harness) -> None:
     families = list(text_string_to_metric_families(call("metrics").out))
 
@@ -49,13 +34,6 @@ def test_prometheus_reads_the_text(call: Call, served: Harness) -> None:
         family.name for family in families
     }
     assert all(family.documentation and family.type != "unknown" for family in families)
-
-
-def test_metrics_as_json(call: Call, served: Harness) -> None:
-    record = json.loads(call("metrics", "--json").out)
-
-    assert record["schema"] == "hetsched.metrics/1"
-    assert {"name", "kind", "help", "samples"} == set(record["metrics"][0])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched.cli.commands.service import MARK, quoted, service_text, socket_text
+from hetsched.cli.commands.service import MARK, quoted, service_text
 
 from .conftest import Call
 
@@ -97,6 +97,7 @@ def test_a_dry_run_shows_the_units_and_does_nothing(
     assert ended.code == 0
     assert "ExecStart=" in ended.out
     assert "ListenSequentialPacket=" in ended.out
+    assert call("service", "install", "--config", "nonsense").code == 66
     assert not (fake / "calls").exists()
     assert not units(tmp_path).exists()
 
@@ -149,15 +150,6 @@ def test_without_a_service_manager_of_the_user_the_code_is_69(
     )
 
 
-def test_without_systemctl_the_code_is_69(
-    call: Call, fake: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(fake / "nowhere"))
-    ended = call("service", "install")
-
-    assert (ended.code, ended.error.split(":")[0]) == (69, "systemctl")
-
-
 def test_a_service_that_fails_to_start_is_reported(call: Call, fake: Path) -> None:
     (fake / "broken").touch()
     ended = call("service", "install")
@@ -191,10 +183,6 @@ def test_a_daemon_in_a_terminal_keeps_its_sockets(call: Call, fake: Path) -> Non
     assert "a daemon runs already" in ended.error
 
 
-def test_a_wrong_configuration_isnt_installed(call: Call, fake: Path) -> None:
-    assert call("service", "install", "--config", "nonsense").code == 66
-
-
 @pytest.mark.parametrize(
     ("word", "text"),
     [
@@ -212,7 +200,3 @@ def test_dollars_in_a_command_are_escaped() -> None:
     text = service_text("[Unit]\nExecStart=x\n", ["/a$b", "serve"], {"HETSCHED_CONFIG": "c$d"})
 
     assert 'ExecStart="/a$$b" serve\nEnvironment="HETSCHED_CONFIG=c$d"\n' in text
-
-
-def test_without_a_runtime_folder_systemd_chooses_it() -> None:
-    assert "%t/hetsched/c" in socket_text("[Unit]\nListenStream=%t/hetsched/c\n", None)

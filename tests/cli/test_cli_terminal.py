@@ -19,17 +19,6 @@ def test_whatever_is_cleaned_can_be_printed_on_one_line(text: str) -> None:
     assert clean(text).isprintable()
 
 
-@given(st.text(alphabet=st.characters(categories=["L", "N", "P"])))
-def test_ordinary_text_stays_as_it_is(text: str) -> None:
-    assert clean(text) == text
-
-
-def test_columns_align_words_to_the_left_and_numbers_to_the_right() -> None:
-    lines = columns(("device", "share"), [("cpu0", "5"), ("emulated", "1234")])
-
-    assert lines == ["device    share", "cpu0          5", "emulated   1234"]
-
-
 def test_a_hostile_cell_is_one_line() -> None:
     assert columns(("a",), [("x\n\x1b[2J",)]) == ["a", "x\\n\\x1b[2J"]
 

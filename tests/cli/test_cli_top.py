@@ -99,31 +99,12 @@ def test_every_size_is_filled_exactly(width: int, height: int, has_figures: bool
     assert {cell_len(line.plain) for line in lines} == {width}
 
 
-def test_a_lost_daemon_leaves_the_last_figures() -> None:
-    shown = text(OVERVIEW, "the daemon has stopped")
-    assert shown.endswith("the daemon has stopped")
-    assert "pyfftw" in shown
-    assert text(None).startswith("hetsched: waiting for the daemon")
-
-
 def test_devices_that_take_no_jobs_have_their_reason() -> None:
     absent, restricted = {"cpu1": "quarantined"}, {"cpu0": "no fft after 3 deaths"}
     shown = text(replaced(devices=DeviceList(DEVICES, absent, restricted)))
     assert "cpu1: quarantined" in shown
     assert "cpu0: no fft after 3 deaths" in shown
     assert "idle" not in shown
-
-
-def test_many_cores_share_a_row() -> None:
-    activities = tuple(
-        DeviceActivity(
-            device=f"cpu{number}", job=3, workload="fft", variant="v", share=4, done=1,
-            speed=2.0, predicted_speed=2.0,
-        )
-        for number in range(64)
-    )  # fmt: skip
-    shown = text(replaced(activities=activities))
-    assert "cpu (64)  3    v        [##--------]      64/256      128        128   100%" in shown
 
 
 def test_many_devices_leave_room_for_jobs_and_many_jobs_are_counted() -> None:
