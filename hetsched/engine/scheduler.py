@@ -37,7 +37,7 @@ from hetsched.transport.loop import Timer
 
 log = logging.getLogger(__name__)
 
-MAX_TIMER_SECONDS = 60.0
+MAX_TIMER_SECONDS = 5.0
 """Deadlines are times of day, which may be set: they are compared with the clock this often."""
 SLOW_OPENING_SECONDS = 1.0
 """After this time in which a job's files are opened, others may start: they may be on a dead
