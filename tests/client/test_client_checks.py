@@ -70,6 +70,11 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"out": {5: np.ones(3)}}, ["out: 5", "name"]),
     ({"out": [1]}, ["out: [1]", "NumPy array", ".npy"]),
     ({"out": {"Y": None}}, ["out Y: None", "NumPy array"]),
+    ({"balance": "best"}, ["balance: 'best'", "auto, functional"]),
+    ({"warm_up": 3}, ["warm_up: 3", "one of dfpa"]),
+    ({"checkpoint": ""}, ["checkpoint: ''", "the path of a checkpoint"]),
+    ({"resume": 5}, ["resume: 5", "absolute path"]),
+    ({"every": 3.0}, ["every: there is no checkpoint; give its file, too"]),
     ({"what": object()}, ["parameter what"]),
     ({"what": "\udc80"}, ["parameter what", "UTF-8"]),
 ]

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from service_manager import listening, notify_socket
+from service_manager import listening
 
 from hetsched.daemon.service import ServiceManager
 from hetsched.errors import ConfigError
@@ -21,22 +21,6 @@ def passed(*descriptors: int) -> ServiceManager:
     manager = ServiceManager({})
     manager.descriptors = descriptors
     return manager
-
-
-def test_an_abstract_address_works_as_well() -> None:
-    address = f"hetsched-test-{PID}"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.bind("\0" + address)
-        ServiceManager({"NOTIFY_SOCKET": "@" + address}).notify("READY=1")
-        assert sock.recv(100) == b"READY=1"
-
-
-def test_a_full_queue_of_the_manager_blocks_nothing(tmp_path: Path) -> None:
-    with notify_socket(tmp_path) as notified:
-        manager = ServiceManager({"NOTIFY_SOCKET": notified.address})
-        for _ in range(2000):
-            manager.notify("WATCHDOG=1")
-    manager.notify("READY=1")  # it is gone
 
 
 @pytest.mark.parametrize(
@@ -73,18 +57,6 @@ def test_a_socket_at_another_path_is_refused(tmp_path: Path) -> None:
     fd = listening(tmp_path / "elsewhere", socket.SOCK_SEQPACKET).detach()
     with pytest.raises(ConfigError, match=r"listens at .*elsewhere.*, clients use .*/session"):
         passed(fd).listening_sockets(Path("/control"), Path("/session"))
-
-
-def test_other_descriptors_are_closed() -> None:
-    connected, peer = socket.socketpair()
-    descriptors = (os.memfd_create("test"), connected.detach())
-    sockets = passed(*descriptors).listening_sockets(Path("/c"), Path("/s"))
-
-    peer.close()
-    assert sockets == {}
-    for fd in descriptors:
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(fd)
 
 
 def test_a_step_that_hangs_ends_the_process_and_shows_where() -> None:

@@ -59,24 +59,6 @@ def works(local: hetsched.Local) -> bool:
     return False
 
 
-def test_a_slow_plug_in_delays_no_other_job() -> None:
-    with hetsched.Local(PATIENT, learn=False) as local:
-        slow = in_background(lambda: local.submit(INFER))
-        assert hanging_workload.BEGUN.wait(60)
-        assert works(local)
-        assert not slow.done()
-        hanging_workload.RELEASED.set()
-        assert slow.result(60).id
-
-
-def test_a_plug_in_that_hangs_is_refused_by_name() -> None:
-    with hetsched.Local(IMPATIENT, learn=False) as local:
-        assert works(local)
-        with pytest.raises(TryAgain, match=r"the code of the workload hanging_infer hasn't ret"):
-            local.submit(INFER)
-        assert works(local)
-
-
 def test_a_job_whose_file_hangs_at_its_turn_fails_and_the_next_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

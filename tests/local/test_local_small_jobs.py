@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -28,11 +27,6 @@ kind = "emulated"
 name = "core"
 count = 2
 compute = { unit = "1us" }
-"""
-CORES = """
-[[device]]
-kind = "cpu"
-team = false
 """
 PATIENT = """
 [deadlines]
@@ -127,7 +121,8 @@ class Bench:
         np.testing.assert_allclose(self.main.result(60), 2 * self.x + 1)
 
 
-def make_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str) -> Iterator[Bench]:
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     folders = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
     for folder in folders:
@@ -135,22 +130,10 @@ def make_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str) ->
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(runner, "PROGRESS_SECONDS", 0.0)
     monkeypatch.setattr(small_jobs, "MIN_REMAINING_SECONDS", 0.0)
-    with Local(config=parse(machine + PATIENT, "test"), learn=False) as local:
+    with Local(config=parse(EMULATED + PATIENT, "test"), learn=False) as local:
         bench = Bench(local, tmp_path)
         with contextlib.closing(bench):
             yield bench
-
-
-@pytest.fixture
-def bench(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Bench]:
-    yield from make_bench(tmp_path, monkeypatch, getattr(request, "param", EMULATED))
-
-
-in_either_kind_of_process = pytest.mark.parametrize(
-    "bench", [EMULATED, CORES], indirect=True, ids=["emulated", "cpu"]
-)
 
 
 def test_several_small_jobs_run_at_the_side_of_one(bench: Bench) -> None:
@@ -165,33 +148,6 @@ def test_several_small_jobs_run_at_the_side_of_one(bench: Bench) -> None:
     bench.check_main()
 
 
-def test_a_job_that_is_not_small_waits_for_its_turn(bench: Bench) -> None:
-    bench.pass_first_chunk()
-
-    second = bench.local.submit("gated_workload:Gated", bench.x[:1600], units=1600)
-    small, _ = bench.small_beside()
-    bench.open()
-
-    second.result(60)
-    small.result(60)
-    bench.check_main()
-    assert second.report is not None
-    assert not any(note.startswith("ran beside") for note in second.report.notes)
-
-
-def test_cancelling_the_large_job_leaves_the_small_one_alone(bench: Bench) -> None:
-    bench.pass_first_chunk()
-    small, x = bench.small_beside()
-
-    bench.main.cancel()
-    bench.open()
-
-    with pytest.raises(CancelledError):
-        bench.main.result(60)
-    np.testing.assert_allclose(small.result(60), 2 * x + 1)
-
-
-@in_either_kind_of_process
 def test_both_jobs_survive_the_death_of_their_device_process(bench: Bench) -> None:
     bench.pass_first_chunk()
     small, x = bench.small_beside()
