@@ -1,18 +1,111 @@
-"""What systemd passes, in any shape, and the last resort of a stop that hangs."""
+"""The whole daemon as systemd runs it: units, passed sockets, notifications, signals."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import errno
 import os
+import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
-from service_manager import listening
+from real_daemon import SERVE, environment
+from service_manager import NotifySocket, listening, notify_socket, passing
 
+from hetsched.cli.commands.service import unit_texts
+from hetsched.client.client import Client
 from hetsched.daemon.service import ServiceManager
 from hetsched.errors import ConfigError
+
+CONFIG = """
+[[device]]
+kind = "cpu"
+count = 1
+"""
+WAIT = 60.0
+
+
+@contextlib.contextmanager
+def activated(folder: Path, sockets: list[socket.socket]) -> Iterator[NotifySocket]:
+    """A daemon that systemd has started because a client connected to one of `sockets`."""
+    (folder / "test.toml").write_text(CONFIG)
+    descriptors = {sock.fileno(): "hetsched.socket" for sock in sockets}
+    command = passing(descriptors, [*SERVE, "--config", str(folder / "test.toml")])
+    with notify_socket(folder) as notified, (folder / "log").open("wb") as log:
+        variables = environment(folder) | {
+            "NOTIFY_SOCKET": notified.address,
+            "WATCHDOG_USEC": "100000",
+        }
+        process = subprocess.Popen(command, env=variables, stderr=log, pass_fds=[*descriptors])
+        try:
+            yield notified
+        finally:
+            process.terminate()
+            assert process.wait(WAIT) == 0, (folder / "log").read_text()
+
+
+def bound(folder: Path) -> list[socket.socket]:
+    folder.chmod(0o700)
+    return [
+        listening(folder / "control.sock", socket.SOCK_STREAM),
+        listening(folder / "session.sock", socket.SOCK_SEQPACKET),
+    ]
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-socket-activate") is None,
+    reason="systemd-socket-activate is missing (Debian: apt-get install systemd)",
+)
+def test_systemd_itself_starts_the_daemon_for_a_client(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "test.toml").write_text(CONFIG)
+    kept = ("HETSCHED_RUNTIME_DIR", "HETSCHED_STATE_DIR", "XDG_CACHE_HOME")
+    options = [f"-E{name}={environment(tmp_path)[name]}" for name in kept]
+    session = tmp_path / "session.sock"
+    command = ["systemd-socket-activate", "--seqpacket", f"--listen={session}", *options]
+    command += [*SERVE, "--config", str(tmp_path / "test.toml")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        assert "Listening" in process.stderr.readline()
+        with Client(tmp_path) as client:
+            assert client.ping().pid == process.pid
+    finally:
+        process.terminate()
+        _, rest = process.communicate(timeout=WAIT)
+    assert (process.returncode, session.exists()) == (0, True), rest
+
+
+def test_passed_sockets_outlive_the_daemon_and_serve_the_next(tmp_path: Path) -> None:
+    sockets = bound(tmp_path)
+    inodes = {path.name: path.stat().st_ino for path in tmp_path.glob("*.sock")}
+    for _ in range(2):
+        with activated(tmp_path, sockets), Client(tmp_path) as client:
+            assert client.ping().pid
+        (tmp_path / "notify.sock").unlink()
+
+    assert {path.name: path.stat().st_ino for path in tmp_path.glob("*.sock")} == inodes
+    for sock in sockets:
+        sock.close()
+
+
+def test_the_manager_is_notified_of_start_watchdog_and_stop(tmp_path: Path) -> None:
+    sockets = bound(tmp_path)
+    with activated(tmp_path, sockets) as notified:
+        notified.until("READY=1")
+        notified.until("WATCHDOG=1")
+        notified.until("WATCHDOG=1")
+    for sock in sockets:
+        sock.close()
+
+    assert f"STATUS=listening in {tmp_path}" in notified.lines
+
 
 PID = str(os.getpid())
 
@@ -70,3 +163,130 @@ def test_a_step_that_hangs_ends_the_process_and_shows_where() -> None:
 
     assert run.returncode == 1
     assert b"in guarded" in run.stderr and b"in wait" in run.stderr
+
+
+MAX_EXPOSURE = 62
+"""In tenths. Most of the rest needs privileges that a user's service manager doesn't have."""
+SECONDS = 120
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None,
+    reason="systemd-analyze is missing (Debian: apt-get install systemd)",
+)
+
+UNDER_FILTER = """
+import ctypes, os, sys
+allowed, program = sys.argv[1].split(","), sys.argv[2:]
+library = ctypes.CDLL("libseccomp.so.2")
+library.seccomp_init.restype = ctypes.c_void_p
+rules = ctypes.c_void_p(library.seccomp_init(0x00050000 | {errno}))
+for name in allowed:
+    number = library.seccomp_syscall_resolve_name(name.encode())
+    if number >= 0:
+        assert library.seccomp_rule_add(rules, 0x7FFF0000, number, 0) == 0
+assert library.seccomp_load(rules) == 0
+os.execv(program[0], program)
+"""
+"""Runs a program with a list of system calls; others fail, as SystemCallErrorNumber= wants it."""
+
+
+@pytest.fixture
+def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The unit files of this installation."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("HETSCHED_CONFIG", "cpu-only")
+    paths = []
+    for name, text in unit_texts(None).items():
+        path = tmp_path / name
+        path.write_text(text)
+        paths.append(str(path))
+    return paths
+
+
+def analyze(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["systemd-analyze", "--no-pager", *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+
+
+@needs_systemd
+def test_systemd_accepts_the_units_of_this_installation(units: list[str]) -> None:
+    result = analyze("--user", "verify", *units)
+
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+
+
+@needs_systemd
+def test_the_exposure_of_the_service_is_low(units: list[str]) -> None:
+    service = next(path for path in units if path.endswith(".service"))
+    result = analyze("security", "--offline=true", f"--threshold={MAX_EXPOSURE}", service)
+
+    assert result.returncode == 0, result.stdout.splitlines()[-1:]
+
+
+def filtered(units: list[str], command: list[str]) -> list[str]:
+    """`command` with the system calls that the service allows, and no others."""
+    try:
+        ctypes.CDLL("libseccomp.so.2")
+    except OSError:
+        pytest.skip("libseccomp.so.2 is missing (Debian: apt-get install libseccomp2)")
+    service = next(Path(path) for path in units if path.endswith(".service"))
+    allowed = ",".join(sorted(allowed_calls(service.read_text())))
+    script = UNDER_FILTER.format(errno=errno.EPERM)
+    return [sys.executable, "-c", script, allowed, *command]
+
+
+@needs_systemd
+def test_a_daemon_runs_with_the_system_calls_that_the_service_allows(
+    tmp_path: Path, units: list[str]
+) -> None:
+    tmp_path.chmod(0o700)
+    x = np.arange(1024.0).reshape(4, 16, 16).astype("complex64")
+    with notify_socket(tmp_path) as notified, (tmp_path / "log").open("wb") as log:
+        variables = environment(tmp_path) | {"NOTIFY_SOCKET": notified.address}
+        daemon = subprocess.Popen(filtered(units, SERVE), env=variables, stderr=log)
+        try:
+            notified.until("READY=1")
+            with Client(tmp_path) as client:
+                volatile = client.submit("fft", x).result(SECONDS)
+                path = tmp_path / "y.npy"
+                client.submit("fft", batch="4x16x16", out=str(path)).result(SECONDS)
+        finally:
+            daemon.terminate()
+            assert daemon.wait(SECONDS) == 0
+
+    assert np.allclose(volatile, np.fft.fft2(x), atol=1.0)
+    assert np.load(path).shape == (4, 16, 16)
+    assert " ERROR " not in (tmp_path / "log").read_text()
+
+
+def allowed_calls(service: str) -> set[str]:
+    """The system calls of the SystemCallFilter lines, and those that systemd always allows."""
+    allowed: set[str] = set()
+    for line in service.splitlines():
+        words = line.removeprefix("SystemCallFilter=").split()
+        if not line.startswith("SystemCallFilter="):
+            continue
+        if words[0].startswith("~"):
+            allowed -= expanded([words[0][1:], *words[1:]])
+        else:
+            allowed |= expanded(words)
+    assert allowed
+    return allowed | expanded(["@default"])
+
+
+def expanded(names: list[str]) -> set[str]:
+    calls: set[str] = set()
+    for name in names:
+        if not name.startswith("@"):
+            calls.add(name)
+            continue
+        lines = analyze("syscall-filter", name).stdout.splitlines()[1:]
+        members = [line.strip() for line in lines]
+        calls |= expanded([member for member in members if member and member[0] != "#"])
+    return calls

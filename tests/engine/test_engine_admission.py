@@ -1,4 +1,4 @@
-"""What is checked of a job before it runs, and how its arrays are bound."""
+"""What is checked of a job before it runs: devices, inputs, outputs."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from hetsched.engine.admission.check import (
     check,
     open_job,
     resolve,
+    select_devices,
 )
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.threads import Step
@@ -136,3 +137,47 @@ def test_a_folder_that_is_missing_is_refused(matrix: dict[str, FileRef]) -> None
     for fields in several:
         with pytest.raises(CantCreate, match=r"^/nowhere/job: there is no folder /nowhere; crea"):
             checked("/nowhere/job", **fields)
+
+
+KNOWN = (
+    DeviceInfo(name="cpu0", kind="cpu", identity="x"),
+    DeviceInfo(name="cpu1", kind="cpu", identity="x"),
+    DeviceInfo(name="team0", kind="cpu", identity="x x2", members=("cpu0", "cpu1")),
+    DeviceInfo(name="emu0", kind="emulated", identity="e"),
+)
+
+
+@pytest.mark.parametrize(
+    ("requested", "chosen"),
+    [
+        ((), ("cpu0", "cpu1", "team0", "emu0")),
+        (("cpu",), ("cpu0", "cpu1", "team0")),
+        (("team",), ("team0",)),
+        (("team0", "emu"), ("team0", "emu0")),
+        (("cpu1", "cpu0"), ("cpu0", "cpu1")),
+    ],
+)
+def test_cpu_is_all_cores_one_by_one_or_as_a_team(
+    requested: tuple[str, ...], chosen: tuple[str, ...]
+) -> None:
+    assert select_devices(requested, KNOWN, {}) == chosen
+
+
+def test_the_error_suggests_the_nearest_group() -> None:
+    with pytest.raises(UsageError, match="did you mean team0"):
+        select_devices(["tean0"], KNOWN, {})
+
+
+@pytest.mark.parametrize("word", ["team", "team0"])
+def test_a_team_where_there_is_none_is_not_suggested(word: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        select_devices([word], KNOWN[:2], {})
+
+    assert str(caught.value) == f"no device {word!r}; devices here: cpu0, cpu1"
+
+
+def test_a_group_without_devices_here_is_not_suggested_for_itself() -> None:
+    with pytest.raises(UsageError) as caught:
+        select_devices(["emu"], KNOWN[:2], {})
+
+    assert str(caught.value) == "no device 'emu'; devices here: cpu0, cpu1"

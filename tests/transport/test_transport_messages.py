@@ -1,6 +1,13 @@
+"""Messages and the sockets that pass them: bounds, descriptors, anything from a peer."""
+
+from __future__ import annotations
+
 import contextlib
+import fcntl
 import os
 import socket
+from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -8,7 +15,7 @@ from descriptors import open_descriptors
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hetsched.errors import ProtocolError
+from hetsched.errors import ConfigError, ProtocolError
 from hetsched.job import ArenaRef, JobSpec
 from hetsched.transport import device_messages, sockets
 from hetsched.transport.messages import (
@@ -77,3 +84,84 @@ def test_a_damaged_message_decodes_or_raises_protocol_error(data: st.DataObject)
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(ProtocolError):
         assert isinstance(decode(bytes(payload)), msgspec.Struct)
+
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with left, right:
+        yield left, right
+
+
+def test_descriptors_arrive_beside_their_message_closed_on_exec(pair: Pair) -> None:
+    fd = os.memfd_create("test")
+    os.write(fd, b"hello")
+    sockets.send_message(pair[0], b"here", [fd])
+    payload, (received,) = sockets.receive_message(pair[1], 100)
+    assert payload == b"here"
+    assert os.pread(received, 10, 0) == b"hello"
+    assert fcntl.fcntl(received, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+    sockets.close_all([fd, received, received])
+
+
+def test_an_end_with_messages_unread_is_an_end_too(pair: Pair) -> None:
+    sockets.send_message(pair[1], b"nobody reads this")
+    pair[0].close()
+    assert sockets.receive_message(pair[1], 100) == (b"", [])
+
+
+def test_a_message_over_the_limit_is_refused_and_its_descriptors_closed(pair: Pair) -> None:
+    before = open_descriptors()
+    sockets.send_message(pair[0], bytes(101), [pair[0].fileno()] * 3)
+    with pytest.raises(ProtocolError, match="100 bytes"):
+        sockets.receive_message(pair[1], 100)
+    assert open_descriptors() <= before
+
+
+def test_too_many_descriptors_are_refused_and_closed(pair: Pair) -> None:
+    before = open_descriptors()
+    sockets.send_message(pair[0], b"x", [pair[0].fileno()] * (sockets.MAX_FDS + 5))
+    with pytest.raises(ProtocolError, match="16 descriptors"):
+        sockets.receive_message(pair[1], 100)
+    assert open_descriptors() <= before
+
+
+def test_probe_says_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "s.sock"
+    assert sockets.unreachable_reason(path) == "no such file"
+    listener = sockets.listen(path)
+    assert sockets.unreachable_reason(path) is None
+    listener.close()
+    assert sockets.unreachable_reason(path) == "stale socket: its daemon has died"
+
+
+def test_listen_is_for_the_owner_only_and_replaces_a_stale_socket(tmp_path: Path) -> None:
+    path = tmp_path / "s.sock"
+    sockets.listen(path).close()
+    with sockets.listen(path):
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_listen_never_removes_what_is_not_a_socket(tmp_path: Path) -> None:
+    path = tmp_path / "s.sock"
+    path.write_text("precious")
+    with pytest.raises(ConfigError, match="not a socket"):
+        sockets.listen(path)
+    assert path.read_text() == "precious"
+
+
+def test_a_path_too_long_says_the_limit_and_the_way_out(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 100) / "s.sock"
+    with pytest.raises(ConfigError, match=r"107; set HETSCHED_RUNTIME_DIR"):
+        sockets.validate_socket_path(path)
+
+
+def test_a_second_lock_says_who_holds_the_first(tmp_path: Path) -> None:
+    fd = sockets.acquire_lock(tmp_path / "lock")
+    with pytest.raises(ConfigError, match=f"pid {os.getpid()}"):
+        sockets.acquire_lock(tmp_path / "lock")
+    os.close(fd)
+    os.close(sockets.acquire_lock(tmp_path / "lock"))

@@ -1,4 +1,4 @@
-"""Inputs: headers of every kind, and wrong ones."""
+"""Inputs: headers of every kind, and wrong ones; small files that are read whole."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, HetschedError, InputMissing
-from hetsched.store.input_files import NpyHeader, open_regular, read_header
+from hetsched.store.input_files import NpyHeader, open_regular, read_header, read_whole
 
 
 def raw(path: Path, header: str, data: bytes = b"", version: bytes = b"\x01\x00") -> str:
@@ -117,3 +118,36 @@ def test_a_nonexistent_file_is_missing(tmp_path: Path) -> None:
 
     assert [type(error) for error in errors] == [InputMissing] * 6
     assert "nowhere" in str(errors[2])
+
+
+MOST = 1000
+
+
+def test_unreadable_files_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"x" * (MOST + 1))
+
+    with pytest.raises(InputMissing, match="no such file"):
+        read_whole(str(tmp_path / "none"), MOST)
+    with pytest.raises(DataError, match="is a directory"):
+        read_whole(str(tmp_path), MOST)
+    with pytest.raises(DataError, match="is a device"):
+        read_whole("/dev/zero", MOST)
+    with pytest.raises(DataError, match="larger than the limit of 1000 B"):
+        read_whole(str(tmp_path / "large"), MOST)
+
+
+def test_a_pipe_is_read_to_its_end() -> None:
+    reading, writing = os.pipe()
+    try:
+        writer = threading.Thread(target=lambda: (os.write(writing, b"some"), os.close(writing)))
+        writer.start()
+        assert read_whole(f"/proc/self/fd/{reading}", MOST) == b"some"
+        writer.join()
+    finally:
+        os.close(reading)
+
+
+def test_a_pipe_without_a_writer_is_empty(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+
+    assert read_whole(str(tmp_path / "fifo"), MOST) == b""
