@@ -78,6 +78,11 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_plain_core and DEVICE_KINDS[self.kind].runs_side_jobs
 
     @property
+    def runs_in_threads(self) -> bool:
+        """Whether its loop may run in a thread of the engine's process."""
+        return not self.members and DEVICE_KINDS[self.kind].runs_in_threads
+
+    @property
     def is_plain_core(self) -> bool:
         """Whether it has no memory, cores or clock of its own."""
         return not (self.link or self.members or self.clock == "virtual")

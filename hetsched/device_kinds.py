@@ -37,6 +37,8 @@ class DeviceKind(msgspec.Struct, frozen=True, kw_only=True):
         A machine may lack such devices: naming one is then Unavailable, not a usage error.
     shares_memory : bool
         Other processes use the memory of its devices too, so they are asked what is free.
+    runs_in_threads : bool
+        A device's loop may run in a thread of the engine's process.
     runs_side_jobs : bool
         A device without a link can compute a small job beside a larger one: it has the method of
         `ShareableDevice`.
@@ -56,6 +58,7 @@ class DeviceKind(msgspec.Struct, frozen=True, kw_only=True):
     is_modelled: bool = False
     can_be_missing: bool = False
     shares_memory: bool = False
+    runs_in_threads: bool = False
     runs_side_jobs: bool = False
     has_link: bool | None = None
     own_keys: tuple[str, ...] = ()
@@ -68,6 +71,7 @@ _CPU = DeviceKind(
     package="hetsched.devices.cpu",
     variant_kind="cpu",
     is_core=True,
+    runs_in_threads=True,
     runs_side_jobs=True,
     has_link=False,
     own_keys=("team", "hardware_threads"),
@@ -101,6 +105,7 @@ _EMULATED = DeviceKind(
     variant_kind="cpu",  # it really computes, on a core
     reserves_cores=True,
     is_modelled=True,
+    runs_in_threads=True,
     runs_side_jobs=True,
 )
 

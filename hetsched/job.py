@@ -96,12 +96,16 @@ CheckpointPath = Annotated[
 
 
 class ArenaRef(msgspec.Struct, frozen=True, tag="arena"):
-    """An array in a segment of the arena, C-contiguous; `dtype` is NumPy's name for it."""
+    """An array in a segment of the arena, C-contiguous; `dtype` is NumPy's name for it.
+
+    `lent`: the segment is the array, in memory of the engine's own process, with any strides.
+    """
 
     segment: int
     shape: tuple[int, ...]
     dtype: str
     offset: int = 0
+    lent: bool = False
 
 
 class FileRef(msgspec.Struct, frozen=True, tag="file"):

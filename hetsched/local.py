@@ -8,6 +8,7 @@ import math
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -42,7 +43,10 @@ CLOSED = "this hetsched.Local is closed; create another one"
 
 
 class Local(JobSubmitter):
-    """An engine embedded in this process, with its own device processes.
+    """An engine embedded in this process.
+
+    Its devices start with the first job. Cores run in threads where a job has arrays that aren't
+    in shared memory, if its workload allows that; else each has a process of its own.
 
     Parameters
     ----------
@@ -67,7 +71,7 @@ class Local(JobSubmitter):
         self._loop = Loop(slow_level=logging.INFO)
         limit = resolve_size(chosen.arena.limit, machine_memory(), "arena.limit")
         self._arena = Arena(limit)
-        self._segments = _LocalSegments(self._arena, self._call, self._loop)
+        self._segments = _LocalSegments(self._arena, self._call, self._post, self._loop)
         # Every state is delivered, and views of results hold references of their own.
         self._table = JobTable(
             Limits(results_for=0.0, fetch_for=0.0), NumberBlocks(1, NUMBER_LIMIT - 1)
@@ -94,8 +98,6 @@ class Local(JobSubmitter):
             target=self._loop.run_forever, name="hetsched", daemon=True
         )
         self._thread.start()
-        # Device processes die with the thread that started them (PR_SET_PDEATHSIG).
-        self._loop.call_soon_threadsafe(self._engine.start)
 
     def __enter__(self) -> Local:
         return self
@@ -292,11 +294,21 @@ class _WaitingCaller(Submitter):
         self.accepted.set_exception(errors.from_record(error))
 
 
+class _Loan:
+    """Ends the loan of an array when it is freed, except that jobs keep it until they end."""
+
+
 class _LocalSegments:
     """The arena, usable from any thread."""
 
-    def __init__(self, arena: Arena, call: Callable[[Callable[[], Any]], Any], loop: Loop) -> None:
-        self._arena, self._call, self._loop = arena, call, loop
+    def __init__(
+        self,
+        arena: Arena,
+        call: Callable[[Callable[[], Any]], Any],
+        post: Callable[[Callable[[], None]], None],
+        loop: Loop,
+    ) -> None:
+        self._arena, self._call, self._post, self._loop = arena, call, post, loop
         self._pid = os.getpid()
         self.is_open = True
 
@@ -313,6 +325,12 @@ class _LocalSegments:
 
     def claim(self, segment: Segment) -> bool:
         return self.is_open and self._arena.owns(segment)
+
+    def lend(self, array: np.ndarray) -> tuple[ArenaRef, object]:
+        segment, loan = self._arena.lent(array), _Loan()
+        self._post(lambda: self._arena.lend(segment))
+        weakref.finalize(loan, self._drop, segment.id).atexit = False
+        return ArenaRef(segment.id, array.shape, array.dtype.name, lent=True), loan
 
     def _array(
         self, segment: Segment, shape: tuple[int, ...], dtype: str, offset: int = 0

@@ -113,7 +113,7 @@ class Talk:
     def wait_end(self) -> str:
         """Wait for the end of the process and return its exit reason."""
         self.process.flush()
-        select.select([self.process.pidfd], [], [], TIMEOUT)
+        select.select([self.process.end_fd], [], [], TIMEOUT)
         return self.process.exit_reason()
 
     def _next(self) -> DeviceEvent:
@@ -128,5 +128,5 @@ class Talk:
 
     def _attach(self, key: int) -> np.ndarray:
         segment = self.arena.allocate(self.units * 32)
-        self.process.attach(key, segment.fd, segment.nbytes, "segment")
+        self.process.attach_segment(segment)
         return segment.array((self.units, 4), "float64")

@@ -38,6 +38,8 @@ ONLY = ""
 """Name that stands for the only array."""
 MAX_AXES = 64
 """NumPy's limit on the axes of an array."""
+NUMERIC = "biufc"
+"""NumPy's kinds of dtypes that jobs take."""
 MAX_ITEM_BYTES = 32
 """Bytes of NumPy's largest number, clongdouble."""
 
@@ -56,7 +58,8 @@ Earlier = int | str | Job | job.Dependency
 class SharedArrays(Protocol):
     """Source of arrays in shared memory: the daemon's for `Client`, its own for `Local`.
 
-    `claim` makes a segment usable for jobs in place, if it is one of this source.
+    `claim` makes a segment usable for jobs in place, if it is one of this source. `lend` does so
+    with an array in other memory, while the object returned exists; None: it must be copied.
     """
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray: ...
@@ -64,6 +67,8 @@ class SharedArrays(Protocol):
     def map(self, ref: job.ArenaRef) -> np.ndarray: ...
 
     def claim(self, segment: Segment) -> bool: ...
+
+    def lend(self, array: np.ndarray) -> tuple[job.ArenaRef, object] | None: ...
 
 
 class JobSubmitter(ABC):
@@ -221,26 +226,49 @@ class Submission:
         killed after it has released its own references."""
         self._targets: dict[str, np.ndarray] = {}
         """Output name -> the caller's own array."""
+        self._loans: list[object] = []
+        """Keep arrays lent that aren't in shared memory."""
         outputs: dict[str, job.OutputRef] = {}
         for name, value in outs.items():
             if isinstance(value, str | os.PathLike):
                 outputs[name] = job.FileOut(real_path(os.fspath(value)), bool(force))
             else:
                 self._targets[name] = _writable(name, value)
-                outputs[name] = job.ArenaOut(_shared(value, segments))
+                outputs[name] = job.ArenaOut(_shared(value, segments) or self._lent(value))
         inputs: dict[str, job.InputRef] = {}
         for name, value in ins.items():
             if isinstance(value, str | os.PathLike):
                 inputs[name] = job.FileRef(real_path(os.fspath(value)))
             else:
-                self._inputs[name], inputs[name] = _shared_input(value, segments)
+                self._inputs[name], inputs[name] = self._input(value)
         self.spec = replace(spec, inputs=spec.inputs | inputs, outputs=spec.outputs | outputs)
+
+    def _input(self, value: Any) -> tuple[np.ndarray, job.ArenaRef]:
+        """Return an array that jobs can use, a copy if need be, and its place."""
+        array = _as_array(value)
+        ref = _shared(array, self._segments) or self._lent(array)
+        if ref is not None:
+            return array, ref
+        copy = self._segments.empty(array.shape, _numeric(array.dtype))
+        np.copyto(copy, array)
+        return copy, _in_place(copy, self._segments)
+
+    def _lent(self, array: np.ndarray) -> job.ArenaRef | None:
+        if array.dtype.kind not in NUMERIC or not array.dtype.isnative:
+            return None
+        lent = self._segments.lend(array)
+        if lent is None:
+            return None
+        self._loans.append(lent[1])
+        return lent[0]
 
     def result(self, end: job.Ended) -> Any:
         """As `_result`. Raises DataError if the caller's array has another shape or can't hold the
         dtype, InputMissing if the result is no longer kept."""
         value = _result(end, self._array)
-        self._inputs.clear()  # before the caller submits the next job, which may use their memory
+        # Before the caller submits the next job, which may use their memory
+        self._inputs.clear()
+        self._loans.clear()
         return value
 
     def renew(self, spec: job.JobSpec) -> job.JobSpec:
@@ -397,7 +425,7 @@ def _numeric(dtype: Any) -> str:
         kind = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError) as error:
         raise errors.DataError(f"dtype {quoted(dtype)}: {error}") from None
-    if kind.kind not in "biufc":
+    if kind.kind not in NUMERIC:
         raise errors.DataError(f"dtype {kind}: only numeric dtypes are supported")
     return str(kind.newbyteorder("=").name)
 
@@ -441,21 +469,15 @@ def _by_name(parameter: str, arrays: Any) -> dict[str, ArrayOrPath]:
     return found
 
 
-def _shared_input(value: Any, segments: SharedArrays) -> tuple[np.ndarray, job.ArenaRef]:
+def _as_array(value: Any) -> np.ndarray:
     if isinstance(value, Job):
         raise errors.UsageError(
             f"arrays: {value} is a job: give its result(), or its output's path"
         )
     try:
-        array = np.asarray(value)
+        return np.asarray(value)
     except (TypeError, ValueError) as error:  # rows of different lengths
         raise errors.DataError(f"arrays: {quoted(value)} is not an array: {error}") from None
-    ref = _shared(array, segments)
-    if ref is not None:
-        return array, ref
-    copy = segments.empty(array.shape, _numeric(array.dtype))
-    np.copyto(copy, array)
-    return copy, _in_place(copy, segments)
 
 
 def _writable(name: str, array: ArrayOrPath) -> np.ndarray:
@@ -555,6 +577,9 @@ class SharedMemory:
             log.warning("shared memory %d wasn't passed to the daemon: %s", segment.id, error)
             return False
         return True
+
+    def lend(self, array: np.ndarray) -> None:
+        """The daemon sees shared memory only."""
 
     def _array(
         self,

@@ -11,8 +11,9 @@ import math
 import mmap
 import os
 import struct
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 
@@ -44,11 +45,21 @@ class Attachments:
         Of the tails that the device shares with others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, handed: MutableMapping[int, Any] | None = None) -> None:
+        """`handed`: what the engine has in memory for the loop of a thread, by key."""
         self.tail: TailCounter | None = None
+        self._handed = {} if handed is None else handed
         self._objects: dict[int, np.ndarray | OpenFile] = {}
         self._populating: dict[int, Iterator[int]] = {}
         """Of segments without all pages in place, as far as this process knows."""
+
+    def take(self, key: int) -> None:
+        """Take over what the engine has handed to this loop in its own process."""
+        handed = self._handed.pop(key)
+        if isinstance(handed, TailCounter):
+            self.tail = handed
+        else:
+            self._objects[key] = handed
 
     def attach(self, command: device_messages.Attach, fd: int) -> None:
         """Map or keep `fd`, taking ownership of it."""
@@ -56,7 +67,7 @@ class Attachments:
         if command.kind == "file":
             self._objects[command.key] = file
         elif command.kind == "tail":
-            self.tail = TailCounter(file, command.nbytes)
+            self.tail = TailCounter(mmap.mmap(fd, command.nbytes), FileLock(file))
         else:
             mapping = map_unpopulated(fd, command.nbytes)
             self._objects[command.key] = np.frombuffer(mapping, np.uint8)
@@ -77,7 +88,10 @@ class Attachments:
                 yield
 
     def host_arrays(
-        self, arrays: Sequence[device_messages.StoredArray], specs: Sequence[ArraySpec]
+        self,
+        arrays: Sequence[device_messages.StoredArray],
+        specs: Sequence[ArraySpec],
+        takes_any_layout: bool = False,
     ) -> HostArrays:
         """Return the host arrays of a job; the state of an iterative job isn't among them.
 
@@ -90,7 +104,7 @@ class Attachments:
             spec = specs_by_name.get(stored.array)
             if spec is not None:
                 side = outputs if stored.output else inputs
-                side[stored.array] = self._host_array(stored, spec)
+                side[stored.array] = self._host_array(stored, spec, takes_any_layout)
         return inputs, outputs
 
     def whole_array(self, stored: device_messages.StoredArray) -> np.ndarray:
@@ -99,7 +113,9 @@ class Attachments:
         assert not isinstance(attached, OpenFile), "iterative jobs have no arrays in files"
         return stored.values(attached)
 
-    def _host_array(self, stored: device_messages.StoredArray, spec: ArraySpec) -> HostArray:
+    def _host_array(
+        self, stored: device_messages.StoredArray, spec: ArraySpec, takes_any_layout: bool
+    ) -> HostArray:
         attached = self._attached(stored)
         array: HostArray
         if isinstance(attached, OpenFile):
@@ -107,7 +123,7 @@ class Attachments:
                 spec, attached, stored.shape, stored.dtype, stored.offset, stored.order
             )
         else:
-            array = ArenaArray(spec, stored.values(attached))
+            array = ArenaArray(spec, stored.values(attached), takes_any_layout)
         if spec.role != "resident" or array.direct(0, 0) is not None:
             return array
         return ResidentArray(array)
@@ -126,17 +142,18 @@ class TailCounter:
     """The next unit of a tail that several cores share: each takes chunks without asking.
 
     One attempt at a time has a tail: the first core that takes from a later one resets the
-    counter. A file lock excludes other processes, since the kernel releases it when its holder
-    dies.
+    counter, which is in `memory`.
     """
 
-    def __init__(self, file: OpenFile, nbytes: int) -> None:
-        self._file = file
-        self._memory = mmap.mmap(file.fd, nbytes)
+    def __init__(
+        self, memory: mmap.mmap | bytearray, lock: AbstractContextManager[object]
+    ) -> None:
+        self._memory = memory
+        self._lock = lock
 
     def take(self, attempt: int, part: TailPart) -> tuple[int, int] | None:
         """Take a chunk by the rule of `part`: (first, count); None if nothing remains."""
-        with self._locked():
+        with self._lock:
             first = self._next(attempt, part)
             count = part.units_to_take(part.first + part.units - first)
             if not count:
@@ -145,7 +162,7 @@ class TailCounter:
             return first, count
 
     def is_empty(self, attempt: int, part: TailPart) -> bool:
-        with self._locked():
+        with self._lock:
             return self._next(attempt, part) >= part.first + part.units
 
     def _next(self, attempt: int, part: TailPart) -> int:
@@ -155,13 +172,18 @@ class TailCounter:
         # A later attempt has begun, so this one has ended: nothing remains.
         return int(next_unit) if owner == attempt else part.first + part.units
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
+
+class FileLock(AbstractContextManager[None]):
+    """Excludes other processes; the kernel releases it when its holder dies."""
+
+    def __init__(self, file: OpenFile) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
         fcntl.lockf(self._file.fd, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.lockf(self._file.fd, fcntl.LOCK_UN)
+
+    def __exit__(self, *error: object) -> None:
+        fcntl.lockf(self._file.fd, fcntl.LOCK_UN)
 
 
 # ---- arrays in memory
@@ -178,12 +200,14 @@ class ArenaArray:
         The whole array as stored; any dtype, order and alignment.
     """
 
-    def __init__(self, spec: ArraySpec, stored: np.ndarray) -> None:
+    def __init__(
+        self, spec: ArraySpec, stored: np.ndarray, takes_any_layout: bool = False
+    ) -> None:
         self.spec = spec
         self._stored = stored
         self._is_plain = (
             stored.dtype == np.dtype(spec.dtype)
-            and stored.flags.c_contiguous
+            and (takes_any_layout or stored.flags.c_contiguous)
             and stored.flags.aligned
         )
         self._is_whole = spec.is_whole

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import MutableMapping
+from typing import Any
 
 from hetsched.device import DeviceInfo
 from hetsched.device_process.arrays import Attachments
@@ -81,10 +83,16 @@ class DeviceLoop:
         Opened by the thread that calls `run`.
     warm_for : float, seconds
         How long the device keeps memory for the next job while it is idle.
+    handed : mapping or None
+        As in `Attachments`.
     """
 
     def __init__(
-        self, channel: device_messages.Channel, device: Device, warm_for: float = WARM_SECONDS
+        self,
+        channel: device_messages.Channel,
+        device: Device,
+        warm_for: float = WARM_SECONDS,
+        handed: MutableMapping[int, Any] | None = None,
     ) -> None:
         self._channel = channel
         self._device = device
@@ -93,7 +101,7 @@ class DeviceLoop:
         self._info: DeviceInfo = device.describe()
         self._keeper = device if isinstance(device, MemoryKeeper) else None
         self._upkeep = MemoryUpkeep(self._keeper, warm_for) if self._keeper else None
-        self._attachments = Attachments()
+        self._attachments = Attachments(handed)
         self._warm_kernels: set[tuple[str, bytes, str]] = set()
         self._jobs: list[PreparedJob] = []
         """The one whose turn it is first."""
@@ -164,11 +172,15 @@ class DeviceLoop:
     def _handle(self, command: device_messages.Command, fds: list[int]) -> None:
         """Handle a command; an error of its job must not end the loop."""
         match command:
+            case device_messages.Attach(key=key, kind="handed"):
+                self._attachments.take(key)
             case device_messages.Attach(key=key):
                 if not fds:
                     raise InternalError(f"attach {key} without a descriptor")
                 self._attachments.attach(command, fds.pop(0))
             case device_messages.Detach(keys=keys):
+                for job in [job for job in self._jobs if job.refers_to(keys)]:
+                    self._drop(job)  # it has ended, or its arrays wouldn't be detached
                 self._attachments.detach(keys)
                 if self._keeper is not None:
                     self._keeper.forget_host_memory()

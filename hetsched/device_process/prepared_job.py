@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -14,7 +14,7 @@ import msgspec
 from hetsched import errors
 from hetsched.device import TAIL_CHUNK_ID, Chunk, ChunkTimes, DeviceInfo, Slot
 from hetsched.device_process import fill_and_check
-from hetsched.device_process.arrays import Attachments
+from hetsched.device_process.arrays import Attachments, HostArrays
 from hetsched.device_process.epochs import EpochRunner, IterativeRun
 from hetsched.devices.base import Device, DeviceFault, DeviceJob, DeviceOutOfMemory
 from hetsched.memory import MemoryDemand
@@ -242,6 +242,7 @@ class PreparedJob:
         """The start of the first of them."""
         self._level = 0
         """Chunks that the device had when the engine last sent some or heard of some."""
+        self._arrays: HostArrays = ({}, {})
         self._pipeline: Pipeline | None = None
         self._run: IterativeRun | None = None
         self._waiting: list[Work] = []
@@ -252,6 +253,10 @@ class PreparedJob:
     @property
     def is_prepared(self) -> bool:
         return self._pipeline is not None
+
+    def refers_to(self, keys: Collection[int]) -> bool:
+        """Return whether any of these is an array of the job."""
+        return any(stored.key in keys for stored in self._command.arrays)
 
     @property
     def is_busy(self) -> bool:
@@ -318,9 +323,10 @@ class PreparedJob:
         if self._pipeline is not None:
             self._pipeline.drain()
         self.device.prepare(None)
-        # They refer to the job: break the cycles, so that arrays are freed now.
+        # Kept kernels and cycles refer to the job: its arrays are freed now all the same.
         self._tasks.clear()
-        self._pipeline = None
+        self._pipeline = self._run = None
+        self._arrays = ({}, {})
 
     # ---- preparing
 
@@ -333,7 +339,9 @@ class PreparedJob:
         described = _described(command.workload, command.params, self._info.kind)
         check_sources(command.workload, command.source)
         self._described = described
-        self._arrays = self._attachments.host_arrays(command.arrays, described.specs)
+        self._arrays = self._attachments.host_arrays(
+            command.arrays, described.specs, described.workload.takes_any_layout
+        )
         job = self._device_job()
         if isinstance(described.workload, Iterative):
             whole = {a.array: self._attachments.whole_array(a) for a in command.arrays}

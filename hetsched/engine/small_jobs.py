@@ -63,6 +63,8 @@ class SmallJobs:
         checked: ResolvedJob | None = job.checked
         if checked is None or job.runs_alone or checked.measure or checked.iterative is not None:
             return None
+        if checked.in_threads:  # while that of the main job runs in processes
+            return None
         if outlook.remaining_seconds < MIN_REMAINING_SECONDS or not self.order.may_overtake(job):
             return None
         cores = self._free_cores().intersection(checked.devices)

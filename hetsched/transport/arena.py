@@ -56,7 +56,13 @@ class Segment:
         self.references = 0
         self.file: tuple[int, int] | None = None
         """Device and inode, if it was adopted from an earlier arena."""
+        self.lent: np.ndarray | None = None
+        """The array that it is, in memory of this process."""
         self._mapping: mmap.mmap | None = None
+
+    def memory(self) -> np.ndarray:
+        """Return the array lent, or all bytes of the mapping. Raises as `mapping`."""
+        return np.frombuffer(self.mapping(), np.uint8) if self.lent is None else self.lent
 
     def mapping(self) -> mmap.mmap:
         """Map the segment, once. Raises TryAgain if the system refuses it."""
@@ -118,6 +124,7 @@ class Segment:
 
     def close(self) -> None:
         """Close the descriptor; the memory is freed with its last array. Idempotent."""
+        self.lent = None
         if self._mapping is not None:
             with contextlib.suppress(BufferError):  # arrays exist: freeing the last one unmaps
                 self._mapping.close()
@@ -230,6 +237,19 @@ class Arena:
         segment.file = file
         return self._begin_use(segment)
 
+    def lent(self, array: np.ndarray) -> Segment:
+        """Return a segment for an array in this process's own memory, to be lent. On any thread.
+
+        Only loops in threads can use it. It counts as no shared memory.
+        """
+        segment = Segment(next(self._ids), -1, 0)
+        segment.lent = array
+        return segment
+
+    def lend(self, segment: Segment) -> None:
+        """Begin to use what `lent` has made, with one reference."""
+        self._begin_use(segment)
+
     def retain(self, segment_id: int) -> None:
         self._in_use[segment_id].references += 1
 
@@ -251,7 +271,7 @@ class Arena:
         if segment.references > 0:
             return
         del self._in_use[segment_id]
-        if segment.file is not None:
+        if segment.file is not None or segment.lent is not None:
             self._discard(segment)
         else:
             self._free.append(segment)

@@ -43,10 +43,14 @@ class StoredArray(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str  # NumPy's string, as stored, with its byte order
     offset: int = 0  # Bytes
     order: str = "C"  # Or "F"
+    lent: bool = False  # What is attached is the array itself
     output: bool = False  # The job writes to it
 
     def values(self, memory: np.ndarray | mmap.mmap) -> np.ndarray:
         """Return the array in the memory of its segment."""
+        if self.lent:
+            assert isinstance(memory, np.ndarray)
+            return memory
         order: Literal["C", "F"] = "F" if self.order == "F" else "C"
         return np.ndarray(self.shape, np.dtype(self.dtype), memory, self.offset, order=order)
 
@@ -75,7 +79,8 @@ class DoneChunk(msgspec.Struct, frozen=True, array_like=True):
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
     """Attach the descriptor sent along: a "segment" to map, a "file" to read and write, or the
-    counter of the "tail" that several devices share.
+    counter of the "tail" that several devices share. Or, without a descriptor, what was "handed"
+    to a loop in the engine's own process.
     """
 
     key: int

@@ -39,12 +39,13 @@ INFERRED = {"inferred": True}
 Role = Literal["split", "resident", "out", "inout", "whole-out"]
 Arrays = Mapping[str, Any]
 """Name -> array; the first axis of a split, out or inout array counts units."""
-Kernel = Callable[[Arrays, Arrays], None]
+Kernel = Callable[..., None]
 """kernel(inputs, outputs) computes all units that the arrays hold; it never allocates them.
 
 It writes into the arrays of `outputs`, ``outputs["y"][...] = ...``; they can't be replaced.
 
-Its attribute `units_per_call`, if it has one, is the most units that it passes to its library at
+One with the attribute `takes_range` is called with the first unit and their number, too. Its
+attribute `units_per_call`, if it has one, is the most units that it passes to its library at
 once, for `hetsched explain`.
 """
 
@@ -207,6 +208,12 @@ class BaseWorkload(ABC):
     """Outputs that aren't meant by a file without a name, as a number of steps."""
     composites: tuple[SparseMatrix, ...] = ()
     """Inputs that users give as one object; their arrays are among `inputs`."""
+    takes_any_layout: bool = False
+    """Kernels take arrays in memory with any strides; otherwise C-contiguous ones only."""
+    in_threads: Literal["no", "yes", "only"] = "no"
+    """Whether kernels release the interpreter's lock, take `KernelContext.threads` as their number
+    of threads, and don't crash: then they may run in threads of the caller's process, on the
+    caller's own arrays, in `hetsched.Local`. Otherwise these arrays are copied once."""
     writes_all: bool = False
     """Kernels write every element of their outputs, of iterative workloads also of the state
     before it is read. Otherwise it is zero at first, and never earlier data; that costs time."""

@@ -150,7 +150,7 @@ def test_a_truncated_file_is_reported(cpu: Talk, tmp_path: Path) -> None:
     path = tmp_path / "x.raw"
     path.write_bytes(bytes(40 * 32 - 1))
     with path.open("rb") as file:
-        cpu.process.attach(3, file.fileno(), 1280, "file")
+        cpu.process.attach_file(3, file.fileno())
     stored = (
         StoredArray(array="x", key=3, shape=(40, 4), dtype="<f8"),
         StoredArray(array="y", key=2, shape=(40, 4), dtype="<f8", output=True),
@@ -194,7 +194,7 @@ def test_released_and_detached_segments_are_unmapped(cpu: Talk) -> None:
 
 def test_pages_are_put_in_place_for_the_job_that_needs_them(cpu: Talk) -> None:
     fresh = cpu.arena.allocate(cpu.units * 32)
-    cpu.process.attach(3, fresh.fd, fresh.nbytes, "segment")
+    cpu.process.attach_file(3, fresh.fd, fresh.nbytes, "segment")
     cpu.prepare()
     cpu.expect(Prepared)
     before = os.fstat(fresh.fd).st_blocks

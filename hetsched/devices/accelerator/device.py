@@ -208,7 +208,8 @@ class Accelerator:
             kernel = self._current_job().kernel
             self._compute.wait(events.in_end)
             self._compute.record(events.compute_start)
-            self._compute.launch(lambda: kernel(inputs, outputs), chunk.count)
+            place = (chunk.first, chunk.count) if getattr(kernel, "takes_range", False) else ()
+            self._compute.launch(lambda: kernel(inputs, outputs, *place), chunk.count)
             self._compute.record(events.compute_end)
 
     def copy_out(self, chunk: Chunk, slot: Slot) -> None:

@@ -234,7 +234,7 @@ class JobPreparer:
     def _warm_up(self, prepared: LoadedJob, warm_sizes: set[int]) -> None:
         """Run the kernel on zeros, once for each size that is new to it: it may make plans."""
         sizes = {prepared.job.chunk, *prepared.job.chunk_sizes} - warm_sizes
-        if not sizes:
+        if not sizes or getattr(prepared.kernel, "takes_range", False):  # it isn't a pure function
             return
         queue, done = self._compute_queue, self._memory.runtime.event()
         start = prepared.block_layout.slots

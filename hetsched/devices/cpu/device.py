@@ -265,7 +265,8 @@ class CpuDevice:
         inputs, outputs = self._views
         start, busy_before = self._clock.now(), self._clock.busy_seconds()
         kernel = job.prepared(chunk).kernel
-        kernel(KernelArrays({**inputs, **job.residents}), KernelArrays(outputs))
+        place = (chunk.first, chunk.count) if getattr(kernel, "takes_range", False) else ()
+        kernel(KernelArrays({**inputs, **job.residents}), KernelArrays(outputs), *place)
         busy_after = self._clock.busy_seconds()
         end, late = self._clock.end_of(chunk.id, chunk.count, start)
         self._times[chunk.id] = ChunkTimes(

@@ -290,6 +290,7 @@ class InputOpener:
                     shape=reference.shape,
                     dtype=reference.dtype,
                     offset=reference.offset,
+                    lent=reference.lent,
                 )
             else:
                 is_iterative = isinstance(workload, Iterative)
@@ -429,6 +430,8 @@ def bind(
         in_files=has_files(spec),
     )
     infos = [info for info in machine.infos if info.name in job.devices]
+    if job.workload.in_threads != "no" and any(ref.lent for ref in arena_refs(spec)):
+        _choose_threads(job, infos)
     if spec.memory_limit is not None and not any(info.link for info in infos):
         raise errors.UsageError(
             f"memory_limit: {format_bytes(spec.memory_limit)}, but none of the job's devices has"
@@ -451,6 +454,21 @@ def bind(
         job.notes.append(f"input {names}: not given, so generated")
     _check_shared_memory(job, machine.arena_limit)
     return job
+
+
+def _choose_threads(job: ResolvedJob, infos: Sequence[DeviceInfo]) -> None:
+    """Compute in threads, on the caller's own arrays, if all devices but teams can."""
+    threads = [info for info in infos if info.runs_in_threads]
+    others = [info.name for info in infos if not (info.runs_in_threads or info.members)]
+    if job.workload.in_threads == "only" and not threads:
+        raise errors.Unavailable(
+            f"{', '.join(job.devices)}: only cores and emulated devices call functions"
+        )
+    if threads and (job.workload.in_threads == "only" or not others):
+        job.in_threads = True
+        job.devices = tuple(info.name for info in threads)
+        if others:
+            job.notes.append(f"without {', '.join(others)}: only cores call functions")
 
 
 def _check_kind(spec: JobSpec, declaration: Declaration) -> None:
@@ -796,6 +814,10 @@ def _check_ref(arena: Arena, ref: ArenaRef) -> None:
         raise errors.DataError(
             f"segment {ref.segment} is not in the arena; it may have been released"
         )
+    if ref.lent != (arena.segment(ref.segment).lent is not None):
+        raise errors.DataError(f"segment {ref.segment} is {'not ' * ref.lent}lent")
+    if ref.lent:
+        return
     try:
         size = math.prod(ref.shape) * np.dtype(ref.dtype).itemsize
     except Exception:  # NumPy's parser raises various exceptions for a client's text

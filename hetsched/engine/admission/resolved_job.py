@@ -121,6 +121,8 @@ class ResolvedJob(Declaration):
     inputs: dict[str, StoredArray] = field(default_factory=dict)
     generate: list[ArraySpec] = field(default_factory=list)
     into: dict[str, ArenaRef | None] = field(default_factory=dict)  # None: a new segment
+    # It computes in threads of this process, on arrays that its caller has lent
+    in_threads: bool = False
     targets: dict[str, FileOut] = field(default_factory=dict)  # Outputs that become files
     outputs: dict[str, output_files.OutputFile] = field(default_factory=dict)
     files: set[int] = field(default_factory=set)  # Descriptors of inputs
@@ -223,6 +225,7 @@ def is_plain(stored: StoredArray, spec: ArraySpec) -> bool:
     dtype = np.dtype(spec.dtype)
     return (
         stored.key >= 0
+        and not stored.lent
         and np.dtype(stored.dtype) == dtype
         and stored.order == "C"
         and stored.offset % dtype.itemsize == 0

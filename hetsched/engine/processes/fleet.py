@@ -7,7 +7,9 @@ import ctypes
 import functools
 import logging
 import os
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -16,11 +18,14 @@ import msgspec
 
 from hetsched.config import DeadlinesConfig
 from hetsched.device import DeviceInfo
+from hetsched.device_process.arrays import TailCounter
 from hetsched.devices.probe import Probe, ProcessSpec
+from hetsched.engine.processes.link import DeviceLink
 from hetsched.engine.processes.process import DeviceProcess, Template, TemplateLost
+from hetsched.engine.processes.thread import DeviceThread
 from hetsched.errors import InternalError
 from hetsched.transport import device_messages
-from hetsched.transport.arena import Arena
+from hetsched.transport.arena import Arena, Segment
 from hetsched.transport.loop import Loop, Timer
 from hetsched.units import format_seconds
 
@@ -71,7 +76,7 @@ class Host:
     spec: ProcessSpec
     info: DeviceInfo
     state: State
-    process: DeviceProcess | None = None
+    process: DeviceLink | None = None
     failed_starts: int = 0  # Consecutive ones
     kill_reason: str = ""  # Why the running process was killed; "" if it wasn't
     absence: str = ""  # Why the device is absent
@@ -107,6 +112,11 @@ class Fleet:
         """What it will fork once it is ready."""
         self._tails: dict[str, int] = {}
         """Group of cores -> the memfd with the counter of their tails."""
+        self._in_threads = False
+        """Loops of cores and emulated devices run in threads of this process."""
+        self._thread_tails: defaultdict[str, TailCounter] = defaultdict(
+            lambda: TailCounter(bytearray(TAIL_BYTES), threading.Lock())
+        )
         self._unsent: list[Host] = []
         """Their processes have commands to be sent."""
         self._changed = asyncio.Event()
@@ -114,10 +124,10 @@ class Fleet:
         self._closing = self._killed = False
 
     def start(self) -> None:
-        """Start all processes except those that no job needs yet."""
+        """Start all processes except those that few jobs need; otherwise the first job does."""
         for host in self._hosts.values():
-            if host.state == "starting":
-                self._spawn(host)
+            if host.state == "unneeded" and not host.spec.lazy:
+                self._start_needed(host)
 
     def update(self, probe: Probe) -> None:
         """Start devices that were missing before, and again those that have failed to start."""
@@ -129,9 +139,7 @@ class Fleet:
         for spec in probe.processes:
             if spec.device.name not in self._hosts:
                 log.info("new device: %s", spec.device.name)
-                host = self._hosts[spec.device.name] = _host(spec)
-                if host.state == "starting":
-                    self._spawn(host)
+                self._hosts[spec.device.name] = _host(spec)
 
     # ---- the devices
 
@@ -184,6 +192,27 @@ class Fleet:
             if (process := host.process) is not None  # the loop's thread may end it now
         }
 
+    # ---- in threads or processes
+
+    def run_loops(self, *, in_threads: bool) -> None:
+        """Have the loops of all devices run in threads of this process, or in their own ones.
+
+        While no job runs. Those that run elsewhere are started again when they are needed.
+        """
+        self._in_threads = in_threads
+        for host in self._hosts.values():
+            if host.state == "ready" and not self._is_in_place(host):
+                self._restart(host)
+
+    def _is_in_place(self, host: Host) -> bool:
+        wanted = self._in_threads and host.info.runs_in_threads
+        return host.process is None or isinstance(host.process, DeviceThread) == wanted
+
+    def _restart(self, host: Host) -> None:
+        """Start the loop of a device elsewhere, once it has ended here."""
+        host.state = "starting"
+        self._stop(host, "its job runs elsewhere")
+
     # ---- waiting for processes
 
     async def started(self, devices: Iterable[str]) -> None:
@@ -225,17 +254,24 @@ class Fleet:
             host.process.send(command)
             self._flush_soon(host)
 
-    def attach(self, device: str, key: int, fd: int, nbytes: int, kind: str) -> None:
-        """Attach segment or file `key` to the process of `device`, unless already attached.
+    def attach_file(self, device: str, key: int, fd: int) -> None:
+        """Attach file `key` to `device`, unless already attached.
 
         Raises OSError: no descriptors are left.
         """
+        self._attach(device, key, lambda link: link.attach_file(key, fd))
+
+    def attach_segment(self, device: str, segment: Segment) -> None:
+        """Attach a segment to `device`, unless already attached. Raises as `attach_file`."""
+        self._attach(device, segment.id, lambda link: link.attach_segment(segment))
+
+    def _attach(self, device: str, key: int, attach: Callable[[DeviceLink], None]) -> None:
         host = self._hosts[device]
         process = host.process
         if process is None or host.state != "ready" or key in process.attached:
             return
         try:
-            process.attach(key, fd, nbytes, kind)
+            attach(process)
         except InternalError as error:
             self._kill(host, str(error))
         self._flush_soon(host)
@@ -301,13 +337,19 @@ class Fleet:
         """
         for host in self._hosts.values():
             rests = host.spec.forks or host.spec.lazy
-            if rests and host.state == "ready" and host.process is not None:
+            if rests and host.state == "ready":
                 host.state = "unneeded"
-                host.process.stop()
-                stop = self._deadlines.device_stop
-                reason = "it was idle and didn't end"
-                host.expect(self._loop.call_later(stop, self._kill, host, reason))
-                self.listener.on_lost(host.name, "it was idle")
+                self._stop(host, "it was idle")
+
+    def _stop(self, host: Host, why: str) -> None:
+        """Stop the loop of an idle device."""
+        if host.process is None:
+            return
+        host.process.stop()
+        stop = self._deadlines.device_stop
+        reason = f"{why} and it didn't end"
+        host.expect(self._loop.call_later(stop, self._kill, host, reason))
+        self.listener.on_lost(host.name, why)
 
     def close(self) -> None:
         """Stop all processes and wait for their end, or for a deadline, whichever is first."""
@@ -324,7 +366,7 @@ class Fleet:
             grace = max(0.0, deadline - time.monotonic())
             kill_grace = 0.0 if host.is_stuck else self._deadlines.device_stop / 2
             if not process.join(grace, kill_grace):
-                log.error("the process of %s, pid %d, doesn't end", host.name, process.pid)
+                log.error("%s: %s doesn't end", host.name, process.name)
         self._drop_template()
         for fd in self._tails.values():
             os.close(fd)
@@ -347,11 +389,13 @@ class Fleet:
         if self._closing or self._killed or host.process is not None:
             return
         try:
-            template = self._ready_template() if host.spec.forks else None
-            if host.spec.forks and template is None:
-                self._for_template.append(host)
+            process: DeviceLink | None
+            if self._in_threads and host.info.runs_in_threads:
+                process = DeviceThread(host.spec)
+            else:
+                process = self._new_process(host)
+            if process is None:
                 return
-            process = DeviceProcess(host.spec, template)
         except (TemplateLost, OSError) as error:  # OSError: no descriptors or memory
             if isinstance(error, TemplateLost):
                 self._drop_template()
@@ -362,8 +406,19 @@ class Fleet:
         reason = f"its device wasn't open after {format_seconds(hello)} (deadlines.start)"
         host.expect(self._loop.call_later(hello, self._kill, host, reason))
         self._loop.add_reader(process.fileno(), self._read_events, host, process)
-        self._loop.add_reader(process.stderr, self._read_stderr, process)
-        self._loop.add_reader(process.pidfd, self._on_death, host, process)
+        if isinstance(process, DeviceProcess):
+            self._loop.add_reader(process.stderr, self._read_stderr, process)
+        self._loop.add_reader(process.end_fd, self._on_death, host, process)
+
+    def _new_process(self, host: Host) -> DeviceProcess | None:
+        """Start a process; None: the template, from which it is forked, must start first."""
+        if not host.spec.forks:
+            return DeviceProcess(host.spec, None)
+        template = self._ready_template()
+        if template is None:
+            self._for_template.append(host)
+            return None
+        return DeviceProcess(host.spec, template)
 
     def _on_refused_start(self, host: Host, reason: str) -> None:
         log.warning("device process of %s can't be started: %s", host.name, reason)
@@ -383,9 +438,11 @@ class Fleet:
         host.absence = f"its process failed to start {MAX_FAILED_STARTS} times: {reason}"
         return True
 
-    def _unwatch(self, process: DeviceProcess) -> None:
-        for fd in (process.fileno(), process.stderr, process.pidfd):
+    def _unwatch(self, process: DeviceLink) -> None:
+        for fd in (process.fileno(), process.end_fd):
             self._loop.remove_reader(fd)
+        if isinstance(process, DeviceProcess):
+            self._loop.remove_reader(process.stderr)
 
     # ---- the template
 
@@ -421,7 +478,7 @@ class Fleet:
         if not process.read_stderr():
             self._loop.remove_reader(process.stderr)
 
-    def _read_events(self, host: Host, process: DeviceProcess) -> bool:
+    def _read_events(self, host: Host, process: DeviceLink) -> bool:
         """Handle messages; return whether there were any.
 
         An error in doing so costs the process, or its job would wait.
@@ -440,7 +497,7 @@ class Fleet:
         return bool(events) and not process.ended
 
     def _on_event(
-        self, host: Host, process: DeviceProcess, event: device_messages.DeviceEvent
+        self, host: Host, process: DeviceLink, event: device_messages.DeviceEvent
     ) -> None:
         if isinstance(event, device_messages.Hello):
             self._on_hello(host, process, event)
@@ -454,13 +511,19 @@ class Fleet:
         else:
             self.listener.on_message(host.name, event)
 
-    def _on_hello(self, host: Host, process: DeviceProcess, hello: device_messages.Hello) -> None:
+    def _on_hello(self, host: Host, process: DeviceLink, hello: device_messages.Hello) -> None:
         if host.kill_reason:
+            return
+        if not self._is_in_place(host):
+            self._restart(host)
             return
         host.expect(None)
         host.info, host.state, host.failed_starts = hello.info, "ready", 0
-        if hello.info.tail_group:
-            process.attach(0, self._tail(hello.info.tail_group), TAIL_BYTES, "tail")
+        if group := hello.info.tail_group:
+            if isinstance(process, DeviceThread):
+                process.hand_over(0, self._thread_tails[group])
+            else:
+                process.attach_file(0, self._tail(group), TAIL_BYTES, "tail")
             self._flush_soon(host)
         log.info("device ready: %s", host.name)
         self.listener.on_ready(host.name)
@@ -486,9 +549,9 @@ class Fleet:
         stuck = functools.partial(self._on_stuck, host, process)
         host.expect(self._loop.call_later(self._deadlines.device_stop, stuck))
 
-    def _on_stuck(self, host: Host, process: DeviceProcess) -> None:
+    def _on_stuck(self, host: Host, process: DeviceLink) -> None:
         """Give up the device of a killed process until it ends: two must not share a GPU."""
-        reason = f"killed, {host.kill_reason}, but process {process.pid} doesn't end"
+        reason = f"{host.kill_reason}; {process.name} doesn't end"
         log.error("device process of %s: %s", host.name, reason)
         self._loop.remove_reader(process.fileno())
         host.state, host.absence = "absent", reason
@@ -497,7 +560,7 @@ class Fleet:
         self.listener.on_lost(host.name, reason)
         self._note_change()
 
-    def _on_death(self, host: Host, process: DeviceProcess) -> None:
+    def _on_death(self, host: Host, process: DeviceLink) -> None:
         """Handle the remaining messages of the process, then its death."""
         self._unwatch(process)
         if host.is_stuck:
@@ -532,5 +595,4 @@ class Fleet:
 
 
 def _host(spec: ProcessSpec) -> Host:
-    state: State = "unneeded" if spec.lazy else "starting"
-    return Host(spec.device.name, spec, spec.device, state)
+    return Host(spec.device.name, spec, spec.device, "unneeded")

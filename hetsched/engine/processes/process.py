@@ -14,24 +14,16 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections import deque
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from hetsched.devices.probe import ProcessSpec
-from hetsched.errors import InternalError
-from hetsched.transport import device_messages, sockets
+from hetsched.engine.processes.link import DeviceLink, processor_ticks, stat_fields
+from hetsched.transport import sockets
+from hetsched.transport.arena import Segment
 
-SOCKET_BUFFER_BYTES = 1 << 20
-"""Socket buffer in each direction."""
-MAX_QUEUED_BYTES = 64 << 20
-"""Bytes queued for a process that doesn't read, which a deadline ends much sooner."""
-MAX_EVENTS_PER_CALL = 256
-"""Maximum messages per `receive`, so that other sources are served too."""
 MAX_STDERR_BYTES = 16_000
 """What is kept of the end of stderr, or from the report of a crash on."""
 _CRASH_BEGINS = b"Current thread 0x"
@@ -50,155 +42,49 @@ FORK_SECONDS = 5.0
 MAX_ANSWER = 64
 
 
-class DeviceProcess:
-    """A running device process. Belongs to one thread, except for `kill`.
-
-    Poll `fileno()` for events, `pidfd` for the end of the process, `stderr` for what it writes.
-    """
+class DeviceProcess(DeviceLink):
+    """A running device process. `end_fd` is its pidfd; poll `stderr` for what it writes."""
 
     def __init__(self, spec: ProcessSpec, template: Template | None) -> None:
         """Fork from `template`, or spawn. Raises OSError, TemplateLost."""
-        self.attached: set[int] = set()  # Keys of its attached segments and files
-        self.is_stopping = False  # It was asked to end
-        self.ended = False  # End of file on its socket: no more events will come
+        super().__init__()
         self._template = template
         self._popen: subprocess.Popen[bytes] | None = None  # Of one without a template
-        self._commands: list[device_messages.Command] = []
-        self._fds: list[int] = []
-        """Of the commands that attach something, in their order."""
-        self._queued: deque[tuple[bytes, list[int]]] = deque()
-        """Packed messages: payload and descriptors."""
-        self._queued_bytes = 0
-        self._ticks = 0
-        self._alive_at = time.monotonic()
         self._output = b""
         self._end_lock = threading.Lock()
         self._status: int | None = None
         with contextlib.ExitStack() as on_error:
-            self._sock, other = _socket_pair()
             on_error.callback(self._sock.close)
-            with other:
+            with self._loop_end as other:
                 self.stderr, stderr = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
                 on_error.callback(os.close, self.stderr)
                 try:
                     os.set_blocking(stderr, True)
                     if template is not None:
-                        self.pid, self.pidfd = template.fork(spec, other.fileno(), stderr)
+                        self.pid, self.end_fd = template.fork(spec, other.fileno(), stderr)
                     else:
                         arguments = ["--spec", msgspec.json.encode(spec).decode()]
                         self._popen = _spawn(arguments, other.fileno(), spec.env, stderr)
                         self.pid = self._popen.pid
-                        self.pidfd = os.pidfd_open(self.pid)
+                        self.end_fd = os.pidfd_open(self.pid)
                 finally:
                     os.close(stderr)
             on_error.pop_all()
-        self._channel = device_messages.Channel(self._sock, device_messages.DeviceEvent)
+        self.name = f"device process {self.pid}"
 
-    def fileno(self) -> int:
-        """Return the socket's descriptor, readable when there are events."""
-        return self._sock.fileno()
+    def attach_segment(self, segment: Segment) -> None:
+        self.attach_file(segment.id, segment.fd, segment.nbytes, "segment")
 
-    # ---- messages
-
-    def send(self, command: device_messages.Command) -> None:
-        """Send with the next `flush`. Can't fail: each device must hear of an attempt's end."""
-        self._commands.append(command)
-
-    def attach(self, key: int, fd: int, nbytes: int, kind: str) -> None:
-        """Send `fd` as attachment `key`, which isn't attached yet. Raises as `flush`."""
-        if len(self._fds) == sockets.MAX_FDS - 1:  # one is left for a large message
-            self._pack()
-        self._fds.append(os.dup(fd))
-        self.send(device_messages.Attach(key, kind, nbytes))
-        self.attached.add(key)
-
-    def detach(self, keys: Collection[int]) -> None:
-        """Detach those of `keys` that are attached."""
-        attached = tuple(self.attached.intersection(keys))
-        self.attached.difference_update(attached)
-        self.send(device_messages.Detach(attached))
-
-    def flush(self) -> None:
-        """Send all commands as one message, or queue it until the process reads; never block.
-
-        Raises InternalError if so much is queued that the process must hang; OSError if no
-        descriptors are left for a large message: the next flush tries again.
-        """
-        if self._commands:
-            self._pack()
-        self._send_queued()
-
-    def _send_queued(self) -> None:
-        while self._queued:
-            payload, fds = self._queued[0]
-            try:
-                sockets.send_message(self._sock, payload, fds)
-            except BlockingIOError:
-                return
-            except OSError:  # it has died, as pidfd reports
-                self._drop_queued()
-                return
-            if fds:
-                sockets.close_all(fds)
-            self._queued.popleft()
-            self._queued_bytes -= len(payload)
-
-    def _pack(self) -> None:
-        """Queue the commands so far as one message."""
-        if self._queued_bytes >= MAX_QUEUED_BYTES:
-            raise InternalError(
-                f"device process {self.pid} hasn't read {self._queued_bytes} bytes of commands"
-            )
-        payload, memfds = device_messages.packed(self._commands)
-        self._queued.append((payload, [*self._fds, *memfds]))
-        self._queued_bytes += len(payload)
-        self._commands, self._fds = [], []
-
-    def receive(self) -> list[device_messages.DeviceEvent]:
-        """Return the events that have arrived. Raises ProtocolError."""
-        events: list[device_messages.DeviceEvent] = []
-        if self._queued:
-            self._send_queued()
-        while not self.ended and len(events) < MAX_EVENTS_PER_CALL:
-            try:
-                event, fds = self._channel.receive()
-            except BlockingIOError:
-                break
-            except device_messages.ChannelClosed:
-                self.ended = True
-                break
-            if fds:
-                sockets.close_all(fds)
-            self._alive_at = time.monotonic()
-            events.append(event)
-        return events
-
-    def silent_seconds(self, since: float) -> float:
-        """Return for how long it has neither sent a message nor used the processor.
-
-        `since`: the start of what it should be doing.
-        """
-        now, ticks = time.monotonic(), _processor_ticks(self.pid)
-        if ticks != self._ticks:
-            self._ticks, self._alive_at = ticks, now
-        return now - max(self._alive_at, since)
+    def _processor_ticks(self) -> int:
+        return processor_ticks(f"/proc/{self.pid}/stat")
 
     # ---- the end
-
-    def stop(self) -> None:
-        """Ask the process to end, or kill it if it hangs."""
-        self.is_stopping = True
-        try:
-            self.send(device_messages.Stop())
-            self.flush()
-        except (InternalError, OSError):
-            self.kill()
 
     def kill(self) -> None:
         """Send SIGKILL, if it runs. Safe from any thread."""
         with self._end_lock, contextlib.suppress(ProcessLookupError):
-            if self.pidfd >= 0:
-                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            if self.end_fd >= 0:
+                signal.pidfd_send_signal(self.end_fd, signal.SIGKILL)
 
     def join(self, grace: float, kill_grace: float) -> bool:
         """Wait for the end, kill it after `grace` seconds, and return whether it has ended.
@@ -215,14 +101,14 @@ class DeviceProcess:
     def close(self) -> None:
         """Release what is left of a process that has ended. Idempotent."""
         with self._end_lock:
-            if self.pidfd < 0:
+            if self.end_fd < 0:
                 return
             if self._popen is not None:
                 self._status = self._popen.wait()
             elif self._template is not None:
                 self._status = self._template.reap(self.pid)
-            os.close(self.pidfd)
-            self.pidfd = -1
+            os.close(self.end_fd)
+            self.end_fd = -1
         self.read_stderr()
         os.close(self.stderr)
         self._drop_queued()
@@ -259,19 +145,11 @@ class DeviceProcess:
 
     def _has_ended(self, seconds: float) -> bool:
         """Return whether the process ends within `seconds`."""
-        if self.pidfd < 0:
+        if self.end_fd < 0:
             return True
         poller = select.poll()
-        poller.register(self.pidfd, select.POLLIN)
+        poller.register(self.end_fd, select.POLLIN)
         return bool(poller.poll(int(seconds * 1000)))
-
-    def _drop_queued(self) -> None:
-        sockets.close_all(self._fds)
-        self._commands, self._fds = [], []
-        for _, fds in self._queued:
-            sockets.close_all(fds)
-        self._queued.clear()
-        self._queued_bytes = 0
 
 
 # ---- the template
@@ -328,7 +206,7 @@ class Template:
 
         The child is a zombie until the template is told that its status has been read.
         """
-        fields = _stat_fields(pid)
+        fields = stat_fields(f"/proc/{pid}/stat")
         with contextlib.suppress(OSError):  # the template has died, so init reaps the child
             sockets.send_message(self._sock, str(pid).encode(), [])
         return os.waitstatus_to_exitcode(int(fields[49])) if fields else None  # exit_code
@@ -389,28 +267,6 @@ def start_python(
     )
 
 
-def _stat_fields(pid: int) -> list[bytes]:
-    """Return the fields of /proc/PID/stat from the third on; none if there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return []
-
-
 def _last_line(text: str) -> str:
     """Return the last line with anything on it, "" if there is none."""
     return text.strip().rpartition("\n")[2].strip()
-
-
-def _socket_pair() -> tuple[socket.socket, socket.socket]:
-    engine_end, process_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    for end in (engine_end, process_end):
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
-    engine_end.setblocking(False)
-    return engine_end, process_end
-
-
-def _processor_ticks(pid: int) -> int:
-    """Return the processor time used so far, in clock ticks; 0 once it has ended."""
-    fields = _stat_fields(pid)
-    return int(fields[11]) + int(fields[12]) if fields else 0  # utime and stime

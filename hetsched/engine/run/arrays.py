@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 
 from hetsched import errors
 from hetsched.device_process.arrays import ArenaArray, FileArray, OpenFile
@@ -65,8 +66,9 @@ class JobArrays:
         # Output name -> its place in the arena; the job holds a reference to each segment
         self.results: dict[str, ArenaRef] = {}
         self.notes: list[str] = []  # For the job's report
-        # Of an iterative job, copied input or output that becomes a file -> its segment
-        self._moved: dict[str, int] = {}
+        # Inputs copied to a segment at first, and outputs of an iterative job that become files
+        self._loads: dict[str, int] = {}
+        self._saves: dict[str, int] = {}
 
     def place(self) -> None:
         """Decide where each array is: where the client has it, in its file or in a new segment.
@@ -97,12 +99,18 @@ class JobArrays:
 
     def _input(self, spec: ArraySpec) -> device_messages.StoredArray:
         stored = self.job.inputs.get(spec.name)
-        if stored is not None and (self.job.iterative is None or is_plain(stored, spec)):
+        if stored is not None and self._is_usable(stored, spec):
             return stored
         segment = self._allocate(array_bytes(spec, self.job.load))
         if stored is not None:
-            self._moved[spec.name] = segment
+            self._loads[spec.name] = segment
         return self._layout(spec, segment, output=False)
+
+    def _is_usable(self, stored: device_messages.StoredArray, spec: ArraySpec) -> bool:
+        """Return whether devices can use an input where it is."""
+        if self.job.iterative is not None:
+            return is_plain(stored, spec)
+        return self.job.in_threads or not stored.lent
 
     def _output(self, spec: ArraySpec) -> device_messages.StoredArray:
         """Return where an output is: in a file, or in the arena."""
@@ -110,13 +118,13 @@ class JobArrays:
         if file is not None and self.job.iterative is None:
             return self._layout(spec, file_key(file.fd), offset=file.offset)
         into = self.job.into.get(spec.name)
-        if into is not None:
+        if into is not None and (self.job.in_threads or not into.lent):
             self._arena.retain(into.segment)
             self.results[spec.name] = into
-            return self._layout(spec, into.segment, offset=into.offset)
+            return replace(self._layout(spec, into.segment, offset=into.offset), lent=into.lent)
         nbytes = array_bytes(spec, self.job.load)
         if file is not None:
-            segment = self._moved[spec.name] = self._allocate(nbytes)
+            segment = self._saves[spec.name] = self._allocate(nbytes)
         else:
             segment = self._arena.allocate(nbytes, self.job.owner, zero=self._zero).id
             self._add_result(spec, segment)
@@ -182,10 +190,9 @@ class JobArrays:
         for stored in self.stored:
             fd = fd_of_key(stored.key)
             if fd is not None:
-                fleet.attach(device, stored.key, fd, 0, "file")
+                fleet.attach_file(device, stored.key, fd)
             else:
-                segment = self._arena.segment(stored.key)
-                fleet.attach(device, stored.key, segment.fd, segment.nbytes, "segment")
+                fleet.attach_segment(device, self._arena.segment(stored.key))
 
     def prepare_message(
         self, attempt_id: int, assignment: Assignment, answer: bool
@@ -226,7 +233,7 @@ class JobArrays:
     # ---- files
 
     async def load_inputs(self, context: EngineContext) -> None:
-        """Copy inputs of an iterative job to its segments, in a thread."""
+        """Copy inputs to segments of the job, in a thread."""
         loads = self._copies(to_files=False)
         if loads is None:
             return
@@ -273,15 +280,16 @@ class JobArrays:
             ) from error
 
     def _copies(self, *, to_files: bool) -> ArrayCopies | None:
-        """Return the copies of an iterative job, from its input files or to its output files.
+        """Return the copies of inputs to segments, or of an iterative job's results to files.
 
         None: there are none. Raises TryAgain without descriptors for them.
         """
         copies = []
-        for spec in self.job.specs if self._moved else ():
-            if spec.name in self._moved and spec.is_output == to_files:
-                memory = self._mapped(self._layout(spec, self._moved[spec.name]))
-                copies.append((spec, memory, self._elsewhere(spec)))
+        moved = self._saves if to_files else self._loads
+        for spec in self.job.specs if moved else ():
+            if spec.name in moved:
+                memory = self._mapped(self._layout(spec, moved[spec.name]))
+                copies.append((spec, memory, self._elsewhere(spec, to_files)))
         return ArrayCopies(copies, to_files=to_files) if copies else None
 
     # ---- of an iterative job
@@ -300,14 +308,16 @@ class JobArrays:
         """Map all segments; return name -> array. Raises TryAgain without descriptors for them."""
         return {stored.array: self._mapped(stored) for stored in self.stored}
 
-    def _elsewhere(self, spec: ArraySpec) -> HostArray:
+    def _elsewhere(self, spec: ArraySpec, to_files: bool) -> HostArray:
         """Return where an array was or will be that the job has in memory."""
-        if spec.is_output:
+        if to_files:
             file = self.job.outputs[spec.name]
             return _open_file(spec, file.fd, self._layout(spec, 0, offset=file.offset))
         if (loaded := self.job.loaded.pop(spec.name, None)) is not None:
             return ArenaArray(spec, loaded)
         stored = self.job.inputs[spec.name]
+        if stored.lent:
+            return ArenaArray(spec, self._arena.segment(stored.key).memory())
         if (fd := fd_of_key(stored.key)) is not None:
             return _open_file(spec, fd, stored)
         return ArenaArray(spec, self._mapped(stored))

@@ -166,11 +166,13 @@ class JobRunner:
         """Return what it still has to do; None if nothing may run beside it, or it is unknown.
 
         Nothing runs beside explicit measurements, iterations or a core team (they wait for the
-        slowest core) or devices with a virtual clock; nor while kernels are made, which takes up
-        to a minute.
+        slowest core), devices with a virtual clock or in threads; nor while kernels are made,
+        which takes up to a minute.
         """
         attempt = self._attempt
         if attempt is None or attempt.is_stopping or self.iterations is not None:
+            return None
+        if self.job.in_threads:
             return None
         if attempt.step not in ("generating", "computing") or self.job.measure:
             return None
@@ -274,6 +276,8 @@ class JobRunner:
     async def _attempts(self) -> Attempt:
         """Start the job until it is computed; return the attempt that has done it."""
         wait_for_restarts = False
+        if not self.is_small:
+            self.context.fleet.run_loops(in_threads=self.job.in_threads)
         while True:
             infos, starting = await self._usable_devices(wait_for_restarts)
             try:

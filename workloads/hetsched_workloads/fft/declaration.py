@@ -74,6 +74,7 @@ class Fft(Workload):
 
     name = "fft"
     writes_all = True
+    in_threads = "yes"
     Params = FftParams
 
     def load(self, p: FftParams) -> int:
