@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         UsageError,
         WaitTimeout,
     )
+    from hetsched.functions.map import divisible, map, reduce
     from hetsched.local import Local
 
 __version__ = "0.1.0"
@@ -52,6 +53,9 @@ __all__ = [
     "UsageError",
     "WaitTimeout",
     "__version__",
+    "divisible",
+    "map",
+    "reduce",
     "workloads",
 ]
 
@@ -76,6 +80,9 @@ __getattr__ = lazy_names(
         "Unavailable": "errors",
         "UsageError": "errors",
         "WaitTimeout": "errors",
+        "divisible": "functions.map",
+        "map": "functions.map",
+        "reduce": "functions.map",
     },
 )
 

@@ -22,6 +22,7 @@ LAYERS = [
     {"engine"},
     {"daemon", "client"},
     {"local", "testing"},
+    {"functions"},
     {"cli"},
 ]
 """Rooms of `hetsched`, each above those that it may import. The nouns lie below them all."""

@@ -14,7 +14,12 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "docs/tutorial.md", ROOT / "docs/workloads.md"]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs/tutorial.md",
+    ROOT / "docs/workloads.md",
+    ROOT / "docs/functions.md",
+]
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 SNIPPETS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 COMMANDS = re.findall(r"^\$ (hetsched .*)$", TEXT, re.MULTILINE)

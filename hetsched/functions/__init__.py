@@ -1,0 +1,1 @@
+"""Any function on any array: `map`, `reduce`, `divisible`, on all devices of this process."""

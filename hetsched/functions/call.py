@@ -1,0 +1,230 @@
+"""One call of `map` or `reduce`: its arrays, and how the function is applied to a range of units.
+
+All arrays here have the axis of units first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hetsched.errors import DataError
+from hetsched.functions.identity import function_name
+
+PIECE_BYTES = 1 << 20
+"""Bytes of all arrays that a function gets and returns at once: about a core's cache. Ten times
+more or less costs 10 to 30 % with simple functions."""
+MODES = ("reflect", "mirror", "nearest", "wrap", "constant")
+"""What lies beyond the ends of an array, as in scipy.ndimage."""
+
+
+class Cancelled(Exception):
+    """The caller has given up."""
+
+
+@dataclass
+class Reduction:
+    """The partial results of a reduction, in the order of their units."""
+
+    combine: Callable[[Any, Any], Any]
+    on_partial: Callable[[Any], object] | None = None
+    known: int = 0
+    """Units from the first on of which `value` is the result."""
+    value: Any = None
+    _parts: dict[int, tuple[int, Any]] = field(default_factory=dict)
+    """First unit -> the next one after it, and the result of those between."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, first: int, end: int, value: Any) -> None:
+        """Add the result of some units; report what is now known from unit 0 on."""
+        with self._lock:
+            self._parts[first] = (end, value)
+            while self.known in self._parts:
+                begun = self.known > 0
+                self.known, part = self._parts.pop(self.known)
+                self.value = self.combine(self.value, part) if begun else part
+            if self.on_partial is not None and self.known >= end:
+                self.on_partial(self.value)
+
+
+@dataclass(eq=False)
+class Call:
+    """A function with the arrays that it is applied to."""
+
+    f: Callable[..., Any]
+    keywords: dict[str, Any]
+    positions: tuple[tuple[bool, int], ...]
+    """Of each argument: whether it is split, and its index among the split or whole arrays."""
+    split: list[np.ndarray]
+    whole: list[np.ndarray]
+    axis: int
+    overlap: int = 0
+    mode: str = "reflect"
+    dtype: np.dtype[Any] | None = None
+    reduction: Reduction | None = None
+    outputs: list[np.ndarray] = field(default_factory=list)
+    is_tuple: bool = False
+    """The function returns several arrays."""
+    offset: int = 0
+    """The first unit of the engine's job; those before are done."""
+    floating_errors: dict[str, Any] = field(default_factory=lambda: dict(np.geterr()))
+    """What the caller's thread does with them, for `numpy.errstate`."""
+    failure: BaseException | None = None
+    is_cancelled: bool = False
+
+    @property
+    def load(self) -> int:
+        return int(self.split[0].shape[0])
+
+    def units_per_piece(self) -> int:
+        """Return the number of units that the function gets at once."""
+        arrays = [*self.split, *self.outputs]
+        unit = int(sum(a.nbytes // max(1, a.shape[0]) for a in arrays))
+        return max(1, PIECE_BYTES // max(1, unit), 4 * self.overlap)
+
+    def compute(
+        self,
+        split: Sequence[np.ndarray],
+        whole: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray],
+        first: int,
+    ) -> None:
+        """Compute the units of a chunk, from unit `first` of the engine's job on.
+
+        The arrays are those of a device; their units are those of the chunk.
+        """
+        start = self.offset + first
+        count, step = split[0].shape[0], self.units_per_piece()
+        partial: Any = None
+        for low in range(0, count, step):
+            if self.is_cancelled or self.failure is not None:
+                raise Cancelled
+            high = min(count, low + step)
+            unit = start + low
+            try:
+                blocks = [x[low:high] for x in split]
+                with np.errstate(**self.floating_errors):
+                    values = self.apply(blocks, whole, unit, [y[low:high] for y in outputs])
+                if self.reduction is not None:
+                    partial = values if not low else self.reduction.combine(partial, values)
+            except BaseException as error:
+                self.fail(error, unit, start + high)
+                raise
+        if self.reduction is not None and count:
+            self.reduction.add(start, start + count, partial)
+
+    def compute_here(self, first: int, end: int) -> None:
+        """Compute units in the caller's thread."""
+        self.compute(
+            [x[first:end] for x in self.split],
+            self.whole,
+            [y[first:end] for y in self.outputs],
+            first - self.offset,
+        )
+
+    def fail(self, error: BaseException, first: int, end: int) -> None:
+        """Note why the call fails: the first error counts."""
+        if self.failure is None and not isinstance(error, Cancelled):
+            where = f"unit {first}" if end == first + 1 else f"units {first} to {end - 1}"
+            error.add_note(f"hetsched: {function_name(self.f)}, {where} of axis {self.axis}")
+            self.failure = error
+
+    def apply(
+        self,
+        blocks: Sequence[np.ndarray],
+        whole: Sequence[np.ndarray],
+        first: int,
+        outputs: Sequence[np.ndarray] | None,
+    ) -> Any:
+        """Call the function on a block, and write its results to `outputs`, if there are any."""
+        units = blocks[0].shape[0]
+        if isinstance(self.f, np.ufunc) and outputs and self.f.nout == 1 and not self.overlap:
+            target = np.moveaxis(outputs[0], 0, self.axis)
+            casting = "same_kind" if self.dtype is None else "unsafe"
+            arguments = self._arguments(blocks, whole, first)
+            return self.f(*arguments, **{"out": target, "casting": casting, **self.keywords})
+        returned = self.f(*self._arguments(blocks, whole, first), **self.keywords)
+        if outputs is not None and self.reduction is None:
+            self.write(self.results(returned, units), outputs)
+        return returned
+
+    def _arguments(
+        self, blocks: Sequence[np.ndarray], whole: Sequence[np.ndarray], first: int
+    ) -> list[np.ndarray]:
+        if self.overlap:
+            end = first + blocks[0].shape[0]
+            blocks = [self._with_overlap(x, first, end) for x in self.split]
+        moved = [_read_only(np.moveaxis(block, 0, self.axis)) for block in blocks]
+        return [moved[i] if is_split else _read_only(whole[i]) for is_split, i in self.positions]
+
+    def write(self, values: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """Write results to their place."""
+        for value, output in zip(values, outputs, strict=True):
+            if value.shape != output.shape:
+                raise DataError(
+                    f"{function_name(self.f)} returned an array of shape"
+                    f" {self._shape(value.shape)}, for other units one of"
+                    f" {self._shape(output.shape)}"
+                )
+            casting: Any = "same_kind" if self.dtype is None else "unsafe"
+            np.copyto(output, value, casting=casting)
+
+    def results(self, returned: Any, units: int) -> list[np.ndarray]:
+        """Return what the function has returned, as arrays with the axis of units first."""
+        values = list(returned) if isinstance(returned, tuple) else [returned]
+        if self.outputs and len(values) != len(self.outputs):
+            raise DataError(
+                f"{function_name(self.f)} returned {len(values)} arrays, for other units"
+                f" {len(self.outputs)}"
+            )
+        return [self._result(value, units) for value in values]
+
+    def _result(self, value: Any, units: int) -> np.ndarray:
+        name = function_name(self.f)
+        array = np.asarray(value)
+        if array.dtype.kind not in "biufc":
+            raise DataError(f"{name} returned {type(value).__name__}; it must return an array")
+        got = units + 2 * self.overlap
+        if array.ndim <= self.axis or array.shape[self.axis] != got:
+            raise DataError(
+                f"{name} returned an array of shape {array.shape} for a block with {got} units:"
+                f" axis {self.axis} must have as many; use hetsched.reduce for a result of all"
+            )
+        return np.moveaxis(array, self.axis, 0)[self.overlap : self.overlap + units]
+
+    def _with_overlap(self, x: np.ndarray, first: int, end: int) -> np.ndarray:
+        """Return units `first` to `end` with `overlap` more on either side, also past the ends."""
+        low, high, load = first - self.overlap, end + self.overlap, x.shape[0]
+        if low >= 0 and high <= load:
+            return x[low:high]
+        wanted = np.arange(low, high)
+        block: np.ndarray = x[_index_within(wanted, load, self.mode)]
+        if self.mode == "constant":
+            block[(wanted < 0) | (wanted >= load)] = 0
+        return block
+
+    def _shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return a shape in the caller's order of axes."""
+        first, *rest = shape
+        return (*rest[: self.axis], first, *rest[self.axis :])
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _index_within(wanted: np.ndarray, load: int, mode: str) -> np.ndarray:
+    """Return for each unit, perhaps beyond the ends, the one that stands for it."""
+    if mode in ("nearest", "constant"):
+        wanted = np.clip(wanted, 0, load - 1)
+    period = 2 * load if mode == "reflect" else max(1, 2 * load - 2)
+    index: np.ndarray = np.remainder(wanted, period if mode in ("reflect", "mirror") else load)
+    if mode in ("reflect", "mirror"):
+        index = np.minimum(index, period - index - (mode == "reflect"))
+    return index

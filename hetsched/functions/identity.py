@@ -1,0 +1,69 @@
+"""What identifies a function, so that what was measured of another one isn't used for it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping
+from types import CodeType
+from typing import Any
+
+MAX_DEPTH = 8
+"""Of functions within functions that are looked at. Arbitrary."""
+
+
+def identity(f: Any, keywords: Mapping[str, Any]) -> str:
+    """Return a function's name with a hash of its code and of the kind of its keywords.
+
+    Values of numbers and text count, since they often determine the time; arrays count by their
+    shape and dtype, other objects by their type.
+    """
+    state = hashlib.blake2b(digest_size=8)
+    _add(state, f, MAX_DEPTH)
+    for name in sorted(keywords):
+        state.update(f"{name}={_description(keywords[name])}\0".encode(errors="replace"))
+    return f"{function_name(f)} {state.hexdigest()}"
+
+
+def function_name(f: Any) -> str:
+    """Return ``module:qualname`` of a function, or what comes near it."""
+    while isinstance(f, functools.partial):
+        f = f.func
+    qualname = getattr(f, "__qualname__", None) or getattr(f, "__name__", None)
+    if qualname is None:
+        f = type(f)
+        qualname = f.__qualname__
+    return f"{getattr(f, '__module__', None) or 'builtins'}:{qualname}"[:200]
+
+
+def _add(state: Any, f: Any, depth: int) -> None:
+    if isinstance(f, functools.partial) and depth:
+        for value in (*f.args, *sorted(f.keywords.items())):
+            state.update(_description(value).encode(errors="replace"))
+        _add(state, f.func, depth - 1)
+        return
+    f = getattr(f, "__wrapped__", f)
+    code = getattr(f, "__code__", None) or getattr(type(f).__call__, "__code__", None)
+    state.update(function_name(f).encode(errors="replace"))
+    if isinstance(code, CodeType):
+        _add_code(state, code, depth)
+
+
+def _add_code(state: Any, code: CodeType, depth: int) -> None:
+    state.update(code.co_code)
+    state.update(repr(code.co_names).encode(errors="replace"))
+    for constant in code.co_consts:
+        if not isinstance(constant, CodeType):
+            state.update(_description(constant).encode(errors="replace"))
+        elif depth:
+            _add_code(state, constant, depth - 1)
+
+
+def _description(value: Any) -> str:
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        return f"{value!r:.1000}"
+    if isinstance(value, tuple | list) and len(value) < 100:
+        return f"({','.join(map(_description, value))})"
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype}{value.shape}"
+    return function_name(value) if callable(value) else function_name(type(value))

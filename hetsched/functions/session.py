@@ -1,0 +1,64 @@
+"""The engine of this process: it starts when a call first needs it, and ends with the process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import statistics
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+import hetsched
+
+if TYPE_CHECKING:
+    from hetsched.local import Local
+
+FIRST_OVERHEAD = 2e-3
+"""Seconds that a call through the engine takes longer than its computing, until it is known."""
+REMEMBERED = 5
+"""Calls whose median is the overhead: one that was disturbed must not count."""
+
+
+class Session:
+    """The engine, and how much a call through it costs. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._local: Local | None = None
+        self._overheads: deque[float] = deque(maxlen=REMEMBERED)
+
+    def local(self) -> Local:
+        """Return the engine, started if need be. Raises as `Local`."""
+        with self._lock:
+            if self._local is None:
+                self._local = hetsched.Local()
+                atexit.register(self.close)
+            return self._local
+
+    @property
+    def overhead(self) -> float:
+        """Seconds that a call through the engine takes longer than its computing."""
+        return statistics.median(self._overheads) if self._overheads else FIRST_OVERHEAD
+
+    def note_overhead(self, seconds: float) -> None:
+        self._overheads.append(max(0.0, seconds))
+
+    def close(self) -> None:
+        """End the engine; the next call starts another one."""
+        with self._lock:
+            local, self._local = self._local, None
+        if local is not None:
+            atexit.unregister(self.close)
+            local.close()
+
+
+session = Session()
+
+
+def _forget() -> None:
+    """The engine's threads don't survive a fork: a child starts its own."""
+    session.__init__()  # type: ignore[misc]
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,125 @@
+"""The workload behind `map` and `reduce`: it calls the caller's function, in the caller's process.
+
+A job names its `Call` by number, in an array. So calls of one function have equal parameters, and
+share plans and measurements.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
+
+if TYPE_CHECKING:
+    from hetsched.functions.call import Call
+
+REFERENCE = "hetsched.functions.workload:Function"
+CALL = "call"
+"""The input with the number of the call."""
+MAX_ARRAYS = 32
+"""Arrays that one call may have. Arbitrary."""
+
+
+class Layout(msgspec.Struct, frozen=True, array_like=True):
+    """Shape and dtype of a unit of an array; of a whole array that each block gets."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class FunctionParams(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of call. `function`: its name, and hashes of its code and its keywords."""
+
+    load: int
+    function: str
+    split: tuple[Layout, ...]
+    whole: tuple[Layout, ...] = ()
+    outputs: tuple[Layout, ...] = ()
+
+
+class Function(Workload):
+    """The workload of all functions."""
+
+    name = "map"
+    Params = FunctionParams
+    in_threads = "only"  # functions aren't sent anywhere
+    takes_any_layout = True
+    writes_all = True
+    inputs = (
+        CALL,
+        *(f"{kind}{number}" for kind in "xw" for number in range(MAX_ARRAYS)),
+    )
+
+    @property
+    def can_verify(self) -> bool:
+        return False
+
+    def load(self, p: FunctionParams) -> int:
+        return p.load
+
+    def infer(
+        self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
+    ) -> FunctionParams:
+        return msgspec.convert(dict(explicit), FunctionParams)
+
+    def arrays(self, p: FunctionParams) -> Sequence[ArraySpec]:
+        return [
+            *(ArraySpec(f"x{i}", "split", x.shape, x.dtype) for i, x in enumerate(p.split)),
+            *(ArraySpec(f"w{i}", "resident", w.shape, w.dtype) for i, w in enumerate(p.whole)),
+            ArraySpec(CALL, "resident", (1,), "int64"),
+            *(ArraySpec(f"y{i}", "out", y.shape, y.dtype) for i, y in enumerate(p.outputs)),
+        ]
+
+    def speed_key(self, p: FunctionParams) -> str:
+        layouts = (f"{'x'.join(map(str, a.shape))}:{a.dtype}" for a in (*p.split, *p.whole))
+        return " ".join([p.function, *layouts])
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return (Variant("function", "1", _make),) if kind == "cpu" else ()
+
+
+def _make(p: FunctionParams, chunk: int, context: KernelContext) -> Kernel:
+    return _FunctionKernel(p)
+
+
+class _FunctionKernel:
+    """Computes chunks of any call with the same parameters."""
+
+    takes_range = True
+
+    def __init__(self, p: FunctionParams) -> None:
+        self._split = [f"x{i}" for i in range(len(p.split))]
+        self._whole = [f"w{i}" for i in range(len(p.whole))]
+        self._outputs = [f"y{i}" for i in range(len(p.outputs))]
+
+    def __call__(self, inputs: Arrays, outputs: Arrays, first: int, count: int) -> None:
+        call = _calls[int(inputs[CALL][0])]
+        call.compute(
+            [inputs[name] for name in self._split],
+            [inputs[name] for name in self._whole],
+            [outputs[name] for name in self._outputs],
+            first,
+        )
+
+
+_calls: dict[int, Call] = {}
+_numbers = itertools.count(1)
+
+
+class Registered:
+    """Makes a call known to the kernels of its job, by a number."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self.number = next(_numbers)
+
+    def __enter__(self) -> int:
+        _calls[self.number] = self._call
+        return self.number
+
+    def __exit__(self, *error: object) -> None:
+        del _calls[self.number]

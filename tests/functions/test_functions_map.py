@@ -1,0 +1,249 @@
+"""`map` and `reduce` give what the function itself gives, on every kind of device."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.ndimage
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hetsched
+from hetsched import DataError, UsageError
+from hetsched.functions.session import session
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+RNG = np.random.default_rng(0)
+DTYPES = ("bool", "int8", "uint16", "int64", "float16", "float32", "complex64", "complex128")
+MODES = ("reflect", "mirror", "nearest", "wrap", "constant")
+
+
+@pytest.fixture(autouse=True)
+def splits_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call with units left after the first goes to the devices."""
+    monkeypatch.setattr(type(session), "overhead", 0.0)
+
+
+def doubled(block: np.ndarray) -> np.ndarray:
+    return block + block
+
+
+def combined(x: np.ndarray, y: np.ndarray, w: np.ndarray, *, scale: int = 1) -> Any:
+    return x * w.sum() * scale + y, (x != y).any(axis=1)
+
+
+@given(
+    shape=st.lists(st.integers(0, 9), min_size=1, max_size=4),
+    axis=st.integers(-4, 3),
+    dtype=st.sampled_from(DTYPES),
+    is_transposed=st.booleans(),
+)
+def test_any_array_along_any_axis(
+    shape: list[int], axis: int, dtype: str, is_transposed: bool
+) -> None:
+    x = (RNG.standard_normal(shape) * 50).astype(dtype)
+    x = x.T if is_transposed else x
+    if not -x.ndim <= axis < x.ndim:
+        with pytest.raises(DataError, match="has no axis"):
+            hetsched.map(doubled, x, axis=axis)
+        return
+    y = hetsched.map(doubled, x, axis=axis)
+
+    np.testing.assert_array_equal(y, doubled(x))
+    assert y.dtype == doubled(x).dtype
+
+
+@given(
+    units=st.integers(0, 40),
+    scale=st.integers(1, 3),
+    broadcast=st.sampled_from([(), (2,), 2]),
+)
+def test_several_arrays_and_results(units: int, scale: int, broadcast: Any) -> None:
+    x, y = RNG.standard_normal((2, units, 3)).round(1)
+    w: Any = np.float64(3) if broadcast == () else RNG.standard_normal((5, 2))
+    results = hetsched.map(combined, x, y, w, broadcast=broadcast, scale=scale)
+
+    for result, expected in zip(results, combined(x, y, np.asarray(w), scale=scale), strict=True):
+        np.testing.assert_allclose(result, expected)
+
+
+@given(
+    units=st.integers(1, 40),
+    overlap=st.integers(1, 50),
+    mode=st.sampled_from(MODES),
+    axis=st.integers(0, 1),
+)
+def test_blocks_that_overlap(units: int, overlap: int, mode: str, axis: int) -> None:
+    shape = (units, 4) if axis == 0 else (4, units)
+    x = RNG.standard_normal(shape)
+    weights = RNG.standard_normal(2 * overlap + 1)
+    options = {"axis": axis, "mode": mode}
+
+    def smoothed(block: np.ndarray) -> np.ndarray:
+        return scipy.ndimage.correlate1d(block, weights, axis=axis, mode="constant")
+
+    y = hetsched.map(smoothed, x, overlap=overlap, **options)
+
+    np.testing.assert_allclose(
+        y, scipy.ndimage.correlate1d(x, weights, **options), rtol=1e-9, atol=1e-9
+    )
+
+
+@given(units=st.integers(1, 3000), axis=st.integers(0, 1))
+def test_a_reduction_combines_the_blocks_in_their_order(units: int, axis: int) -> None:
+    x = np.arange(units).reshape((units, 1) if axis == 0 else (1, units))
+    known: list[list[int]] = []
+    total = hetsched.reduce(
+        lambda block: block.ravel().tolist(),
+        lambda left, right: left + right,
+        x,
+        axis=axis,
+        on_partial=known.append,
+    )
+    assert total == list(range(units))
+    assert all(part == list(range(len(part))) for part in known)
+
+
+def test_results_go_to_the_given_array_as_its_dtype() -> None:
+    x, out = RNG.standard_normal((500, 20)), np.zeros((500, 20), "float32")
+    assert hetsched.map(np.sqrt, abs(x), out=out) is out
+    np.testing.assert_allclose(out, np.sqrt(abs(x)), rtol=1e-6)
+    assert hetsched.map(doubled, x, dtype="int16").dtype == np.int16
+
+
+def test_a_decorated_function_is_divided_when_it_is_called() -> None:
+    @hetsched.divisible(axis=1)
+    def halved(block: np.ndarray, by: float = 2) -> np.ndarray:
+        """Return less."""
+        return block / by
+
+    x = RNG.standard_normal((3, 700))
+    np.testing.assert_allclose(halved(x, by=4), x / 4)
+    assert halved.__doc__ == "Return less."
+
+
+# ---- what goes wrong
+
+
+def raises_late(block: np.ndarray) -> np.ndarray:
+    if block.max() >= 150:
+        raise ZeroDivisionError("no such unit")
+    return block
+
+
+def test_an_exception_reaches_the_caller_with_the_units_of_its_block() -> None:
+    with pytest.raises(ZeroDivisionError, match="no such unit") as raised:
+        hetsched.map(raises_late, np.arange(200))
+
+    assert "raises_late, units" in raised.value.__notes__[0]
+    assert raised.traceback[-1].name == "raises_late"
+
+
+def changed(block: np.ndarray) -> np.ndarray:
+    block += 1
+    return block
+
+
+def shorter_later(block: np.ndarray) -> np.ndarray:
+    return np.ones((len(block), 2 + (block[0] > 0)))
+
+
+FAULTY: list[tuple[Callable[..., Any], type[BaseException], str]] = [
+    (changed, ValueError, "read-only"),
+    (shorter_later, DataError, r"shape \(\d+, 3\), for other units one of \(\d+, 2\)"),
+    (lambda block: block.sum(), DataError, "as many; use hetsched.reduce"),
+    (lambda block: None, DataError, "must return an array"),
+    (lambda block: "text", DataError, "returned str"),
+    (lambda block: block[:-1], DataError, "axis 0 must have as many"),
+    (lambda block: (block, block) if block[0] else block, DataError, "for other units 1"),
+    (lambda: 1, TypeError, "positional argument"),
+    (lambda block: block.missing, AttributeError, "missing"),
+]
+
+
+@pytest.mark.parametrize(("f", "error", "message"), FAULTY)
+def test_a_faulty_function_is_named(
+    f: Callable[..., Any], error: type[BaseException], message: str
+) -> None:
+    for _ in range(2):
+        with pytest.raises(error, match=message):
+            hetsched.map(f, np.arange(3000.0))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"overlap": -1}, "overlap: -1 should be a number of units"),
+        ({"mode": "mirrored"}, "mode: 'mirrored', choose from: reflect"),
+        ({"broadcast": 4}, "broadcast: 4 should be the position"),
+        ({"broadcast": 0}, "all arrays are broadcast"),
+        ({"axis": 1.5}, "axis: 1.5 should be a whole number"),
+        ({"devices": "cpu9"}, "no device 'cpu9'"),
+        ({"out": [1, 2]}, "out has 2 arrays; "),
+        ({"out": np.zeros(7)}, r"out is float64 \(7,\)"),
+        ({"shape": (7,)}, r"shape: \(7,\), but the result has \(3000,\)"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises((UsageError, DataError), match=message):
+        hetsched.map(doubled, np.arange(3000.0), **options)
+
+
+def test_arrays_of_different_lengths_are_refused() -> None:
+    with pytest.raises(DataError, match=r"\[3, 4\] units along axis 0"):
+        hetsched.map(np.add, np.ones(3), np.ones(4))
+
+
+def test_out_must_not_be_an_input() -> None:
+    x = np.ones(30)
+    with pytest.raises(DataError, match="out overlaps an input"):
+        hetsched.map(doubled, x, out=x)
+
+
+# ---- in any surroundings
+
+
+def test_floating_point_errors_are_treated_as_in_the_callers_thread() -> None:
+    x = np.array([1.0] * 900 + [-1.0] * 900)
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(hetsched.map(np.sqrt, x)[1000:]).all()
+    with np.errstate(invalid="raise"), pytest.raises(FloatingPointError):
+        hetsched.map(np.sqrt, x)
+
+
+def test_calls_from_many_threads() -> None:
+    failures: list[object] = []
+
+    def work(number: int) -> None:
+        x = np.arange(1000) + number
+        for _ in range(5):
+            if not np.array_equal(hetsched.map(lambda block: block * number, x), x * number):
+                failures.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_a_forked_process_has_an_engine_of_its_own() -> None:
+    x = np.arange(2000)
+    hetsched.map(doubled, x)
+    child = os.fork()
+    if not child:
+        try:
+            is_right = np.array_equal(hetsched.map(doubled, x), 2 * x)
+            session.close()
+            os._exit(0 if is_right else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    np.testing.assert_array_equal(hetsched.map(doubled, x), 2 * x)
