@@ -23,7 +23,6 @@ from hetsched.models.windows import (
     MAX_SIZES,
     MEDIAN_VARIANCE,
     MIN_NOISE,
-    NEAR,
     Windows,
     noise_deviation,
 )
@@ -68,14 +67,8 @@ class History:
             windows.follow_change()
 
     def _new_windows(self, curve: CurveName) -> Windows:
-        # Kernels and copies may have steps. Totals of a device with a link don't correct each
-        # other: their plans differ.
-        is_total = curve == "total"
-        return Windows(
-            max_sizes=MAX_SIZES,
-            corrects=not (is_total and self.link),
-            near=NEAR if is_total else 1.0,
-        )
+        # Totals of a device with a link don't correct each other: their plans differ.
+        return Windows(max_sizes=MAX_SIZES, corrects=not (curve == "total" and self.link))
 
     @property
     def link(self) -> bool:

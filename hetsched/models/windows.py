@@ -11,7 +11,7 @@ neighbours that were measured often.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import chain, pairwise
@@ -20,7 +20,6 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 import numpy as np
-from msgspec.structs import replace
 
 from hetsched.models.confidence import MAX_MIDDLE_RATIO, Knot, knot_of, robust_median
 from hetsched.models.curves import Floats
@@ -39,8 +38,6 @@ MAX_STEP = 5.0
 kernels have smaller steps."""
 MIN_CHANGE = 1.3
 """Ratio of three runs in a row to those before from which a device has another speed."""
-NEAR = 2.0
-"""Ratio of shares up to which a core has about the same pace at both."""
 SAME_SIZE = 1.03
 """Ratio of two sizes up to which there is no step in between, presumably."""
 WALK_DEVIATION = 0.15
@@ -90,9 +87,6 @@ class Windows:
         that far sizes, perhaps beyond a step, stay known.
     corrects : bool
         Whether neighbouring sizes correct each other: not where a curve may have a cliff.
-    near : float
-        Ratio of sizes up to which they show a change of speed together, if they correct each
-        other. 1: each by itself, because times may jump from one to the next.
 
     Attributes
     ----------
@@ -106,9 +100,8 @@ class Windows:
         *,
         max_sizes: int | None = None,
         corrects: bool = False,
-        near: float = 1.0,
     ) -> None:
-        self._max_sizes, self._corrects, self._near = max_sizes, corrects, near
+        self._max_sizes, self._corrects = max_sizes, corrects
         # By size, the one seen last at the end; of each the samples, oldest first.
         self._samples: dict[float, tuple[Sample, ...]] = {}
         self._medians: dict[float, float] = {}
@@ -142,48 +135,33 @@ class Windows:
             del self._samples[size], self._medians[size]
 
     def follow_change(self) -> None:
-        """Let a change of speed that the last three runs show hold for sizes not seen since.
+        """Forget all before the last three runs if these show another speed than those before.
 
-        Else new shares would meet times of the old speed, and a line fit no phase.
+        Else shares that a device had before would keep the times of its old speed for long. Only
+        sizes between known ones tell: beyond them there may be a step.
         """
         runs = sorted({*map(_run_of, chain.from_iterable(self._samples.values()))})
         if len(runs) < 5 or not self._corrects:
             return  # of two runs before, one may be wild
-        first, last = runs[-3], runs[-1]
-        old: dict[float, tuple[Sample, ...]] = {}
+        old: dict[float, float] = {}
         recent: dict[float, tuple[Sample, ...]] = {}
         for size in sorted(self._samples):
             known = self._samples[size]
-            start = bisect_left(known, first, key=_run_of)
+            start = bisect_left(known, runs[-3], key=_run_of)
             recent[size] = known[start:]
             if start:
-                old[size] = known[:start]
-        paces = {
-            size: robust_median(list(map(_seconds_of, known))) / size
-            for size, known in _credible(old).items()
-        }
-        factor = _change(recent, paces, self._near)
-        if factor is None:
-            return
-        newest = next(
-            x for x in reversed(self._samples) if recent[x] and recent[x][-1].run == last
-        )
-        pace = recent[newest][-1].seconds / newest
-        has_changed = {
-            x: abs(math.log(pace / before)) > abs(math.log(pace / before / factor))
-            for x, before in paces.items()
-            if not recent[x]
-        }
-        sizes = list(has_changed)
-        at = bisect_left(sizes, newest)
-        if not all(has_changed[x] for x in sizes[max(0, at - 1) : at + 1]):
-            return  # there is a step, or those before were wild
-        for size, samples in recent.items():
-            if samples or size not in paces:
-                self._set(size, samples)
-            elif has_changed[size]:
-                scaled = [replace(s, seconds=s.seconds * factor, run=last) for s in old[size]]
-                self._set(size, tuple(scaled))
+                old[size] = robust_median(list(map(_seconds_of, known[:start]))) / size
+        sizes = list(old)
+        ratios: dict[int, list[float]] = {}
+        for sample in chain.from_iterable(recent.values()):
+            if sizes and sizes[0] <= sample.units <= sizes[-1]:
+                pace = float(np.interp(sample.units, sizes, list(old.values())))
+                ratios.setdefault(sample.run, []).append(sample.seconds / sample.units / pace)
+        of_runs = [robust_median(found) for found in ratios.values()]
+        is_other = of_runs and (min(of_runs) > MIN_CHANGE or max(of_runs) < 1 / MIN_CHANGE)
+        if len(of_runs) == 3 and is_other:
+            for size, known in recent.items():
+                self._set(size, known)
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -242,37 +220,6 @@ class Windows:
         """Estimated bytes."""
         samples = sum(map(len, self._samples.values()))
         return SIZE_BYTES * len(self._samples) + SAMPLE_BYTES * samples
-
-
-def _change(recent: SizedSamples, paces: Mapping[float, float], near: float) -> float | None:
-    """Return the factor by which recent runs all differ from `paces`, seconds per unit by size."""
-    sizes = list(paces)
-    ratios: dict[int, list[float]] = {}
-    for size, samples in recent.items():
-        expected = _expected(size, sizes, paces, near) if samples else None
-        if expected is not None:
-            for sample in samples:
-                ratios.setdefault(sample.run, []).append(sample.seconds / expected)
-    of_runs = [robust_median(found) for found in ratios.values()]
-    if len(of_runs) < 3 or (min(of_runs) < MIN_CHANGE and max(of_runs) > 1 / MIN_CHANGE):
-        return None
-    return robust_median(of_runs)
-
-
-def _expected(
-    units: float, sizes: Sequence[float], paces: Mapping[float, float], near: float
-) -> float | None:
-    """Return the seconds of a size between others that are near; None if none are."""
-    if units in paces:
-        return units * paces[units]
-    low, high = bisect_right(sizes, units * SAME_SIZE) - 1, bisect_left(sizes, units / SAME_SIZE)
-    if low < 0 or high == len(sizes):
-        return None
-    smaller, larger, reach = sizes[low], sizes[high], near * SAME_SIZE
-    if smaller * reach < units or larger > units * reach:
-        return None
-    part = (units - smaller) / (larger - smaller) if larger > smaller else 0.5
-    return units * float(paces[smaller] ** (1 - part) * paces[larger] ** part)
 
 
 def _credible(samples: SizedSamples) -> SizedSamples:

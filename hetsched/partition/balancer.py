@@ -19,7 +19,7 @@ from typing import Any
 from hetsched.errors import DataError, UsageError
 from hetsched.models import Akima, Constant, PiecewiseLinear, SpeedFunction
 from hetsched.models.validation import require_count, require_non_negative
-from hetsched.models.windows import NEAR, Windows
+from hetsched.models.windows import Windows
 from hetsched.partition.discrete import optimal
 from hetsched.partition.distribution import (
     Distribution,
@@ -316,7 +316,7 @@ class Balancer:
 
     def _twin(self) -> tuple[Any, dict[int, float]] | None:
         """Return a smoothed model, and the first time of each size."""
-        return self._new_model(self._load, Windows(corrects=True, near=NEAR)), {}
+        return self._new_model(self._load, Windows(corrects=True)), {}
 
     def lose(self, device: int) -> None:
         """Give `device` no further share, as if its next time had been None."""
