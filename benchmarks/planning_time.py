@@ -21,7 +21,6 @@ from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.planner.explanation import ExplainedJob, explain_job
-from hetsched.planner.host_overhead import plan_with_host_overhead
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.totals import PlanCache
 from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine
@@ -140,7 +139,7 @@ def _planned_and_explained(subject: SimulatedMachine) -> tuple[float, float]:
     """Return the seconds of processor time of a plan, and of its explanation with the text."""
     candidates, cache = subject.candidates(subject.true_models), PlanCache()
     start = time.process_time()
-    plan = plan_with_host_overhead(subject.load, candidates, cache=cache)
+    plan = plan_job(subject.load, candidates, cache=cache)
     planned = time.process_time()
     job = ExplainedJob(None, "planned", "rows", subject.load)
     str(explain_job(job, plan, cache=cache))

@@ -122,8 +122,6 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     compute: Cost | None = None
     h2d: Cost | None = None
     d2h: Cost | None = None
-    host_overhead: Cost | None = None
-    """Processor time for submitting a chunk and waiting for it (tests)."""
     seed: int = 0
     stalls: float = 0.0
     """Probability that a phase on a virtual clock takes twenty times as long (tests)."""
@@ -346,7 +344,6 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "compute": Cost,
     "h2d": Cost,
     "d2h": Cost,
-    "host_overhead": Cost,
 }
 
 
@@ -418,7 +415,7 @@ def _read(path: Path) -> str:
 
 COMMON_KEYS = ("kind", "name", "count", "optional")
 MODELLED_KEYS = (
-    "clock", "core", "memory", "engines", "duplex", "compute", "h2d", "d2h", "host_overhead",
+    "clock", "core", "memory", "engines", "duplex", "compute", "h2d", "d2h",
     "seed", "stalls",
 )  # fmt: skip
 """Keys of devices whose operations cost what the configuration says, as all of a profile do."""
@@ -462,11 +459,7 @@ def check_costs(device: DeviceConfig, location: str) -> None:
         raise ConfigError(f"{location}: give both h2d and d2h (a link) or neither (a core)")
     if device.link and device.memory is None:
         raise ConfigError(f'{location}: a device with a link needs memory = "64MiB"')
-    if device.host_overhead is not None and (device.clock != "virtual" or not device.link):
-        raise ConfigError(
-            f'{location}.host_overhead: needs a device with a link and clock = "virtual"'
-        )
-    for name in ("compute", "h2d", "d2h", "host_overhead"):
+    for name in ("compute", "h2d", "d2h"):
         cost = getattr(device, name)
         if cost is not None:
             _check_cost(cost, f"{location}.{name}", "B" if name in ("h2d", "d2h") else "flop")

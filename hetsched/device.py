@@ -107,10 +107,6 @@ class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
         None: the chunk had no such phase.
     late : int
         Phases whose real work took longer than the modelled time.
-    busy : float or None
-        Processor time of `compute`: less than its duration if the core was shared. None: unknown.
-    host_overhead : float or None
-        Processor time that the device's process took to submit, copy and wait. None: unknown.
     cold : bool
         The first chunk of its kernel in this process, which loads code and fills caches.
     kernel : int
@@ -125,8 +121,6 @@ class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
     compute: tuple[float, float]
     copy_out: tuple[float, float] | None = None
     late: int = 0
-    busy: float | None = None
-    host_overhead: float | None = None
     cold: bool = False
     kernel: int = 0
     taken: bool = False

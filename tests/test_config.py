@@ -117,10 +117,6 @@ def test_costs_are_a_gap_and_a_rate_or_a_time_a_unit() -> None:
         (EMULATED.replace("30us", "soon"), ["compute.gap", "soon"]),
         (EMULATED.replace('memory = "64MiB"', ""), ["memory"]),
         (EMULATED.replace('d2h = { rate = "1GB/s" }', ""), ["both h2d and d2h"]),
-        (
-            EMULATED + "host_overhead = { unit = '1us' }",
-            ["device[0].host_overhead", 'clock = "virtual"'],
-        ),
         (EMULATED.replace(', rate = "6Gflop/s"', ""), ["either rate or unit"]),
         (EMULATED + "duplex = [0.9, 0.0]", ["duplex"]),
         (EMULATED + "engines = 3", ["device[0].engines: unknown value 3; choose from: 0, 1, 2"]),

@@ -32,6 +32,5 @@ def measure(report: Report) -> None:
             calls=planes.bit_count(),
             compute_seconds=compute,
             seconds_per_plane=compute / planes,
-            host_seconds=statistics.median(t.host_overhead or 0.0 for t in chunks),
             error=load.error(),
         )

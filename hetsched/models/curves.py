@@ -161,14 +161,6 @@ def straight_line(gap: float, slope: float) -> Segments:
     return Segments([(0.0, 0.0, 0.0, 1.0, 0.0), (gap, 0.0, 1 / steep, 1.0, 0.0)])
 
 
-def later(segments: Segments, seconds: float) -> Segments:
-    """Return the curve `seconds` later, for x > 0."""
-    table = segments.table.copy()
-    table[0] += seconds
-    no_units = np.array([[0.0, 0.0, 0.0, 1.0, 0.0]])
-    return Segments([tuple(piece) for piece in np.concatenate([no_units, table.T]).tolist()])
-
-
 def through_knots(units: Floats, seconds: Floats, *, falls: bool = False) -> Segments:
     """Return the curve that is linear in speed between knots and constant outside them.
 

@@ -25,8 +25,6 @@ class DeviceModel:
         sigma_iota, sigma_o: one copy in, one copy out. None: no link, or nothing to copy.
     duplex : (float, float)
         Share of its one-way rate that h2d, d2h keeps while the other is busy; 0 < share <= 1.
-    host_overhead : SpeedFunction or None
-        Processor time that one chunk takes from the machine's cores. None: unknown, or none.
     call_seconds : float, seconds
         Cost of each call of a core's kernel. 0: none that matters, or unknown.
 
@@ -41,14 +39,12 @@ class DeviceModel:
     h2d: SpeedFunction | None = None
     d2h: SpeedFunction | None = None
     duplex: tuple[float, float] = field(default=(1.0, 1.0), kw_only=True)
-    host_overhead: SpeedFunction | None = field(default=None, kw_only=True)
     call_seconds: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
         curves = {"total": self.total, "compute": self.compute, "h2d": self.h2d, "d2h": self.d2h}
-        curves["host_overhead"] = self.host_overhead
         for name, curve in curves.items():
-            optional = name in ("h2d", "d2h", "host_overhead") and curve is None
+            optional = name in ("h2d", "d2h") and curve is None
             if not (optional or (hasattr(curve, "time") and hasattr(curve, "speed"))):
                 raise UsageError(f"{name}: {curve!r} has no time and speed")
         if self.call_seconds != 0.0:

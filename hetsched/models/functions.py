@@ -18,7 +18,6 @@ from hetsched.models.curves import (
     Numbers,
     Segments,
     constant_speed,
-    later,
     linear_times,
     straight_line,
     through_knots,
@@ -200,14 +199,6 @@ class Fixed(Curve):
     @property
     def _evaluated(self) -> Segments:
         return self._curve
-
-
-def delayed(curve: SpeedFunction, seconds: float) -> SpeedFunction:
-    """Return `curve` plus `seconds`, for a core that also does other work.
-
-    A curve without a closed form is returned unchanged.
-    """
-    return Fixed(later(curve.segments, seconds)) if isinstance(curve, Curve) else curve
 
 
 class Polyline(Fixed):

@@ -113,7 +113,6 @@ class History:
             h2d,
             d2h,
             duplex=(self._duplex("h2d_beside", h2d), self._duplex("d2h_beside", d2h)),
-            host_overhead=self._phase("host_overhead"),
         )
 
     def _phase(self, curve: CurveName) -> PhaseCurve | None:

@@ -17,9 +17,8 @@ from hetsched.device import ChunkTimes, total_seconds
 from hetsched.models.confidence import robust_median
 from hetsched.units import NUMBER_LIMIT
 
-CurveName = Literal["total", "compute", "h2d", "d2h", "h2d_beside", "d2h_beside", "host_overhead"]
-"""The four curves of a device; copies while the other direction is busy; the processor time that
-a device's process takes from the cores."""
+CurveName = Literal["total", "compute", "h2d", "d2h", "h2d_beside", "d2h_beside"]
+"""The four curves of a device, and copies while the other direction is busy."""
 CoRunners = Literal["none", "some", "all"]
 """How many of a device's neighbours were busy while it was measured: devices that share memory
 bandwidth slow each other down (`planner.neighbours`)."""
@@ -106,8 +105,8 @@ def run_samples(
     Returns
     -------
     list of Sample
-        With a link: each chunk for compute, h2d, d2h and host_overhead (two-way copies only
-        without one-way ones), and the sum of its phases for total; each sub-distribution, if
+        With a link: each chunk for compute, h2d and d2h (two-way copies only without
+        one-way ones), and the sum of its phases for total; each sub-distribution, if
         there are several, and the whole share for total. Without: each chunk for compute, the
         whole share for total. Phases too short for the clock are omitted. So are those of the
         first chunk of a kernel in its process (`ChunkTimes.cold`), unless all chunks are cold.
@@ -122,11 +121,6 @@ def run_samples(
     samples = [Sample("compute", u, t.compute[1] - t.compute[0]) for u, t in warm]
     if link:
         samples += _copy_samples(warm, chunks)
-        samples += [
-            Sample("host_overhead", units, times.host_overhead)
-            for units, times in warm
-            if times.host_overhead is not None
-        ]
         # A single chunk is the whole share, whose wall time is the better observation.
         if len(chunks) > 1:
             samples += [

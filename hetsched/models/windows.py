@@ -143,19 +143,21 @@ class Windows:
         runs = sorted({*map(_run_of, chain.from_iterable(self._samples.values()))})
         if len(runs) < 5 or not self._corrects:
             return  # of two runs before, one may be wild
-        old: dict[float, float] = {}
+        old: dict[float, tuple[Sample, ...]] = {}
         recent: dict[float, tuple[Sample, ...]] = {}
         for size in sorted(self._samples):
             known = self._samples[size]
             start = bisect_left(known, runs[-3], key=_run_of)
             recent[size] = known[start:]
             if start:
-                old[size] = robust_median(list(map(_seconds_of, known[:start]))) / size
-        sizes = list(old)
+                old[size] = known[:start]
+        credible = _credible(old)
+        sizes = list(credible)
+        paces = [robust_median(list(map(_seconds_of, credible[x]))) / x for x in sizes]
         ratios: dict[int, list[float]] = {}
         for sample in chain.from_iterable(recent.values()):
             if sizes and sizes[0] <= sample.units <= sizes[-1]:
-                pace = float(np.interp(sample.units, sizes, list(old.values())))
+                pace = float(np.interp(sample.units, sizes, paces))
                 ratios.setdefault(sample.run, []).append(sample.seconds / sample.units / pace)
         of_runs = [robust_median(found) for found in ratios.values()]
         is_other = of_runs and (min(of_runs) > MIN_CHANGE or max(of_runs) < 1 / MIN_CHANGE)

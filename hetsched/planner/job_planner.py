@@ -116,7 +116,7 @@ def _participants(
                 *(candidate.info.engines, candidate.info.memory, candidate.is_staged),
             )
         elif model is not None:
-            key = id(model.total), candidate.race, candidate.host_overhead_seconds
+            key = id(model.total), candidate.race
         if key not in totals:
             totals[key] = _total(candidate, model, load, cache)
         participants.append(Participant(candidate, variant, model, totals[key]))
@@ -135,7 +135,7 @@ def _total(
         return None
     if not _has_plans(candidate):
         ratio = 1.0 if candidate.race is None else candidate.race.time_ratio
-        return CoreTotal(scaled(model, ratio).total, candidate.host_overhead_seconds)
+        return CoreTotal(scaled(model, ratio).total)
     return LinkedTotal(
         model,
         candidate.memory,

@@ -11,19 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import msgspec
-
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.models.races import Race
 from hetsched.models.samples import (
     CoRunners,
     Sample,
-    TimedChunks,
     duplex_samples,
     run_samples,
     without_total,
 )
-from hetsched.planner.host_overhead import may_share_core
 from hetsched.planner.neighbours import co_runners_end, co_runners_of
 from hetsched.planner.races import race_of, variant_samples
 from hetsched.planner.records import Assignment, JobPlan
@@ -106,33 +102,30 @@ def learn(run: Run) -> Lessons:
     until = co_runners_end(
         [each.info for each in working], [(each.info, each.span[1]) for each in counted]
     )
-    overhead = _overhead_by_core(working)
     start = run_start(run.devices)
     samples: dict[tuple[str, str, CoRunners], list[Sample]] = {}
     for each in working:
         name = each.info.name
-        for variant, found in _samples(each, overhead.get(name, 0.0), until[name], start).items():
+        for variant, found in _samples(each, until[name], start).items():
             samples[name, variant, beside[name]] = found
     return Lessons(samples, {} if run.is_contended else dict(_races(working)))
 
 
-def _samples(
-    run: DeviceRun, overhead: float, until: float, start: float
-) -> dict[str, list[Sample]]:
+def _samples(run: DeviceRun, until: float, start: float) -> dict[str, list[Sample]]:
     """Return the samples of each variant.
 
-    `overhead`: seconds that other devices took from this core. `until`: when the first of its
-    co-runners finished. `start`: of the run, as fresh processes may start later than others.
+    `until`: when the first of its co-runners finished. `start`: of the run, as fresh processes may
+    start later than others.
     """
     assignment, share = run.assignment, run.assignment.plan.share
     if assignment.rivals:
         return {} if run.is_merged else variant_samples(assignment, run.chunks)
     is_fresh = run.info.is_core and run.info.clock == "wall" and run.chunks[0][1].cold
     samples = run_samples(
-        _without_overhead(run.chunks, overhead),
+        run.chunks,
         assignment.plan.sub_distributions,
         run.share,
-        run.span[1] - (start if is_fresh else run.span[0]) - overhead,
+        run.span[1] - (start if is_fresh else run.span[0]),
         link=run.info.link,
         planned=share,
         until=until,
@@ -164,52 +157,6 @@ def _races(working: Sequence[DeviceRun]) -> Iterator[tuple[str, Race]]:
         )
         if race is not None:
             yield identity, race
-
-
-# ---- host overhead: processor time that a device's process takes to submit, copy and wait. It
-# slows down the core on which it runs, whose model covers only its own chunks.
-
-
-def _overhead_by_core(working: Sequence[DeviceRun]) -> dict[str, float]:
-    """Return core -> seconds that the processes of other devices took from it, if reported.
-
-    Cores may lose time for other reasons: as much as possible is attributed to the overhead, in
-    proportion to each core's loss.
-    """
-    overhead: dict[str, float] = {}
-    for driven in working:
-        seconds = sum([times.host_overhead or 0.0 for _, times in driven.chunks])
-        if not seconds or driven.info.clock != "wall":
-            continue
-        losses = {
-            core.info.name: sum([_lost_seconds(times) for _, times in core.chunks])
-            for core in working
-            if core.info.is_core and may_share_core(driven.info, core.info)
-        }
-        total = sum(losses.values())
-        for name, loss in losses.items():
-            part = loss * min(1.0, seconds / total) if total > 0 else 0.0
-            overhead[name] = min(loss, overhead.get(name, 0.0) + part)  # of all that it drives
-    return overhead
-
-
-def _without_overhead(chunks: TimedChunks, seconds: float) -> TimedChunks:
-    """Shorten the computations of `chunks` by `seconds` in all, each in proportion to its loss."""
-    if not seconds:
-        return chunks
-    losses = [_lost_seconds(times) for _, times in chunks]
-    ratio = seconds / sum(losses)
-    return [
-        (units, msgspec.structs.replace(times, compute=(start, end - ratio * loss)))
-        for (units, times), loss in zip(chunks, losses, strict=True)
-        for start, end in [times.compute]
-    ]
-
-
-def _lost_seconds(times: ChunkTimes) -> float:
-    """Return the seconds of a computation during which another process had the core."""
-    start, end = times.compute
-    return 0.0 if times.busy is None else max(0.0, end - start - times.busy)
 
 
 # ---- times of a whole run

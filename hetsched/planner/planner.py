@@ -13,7 +13,7 @@ from typing import Any
 from hetsched.device import DeviceInfo
 from hetsched.errors import DataError, UsageError
 from hetsched.partition.options import MIN_GAIN
-from hetsched.planner.host_overhead import plan_with_host_overhead
+from hetsched.planner.job_planner import plan_job
 from hetsched.planner.neighbours import DeviceSet, co_runners_of, device_sets
 from hetsched.planner.races import first_race
 from hetsched.planner.records import Candidate, JobPlan
@@ -137,7 +137,7 @@ class Planner:
             last_plan = last.get(info.name) if info.link else None
             changed = {} if changes is None else changes.get(info.name, {})
             candidates.append(replace(candidate, last_plan=last_plan, **changed))
-        return plan_with_host_overhead(self._load, candidates, shares, cache=self._cache)
+        return plan_job(self._load, candidates, shares, cache=self._cache)
 
     def _planned(
         self,

@@ -63,8 +63,6 @@ class Candidate:
         Variant -> runs so far.
     is_staged : bool
         Chunks pass through host buffers: the arrays are in files.
-    host_overhead_seconds : float, seconds
-        Host overhead of other devices on this one (`planner.host_overhead`).
     needs_start : bool
         Its process has to be started first.
     uses_measured_total : bool
@@ -95,7 +93,6 @@ class Candidate:
     models: Mapping[str, DeviceModel | None]
     run_counts: Mapping[str, int]
     is_staged: bool = False
-    host_overhead_seconds: float = 0.0
     needs_start: bool = False
     uses_measured_total: bool = False
     schedule: Schedule = "best"

@@ -19,7 +19,7 @@ from hetsched.job import Schedule
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, PiecewiseLinear, SpeedFunction
 from hetsched.models.fits import rising
-from hetsched.models.functions import delayed, planner_curve
+from hetsched.models.functions import planner_curve
 from hetsched.models.windows import DEPTH, MIN_TRUSTED_COUNT
 from hetsched.plans.costs import Floats, estimated_seconds
 from hetsched.plans.device_plan import DevicePlan, Overlap, fits
@@ -75,8 +75,8 @@ class CoreTotal:
     fingerprint: Hashable | None
     curve: SpeedFunction
 
-    def __init__(self, curve: SpeedFunction, host_overhead: float = 0.0) -> None:
-        self.curve = delayed(curve, host_overhead) if host_overhead else curve
+    def __init__(self, curve: SpeedFunction) -> None:
+        self.curve = curve
         self.fingerprint = planner_curve(self.curve).fingerprint()
 
     def refine(self, share: int) -> None:

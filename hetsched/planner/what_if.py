@@ -13,7 +13,7 @@ from hetsched.explain import Alternative, WhatIf
 from hetsched.job import Schedule
 from hetsched.models import PiecewiseLinear, SpeedFunction
 from hetsched.partition import geometric
-from hetsched.planner.host_overhead import plan_with_host_overhead
+from hetsched.planner.job_planner import plan_job
 from hetsched.planner.machine_bound import LeastSeconds, core_bound, linked_bound, machine_bound
 from hetsched.planner.neighbours import co_runners_of
 from hetsched.planner.records import Assignment, Candidate, JobPlan
@@ -139,7 +139,7 @@ def _only(names: Sequence[str], plan: JobPlan, cache: PlanCache) -> Alternative:
     ]
     description = f"only {group_name(names)}"
     if len(alone) == len(names):
-        seconds = plan_with_host_overhead(plan.load, alone, cache=cache).predicted_seconds
+        seconds = plan_job(plan.load, alone, cache=cache).predicted_seconds
         if seconds is not None:
             return Alternative(description, seconds)
     if any(not info.is_modelled for info in infos.values()):
@@ -158,7 +158,7 @@ def what_if(plan: JobPlan, cache: PlanCache) -> tuple[WhatIf, ...]:
         return ()
 
     def seconds_of(changed: Sequence[Candidate]) -> float | None:
-        return plan_with_host_overhead(plan.load, changed, cache=cache).predicted_seconds
+        return plan_job(plan.load, changed, cache=cache).predicted_seconds
 
     base = seconds_of(machine)
     results = []
@@ -241,7 +241,6 @@ def _without_history(candidate: Candidate) -> Candidate:
     return replace(
         candidate,
         models=models,
-        host_overhead_seconds=0.0,
         uses_measured_total=False,
         last_plan=None,
         size_trial=None,

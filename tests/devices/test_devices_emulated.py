@@ -118,16 +118,6 @@ def test_virtual_time_starts_at_zero_with_each_job() -> None:
     assert first == second
 
 
-def test_a_virtual_device_reports_its_configured_host_overhead() -> None:
-    config = msgspec.structs.replace(LINKED, host_overhead=Cost(gap="1ms", unit="2ms"))
-
-    times = drive(
-        open_device(info_of(config), config), affine_bench(9).job("emulated", 5), cut([5, 4])
-    )
-
-    assert [t.host_overhead for t in times.values()] == pytest.approx([0.011, 0.009])
-
-
 def test_an_emulated_core_computes_one_chunk_after_the_other() -> None:
     config = DeviceConfig(kind="emulated", clock="virtual", compute=Cost(gap="1s", unit="2s"))
     device = open_device(info_of(config), config)

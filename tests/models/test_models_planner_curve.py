@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hetsched.models import Affine, PiecewiseLinear
-from hetsched.models.functions import delayed, planner_curve
+from hetsched.models.functions import planner_curve
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,6 @@ def test_a_third_party_curve_has_defaults() -> None:
     curve = planner_curve(ThirdParty(2.0))
     assert curve.fingerprint() is curve.evidence() is None
     assert curve.scaled(2.0) is None
-
-
-def test_a_third_party_curve_is_not_delayed() -> None:
-    curve = ThirdParty(2.0)
-    assert delayed(curve, 1.0) is curve
 
 
 def test_equal_curves_have_equal_fingerprints() -> None:

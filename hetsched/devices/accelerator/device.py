@@ -15,7 +15,6 @@ must end by `os._exit`.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -113,7 +112,6 @@ class Accelerator:
         """Chunks that the next one in their memory must wait for, also after they have ended."""
         self._deferred: ChunkFlight | None = None
         self._clock_base: ChunkFlight | None = None
-        self._processor_seconds = 0.0
 
     def describe(self) -> DeviceInfo:
         return self._info
@@ -233,9 +231,7 @@ class Accelerator:
             self._clock.follow(flight.events.in_start)
             former, self._clock_base = self._clock_base, flight
             self._release(former)
-            before, self._processor_seconds = self._processor_seconds, time.process_time()
-            overhead = self._processor_seconds - before
-            return msgspec.structs.replace(times, host_overhead=overhead)
+            return times
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
@@ -264,11 +260,8 @@ class Accelerator:
         return self._job
 
     def _start(self, chunk: Chunk, slot: Slot) -> ChunkFlight:
-        if not self._flights:
-            # The process does nothing else, so its processor time is the host overhead.
-            self._processor_seconds = time.process_time()
-            if self._clock.is_stale():
-                self._set_clock()
+        if not self._flights and self._clock.is_stale():
+            self._set_clock()
         nbytes = self._current_job().layout.nbytes(chunk.count)
         flight = ChunkFlight(chunk, slot, nbytes, self._events.take())
         self._flights.append(flight)

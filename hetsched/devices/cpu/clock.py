@@ -31,9 +31,6 @@ class CoreClock(Protocol):
     def now(self) -> float:
         """Return seconds on this clock."""
 
-    def busy_seconds(self) -> float | None:
-        """Return the processor time that this thread has used so far; None if meaningless."""
-
     def end_of(self, number: int, units: int, start: float) -> tuple[float, int]:
         """Return the end of the computation begun at `start` and just completed; 1 if late."""
 
@@ -53,18 +50,8 @@ class WallClock:
     def now(self) -> float:
         return time.monotonic()
 
-    def busy_seconds(self) -> float | None:
-        return time.thread_time()
-
     def end_of(self, number: int, units: int, start: float) -> tuple[float, int]:
         return time.monotonic(), 0
 
     def beside(self) -> WallClock:
         return WallClock()
-
-
-class TeamClock(WallClock):
-    """A clock without processor time: a thread can't measure that of the team's other threads."""
-
-    def busy_seconds(self) -> float | None:
-        return None

@@ -28,7 +28,7 @@ from hetsched.devices.base import (
     IterativeJob,
     StageExecutor,
 )
-from hetsched.devices.cpu.clock import CoreClock, TeamClock, WallClock
+from hetsched.devices.cpu.clock import CoreClock, WallClock
 from hetsched.devices.cpu.stages import HostStages
 from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.devices.slot_layout import (
@@ -196,7 +196,7 @@ class CpuDevice:
         kernels: CpuKernels | None = None,
     ) -> None:
         self._info = info
-        self._clock = clock or (TeamClock() if info.members else WallClock())
+        self._clock = clock or WallClock()
         self._kernels = kernels or CpuKernels()
         self._memory = np.empty(0, np.uint8)
         self._job: CpuJob | None = None
@@ -263,17 +263,15 @@ class CpuDevice:
 
     def _run_kernel(self, job: CpuJob, chunk: Chunk) -> None:
         inputs, outputs = self._views
-        start, busy_before = self._clock.now(), self._clock.busy_seconds()
+        start = self._clock.now()
         kernel = job.prepared(chunk).kernel
         place = (chunk.first, chunk.count) if getattr(kernel, "takes_range", False) else ()
         kernel(KernelArrays({**inputs, **job.residents}), KernelArrays(outputs), *place)
-        busy_after = self._clock.busy_seconds()
         end, late = self._clock.end_of(chunk.id, chunk.count, start)
         self._times[chunk.id] = ChunkTimes(
             copy_in=self._copy_in_span,
             compute=(start, end),
             late=late,
-            busy=None if busy_before is None or busy_after is None else busy_after - busy_before,
             kernel=job.number(chunk),
             units_per_call=getattr(kernel, "units_per_call", 0),
         )

@@ -173,8 +173,7 @@ def _info(name: str, gpu: Gpu, machine: Snapshot, limit: int | None) -> DeviceIn
     )
 
 
-# ---- the core that drives a GPU: its thread is pinned there, so that the planner knows which
-# core computes less meanwhile (`hetsched.planner.host_overhead`); the core isn't reserved
+# ---- the core that drives a GPU: its thread is pinned there; the core isn't reserved
 
 
 def driving_core(

@@ -14,8 +14,7 @@ STALL_FACTOR = 20.0
 class ModelledCosts:
     """Modelled seconds of the operations of one job.
 
-    Phases are "h2d", "compute", "d2h", and "host_overhead", the processor time that driving the
-    device takes, which delays no operation.
+    Phases are "h2d", "compute" and "d2h".
 
     Parameters
     ----------
@@ -28,7 +27,6 @@ class ModelledCosts:
             "h2d": config.h2d,
             "compute": config.compute,
             "d2h": config.d2h,
-            "host_overhead": config.host_overhead,
         }
         self._job = job
         self._seed = config.seed
@@ -48,12 +46,6 @@ class ModelledCosts:
             draw = random.Random(f"{self._seed}/{number}/{phase}").random()
             return seconds * STALL_FACTOR if draw < self._stall_chance else seconds
         return seconds
-
-    def host_overhead(self, units: int) -> float | None:
-        """Return modelled seconds of processor time; None if not configured."""
-        if self._costs["host_overhead"] is None:
-            return None
-        return self._modelled("host_overhead", units, 0)
 
     def _modelled(self, phase: str, units: int, nbytes: int) -> float:
         cost: Cost | None = self._costs[phase]

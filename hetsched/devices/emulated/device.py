@@ -90,8 +90,7 @@ class EmulatedGpu(Accelerator):
         times = super().wait(chunk)
         assert self._costs is not None
         before, self._late = self._late, self._simulated.time.late
-        overhead = self._costs.host_overhead(chunk.count)
-        return msgspec.structs.replace(times, late=self._late - before, host_overhead=overhead)
+        return msgspec.structs.replace(times, late=self._late - before)
 
 
 # ---- cores, which have no link: computations take modelled time
@@ -108,9 +107,6 @@ class _ModelledCoreClock:
     def begin(self, job: DeviceJob | None, parts: int = 1) -> None:
         self._costs = None if job is None else ModelledCosts(self._config, job)
         self._parts = parts
-
-    def busy_seconds(self) -> float | None:
-        return None  # modelled time passes, whatever else uses the core
 
     def _seconds(self, number: int, units: int) -> float:
         assert self._costs is not None

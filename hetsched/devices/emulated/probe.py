@@ -55,7 +55,6 @@ def _info(name: str, config: DeviceConfig, pinned: tuple[int, ...]) -> DeviceInf
     """Describe a device; `identity` has a hash of the costs, to keep their models apart."""
     phases = [_comparable(cost) for cost in (config.compute, config.h2d, config.d2h)]
     costs = [*phases, config.engines, config.duplex, config.stalls]
-    costs += [] if config.host_overhead is None else [_comparable(config.host_overhead)]
     digest = hashlib.blake2b(msgspec.json.encode(costs), digest_size=4).hexdigest()
     compute = config.compute
     speed = "" if compute is None else _speed(compute)

@@ -23,7 +23,7 @@ from hetsched.job import JobSpec
 from hetsched.machine_limits import machine_memory, resolve_size
 from hetsched.memory import MemoryDemand
 from hetsched.planner.explanation import ExplainedJob, explain_job
-from hetsched.planner.host_overhead import plan_with_host_overhead
+from hetsched.planner.job_planner import plan_job
 from hetsched.planner.totals import PlanCache
 from hetsched.simulate.profile import ProfiledLoad, machine_for
 from hetsched.store.model_store import ModelStore
@@ -96,7 +96,7 @@ def _on_profile(spec: JobSpec, config: Config, source: str) -> Explanation:
             if candidate.info.name in job.devices
         ]
         cache = PlanCache()
-        plan = plan_with_host_overhead(job.load, candidates, cache=cache)
+        plan = plan_job(job.load, candidates, cache=cache)
         return explain_job(_subject(job), plan, cache=cache)
 
 

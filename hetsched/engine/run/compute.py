@@ -195,15 +195,11 @@ def add_record(records: list[Record], units: int, times: ChunkTimes) -> None:
 
 def _merged(records: Sequence[Record]) -> Record:
     times = [times for _, times in records]
-    busy = [each.busy for each in times if each.busy is not None]
-    overhead = [each.host_overhead for each in times if each.host_overhead is not None]
     return sum(units for units, _ in records), ChunkTimes(
         copy_in=_enclosing([each.copy_in for each in times if each.copy_in]),
         compute=(times[0].compute[0], times[-1].compute[1]),
         copy_out=_enclosing([each.copy_out for each in times if each.copy_out]),
         late=sum(each.late for each in times),
-        busy=sum(busy) if len(busy) == len(times) else None,
-        host_overhead=sum(overhead) if len(overhead) == len(times) else None,
         cold=times[0].cold or times[-1].cold,
         kernel=times[0].kernel,
         taken=times[0].taken,
