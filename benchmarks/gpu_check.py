@@ -28,22 +28,12 @@ BUDGET = 525.0
 SECTIONS = {
     "facts": 45.0,
     "conformance": 60.0,
-    "iterating": 45.0,
+    "jobs": 150.0,
     "solvers": 180.0,
+    "streamed": 60.0,
     "lost_rows": 30.0,
-    "streamed": 45.0,
-    "steps": 30.0,
-    "engine": 120.0,
-    "copies": 45.0,
-    "ring": 75.0,
-    "plans": 60.0,
-    "pinning": 60.0,
-    "corun": 45.0,
-    "telemetry": 20.0,
+    "pipeline": 75.0,
     "faults": 40.0,
-    "waits": 20.0,
-    "kept": 20.0,
-    "chunk_sizes": 30.0,
 }
 """Name -> time limit in seconds; the most important first."""
 LEAST = 5.0

@@ -60,10 +60,6 @@ class Affine(Workload):
 
 def affine(p: Any, chunk: int, context: KernelContext) -> Kernel:
     context.say(f"planning {chunk} units")
-    if context.kind == "opencl":
-        import opencl_toys
-
-        return opencl_toys.affine()
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         np.multiply(inputs["x"], 2, out=outputs["y"])
@@ -89,56 +85,3 @@ def fatal(p: Any, chunk: int, context: KernelContext) -> Kernel:
 def talkative(p: Any, chunk: int, context: KernelContext) -> Kernel:
     context.say("x" * 1_000_000)
     return affine(p, chunk, context)
-
-
-class UpdateParams(msgspec.Struct, frozen=True):
-    units: int = 24
-
-
-class Update(Workload):
-    """c += a * b, with c changed and b whole on every device."""
-
-    name = "update"
-    Params = UpdateParams
-
-    def load(self, p: Any) -> int:
-        return p.units
-
-    def arrays(self, p: Any) -> Sequence[ArraySpec]:
-        return (
-            ArraySpec("c", "inout", (3,), "float64"),
-            ArraySpec("a", "split", (), "float32"),
-            ArraySpec("b", "resident", (3,), "float64"),
-        )
-
-    def demand(self, p: Any, kind: str) -> MemoryDemand:
-        return MemoryDemand(input_bytes=28, work_bytes=0, output_bytes=24, resident_bytes=24)
-
-    def flops(self, p: Any, x: int) -> float:
-        return 6.0 * x
-
-    def variants(self, kind: str) -> Sequence[Variant]:
-        return [Variant("numpy", np.__version__, update)]
-
-    def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        out[...] = np.random.default_rng([seed, first]).standard_normal(out.shape)
-
-    def reference(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
-        return {"c": inputs["c"][i] + inputs["a"][i] * inputs["b"]}
-
-    def residual(self, p: Any, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
-        right = inputs["c"] + inputs["a"][:, None] * inputs["b"]
-        return np.abs(outputs["c"] - right).max(axis=1) * 1e6
-
-
-def update(p: Any, chunk: int, context: KernelContext) -> Kernel:
-    if context.kind == "opencl":
-        import opencl_toys
-
-        return opencl_toys.update()
-
-    def kernel(inputs: Arrays, outputs: Arrays) -> None:
-        np.multiply(inputs["a"][:, None], inputs["b"], out=outputs["c"])
-        outputs["c"] += inputs["c"]
-
-    return kernel

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import device_toys
 import numpy as np
+import pytest
 
-from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.opencl.device import OpenClRuntime
-from hetsched.devices.opencl.probe import devices, select
+from hetsched.devices.opencl.probe import Found, devices
 from hetsched.workload import Arrays, Kernel, Variant
 
 SOURCE = """
@@ -72,18 +73,25 @@ def update() -> Kernel:
     return kernel_of("update", ("c", "a", "b"), "c")
 
 
-PROCESSOR = DeviceConfig(kind="opencl", on_cpu=True)
+MAKERS = {"affine": lambda *_: affine(), "update": lambda *_: update()}
+EACH_RUNTIME = [0, pytest.param(1, marks=pytest.mark.stress)]
+"""Parameters of `processor`: a second runtime, say Intel's beside PoCL, only in `make stress`."""
 
 
-def processor() -> DeviceInfo:
-    """The processor as an OpenCL device, or skip."""
-    import pytest  # device processes import this module, too
+@functools.cache
+def found() -> tuple[list[Found], str]:
+    listed, problem = devices()
+    usable = [one for one in listed if one.is_cpu and not one.problem]
+    reasons = [one.problem for one in listed if one.problem]
+    return usable, problem or "; ".join(reasons) or "no other runtime is installed"
 
-    found, problem = devices()
-    usable = [one for one in select(found, PROCESSOR) if not one.problem]
-    if not usable:
+
+def processor(number: int = 0) -> DeviceInfo:
+    """The processor as an OpenCL device of a runtime, or skip."""
+    usable, problem = found()
+    if number >= len(usable):
         pytest.skip(f"no OpenCL on this processor: {problem}")
-    details = {"platform": str(usable[0].platform), "number": str(usable[0].number)}
+    details = {"platform": str(usable[number].platform), "number": str(usable[number].number)}
     return DeviceInfo(name="ocl0", kind="opencl", identity="", link=True, details=details)
 
 

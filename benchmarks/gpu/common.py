@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,16 +73,6 @@ def mapped(nbytes: int) -> np.ndarray:
         return np.frombuffer(mmap.mmap(fd, nbytes, mmap.MAP_SHARED | mmap.MAP_POPULATE), np.uint8)
     finally:
         os.close(fd)
-
-
-def seconds(call: Callable[[], object], repeat: int = 5) -> float:
-    """Return the median of the wall time."""
-    times = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
 
 
 class Span:

@@ -1,44 +1,42 @@
-"""Checks the CUDA device's results: storage, slots, chunk sizes, barriers, split copies."""
+"""The conformance suites of devices and runtimes, on the GPU."""
 
 from __future__ import annotations
 
-import itertools
-import sys
-import tempfile
-from pathlib import Path
+import traceback
 
-from benchmarks.gpu.common import Report, open_runtime
-from benchmarks.gpu_check import ROOT
+from benchmarks.gpu.common import Report, device_info, open_runtime
+from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.runtime import Runtime
+from hetsched.devices.base import Device
+from hetsched.testing import DeviceSuite, RuntimeSuite
 
-sys.path.insert(0, str(ROOT / "tests" / "devices"))
-
-import accelerator_toys
+LIMIT = 8 << 10
+"""Bytes of the GPU that the suite of devices may use."""
 
 
 def measure(report: Report) -> None:
-    runtime = open_runtime(report.dry)
+    runtime, info = open_runtime(report.dry), device_info(report.dry)
+
+    class OnGpu(DeviceSuite, RuntimeSuite):
+        def open_device(self) -> Device:
+            return Accelerator(info, runtime, limit=LIMIT)
+
+        def open_runtime(self) -> Runtime:
+            return runtime
+
+    suites: tuple[type, ...] = (RuntimeSuite, DeviceSuite)
     wrong = 0
-    with tempfile.TemporaryDirectory() as folder:
-        cases = itertools.product(
-            ("arena", "file", "plain"), (1, 2, 3, 4), (1, 7, 64), (False, True)
-        )
-        for storage, slots, chunk, in_place in cases:
-            params = accelerator_toys.AffineParams(200, 64 if report.dry else 16384, in_place)
-            bench = accelerator_toys.Bench(
-                runtime, storage, Path(folder), params, chunk, slots, slice_bytes=1 << 20
-            )
-            bench.run(barriers=5 if chunk == 7 else 0)
-            is_right = bench.is_right()
-            bench.close()
-            wrong += not is_right
-            report.row(
-                "cases",
-                storage=storage,
-                slots=slots,
-                chunk=chunk,
-                in_place=in_place,
-                right=is_right,
-            )
+    for suite in suites:
+        for name in [name for name in vars(suite) if name.startswith("test_")]:
+            problem = ""
+            try:
+                tested = OnGpu()
+                tested.opened = suite.opened.__get__(tested)  # type: ignore[attr-defined, method-assign]
+                getattr(tested, name)()
+            except Exception:
+                problem = traceback.format_exc()
+                wrong += 1
+            report.row("checks", suite=suite.__name__, name=name, problem=problem)
     report.put(wrong=wrong)
     if wrong:
-        raise RuntimeError(f"{wrong} cases gave wrong results")
+        raise RuntimeError(f"{wrong} checks failed")

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from device_bench import LINKED, MEMORY, VIRTUAL, affine_bench, cut, drive, info_of, update_bench
+from device_bench import LINKED, MEMORY, VIRTUAL, Bench, cut, drive, info_of, update_job
 
 from hetsched.config import Cost, DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, Slot
@@ -28,7 +28,7 @@ def emulate(
     config = msgspec.structs.replace(VIRTUAL, compute=second, h2d=second, d2h=second)
     config = msgspec.structs.replace(config, **changes)
     device = open_device(info_of(config), config)
-    job = affine_bench(sum(sizes)).job("emulated", max(sizes), slots=3)
+    job = Bench(sum(sizes)).job(max(sizes), slots=3)
     return drive(device, job, cut(sizes, barriers), late_by=late_by)
 
 
@@ -56,7 +56,7 @@ def test_the_order_of_one_copy_engine_does_not_depend_on_the_slots() -> None:
     ways = []
     for slots in (2, 3):
         device = open_device(info_of(config), config)
-        job = affine_bench(24).job("emulated", 3, slots)
+        job = Bench(24).job(3, slots)
         ways.append(ends(drive(device, job, cut([3] * 8))))
 
     assert ways[0] == ways[1]
@@ -66,7 +66,7 @@ def test_one_slot_is_emptied_before_it_is_filled_again() -> None:
     config = msgspec.structs.replace(VIRTUAL, engines=1)
     device = open_device(info_of(config), config)
 
-    times = drive(device, affine_bench(9).job("emulated", 3, slots=1), cut([3] * 3))
+    times = drive(device, Bench(9).job(3, slots=1), cut([3] * 3))
 
     assert all(times[i + 1].start >= times[i].end for i in range(2))
 
@@ -111,9 +111,7 @@ def test_virtual_times_do_not_depend_on_when_chunks_arrive(engines: int) -> None
 
 def test_virtual_time_starts_at_zero_with_each_job() -> None:
     device = open_device(info_of(VIRTUAL), VIRTUAL)
-    first, second = (
-        drive(device, affine_bench(9).job("emulated", 3), cut([3] * 3)) for _ in range(2)
-    )
+    first, second = (drive(device, Bench(9).job(3), cut([3] * 3)) for _ in range(2))
 
     assert first == second
 
@@ -122,7 +120,7 @@ def test_an_emulated_core_computes_one_chunk_after_the_other() -> None:
     config = DeviceConfig(kind="emulated", clock="virtual", compute=Cost(gap="1s", unit="2s"))
     device = open_device(info_of(config), config)
 
-    times = drive(device, affine_bench(3).job("emulated", 2), cut([2, 1]))
+    times = drive(device, Bench(3).job(2), cut([2, 1]))
 
     assert [times[i].compute for i in range(2)] == [(0, 5), (5, 8)]
 
@@ -130,7 +128,7 @@ def test_an_emulated_core_computes_one_chunk_after_the_other() -> None:
 def test_real_phases_last_as_long_as_the_model_says() -> None:
     device = open_device(info_of(LINKED), LINKED)
 
-    times = drive(device, affine_bench(40).job("emulated", 10), cut([10] * 4))
+    times = drive(device, Bench(40).job(10), cut([10] * 4))
 
     device.close()
     for chunk_times in times.values():
@@ -146,7 +144,7 @@ def test_work_that_outlasts_its_model_is_counted() -> None:
     )
     device = open_device(info_of(hopeless), hopeless)
 
-    times = drive(device, affine_bench(2000).job("emulated", 1000), cut([1000, 1000]))
+    times = drive(device, Bench(2000).job(1000), cut([1000, 1000]))
 
     device.close()
     assert sum(chunk_times.late for chunk_times in times.values()) >= 1
@@ -154,7 +152,7 @@ def test_work_that_outlasts_its_model_is_counted() -> None:
 
 def test_a_slot_beyond_the_memory_is_refused() -> None:
     device = open_device(info_of(VIRTUAL), VIRTUAL)
-    device.prepare(affine_bench(8).job("emulated", 4, slots=2))
+    device.prepare(Bench(8).job(4, slots=2))
 
     with pytest.raises(InternalError, match="slot 7"):
         device.copy_in(Chunk(0, 0, 4), Slot(7, 4096))
@@ -162,7 +160,7 @@ def test_a_slot_beyond_the_memory_is_refused() -> None:
 
 def test_slots_residents_and_work_area_share_the_memory() -> None:
     device = open_device(info_of(VIRTUAL), VIRTUAL)
-    job = update_bench().job("emulated", 4, memory=MEMORY - 512)
+    job = update_job(24, 4, memory=MEMORY - 512)
     greedy = replace(job.demand, work="max", work_bytes=1)
 
     device.prepare(job)
@@ -186,7 +184,7 @@ def test_a_table_of_costs_holds_on_a_real_clock() -> None:
     config = msgspec.structs.replace(LINKED, compute=table)
     device = open_device(info_of(config), config)
 
-    times = drive(device, affine_bench(21).job("emulated", 11), cut([10, 11]))
+    times = drive(device, Bench(21).job(11), cut([10, 11]))
 
     device.close()
     for chunk, modelled in zip(times.values(), (300e-6, 600e-6), strict=True):

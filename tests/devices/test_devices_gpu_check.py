@@ -20,16 +20,17 @@ def test_a_dry_run_writes_a_file_a_section(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.gpu_check", "--dry-run", "--out", str(tmp_path)]
 
     subprocess.run(
-        [*command, "--only", "conformance,faults,iterating,streamed"],
+        [*command, "--only", "conformance,jobs,pipeline,faults,streamed"],
         cwd=ROOT,
         check=True,
         timeout=120,
     )
 
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert [section["state"] for section in summary["sections"]] == ["done"] * 4
+    assert [section["state"] for section in summary["sections"]] == ["done"] * 5
     assert json.loads((tmp_path / "conformance.json").read_text())["wrong"] == 0
-    assert json.loads((tmp_path / "iterating.json").read_text())["worst"] <= 1e-12
+    assert len(json.loads((tmp_path / "jobs.json").read_text())["jobs"]) == 20
+    assert len(json.loads((tmp_path / "pipeline.json").read_text())["runs"]) == 8
     streamed = json.loads((tmp_path / "streamed.json").read_text())
     assert all(case["is_equal"] for case in streamed["cases"])
     assert "gpu0: unusable" in json.loads((tmp_path / "faults.json").read_text())["device_fault"]

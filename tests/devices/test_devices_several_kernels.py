@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from device_bench import Bench, affine_bench, cut, drive
+from device_bench import Bench, cut, drive
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +35,7 @@ class Rejections:
 def racing(bench: Bench, *variants: str, rejections: Rejections | None = None) -> DeviceJob:
     first, *rivals = variants
     reject = (rejections or Rejections()).add
-    return replace(bench.job("cpu", 4), variant=first, rivals=tuple(rivals), reject=reject)
+    return replace(bench.job(4), variant=first, rivals=tuple(rivals), reject=reject)
 
 
 def alternating(kernels: list[int]) -> list[Chunk]:
@@ -45,17 +45,17 @@ def alternating(kernels: list[int]) -> list[Chunk]:
 
 @pytest.mark.parametrize("stored", [{}, {"dtypes": {"x": "float32"}}])
 def test_each_chunk_is_computed_by_its_kernel(stored: dict[str, Any]) -> None:
-    bench = affine_bench(16, **stored)
+    bench = Bench(16, **stored)
 
     times = drive(CpuDevice(CORE), racing(bench, "numpy", "talkative"), alternating([0, 1, 1, 0]))
 
     assert [times[number].kernel for number in range(4)] == [0, 1, 1, 0]
-    np.testing.assert_array_equal(bench.result("y"), bench.expected())
+    np.testing.assert_array_equal(bench.result(), bench.expected())
 
 
 @pytest.mark.parametrize("in_file", [False, True])
 def test_a_kernel_that_fails_is_replaced_by_one_that_works(tmp_path: Path, in_file: bool) -> None:
-    bench = affine_bench(16, folder=tmp_path if in_file else None)
+    bench = Bench(16, folder=tmp_path if in_file else None)
     rejections = Rejections()
     job = racing(bench, "broken", "numpy", rejections=rejections)
 
@@ -63,11 +63,11 @@ def test_a_kernel_that_fails_is_replaced_by_one_that_works(tmp_path: Path, in_fi
 
     assert {found.kernel for found in times.values()} == {1}
     assert rejections.reasons == {"broken": "no such luck"}
-    np.testing.assert_array_equal(bench.result("y"), bench.expected())
+    np.testing.assert_array_equal(bench.result(), bench.expected())
 
 
 def test_a_variant_that_cant_be_made_falls_out_of_the_race() -> None:
-    bench = affine_bench(8)
+    bench = Bench(8)
     rejections = Rejections()
 
     times = drive(
@@ -79,7 +79,7 @@ def test_a_variant_that_cant_be_made_falls_out_of_the_race() -> None:
 
 
 def test_a_variant_without_a_name_is_not_made() -> None:
-    bench = affine_bench(8)
+    bench = Bench(8)
     rejections = Rejections()
 
     drive(CpuDevice(CORE), racing(bench, "", "numpy", rejections=rejections), cut([4, 4]))
@@ -89,12 +89,12 @@ def test_a_variant_without_a_name_is_not_made() -> None:
 
 def test_without_a_variant_that_can_be_made_the_first_error_counts() -> None:
     with pytest.raises(UsageError, match="absent"):
-        CpuDevice(CORE).prepare(racing(affine_bench(8), "absent", "missing"))
+        CpuDevice(CORE).prepare(racing(Bench(8), "absent", "missing"))
 
 
 def test_if_every_kernel_fails_none_is_to_blame() -> None:
     rejections = Rejections()
-    job = racing(affine_bench(8), "broken", "broken", rejections=rejections)
+    job = racing(Bench(8), "broken", "broken", rejections=rejections)
 
     with pytest.raises(StepFailed) as failure:
         drive(CpuDevice(CORE), job, cut([4, 4]))
@@ -105,7 +105,7 @@ def test_if_every_kernel_fails_none_is_to_blame() -> None:
 
 def test_a_kernel_serves_chunks_of_almost_the_same_size() -> None:
     """A new plan of a job, whose chunks differ a little, must not wait for new kernels."""
-    job, kernels = affine_bench(16).job("cpu", 4), CpuKernels()
+    job, kernels = Bench(16).job(4), CpuKernels()
     chunks = (2047, 2048, 2049, 4000)
 
     made = [kernels.get(replace(job, chunk=chunk), job.variant)[0] for chunk in chunks]

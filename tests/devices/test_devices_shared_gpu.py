@@ -35,9 +35,8 @@ def local(used: Path) -> Iterator[hetsched.Local]:
 
 
 def run(local: hetsched.Local) -> None:
-    x, b = np.ones((40, 64), "float32"), np.arange(64.0)
-    job = local.submit("accelerator_toys:PlainAffine", {"x": x, "b": b}, units=40, verify=True)
-    np.testing.assert_allclose(job.result(timeout=60), 2 * x + b)
+    job = local.submit("accelerator_toys:PlainAffine", np.ones((40, 4)), units=40, verify=True)
+    assert (job.result(timeout=60) == 3).all()
 
 
 def test_jobs_run_on_what_others_leave_of_a_gpu(local: hetsched.Local, used: Path) -> None:

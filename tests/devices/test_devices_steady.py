@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from device_bench import LINKED, Bench, affine_bench, cut, info_of
+from device_bench import LINKED, Bench, cut, info_of
 
 from hetsched.config import Cost
 from hetsched.device import DeviceInfo
@@ -53,7 +53,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[Device]:
 def begun(device: Device, bench: Bench) -> Pipeline:
     """A pipeline that has done a few chunks; the rest waits."""
     link = device.describe().link
-    job = bench.job(device.describe().kind, CHUNK, SLOTS)
+    job = bench.job(CHUNK, SLOTS)
     device.prepare(job)
     layout = SlotAllocator(
         lambda units: slot_bytes(job.demand, units), job.memory if link else 0, SLOTS, True, CHUNK
@@ -69,7 +69,7 @@ def begun(device: Device, bench: Bench) -> Pipeline:
 
 @pytest.mark.parametrize("stored", ["memory", "files"])
 def test_no_chunk_takes_new_memory(device: Device, stored: str, tmp_path: Path) -> None:
-    bench = affine_bench(CHUNK * CHUNKS, folder=tmp_path if stored == "files" else None)
+    bench = Bench(CHUNK * CHUNKS, folder=tmp_path if stored == "files" else None)
     flow = begun(device, bench)
 
     tracemalloc.start()
@@ -82,4 +82,4 @@ def test_no_chunk_takes_new_memory(device: Device, stored: str, tmp_path: Path) 
         tracemalloc.stop()
 
     assert peak - before < NOTHING
-    assert (bench.result("y") == bench.expected()).all()
+    assert (bench.result() == bench.expected()).all()

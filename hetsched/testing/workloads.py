@@ -1,12 +1,4 @@
-"""Checks that plug-ins keep what they promise, for the tests of their authors.
-
-    from hetsched.testing import check_workload
-
-    def test_standardize():
-        check_workload(Standardize(), StandardizeParams(rows=40, cols=17))
-
-An `AssertionError` says which promise is broken, in one line.
-"""
+"""Whether a workload keeps its promises."""
 
 from __future__ import annotations
 

@@ -1,0 +1,117 @@
+"""The FFT of a batch through the pipeline, by slots and chunk size, against its bound.
+
+T(c) = c/h + c/k + c/d + (V - c)/r + (V/c) o, with r = min(k, duplex pace): fill, drain, steady
+pace and the fixed cost of a chunk. V: bytes each way, c: bytes of a chunk.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hetsched_workloads.fft import Fft, FftParams
+
+from benchmarks.gpu.common import MIB, Report, Span, device_info, mapped, open_runtime
+from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.runtime import Copy, Runtime
+from hetsched.devices.base import DeviceJob
+from hetsched.testing.devices import cut, drive
+from hetsched.testing.toys import ToyJob
+
+GAP = 15e-6
+"""Assumed fixed cost of a chunk, seconds; the measured runs show how accurate it is."""
+REPEAT = 5
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Bytes per second of the link, one way and with the other direction busy."""
+
+    h2d: float
+    d2h: float
+    h2d_duplex: float
+    d2h_duplex: float
+
+
+def measure(report: Report) -> None:
+    runtime = open_runtime(report.dry)
+    variant = "cufft" if runtime.kernels == "cuda" else "scipy"
+    rates = measure_rates(runtime, MIB if report.dry else 16 * MIB)
+    report.put(rates=vars(rates))
+    device = Accelerator(device_info(report.dry), runtime)
+    params = FftParams(batch="16x64x64" if report.dry else "256x512x512")
+    job = ToyJob(Fft(), params)
+    wrong = 0
+    for slots in (1, 2, 3, 4):
+        for chunk in (2, 4) if report.dry else (2, 4, 8, 16, 32, 64):
+            described = job.described(runtime.kernels, chunk, slots, variant=variant)
+            row = run(device, job, described, rates)
+            report.row("runs", slots=slots, chunk=chunk, **row)
+            wrong += not row["error"] < 1e-5
+    if wrong:
+        raise RuntimeError(f"{wrong} runs gave wrong results")
+
+
+def run(device: Accelerator, job: ToyJob, described: DeviceJob, rates: Rates) -> dict[str, Any]:
+    chunk = described.chunk
+    whole, rest = divmod(job.load, chunk)
+    chunks = cut([chunk] * whole + [rest] * (rest > 0))
+    walls, spans, kernels = [], [], []
+    for _ in range(1 + REPEAT):
+        start = time.monotonic()
+        times = drive(device, described, chunks)
+        walls.append(time.monotonic() - start)
+        spans.append(max(t.end for t in times.values()) - min(t.start for t in times.values()))
+        kernels += [t.compute[1] - t.compute[0] for t in times.values()]
+    plane = job.params.plane_bytes
+    pace = chunk * plane / max(statistics.median(kernels), 1e-9)
+    limit = bound(job.load * plane, chunk * plane, rates, pace)
+    seconds = statistics.median(spans[1:])
+    exact = np.fft.fft2(job.values["x"][-1].astype("complex128"))
+    error = abs(job.result()[-1] - exact).max() / abs(exact).max()
+    return {
+        "seconds": seconds,
+        "whole_seconds": statistics.median(walls[1:]),
+        "bound_seconds": limit,
+        "of_bound": limit / seconds,
+        "compute_seconds_a_chunk": statistics.median(kernels),
+        "error": float(error),
+    }
+
+
+def bound(volume: float, chunk: float, rates: Rates, compute: float) -> float:
+    """Return T(c) in seconds; `volume` and `chunk` in bytes each way, `compute` in bytes/s."""
+    slow, fast = sorted((rates.h2d_duplex, rates.d2h_duplex))
+    one_way = rates.h2d if rates.h2d_duplex <= rates.d2h_duplex else rates.d2h
+    pace = min(compute, 1 / (1 / fast + (1 - slow / fast) / one_way))
+    once = chunk / rates.h2d + chunk / compute + chunk / rates.d2h
+    return once + (volume - chunk) / pace + volume / chunk * GAP
+
+
+def measure_rates(runtime: Runtime, nbytes: int) -> Rates:
+    """Return the rates of copies of `nbytes` from and to pinned memory."""
+    hosts, block = (mapped(nbytes), mapped(nbytes)), runtime.allocate(2 * nbytes)
+    queues = runtime.queue(), runtime.queue()
+    for host in hosts:
+        runtime.pin(host)
+
+    def rate(*directions: int) -> list[float]:
+        samples = []
+        for _ in range(REPEAT):
+            spans = {index: Span(runtime, queues[index]) for index in directions}
+            for index in directions:
+                spans[index].start()
+                copy = queues[index].copy_out if index else queues[index].copy_in
+                for _ in range(4):
+                    copy([Copy(block, index * nbytes, hosts[index])], 1)
+                spans[index].stop()
+            samples.append([4 * nbytes / max(spans[i].seconds(), 1e-9) for i in directions])
+        return [statistics.median(rates) for rates in zip(*samples, strict=True)]
+
+    rates = Rates(*rate(0), *rate(1), *rate(0, 1))
+    for host in hosts:
+        runtime.unpin(host)
+    return rates
