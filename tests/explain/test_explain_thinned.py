@@ -26,10 +26,6 @@ def explanation(*counts: int) -> Explanation:
     return Explanation(job=1, state="done", workload="toy", load=1, devices=tuple(devices))
 
 
-def test_a_short_explanation_is_unchanged() -> None:
-    assert thinned(explanation(5, 5), 10) == explanation(5, 5)
-
-
 def test_successive_chunks_are_merged() -> None:
     short = thinned(explanation(7), 4)
 

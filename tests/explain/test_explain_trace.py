@@ -57,15 +57,6 @@ def by_track(events: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     return tracks
 
 
-def test_each_device_is_a_process_and_each_phase_a_thread() -> None:
-    events = written(explanation(ring(1.0), ring(0.9)))["traceEvents"]
-
-    assert set(named(events, "process_name").values()) == {"gpu0", "cpu0"}
-    assert set(named(events, "thread_name").values()) == {
-        f"{kind}: {phase}" for kind in ("predicted", "measured") for phase in TRACKS
-    }
-
-
 def test_events_are_complete_and_in_microseconds() -> None:
     events = written(explanation(None, ring(0.9)))["traceEvents"]
 
@@ -87,23 +78,6 @@ def test_chunks_taken_from_the_tail_are_marked() -> None:
     own, taken = tracks["measured: compute"]
     assert (own["name"], taken["name"]) == ("4 units", "2 units, shared tail")
     assert "from" not in own["args"] and taken["args"]["from"] == "shared tail"
-
-
-def test_chunks_predicted_as_a_whole_are_labelled_whole() -> None:
-    content = Timeline(1.0, (ChunkTimeline(1, None, (0.0, 1.0), None),))
-
-    tracks = by_track(written(explanation(content, ring(0.9), None))["traceEvents"])
-
-    assert "predicted: whole" in tracks
-    assert "predicted: compute" not in tracks
-    assert "measured: compute" in tracks
-
-
-def test_an_explanation_without_times_is_a_trace_without_events() -> None:
-    written_trace = written(explanation(None, None))
-
-    assert {event["ph"] for event in written_trace["traceEvents"]} == {"M"}
-    assert written_trace["otherData"]["what"] == "job 5: toy, 4 units, done"
 
 
 def test_overlaps_due_to_clock_skew_stay_on_one_track() -> None:

@@ -122,15 +122,6 @@ def test_a_profile_with_tables_of_costs_is_planned_around_their_steps() -> None:
     assert [curve.time(x) for x in (8, 17, 256)] == pytest.approx([8e-4, 3.4e-3, 51.2e-3])
 
 
-def test_a_core_may_have_a_table_of_costs() -> None:
-    tabled = CORE.replace('unit = "2ms"', 'points = [[1, "1ms"], [4, "4ms"], [5, "20ms"]]')
-
-    subject = machine(tabled, CORE)
-
-    shares = [assignment.plan.share for assignment in ideal_plan(subject).assignments]
-    assert shares == [4, 4]
-
-
 def test_a_device_that_holds_no_unit_is_left_out_of_plan_and_bound() -> None:
     subject = machine(CORE, GPU.replace("64B", "8B"))
     plan = ideal_plan(subject)

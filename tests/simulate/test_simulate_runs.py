@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from hetsched.models import Constant, PiecewiseLinear
+from hetsched.models import Constant
 from hetsched.partition import Balancer, Phase
 from hetsched.partition.phases import DeviceTime
-from hetsched.simulate.runs import LoopRun, LoopTrace, best_split, busy_seconds, drive, exact_times
+from hetsched.simulate.runs import LoopRun, LoopTrace, busy_seconds, drive, exact_times
 
 
 def trace_of(*runs: LoopRun) -> LoopTrace:
@@ -19,14 +19,6 @@ def trace_of(*runs: LoopRun) -> LoopTrace:
 SLOW_FIRST = trace_of(
     LoopRun((50, 50), (5.0, 1.0)), LoopRun((20, 80), (2.0, 1.6)), LoopRun((18, 82), (1.8, 1.64))
 )
-
-
-def test_a_loop_ends_when_the_balancer_has_made_up_its_mind() -> None:
-    trace = drive(Balancer(300, 2), exact_times([Constant(1.0), Constant(2.0)]), 10)
-
-    assert [run.shares for run in trace.runs] == [(150, 150), (100, 200)]
-    assert trace.final == trace.runs[-1]
-    assert (trace.balanced, trace.reason) == (True, "balanced")
 
 
 def test_a_loop_ends_when_the_budget_does() -> None:
@@ -64,13 +56,3 @@ def test_waiting_is_no_work() -> None:
     ]
 
     assert [busy_seconds(time) for time in times] == [2.5, 0.0, 1.5]
-
-
-def test_the_best_split_is_the_exact_one() -> None:
-    fast = PiecewiseLinear([(10, 10 / 5), (40, 40 / 8), (100, 100 / 2)])
-    slow = PiecewiseLinear([(20, 20 / 4), (60, 60 / 4), (120, 120 / 3)])
-
-    best = best_split([fast, slow], 100)
-
-    assert best.shares == (60, 40)
-    assert best.makespan == pytest.approx(10.0)

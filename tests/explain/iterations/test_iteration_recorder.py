@@ -14,7 +14,6 @@ from hetsched.explain.recorder import (
     MAX_MOVES,
     MAX_SPANS,
     IterationRecorder,
-    moved_rows,
     with_used_devices,
 )
 from tests.explain.iterations.story import SPLITS, PhaseTimes, history, recorded, split_at
@@ -58,15 +57,6 @@ def test_moves_say_what_was_expected_and_what_came_of_it() -> None:
     assert second.gain > 0
 
 
-def test_rows_that_nobody_announced_moved_all_the_same() -> None:
-    recorder = IterationRecorder(("a", "b"))
-    for iteration in (1, 2, 3):
-        recorder.add(iteration, (iteration, 5 - iteration), [PhaseTimes(1.0), None])
-
-    assert [move.reason for move in recorder.history().moves] == ["", ""]
-    assert recorder.moves == 2
-
-
 def test_numbers_that_json_lacks_are_unknown() -> None:
     recorder = IterationRecorder(("a",))
     recorder.add(1, (3,), [PhaseTimes(1.0)], math.nan)
@@ -82,18 +72,6 @@ def test_memory_is_bounded_where_rows_move_each_time() -> None:
     assert len(moves) <= MAX_MOVES + 1
     assert recorder.moves == recorder.history().omitted_moves + len(moves) == 2 * MAX_MOVES - 1
     assert [moves[0].after, moves[-1].after] == [1, 2 * MAX_MOVES - 1]
-
-
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=5))
-def test_moved_rows_are_those_with_another_owner(rows: list[tuple[int, int]]) -> None:
-    before, after = [a for a, _ in rows], [b for _, b in rows]
-    after[-1] += sum(before) - sum(after)
-    if after[-1] < 0:
-        before[-1] -= after[-1]
-        after[-1] = 0
-    owners = [[i for i, n in enumerate(split) for _ in range(n)] for split in (before, after)]
-
-    assert moved_rows(before, after) == sum(a != b for a, b in zip(*owners, strict=True))
 
 
 def test_rounds_of_a_warm_up_are_forgotten() -> None:
