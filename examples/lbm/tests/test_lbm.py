@@ -216,7 +216,7 @@ def test_sizes_follow_from_the_mask() -> None:
     [
         ({"rows": 4}, {}, UsageError, "needs cols"),
         ({"rows": 4, "cols": 0}, {}, UsageError, "cols: 0"),
-        ({"rows": 4, "cols": 4, "flow": "chanel"}, {}, UsageError, "choose from: cavity, channel"),
+        ({"rows": 4, "cols": 4, "flow": "chanel"}, {}, UsageError, "did you mean 'channel'"),
         ({"rows": 4, "cols": 4, "speed": 0.5}, {}, UsageError, "at most 0.3"),
         ({"rows": 4, "cols": 4, "reynolds": 0}, {}, UsageError, "reynolds"),
         ({"rows": 4, "cols": 4, "tolerance": "inf"}, {}, UsageError, "tolerance"),
