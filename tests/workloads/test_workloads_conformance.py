@@ -21,14 +21,19 @@ CASES = (
     ("matrix_update", {"rows": 20, "cols": 7, "inner": 5}),
     ("matrix_update", {"rows": 1, "cols": 1, "inner": 1, "dtype": "float64"}),
     ("jacobi", {"n": 40}),
-    ("pcg", {"grid": "5x4x3"}),
+    ("jacobi", {"n": 70, "criterion": "change", "dtype": "float32"}),
+    ("pcg", {"grid": "5x4x3", "dtype": "float32"}),
     pytest.param(
         "pcg",
         {"grid": "8x4x4", "preconditioner": "cholesky", "block": 16},
         marks=needs_numba,
     ),
     ("heat", {"grid": "20x12", "steps": 6}),
+    ("heat", {"grid": "12x9", "steps": 40, "border": "dirichlet,neumann", "tolerance": 1e-3}),
+    ("heat", {"grid": "6x5x4", "dtype": "float64"}),
     ("kmeans", {"clusters": 3, "count": 60, "dimensions": 2}),
+    ("kmeans", {"clusters": 6, "count": 400, "dimensions": 5, "dtype": "float64"}),
+    ("kmeans", {"clusters": 6, "count": 100, "dimensions": 2, "start": "given"}),
 )
 
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 from hetsched_workloads.kmeans import KMeans, KMeansParams
-from hetsched_workloads.kmeans.lloyd import largest_distance, merge_farthest, next_centroids
+from hetsched_workloads.kmeans.lloyd import largest_distance
 from hetsched_workloads.kmeans.variates import exponential, stream_key
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -61,17 +61,6 @@ def test_neither_split_nor_variant_changes_the_clusters(
     assert worst(p, x, parts) <= 1
 
 
-@pytest.mark.parametrize("split", [(900, 900), (1000, 800)])
-def test_two_runs_with_a_split_are_identical(split: tuple[int, int]) -> None:
-    p = KMeansParams(1800, 16, 12, start_seed=1)
-    x = points(p)
-
-    first, second = solve(p, x, *split), solve(p, x, *split)
-
-    assert first.residuals == second.residuals
-    assert np.array_equal(first.outputs["centroids"], second.outputs["centroids"])
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_digits_are_clustered_as_by_scikit_learn(dtype: str, variant: str) -> None:
@@ -88,22 +77,18 @@ def test_digits_are_clustered_as_by_scikit_learn(dtype: str, variant: str) -> No
     assert result.outputs["inertia"][0] == pytest.approx(theirs.inertia_, rel=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_colours_of_a_photograph_are_quantised_as_well_as_by_scikit_learn(dtype: str) -> None:
+def test_colours_of_a_photograph_are_quantised_as_well_as_by_scikit_learn() -> None:
     pytest.importorskip("skimage.data")
     cluster = pytest.importorskip("sklearn.cluster")
-    x = real_data.colours(dtype)
-    p = KMeansParams(len(x), 3, 16, start_seed=1, dtype=dtype)
+    x = real_data.colours("float32")
+    p = KMeansParams(len(x), 3, 16, start_seed=1)
 
     result = solve(p, x, 5000, len(x) - 5000)
 
-    start = x[np.random.default_rng(0).choice(len(x), 16, replace=False)].astype(np.float64)
-    given = KMeansParams(len(x), 3, 16, start="given", dtype=dtype)
-    ours = solve(given, x, len(x), start=start)
-    theirs = cluster.KMeans(16, init=start.astype(dtype), n_init=1).fit(x)
+    start = x[np.random.default_rng(0).choice(len(x), 16, replace=False)]
+    theirs = cluster.KMeans(16, init=start, n_init=1).fit(x)
     assert worst(p, x, result) <= 1
     assert result.outputs["inertia"][0] < 1.15 * theirs.inertia_
-    assert ours.outputs["inertia"][0] == pytest.approx(theirs.inertia_, rel=0.01)
 
 
 def test_points_far_from_the_origin_are_clustered_as_near_it() -> None:
@@ -136,15 +121,6 @@ def test_fewer_different_points_than_clusters_are_no_error() -> None:
     assert result.outputs["inertia"][0] == 0
 
 
-def test_one_cluster_is_the_mean() -> None:
-    p = KMeansParams(50, 3, 1, dtype="float64")
-    x = points(p)
-
-    result = solve(p, x, 20, 30)
-
-    np.testing.assert_allclose(result.outputs["centroids"][0], x.mean(axis=0), rtol=1e-12)
-
-
 def test_the_race_draws_points_in_proportion_to_their_weight() -> None:
     weights = np.array([1.0, 2.0, 5.0])
 
@@ -165,22 +141,6 @@ def test_variates_are_exponential_and_depend_on_the_point_only() -> None:
     assert whole.mean() == pytest.approx(1, abs=0.02)
     assert np.mean(whole > 2) == pytest.approx(np.exp(-2), abs=0.005)
     assert not np.array_equal(whole, exponential(np, stream_key(7, 4), 0, 100_000))
-
-
-@given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 30), st.data())
-def test_labels_are_right_and_inertia_falls_for_any_points(
-    seed: int, dimensions: int, count: int, data: st.DataObject
-) -> None:
-    clusters = data.draw(st.integers(1, count))
-    first = data.draw(st.integers(0, count))
-    x = np.random.default_rng(seed).integers(-5, 6, (count, dimensions)).astype(np.float64)
-    p = KMeansParams(count, dimensions, clusters, tolerance=0.0, start_seed=seed, dtype="float64")
-    short = KMeansParams(count, dimensions, clusters, 0.0, 1, start_seed=seed, dtype="float64")
-
-    result = solve(p, x, first, count - first)
-
-    assert worst(p, x, result) <= 1
-    assert result.outputs["inertia"][0] <= solve(short, x).outputs["inertia"][0] + 1e-9
 
 
 def textbook(x: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
@@ -234,24 +194,10 @@ def test_a_wrong_label_and_a_wrong_inertia_are_noticed() -> None:
     assert (WORKLOAD.errors(p, {"points": x}, result.outputs, rows, 0) <= 1).all()
 
 
-def test_the_farthest_points_are_merged_by_distance_and_number() -> None:
-    parts = [np.array([[4.0, 9, 0], [-1, 0, 0]]), np.array([[4.0, 2, 0], [1, 3, 0]])]
-
-    assert merge_farthest(parts)[:, 1].tolist() == [2, 9]
-
-
-def test_the_start_counts_as_centroids() -> None:
-    p = KMeansParams(9, 3, 2)
-    values = {"centroids": np.arange(9.0).reshape(3, 3), "members": np.zeros((2, 4))}
-
-    assert next_centroids(p, values).tolist() == [[0, 1, 2], [3, 4, 5]]
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_points_that_are_not_finite_are_named(value: float) -> None:
+def test_points_that_are_not_finite_are_named() -> None:
     p = KMeansParams(100, 2, 3)
     x = points(p)
-    x[57, 1] = value
+    x[57, 1] = np.inf
 
     with pytest.raises(DataError, match="row 57"):
         solve(p, x, 40, 60)
@@ -292,35 +238,28 @@ def test_the_largest_allowed_distances_do_not_overflow() -> None:
     assert np.array_equal(large.outputs["labels"], small.outputs["labels"])
 
 
-def test_sizes_follow_from_the_arrays() -> None:
-    p = WORKLOAD.infer({"clusters": 4}, {"points": ((100, 3), "<f8")})
+def test_sizes_and_kind_of_start_follow_from_the_arrays() -> None:
+    points = {"points": ((100, 3), "<f8")}
+    p = WORKLOAD.infer({"clusters": 4}, points)
+    given = WORKLOAD.infer({}, {**points, "start": ((6, 3), "float64")})
 
     assert (p.count, p.dimensions, p.dtype, p.start) == (100, 3, "float64", "k-means++")
-
-
-def test_an_input_start_is_used() -> None:
-    arrays = {"points": ((100, 3), "float32"), "start": ((6, 3), "float64")}
-
-    p = WORKLOAD.infer({}, arrays)
-
-    assert (p.clusters, p.start) == (6, "given")
+    assert (given.clusters, given.start) == (6, "given")
 
 
 @pytest.mark.parametrize(
-    ("explicit", "arrays", "error", "message"),
+    ("explicit", "error", "message"),
     [
-        ({}, {"points": ((9, 2), "float32")}, UsageError, "needs clusters"),
-        ({"clusters": 10}, {"points": ((9, 2), "float32")}, DataError, "only 9 points"),
-        ({"clusters": 0}, {"points": ((9, 2), "float32")}, UsageError, "at least 1"),
-        ({"clusters": 2}, {"points": ((9,), "float32")}, DataError, "two axes"),
-        ({"clusters": 2}, {"points": ((9, 2), "complex64")}, DataError, "takes bool"),
-        ({"clusters": 2, "count": 8}, {"points": ((9, 2), "float32")}, DataError, "job says 8"),
-        ({"clusters": 2, "start": "x"}, {"points": ((9, 2), "float32")}, UsageError, "choose"),
-        ({"clusters": 2, "tolerance": -1}, {"points": ((9, 2), "f4")}, UsageError, "tolerance"),
+        ({}, UsageError, "needs clusters"),
+        ({"clusters": 10}, DataError, "only 9 points"),
+        ({"clusters": 0}, UsageError, "at least 1"),
+        ({"clusters": 2, "count": 8}, DataError, "job says 8"),
+        ({"clusters": 2, "start": "x"}, UsageError, "choose from: k-means"),
+        ({"clusters": 2, "tolerance": -1}, UsageError, "tolerance"),
     ],
 )
 def test_bad_parameters_get_a_clear_line(
-    explicit: dict[str, Any], arrays: Any, error: type[Exception], message: str
+    explicit: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        WORKLOAD.infer(explicit, arrays)
+        WORKLOAD.infer(explicit, {"points": ((9, 2), "float32")})

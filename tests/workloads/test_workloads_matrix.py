@@ -14,10 +14,12 @@ from hetsched.errors import DataError, UsageError
 from hetsched.workload import KernelContext
 
 MATRIX = MatrixUpdate()
-TRIALS = 50
+Matrices = dict[str, np.ndarray]
+Make = Callable[[MatrixParams, int], Matrices]
+Wrong = Callable[[np.ndarray, np.random.Generator], None]
 
 
-def normal(p: MatrixParams, seed: int = 1) -> dict[str, np.ndarray]:
+def normal(p: MatrixParams, seed: int = 1) -> Matrices:
     made = {
         "C": np.empty((p.rows, p.cols), p.dtype),
         "A": np.empty((p.rows, p.inner), p.dtype),
@@ -28,7 +30,7 @@ def normal(p: MatrixParams, seed: int = 1) -> dict[str, np.ndarray]:
     return made
 
 
-def photograph_like(p: MatrixParams, seed: int = 1) -> dict[str, np.ndarray]:
+def photograph_like(p: MatrixParams, seed: int = 1) -> Matrices:
     """Positive values, as pixels are: the sums never cancel."""
     rng = np.random.default_rng(seed)
     return {
@@ -37,16 +39,14 @@ def photograph_like(p: MatrixParams, seed: int = 1) -> dict[str, np.ndarray]:
     }
 
 
-def computed(p: MatrixParams, inputs: dict[str, np.ndarray]) -> np.ndarray:
+def computed(p: MatrixParams, inputs: Matrices) -> np.ndarray:
     (variant,) = MATRIX.variants("cpu")
     c = np.full_like(inputs["C"], np.nan)
     variant.make(p, p.rows, KernelContext("cpu", 1, "", np))(inputs, {"C": c})
     return c
 
 
-def residual(
-    p: MatrixParams, inputs: dict[str, np.ndarray], c: np.ndarray, seed: int = 3
-) -> np.ndarray:
+def residual(p: MatrixParams, inputs: Matrices, c: np.ndarray, seed: int = 3) -> np.ndarray:
     return MATRIX.residual(p, inputs, {"C": c}, seed)
 
 
@@ -69,40 +69,13 @@ def test_the_kernel_agrees_with_the_reference_and_leaves_its_inputs_alone(
         assert np.abs(c[i] - ref).max() <= MATRIX.tolerance(p) * np.sqrt(np.mean(ref**2))
 
 
-def test_a_chunk_is_one_call_of_blas_which_packs_all_of_b(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rows: list[int] = []
-    matmul = np.matmul
-
-    def counted(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
-        rows.append(len(a))
-        return matmul(a, b, out=out)
-
-    monkeypatch.setattr(np, "matmul", counted)
-    p = MatrixParams(1100, 4, 3)
-    computed(p, normal(p))
-    assert rows == [1100]
-
-
-def test_the_reference_is_wider_than_the_kernel() -> None:
-    p = MatrixParams(2, 3, 4, "float64")
-    assert MATRIX.reference(p, normal(p), 0)["C"].dtype == np.longdouble
-    p = MatrixParams(2, 3, 4, "float32")
-    assert MATRIX.reference(p, normal(p), 0)["C"].dtype == np.float64
-
-
 @pytest.mark.parametrize("make", [normal, photograph_like])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("rows", "cols", "inner"), [(64, 512, 512), (8, 4096, 512), (300, 7, 1000)]
 )
 def test_a_right_result_is_far_from_an_alarm(
-    rows: int,
-    cols: int,
-    inner: int,
-    dtype: str,
-    make: Callable[[MatrixParams, int], dict[str, np.ndarray]],
+    rows: int, cols: int, inner: int, dtype: str, make: Make
 ) -> None:
     p = MatrixParams(rows, cols, inner, dtype)
     inputs = make(p, 1)
@@ -116,59 +89,68 @@ def element(c: np.ndarray, rng: np.random.Generator) -> tuple[int, int]:
     return row, int(rng.choice(np.flatnonzero(size >= np.median(size))))
 
 
-def zeroed(c: np.ndarray, rng: np.random.Generator) -> None:
-    c[element(c, rng)] = 0
+def spoil_element(value: Callable[[np.ndarray, float], float]) -> Wrong:
+    def spoil(c: np.ndarray, rng: np.random.Generator) -> None:
+        place = element(c, rng)
+        c[place] = value(c, c[place])
+
+    return spoil
 
 
-def sign_turned(c: np.ndarray, rng: np.random.Generator) -> None:
-    c[element(c, rng)] *= -1
-
-
-def scaled(c: np.ndarray, rng: np.random.Generator) -> None:
+def scale(c: np.ndarray, rng: np.random.Generator) -> None:
     c *= c.dtype.type(1.001)
 
 
-def columns_turned(c: np.ndarray, rng: np.random.Generator) -> None:
+def turn_columns(c: np.ndarray, rng: np.random.Generator) -> None:
     c[...] = c[:, ::-1].copy()
 
 
-def left_out(c: np.ndarray, rng: np.random.Generator) -> None:
+def leave_out(c: np.ndarray, rng: np.random.Generator) -> None:
     c[-1] = 0
 
 
-def rows_swapped(c: np.ndarray, rng: np.random.Generator) -> None:
-    a, b = rng.choice(len(c), 2, replace=False)
-    c[[a, b]] = c[[b, a]]
+def swap_rows(c: np.ndarray, rng: np.random.Generator) -> None:
+    c[[0, 1]] = c[[1, 0]]
 
 
-def not_a_number(c: np.ndarray, rng: np.random.Generator) -> None:
-    c[element(c, rng)] = np.nan
+WRONGS = {
+    "zero": spoil_element(lambda c, value: 0),
+    "sign": spoil_element(lambda c, value: -value),
+    "nan": spoil_element(lambda c, value: np.nan),
+    "huge": spoil_element(lambda c, value: np.finfo(c.dtype).max),
+    "scaled": scale,
+    "columns turned": turn_columns,
+    "left out": leave_out,
+    "rows swapped": swap_rows,
+}
 
 
-def huge(c: np.ndarray, rng: np.random.Generator) -> None:
-    c[element(c, rng)] = np.finfo(c.dtype).max
-
-
-WRONGS = (
-    zeroed, sign_turned, scaled, columns_turned, left_out, rows_swapped, not_a_number, huge,
-)  # fmt: skip
+def assert_caught(
+    wrong: str, p: MatrixParams, inputs: Matrices, trials: int, first: int = 0
+) -> None:
+    """In the columns from `first` on."""
+    right = computed(p, inputs)
+    assert residual(p, inputs, right).max() < 0.5
+    for trial in range(trials):
+        c = right.copy()
+        WRONGS[wrong](c[:, first:], np.random.default_rng(trial))
+        assert residual(p, inputs, c, trial).max() > 2, trial
 
 
 @pytest.mark.parametrize("wrong", WRONGS)
 @pytest.mark.parametrize("make", [normal, photograph_like])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_wrong_result_is_caught_in_every_trial(
-    dtype: str,
-    make: Callable[[MatrixParams, int], dict[str, np.ndarray]],
-    wrong: Callable[[np.ndarray, np.random.Generator], None],
-) -> None:
+def test_a_wrong_result_is_caught(dtype: str, make: Make, wrong: str) -> None:
     p = MatrixParams(16, 512, 256, dtype)
-    inputs = make(p, 1)
-    right = computed(p, inputs)
-    for trial in range(TRIALS if dtype == "float32" else 10):
-        c = right.copy()
-        wrong(c, np.random.default_rng(trial))
-        assert residual(p, inputs, c, trial).max() > 2, trial
+    assert_caught(wrong, p, make(p, 1), 5)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("wrong", WRONGS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_wrong_result_is_caught_in_every_trial(dtype: str, wrong: str) -> None:
+    p = MatrixParams(16, 512, 256, dtype)
+    assert_caught(wrong, p, normal(p), 50)
 
 
 def test_an_update_that_forgets_the_old_matrix_is_caught() -> None:
@@ -205,21 +187,6 @@ def test_no_false_alarm_at_any_shape(rows: int, cols: int, inner: int) -> None:
     assert residual(p, inputs, computed(p, inputs), cols).max() < 0.5
 
 
-def test_zeros_are_no_alarm() -> None:
-    p = MatrixParams(2, 3, 4)
-    inputs = {name: np.zeros_like(array) for name, array in normal(p).items()}
-    assert (residual(p, inputs, inputs["C"].copy()) == 0).all()
-
-
-def test_generated_rows_do_not_depend_on_who_makes_them() -> None:
-    p = MatrixParams(9, 5, 3)
-    whole = normal(p)["C"]
-    part = np.empty((4, 5), np.float32)
-    MATRIX.generate(p, 1, "C", 5, part)
-    assert np.array_equal(part, whole[5:])
-    assert not np.array_equal(whole[:, :3], normal(p)["A"])
-
-
 def infer(given: dict[str, object], **arrays: tuple[tuple[int, ...], str]) -> MatrixParams:
     found: MatrixParams = MATRIX.infer(given, arrays)
     return found
@@ -234,10 +201,6 @@ def test_sizes_may_come_from_both_sides() -> None:
     assert infer({"rows": "5", "dtype": "f64"}, B=((3, 7), "uint8")) == MatrixParams(
         5, 7, 3, "float64"
     )
-
-
-def test_numbers_alone_are_a_float32_job() -> None:
-    assert infer({"rows": 1, "cols": 2, "inner": 3}) == MatrixParams(1, 2, 3, "float32")
 
 
 @pytest.mark.parametrize(
@@ -262,11 +225,7 @@ def test_arrays_that_do_not_fit_are_a_data_error(
     [
         ({"rows": 1, "cols": 2}, "needs inner"),
         ({"rows": 0, "cols": 2, "inner": 3}, "rows: 0, must be at least 1"),
-        ({"rows": -4, "cols": 2, "inner": 3}, "rows: -4, must be at least 1"),
-        ({"rows": "x", "cols": 2, "inner": 3}, "rows"),
         ({"rows": 1, "cols": 2, "inner": 3, "dtype": "float16"}, "did you mean float"),
-        ({"rows": 1, "cols": 2, "inner": 3, "dtype": "int"}, "choose from: float32, float64"),
-        ({"row": 1}, "no parameter 'row'; did you mean 'rows'|needs rows"),
     ],
 )
 def test_what_makes_no_sense_is_a_usage_error(given: dict[str, object], words: str) -> None:
@@ -280,45 +239,23 @@ def test_memory_counts_the_resident_matrix_once() -> None:
     assert MATRIX.demand(p, "cuda").need([2, 3]) == 4 * (3 * 7 + 5 * (3 + 7))
 
 
-def test_the_speed_key_does_not_know_the_load() -> None:
-    keys = {MATRIX.speed_key(MatrixParams(rows, 7, 3)) for rows in (10, 20)}
-    assert len(keys) == 1
-
-
 def test_a_load_beyond_any_machine_is_only_a_number() -> None:
     p = infer({"rows": 10**15, "cols": 512, "inner": 512})
     assert MATRIX.load(p) == 10**15
     assert MATRIX.flops(p, p.rows) == 2.0 * 10**15 * 512**2
 
 
-@pytest.mark.parametrize("also_c", [True, False])
+@pytest.mark.parametrize("matrices", [{"B": 1e5}, {"B": 1e5, "C": 1e5}, {"C": 1e7}])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("wrong", [zeroed, sign_turned])
+@pytest.mark.parametrize("wrong", ["zero", "sign"])
 def test_a_large_column_does_not_hide_what_is_wrong_elsewhere(
-    dtype: str, also_c: bool, wrong: Callable[[np.ndarray, np.random.Generator], None]
+    dtype: str, matrices: dict[str, float], wrong: str
 ) -> None:
     p = MatrixParams(16, 512, 256, dtype)
     inputs = normal(p)
-    inputs["B"][:, 7] *= 1e5
-    inputs["C"][:, 7] *= 1e5 if also_c else 1
-    right = computed(p, inputs)
-    assert residual(p, inputs, right).max() < 0.5
-    for trial in range(TRIALS):
-        c = right.copy()
-        wrong(c[:, 8:], np.random.default_rng(trial))
-        assert residual(p, inputs, c, trial).max() > 2, trial
-
-
-def test_a_large_column_of_the_old_matrix_alone_hides_nothing_either() -> None:
-    p = MatrixParams(16, 512, 256)
-    inputs = normal(p)
-    inputs["C"][:, 7] *= 1e7
-    right = computed(p, inputs)
-    assert residual(p, inputs, right).max() < 0.5
-    for trial in range(10):
-        c = right.copy()
-        zeroed(c[:, 8:], np.random.default_rng(trial))
-        assert residual(p, inputs, c, trial).max() > 2, trial
+    for name, factor in matrices.items():
+        inputs[name][:, 7] *= factor
+    assert_caught(wrong, p, inputs, 10, first=8)
 
 
 @given(
@@ -346,7 +283,7 @@ def test_a_value_in_a_column_of_zeros_is_caught() -> None:
     assert list(residual(p, inputs, c) > 1) == [False, False, True, False]
 
 
-def cancelling(p: MatrixParams, seed: int) -> dict[str, np.ndarray]:
+def cancelling(p: MatrixParams, seed: int) -> Matrices:
     """C is -A B but for rounding, or but for one part in 10**6."""
     inputs = normal(p, seed)
     product = inputs["A"].astype("float64") @ inputs["B"].astype("float64")

@@ -6,7 +6,7 @@ import importlib
 
 import numpy as np
 import pytest
-from solver_cases import CHOLESKY, pcg
+from solver_cases import CHOLESKY, solve
 
 from robustness import real_data
 
@@ -17,7 +17,7 @@ MAX_EXCESS = {"float32": 1e-4, "float64": 1e-6}
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("preconditioner", ["diagonal", CHOLESKY])
-@pytest.mark.parametrize("name", ["camera", "coins", "astronaut", "coffee"])
+@pytest.mark.parametrize("name", ["coins", "astronaut"])
 def test_photographs_are_segmented_as_by_scikit_image(
     name: str, preconditioner: str, dtype: str
 ) -> None:
@@ -29,7 +29,7 @@ def test_photographs_are_segmented_as_by_scikit_image(
     a, b = real_data.walker_system(image, labels, dtype)
     split, tolerance = (len(b) // 3, len(b) - len(b) // 3), TOLERANCES[dtype]
 
-    result = pcg(a, b, split, preconditioner=preconditioner, tolerance=tolerance)
+    result = solve(preconditioner, a, b, split, tolerance=tolerance)
 
     x, segmented = result.outputs["x"], labels.ravel().copy()
     segmented[segmented == 0] = np.where(x > 0.5, 2, 1)
