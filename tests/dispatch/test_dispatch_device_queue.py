@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import tracemalloc
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.device import Chunk, EvenChunks
+from hetsched.device import EvenChunks
 from hetsched.dispatch import (
     ChunkFinished,
     DeviceLost,
     Dispatcher,
     Started,
-    WaitingChunks,
     total_units,
 )
 from hetsched.plans.recipes import evenly
@@ -35,36 +33,6 @@ def test_even_chunks_are_those_of_the_plan(
     assert [chunk.last for chunk in chunks] == [False] * (count - 1) + [True]
     assert total_units(chunks) == units
     assert chunks[:2] == tuple(chunks)[:2]
-
-
-@given(st.integers(1, 30), st.lists(st.booleans(), max_size=40))
-def test_waiting_chunks_come_from_both_ends_like_a_deque(units: int, lefts: list[bool]) -> None:
-    expected = list(EvenChunks(0, 0, units, (units + 1) // 2))
-    waiting = WaitingChunks(EvenChunks(0, 0, units, (units + 1) // 2))
-    for is_left in lefts[: len(expected)]:
-        assert waiting.first() == expected[0]
-        if is_left:
-            assert waiting.popleft() == expected.pop(0)
-        else:
-            assert waiting.pop() == expected.pop()
-            half = Chunk(99, 5, 1)
-            waiting.replace_last(half)
-            expected.append(half)
-        assert (len(waiting), list(waiting)) == (len(expected), expected)
-
-
-def test_an_empty_queue_has_no_first_chunk() -> None:
-    for take in (WaitingChunks.pop, WaitingChunks.popleft):
-        with pytest.raises(IndexError):
-            take(WaitingChunks(()))
-
-
-def test_what_a_lost_device_was_never_sent_becomes_one_chunk() -> None:
-    waiting = WaitingChunks(EvenChunks(3, 10, 1000, 100))
-    waiting.popleft()
-    merged = waiting.clear()
-    assert [(chunk.first, chunk.count) for chunk in merged] == [(20, 990)]
-    assert len(waiting) == 0
 
 
 def test_an_hour_on_64_cores_takes_little_memory_and_progress_is_cheap() -> None:

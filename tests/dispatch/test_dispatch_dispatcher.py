@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import pytest
-
 from hetsched.device import Chunk
 from hetsched.dispatch import (
     ChunkFinished,
@@ -15,7 +13,6 @@ from hetsched.dispatch import (
     Send,
     Started,
 )
-from hetsched.job import DeviceProgress
 
 
 def queues(**counts: Sequence[int]) -> dict[str, list[Chunk]]:
@@ -86,11 +83,8 @@ def test_chunks_of_others_are_split_to_what_a_device_takes_and_have_new_ids() ->
     assert all(c.last and not c.barrier for c in command.chunks)
 
 
-def test_all_devices_lost_waits_for_one_to_come_back() -> None:
-    dispatcher = dispatch(a=[1, 1])
-    dispatcher.handle(Started(), 0.0)
-    assert dispatcher.handle(DeviceLost("a"), 1.0) == []
-    assert sent(dispatcher.handle(DeviceJoined("a"), 2.0)) == {"a": [(0, 1), (1, 1)]}
+def test_a_run_of_no_units_is_over_at_once() -> None:
+    assert Dispatcher({}, {}, {}).handle(Started(), 0.0) == [Finished()]
 
 
 def test_a_chunk_that_ended_before_its_device_s_loss_was_seen_counts() -> None:
@@ -102,19 +96,11 @@ def test_a_chunk_that_ended_before_its_device_s_loss_was_seen_counts() -> None:
     assert sent(dispatcher.handle(DeviceJoined("a"), 2.0)) == {"a": [(1, 1)]}
 
 
-def test_a_late_answer_for_a_chunk_that_was_sent_again_is_ignored() -> None:
-    dispatcher = dispatch(a=[1], b=[1])
-    dispatcher.handle(Started(), 0.0)
-    dispatcher.handle(DeviceLost("a"), 1.0)
-    assert dispatcher.handle(ChunkFinished("a", 0), 2.0) == []
-    assert dispatcher.done_units("a") == 0
-    assert dispatcher.progress() == (DeviceProgress("a", 0, 0), DeviceProgress("b", 0, 2))
-
-
-def test_a_run_of_no_units_is_over_at_once() -> None:
-    assert Dispatcher({}, {}, {}).handle(Started(), 0.0) == [Finished()]
-
-
-def test_a_device_that_was_never_announced_is_our_own_mistake() -> None:
-    with pytest.raises(KeyError):
-        dispatch(a=[1]).handle(DeviceLost("b"), 0.0)
+def test_chunks_reported_together_have_the_pace_of_all_of_them() -> None:
+    dispatcher = dispatch(window=6, a=[5] * 6)
+    dispatcher.handle(Started(), 10.0)
+    paces = []
+    for chunks, now in ((range(4), 12.0), (range(4, 6), 14.0)):
+        dispatcher.handle_together([ChunkFinished("a", number) for number in chunks], now)
+        paces.append(dispatcher.measured_pace("a"))
+    assert paces == [0.1, 0.2]

@@ -109,17 +109,3 @@ def test_what_a_dead_process_didn_t_finish_of_the_tail_runs_again() -> None:
     assert not send.opens_tail
     assert dispatcher.handle(ChunkFinished("cpu0", send.chunks[0].id), 9.0) == []
     assert dispatcher.handle(ChunkFinished("cpu0", send.chunks[1].id), 9.0) == [Finished()]
-
-
-def test_a_process_that_dies_before_the_tail_is_open_leaves_all_of_it() -> None:
-    dispatcher, _ = started()
-    for device in OWN:
-        dispatcher.handle(DeviceLost(device), 1.0)
-    assert sum(device.share for device in dispatcher.progress()) == 32
-    units: list[int] = []
-    sends = dispatcher.handle(DeviceJoined("cpu0"), 2.0)
-    while isinstance(sends[0], Send):
-        (chunk,) = sends[0].chunks
-        units += range(chunk.first, chunk.first + chunk.count)
-        sends = dispatcher.handle(ChunkFinished("cpu0", chunk.id), 3.0)
-    assert sorted(units) == list(range(32))

@@ -16,10 +16,6 @@ def test_with_a_tail_cores_finish_almost_together(count: int) -> None:
     assert mean_ratio(count, VARIATION, 1, 24) <= MAX_OVER_IDEAL[count]
 
 
-def test_without_it_they_finish_late() -> None:
-    assert mean_ratio(8, VARIATION, 1, 24, has_tail=False) > 1.10
-
-
 def test_without_variation_nothing_is_lost() -> None:
     today = mean_ratio(8, 0.0, 1, 20, has_tail=False)
     assert mean_ratio(8, 0.0, 1, 20) <= MAX_OVER_TODAY * today
@@ -27,4 +23,3 @@ def test_without_variation_nothing_is_lost() -> None:
 
 def test_irregular_units_gain_too() -> None:
     assert irregular_ratio(8, 1, 20) < 1.06
-    assert irregular_ratio(8, 1, 20, has_tail=False) > 1.15

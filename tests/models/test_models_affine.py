@@ -19,13 +19,6 @@ def test_an_operation_costs_the_gap_and_its_units() -> None:
     assert curve.speed(np.array([0, 4])).tolist() == [0.0, 0.8]
 
 
-def test_the_inverse_is_zero_within_the_gap() -> None:
-    curve = Affine(gap=3.0, slope=0.5)
-
-    assert curve.inverse(np.array([-1, 0, 2.9, 3, 5])).tolist() == [0.0, 0.0, 0.0, 0.0, 4.0]
-    assert [curve.inverse(seconds) for seconds in (-1, 2.9, 5)] == [0.0, 0.0, 4.0]
-
-
 @given(costs, costs, st.sets(st.integers(1, 1000), min_size=2, max_size=40))
 def test_an_exact_line_is_recovered(gap: float, slope: float, sizes: set[int]) -> None:
     curve = Affine(observations=[(x, gap + slope * x) for x in sizes])
@@ -47,28 +40,10 @@ def test_an_outlier_does_not_move_the_line(
     assert curve.slope == pytest.approx(slope, rel=1e-6, abs=1e-9)
 
 
-@given(st.lists(st.tuples(st.integers(1, 100), costs), min_size=1, max_size=10))
-def test_neither_gap_nor_slope_is_ever_negative(observed: list[tuple[int, float]]) -> None:
-    curve = Affine(observations=observed)
-
-    assert curve.gap >= 0
-    assert curve.slope >= 0
-    assert np.all(np.diff(curve.time(np.arange(1, 200))) >= 0)
-
-
 def test_a_single_size_gives_constant_speed() -> None:
     curve = Affine(observations=[(10, 2.0)])
 
     assert (curve.gap, curve.slope) == (0.0, 0.2)
-
-
-def test_observations_replace_the_initial_line() -> None:
-    curve = Affine(gap=1.0, slope=1.0)
-
-    curve.observe(10, 2.0)
-
-    assert curve.time(10) == 2.0
-    assert curve.points.tolist() == [[10.0, 2.0]]
 
 
 def test_a_level_line_has_an_inverse_too() -> None:

@@ -59,13 +59,6 @@ def test_a_size_takes_exactly_what_was_observed() -> None:
     assert curve.points.tolist() == [[10, 2], [40, 5], [60, 15], [100, 50]]
 
 
-def test_a_single_size_gives_constant_speed() -> None:
-    curve = by_speed((25, 5), load=100)
-
-    assert curve.speed(np.array([0, 1, 25, 70, 100, 500])).tolist() == [5.0] * 6
-    assert curve.time(0) == 0.0
-
-
 def test_an_undershooting_spline_is_kept_above_a_fraction_of_the_lowest_speed() -> None:
     curve = by_speed((10, 100), (20, 1), (40, 1.2), (50, 150), load=100)
     x = np.linspace(0, 100, 1001)
@@ -75,20 +68,3 @@ def test_an_undershooting_spline_is_kept_above_a_fraction_of_the_lowest_speed() 
     assert speeds.min() == pytest.approx(MIN_SPEED_RATIO)
     low = speeds[1:] <= MIN_SPEED_RATIO * (1 + 1e-12)
     assert curve.derivative(x[1:][low]) == pytest.approx(1 / MIN_SPEED_RATIO)
-
-
-@given(observations, st.floats(0.5, 1500))
-def test_the_derivative_is_that_of_time(observed: list[tuple[int, float]], x: float) -> None:
-    curve, step = Akima(observed, load=1600), 1e-6 * x
-
-    rise = curve.time(x + step) - curve.time(x - step)
-    sides = sorted((curve.derivative(x - step), curve.derivative(x + step)))
-
-    assert sides[0] - 1e-3 * abs(sides[0]) - 1e-6 <= rise / (2 * step)
-    assert rise / (2 * step) <= sides[1] + 1e-3 * abs(sides[1]) + 1e-6
-
-
-def test_times_may_fall_where_they_were_observed_to_fall() -> None:
-    curve = Akima([(10, 2.0), (20, 6.0), (30, 3.0)])
-
-    assert curve.time(20) > curve.time(30)

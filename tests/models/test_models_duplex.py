@@ -12,11 +12,6 @@ from hetsched.models.samples import duplex_samples, duplex_times, one_way_times,
 from hetsched.plans import DevicePlan, Mode, Overlap, timeline
 
 
-def test_a_copy_without_overlap_is_one_way() -> None:
-    assert one_way_times([(4, (0.0, 1.0))], [(1.0, 2.0)]) == [(4, 1.0)]
-    assert duplex_times([(4, (0.0, 1.0))], [(1.0, 2.0)]) == []
-
-
 def test_an_overlapping_copy_shows_how_much_slower_it_is() -> None:
     # Alone a second; the second one is beside another for all of its 1.25: it kept 0.8.
     copies = [(4, (0.0, 1.0)), (4, (2.0, 3.25))]
@@ -72,9 +67,3 @@ def test_noise_suggests_no_share_below_one(seed: int) -> None:
     beside = {16.0: (16 * np.exp(errors)).tolist()}
 
     assert duplex_share(beside, PhaseCurve([(16.0, 16.0)] * 5)) == 1.0
-
-
-def test_a_copy_without_a_time_says_nothing() -> None:
-    chunk = ChunkTimes(copy_in=(1.0, 1.0), compute=(1.0, 2.0), copy_out=(2.0, 2.1))
-
-    assert duplex_samples([(4, chunk)]) == []

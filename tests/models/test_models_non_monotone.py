@@ -2,11 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from hetsched.models import Knot, PiecewiseLinear
-from hetsched.models.fits import pool_except_dips
+from hetsched.models import PiecewiseLinear
 from hetsched.partition import geometric, optimal
 
 SAWTOOTH = [(10, 1.0), (20, 3.0), (30, 2.0), (40, 4.0), (50, 3.9)]
@@ -36,37 +33,6 @@ def test_dips_larger_than_the_noise_are_kept() -> None:
     seconds = repeated(20, noise=0.05).points[:, 1]
     assert seconds[1] > 1.3 * seconds[2]
     assert seconds[4] == pytest.approx(seconds[3], rel=1e-8)
-
-
-def test_a_long_fall_is_kept_even_if_each_step_is_within_the_noise() -> None:
-    knots = [Knot(10.0 + i, 3.0 - 0.2 * i, 9, 2.75 - 0.2 * i, 3.25 - 0.2 * i) for i in range(8)]
-    fitted = pool_except_dips(knots)
-    assert fitted[0] > 1.3 * fitted[-1]
-    assert all(knot.low <= now <= knot.high for knot, now in zip(knots, fitted, strict=True))
-
-
-@given(
-    st.lists(st.tuples(st.floats(0.1, 10), st.floats(0, 1), st.floats(0, 1)), min_size=1),
-)
-def test_no_time_leaves_its_interval_unless_it_rises(
-    evidence: list[tuple[float, float, float]],
-) -> None:
-    knots = [
-        Knot(float(i + 1), t, 9, t * (1 - low), t * (1 + high))
-        for i, (t, low, high) in enumerate(evidence)
-    ]
-    for knot, now in zip(knots, pool_except_dips(knots), strict=True):
-        assert knot.low * (1 - 1e-5) <= now <= knot.high * (1 + 1e-5)
-
-
-@given(st.floats(0.01, 10))
-def test_the_inverse_is_the_largest_load_in_time(seconds: float) -> None:
-    curve = repeated(3)
-    units = curve.inverse(seconds)
-    sizes = np.linspace(1, 150, 3000)
-    in_time = sizes[curve.time(sizes) <= seconds]
-    assert units >= (in_time[-1] if len(in_time) else 0.0) - 1e-9
-    assert curve.time(units) <= seconds * (1 + 1e-9)
 
 
 def test_optimal_exploits_a_dip_and_geometric_still_works() -> None:

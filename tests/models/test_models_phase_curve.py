@@ -51,19 +51,6 @@ def test_a_size_that_was_held_up_once_does_not_bend_the_line() -> None:
     assert learnt(runs).gap == pytest.approx(1)
 
 
-def test_one_run_that_is_too_slow_and_too_fast_for_any_line_bends_it() -> None:
-    small = [(1, 140.0), (2, 243.0), (4, 427.0), (8, 839.0)]
-    large = [(16, 3240.0), (32, 6323.0), (64, 12981.0), (128, 25708.0)]
-
-    assert learnt([small + large, *([(1, 140.0)] for _ in range(5))]).gap is None
-
-
-def test_two_slow_runs_bend_the_line_at_different_sizes() -> None:
-    runs = [[(x, step(x)) for x in (1, 2, 4, 8)]] * 3 + [[(24, step(24))], [(30, step(30))]]
-
-    assert learnt(runs).gap is None
-
-
 def test_below_the_smallest_size_the_line_holds_but_never_above_that_size() -> None:
     curve = learnt([[(x, max(x, 24.0)) for x in (12, 16, 24, 32, 64)]] * 3)
 

@@ -7,10 +7,6 @@ from hypothesis import strategies as st
 
 from hetsched.models import PiecewiseLinear
 
-observations = st.lists(
-    st.tuples(st.integers(1, 1000), st.floats(1e-6, 100)), min_size=1, max_size=12
-)
-
 
 def example() -> PiecewiseLinear:
     """Speeds 5, 8, 2 at 10, 40, 100 units."""
@@ -30,44 +26,6 @@ def test_speed_is_linear_between_knots_and_constant_outside(x: float, speed: flo
 def test_zero_units_take_no_time_at_the_first_speed() -> None:
     assert example().time(0) == 0.0
     assert example().speed(0) == 5.0
-
-
-def test_a_knot_takes_exactly_what_was_observed() -> None:
-    assert [example().time(x) for x in (10, 40, 100)] == [2.0, 5.0, 50.0]
-
-
-@given(observations)
-def test_times_strictly_increase(observed: list[tuple[int, float]]) -> None:
-    curve = PiecewiseLinear(observed)
-
-    assert np.all(np.diff(curve.points[:, 0]) > 0)
-    assert np.all(np.diff(curve.points[:, 1]) > 0)
-
-
-@given(observations, st.floats(0.01, 3000))
-def test_the_inverse_of_time_is_the_units(observed: list[tuple[int, float]], x: float) -> None:
-    curve = PiecewiseLinear(observed)
-
-    # A pooled stretch rises by 1e-9 of its time: there 1e-16 of time is 1e-7 of the stretch.
-    assert curve.inverse(curve.time(x)) == pytest.approx(x, rel=1e-5)
-
-
-@given(observations, st.floats(1e-6, 1000))
-def test_the_inverse_is_the_most_that_a_time_allows(
-    observed: list[tuple[int, float]], seconds: float
-) -> None:
-    curve = PiecewiseLinear(observed)
-
-    x = curve.inverse(seconds)
-
-    assert curve.time(x * (1 - 1e-6)) <= seconds * (1 + 1e-12)
-    assert curve.time(x * (1 + 1e-6)) >= seconds * (1 - 1e-12)
-
-
-def test_the_inverse_of_zero_is_zero() -> None:
-    assert example().inverse(0.0) == 0.0
-    assert example().inverse(-1.0) == 0.0
-    assert example().inverse(np.array([-1.0, 0.0])).tolist() == [0.0, 0.0]
 
 
 def test_pooling_weighs_sizes_by_their_observations() -> None:

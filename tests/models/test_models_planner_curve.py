@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hetsched.models import Affine, PiecewiseLinear
+from hetsched.models import PiecewiseLinear
 from hetsched.models.functions import planner_curve
 
 
@@ -28,18 +28,6 @@ def test_a_third_party_curve_has_defaults() -> None:
     curve = planner_curve(ThirdParty(2.0))
     assert curve.fingerprint() is curve.evidence() is None
     assert curve.scaled(2.0) is None
-
-
-def test_equal_curves_have_equal_fingerprints() -> None:
-    first, second, other = Affine(1.0, 2.0), Affine(1.0, 2.0), Affine(1.0, 3.0)
-    assert first.fingerprint() == second.fingerprint() != other.fingerprint()
-
-
-def test_a_fingerprint_follows_what_a_curve_learns() -> None:
-    curve = PiecewiseLinear([(10, 1.0)])
-    before = curve.fingerprint()
-    curve.observe(20, 3.0)
-    assert curve.fingerprint() != before
 
 
 def test_a_scaled_curve_keeps_its_evidence() -> None:

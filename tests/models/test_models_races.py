@@ -78,14 +78,6 @@ def test_another_variant_is_the_fastest_only_for_certain() -> None:
     assert races.fastest(["a", "b", "c"]) == "c"
 
 
-def test_the_oldest_of_many_races_are_dropped() -> None:
-    races = RaceRecord()
-    for number in range(MAX_RACES + 3):
-        races = races.with_race(Race(number, 1.0, {"a": (1.0,)}))
-
-    assert [race.number for race in races.races] == list(range(3, MAX_RACES + 3))
-
-
 def test_cold_chunks_do_not_count() -> None:
     chunks = [(2, 8.0, 0, True), (2, 9.0, 1, True), (2, 3.0, 1, False), (2, 2.0, 0, False)]
 
@@ -99,12 +91,16 @@ def test_if_all_chunks_are_cold_they_count() -> None:
     }
 
 
-def test_a_chunk_that_another_kernel_computed_leaves_a_gap() -> None:
-    assert race_paces([(2, 8.0, 0, False), (2, 8.0, 0, False)], ("a", "b"))["b"] == [None]
-
-
 @pytest.mark.parametrize("seconds", [math.nan, -1.0, 0.0])
 def test_what_is_no_time_leaves_a_gap(seconds: float) -> None:
     chunks = [(2, seconds, 0, False), (2, 4.0, 1, False)]
 
     assert race_paces(chunks, ("a", "b")) == {"a": [None], "b": [2.0]}
+
+
+def test_the_oldest_of_many_races_are_dropped() -> None:
+    races = RaceRecord()
+    for number in range(MAX_RACES + 3):
+        races = races.with_race(Race(number, 1.0, {"a": (1.0,)}))
+
+    assert [race.number for race in races.races] == list(range(3, MAX_RACES + 3))

@@ -1,11 +1,12 @@
 """Which measurement goes into which curve, and the published number of points."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from hetsched.device import ChunkTimes
-from hetsched.errors import UsageError
-from hetsched.models import Constant, DeviceModel, PiecewiseLinear
+from hetsched.models import PiecewiseLinear
 from hetsched.models.samples import Sample, run_samples
 
 Lists = list[list[int]]
@@ -22,78 +23,54 @@ def on_core(start: float, seconds: float) -> ChunkTimes:
     return ChunkTimes(compute=(start, start + seconds))
 
 
-def test_a_core_gives_compute_per_chunk_and_total_once() -> None:
-    chunks = [(4, on_core(0, 2)), (6, on_core(2, 3))]
-
-    assert run_samples(chunks, ((4, 6),), 10, 5.0) == [
-        Sample("compute", 4, 2),
-        Sample("compute", 6, 3),
-        Sample("total", 10, 5.0),
-    ]
+def cold(times: ChunkTimes) -> ChunkTimes:
+    return msgspec.structs.replace(times, cold=True)
 
 
-def test_a_device_with_a_link_gives_all_four_curves() -> None:
-    samples = run_samples([(4, on_link(0)), (6, on_link(10))], ((4, 6),), 10, 17.0)
-
-    assert [s for s in samples if s.curve != "total"] == [
-        Sample("compute", 4, 2),
-        Sample("compute", 6, 2),
-        Sample("h2d", 4, 1),
-        Sample("h2d", 6, 1),
-        Sample("d2h", 4, 3),
-        Sample("d2h", 6, 3),
-    ]
+CORE = [(4, on_core(0, 2)), (6, on_core(2, 3))]
+LINK = [(4, on_link(0)), (6, on_link(10))]
+PARTS = [(4, on_link(0)), (2, on_link(5)), (3, on_link(20))]
+PHASES = [("compute", 4, 2), ("compute", 6, 2), ("h2d", 4, 1), ("h2d", 6, 1), ("d2h", 4, 3),
+          ("d2h", 6, 3)]  # fmt: skip
+INSTANT_IN = ChunkTimes(copy_in=(1.0, 1.0), compute=(1.0, 2.0), copy_out=(2.0, 2.5))
 
 
-def test_the_total_of_a_chunk_is_the_sum_of_its_phases_without_waits() -> None:
-    samples = run_samples([(4, on_link(0)), (6, on_link(10))], ((4, 6),), 10, 17.0)
+@pytest.mark.parametrize(
+    ("chunks", "plan", "wall", "expected"),
+    [
+        (CORE, [[4, 6]], 5, [("compute", 4, 2), ("compute", 6, 3), ("total", 10, 5)]),
+        (LINK, [[4, 6]], 17, [*PHASES, ("total", 4, 6), ("total", 6, 6), ("total", 10, 17)]),
+        (PARTS, [[4, 2], [3]], 27, [("total", 6, 12), ("total", 3, 7), ("total", 9, 27)]),
+        (LINK[:1], [[4]], 7, [("compute", 4, 2), ("h2d", 4, 1), ("d2h", 4, 3), ("total", 4, 7)]),
+        ([(4, INSTANT_IN)], [[4]], 1.5, [("compute", 4, 1), ("d2h", 4, 0.5), ("total", 4, 1.5)]),
+        ([(4, cold(on_core(0, 9))), (4, on_core(9, 2))], [[4, 4]], 11,
+         [("compute", 4, 2), ("total", 8, 11)]),
+        ([(4, cold(on_link(0))), LINK[1]], [[4, 6]], 17,
+         [PHASES[1], PHASES[3], ("total", 10, 17)]),
+        ([(4, cold(on_link(0)))], [[4]], 7, [*PHASES[:1], *PHASES[2:3], ("total", 4, 7)]),
+        ([], [], 0, []),
+    ],
+    ids=["core", "link", "installments", "one chunk", "too short", "cold core", "cold link",
+         "all cold", "no share"],
+)  # fmt: skip
+def test_each_time_goes_into_its_curve(
+    chunks: list[tuple[int, ChunkTimes]], plan: Lists, wall: float, expected: list[Any]
+) -> None:
+    share = sum(units for units, _ in chunks)
 
-    assert [s for s in samples if s.curve == "total"] == [
-        Sample("total", 4, 6),
-        Sample("total", 6, 6),
-        Sample("total", 10, 17.0),
-    ]
+    found = run_samples(chunks, plan, share, wall)
 
-
-def test_several_sub_distributions_count_by_their_wall_time() -> None:
-    chunks = [(4, on_link(0)), (2, on_link(5)), (3, on_link(20))]
-
-    samples = run_samples(chunks, ((4, 2), (3,)), 9, 27.0)
-
-    assert Sample("total", 6, 12) in samples
-    assert Sample("total", 3, 7) in samples
-
-
-def test_a_sub_distribution_that_ran_otherwise_has_no_total() -> None:
-    chunks = [(4, on_link(0)), (3, on_link(20))]
-
-    samples = run_samples(chunks, ((4, 2), (3,)), 7, 27.0)
-
-    assert [s.units for s in samples if s.curve == "total"] == [4, 3, 7]
-
-
-def test_a_single_chunk_is_one_observation_of_its_total() -> None:
-    samples = run_samples([(4, on_link(0))], ((4,),), 4, 7.0)
-
-    assert [s for s in samples if s.curve == "total"] == [Sample("total", 4, 7.0)]
+    assert {Sample(*each) for each in expected} <= {*found}
+    warm = {units for units, times in chunks if not times.cold} or {share}
+    assert {s.units for s in found if s.curve != "total"} <= warm
 
 
-def test_a_core_that_reads_files_has_no_link_if_the_caller_says_so() -> None:
-    samples = run_samples([(4, on_link(0)), (4, on_link(9))], ((4, 4),), 8, 16.0, link=False)
+def test_installments_that_ran_otherwise_have_no_total_and_files_are_no_link() -> None:
+    otherwise = run_samples([(4, on_link(0)), (3, on_link(20))], [[4, 2], [3]], 7, 27.0)
+    files = run_samples([(4, on_link(0)), (4, on_link(9))], [[4, 4]], 8, 16.0, link=False)
 
-    assert [s.curve for s in samples] == ["compute", "compute", "total"]
-
-
-def test_phases_too_short_to_measure_are_left_out() -> None:
-    times = ChunkTimes(copy_in=(1.0, 1.0), compute=(1.0, 2.0), copy_out=(2.0, 2.5))
-
-    samples = run_samples([(4, times)], ((4,),), 4, 1.5)
-
-    assert [s.curve for s in samples] == ["compute", "d2h", "total"]
-
-
-def test_a_device_without_a_share_gives_no_samples() -> None:
-    assert run_samples([], (), 0, 0.0) == []
+    assert [s.units for s in otherwise if s.curve == "total"] == [4, 3, 7]
+    assert [s.curve for s in files] == ["compute", "compute", "total"]
 
 
 def test_the_published_distributions_give_the_published_points() -> None:
@@ -117,55 +94,12 @@ def test_the_published_distributions_give_the_published_points() -> None:
     assert total.repeats == 29
 
 
-def test_a_device_model_evaluates_its_total() -> None:
-    model = DeviceModel(Constant(2.0), Constant(5.0))
-
-    assert model.time(4) == 2.0
-    assert model.speed(4) == 2.0
-    assert not model.link
-    assert DeviceModel(Constant(2.0), Constant(5.0), Constant(1.0)).link
-
-
-@pytest.mark.parametrize("duplex", [(0.0, 1.0), (1.0, 1.1), (1.0,)])
-def test_duplex_shares_out_of_range_are_refused(duplex: tuple[float, ...]) -> None:
-    with pytest.raises(UsageError, match="duplex"):
-        DeviceModel(Constant(1.0), Constant(1.0), duplex=duplex)  # type: ignore[arg-type]
-
-
 def test_a_core_that_took_chunks_of_a_tail_reports_its_planned_share() -> None:
     taken = msgspec.structs.replace(on_core(2, 1.0), taken=True)
 
     samples = run_samples([(4, on_core(0, 2)), (2, taken)], (), 6, 3.0, planned=20)
 
     assert samples[-1] == Sample("total", 20, 10.0)
-
-
-def test_the_cold_first_chunk_of_a_core_counts_for_its_share_only() -> None:
-    cold = msgspec.structs.replace(on_core(0, 9), cold=True)
-
-    samples = run_samples([(4, cold), (4, on_core(9, 2))], ((4, 4),), 8, 11.0)
-
-    assert samples == [Sample("compute", 4, 2), Sample("total", 8, 11.0)]
-
-
-def test_the_cold_first_chunk_of_a_device_with_a_link_gives_no_phases() -> None:
-    cold = msgspec.structs.replace(on_link(0), cold=True)
-
-    samples = run_samples([(4, cold), (6, on_link(10))], ((4, 6),), 10, 17.0)
-
-    assert {s.units for s in samples if s.curve != "total"} == {6}
-    assert Sample("total", 10, 17.0) in samples
-
-
-def test_a_single_cold_chunk_still_gives_its_copies() -> None:
-    cold = msgspec.structs.replace(on_link(0), cold=True)
-
-    assert {s.curve for s in run_samples([(4, cold)], ((4,),), 4, 7.0)} == {
-        "compute",
-        "h2d",
-        "d2h",
-        "total",
-    }
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 0.0, 1e-300, 1e300])

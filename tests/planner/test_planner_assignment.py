@@ -9,7 +9,6 @@ from planner_devices import FAST, MIB, PLANE, core, demand, gpu, units
 
 from hetsched.device import EvenChunks
 from hetsched.models import DeviceModel
-from hetsched.planner.assignment import MAX_CORE_CHUNKS
 from hetsched.planner.job_planner import Assignment, Candidate, plan_job
 from hetsched.plans import (
     DevicePlan,
@@ -61,11 +60,6 @@ def test_the_chunks_of_an_hour_are_made_on_demand() -> None:
     assert isinstance(assignment.chunks, EvenChunks)
     assert len(assignment.chunks) == 40_000
     assert tuple(chunk.count for chunk in assignment.chunks[:3]) == assignment.plan.chunks[:3]
-
-
-def test_the_number_of_chunks_of_a_core_is_limited() -> None:
-    (assignment,) = plan_job(360_000_000, [core(0, 1e-3)]).assignments
-    assert len(assignment.chunks) == MAX_CORE_CHUNKS
 
 
 def test_chunks_from_files_are_small() -> None:

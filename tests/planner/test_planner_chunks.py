@@ -4,19 +4,11 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from planner_devices import FAST, core, gpu, units
 
 from hetsched.planner.assignment import MAX_CORE_CHUNKS
 from hetsched.planner.chunks import (
-    MAX_CALL_FRACTION,
-    MAX_COSTLY_CHUNK_SECONDS,
-    CoreShare,
     chunk_count,
-    expected_takes,
-    plan_tails,
-    sent_at_once,
 )
 from hetsched.planner.explanation import ExplainedJob, explain_job
 from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
@@ -51,16 +43,6 @@ def test_chunks_are_as_long_as_their_calls_require(
     seconds: float, call: float, chunks: int
 ) -> None:
     assert chunk_count(seconds, call) == chunks
-
-
-@given(st.floats(0.0, 0.2), st.floats(0.001, 1e4))
-def test_calls_take_their_part_unless_chunks_are_as_long_as_allowed(
-    call: float, seconds: float
-) -> None:
-    count = chunk_count(seconds, call)
-    limit = min(call / MAX_CALL_FRACTION, MAX_COSTLY_CHUNK_SECONDS)
-    assert count == 1 or seconds / count >= limit / 1.5
-    assert seconds / count <= max(0.08, limit) * 1.5
 
 
 @pytest.mark.parametrize(
@@ -143,37 +125,6 @@ def test_a_job_of_few_milliseconds_has_no_tail() -> None:
     assert plan_job(8, [hosted(i, 1e-4) for i in range(2)]).assignments[0].tail is None
 
 
-def share(name: str, call: float) -> CoreShare:
-    return CoreShare(name, "cpu", 4096, 5.9, 350, call)
-
-
-def test_the_last_chunks_of_a_tail_are_worth_their_calls() -> None:
-    parts = [
-        plan_tails([share(f"cpu{number}", call) for number in range(2)], 8192)
-        for call in (0.0, 0.01)
-    ]
-    assert [{part.part.least for part in pooled.values()} for pooled in parts] == [{1}, {28}]
-
-
-def test_a_tail_that_costs_more_calls_than_it_saves_is_left_out() -> None:
-    assert not plan_tails([share(f"cpu{number}", 0.055) for number in range(2)], 8192)
-
-
-@given(st.lists(st.tuples(st.integers(1, 5000), st.floats(1e-6, 1.0)), min_size=1, max_size=8))
-def test_every_core_keeps_a_unit_and_takes_what_it_pooled(cores: list[tuple[int, float]]) -> None:
-    shares = [
-        CoreShare(f"cpu{i}", "cpu0", count, count * pace, 1 << 20)
-        for i, (count, pace) in enumerate(cores)
-    ]
-    tails = plan_tails(shares, 10**6)
-    for each in shares:
-        if each.name in tails:
-            pooled = tails[each.name]
-            assert each.units > pooled.units
-            assert sum(expected_takes(pooled)) == pooled.units
-            assert pooled.part.first + pooled.part.units == 10**6
-
-
 def test_the_number_of_expected_takes_is_bounded_in_a_job_of_weeks() -> None:
     plan = plan_job(10**10, [hosted(i) for i in range(2)])
     assert all(len(a.plan.chunks) < 2 * MAX_CORE_CHUNKS for a in plan.assignments)
@@ -204,10 +155,3 @@ def test_short_shares_of_one_process_are_sent_at_once(
     candidates: list[Candidate], load: int, is_sent: bool
 ) -> None:
     assert all(windows(plan_job(load, candidates))) is is_sent
-
-
-def test_a_race_is_reported_chunk_by_chunk() -> None:
-    assignments = plan_job(300, [hosted(0), hosted(1)]).assignments
-    plain = [replace(each, window=2) for each in assignments]
-    racing = [replace(plain[0], rivals=("other",)), plain[1]]
-    assert sent_at_once(racing) == tuple(racing)

@@ -75,16 +75,3 @@ def test_no_bound_exceeds_the_prediction_that_it_is_shown_with(seed: int) -> Non
                 device.bound <= alternative.seconds * (1 + ROUNDING)
                 for alternative in device.alternatives
             )
-
-
-def test_a_device_faster_than_its_phases_has_a_smaller_bound() -> None:
-    candidate = gpu(random.Random(1), "gpu0")
-    load = 200
-    first = plan_job(load, [candidate])
-    plan = plan_job(load, [measured(candidate, first, 0.6)])
-    explanations = [
-        explain_job(ExplainedJob(None, "planned", "t", load), p) for p in (first, plan)
-    ]
-    before, after = (explanation.devices[0].bound for explanation in explanations)
-    assert before is not None and after is not None
-    assert after == pytest.approx(0.6 * before)

@@ -21,7 +21,6 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.planner.explanation import (
     ExplainedJob,
-    covered,
     explain_job,
     hidden_fraction,
     phase_seconds,
@@ -198,18 +197,6 @@ def test_without_a_model_there_is_no_prediction_and_no_bound() -> None:
     assert core.measured == PhaseSeconds(compute=3.0)
 
 
-def test_a_plan_without_candidates_is_explained_from_its_runs() -> None:
-    bare = tuple(
-        replace(a, candidate=None, model=None, predicted_seconds=None)
-        for a in job_plan().assignments
-    )
-
-    explanation = explain_job(SUBJECT, JobPlan(bare, None), RAN)
-
-    assert [d.kind for d in explanation.devices] == ["cpu", "cuda"]
-    assert explanation.seconds == 4.0
-
-
 def test_a_core_that_reads_files_has_no_phases_predicted() -> None:
     core, gpu = job_plan().assignments
     assert core.candidate is not None
@@ -261,12 +248,6 @@ spans = st.lists(
     min_size=1,
     max_size=12,
 )
-
-
-@given(spans)
-def test_overlapping_spans_are_counted_once(intervals: list[tuple[int, int]]) -> None:
-    ticks = {tick for start, end in intervals for tick in range(start, end)}
-    assert covered(intervals) == len(ticks)
 
 
 @given(spans, st.integers(0, 30))

@@ -58,11 +58,6 @@ def test_devices_of_configured_speed_share_nothing() -> None:
     assert beside == {"emu0": "none", "cpu0": "none"}
 
 
-def test_idle_devices_of_the_machine_count_too() -> None:
-    assert co_runners_of([GPU, CORES[0]]) == {"gpu0": "all", "cpu0": "all"}
-    assert co_runners_of([GPU, CORES[0]], MACHINE) == {"gpu0": "some", "cpu0": "some"}
-
-
 def test_co_runners_are_beside_a_device_until_the_first_of_them_has_finished() -> None:
     ends = [(GPU, 1.0), (CORES[0], 3.0), (CORES[1], 2.0)]
     assert co_runners_end([GPU, *CORES[:2]], ends) == {"gpu0": 2.0, "cpu0": 1.0, "cpu1": 1.0}

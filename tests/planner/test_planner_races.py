@@ -11,11 +11,9 @@ from hetsched.planner.job_planner import plan_job
 from hetsched.planner.planner import Planner
 from hetsched.planner.races import (
     race_of,
-    race_order,
-    race_part,
     variant_samples,
 )
-from hetsched.planner.records import Candidate, JobPlan, PlannedRace
+from hetsched.planner.records import Candidate, JobPlan
 
 VARIANTS = ("a", "b", "c")
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
@@ -24,18 +22,6 @@ DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
 def raced(races: int = 1, units: float = 10.0, **paces: float) -> RaceRecord:
     race = Race(0, units, {name: (pace,) * 6 for name, pace in paces.items()})
     return RaceRecord((race,) * races)
-
-
-def test_every_second_round_is_reversed() -> None:
-    assert race_order(2, 4) == (0, 1, 1, 0, 0, 1, 1, 0)
-    assert race_order(3, 2) == (0, 1, 2, 2, 1, 0)
-
-
-def test_all_cores_of_a_race_have_as_many_chunks() -> None:
-    part = race_part(PlannedRace(("b",), 3), [7, 40], [4, 9])
-
-    assert part.chunks == 7
-    assert len(part.kernels) == 6
 
 
 def race_plan(units: int = 48, cores: int = 2) -> JobPlan:

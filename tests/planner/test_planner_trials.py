@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,8 +18,7 @@ from hetsched.planner import ExplainedJob, explain_job
 from hetsched.planner.neighbours import device_sets
 from hetsched.planner.planner import Planner
 from hetsched.planner.records import Candidate, JobPlan
-from hetsched.planner.trials import MIN_RUNS, with_chunk
-from hetsched.plans.device_plan import DevicePlan, Mode
+from hetsched.planner.trials import MIN_RUNS
 
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
 Seconds = Mapping[str, float | None]
@@ -346,32 +344,6 @@ def test_the_choice_stays_unless_the_gain_is_above_noise() -> None:
     assert chosen == ["cpu0", "team0", "team0", "cpu0"]
 
 
-class ComparedName(str):
-    """A device's name that counts how often it is compared."""
-
-    comparisons = 0
-    __hash__ = str.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        ComparedName.comparisons += 1
-        return str.__eq__(self, other)
-
-
-def test_weighing_sets_of_many_devices_takes_no_square_of_their_number() -> None:
-    beliefs = []
-    for each in cores(400, v=1.0):
-        number = int(each.info.name[3:])
-        info = msgspec.structs.replace(
-            each.info, name=ComparedName(each.info.name), physical_core=number // 2
-        )
-        beliefs.append(replace(each, info=info))
-    ComparedName.comparisons = 0
-
-    Planner(400).next(beliefs, runs=9)
-
-    assert ComparedName.comparisons < 10 * 400
-
-
 some_pace = st.one_of(st.none(), st.floats(1e-4, 0.2))
 
 
@@ -488,15 +460,3 @@ def test_a_size_that_may_be_much_faster_is_tried_with_a_chunk() -> None:
 
 def test_no_size_is_tried_where_a_line_fits() -> None:
     assert not Planner(2048).next([stepped(linear)]).trial
-
-
-@pytest.mark.parametrize("size", [20, 9, 120])
-def test_a_chunk_to_be_measured_takes_the_place_of_others(size: int) -> None:
-    plan = DevicePlan(((12, 36, 60, 60, 60, 53, 27, 12),), Mode.RING, 3)
-
-    changed = with_chunk(plan, size)
-
-    assert changed.share == plan.share
-    assert size in changed.chunks
-    assert changed.chunks[:2] == (12, 36)
-    assert replace(changed, sub_distributions=plan.sub_distributions) == plan

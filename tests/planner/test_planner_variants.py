@@ -81,25 +81,6 @@ def measured(pace: float, sizes: Sequence[int]) -> DeviceModel:
     return DeviceModel(total, total)
 
 
-def two_variants(
-    runs: int, fftw_sizes: Sequence[int], mkl_sizes: Sequence[int]
-) -> list[Candidate]:
-    models = {"fftw": measured(1.0, fftw_sizes), "mkl": measured(1.2, mkl_sizes)}
-    info = DeviceInfo(name="cpu0", kind="cpu", identity="x")
-    return [Candidate(info, DEMAND, models, {"fftw": runs, "mkl": len(mkl_sizes)})]
-
-
-def test_a_share_far_from_the_mean_is_judged_by_its_own_loads() -> None:
-    fast = Candidate(
-        DeviceInfo(name="cpu0", kind="cpu", identity="y"),
-        DEMAND,
-        {"fftw": measured(0.05, [1900] * 5)},
-        {"fftw": 9},
-    )
-    (slow,) = two_variants(99, [100] * 9, [100, 100])
-    assert names(choose_variants([fast, slow], 1000)) == ["fftw", "fftw"]
-
-
 def test_the_reasons_name_a_race_only_of_cores_that_take_part() -> None:
     runs = {"fftw": 3, "mkl": 3}
     fast = known_at("cpu0", {"fftw": 1.0, "mkl": 1.0}, runs)
