@@ -139,23 +139,6 @@ class HugePages:
 _huge_pages = HugePages()
 
 
-def seconds_of_one_page() -> float:
-    """Return how long it takes to make a huge page, of memory that is freed again.
-
-    Raises OSError: ENOMEM, EAGAIN if no memory is contiguous, others if this system makes none.
-    """
-    fd = os.memfd_create("hetsched-trial", os.MFD_CLOEXEC)
-    try:
-        os.ftruncate(fd, HUGE_BYTES)
-        with map_aligned(fd, HUGE_BYTES) as mapping:
-            mapping[0] = 1  # the kernel refuses where no page is in place
-            began = time.monotonic()
-            mapping.madvise(MADV_COLLAPSE, 0, HUGE_BYTES)
-            return time.monotonic() - began
-    finally:
-        os.close(fd)
-
-
 def _collapse_piece(mapping: mmap.mmap, start: int, end: int) -> bool:
     with memoryview(mapping) as view:  # the kernel refuses where no page is in place
         for number in range(start // HUGE_BYTES, end // HUGE_BYTES):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sqlite3
 from pathlib import Path
@@ -45,16 +44,6 @@ def test_limits_of_descriptors_are_pointed_out(
 ) -> None:
     monkeypatch.setattr(doctor.resource, "getrlimit", lambda which: soft_and_hard)
     assert said in call("doctor").out
-
-
-def test_memory_without_a_single_huge_page_is_pointed_out(
-    call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail() -> float:
-        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-
-    monkeypatch.setattr("hetsched.transport.pages.seconds_of_one_page", fail)
-    assert "no contiguous memory" in " ".join(call("doctor").out.split())
 
 
 def test_what_is_installed_is_listed_in_100_columns(call: Call) -> None:

@@ -29,9 +29,8 @@ def device(name: str, units: int, seconds: float, copies: float = 0.0) -> Device
     )
 
 
-def tell(case: MeasurementCase, *devices: DeviceReport, whole_seconds: float = 0.0) -> None:
+def tell(case: MeasurementCase, *devices: DeviceReport) -> None:
     case.repeats += 1
-    case.whole_seconds = whole_seconds
     for each in devices:
         case.add(each)
 
@@ -104,18 +103,3 @@ def test_what_cannot_be_run_is_dropped() -> None:
 def test_nothing_to_measure_is_refused() -> None:
     with pytest.raises(UsageError, match="no device has a variant"):
         MeasurementSchedule([4], {}, until=0.1)
-
-
-def test_a_size_that_would_take_longer_than_the_time_left_waits() -> None:
-    measuring = MeasurementSchedule([4, 400], {"cpu0": ["v"]}, until=0.025)
-    first = measuring.ask(seconds_left=60)
-    assert first is not None
-    tell(first, device("cpu0", 4, 1.0), whole_seconds=1.0)
-
-    cases = [measuring.ask(seconds_left=60) for _ in range(3)]
-
-    assert [case.units for case in cases if case is not None] == [4, 4, 4]
-    assert measuring.ask(seconds_left=0.5) is None
-    big = measuring.ask(seconds_left=200)
-    assert big is not None
-    assert big.units == 400

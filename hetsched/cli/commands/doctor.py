@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib.metadata
 import math
 import os
@@ -43,7 +42,6 @@ MIN_DESCRIPTORS = 4096
 """Less may be too little for a daemon with many clients; arbitrary."""
 MIN_FREE_BYTES = 1 << 30
 """Less free disk is reported as low; arbitrary."""
-HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 SQLITE = b"SQLite format 3\0"
 
 
@@ -155,7 +153,7 @@ def cores() -> list[Finding]:
 
 
 def memory() -> list[Finding]:
-    """Report the available memory, also for huge pages, which make large transforms faster."""
+    """Report the available memory."""
     table = dict(re.findall(r"^(\w+):\s+(\d+) kB$", _read("/proc/meminfo"), re.MULTILINE))
     total, free = (1024 * int(table.get(key, 0)) for key in ("MemTotal", "MemAvailable"))
     text = f"{format_bytes(free)} of {format_bytes(total)} available"
@@ -164,27 +162,7 @@ def memory() -> list[Finding]:
     if limit < total:
         free = max(0, int(groups.memory()))
         text += f"; the control group has {format_bytes(int(limit))}, {format_bytes(free)} free"
-    return [Finding("memory", f"{text}; /dev/shm isn't used"), _huge_pages()]
-
-
-def _huge_pages() -> Finding:
-    from hetsched.transport.pages import seconds_of_one_page
-
-    setting = re.search(r"\[(\w+)\]", _read(str(HUGE_PAGES)))
-    word = setting[1] if setting else "unknown"
-    text = f"{word}, arrays use them"
-    if word == "never":
-        text = f'never, arrays use them from Linux 6.1 on; before: "echo advise > {HUGE_PAGES}"'
-    elif word in ("deny", "unknown"):
-        text = f"{word}, arrays have pages of 4 KiB"
-    try:
-        return Finding(
-            "huge pages", f"{text}; one made in {format_seconds(seconds_of_one_page())}"
-        )
-    except OSError as error:
-        is_short = error.errno in (errno.ENOMEM, errno.EAGAIN, errno.EBUSY)
-        why = "no contiguous memory, so kernels are slower" if is_short else "not on this system"
-        return Finding("huge pages", f"{text}; none can be made now ({why}: {error.strerror})")
+    return [Finding("memory", f"{text}; /dev/shm isn't used")]
 
 
 def limits() -> list[Finding]:

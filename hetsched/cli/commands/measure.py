@@ -199,8 +199,6 @@ class MeasurementCase:
     variants: Mapping[str, str]
     """Device -> variant."""
     repeats: int = 0
-    whole_seconds: float = 0.0
-    """Of the last job, with all that isn't measured."""
     seconds: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     """(device, curve) -> of each repeat."""
 
@@ -287,12 +285,12 @@ class MeasurementSchedule:
         ]
         self._turn = 0
 
-    def ask(self, seconds_left: float = math.inf) -> MeasurementCase | None:
-        """Return the case to run next; None when all are done, or none fits in the time left."""
+    def ask(self) -> MeasurementCase | None:
+        """Return the case to run next; None when all are done."""
         for _ in self.cases:
             case = self.cases[self._turn % len(self.cases)]
             self._turn += 1
-            if not self.is_done(case) and self._expected(case) < seconds_left:
+            if not self.is_done(case):
                 return case
         return None
 
@@ -314,11 +312,6 @@ class MeasurementSchedule:
             for size in case.sizes()
         }
         return [sizes[key] for key in sorted(sizes)]
-
-    def _expected(self, case: MeasurementCase) -> float:
-        """Return the whole seconds of the next job: as the last, or in proportion to another's."""
-        known = [case] if case.repeats else [each for each in self.cases if each.repeats][-1:]
-        return sum(each.whole_seconds * case.load / each.load for each in known)
 
 
 # ---- running it
@@ -393,7 +386,7 @@ class MeasurementRun:
             The error of a job that failed.
         """
         try:
-            while (case := self._plan.ask(self._ends_at - time.monotonic())) is not None:
+            while time.monotonic() < self._ends_at and (case := self._plan.ask()) is not None:
                 self._run_case(case)
         except KeyboardInterrupt:
             jobs = counted(self._jobs, "job")
@@ -402,7 +395,6 @@ class MeasurementRun:
             self._view.close()
 
     def _run_case(self, case: MeasurementCase) -> None:
-        start = time.monotonic()
         params = msgspec.to_builtins(self._workload.resized(self._params, case.load))
         devices, measure = tuple(case.variants), dict(case.variants)
         spec = msgspec.structs.replace(self._spec, params=params, devices=devices, measure=measure)
@@ -427,7 +419,6 @@ class MeasurementRun:
         assert job.report is not None
         self._jobs += 1
         case.repeats += 1
-        case.whole_seconds = time.monotonic() - start
         for device in job.report.devices:
             self._late += device.late
             case.add(device)
