@@ -79,7 +79,6 @@ def test_a_second_install_changes_nothing(call: Call, fake: Path, tmp_path: Path
 
     assert ended.code == 0
     assert ended.out.count("unchanged") == 2
-    assert "daemon-reload" not in calls(fake)
 
 
 def test_a_changed_unit_of_a_running_service_needs_a_restart(call: Call, fake: Path) -> None:

@@ -58,25 +58,19 @@ def install(
         return
     _check_available()
     was_active = _is_active(SERVICE)
-    if not was_active and not _is_active(SOCKET):
-        _check_no_daemon()
+    is_ours = was_active or _is_active(SOCKET)
+    if not is_ours and unreachable_reason(paths.session_path()) is None:
+        raise ConfigError(
+            f"a daemon runs already in {paths.runtime_dir()}, not as a service; stop it first"
+        )
     changed = [name for name, text in texts.items() if _write(folder / name, text)]
-    if changed:
-        systemctl("daemon-reload")
+    systemctl("daemon-reload")
     systemctl("enable", "--now", *UNITS)
     if changed and was_active:
         out("the daemon runs with the earlier unit until: systemctl --user restart hetsched")
     out("the daemon runs as a user service; hetsched service status shows it")
     if not (LINGER / pwd.getpwuid(os.getuid()).pw_name).exists():
         note("it ends when you log out; to keep it running: loginctl enable-linger")
-
-
-def _check_no_daemon() -> None:
-    """Raise ConfigError if a daemon runs that the units would take the sockets from."""
-    if unreachable_reason(paths.session_path()) is None:
-        raise ConfigError(
-            f"a daemon runs already in {paths.runtime_dir()}, not as a service; stop it first"
-        )
 
 
 def _write(path: Path, text: str) -> bool:
@@ -120,7 +114,7 @@ def uninstall() -> None:
 
 def status(json: Json = False) -> int:
     _check_available()
-    units = {unit: _properties(unit, PROPERTIES) for unit in UNITS}
+    units = {unit: _properties(unit) for unit in UNITS}
     is_running = units[SERVICE].get("ActiveState") == "active"
     if json:
         out_json({"schema": "hetsched.service/1", "running": is_running, "units": units})
@@ -136,14 +130,12 @@ def _row(unit: str, values: dict[str, str]) -> tuple[str, str, str, str]:
     if values.get("LoadState") != "loaded":
         return unit, "no", "-", ""
     state = f"{values.get('ActiveState', '?')} ({values.get('SubState', '?')})"
-    details = []
-    if values.get("MainPID", "0") != "0":
-        details.append(f"pid {values['MainPID']}")
-    if values.get("NRestarts", "0") != "0":
-        details.append(f"{values['NRestarts']} restarts")
-    if values.get("StatusText"):
-        details.append(values["StatusText"])
-    return unit, values.get("UnitFileState") or "yes", state, ", ".join(details)
+    details = {
+        "MainPID": "pid {}", "NRestarts": "{} restarts", "StatusText": "{}",
+    }  # fmt: skip
+    known = {name: values.get(name, "") for name in details}
+    said = [details[name].format(value) for name, value in known.items() if value not in ("", "0")]
+    return unit, values.get("UnitFileState") or "yes", state, ", ".join(said)
 
 
 # ---- systemctl
@@ -154,37 +146,17 @@ def _check_available() -> None:
     systemctl("show", "--property=Version")
 
 
-def systemctl(*words: str) -> str:
-    """Run ``systemctl --user WORDS`` and return its output.
+def systemctl(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run ``systemctl --user WORDS``.
 
     Raises
     ------
     Unavailable
-        There is no systemctl, no service manager of this user, or the command failed.
+        There is no systemctl, no service manager of this user, or, if `check`, the command failed.
     """
-    result = _run(words)
-    if result.returncode != 0:
-        lines = result.stderr.strip().splitlines() or [f"exit status {result.returncode}"]
-        hint = f"; {HINT}" if "connect to bus" in result.stderr else ""
-        raise Unavailable(f"systemctl --user {' '.join(words)}: {lines[0]}{hint}")
-    return result.stdout
-
-
-def _is_active(unit: str) -> bool:
-    return _run(("is-active", "--quiet", unit)).returncode == 0
-
-
-def _properties(unit: str, names: Sequence[str]) -> dict[str, str]:
-    """Return properties of `unit`; those that systemd doesn't know are missing."""
-    output = systemctl("show", unit, f"--property={','.join(names)}")
-    return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
-
-
-def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    command = ["systemctl", "--user", "--no-pager", *words]
     try:
-        return subprocess.run(
-            command,
+        result = subprocess.run(
+            ["systemctl", "--user", "--no-pager", *words],
             check=False,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -198,6 +170,21 @@ def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
         ) from None
     except OSError as error:
         raise Unavailable(f"systemctl: {error.strerror}; {HINT}") from None
+    if check and result.returncode != 0:
+        lines = result.stderr.strip().splitlines() or [f"exit status {result.returncode}"]
+        hint = f"; {HINT}" if "connect to bus" in result.stderr else ""
+        raise Unavailable(f"systemctl --user {' '.join(words)}: {lines[0]}{hint}")
+    return result
+
+
+def _is_active(unit: str) -> bool:
+    return systemctl("is-active", "--quiet", unit, check=False).returncode == 0
+
+
+def _properties(unit: str) -> dict[str, str]:
+    """Return properties of `unit`; those that systemd doesn't know are missing."""
+    output = systemctl("show", unit, f"--property={','.join(PROPERTIES)}").stdout
+    return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
 
 
 # ---- the text and the place of the unit files
