@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +25,7 @@ from hetsched.cli.commands.models import knot_record, percent
 from hetsched.cli.flags import ConfigName, Json, integers, option
 from hetsched.cli.jobs import error_of
 from hetsched.cli.progress import BAR_WIDTH, LiveTable, grid, has_bars, watch_until
-from hetsched.cli.terminal import note, out_json, out_lines
+from hetsched.cli.terminal import note, out, out_json, out_lines
 from hetsched.cli.workloads import workload_command
 from hetsched.errors import Cancelled, Unavailable, UsageError
 from hetsched.job import DeviceReport, Ended, JobSpec, JobState, Running
@@ -36,7 +36,6 @@ from hetsched.units import closest_hint, counted, parse_time
 
 if TYPE_CHECKING:
     from hetsched.client.job import Job
-    from hetsched.device import DeviceInfo
     from hetsched.local import Local
     from hetsched.workload import BaseWorkload
 
@@ -110,13 +109,14 @@ def measure(
         interrupts.reraise()
         variants = _variants_by_device(local, spec.devices, workload, params, variant)
         teams = [info.name for info in local.devices()[0] if info.members]
-        plan = MeasurementSchedule(units, variants, until, most, teams)
-        run = MeasurementRun(local, spec, workload, params, plan, within)
-        run.run()
+        schedule = MeasurementSchedule(units, variants, until, most, teams)
+        _run_all(local, spec, workload, params, schedule, time.monotonic() + within)
     if json:
-        out_json(run.record())
-    else:
-        out_lines(run.report())
+        about = {"workload": spec.workload, "params": msgspec.to_builtins(params)}
+        out_json({"schema": "hetsched.models.measure/1", **about, **schedule.record()})
+        return
+    out_lines(schedule.report())
+    out(f"next: hetsched models show {spec.workload} prints every curve")
 
 
 def _variants_by_device(
@@ -124,9 +124,9 @@ def _variants_by_device(
     devices: tuple[str, ...],
     workload: BaseWorkload,
     params: msgspec.Struct,
-    variant: str | None,
+    chosen: str | None,
 ) -> dict[str, list[str]]:
-    """Return device -> the variants to measure it with.
+    """Return device -> the variants to measure it with, those last that must be tuned before.
 
     Raises
     ------
@@ -136,56 +136,29 @@ def _variants_by_device(
         A device isn't available.
     """
     from hetsched.engine.admission.check import select_devices
+    from hetsched.paths import cache_dir
 
     infos, absent = local.devices()
     names = select_devices(devices, infos, absent)
-    chosen: dict[str, list[str]] = {}
-    installed: dict[str, None] = {}
-    for info in infos:
-        if info.name not in names:
-            continue
-        variants = _installed_variants(workload, params, info)
-        installed.update(dict.fromkeys(variants))
-        if variant is not None:
-            variants = [name for name in variants if name == variant]
-        elif info.is_modelled:
-            variants = variants[:1]  # its times don't depend on the variant
-        if variants:
-            chosen[info.name] = variants
-    if variant is not None and variant not in installed:
-        hint = closest_hint(variant, list(installed))
-        raise UsageError(f"--variant {variant}: not installed{hint}")
-    return chosen
-
-
-def _installed_variants(
-    workload: BaseWorkload, params: msgspec.Struct, info: DeviceInfo
-) -> list[str]:
-    """Return the variants that can run on a device, those last that must be tuned before."""
-    from hetsched.paths import cache_dir
-
     cache = str(cache_dir())
-    variants = [v for v in workload.variants(info.variant_kind) if v.threaded or not info.members]
-    variants.sort(key=lambda v: v.tuning_left(params, info.threads, cache).is_needed)
-    return [variant.name for variant in variants]
+    found: dict[str, list[str]] = {}
+    for info in infos:
+        if info.name in names:
+            kinds = workload.variants(info.variant_kind)
+            able = [each for each in kinds if each.threaded or not info.members]
+            able.sort(key=lambda v: v.tuning_left(params, info.threads, cache).is_needed)
+            found[info.name] = [each.name for each in able]
+            if info.is_modelled and chosen is None:
+                del found[info.name][1:]  # its times don't depend on the variant
+    if chosen is not None:
+        installed = list(dict.fromkeys(name for names in found.values() for name in names))
+        if chosen not in installed:
+            raise UsageError(f"--variant {chosen}: not installed{closest_hint(chosen, installed)}")
+        found = {device: [chosen] for device, names in found.items() if chosen in names}
+    return {device: names for device, names in found.items() if names}
 
 
-# ---- what to measure next: records in, records out
-
-
-@dataclass(frozen=True)
-class MeasuredSize:
-    """The evidence of one device at one size; `knots`: curve -> evidence, "total" first."""
-
-    device: str
-    variant: str
-    units: int
-    knots: Mapping[str, Knot]
-
-    @property
-    def half_width(self) -> float:
-        """Half-width of the widest confidence interval, relative to its median."""
-        return max((knot.half_width for knot in self.knots.values()), default=math.inf)
+# ---- what to measure next, and what was measured
 
 
 @dataclass(eq=False)
@@ -199,38 +172,44 @@ class MeasurementCase:
     variants: Mapping[str, str]
     """Device -> variant."""
     repeats: int = 0
-    seconds: dict[tuple[str, str], list[float]] = field(default_factory=dict)
-    """(device, curve) -> of each repeat."""
+    late: int = 0
+    """Phases of emulated devices that took longer than modelled."""
+    seconds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    """Device -> curve -> of each repeat; "total" first."""
 
     @property
     def load(self) -> int:
         """Units of the whole job."""
         return self.units * len(self.variants)
 
-    @property
-    def half_width(self) -> float:
-        """Of the widest confidence interval."""
-        return max(size.half_width for size in self.sizes())
+    def add(self, devices: Iterable[DeviceReport]) -> None:
+        """Add a repeat; of phases only those of a share in one chunk have its size."""
+        self.repeats += 1
+        for each in devices:
+            self.late += each.late
+            seconds = {"total": each.seconds}
+            if each.chunks == (self.units,) and (each.copy_in_seconds or each.copy_out_seconds):
+                seconds["compute"] = each.compute_seconds
+                seconds["h2d"] = each.copy_in_seconds
+                seconds["d2h"] = each.copy_out_seconds
+            curves = self.seconds.setdefault(each.device, {})
+            for curve, value in seconds.items():
+                if value > 0:
+                    curves.setdefault(curve, []).append(value)
 
-    def add(self, device: DeviceReport) -> None:
-        """Add a device's times; of phases only those of a share in one chunk have its size."""
-        seconds = {"total": device.seconds}
-        if device.chunks == (self.units,) and (device.copy_in_seconds or device.copy_out_seconds):
-            seconds["compute"] = device.compute_seconds
-            seconds["h2d"] = device.copy_in_seconds
-            seconds["d2h"] = device.copy_out_seconds
-        for curve, value in seconds.items():
-            if value > 0:
-                self.seconds.setdefault((device.device, curve), []).append(value)
+    def knots(self, device: str) -> dict[str, Knot]:
+        """Return curve -> the evidence."""
+        curves = self.seconds.get(device, {})
+        return {curve: knot_of(float(self.units), repeats) for curve, repeats in curves.items()}
 
-    def sizes(self) -> list[MeasuredSize]:
-        knots: dict[str, dict[str, Knot]] = {device: {} for device in self.variants}
-        for (device, curve), repeats in self.seconds.items():
-            knots[device][curve] = knot_of(float(self.units), repeats)
-        return [
-            MeasuredSize(device, self.variants[device], self.units, by_curve)
-            for device, by_curve in knots.items()
-        ]
+    def half_width(self, device: str | None = None) -> float:
+        """Return that of the widest confidence interval, relative to its median."""
+        devices = self.variants if device is None else [device]
+        knots = [self.knots(each) for each in devices]
+        return max(
+            max((knot.half_width for knot in curves.values()), default=math.inf)
+            for curves in knots
+        )
 
     def __str__(self) -> str:
         """Return "8 units: pyfftw on core0, core1, emu0"; many cores become one word."""
@@ -301,17 +280,71 @@ class MeasurementSchedule:
 
     def is_done(self, case: MeasurementCase) -> bool:
         has_min_repeats = case.repeats >= min(MIN_REPEATS, self.max_repeats)
-        is_narrow = has_min_repeats and case.half_width <= self.until
+        is_narrow = has_min_repeats and case.half_width() <= self.until
         return is_narrow or case.repeats >= self.max_repeats
 
-    def measured(self) -> list[MeasuredSize]:
-        """Return the evidence so far by device, variant and size, repeated variants once."""
-        sizes = {
-            (size.device, size.variant, size.units): size
+    @property
+    def is_over(self) -> bool:
+        """Whether some aren't done."""
+        return not all(map(self.is_done, self.cases))
+
+    def measured(self) -> dict[tuple[str, str, int], MeasurementCase]:
+        """Return (device, variant, units) -> its first case, of variants that are repeated."""
+        found = {
+            (device, variant, case.units): case
             for case in reversed(self.cases)
-            for size in case.sizes()
+            for device, variant in case.variants.items()
         }
-        return [sizes[key] for key in sorted(sizes)]
+        return dict(sorted(found.items()))
+
+    def record(self) -> dict[str, Any]:
+        """Return the outcome as JSON; an unknown half-width `within` is null."""
+        measured: list[dict[str, Any]] = [
+            {
+                "device": device,
+                "variant": variant,
+                "units": units,
+                "within": case.half_width(device),
+                "curves": {name: knot_record(k) for name, k in case.knots(device).items()},
+            }
+            for (device, variant, units), case in self.measured().items()
+        ]
+        return {
+            "until": self.until,
+            "narrow": all(one["within"] <= self.until for one in measured),
+            "time_is_up": self.is_over,
+            "jobs": sum(case.repeats for case in self.cases),
+            "late": sum(case.late for case in self.cases),
+            "measured": measured,
+        }
+
+    def report(self) -> list[str]:
+        """Return the closing table, and warnings."""
+        widths, rows = [], []
+        for (device, variant, units), case in self.measured().items():
+            width = case.half_width(device)
+            widths.append(width)
+            if total := case.knots(device).get("total"):
+                speed = number(units / total.seconds)
+                seconds, times = f"{total.seconds:.4g}", str(total.count)
+                rows.append((device, variant, str(units), seconds, speed, percent(width), times))
+        header = ("device", "variant", "units", "seconds", "units/s", "within", "times")
+        text = columns(header, rows, left_columns=2)
+        wide = sum(width > self.until for width in widths)
+        if wide and self.is_over:
+            text.append(
+                f"note: the time is up; {len(widths) - wide} of {len(widths)} are within"
+                f" {percent(self.until)}, and all times are kept; --within 10m goes on for longer"
+            )
+        elif wide:
+            text.append(
+                f"note: {wide} of {len(widths)} aren't within {percent(self.until)} after"
+                f" {counted(self.max_repeats, 'repeat')}; use a quieter machine or --most N"
+            )
+        if late := sum(case.late for case in self.cases):
+            phases = counted(late, "phase")
+            text.append(f"late: {phases} took longer than modelled; the times aren't valid")
+        return text
 
 
 # ---- running it
@@ -323,9 +356,9 @@ class MeasurementView(LiveTable):
     On a terminal, below it, how many are finished.
     """
 
-    def __init__(self, plan: MeasurementSchedule) -> None:
+    def __init__(self, schedule: MeasurementSchedule) -> None:
         super().__init__()
-        self._plan = plan
+        self._schedule = schedule
         self._printed = ""
 
     def show(self, state: JobState) -> None:
@@ -334,165 +367,82 @@ class MeasurementView(LiveTable):
             note(state.text)
 
     def on_result(self, case: MeasurementCase) -> None:
-        if self._plan.is_done(case):
+        if self._schedule.is_done(case):
             repeats = counted(case.repeats, "repeat")
-            note(f"{case}: within {percent(case.half_width)} after {repeats}")
+            note(f"{case}: within {percent(case.half_width())} after {repeats}")
         if has_bars():
             from rich.progress_bar import ProgressBar
             from rich.text import Text
 
-            cases, most = self._plan.cases, self._plan.max_repeats
-            done = sum(most if self._plan.is_done(each) else each.repeats for each in cases)
-            finished = sum(map(self._plan.is_done, cases))
-            bar = ProgressBar(total=most * len(cases), completed=done, width=BAR_WIDTH)
+            cases, most = self._schedule.cases, self._schedule.max_repeats
+            is_done = list(map(self._schedule.is_done, cases))
+            repeats_done = sum(
+                most if done else case.repeats for case, done in zip(cases, is_done, strict=True)
+            )
+            bar = ProgressBar(total=most * len(cases), completed=repeats_done, width=BAR_WIDTH)
             table = grid(2)
-            table.add_row(bar, Text(f"{finished} of {counted(len(cases), 'measurement')}"))
+            table.add_row(bar, Text(f"{sum(is_done)} of {counted(len(cases), 'measurement')}"))
             self.draw(table)
 
 
-class MeasurementRun:
-    """Runs the jobs that a `MeasurementSchedule` asks for, for so many seconds.
+def _run_all(
+    local: Local,
+    spec: JobSpec,
+    workload: BaseWorkload,
+    params: msgspec.Struct,
+    schedule: MeasurementSchedule,
+    ends_at: float,
+) -> None:
+    """Run jobs until all cases are done, or until `ends_at` (monotonic).
 
-    The last job is stopped when they are over, and doesn't count.
+    The last job is stopped then, and doesn't count.
+
+    Raises
+    ------
+    Cancelled
+        On Ctrl-C.
+    HetschedError
+        The error of a job that failed.
     """
+    view = MeasurementView(schedule)
+    try:
+        while time.monotonic() < ends_at and (case := schedule.ask()) is not None:
+            resized = msgspec.to_builtins(workload.resized(params, case.load))
+            job = local.run(
+                msgspec.structs.replace(
+                    spec, params=resized, devices=tuple(case.variants), measure=dict(case.variants)
+                )
+            )
+            error = error_of(_watch(local, job, view, ends_at))
+            if isinstance(error, Unavailable) and len(schedule.cases) > 1:
+                schedule.drop(case)
+                note(f"skipped: {error}")
+            elif error is None and job.report is not None:
+                case.add(job.report.devices)
+                view.on_result(case)
+            elif error is not None and not isinstance(error, Cancelled):
+                raise error
+    except KeyboardInterrupt:
+        jobs = counted(sum(case.repeats for case in schedule.cases), "job")
+        raise Cancelled(f"interrupted; the measurements of {jobs} are kept") from None
+    finally:
+        view.close()
 
-    def __init__(
-        self,
-        local: Local,
-        spec: JobSpec,
-        workload: BaseWorkload,
-        params: msgspec.Struct,
-        plan: MeasurementSchedule,
-        seconds: float,
-    ) -> None:
-        self._local = local
-        self._spec = spec
-        self._workload = workload
-        self._params = params
-        self._plan = plan
-        self._view = MeasurementView(plan)
-        self._ends_at = time.monotonic() + seconds
-        self._jobs = 0
-        self._late = 0  # phases of emulated devices that took longer than modelled
 
-    def run(self) -> None:
-        """Run jobs until all cases are done, or the time is up.
-
-        Raises
-        ------
-        Cancelled
-            On Ctrl-C.
-        HetschedError
-            The error of a job that failed.
-        """
-        try:
-            while time.monotonic() < self._ends_at and (case := self._plan.ask()) is not None:
-                self._run_case(case)
-        except KeyboardInterrupt:
-            jobs = counted(self._jobs, "job")
-            raise Cancelled(f"interrupted; the measurements of {jobs} are kept") from None
-        finally:
-            self._view.close()
-
-    def _run_case(self, case: MeasurementCase) -> None:
-        params = msgspec.to_builtins(self._workload.resized(self._params, case.load))
-        devices, measure = tuple(case.variants), dict(case.variants)
-        spec = msgspec.structs.replace(self._spec, params=params, devices=devices, measure=measure)
-        job = self._local.run(spec)
-        try:
-            state = watch_until(job, self._view, self._ends_at)
-            if not isinstance(state, Ended):
-                job.cancel()
-                state = watch_until(job, self._view)
-        except KeyboardInterrupt:
-            self._stop(job)
-            raise
-        error = error_of(state)
-        if isinstance(error, Cancelled):
-            return
-        if isinstance(error, Unavailable) and len(self._plan.cases) > 1:
-            self._plan.drop(case)
-            note(f"skipped: {error}")
-            return
-        if error is not None:
-            raise error
-        assert job.report is not None
-        self._jobs += 1
-        case.repeats += 1
-        for device in job.report.devices:
-            self._late += device.late
-            case.add(device)
-        self._view.on_result(case)
-
-    def _stop(self, job: Job) -> None:
-        """Stop after the current chunks; a second Ctrl-C stops at once."""
+def _watch(local: Local, job: Job, view: MeasurementView, ends_at: float) -> JobState:
+    """Return the last state of a job, which is stopped at `ends_at` or on Ctrl-C."""
+    try:
+        state = watch_until(job, view, ends_at)
+        if not isinstance(state, Ended):
+            job.cancel()
+            state = watch_until(job, view)
+        return state
+    except KeyboardInterrupt:
         interrupts.seen()
         note("stopping after the current chunks; Ctrl-C again stops at once")
         try:
             job.cancel()
-            watch_until(job, self._view)
+            watch_until(job, view)
         except KeyboardInterrupt:
-            self._local.abandon()
-
-    @property
-    def _is_over(self) -> bool:
-        """Whether the time is up: what isn't done would take longer."""
-        return not all(map(self._plan.is_done, self._plan.cases))
-
-    def record(self) -> dict[str, Any]:
-        """Return the outcome as JSON; an unknown half-width `within` is null."""
-        sizes, until = self._plan.measured(), self._plan.until
-        return {
-            "schema": "hetsched.models.measure/1",
-            "workload": self._spec.workload,
-            "params": msgspec.to_builtins(self._params),
-            "until": until,
-            "narrow": all(size.half_width <= until for size in sizes),
-            "time_is_up": self._is_over,
-            "jobs": self._jobs,
-            "late": self._late,
-            "measured": [
-                {
-                    "device": size.device,
-                    "variant": size.variant,
-                    "units": size.units,
-                    "within": size.half_width,
-                    "curves": {curve: knot_record(knot) for curve, knot in size.knots.items()},
-                }
-                for size in sizes
-            ],
-        }
-
-    def report(self) -> list[str]:
-        """Return the closing table, warnings, and what to do next."""
-        sizes, until = self._plan.measured(), self._plan.until
-        rows = [
-            (
-                size.device,
-                size.variant,
-                str(size.units),
-                f"{total.seconds:.4g}",
-                number(size.units / total.seconds),
-                percent(size.half_width),
-                str(total.count),
-            )
-            for size in sizes
-            if (total := size.knots.get("total"))
-        ]
-        header = ("device", "variant", "units", "seconds", "units/s", "within", "times")
-        text = columns(header, rows, left_columns=2)
-        wide = sum(size.half_width > until for size in sizes)
-        if wide and self._is_over:
-            text.append(
-                f"note: the time is up; {len(sizes) - wide} of {len(sizes)} are within"
-                f" {percent(until)}, and all times are kept; --within 10m goes on for longer"
-            )
-        elif wide:
-            text.append(
-                f"note: {wide} of {len(sizes)} aren't within {percent(until)} after"
-                f" {counted(self._plan.max_repeats, 'repeat')}; use a quieter machine or --most N"
-            )
-        if self._late:
-            phases = counted(self._late, "phase")
-            text.append(f"late: {phases} took longer than modelled; the times aren't valid")
-        return [*text, f"next: hetsched models show {self._spec.workload} prints every curve"]
+            local.abandon()
+        raise
