@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import io
+
 import msgspec
-from hypothesis import given
-from hypothesis import strategies as st
-from rich.cells import cell_len
+from rich.console import Console
 
 from hetsched.cli.commands.top import KEYS, screen
 from hetsched.device import DeviceInfo
@@ -69,8 +69,13 @@ def replaced(**changes: object) -> DaemonOverview:
     return msgspec.structs.replace(OVERVIEW, **changes)
 
 
-def text(overview: DaemonOverview | None, error: str = "", width: int = 80) -> str:
-    return "\n".join(line.plain.rstrip() for line in screen(overview, error, width, 24))
+def text(
+    overview: DaemonOverview | None, error: str = "", size: tuple[int, int] = (80, 24)
+) -> str:
+    console = Console(width=size[0], height=size[1], file=io.StringIO())
+    console.print(screen(overview, error), height=size[1], end="")
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
 
 def test_the_screen_of_80_by_24() -> None:
@@ -92,11 +97,12 @@ def test_the_screen_of_80_by_24() -> None:
     assert lines[-1] == KEYS
 
 
-@given(st.integers(1, 200), st.integers(1, 70), st.booleans())
-def test_every_size_is_filled_exactly(width: int, height: int, has_figures: bool) -> None:
-    lines = screen(OVERVIEW if has_figures else None, "", width, height)
-    assert len(lines) == height
-    assert {cell_len(line.plain) for line in lines} == {width}
+def test_a_screen_of_any_size_ends_with_an_error_or_the_keys() -> None:
+    for size in ((1, 1), (5, 2), (40, 10), (200, 70)):
+        assert len(text(OVERVIEW, size=size).splitlines()) == size[1]
+    shown = text(OVERVIEW, "the daemon has stopped")
+    assert shown.endswith("the daemon has stopped") and "pyfftw" in shown
+    assert text(None).startswith("hetsched: waiting for the daemon")
 
 
 def test_devices_that_take_no_jobs_have_their_reason() -> None:
@@ -107,18 +113,16 @@ def test_devices_that_take_no_jobs_have_their_reason() -> None:
     assert "idle" not in shown
 
 
-def test_many_devices_leave_room_for_jobs_and_many_jobs_are_counted() -> None:
+def test_many_devices_leave_room_for_jobs() -> None:
     absent = {f"gpu{number}": "no such device" for number in range(30)}
     jobs = tuple(brief(Queued(number, number)) for number in range(1, 101))
-    many = replaced(devices=DeviceList(DEVICES, absent), jobs=jobs, running=0, waiting=500)
-    shown = text(many)
-    assert "more rows" in shown
+    shown = text(replaced(devices=DeviceList(DEVICES, absent), jobs=jobs))
+    assert "22 more rows" in shown
     assert "\n1    0     fft" in shown
-    assert "more jobs" in shown
     assert "no jobs; try: hetsched submit" in text(replaced(jobs=()))
 
 
 def test_hostile_text_cannot_move_the_cursor() -> None:
     job = brief(Queued(1, 0, "\x1b[2J"), label="a\nb", params={"x": "\x1b]0;t\x07"})
-    lines = screen(replaced(jobs=(job,)), "\x1b[2J", 300, 40)
-    assert all(line.plain.isprintable() for line in lines)
+    shown = text(replaced(jobs=(job,)), "\x1b[2J", (300, 40))
+    assert all(line.isprintable() for line in shown.splitlines())

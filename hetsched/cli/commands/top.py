@@ -12,8 +12,8 @@ import tty
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich.cells import set_cell_size
-from rich.console import Console, ConsoleDimensions
+from rich.console import Console, ConsoleDimensions, Group
+from rich.layout import Layout
 from rich.live import Live
 from rich.text import Text
 
@@ -30,6 +30,8 @@ INTERVAL_SECONDS = 1.0
 ANSWER_SECONDS = 10.0
 MAX_WAITING = 100
 """Waiting jobs that are listed."""
+MAX_DEVICE_ROWS = 12
+"""Of the screen: about half of a terminal's 24 lines; jobs have the rest."""
 KEYS = "q quit"
 BAR = 10
 """Characters of a bar."""
@@ -77,10 +79,8 @@ def _connect() -> Control:
 
 def _draw(console: Console, live: Live, overview: DaemonOverview | None, error: str) -> None:
     size = os.get_terminal_size(sys.stdout.fileno())  # whatever COLUMNS and LINES say
-    width, height = (size.columns or 80), (size.lines or 24)
-    console.size = ConsoleDimensions(width, height)
-    lines = screen(overview, error, width, height)
-    live.update(Text("\n", no_wrap=True).join(lines), refresh=True)
+    console.size = ConsoleDimensions(size.columns or 80, size.lines or 24)
+    live.update(screen(overview, error), refresh=True)
 
 
 @contextlib.contextmanager
@@ -96,23 +96,20 @@ def _single_keys() -> Iterator[int]:
             termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
-# ---- the screen as lines. Pure
+# ---- the screen. Pure
 
 
-def screen(overview: DaemonOverview | None, error: str, width: int, height: int) -> list[Text]:
-    """Return exactly `height` lines of exactly `width` cells.
-
-    Devices get the lines that they need, but at most about half of them.
-    """
-    footer = Text(clean(error), "red") if error else Text(KEYS, "dim")
-    body = [Text("hetsched: waiting for the daemon", "bold")]
+def screen(overview: DaemonOverview | None, error: str) -> Layout:
+    """Return what there is to see; the last line is `error`, or the keys."""
+    lines = [Text("hetsched: waiting for the daemon", "bold")]
     if overview is not None:
-        devices = _devices(overview, max(1, height // 2 - 2))
-        jobs = _jobs(overview, height - len(devices) - 4)
-        body = [_title(overview), Text(""), *devices, Text(""), *jobs]
-    body += [Text("")] * height
-    lines = [*body[: max(0, height - 1)], footer][:height]
-    return [Text(set_cell_size(line.plain, width), line.style, no_wrap=True) for line in lines]
+        lines = [_title(overview), Text(), *_devices(overview), Text(), *_jobs(overview)]
+    for line in lines:
+        line.no_wrap, line.overflow = True, "crop"
+    footer = Text(clean(error), "red") if error else Text(KEYS, "dim")
+    layout = Layout()
+    layout.split_column(Layout(Group(*lines)), Layout(footer, size=1))
+    return layout
 
 
 def _title(overview: DaemonOverview) -> Text:
@@ -128,20 +125,19 @@ def _title(overview: DaemonOverview) -> Text:
     )
 
 
-def _devices(overview: DaemonOverview, most: int) -> list[Text]:
+def _devices(overview: DaemonOverview) -> list[Text]:
     """Return a row for each activity, idle and missing device; many cores share one."""
-    for limit in (MAX_GROUP_ROWS, 1):
-        rows = _device_rows(overview, limit)
-        if len(rows) <= most:
-            break
+    rows = _device_rows(overview, MAX_GROUP_ROWS)
+    if len(rows) > MAX_DEVICE_ROWS:
+        rows = _device_rows(overview, 1)
     header = ("device", "job", "variant", "", "done/share", "units/s", "predicted", "ratio")
     table = columns(header, [row for row in rows if not isinstance(row, str)], 4)
     lines = [Text(table.pop(0), "bold")]
     lines += [
         Text(clean(row), "dim") if isinstance(row, str) else Text(table.pop(0)) for row in rows
     ]
-    hidden = len(lines) - 1 - most
-    return lines if hidden <= 0 else [*lines[:most], Text(f"  {hidden + 1} more rows", "dim")]
+    hidden = len(rows) - MAX_DEVICE_ROWS
+    return lines if hidden <= 0 else [*lines[:-hidden], Text(f"  {hidden} more rows", "dim")]
 
 
 def _device_rows(overview: DaemonOverview, limit: int) -> list[Sequence[str] | str]:
@@ -199,17 +195,13 @@ def _link(activity: DeviceActivity) -> str:
     )
 
 
-def _jobs(overview: DaemonOverview, height: int) -> list[Text]:
-    """Return the first jobs, and how many aren't shown."""
+def _jobs(overview: DaemonOverview) -> list[Text]:
     if not overview.jobs:
         return [Text("no jobs; try: hetsched submit fft --batch 256x512x512", "dim")]
     header = ("job", "prio", "workload", "state", "", "parameters")
     cells = [_job_cells(job, overview.now) for job in overview.jobs]
     first, *others = columns(header, cells, len(header))
-    table = [Text(first, "bold"), *map(Text, others)]
-    shown = table[: max(2, height - 1)]
-    hidden = overview.running + overview.waiting - (len(shown) - 1)
-    return [*shown, Text(counted(hidden, "more job"), "dim")] if hidden > 0 else shown
+    return [Text(first, "bold"), *map(Text, others)]
 
 
 def _job_cells(job: JobLine, now: float) -> tuple[str, ...]:
