@@ -95,7 +95,7 @@ _OPENCL = DeviceKind(
     variant_kind="opencl",
     can_be_missing=True,
     has_link=True,
-    own_keys=("memory", "on_cpu"),
+    own_keys=("memory", "on_cpu", "engines"),
 )
 _EMULATED = DeviceKind(
     name="emulated",

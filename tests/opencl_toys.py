@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import os
+import signal
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,6 +70,33 @@ class Wild(device_toys.Affine):
         if kind == "opencl":
             return [Variant("wild", "1", lambda *_: kernel_of("wild", ("x",), "y"))]
         return super().variants(kind)[:1]
+
+
+class MortalParams(device_toys.AffineParams, frozen=True):
+    lives: int = 0
+
+
+class Mortal(device_toys.Affine):
+    """Whose OpenCL kernel kills its process after so many chunks."""
+
+    name = "mortal"
+    Params = MortalParams
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        if kind == "opencl":
+            return [Variant("mortal", "1", lambda p, *_: mortal(p.lives))]
+        return super().variants(kind)[:1]
+
+
+def mortal(lives: int) -> Kernel:
+    kernel, calls = affine(), itertools.count(-1)  # one call before the job
+
+    def killing(inputs: Arrays, outputs: Arrays) -> None:
+        if next(calls) >= lives:
+            os.kill(os.getpid(), signal.SIGKILL)
+        kernel(inputs, outputs)
+
+    return killing
 
 
 def update() -> Kernel:

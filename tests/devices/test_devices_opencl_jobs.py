@@ -1,0 +1,100 @@
+"""Random jobs on an OpenCL device and a core equal NumPy's, also if its process is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import opencl_toys
+import pytest
+
+import hetsched
+from hetsched.config import parse
+
+JOINT = """
+[[device]]
+kind = "cpu"
+count = 1
+
+[[device]]
+kind = "opencl"
+on_cpu = true
+count = 1
+memory = "1MiB"
+engines = {engines}
+"""
+PLANES = ((16, 24), (8, 31))
+SCHEDULES = ("best", "ring", "multi-installment", "factoring")
+TOLERANCE = {"complex64": 1e-5, "complex128": 1e-12, "float32": 1e-4, "float64": 1e-11}
+
+
+def numbered(usual: int, stress: int) -> Any:
+    """Seeds: some for `make test`, the others for `make stress`."""
+    rest = [pytest.param(seed, marks=pytest.mark.stress) for seed in range(usual, stress)]
+    return pytest.mark.parametrize("seed", [*range(usual), *rest])
+
+
+@pytest.fixture(scope="module", params=[2, 1])
+def local(request: pytest.FixtureRequest) -> Iterator[hetsched.Local]:
+    opencl_toys.processor()
+    config = parse(JOINT.format(engines=request.param), "test")
+    with hetsched.Local(config, learn=False) as local:
+        yield local
+
+
+def transform(rng: np.random.Generator) -> tuple[str, dict[str, np.ndarray], np.ndarray]:
+    shape = (int(rng.integers(1, 120)), *PLANES[rng.integers(2)])
+    dtype = ("complex64", "complex128")[rng.integers(2)]
+    x = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
+    return "fft", {"x": x}, np.fft.fft2(x)
+
+
+def update(rng: np.random.Generator) -> tuple[str, dict[str, np.ndarray], np.ndarray]:
+    rows, cols, inner = (int(n) for n in rng.integers(1, (800, 90, 60)))
+    dtype = ("float32", "float64")[rng.integers(2)]
+    shapes = ((rows, cols), (rows, inner), (inner, cols))
+    c, a, b = (rng.standard_normal(shape).astype(dtype) for shape in shapes)
+    return "matrix_update", {"C": c, "A": a, "B": b}, c + a @ b
+
+
+@numbered(8, 100)
+def test_a_random_job_equals_numpys(local: hetsched.Local, seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    workload, arrays, expected = (transform, update)[seed % 2](rng)
+    dtype = next(iter(arrays.values())).dtype.name
+    options: dict[str, Any] = {
+        "devices": ("ocl0",) if rng.integers(2) else (),
+        "schedule": SCHEDULES[rng.integers(4)],
+        "memory_limit": int(rng.integers(200 << 10, 1 << 20)),
+    }
+    given: dict[str, Any] = arrays
+    if rng.integers(2):
+        given = {name: tmp_path / f"{name}.npy" for name in arrays}
+        for name, path in given.items():
+            np.save(path, arrays[name])
+        options["out"] = tmp_path / "out.npy"
+
+    job = local.submit(workload, given, verify=True, **options)
+    job.result(timeout=120)
+
+    result = np.load(options["out"]) if "out" in options else job.result()
+    error = np.abs(result - expected).max() / max(1e-30, np.abs(expected).max())
+    assert error <= TOLERANCE[dtype], (workload, options)
+
+
+@numbered(1, 25)
+def test_a_job_is_right_although_the_devices_process_is_killed(seed: int) -> None:
+    """In one of the first chunks; a third death would bar the device from such jobs."""
+    opencl_toys.processor()
+    rng, notes = np.random.default_rng(seed), list[str]()
+    with hetsched.Local(parse(JOINT.format(engines=2), "test"), learn=False) as local:
+        for _ in range(2):
+            x = rng.standard_normal((int(rng.integers(200, 900)), 4))
+            lives = int(rng.integers(0, 3))
+            job = local.submit("opencl_toys:Mortal", x, units=len(x), lives=lives)
+
+            np.testing.assert_array_equal(job.result(timeout=120), 2 * x + 1)
+            notes += job.report.notes
+    assert any("ocl0 died, ended by SIGKILL" in note for note in notes)
