@@ -21,7 +21,7 @@ help:
 	@echo "make docs         the pages of docs/ and a reference of the Python interface, as a site in site/"
 	@echo "make wheel-check  build the wheel, install it elsewhere and test it"
 	@echo "make bench        all benchmarks, or NAMES=\"warm_job overhead\"; benchmarks/README.md"
-	@echo "make bench-quick  five minutes of warm jobs, compared with the last result of this processor"
+	@echo "make bench-quick  warm jobs in five minutes, compared with what is saved for this processor"
 	@echo "make stress       the tests with statistics over many seeds and 1,000 examples of each property"
 	@echo "make robust       inject faults into real daemons, ten minutes; NAMES= as for bench; docs/robustness.md"
 	@echo "make robust-long  the same with full counts and default deadlines, more than an hour"
@@ -31,9 +31,6 @@ help:
 # One stamp per extra: reinstalled only when pyproject.toml has changed.
 .venv/.installed-%: pyproject.toml .ci/venv
 	@.ci/venv $*
-
-.venv-plain/.installed-%: pyproject.toml .ci/venv
-	@VENV=.venv-plain .ci/venv $*
 
 .venv-minimal/.installed-%: pyproject.toml .ci/venv
 	@VENV=.venv-minimal .ci/venv $*
@@ -84,12 +81,11 @@ docs: .venv/.installed-docs
 wheel-check: .venv/.installed-dev
 	tests/wheel_check.sh
 
-# The second environment is the one without MKL.
-bench: .venv/.installed-bench .venv-plain/.installed-ducc
+bench: .venv/.installed-bench
 	$(BIN)/python -m benchmarks $(NAMES)
 
 bench-quick: .venv/.installed-bench
-	$(BIN)/python -m benchmarks.quick
+	$(BIN)/python -m benchmarks warm_job --compare --rounds 3 --case 64x500x500 --case 8x256x256
 
 stress: .venv/.installed-dev
 	HETSCHED_TEST_PROFILE=stress $(BIN)/python -m $(PYTEST) -m "stress or not stress"
@@ -105,5 +101,5 @@ gpu-check: $(if $(WHEELS),,.venv/.installed-cuda$(CUDA))
 	$(if $(WHEELS),python3,$(BIN)/python) -m benchmarks.gpu_check --out $(OUT) $(if $(WHEELS),--wheels $(WHEELS))
 
 clean:
-	rm -rf .venv .venv-plain .venv-minimal $(DEMO) site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-minimal $(DEMO) site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find hetsched workloads tests benchmarks robustness examples -name __pycache__ -prune -exec rm -rf {} +

@@ -1,68 +1,87 @@
-"""Runs all benchmarks, or those named; `--quick` runs small cases and saves nothing.
-
-python -m benchmarks [--quick] [NAME ...]
-"""
+"""Measures and saves: python -m benchmarks [NAME ...]; see README.md."""
 
 from __future__ import annotations
 
-import functools
+import argparse
 import sys
-from collections.abc import Callable
+import time
+import traceback
+from types import ModuleType
 
 from benchmarks import (
-    command,
     fifth_job,
     file_job,
     first_use,
-    fresh_runs,
-    job_path,
-    machines_plan,
-    matrix_update,
     overhead,
-    partition,
-    pipeline,
     planning_time,
-    plans,
-    random_machines,
-    results,
-    small_jobs,
+    saved,
     solvers,
-    split,
-    tail,
     warm_job,
 )
 
-BENCHMARKS: dict[str, Callable[[bool], results.Result]] = {
-    "warm_job": warm_job.measure,
-    "warm_job_plain": warm_job.measure_plain,
-    "matrix_update": matrix_update.measure,
-    "overhead": overhead.measure,
-    "fifth_job": fifth_job.measure,
-    "file_job": file_job.measure,
-    "first_use": first_use.measure,
-    "job_path": job_path.measure,
-    "fresh_runs": fresh_runs.measure,
-    "small_jobs": small_jobs.measure,
-    "solvers": solvers.measure,
-    "split": split.measure,
-    "tail": tail.measure,
-    "random_machines": random_machines.measure,
-    "pipeline": pipeline.measure,
-    "partition": partition.measure,
-    "machines_plan": machines_plan.measure,
-    "planning_time": planning_time.measure,
-    "plans": plans.measure,
-}
+MODULES = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (
+        warm_job, solvers, overhead, fifth_job, file_job, first_use, planning_time
+    )
+}  # fmt: skip
 
 
 def main() -> int:
-    parser = command.parser("benchmarks", BENCHMARKS)
-    parser.add_argument("--quick", action="store_true", help="small cases, few rounds, unsaved")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MODULES))
+    parser.add_argument("--case", action="append", default=[], help="a part of its name")
+    parser.add_argument("--rounds", type=int)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--quick", action="store_true", help="one round of small cases, unsaved")
+    how.add_argument("--unsaved", action="store_true")
+    how.add_argument("--compare", action="store_true", help="with what is saved, unsaved")
+    how.add_argument("--show", action="store_true", help="print what is saved")
     given = parser.parse_args()
-    names = command.chosen(parser, given.names, BENCHMARKS)
-    chosen = {name: functools.partial(BENCHMARKS[name], given.quick) for name in names}
-    save = None if given.quick else results.save
-    return command.run_all(chosen, save, must_hold=not given.quick)
+    if unknown := set(given.names) - set(MODULES):
+        parser.error(f"unknown: {', '.join(unknown)}; choose from: {', '.join(MODULES)}")
+    failed = []
+    for name in given.names or MODULES:
+        try:
+            if not done(MODULES[name], name, given):
+                failed.append(name)
+        except Exception:  # the other benchmarks go on
+            traceback.print_exc()
+            failed.append(name)
+    if failed:
+        print(f"failed: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def done(module: ModuleType, name: str, given: argparse.Namespace) -> bool:
+    """Run one benchmark, or show it; return whether nothing is slower than saved."""
+    path = saved.path_of(name)
+    before = saved.load(path)
+    print(f"\n## {module.TITLE}\n", flush=True)
+    if given.show:
+        print(saved.text(module, before))
+        return True
+    found, lines = {}, []
+    for case in chosen(module, given):
+        start = time.monotonic()
+        measured = module.measure(case, given.rounds or (1 if given.quick else module.ROUNDS))
+        now = {benchmark.get_name(): benchmark for benchmark in measured}
+        found |= now
+        print(f"  {' | '.join(module.row(case, *saved.of_case(now, case)))}", end="")
+        print(f" ({time.monotonic() - start:.0f} s)", flush=True)
+        if given.compare:
+            lines.append(saved.compared(case, now, before))
+        elif not (given.quick or given.unsaved):
+            saved.save(path, measured)
+    print("\n".join(["", saved.text(module, found), "", *lines]), flush=True)
+    return not any("SLOWER" in line for line in lines)
+
+
+def chosen(module: ModuleType, given: argparse.Namespace) -> list[str]:
+    """Return the cases that have one of the words; a word that none has is a case itself."""
+    known = module.QUICK if given.quick else module.CASES
+    cases = [c for c in known if not given.case or any(word in c for word in given.case)]
+    return cases + [word for word in given.case if not any(word in case for case in cases)]
 
 
 if __name__ == "__main__":

@@ -19,8 +19,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.stats import quartiles
-
 HERE = Path(__file__).parent
 CASES: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("warm job 256x512x512", "jobs", ("256x512x512", 3)),
@@ -30,11 +28,19 @@ CASES: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("warm job 1x512x512", "jobs", ("1x512x512", 60)),
     ("one plane 1x64x64", "jobs", ("1x64x64", 60)),
     ("2,000 tiny jobs in flight", "burst", ("1x64x64", 2000)),
+    ("pcg 100x100x100", "solve", ("pcg", {"grid": (100, 100, 100), "tolerance": 1e-5}, 1)),
+    ("jacobi 4096", "solve", ("jacobi", {"n": 4096}, 1)),
+    ("kmeans 300000", "solve",
+     ("kmeans", {"count": 300_000, "dimensions": 16, "clusters": 64, "tolerance": 0.0,
+                 "max_iterations": 10}, 1)),
+    ("heat 2048x2048", "solve", ("heat", {"grid": (2048, 2048), "steps": 50}, 1)),
+    ("matrix_update 2048x2048x2048", "solve",
+     ("matrix_update", {"rows": 2048, "cols": 2048, "inner": 2048}, 3)),
     ("plan 256 units, 1 GPU, 16 cores", "plan", (256, 1, 16)),
     ("plan 4096 units, 1 GPU, 16 cores", "plan", (4096, 1, 16)),
     ("hetsched status", "command", ("status",)),
     ("hetsched run fft 32x512x512", "command", ("run", "fft", "--batch", "32x512x512")),
-)
+)  # fmt: skip
 
 
 class Peer:
@@ -87,8 +93,8 @@ def compare(ours: Peer, theirs: Peer, rounds: int, words: list[str]) -> None:
 
 
 def line(what: str, pairs: list[tuple[float, float]]) -> str:
-    low, middle, high = quartiles(sorted(our / their for our, their in pairs))
     medians = [statistics.median(side) * 1e3 for side in zip(*pairs, strict=True)]
+    low, middle, high = statistics.quantiles((a / b for a, b in pairs), n=4, method="inclusive")
     return (
         f"{what:48} {medians[0]:9.3f} ms, other {medians[1]:9.3f} ms,"
         f" ratio {middle:.3f} ({low:.3f} to {high:.3f})"

@@ -23,6 +23,7 @@ import hetsched  # noqa: E402 - of the current folder
 COMMAND = Path(sys.prefix) / "bin/hetsched"
 WARM_UP_JOBS = 30
 """Runs after which all variants have been tried and the fastest is used."""
+WARM_UP_SOLVES = 3
 IN_FLIGHT = 50
 Answer = dict[str, float]
 
@@ -34,7 +35,7 @@ class Checkout:
         serve = [str(COMMAND), "serve", "--config", "cpu-only"]
         self.daemon = subprocess.Popen(serve, stderr=subprocess.DEVNULL)
         self.client = self._connect()
-        self._arrays: dict[str, tuple[Any, Any]] = {}
+        self._arrays: dict[str, tuple[Any, ...]] = {}
 
     def _connect(self) -> hetsched.Client:
         for _ in range(600):
@@ -96,11 +97,19 @@ class Checkout:
         """Return seconds to plan a machine that is new to the planner, and to plan it again."""
         from benchmarks import planning_time
 
-        subject = planning_time.machine(load, gpus, cores, seed)
-        cache_type = getattr(planning_time, "PlanCache", None)
-        cache = () if cache_type is None else (cache_type(),)  # older checkouts lack it
-        cold, warm = (planning_time.once(subject, *cache) for _ in range(2))
+        subject, cache = planning_time.machine(load, gpus, cores, seed), planning_time.PlanCache()
+        cold, warm = (planning_time.once(subject, cache) for _ in range(2))
         return {"cold": cold, "warm": warm}
+
+    def solve(self, workload: str, params: dict[str, Any], count: int) -> Answer:
+        """Return the median of the seconds that warm jobs compute, on generated inputs."""
+        if workload not in self._arrays:
+            self._arrays[workload] = ()
+            count += WARM_UP_SOLVES
+        jobs = [self.client.submit(workload, **params) for _ in range(count)]
+        for job in jobs:
+            job.result()
+        return {"computing": statistics.median(job.report.seconds for job in jobs)}
 
     def command(self, *words: str) -> Answer:
         """Return seconds of a whole `hetsched` process."""
@@ -121,6 +130,7 @@ def main() -> None:
         "plan": checkout.plan,
         "command": checkout.command,
         "burst": checkout.burst,
+        "solve": checkout.solve,
     }
     try:
         print("ready", flush=True)

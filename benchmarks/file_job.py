@@ -1,4 +1,4 @@
-"""A job from file to file: its memory, and its time relative to `cp` and the job in the arena.
+"""A job from file to file, against `cp` and the job in memory, and how much memory it takes.
 
 Needs 8 GiB of disk in the temporary folder (TMPDIR).
 """
@@ -9,114 +9,126 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import psutil
+import pyperf
 
-from benchmarks.footprint import Footprint
-from benchmarks.paired import interleave
-from benchmarks.peers.fft_case import worst
-from benchmarks.results import Bar, Result
+from benchmarks import contest
+from benchmarks.contest import Found, Measured, milliseconds
 from benchmarks.serving import Served, daemon
-from benchmarks.stats import Sample, quartiles
+from benchmarks.warm_job import normal
 
-PLANES, QUICK_PLANES = 1024, 64
-SIDE = 512
+TITLE = "From file to file"
+CASES = ("1024x512x512 complex64",)
+QUICK = ("128x512x512 complex64",)
+ROUNDS = 5
 DISTINCT = 32
-"""Number of random planes, which are repeated: generating 2 GiB would take longer than the job."""
-ROUNDS, QUICK_ROUNDS = 7, 3
-WARM_UP = 4
-MEMORY = (400 + 256) << 20
-SLOWER = 1.3
+"""Random planes, which are repeated: to make 2 GiB would take longer than the job."""
+WARM_UP = 3
+SAMPLING = 0.05
+"""Seconds between two looks at the memory in use."""
+COLUMNS = (
+    "case", "file to file, ms", "cp, ms", "in memory, ms", "over cp and memory (quartiles)",
+    "memory of all processes, MiB",
+)  # fmt: skip
 
 
-def measure(quick: bool) -> Result:
-    planes = QUICK_PLANES if quick else PLANES
-    columns = ("case", "file to file, s", "cp, s", "arena, s", "time / (cp + arena)", "peak, MiB")
-    result = Result("file_job", "From file to file", columns)
+def measure(case: str, rounds: int) -> list[pyperf.Benchmark]:
     with tempfile.TemporaryDirectory(prefix="hs-files-") as name, daemon() as served:
-        folder = Path(name)
-        write_input(folder / "in.npy", planes)
-        job = FileJob(served, folder)
+        job = FileJob(served, Path(name), *case.split())
         for _ in range(WARM_UP):
             job.file()
-            job.arena()
-        job.check()
-        with Footprint([served.process.pid, os.getpid()]) as footprint:
-            job.file()
-        contestants = {"file": job.file, "cp": job.copy, "arena": job.arena}
-        samples = interleave(contestants, QUICK_ROUNDS if quick else ROUNDS)
-    add(result, planes, samples, footprint)
-    return result
-
-
-def write_input(path: Path, planes: int) -> None:
-    generator = np.random.default_rng(1)
-    shape = (DISTINCT, SIDE, SIDE)
-    block = np.empty(shape, "complex64")
-    block.real, block.imag = generator.standard_normal((2, *shape), dtype="float32")
-    array = np.lib.format.open_memmap(path, "w+", "complex64", (planes, SIDE, SIDE))
-    for first in range(0, planes, DISTINCT):
-        array[first : first + DISTINCT] = block[: planes - first]
-    array.flush()
+            job.memory()
+        contestants = {"file": job.file, "cp": job.copy, "memory": job.memory}
+        found = contest.race(case, contestants, rounds)
+        return found + contest.race(case, {"peak": job.peak}, 1, unit="byte")
 
 
 class FileJob:
-    """The three operations that are timed, on one input."""
+    def __init__(self, served: Served, folder: Path, batch: str, dtype: str) -> None:
+        planes, *sides = map(int, batch.split("x"))
+        self._served = served
+        self._input, self._output, self._copy = (folder / f"{n}.npy" for n in ("in", "out", "cp"))
+        block = normal((min(DISTINCT, planes), *sides), dtype)
+        array = np.lib.format.open_memmap(self._input, "w+", dtype, (planes, *sides))
+        for first in range(0, planes, len(block)):
+            array[first : first + len(block)] = block
+        array.flush()
+        self._x, self._y = (served.client.empty(array.shape, dtype) for _ in "xy")
+        self._x[...] = array
 
-    def __init__(self, served: Served, folder: Path) -> None:
-        self._client = served.client
-        self._input, self._output, self._copy = (
-            folder / f"{n}.npy" for n in ("in", "out", "copy")
-        )
-        values = np.load(self._input, mmap_mode="r")
-        self._x = self._client.empty(values.shape, "complex64")
-        self._y = self._client.empty(values.shape, "complex64")
-        self._x[...] = values
-
-    def file(self) -> float:
+    def file(self) -> Measured:
         self._output.unlink(missing_ok=True)
-        os.sync()
-        start = time.perf_counter()
-        self._client.submit("fft", self._input, out=self._output).result()
-        return time.perf_counter() - start
+        seconds = _timed(lambda: self._job(self._input, self._output))
+        x, y = (np.load(path, mmap_mode="r") for path in (self._input, self._output))
+        assert np.allclose(y[-1], np.fft.fft2(x[-1]), atol=1e-3 * x[-1].size ** 0.5)
+        return Measured({"file": seconds})
 
-    def arena(self) -> float:
-        start = time.perf_counter()
-        self._client.submit("fft", self._x, out=self._y).result()
-        return time.perf_counter() - start
+    def memory(self) -> Measured:
+        return Measured({"memory": _timed(lambda: self._job(self._x, self._y))})
 
-    def copy(self) -> float:
-        """Copy to a new file."""
+    def copy(self) -> Measured:
         self._copy.unlink(missing_ok=True)
-        os.sync()
-        command = [shutil.which("cp") or "cp", "--reflink=never", "--sparse=never"]
-        start = time.perf_counter()
-        subprocess.run([*command, self._input, self._copy], check=True)
-        return time.perf_counter() - start
+        cp = [shutil.which("cp") or "cp", "--reflink=never", "--sparse=never"]
+        command = [*cp, self._input, self._copy]
+        return Measured({"cp": _timed(lambda: subprocess.run(command, check=True))})
 
-    def check(self) -> None:
-        """Check some planes. Raises RuntimeError."""
-        x, y = np.load(self._input, mmap_mode="r"), np.load(self._output, mmap_mode="r")
-        planes = range(0, len(x), max(1, len(x) // 16))
-        if x.shape != y.shape or worst(x, y, planes) > 1e-5:
-            raise RuntimeError(f"{self._output}: wrong by {worst(x, y, planes):.1e}")
+    def peak(self) -> Measured:
+        with watched([self._served.process.pid, os.getpid()]) as seen:
+            self.file()
+        return Measured({"peak": max(seen)})
+
+    def _job(self, x: object, y: object) -> None:
+        self._served.client.submit("fft", x, out=y).result()
 
 
-def add(result: Result, planes: int, samples: dict[str, Sample], footprint: Footprint) -> None:
-    file, copy, arena = (samples[name] for name in ("file", "cp", "arena"))
-    rounds = zip(file.seconds, copy.seconds, arena.seconds, strict=True)
-    low, middle, high = quartiles(sorted(f / (c + a) for f, c, a in rounds))
-    times = tuple(f"{sample.median:.2f} ({sample.least:.2f})" for sample in (file, copy, arena))
-    ratio = f"{middle:.2f} ({low:.2f} to {high:.2f})"
-    mebibytes = footprint.peak / 2**20
-    name = f"{planes}x{SIDE}x{SIDE} complex64"
-    result.rows.append((name, *times, ratio, f"{mebibytes:.0f}"))
-    seconds = {key: sample.seconds for key, sample in samples.items()}
-    found = {"ratio": middle, "peak_bytes": footprint.peak, "samples": footprint.samples}
-    result.data.append({"planes": planes, "seconds": seconds, **found})
-    result.bars = [
-        Bar("time against cp and the arena job", middle, SLOWER, at_least=False),
-        Bar("memory of all processes, MiB", mebibytes, MEMORY / 2**20, at_least=False),
-    ]
+def _timed(action: Callable[[], object]) -> float:
+    os.sync()  # what earlier contestants wrote
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+@contextmanager
+def watched(pids: list[int]) -> Iterator[list[int]]:
+    """Yield the bytes of these processes and their children, seen so far.
+
+    Proportional set sizes without shared memory, the arena. Mapped files are libraries.
+    """
+    seen, stop = [0], threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(SAMPLING):
+            parents = [psutil.Process(pid) for pid in pids]
+            family = {p for parent in parents for p in (parent, *parent.children(recursive=True))}
+            seen.append(sum(private(process.pid) for process in family))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        thread.join()
+
+
+def private(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    except OSError:  # it has just ended
+        return 0
+    fields = {line.split()[0]: int(line.split()[1]) * 1024 for line in lines}
+    return fields["Pss:"] - fields["Pss_Shmem:"]
+
+
+def row(case: str, found: Found, facts: object) -> tuple[str, ...]:
+    file, copy, memory = (found[what] for what in ("file", "cp", "memory"))
+    both = [a + b for a, b in zip(copy, memory, strict=True)]
+    times = (milliseconds(seconds) for seconds in (file, copy, memory))
+    return case, *times, contest.ratio(file, both), f"{found['peak'][0] / 2**20:.0f}"

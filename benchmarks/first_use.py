@@ -1,18 +1,14 @@
 """What a new user waits for: the first `hetsched run`, and a daemon's first jobs of new shapes.
 
-`run` is timed as a whole process that finds no state and no caches, in turns with the same without
-FFTW, and with a script that makes the same data and transforms them by SciPy on all cores. A
-daemon without models and caches, warm from jobs of another shape, then gets ten of a new one; the
-first is compared with SciPy's first call of that shape in a fresh process.
-
-    python -m benchmarks first_use
+`run` is a whole process that finds no state and no caches, in turns with the same without FFTW and
+with a script that makes the same data and transforms them by SciPy on all cores. A daemon without
+models and caches, warm from jobs of another shape, gets ten of a new one; the first is compared
+with SciPy's first call of that shape in a fresh process.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,21 +17,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.peers.fft_case import fill
-from benchmarks.results import Bar, Result
-from benchmarks.serving import daemon, places
+import pyperf
 
-BATCH, QUICK_BATCH = "256x512x512", "32x128x128"
-SHAPES = ((64, 300, 300), (16, 1000, 1000), (10000, 1, 8192), (30, 1000, 1009))
-QUICK_SHAPES = ((4, 30, 31),)
+from benchmarks import contest
+from benchmarks.contest import OURS, Found, Measured, milliseconds, ratio
+from benchmarks.serving import HETSCHED, daemon, places
+from benchmarks.warm_job import normal
+
+TITLE = "First use"
+CASES = ("run 256x512x512", "64x300x300", "16x1000x1000", "10000x1x8192", "30x1000x1009")
+QUICK = ("run 32x128x128", "4x30x31")
+ROUNDS = 3
 WARM_SHAPE = (32, 256, 256)
 WARM_JOBS, JOBS = 12, 10
-ROUNDS = 5
-WITHOUT_FFTW, LONGER = 1.3, 2.0
-"""Bars of `run`: times the one without FFTW, and seconds longer than the script."""
-FIRST, FIRST_SECONDS = 1.5, 0.1
-"""The bar of a first job: times SciPy's first call, plus these seconds."""
-
+COLUMNS = (
+    "case", "first, ms", "SciPy's, ms", "over SciPy's (quartiles)", "`run` without FFTW, ms",
+    "second job, ms", "tenth job, ms",
+)  # fmt: skip
+NO_FFTW = 'import sys\nsys.modules["pyfftw"] = None\n'
 SCRIPT = """
 import concurrent.futures, os, sys
 import numpy, scipy.fft
@@ -47,50 +46,38 @@ with concurrent.futures.ThreadPoolExecutor(cores) as pool:
 y = scipy.fft.fft2(x, workers=cores)
 """
 FIRST_CALL = """
-import json, os, sys, time
-import scipy.fft
-from benchmarks.peers.fft_case import arrays
-x, y = arrays({"shape": json.loads(sys.argv[1]), "dtype": "complex64"})
+import os, sys, time
+import numpy, scipy.fft
+from benchmarks.warm_job import normal
+x = normal(tuple(map(int, sys.argv[1].split("x"))), "complex64")
+y = numpy.zeros_like(x)
 start = time.perf_counter()
 y[...] = scipy.fft.fft2(x, workers=len(os.sched_getaffinity(0)))
 print(time.perf_counter() - start)
 """
-NO_FFTW = 'import sys\nsys.modules["pyfftw"] = None\n'
 
 
-def measure(quick: bool) -> Result:
-    result = Result("first_use", "First use", ("what", "median (all), s", "compared with", "s"))
-    first_runs(result, QUICK_BATCH if quick else BATCH, 1 if quick else ROUNDS)
-    new_shapes(result, QUICK_SHAPES if quick else SHAPES, 1 if quick else ROUNDS)
-    return result
-
-
-def first_runs(result: Result, batch: str, rounds: int) -> None:
-    """Time `run`, `run` without FFTW and the script, in turns."""
-    run = [str(Path(sys.executable).parent / "hetsched"), "run", "fft", "--batch", batch]
-    ours, without, script = [], [], []
+def measure(case: str, rounds: int) -> list[pyperf.Benchmark]:
+    batch = case.rsplit(maxsplit=1)[-1]
+    if case == batch:
+        contestants = {OURS: lambda: first_jobs(batch), "SciPy": lambda: first_call(batch)}
+        return contest.race(case, contestants, rounds)
+    run = [str(HETSCHED), "run", "fft", "--batch", batch]
+    script = [sys.executable, "-c", SCRIPT, batch]
     with tempfile.TemporaryDirectory(prefix="hs-") as folder:
         (Path(folder) / "sitecustomize.py").write_text(NO_FFTW)
-        for _ in range(rounds):
-            ours.append(seconds_of(run))
-            without.append(seconds_of(run, PYTHONPATH=folder))
-            script.append(seconds_of([sys.executable, "-c", SCRIPT, batch]))
-    name = f"`hetsched run fft --batch {batch}`"
-    add(result, name, ours, "without FFTW", without)
-    add(result, name, ours, "SciPy's script", script)
-    ratio = statistics.median(a / b for a, b in zip(ours, without, strict=True))
-    longer = statistics.median(a - b for a, b in zip(ours, script, strict=True))
-    result.bars += [
-        Bar(f"{name}, over the same without FFTW", ratio, WITHOUT_FFTW, at_least=False),
-        Bar(f"{name}, seconds longer than SciPy's script", longer, LONGER, at_least=False),
-    ]
+        return contest.race(case, {
+            OURS: lambda: whole("first", run),
+            "without FFTW": lambda: whole("without FFTW", run, PYTHONPATH=folder),
+            "SciPy": lambda: whole("SciPy", script),
+        }, rounds)  # fmt: skip
 
 
-def seconds_of(command: Sequence[str], **environment: str) -> float:
+def whole(what: str, command: Sequence[str], **environment: str) -> Measured:
     with untouched():
         start = time.perf_counter()
         subprocess.run(command, check=True, capture_output=True, env={**os.environ, **environment})
-        return time.perf_counter() - start
+        return Measured({what: time.perf_counter() - start})
 
 
 @contextmanager
@@ -107,30 +94,8 @@ def untouched() -> Iterator[None]:
                 os.environ["XDG_CACHE_HOME"] = before
 
 
-def new_shapes(result: Result, shapes: Sequence[tuple[int, ...]], rounds: int) -> None:
-    for shape in shapes:
-        jobs, calls = [], []
-        for _ in range(rounds):
-            jobs.append(first_jobs(shape))
-            calls.append(first_call(shape))
-        name = "x".join(map(str, shape))
-        first = [run[0] for run in jobs]
-        add(result, f"{name}: first job", first, "SciPy's first call", calls)
-        add(
-            result,
-            f"{name}: tenth job",
-            [run[-1] for run in jobs],
-            "the second",
-            [run[1] for run in jobs],
-        )
-        most = FIRST * statistics.median(calls) + FIRST_SECONDS
-        result.bars.append(
-            Bar(f"{name}: first job, s", statistics.median(first), most, at_least=False)
-        )
-
-
-def first_jobs(shape: tuple[int, ...]) -> list[float]:
-    """Return the seconds of the first jobs of this shape, in a daemon that is warm from others."""
+def first_jobs(batch: str) -> Measured:
+    """Measure the first jobs of this shape, in a daemon that is warm from others."""
     with untouched(), daemon() as served:
 
         def seconds(x: object, y: object) -> float:
@@ -138,31 +103,28 @@ def first_jobs(shape: tuple[int, ...]) -> list[float]:
             served.client.submit("fft", x, out=y).result()
             return time.perf_counter() - start
 
-        warm = tuple(served.client.empty(WARM_SHAPE, "complex64") for _ in "xy")
-        fill(warm[0])
+        warm = [served.client.empty(WARM_SHAPE, "complex64") for _ in "xy"]
+        warm[0][...] = 1
         for _ in range(WARM_JOBS):
             seconds(*warm)
+        shape = tuple(map(int, batch.split("x")))
         x, y = (served.client.empty(shape, "complex64") for _ in "xy")
-        fill(x)
+        x[...] = normal(shape, "complex64")
         y[...] = 0
-        return [seconds(x, y) for _ in range(JOBS)]
+        jobs = [seconds(x, y) for _ in range(JOBS)]
+    return Measured({"first": jobs[0], "second": jobs[1], "tenth": jobs[-1]})
 
 
-def first_call(shape: tuple[int, ...]) -> float:
-    command = [sys.executable, "-c", FIRST_CALL, json.dumps(shape)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def first_call(batch: str) -> Measured:
+    command = [sys.executable, "-c", FIRST_CALL, batch]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return Measured({"SciPy": float(done.stdout)})
 
 
-def add(
-    result: Result, what: str, ours: Sequence[float], other: str, theirs: Sequence[float]
-) -> None:
-    row = (what, text(ours), other, text(theirs))
-    result.rows.append(row)
-    result.data.append({"what": what, "seconds": ours, "compared with": other, "theirs": theirs})
-    print(f"  {' | '.join(row)}", flush=True)
-
-
-def text(seconds: Sequence[float]) -> str:
-    """ "6.1 (5.9 6.1 6.3)": the median and all, in seconds."""
-    each = " ".join(f"{value:.3g}" for value in seconds)
-    return f"{statistics.median(seconds):.3g} ({each})"
+def row(case: str, found: Found, facts: object) -> tuple[str, ...]:
+    others = (found.get(what) for what in ("without FFTW", "second", "tenth"))
+    return (
+        case, milliseconds(found["first"]), milliseconds(found["SciPy"]),
+        ratio(found["first"], found["SciPy"]),
+        *("" if seconds is None else milliseconds(seconds) for seconds in others),
+    )  # fmt: skip

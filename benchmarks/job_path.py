@@ -24,8 +24,6 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.results import Bar, Result
-
 RECORDER = Path(__file__).parent / "call_recorder"
 REPOSITORY = Path(__file__).parents[1]
 WARM_UP_JOBS = 80
@@ -117,22 +115,10 @@ class JobPath:
         return {file for file, count in jobs.items() if 2 * count >= len(self.jobs)}
 
 
-def measure(quick: bool) -> Result:
-    result = Result("job_path", "The path of a job", ("figure", "value"))
-    figures = _figures(Path(sys.executable), quick)
-    for what, value, _ in figures:
-        result.rows.append((what, f"{value:.4g}"))
-        result.data.append({"what": what, "value": value})
-    result.bars += [
-        Bar(what, value, limit, at_least=False) for what, value, limit in figures if limit
-    ]
-    return result
-
-
-def _figures(python: Path, quick: bool) -> list[tuple[str, float, float]]:
+def _figures(python: Path) -> list[tuple[str, float, float]]:
     path = record(python)
     modules, seconds = imports(python)
-    idle_seconds, pss = idle(python, IDLE_SECONDS / (4 if quick else 1))
+    idle_seconds, pss = idle(python, IDLE_SECONDS)
     return [
         ("calls of a warm job", path.calls, MAX_CALLS),
         ("files of a warm job", len(path.files), MAX_FILES),
@@ -248,7 +234,7 @@ def _roots(python: Path) -> list[str]:
 def main() -> None:
     for python in [Path(word).absolute() for word in sys.argv[1:]] or [Path(sys.executable)]:
         print(python)
-        for what, value, limit in _figures(python, False):
+        for what, value, limit in _figures(python):
             print(f"  {what}: {value:.4g}" + (f", at most {limit:g}" if limit else ""))
         path = record(python)
         for file in sorted(path.files):

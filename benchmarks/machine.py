@@ -8,14 +8,16 @@ import platform
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("hetsched", "numpy", "scipy", "pyfftw", "ducc0", "mkl", "mkl_fft", "pyzmq")
-KERNELS = ("mkl", "fftw", "ducc", "openblas", "pocketfft", "iomp", "gomp", "cufft", "cublas")
+PACKAGES = (
+    "hetsched", "numpy", "scipy", "pyfftw", "ducc0", "mkl", "mkl_fft", "numba", "scikit-learn",
+    "pyzmq", "msgspec", "apsw", "cupy-cuda12x", "pyopencl",
+)  # fmt: skip
 
 
 def describe() -> dict[str, Any]:
     return {
         "processor": processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "kernel": platform.release(),
         "python": platform.python_version(),
@@ -24,20 +26,19 @@ def describe() -> dict[str, Any]:
     }
 
 
+def cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
 def processor() -> str:
-    """Return the processor's model as reported by the kernel, else the architecture."""
-    fields = dict(
-        line.split(":", 1)
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if ":" in line
-    )
-    facts = {key.strip(): value.strip() for key, value in fields.items()}
+    """Return the processor's name with the numbers that tell its generation, if there are any."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    facts = {key.strip(): text.strip() for key, _, text in (line.partition(":") for line in lines)}
     name = facts.get("model name", platform.machine())
-    return f"{name}, family {facts['cpu family']}" if "cpu family" in facts else name
-
-
-def intel() -> bool:
-    return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
+    numbers = [
+        f"{key.split()[-1]} {facts[key]}" for key in ("cpu family", "model") if key in facts
+    ]
+    return ", ".join([name, *numbers])
 
 
 def version(name: str) -> str | None:
@@ -45,10 +46,3 @@ def version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def loaded(pid: int | str = "self") -> list[str]:
-    """Return the libraries with kernels that process `pid` has mapped."""
-    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    files = {Path(line.split(maxsplit=5)[5]).name for line in lines if ".so" in line}
-    return sorted(name for name in files if any(word in name.lower() for word in KERNELS))

@@ -1,89 +1,66 @@
-"""Measures hetsched's overhead: the daemon's part of a job, small jobs, whole processes."""
+"""What hetsched adds: to a job of one plane, to a large one, and as a process of the shell."""
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
 
-import hetsched
-from benchmarks.peers.fft_case import fill
-from benchmarks.results import Bar, Result
-from benchmarks.serving import daemon, places, report
-from benchmarks.stats import Sample
+import pyperf
 
-SHAPES = {"one plane, 1x64x64": (1, 64, 64), "64x512x512": (64, 512, 512)}
-REPEATS, QUICK_REPEATS = 200, 10
-PROCESSES, QUICK_PROCESSES = 15, 3
-WARM_UP = 15
-OWN_PART, SMALL_JOB, STATUS, RUN = 3e-3, 3e-3, 0.3, 2.5
-"""Allowed median, seconds."""
+from benchmarks import contest
+from benchmarks.contest import Found, Measured, milliseconds
+from benchmarks.serving import HETSCHED, daemon, places, report
+
+TITLE = "Overhead"
+COMMANDS = {
+    "hetsched status": (str(HETSCHED), "status"),
+    "hetsched run fft --batch 32x512x512": (str(HETSCHED), "run", "fft", "--batch", "32x512x512"),
+    "python -c 'import numpy', for scale": (sys.executable, "-c", "import numpy"),
+}
+CASES = ("job 1x64x64", "job 64x512x512", *COMMANDS)
+QUICK = ("job 1x64x64", "hetsched status")
+ROUNDS = 5
+WARM_UP, JOBS, PROCESSES = 15, 50, 3
+COLUMNS = ("case", "whole, ms", "without the computation, ms")
 
 
-def measure(quick: bool) -> Result:
-    result = Result("overhead", "Overhead", ("what", "median (least), ms", "at most, ms"))
+def measure(case: str, rounds: int) -> list[pyperf.Benchmark]:
+    if case.startswith("job"):
+        shape = tuple(map(int, case.split()[1].split("x")))
+        return contest.race(case, {"jobs": lambda: jobs(shape)}, rounds)
+    with tempfile.TemporaryDirectory(prefix="hs-") as folder, places(folder), daemon(folder):
+        return contest.race(case, {"command": lambda: processes(*COMMANDS[case])}, rounds)
+
+
+def jobs(shape: tuple[int, ...]) -> Measured:
+    """Measure jobs of a fresh daemon."""
+    whole, own = [], []
     with daemon() as served:
-        for name, shape in SHAPES.items():
-            jobs(result, served.client, name, shape, QUICK_REPEATS if quick else REPEATS)
-        processes = QUICK_PROCESSES if quick else PROCESSES
-        status = [str(served.command), "status"]
-        add(result, "`hetsched status`, whole process", process_times(status, processes), STATUS)
-        floor = [str(served.command.parent / "python"), "-c", "import numpy"]
-        add(
-            result,
-            "for scale: `python -c 'import numpy'`",
-            process_times(floor, processes),
-            None,
-        )
-        command = [str(served.command), "run", "fft", "--batch", "32x512x512"]
-    with tempfile.TemporaryDirectory(prefix="hs-") as folder, places(folder):
-        add(result, f"`hetsched {' '.join(command[1:])}`", process_times(command, processes), RUN)
-    return result
+        x, y = (served.client.empty(shape, "complex64") for _ in "xy")
+        x[...] = 1
+        for _ in range(WARM_UP + JOBS):
+            start = time.perf_counter()
+            job = served.client.submit("fft", x, out=y)
+            job.result()
+            whole.append(time.perf_counter() - start)
+            own.append(whole[-1] - (report(job).seconds or 0.0))
+    medians = (statistics.median(seconds[WARM_UP:]) for seconds in (whole, own))
+    return Measured(dict(zip(("whole", "own"), medians, strict=True)))
 
 
-def jobs(
-    result: Result, client: hetsched.Client, name: str, shape: Sequence[int], repeats: int
-) -> None:
-    x, y = client.empty(shape, "complex64"), client.empty(shape, "complex64")
-    fill(x)
-    pairs = [timed_job(client, x, y) for _ in range(WARM_UP + repeats)][WARM_UP:]
-    own = Sample(tuple(total - running for total, running in pairs))
-    add(result, f"{name}: the daemon's own part", own, OWN_PART)
-    total = Sample(tuple(total for total, _ in pairs))
-    add(result, f"{name}: submit to result", total, SMALL_JOB if shape[0] == 1 else None)
-
-
-def timed_job(client: hetsched.Client, x: Any, y: Any) -> tuple[float, float]:
-    """Return seconds from submit to result, and from the first chunk's start to the last's end."""
-    start = time.perf_counter()
-    job = client.submit("fft", x, out=y)
-    job.result()
-    return time.perf_counter() - start, report(job).seconds or 0.0
-
-
-def process_times(command: Sequence[str], repeats: int) -> Sample:
-    """Time whole processes, after two to warm the caches."""
-
-    def run() -> float:
+def processes(*command: str) -> Measured:
+    seconds = []
+    for _ in range(PROCESSES):
         start = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
-        return time.perf_counter() - start
-
-    return Sample(tuple(repeat(run, repeats + 2)[2:]))
-
-
-def repeat(action: Callable[[], float], times: int) -> list[float]:
-    return [action() for _ in range(times)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=dict(os.environ))
+        seconds.append(time.perf_counter() - start)
+    return Measured({"whole": statistics.median(seconds)})
 
 
-def add(result: Result, what: str, sample: Sample, limit: float | None) -> None:
-    text = "" if limit is None else f"{limit * 1e3:g}"
-    result.rows.append((what, sample.text(), text))
-    result.data.append({"what": what, "seconds": sample.seconds, "limit": limit})
-    if limit is not None:
-        value = statistics.median(sample.seconds) * 1e3
-        result.bars.append(Bar(f"{what}, ms", value, limit * 1e3, at_least=False))
-    print(f"  {' | '.join(result.rows[-1])}", flush=True)
+def row(case: str, found: Found, facts: object) -> tuple[str, ...]:
+    own = milliseconds(found["own"]) if "own" in found else ""
+    return (case, milliseconds(found["whole"]), own)

@@ -1,169 +1,142 @@
-"""Measures the time to plan a whole machine: cold, then once more, warm.
+"""Processor time to plan whole machines, and to split loads.
 
-Times are processor time, which other programs hardly change.
-Every machine is new to the planner, so no plan is cached for it. Then the request is repeated.
-Loads of very many small units are also explained; their peak memory is traced in a second pass.
+Each machine is new to the planner, so no plan is cached for it; then the request is repeated
+(`again`). Other programs hardly change processor time.
 """
 
 from __future__ import annotations
 
 import random
-import statistics
 import time
-import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache, partial
 
 import msgspec
+import pyperf
 
-from benchmarks.results import Bar, Result
+from benchmarks import contest
+from benchmarks.contest import Found, Measured, milliseconds
+from benchmarks.partition_cases import learnt, sawtooth
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
+from hetsched.partition import geometric, optimal
 from hetsched.planner.explanation import ExplainedJob, explain_job
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.totals import PlanCache
 from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine
-from hetsched.units import format_bytes
 
-CASES = (
-    (256, 1, 8, 21), (4096, 1, 16, 15), (100_000, 8, 128, 9), (64, 0, 2, 21),
-)  # fmt: skip
-"""Units, GPUs, cores, number of machines."""
-SLOW_COPIES, SLOWED_LIMIT = (0.8, 0.9), 0.040
-"""Parts of their pace that copies keep at once; limit of a plan of the first case with them."""
-EQUAL_CORES = {1_000: 0.1, 10_000: 0.5, 100_000: 4.0}
-"""Number of equal cores of known speed beside a GPU, 100 units each: seconds for a plan."""
-QUICK = 3
-COLD = {256: 0.020, 4096: 0.100, 100_000: 1.0}
-WARM = {256: 0.001}
-WORST = 3
-"""Allowed ratio of the longest time to the median's limit."""
+TITLE = "Time to plan"
 UNIT_BYTES, MEMORY = 2 << 20, 1 << 30
-LARGE_CASES = (
-    (10**7, 4096, 8 << 30),
-    (10**7, 16, 8 << 30),
-    (10**7, 4096, 1 << 30),
-    (10**7, 4096, 2 << 20),
-    (10**9, 4096, 8 << 30),
-)
-"""Units, bytes of a unit, device memory; one GPU and 8 cores."""
-LARGE_UNITS, LARGE_MEMORY = 10**7, 1 << 30
-"""Units up to which, and bytes of memory from which the limits apply. With a thousandth of that,
-memory forces tens of thousands of chunks."""
-MAX_PLANNING, MAX_EXPLAINING, MAX_MIB = 0.100, 1.0, 100
-"""Seconds and MiB."""
+SLOW_COPIES = (0.8, 0.9)
+"""Parts of their pace that copies keep at once."""
 KERNEL_STEPS = 40
 """Steps of a kernel that computes a whole wave at a time."""
 SIZES = (1, 2, 4, 8, 16, 33)
 """Shares at which cores were measured."""
+POINTS, EACH = 30, 100
+"""Knots of a curve, and units per device, of `geometric`."""
+ROUNDS = 5
+COLUMNS = ("case", "plan, ms", "again, ms", "explain, ms")
 
 
-def measure(quick: bool) -> Result:
-    columns = ("units", "GPUs", "cores", "cold, ms", "worst", "at most", "warm, ms", "worst")
-    result = Result("planning_time", "Time to plan a whole machine", columns)
+def measure(case: str, rounds: int) -> list[pyperf.Benchmark]:
+    count = iter(range(rounds + 1))
     once(machine(256, 1, 1, -1), PlanCache())  # the first plan of a process includes imports
-    for load, gpus, cores, count in CASES:
-        pairs = []
-        for seed in range(QUICK if quick else count):
-            subject = machine(load, gpus, cores, seed)
-            cache = PlanCache()
-            pairs.append((once(subject, cache), once(subject, cache)))
-        cold, warm = ([pair[i] for pair in pairs] for i in (0, 1))
-        limit = COLD.get(load)
-        result.rows.append((
-            str(load), str(gpus), str(cores), *formatted(cold),
-            "" if limit is None else f"{limit * 1e3:g}", *formatted(warm),
-        ))  # fmt: skip
-        result.data.append(
-            {"units": load, "gpus": gpus, "cores": cores, "cold": cold, "warm": warm}
-        )
-        for name, times, limits in (("cold", cold, COLD), ("warm", warm, WARM)):
-            if load in limits:
-                result.bars += bars(f"{load} units, {name}", times, limits[load])
-        print(f"  {' | '.join(result.rows[-1])}", flush=True)
-    slowed(result, QUICK if quick else CASES[0][3])
-    for cores, limit in list(EQUAL_CORES.items())[: 1 if quick else None]:
-        twin = core(random.Random(0), 0)
-        twin = replace(twin, model=DeviceModel(Affine(0.0, 2.1e-3), Affine(0.0, 2.1e-3)))
-        infos = [msgspec.structs.replace(twin.info, name=f"cpu{i}") for i in range(cores)]
-        named = [replace(twin, info=info) for info in infos]
-        many = SimulatedMachine(100 * len(named), (gpu(random.Random(0), 0), *named))
-        seconds = min(once(many, PlanCache()) for _ in range(3))
-        result.data.append({"equal_cores": cores, "plan": seconds})
-        result.bars.append(Bar(f"{cores} equal cores and a GPU, s", seconds, limit, False))
-    for units, unit_bytes, memory in LARGE_CASES:
-        for has_steps in (False, True) if memory >= LARGE_MEMORY else (False,):
-            large(result, units, unit_bytes, memory, has_steps)
-    return result
+    return contest.race(case, {case: lambda: Measured(PLANS[case](next(count)))}, rounds)
 
 
-def slowed(result: Result, machines: int) -> None:
-    """Plan the first case where copies in both directions slow each other."""
-    load, gpus, cores, _ = CASES[0]
-    times = []
-    for seed in range(machines):
-        subject = machine(load, gpus, cores, seed)
-        first, *others = subject.devices
-        model = replace(first.model, duplex=SLOW_COPIES)
-        slow = replace(subject, devices=(replace(first, model=model), *others))
-        times.append(once(slow, PlanCache()))
-    result.data.append({"units": load, "duplex": SLOW_COPIES, "cold": times})
-    result.bars += bars(f"{load} units, cold, copies slow each other", times, SLOWED_LIMIT)
+def planned(load: int, gpus: int, cores: int, seed: int) -> dict[str, float]:
+    return _cold_and_again(machine(load, gpus, cores, seed))
 
 
-def large(result: Result, units: int, unit_bytes: int, memory: int, has_steps: bool) -> None:
-    """Plan and explain a load of very many units, with a straight or a stepped kernel."""
-    subject = large_machine(units, unit_bytes, memory, has_steps)
-    planning, explaining = _planned_and_explained(subject)
-    tracemalloc.start()
-    _planned_and_explained(subject)
-    peak = tracemalloc.get_traced_memory()[1] / 2**20
-    tracemalloc.stop()
-    kernel = ", a kernel in steps" if has_steps else ""
-    name = f"{units:.0e} units of {unit_bytes} B, {format_bytes(memory)} of memory{kernel}"
-    print(f"  {name}: plan {planning * 1e3:.1f} ms, explain {explaining:.2f} s, {peak:.1f} MiB")
-    result.data.append(
-        {"units": units, "unit_bytes": unit_bytes, "memory": memory, "steps": has_steps,
-         "plan": planning, "explain": explaining, "peak_mib": peak}
-    )  # fmt: skip
-    if units <= LARGE_UNITS and memory >= LARGE_MEMORY:
-        result.bars += [
-            Bar(f"{name}: plan, ms", planning * 1e3, MAX_PLANNING * 1e3, at_least=False),
-            Bar(f"{name}: explain, s", explaining, MAX_EXPLAINING, at_least=False),
-            Bar(f"{name}: peak, MiB", peak, MAX_MIB, at_least=False),
-        ]
+def slowed(load: int, gpus: int, cores: int, seed: int) -> dict[str, float]:
+    """Plan where copies in both directions slow each other."""
+    subject = machine(load, gpus, cores, seed)
+    first, *others = subject.devices
+    slow = replace(first, model=replace(first.model, duplex=SLOW_COPIES))
+    return _cold_and_again(replace(subject, devices=(slow, *others)))
 
 
-def _planned_and_explained(subject: SimulatedMachine) -> tuple[float, float]:
-    """Return the seconds of processor time of a plan, and of its explanation with the text."""
-    candidates, cache = subject.candidates(subject.true_models), PlanCache()
+def equal_cores(count: int, seed: int) -> dict[str, float]:
+    """Plan for a GPU and equal cores of known speed, 100 units each."""
+    twin = core(random.Random(0), 0)
+    twin = replace(twin, model=DeviceModel(Affine(0.0, 2.1e-3), Affine(0.0, 2.1e-3)))
+    infos = [msgspec.structs.replace(twin.info, name=f"cpu{i}") for i in range(count)]
+    named = [replace(twin, info=info) for info in infos]
+    subject = SimulatedMachine(EACH * count, (gpu(random.Random(seed), 0), *named))
+    return {"plan": once(subject, PlanCache())}
+
+
+def large(units: int, has_steps: bool, seed: int) -> dict[str, float]:
+    """Plan and explain a load of very many units of 4 KiB, with a straight or stepped kernel."""
+    subject, cache = large_machine(units, 4096, 8 << 30, has_steps), PlanCache()
+    candidates = subject.candidates(subject.true_models)
     start = time.process_time()
     plan = plan_job(subject.load, candidates, cache=cache)
-    planned = time.process_time()
+    done = time.process_time()
     job = ExplainedJob(None, "planned", "rows", subject.load)
     str(explain_job(job, plan, cache=cache))
-    return planned - start, time.process_time() - planned
+    return {"plan": done - start, "explain": time.process_time() - done}
 
 
-def bars(what: str, times: Sequence[float], limit: float) -> list[Bar]:
-    median, worst = statistics.median(times) * 1e3, max(times) * 1e3
-    return [
-        Bar(f"{what}, ms, median", median, limit * 1e3, at_least=False),
-        Bar(f"{what}, ms, worst", worst, WORST * limit * 1e3, at_least=False),
-    ]
+def geometric_split(devices: int, seed: int) -> dict[str, float]:
+    models = curves(devices)
+    return {"plan": _seconds(lambda: geometric(models, EACH * devices))}
+
+
+@cache
+def curves(devices: int) -> list[PiecewiseLinear]:
+    return learnt(devices, POINTS)
+
+
+def optimal_split(devices: int, load: int, seed: int) -> dict[str, float]:
+    models = sawtooth(devices, load, seed)
+    return {"plan": _seconds(lambda: optimal(models, load))}
+
+
+PLANS: dict[str, Callable[[int], dict[str, float]]] = {
+    "256 units, 1 GPU, 8 cores": partial(planned, 256, 1, 8),
+    "the same, copies slow each other": partial(slowed, 256, 1, 8),
+    "64 units, 2 cores": partial(planned, 64, 0, 2),
+    "4096 units, 1 GPU, 16 cores": partial(planned, 4096, 1, 16),
+    "100000 units, 8 GPUs, 128 cores": partial(planned, 100_000, 8, 128),
+    "1000 equal cores and a GPU": partial(equal_cores, 1000),
+    "10000 equal cores and a GPU": partial(equal_cores, 10_000),
+    "100000 equal cores and a GPU": partial(equal_cores, 100_000),
+    "10^7 units, 1 GPU, 8 cores": partial(large, 10**7, False),
+    "the same, a kernel in steps": partial(large, 10**7, True),
+    "geometric, 16 devices": partial(geometric_split, 16),
+    "geometric, 1000 devices": partial(geometric_split, 1000),
+    "geometric, 100000 devices": partial(geometric_split, 100_000),
+    "optimal, 16 devices, 10000 units": partial(optimal_split, 16, 10_000),
+}
+"""Case -> what plans the machine of a seed and returns seconds."""
+CASES = tuple(PLANS)
+QUICK = CASES[:4]
+
+
+def row(case: str, found: Found, facts: object) -> tuple[str, ...]:
+    times = (found.get(what) for what in ("plan", "again", "explain"))
+    return (case, *("" if seconds is None else milliseconds(seconds) for seconds in times))
 
 
 def once(subject: SimulatedMachine, cache: PlanCache) -> float:
     """Return seconds of processor time for a plan."""
     candidates = subject.candidates(subject.true_models)
+    return _seconds(lambda: plan_job(subject.load, candidates, cache=cache))
+
+
+def _cold_and_again(subject: SimulatedMachine) -> dict[str, float]:
+    cache = PlanCache()
+    return {"plan": once(subject, cache), "again": once(subject, cache)}
+
+
+def _seconds(action: Callable[[], object]) -> float:
     start = time.process_time()
-    plan_job(subject.load, candidates, cache=cache)
+    action()
     return time.process_time() - start
-
-
-def formatted(times: Sequence[float]) -> tuple[str, str]:
-    return f"{statistics.median(times) * 1e3:.3g}", f"{max(times) * 1e3:.3g}"
 
 
 def machine(load: int, gpus: int, cores: int, seed: int) -> SimulatedMachine:

@@ -1,32 +1,41 @@
-"""Plans of one device: their distance to the lower bound, and the processor time to make them.
+"""How far plans are from the bound by the models: of one device, of whole machines.
+
+    python -m benchmarks.plans [--devices 1000] [--machines 200]
 
 Devices are drawn at random: fixed costs of 5 to 30 us, 5 to 316 us a unit and phase, memory for 4
 units to all of 64 to 4,096, one or two copy engines. No plan of equal chunks may be faster.
+
+Machines: 1 to 64 cores of 1 to 4 ms a unit (equal, or up to twice as slow as each other), 1 to 4
+GPUs of 3 to 100 times a core's speed behind links of 10 to 100 GB/s each way (2 MiB a unit), 2 to
+200 units a device. All in virtual time: nothing is computed.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import math
 import random
 import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 from benchmarks.results import Bar, Result
+from hetsched.config import load_profile
+from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
-from hetsched.models import Affine, DeviceModel
+from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.plans import Overlap, best_plan, factoring, lower_bound, price
 from hetsched.plans.costs import costs_of
 from hetsched.plans.device_plan import slot_sizes
 from hetsched.plans.paper import paper_steps
 from hetsched.plans.recipes import evenly
 from hetsched.plans.recurrence import prices
+from hetsched.simulate.learning import ideal_plan, learn
+from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine, makespan
+from hetsched.simulate.profile import machine_of
 
-DEVICES, QUICK = 1000, 60
 UNITS, MIN_ROOM, LARGE_ROOM = (64, 4096), 4, 8
 GAPS, DECADES = (5e-6, 30e-6), (-5.3, -3.5)
 """Seconds; powers of ten of seconds per unit."""
@@ -37,13 +46,15 @@ MAX_GAPS = {DECADES: (0.003, 0.012), SMALL_UNITS: (0.007, 0.02)}
 MAX_WORST = 0.10
 MAX_EQUAL_CHUNKS, MAX_SLOTS = 64, 4
 ROUNDING = 1e-9
-WORST_SHOWN = 10
-CHUNKS_SHOWN = 8
-LIMITS = {64: 10, 256: 10, 1024: 50, 4096: 50, 100_000: 100}
-"""Units: milliseconds for a plan."""
+WORST_SHOWN = 5
 LINK_BOUND = 16.5
-TIMED = 15
-"""Number of devices of each size for which planning is timed."""
+CORES, GPUS, LOADS = (1, 64), (1, 4), (2, 200)
+CORE_UNIT, GPU_SPEEDUP = (1e-3, 4e-3), (3, 100)
+UNIT_BYTES, RATE = 2 << 20, (10e9, 100e9)
+MAX_MEDIAN, MAX_90TH = 0.006, 0.035
+"""Of the gaps of whole machines."""
+PROFILES = {"desktop": 40.0e-3, "h100": 9.45e-3}
+SEEDS, RUNS, NOISE, MAX_EXCESS = 10, 4, 0.02, 0.02
 
 
 @dataclass(frozen=True)
@@ -65,88 +76,34 @@ class Case:
     def memory(self) -> MemoryDemand:
         return MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=self.room)
 
-    def text(self) -> str:
-        """Format as "5.1 + 20.1 x, ...": copy in, compute, copy out of x units, microseconds."""
-        microseconds = ((phase.gap * 1e6, phase.slope * 1e6) for phase in self.phases)
-        return ", ".join(f"{gap:.1f} + {slope:.1f} x" for gap, slope in microseconds)
+
+@dataclass(frozen=True)
+class Judgement:
+    """A plan's relative distance to the bound, and whether equal chunks are faster."""
+
+    case: Case
+    gap: float
+    is_beaten: bool
+    chunks: tuple[int, ...]
 
 
-def draw(seed: int, decades: tuple[float, float], share: int | None = None) -> Case:
-    """Draw a device, and a share unless one is passed; log-uniform, except fixed costs."""
+def draw(seed: int, decades: tuple[float, float]) -> Case:
+    """Draw a device and a share; log-uniform, except fixed costs."""
     rng = random.Random(seed)
-    drawn = round(_log_uniform(rng, *UNITS))
-    share = drawn if share is None else share
-    room = min(round(_log_uniform(rng, MIN_ROOM, 2 * share)), share)
+    share = round(_log_uniform(rng, UNITS))
+    room = min(round(_log_uniform(rng, (MIN_ROOM, 2 * share))), share)
     phases = [Affine(rng.uniform(*GAPS), 10 ** rng.uniform(*decades)) for _ in range(3)]
     overlap = rng.choice([Overlap.SINGLE, Overlap.FULL])
     return Case(seed, share, room, (phases[0], phases[1], phases[2]), overlap)
 
 
-def measure(quick: bool) -> Result:
-    columns = ("seed", "units", "memory", "engines", "in, compute, out, us", "chunks", "gap, %")
-    result = Result("plans", "Plans of one device: the ten furthest from the bound", columns)
-    devices = range(QUICK if quick else DEVICES)
-    for prefix, decades in (("", DECADES), ("units of 1 to 100 us: ", SMALL_UNITS)):
-        judgements = [judged(draw(seed, decades)) for seed in devices]
-        gaps = [round(judgement["gap"], 6) for judgement in judgements]
-        result.data.append({"decades": decades, "worst": worst(judgements), "gaps": gaps})
-        result.bars += [
-            Bar(prefix + bar.what, bar.value, bar.limit, bar.at_least)
-            for bar in bars(judgements, *MAX_GAPS[decades])
-        ]
-        if not prefix:
-            result.rows += [row(judgement) for judgement in worst(judgements)]
-    _behind_a_slow_link(result)
-    for share in list(LIMITS)[: 3 if quick else None]:
-        times = timed(share)
-        result.data.append(times)
-        title = f"`best_plan` of {share} units, median, ms"
-        result.bars.append(Bar(title, times["best_plan"]["cold_ms"], LIMITS[share], False))
-    return result
-
-
-def _behind_a_slow_link(result: Result) -> None:
-    """Compare plans of 205 units that take longer to copy than to compute.
-
-    Milliseconds: a plane of complex128 behind 55 GB/s each way.
-    """
-    share, overlap, link = 205, Overlap.FULL, Affine(0.010, 0.076)
-    model = DeviceModel(Affine(0.0, 1.0), Affine(0.020, 0.011), link, link)
-    for room in (112, 16):
-        memory = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=room)
-        best = price(best_plan(share, model, memory, overlap=overlap), model, overlap)
-        steps = paper_steps(share, model, memory, overlap=overlap)
-        rivals = {
-            "factoring": price(factoring(share, memory), model, overlap),
-            "paper_steps": price(steps, model, overlap),
-        }
-        result.data.append({"share": share, "room": room, "best": best, **rivals})
-        compared = ", ".join(f"{name} {seconds:.2f}" for name, seconds in rivals.items())
-        title = f"bound by copies, 205 units, room for {room} (others: {compared})"
-        result.bars.append(Bar(title, round(best, 3), LINK_BOUND, False))
-
-
-def judged(case: Case) -> dict[str, Any]:
+def judged(case: Case) -> Judgement:
     """Compare the best plan of `case` with the bound and with equal chunks."""
     plan = best_plan(case.share, case.model, case.memory, overlap=case.overlap)
     seconds = price(plan, case.model, case.overlap)
     bound = lower_bound(case.share, case.model, case.memory, case.overlap)
     equal = min(equal_chunks(case), default=math.inf)
-    return {
-        "seed": case.seed,
-        "share": case.share,
-        "room": case.room,
-        "engines": case.overlap.value,
-        "phases": case.text(),
-        "gap": seconds / bound - 1,
-        "seconds": seconds,
-        "bound": bound,
-        "slots": plan.slots,
-        "chunks": plan.chunks[:64],
-        "count": len(plan.chunks),
-        "equal_seconds": equal,
-        "beaten": equal < seconds * (1 - ROUNDING),
-    }
+    return Judgement(case, seconds / bound - 1, equal < seconds * (1 - ROUNDING), plan.chunks)
 
 
 def equal_chunks(case: Case) -> Iterator[float]:
@@ -172,68 +129,149 @@ def spread(share: int, chunks: int) -> tuple[int, ...]:
     return tuple(after - before for before, after in itertools.pairwise(ends))
 
 
-def bars(judgements: Sequence[dict[str, Any]], mean: float, ninetieth: float) -> list[Bar]:
-    gaps = sorted(judgement["gap"] for judgement in judgements)
-    with_room = [judgement["gap"] for judgement in judgements if judgement["room"] >= LARGE_ROOM]
-    beaten = sum(judgement["beaten"] for judgement in judgements)
+def bars(judgements: Sequence[Judgement], mean: float, ninetieth: float) -> list[Bar]:
+    gaps = sorted(judgement.gap for judgement in judgements)
+    with_room = [one.gap for one in judgements if one.case.room >= LARGE_ROOM]
+    beaten = sum(judgement.is_beaten for judgement in judgements)
     title = f"gap to the bound, {len(judgements)} devices"
+    worst = f"{title}, worst from {LARGE_ROOM} units of memory on"
     return [
-        Bar(f"{title}, mean", statistics.fmean(gaps), mean, False),
-        Bar(f"{title}, 90th percentile", gaps[int(0.9 * len(gaps))], ninetieth, False),
-        Bar(
-            f"{title}, worst from {LARGE_ROOM} units of memory on",
-            max(with_room),
-            MAX_WORST,
-            False,
-        ),
-        Bar("beaten by equal chunks", beaten, 0, False),
+        Bar(f"{title}, mean", statistics.fmean(gaps), mean, at_least=False),
+        Bar(f"{title}, 90th percentile", gaps[int(0.9 * len(gaps))], ninetieth, at_least=False),
+        Bar(worst, max(with_room), MAX_WORST, at_least=False),
+        Bar("beaten by equal chunks", beaten, 0, at_least=False),
     ]
 
 
-def worst(judgements: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(judgements, key=lambda judgement: -float(judgement["gap"]))[:WORST_SHOWN]
-
-
-def row(judgement: dict[str, Any]) -> tuple[str, ...]:
-    chunks = " ".join(map(str, judgement["chunks"][:CHUNKS_SHOWN]))
-    count = judgement["count"]
-    return (
-        str(judgement["seed"]),
-        str(judgement["share"]),
-        str(judgement["room"]),
-        str(judgement["engines"]),
-        judgement["phases"],
-        f"{chunks} ... ({count})" if count > CHUNKS_SHOWN else chunks,
-        f"{judgement['gap'] * 100:.2f}",
+def of_devices(count: int) -> Result:
+    columns = ("seed", "units", "memory", "engines", "in, compute, out, us", "chunks", "gap, %")
+    result = Result(
+        "plans", f"Plans of one device: the {WORST_SHOWN} furthest from the bound", columns
     )
+    for prefix, decades in (("", DECADES), ("units of 1 to 100 us: ", SMALL_UNITS)):
+        judgements = [judged(draw(seed, decades)) for seed in range(count)]
+        for bar in bars(judgements, *MAX_GAPS[decades]):
+            result.bars.append(Bar(prefix + bar.what, bar.value, bar.limit, at_least=False))
+        if decades == DECADES:
+            worst = sorted(judgements, key=lambda one: -one.gap)[:WORST_SHOWN]
+            result.rows += [row(judgement) for judgement in worst]
+    _behind_a_slow_link(result)
+    return result
 
 
-def timed(share: int) -> dict[str, Any]:
-    """Milliseconds of the processor to plan `share` units: the first time (cold), again (warm)."""
-    cases = [draw(seed, DECADES, share) for seed in range(TIMED)]
-    return {
-        "share": share,
-        "best_plan": _times(
-            [partial(best_plan, share, c.model, c.memory, overlap=c.overlap) for c in cases]
-        ),
-    }
+def row(judgement: Judgement) -> tuple[str, ...]:
+    case = judgement.case
+    phases = (f"{phase.gap * 1e6:.1f} + {phase.slope * 1e6:.1f} x" for phase in case.phases)
+    return (
+        str(case.seed), str(case.share), str(case.room), str(case.overlap.value),
+        ", ".join(phases), str(len(judgement.chunks)), f"{judgement.gap * 100:.2f}",
+    )  # fmt: skip
 
 
-def _times(makers: Sequence[Callable[[], Any]]) -> dict[str, float]:
-    cold, warm = ([seconds_of(make) * 1e3 for make in makers] for _ in range(2))
-    return {
-        "cold_ms": statistics.median(cold),
-        "cold_worst_ms": max(cold),
-        "warm_ms": statistics.median(warm),
-        "warm_worst_ms": max(warm),
-    }
+def _behind_a_slow_link(result: Result) -> None:
+    """Compare plans of 205 units that take longer to copy than to compute.
+
+    Milliseconds: a plane of complex128 behind 55 GB/s each way.
+    """
+    share, overlap, link = 205, Overlap.FULL, Affine(0.010, 0.076)
+    model = DeviceModel(Affine(0.0, 1.0), Affine(0.020, 0.011), link, link)
+    for room in (112, 16):
+        memory = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=room)
+        best, factored, paper = (
+            price(plan, model, overlap)
+            for plan in (
+                best_plan(share, model, memory, overlap=overlap),
+                factoring(share, memory),
+                paper_steps(share, model, memory, overlap=overlap),
+            )
+        )
+        others = f"factoring {factored:.2f}, paper's steps {paper:.2f}"
+        title = f"bound by copies, 205 units, room for {room} ({others})"
+        result.bars.append(Bar(title, round(best, 3), LINK_BOUND, at_least=False))
 
 
-def seconds_of(make: Callable[[], Any]) -> float:
-    start = time.process_time()
-    make()
-    return time.process_time() - start
+def of_machines(count: int) -> Result:
+    columns = ("machine", "units", "devices", "above its bound, %")
+    title = f"Plans of whole machines: the {WORST_SHOWN} furthest from the bound"
+    result = Result("machines_plan", title, columns)
+    for name, limit in PROFILES.items():
+        machine = machine_of(*load_profile(name))
+        best = makespan(machine.play(ideal_plan(machine)))
+        result.bars.append(Bar(f"{name}, ms", best * 1e3, limit * 1e3, at_least=False))
+        fourth = (learn(machine, RUNS, NOISE, seed)[-1].noiseless for seed in range(SEEDS))
+        what = f"{name}, from nothing with 2 % noise, run {RUNS}, worst of {SEEDS} seeds"
+        result.bars.append(Bar(what, max(fourth) / best - 1, MAX_EXCESS, at_least=False))
+    judgements = []
+    for seed in range(count):
+        machine = machine_of_seed(seed)
+        gap = makespan(machine.play(ideal_plan(machine))) / machine.bound() - 1
+        judgements.append((gap, seed, machine))
+    judgements.sort(key=lambda judgement: -judgement[0])
+    for gap, seed, machine in judgements[:WORST_SHOWN]:
+        cells = (seed, machine.load, len(machine.devices), f"{100 * gap:.2f}")
+        result.rows.append(tuple(map(str, cells)))
+    gaps = sorted(gap for gap, *_ in judgements)
+    ninetieth = gaps[int(0.9 * len(gaps))]
+    result.bars += [
+        Bar(f"gap to the bound, {count} machines, median", statistics.median(gaps), MAX_MEDIAN,
+            at_least=False),
+        Bar("the same, 90th percentile", ninetieth, MAX_90TH, at_least=False),
+        Bar("the same, worst", gaps[-1], MAX_WORST, at_least=False),
+    ]  # fmt: skip
+    return result
 
 
-def _log_uniform(rng: random.Random, low: float, high: float) -> float:
-    return math.exp(rng.uniform(math.log(low), math.log(high)))
+def machine_of_seed(seed: int) -> SimulatedMachine:
+    chance = random.Random(seed)
+    cores, gpus = round(_log_uniform(chance, CORES)), chance.randint(*GPUS)
+    load = round((cores + gpus) * _log_uniform(chance, LOADS))
+    unit, equal = _log_uniform(chance, CORE_UNIT), chance.random() < 0.5
+    devices = []
+    for number in range(cores):
+        curve = Affine(0.0, unit if equal else unit * chance.uniform(1, 2))
+        info = DeviceInfo(name=f"cpu{number}", kind="cpu", identity=f"{curve.slope}")
+        devices.append(SimulatedDevice(info, DeviceModel(curve, curve), _demand(None)))
+    devices += [_gpu(chance, number, unit, load) for number in range(gpus)]
+    return SimulatedMachine(load, tuple(devices))
+
+
+def _gpu(chance: random.Random, number: int, unit: float, load: int) -> SimulatedDevice:
+    capacity = round(_log_uniform(chance, (MIN_ROOM, max(load, 2 * MIN_ROOM))))
+    compute, copy_in, copy_out = (
+        Affine(chance.uniform(*GAPS), slope)
+        for slope in (
+            unit / _log_uniform(chance, GPU_SPEEDUP),
+            UNIT_BYTES / _log_uniform(chance, RATE),
+            UNIT_BYTES / _log_uniform(chance, RATE),
+        )
+    )
+    limit = capacity * 2 * UNIT_BYTES
+    info = DeviceInfo(
+        name=f"gpu{number}", kind="cuda", identity=f"{number}", link=True, memory=limit,
+        engines=chance.choice((1, 2)),
+    )  # fmt: skip
+    model = DeviceModel(PiecewiseLinear(), compute, copy_in, copy_out)
+    return SimulatedDevice(info, model, _demand(limit))
+
+
+def _demand(limit: int | None) -> MemoryDemand:
+    return MemoryDemand(input_bytes=UNIT_BYTES, work_bytes=0, output_bytes=UNIT_BYTES, limit=limit)
+
+
+def _log_uniform(chance: random.Random, ends: tuple[float, float]) -> float:
+    return math.exp(chance.uniform(math.log(ends[0]), math.log(ends[1])))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.plans")
+    parser.add_argument("--devices", type=int, default=1000)
+    parser.add_argument("--machines", type=int, default=200)
+    given = parser.parse_args()
+    results = [of_devices(given.devices), of_machines(given.machines)]
+    for result in results:
+        print(f"## {result.title}\n\n{result.text()}")
+    return 0 if all(bar.holds for result in results for bar in result.bars) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,13 +47,15 @@ class Result:
     data: list[dict[str, Any]] = field(default_factory=list)
     bars: list[Bar] = field(default_factory=list)
 
-    def table(self) -> str:
-        lines = [self.columns, tuple("---" for _ in self.columns), *self.rows]
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
     def text(self) -> str:
         bars = "\n".join(f"* {bar.text()}" for bar in self.bars)
-        return f"{self.table()}\n\n{bars}\n"
+        return f"{table(self.columns, self.rows)}\n\n{bars}\n"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Format a table in Markdown."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def save(result: Result, folder: Path = FOLDER / "results", page: Path = README) -> Path:

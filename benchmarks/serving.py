@@ -17,32 +17,28 @@ import hetsched
 from hetsched.errors import HetschedError
 from hetsched.job import JobReport
 
+HETSCHED = Path(sys.prefix) / "bin/hetsched"
 PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
 class Served:
-    """`command` is the ``hetsched`` of the environment that serves."""
-
     client: hetsched.Client
     process: subprocess.Popen[bytes]
-    command: Path
 
 
 @contextmanager
-def daemon(
-    config: str = "cpu-only", environment: Path | None = None, folder: str | None = None
-) -> Iterator[Served]:
-    """Start a fresh daemon from the virtual environment `environment`; yield a client of it.
+def daemon(folder: str | None = None) -> Iterator[Served]:
+    """Start a fresh daemon on the cores; yield a client of it.
 
     It keeps its models in `folder`, if given; else they are new and deleted at the end.
     """
-    command = Path(environment or sys.prefix) / "bin" / "hetsched"
     with tempfile.TemporaryDirectory(prefix="hs-") as fresh, places(folder or fresh):
-        process = subprocess.Popen([command, "serve", "--config", config], stderr=subprocess.PIPE)
+        serve = [HETSCHED, "serve", "--config", "cpu-only"]
+        process = subprocess.Popen(serve, stderr=subprocess.PIPE)
         try:
             with connected(process) as client:
-                yield Served(client, process, command)
+                yield Served(client, process)
         finally:
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=PATIENCE)

@@ -8,24 +8,21 @@ from __future__ import annotations
 import functools
 import sys
 
-from benchmarks import command, results
+from benchmarks import command
 from benchmarks.learning.cases import FAMILIES
 
 SEEDS = 10
-"""Default number of seeds; results of fewer aren't saved."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = command.parser("benchmarks.learning", FAMILIES)
-    parser.add_argument(
-        "--seeds", type=int, default=SEEDS, help=f"default {SEEDS}; fewer: unsaved"
-    )
+    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"default {SEEDS}")
     given = parser.parse_args(arguments)
     names = command.chosen(parser, given.names, FAMILIES)
     if given.seeds < 1:
         parser.error(f"--seeds: {given.seeds}; it must be at least 1")
     families = {name: functools.partial(FAMILIES[name], given.seeds) for name in names}
-    return command.run_all(families, results.save if given.seeds >= SEEDS else None)
+    return command.run_all(families, None)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,90 @@
+"""Results of timings: pyperf's suites, one file for each benchmark and model of processor."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+
+import pyperf
+
+from benchmarks import machine
+from benchmarks.contest import OURS, Found, fastest
+from benchmarks.results import table
+
+FOLDER = Path(__file__).parent / "results"
+MIN_SPEED = 0.9
+"""Least ratio of saved to present times that isn't reported as slower: processes differ."""
+Saved = Mapping[str, pyperf.Benchmark]
+"""By the names of benchmarks: "CASE: WHAT"."""
+
+
+def path_of(name: str) -> Path:
+    facts = machine.describe()
+    text = f"{facts['processor']} {facts['cores']} cores".lower()
+    return FOLDER / re.sub(r"[^a-z0-9]+", "-", text).strip("-") / f"{name}.json"
+
+
+def load(path: Path) -> dict[str, pyperf.Benchmark]:
+    """Return what is saved, nothing if there is no file."""
+    suite = pyperf.BenchmarkSuite.load(str(path)) if path.exists() else ()
+    return {benchmark.get_name(): benchmark for benchmark in suite}
+
+
+def save(path: Path, benchmarks: Iterable[pyperf.Benchmark]) -> None:
+    """Write `benchmarks` with versions and date, and those with other names that are there."""
+    found = load(path)
+    facts = machine.describe()
+    versions = {f"version_{k}": text for k, text in facts.pop("packages").items() if text}
+    facts["date"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    del facts["load_average"]  # of each run: load_avg_1min
+    for benchmark in benchmarks:
+        benchmark.update_metadata({**facts, **versions})
+        found[benchmark.get_name()] = benchmark
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pyperf.BenchmarkSuite(list(found.values())).dump(str(path), replace=True)
+
+
+def of_case(saved: Saved, case: str) -> tuple[Found, dict[str, str]]:
+    """Return the values and the facts of a case."""
+    found, facts = {}, {}
+    for name, benchmark in saved.items():
+        if name.startswith(f"{case}: "):
+            found[name.removeprefix(f"{case}: ")] = benchmark.get_values()
+            facts |= benchmark.get_metadata()
+    return found, facts
+
+
+def cases(saved: Saved) -> list[str]:
+    return list(dict.fromkeys(name.rpartition(": ")[0] for name in saved))
+
+
+def text(module: ModuleType, saved: Saved) -> str:
+    """Return the table of a benchmark, in Markdown."""
+    rows = [module.row(case, *of_case(saved, case)) for case in cases(saved)]
+    return table(module.COLUMNS, rows)
+
+
+def compared(case: str, present: Saved, saved: Saved) -> str:
+    """Compare a case with what is saved; the line ends with SLOWER where hetsched is.
+
+    A busy machine slows down all contestants, so it must be slower than saved and, relative to
+    what was the fastest peer, too.
+    """
+    now, before = (of_case(suite, case)[0] for suite in (present, saved))
+    speeds = {
+        what: statistics.median(before[what]) / statistics.median(now[what])
+        for what in now
+        if what in before
+    }
+    peers = [what for what in speeds if OURS not in what]
+    line = f"{case}, saved times over these: "
+    line += ", ".join(f"{what} {speed:.2f}" for what, speed in speeds.items()) or "nothing saved"
+    if OURS in speeds and peers:
+        own = speeds[OURS]
+        if max(own, own / speeds[fastest(before, peers)]) < MIN_SPEED:
+            line += " SLOWER"
+    return line
