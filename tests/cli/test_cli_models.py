@@ -138,7 +138,7 @@ def test_the_list(learnt: Ended, call: Call) -> None:
 
     assert whole.out == call("models", "list").out == call("models", "fft").out
     heading, title, *rows = whole.out.splitlines()
-    assert (heading.split()[0], title) == ("device", "fft 32x32 complex64:")
+    assert (heading.split()[0], title) == ("device", "fft 32x32 complex64, 0.0512 Mflop per unit:")
     assert [row.split()[0] for row in rows] == ["core0", "emu0"]
     assert "did you mean 'core0'" in call("models", "--device", "cor0").error
     record = json.loads(call("models", "--json", "--device", "emu").out)

@@ -9,7 +9,6 @@ import difflib
 import itertools
 import math
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -129,23 +128,11 @@ def list_models(workload: WorkloadName = None, device: Device = None, json: Json
     header = (
         "device", "variant", "storage", "beside", "runs", "points", "units", "units/s", "within",
     )  # fmt: skip
-    labels = _short_labels([summary["speed_key"] for summary in summaries])
-    titles = [f"{s['workload']} {labels[s['speed_key']]}:" for s in summaries]
+    titles = [f"{s['workload']} {work_label(s['speed_key'])}:" for s in summaries]
     heading, *rows = columns(header, list(map(_summary_row, summaries)), 4)
     out(heading)
     for title, members in itertools.groupby(zip(titles, rows, strict=True), lambda row: row[0]):
         out_lines([title, *(row for _, row in members)])
-
-
-def _short_labels(speed_keys: Sequence[str]) -> dict[str, str]:
-    """Return the label of each key, without the work per unit where shapes tell them apart."""
-    labels = {key: work_label(key) for key in speed_keys}
-    shapes = Counter(label.rpartition(", ")[0] for label in labels.values())
-    return {
-        key: shape if shape and shapes[shape] == 1 else label
-        for key, label in labels.items()
-        for shape in [label.rpartition(", ")[0]]
-    }
 
 
 def _summary(model: StoredModel) -> dict[str, Any] | None:
