@@ -9,31 +9,16 @@ from typing import Any
 
 import pytest
 from diffusing_workload import Diffusion
-from msgspec.structs import replace
 from rich.console import Console
 
 from hetsched.cli import workloads
 from hetsched.cli.commands.run import COMPUTED
-from hetsched.cli.jobs import finish, next_steps, summary
 from hetsched.cli.progress import job_table
-from hetsched.errors import ErrorRecord, JobFailed
 from hetsched.job import (
     DeviceProgress,
-    DeviceReport,
-    Failed,
-    JobReport,
     JobSpec,
     Running,
 )
-
-REPORT = JobReport(
-    job=3, state="failed", workload="pcg", load=90, seconds=2.0, iterations=100, residual=0.25,
-    converged=False, moves=2, outputs={"x": "/tmp/x.npy"},
-    devices=(
-        DeviceReport(device="cpu0", kind="cpu", variant="v", share=90, seconds=2.0, chunks=()),
-    ),
-)  # fmt: skip
-FAILED = Failed(3, REPORT, ErrorRecord(1, "no convergence in 100 iterations"))
 
 
 class Asked(Exception):
@@ -83,10 +68,6 @@ def test_wrong_values_are_usage_errors(call: Any, words: tuple[str, ...], messag
     assert (ended.code, ended.error[: len(message)]) == (2, message)
 
 
-def headline(report: JobReport) -> str:
-    return summary(report)[0]
-
-
 def drawn(state: Running) -> Sequence[str]:
     console = Console(file=io.StringIO(), width=80)
     console.print(job_table(state))
@@ -107,28 +88,3 @@ def test_the_live_table_shows_iteration_residual_rate_and_shares() -> None:
     assert head.endswith("iteration 214 of at most 1000, residual 3.2e-05, 87.2/s")
     assert first.split()[-4:] == ["30", "rows,", "25.0", "%"]
     assert second.split()[-4:] == ["90", "rows,", "75.0", "%"]
-
-
-def test_a_job_without_convergence_shows_what_it_reached(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(JobFailed, match="no convergence in 100 iterations"):
-        finish(FAILED, False, lambda report: "next: nothing")
-
-    lines = capsys.readouterr().out.splitlines()
-    assert "not converged  residual 0.25  rows moved 2 times" in lines[2]
-    assert lines[-2:] == ["result: x in /tmp/x.npy", "next: nothing"]
-
-
-def test_the_rate_of_a_continued_job_is_that_of_its_own_iterations() -> None:
-    line = headline(replace(REPORT, continued_after=60))
-
-    assert "100 iterations, 40 of them now, kernels' time 2 s (20/s)" in line
-    assert "100 iterations, kernels' time 2 s (50/s)" in headline(REPORT)
-
-
-def test_of_several_results_the_hint_names_the_first() -> None:
-    report = replace(REPORT, outputs={})
-
-    assert next_steps(3, report, ["final", "steps"]).endswith("result 3 -o final=final.npy")
-    assert next_steps(3, report, ["x"]).endswith("result 3 -o out.npy")
