@@ -89,6 +89,15 @@ def test_compiled_loops_compute_what_scipy_computes_for_any_split(
         np.testing.assert_array_equal(result.outputs["x"], results[0].outputs["x"])
 
 
+def test_a_scipy_without_its_private_loop_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = solve("diagonal", A, B)
+    monkeypatch.setattr("hetsched_workloads.pcg.scipy_cpu.csr_matvec", None)
+
+    result = solve("diagonal", A, B, (50, 70))
+
+    np.testing.assert_allclose(result.outputs["x"], expected.outputs["x"], atol=1e-13)
+
+
 @pytest.mark.parametrize("preconditioner", PRECONDITIONERS)
 def test_any_positive_definite_matrix_is_solved(preconditioner: str) -> None:
     for seed in range(5):

@@ -1,10 +1,4 @@
-"""Rows of a matrix in CSR form: checks before anything is computed with them, and products.
-
-`csr_matvec` is SciPy's own loop, which adds to its result and releases the GIL. Called directly,
-it takes slices of the row pointers of the whole matrix, so that own rows need no copy. The public
-`csr_array @ x` calls it too, but allocates its result: 15 % slower for 10^6 rows of 7 nonzeros,
-and 5 times slower for the short steps of triangular systems.
-"""
+"""Rows of a matrix in CSR form: checks before anything is computed with them."""
 
 from __future__ import annotations
 
@@ -12,30 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from hetsched.errors import DataError
 from hetsched.workload import Rows
 
-try:
-    from scipy.sparse._sparsetools import csr_matvec
-except ImportError:  # not public: a version of SciPy may lack it
-    csr_matvec = None
-
 CHECKED_ROWS = 1 << 14
 """Rows checked at a time, so that temporary arrays stay small."""
-
-
-def add_product(
-    pointers: np.ndarray, columns: np.ndarray, values: np.ndarray, x: np.ndarray, y: np.ndarray
-) -> None:
-    """Add A x to y; A's rows are those of `pointers` (len(y) + 1), a slice of all row pointers."""
-    if csr_matvec is not None:
-        csr_matvec(len(y), len(x), pointers, columns, values, x, y)
-        return
-    part = slice(pointers[0], pointers[-1])
-    rows = (values[part], columns[part], pointers - pointers[0])
-    y += scipy.sparse.csr_array(rows, shape=(len(y), len(x))) @ x
 
 
 def entry_rows(xp: Any, pointers: Any) -> Any:

@@ -15,13 +15,11 @@ from cupyx.scipy.sparse.linalg import spsolve_triangular
 
 from hetsched.errors import JobFailed
 from hetsched.workload import Arrays, KernelContext, RowCache, Rows, StageKernel
-from hetsched_workloads.pcg.declaration import Pcg, PcgParams
+from hetsched_workloads.pcg.declaration import PcgParams
 from hetsched_workloads.pcg.inference import PARTS
 from hetsched_workloads.pcg.kernels import PcgKernels
 
 MAX_INDEX = 2**31 - 1
-PIECE_ROWS = 1 << 20
-"""Rows of vectors computed at a time: for a GPU many, and temporary vectors stay small."""
 
 
 def make(p: PcgParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
@@ -30,78 +28,60 @@ def make(p: PcgParams, load: int, context: KernelContext) -> Mapping[str, StageK
         from hetsched_workloads.pcg import cholesky  # needs numba
 
         cholesky.compile_for(p.dtype, p.index_dtype)
-    return PcgKernels(p, CupyBackend(Pcg().granule(p))).stages()
+    return CupyKernels(p).stages()
 
 
-class CupyBackend:
-    """Keeps the matrix of own rows, and their incomplete Cholesky factors."""
+class CupyKernels(PcgKernels):
+    """Keeps the incomplete Cholesky factors of own rows: I + V, its transpose, and 1 / D."""
 
-    def __init__(self, block: int) -> None:
-        self.xp = cupy
-        self.piece_rows = PIECE_ROWS
-        self._block = block
-        self._matrices: RowCache[Any] = RowCache()
-        self._solvers: RowCache[CupySolver] = RowCache()
+    xp = cupy
+    piece_rows = 1 << 20  # for a GPU many, and temporary vectors stay small
 
-    def multiply(self, rows: Rows, inputs: Arrays, x: Any, y: Any) -> None:
-        """Write the rows of A x to y."""
+    def __init__(self, p: PcgParams) -> None:
+        super().__init__(p)
+        self._factors: RowCache[tuple[Any, Any, Any]] = RowCache()
+
+    def matrix(self, rows: Rows, inputs: Arrays) -> Any:
+        """Return own rows of A; CuPy's indices are int32.
+
+        Raises
+        ------
+        JobFailed
+            There are too many rows or nonzeros for such indices.
+        """
         data, columns, pointers = (inputs[part] for part in PARTS)
         own = pointers[rows.first : rows.stop + 1]
-        matrix = self._matrices.get(
-            rows.first, rows.stop, lambda: _matrix(data, columns, own, rows.load)
-        )
-        y[...] = matrix @ x
+        part = slice(int(own[0]), int(own[-1]))
+        largest = max(part.stop - part.start, rows.load)
+        if largest > MAX_INDEX:
+            raise JobFailed(
+                f"a GPU would have {largest} rows or nonzeros of A, and cuSPARSE's indices in CuPy"
+                f" end at {MAX_INDEX}: use more devices, or --devices cpu"
+            )
+        indices = (columns[part], own - own[0])
+        narrow = (array.astype("int32", copy=False) for array in indices)
+        return csr_matrix((data[part], *narrow), shape=(rows.count, rows.load))
 
     def precondition(self, rows: Rows, inputs: Arrays, r: Any, z: Any) -> None:
-        """Write the rows of M^-1 r to z."""
-        solver = self._solvers.get(
-            rows.first, rows.stop, lambda: CupySolver(rows, inputs, self._block)
+        lower, upper, inverse = self._factors.get(
+            rows.first, rows.stop, lambda: self._factorised(rows, inputs)
         )
-        solver.solve(r, z)
+        y = spsolve_triangular(lower, r, lower=True)
+        z[...] = spsolve_triangular(upper, y * inverse, lower=False)
 
-
-class CupySolver:
-    """The incomplete factors of some rows in device memory: I + V, its transpose, and 1 / D."""
-
-    def __init__(self, rows: Rows, inputs: Arrays, block: int) -> None:
+    def _factorised(self, rows: Rows, inputs: Arrays) -> tuple[Any, Any, Any]:
         from hetsched_workloads.pcg.cholesky import RowFactors  # needs numba
 
         data, columns, pointers = (inputs[part] for part in PARTS)
         own = cupy.asnumpy(pointers[rows.first : rows.stop + 1])
         part = slice(int(own[0]), int(own[-1]))
-        factors = RowFactors(
-            own - own[0], cupy.asnumpy(columns[part]), cupy.asnumpy(data[part]), rows.first, block
-        )
+        values, indices = cupy.asnumpy(data[part]), cupy.asnumpy(columns[part])
+        factors = RowFactors(own - own[0], indices, values, rows.first, self._granule)
         v = (factors.lower, factors.columns, factors.pointers)
         lower = scipy.sparse.csr_matrix(v, (rows.count, rows.count))
         lower += scipy.sparse.eye(rows.count, dtype=lower.dtype, format="csr")
-        self._lower, self._upper = (
+        there = (
             csr_matrix(tuple(map(cupy.asarray, (m.data, m.indices, m.indptr))), shape=m.shape)
             for m in (lower, lower.T.tocsr())
         )
-        self._inverse = cupy.asarray(factors.inverse)
-
-    def solve(self, r: Any, z: Any) -> None:
-        """Write M^-1 r to z."""
-        y = spsolve_triangular(self._lower, r, lower=True)
-        z[...] = spsolve_triangular(self._upper, y * self._inverse, lower=False)
-
-
-def _matrix(data: Any, columns: Any, pointers: Any, width: int) -> Any:
-    """Return the rows of `pointers`, a part of all row pointers; CuPy's indices are int32.
-
-    Raises
-    ------
-    JobFailed
-        There are too many rows or nonzeros for such indices.
-    """
-    part = slice(int(pointers[0]), int(pointers[-1]))
-    largest = max(part.stop - part.start, width)
-    if largest > MAX_INDEX:
-        raise JobFailed(
-            f"a GPU would have {largest} rows or nonzeros of A, and cuSPARSE's indices in CuPy end"
-            f" at {MAX_INDEX}: use more devices, or --devices cpu"
-        )
-    own = (pointers - pointers[0]).astype("int32", copy=False)
-    rows = (data[part], columns[part].astype("int32", copy=False), own)
-    return csr_matrix(rows, shape=(len(own) - 1, width))
+        return (*there, cupy.asarray(factors.inverse))

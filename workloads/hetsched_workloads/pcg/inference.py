@@ -13,7 +13,6 @@ from hetsched_workloads.extents import Shapes
 PARTS = ("A.data", "A.indices", "A.indptr")
 INDEX_DTYPES = ("int32", "int64")
 FORMS = (("X",), ("X", "Y"), ("X", "Y", "Z"))
-MAX_DIGITS = 20
 MAX_INT32 = 2**31 - 1
 
 
@@ -49,11 +48,8 @@ def matrix_sizes(explicit: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
 def grid_sizes(explicit: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
     """Return `explicit` with the sizes of a generated Poisson problem. Raises UsageError."""
     full = {key: value for key, value in explicit.items() if value is not None}
-    for name in ("b", "x0"):
-        if name in arrays and len(arrays[name][0]) == 1:
-            full.setdefault("n", arrays[name][0][0])
     if not full.get("grid"):
-        full["grid"] = _cube(full)
+        raise UsageError("pcg needs the inputs A and b, or a grid, as --grid 100x100x100")
     axes = grid_axes(str(full["grid"]))
     points = math.prod(axes)
     if str(full.setdefault("n", points)) != str(points):
@@ -61,14 +57,3 @@ def grid_sizes(explicit: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
     full["nonzeros"] = poisson_nonzeros(axes)
     full["index_dtype"] = "int32" if full["nonzeros"] <= MAX_INT32 else "int64"
     return full
-
-
-def _cube(full: Mapping[str, Any]) -> str:
-    """Return the cubic grid with n points."""
-    text = str(full.get("n", ""))
-    if not text.isdecimal() or len(text) > MAX_DIGITS:
-        raise UsageError("pcg needs the inputs A and b, or a grid, as --grid 100x100x100")
-    side = round(int(text) ** (1 / 3))
-    if side < 1 or side**3 != int(text):
-        raise UsageError(f"n: {text} is no cube; give the inputs A and b, or a grid")
-    return f"{side}x{side}x{side}"

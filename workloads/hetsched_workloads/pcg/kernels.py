@@ -1,14 +1,14 @@
 """The stages of the conjugate gradient method, for NumPy's arrays or CuPy's.
 
-What differs between the two is behind `Backend`: products with rows of A, preconditioners, and how
-many rows are computed at a time, so that vectors stay in a core's cache between operations.
+Subclasses say how many rows are computed at a time, so that vectors stay in a core's cache between
+operations, and apply incomplete Cholesky factors.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -25,26 +25,6 @@ MAX_ASYMMETRY = {"float32": 1e-5, "float64": 1e-9}
 """Difference of u.Av and v.Au over the norm of A that rounding may cause, with room to spare."""
 
 DOT_SIZE = 1 << 16
-
-
-class Backend(Protocol):
-    """What computes with own rows."""
-
-    @property
-    def xp(self) -> Any:
-        """The array module."""
-
-    @property
-    def piece_rows(self) -> int:
-        """Rows of vectors to compute at a time."""
-
-    def multiply(self, rows: Rows, inputs: Arrays, x: Any, y: Any) -> None:
-        """Write the rows of A x to y."""
-
-    def precondition(self, rows: Rows, inputs: Arrays, r: Any, z: Any) -> None:
-        """Write the rows of M^-1 r to z, with incomplete Cholesky factors."""
-
-
 STAGES = (
     "begin",
     "start",
@@ -58,14 +38,16 @@ STAGES = (
 
 
 class PcgKernels:
-    """Keeps 1 / diag(A) of own rows, and room for pieces of vectors."""
+    """Keeps the rows of A, 1 / diag(A), and room for pieces of vectors."""
 
-    def __init__(self, p: PcgParams, backend: Backend) -> None:
+    xp: Any = np
+    piece_rows: int
+
+    def __init__(self, p: PcgParams) -> None:
         self._p = p
-        self._backend = backend
-        self._xp = backend.xp
         self._granule = Pcg().granule(p)
-        self._piece = max(1, backend.piece_rows // self._granule) * self._granule
+        self._piece = max(1, self.piece_rows // self._granule) * self._granule
+        self._matrices: RowCache[Any] = RowCache()
         self._weights: RowCache[Any] = RowCache()
         self._scratch: Sequence[Any] = ()
 
@@ -74,12 +56,20 @@ class PcgKernels:
         # Overflows and NaN are found in the results.
         return {name: np.errstate(all="ignore")(getattr(self, name)) for name in STAGES}
 
+    def matrix(self, rows: Rows, inputs: Arrays) -> Any:
+        """Return own rows of A, which `@` multiplies by a vector."""
+        raise NotImplementedError
+
+    def precondition(self, rows: Rows, inputs: Arrays, r: Any, z: Any) -> None:
+        """Write the rows of M^-1 r to z, with incomplete Cholesky factors."""
+        raise NotImplementedError
+
     def begin(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
-        xp, b = self._xp, inputs["b"]
+        xp, b = self.xp, inputs["b"]
         check_rows(xp, rows, *(inputs[part] for part in PARTS))
-        check_positive(xp, rows, 1 / self._weight(rows, inputs))
+        check_positive(xp, rows, self._diagonal(rows, inputs))
         for name in ("b", "x0") if self._p.x0 else ("b",):
             bad = xp.flatnonzero(~xp.isfinite(inputs[name]))
             if len(bad):
@@ -95,7 +85,7 @@ class PcgKernels:
 
     def _compare_sides(self, rows: Rows, inputs: Arrays, partials: Arrays) -> None:
         """Compute u.Av - v.Au with random vectors, 0 if A is symmetric, and A's norm."""
-        xp, dtype = self._xp, inputs["A.data"].dtype
+        xp, dtype = self.xp, inputs["A.data"].dtype
         vectors = []
         for name in ("u", "v"):
             vector = np.empty(rows.load, dtype)
@@ -105,7 +95,7 @@ class PcgKernels:
         product = xp.empty(rows.count, dtype)
         difference = 0.0
         for sign, left, right in ((1, *vectors), (-1, *vectors[::-1])):
-            self._backend.multiply(rows, inputs, right, product)
+            self._multiply(rows, inputs, right, product)
             difference += sign * _dot(left[rows.first : rows.stop], product)
         pointers = inputs["A.indptr"]
         data = inputs["A.data"][int(pointers[rows.first]) : int(pointers[rows.stop])]
@@ -122,8 +112,8 @@ class PcgKernels:
                 " random u and v"
             )
         r = outputs["residual"]
-        self._backend.multiply(rows, inputs, inputs["direction"], outputs["product"])
-        self._xp.subtract(inputs["b"], outputs["product"], out=r)
+        self._multiply(rows, inputs, inputs["direction"], outputs["product"])
+        self.xp.subtract(inputs["b"], outputs["product"], out=r)
         if self._p.preconditioner == "cholesky":
             self._sum(partials["rr"], rows, r, r)
             self._precondition(rows, inputs, r, outputs["preconditioned"], partials["rz"])
@@ -144,7 +134,7 @@ class PcgKernels:
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
         p, q = inputs["direction"], outputs["product"]
-        self._backend.multiply(rows, inputs, p, q)
+        self._multiply(rows, inputs, p, q)
         self._sum(partials["pq"], rows, p[rows.first : rows.stop], q)
 
     def measure(
@@ -161,7 +151,7 @@ class PcgKernels:
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
         alpha = step_length(values)
-        squares = GranuleSums(self._xp, partials["rr"], self._granule)
+        squares = GranuleSums(self.xp, partials["rr"], self._granule)
         for piece in self._pieces(rows):
             r = self._residual(inputs, piece, alpha, outputs["residual"][piece])
             squares.add_dot(rows.first + piece.start, r, r)
@@ -172,7 +162,7 @@ class PcgKernels:
     def direct(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
-        xp, alpha, beta = self._xp, step_length(values), direction_weight(values)
+        xp, alpha, beta = self.xp, step_length(values), direction_weight(values)
         direction = inputs["direction"][rows.first : rows.stop]
         for piece in self._pieces(rows):
             p, x, new = direction[piece], outputs["iterate"][piece], outputs["direction"][piece]
@@ -191,15 +181,20 @@ class PcgKernels:
     ) -> None:
         outputs["x"][...] = inputs["iterate"]
 
+    def _multiply(self, rows: Rows, inputs: Arrays, x: Any, y: Any) -> None:
+        """Write the rows of A x to y."""
+        matrix = self._matrices.get(rows.first, rows.stop, lambda: self.matrix(rows, inputs))
+        y[...] = matrix @ x
+
     def _residual(self, inputs: Arrays, piece: slice, alpha: float, out: Any) -> Any:
         """Return r - alpha q, in `out`."""
-        self._xp.multiply(inputs["product"][piece], -alpha, out=out)
-        return self._xp.add(out, inputs["residual"][piece], out=out)
+        self.xp.multiply(inputs["product"][piece], -alpha, out=out)
+        return self.xp.add(out, inputs["residual"][piece], out=out)
 
     def _precondition(self, rows: Rows, inputs: Arrays, r: Any, z: Any, partial: Any) -> None:
         """Write M^-1 r to z, by incomplete factors, and the sums of r.z."""
-        sums = GranuleSums(self._xp, partial, self._granule)
-        self._backend.precondition(rows, inputs, r, z)
+        sums = GranuleSums(self.xp, partial, self._granule)
+        self.precondition(rows, inputs, r, z)
         for piece in self._pieces(rows):
             sums.add_dot(rows.first + piece.start, r[piece], z[piece])
 
@@ -207,36 +202,40 @@ class PcgKernels:
         self, rows: Rows, inputs: Arrays, residuals: Iterable[Any], partials: Arrays
     ) -> None:
         """Write the sums of r.r and r.z, of each piece's r."""
-        squares = GranuleSums(self._xp, partials["rr"], self._granule)
-        weighted = GranuleSums(self._xp, partials["rz"], self._granule)
+        squares = GranuleSums(self.xp, partials["rr"], self._granule)
+        weighted = GranuleSums(self.xp, partials["rz"], self._granule)
         for piece, r in zip(self._pieces(rows), residuals, strict=True):
             first = rows.first + piece.start
             squares.add_dot(first, r, r)
             weighted.add_dot(first, r, self._weighted(rows, inputs, piece, r))
 
     def _weighted(self, rows: Rows, inputs: Arrays, piece: slice, r: Any) -> Any:
-        """Return z of a piece, which is r itself without a preconditioner."""
-        if self._p.preconditioner == "none":
-            return r
+        """Return z of a piece."""
         weights = self._weight(rows, inputs)[piece]
-        return self._xp.multiply(r, weights, out=self._room(1, rows, piece))
+        return self.xp.multiply(r, weights, out=self._room(1, rows, piece))
 
     def _room(self, number: int, rows: Rows, piece: slice) -> Any:
         """Return room for values of a piece: that of number 0 or 1."""
         if not self._scratch or len(self._scratch[0]) < piece.stop - piece.start:
             size = min(self._piece, rows.count)
-            self._scratch = [self._xp.empty(size, self._p.dtype) for _ in range(2)]
+            self._scratch = [self.xp.empty(size, self._p.dtype) for _ in range(2)]
         return self._scratch[number][: piece.stop - piece.start]
 
     def _weight(self, rows: Rows, inputs: Arrays) -> Any:
-        return self._weights.get(
-            rows.first,
-            rows.stop,
-            lambda: 1 / diagonal(self._xp, rows, *(inputs[part] for part in PARTS)),
-        )
+        """Return 1 / diag(A) of own rows; ones without a preconditioner."""
+
+        def weights() -> Any:
+            if self._p.preconditioner == "none":
+                return self.xp.ones(rows.count, self._p.dtype)
+            return 1 / self._diagonal(rows, inputs)
+
+        return self._weights.get(rows.first, rows.stop, weights)
+
+    def _diagonal(self, rows: Rows, inputs: Arrays) -> Any:
+        return diagonal(self.xp, rows, *(inputs[part] for part in PARTS))
 
     def _sum(self, partial: Any, rows: Rows, a: Any, b: Any) -> None:
-        GranuleSums(self._xp, partial, self._granule).add_dot(rows.first, a, b)
+        GranuleSums(self.xp, partial, self._granule).add_dot(rows.first, a, b)
 
     def _pieces(self, rows: Rows) -> Iterator[slice]:
         for first in range(0, rows.count, self._piece):

@@ -18,7 +18,7 @@ from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
 from hetsched_workloads.pcg import numba_loops, scipy_cpu
 from hetsched_workloads.pcg.declaration import PcgParams
 from hetsched_workloads.pcg.inference import PARTS
-from hetsched_workloads.pcg.kernels import PcgKernels, direction_weight, step_length
+from hetsched_workloads.pcg.kernels import direction_weight, step_length
 
 MIN_NONZEROS = 1 << 20
 """Of a matrix that no cache holds. SciPy's product of smaller ones takes as long, and nothing has
@@ -29,18 +29,13 @@ _settings: Any = numba.config
 
 def make(p: PcgParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
     """Return the kernels by stage; compiles on small arrays first, or returns SciPy's."""
-    if not is_large(p):
+    if p.nonzeros < MIN_NONZEROS or _settings.DISABLE_JIT:  # a prefetch can't be interpreted
         return scipy_cpu.make(p, load, context)
     _compile(p.dtype, p.index_dtype)
-    return CompiledKernels(p, scipy_cpu.backend(p)).stages()
+    return CompiledKernels(p).stages()
 
 
-def is_large(p: PcgParams) -> bool:
-    """Return whether compiled loops pay; a prefetch in them can't be interpreted."""
-    return p.nonzeros >= MIN_NONZEROS and not _settings.DISABLE_JIT
-
-
-class CompiledKernels(PcgKernels):
+class CompiledKernels(scipy_cpu.ScipyKernels):
     """Iterations in compiled loops; the start as in `scipy_cpu`."""
 
     def multiply(
@@ -64,7 +59,7 @@ class CompiledKernels(PcgKernels):
         numba_loops.measure(
             inputs["residual"],
             inputs["product"],
-            self._weights_of(rows, inputs),
+            self._weight(rows, inputs),
             self._number(step_length(values)),
             self._granule,
             self._own(partials["rr"], rows),
@@ -80,18 +75,11 @@ class CompiledKernels(PcgKernels):
         p = inputs["direction"][rows.first : rows.stop]
         numba_loops.direct(
             (inputs["residual"], inputs["product"], inputs["iterate"], p),
-            self._weights_of(rows, inputs),
+            self._weight(rows, inputs),
             self._number(step_length(values)),
             self._number(direction_weight(values)),
             (outputs["residual"], outputs["iterate"], outputs["direction"]),
         )
-
-    def _weights_of(self, rows: Rows, inputs: Arrays) -> np.ndarray:
-        """Return 1 / diag(A) of own rows; nothing without a preconditioner."""
-        if self._p.preconditioner == "none":
-            return np.empty(0, self._p.dtype)
-        weights: np.ndarray = self._weight(rows, inputs)
-        return weights
 
     def _own(self, partial: np.ndarray, rows: Rows) -> np.ndarray:
         """Return the sums of own granules; those of others become 0."""

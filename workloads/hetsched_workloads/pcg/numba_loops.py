@@ -56,16 +56,13 @@ def measure(
 ) -> None:
     """Write r.r and r.z of each granule, of r - alpha q and z = weights r.
 
-    All are those of own rows; no weights: z = r.
+    All are those of own rows.
     """
     for part in range(len(squares)):
         chunk = slice(part * granule, (part + 1) * granule)
-        if len(weights):
-            squares[part], weighted[part] = _weighted_squares(
-                r[chunk], q[chunk], weights[chunk], alpha
-            )
-        else:
-            squares[part] = weighted[part] = _squares(r[chunk], q[chunk], alpha)
+        squares[part], weighted[part] = _weighted_squares(
+            r[chunk], q[chunk], weights[chunk], alpha
+        )
 
 
 @compiled("nsz", "reassoc")
@@ -76,15 +73,6 @@ def _weighted_squares(r: Any, q: Any, weights: Any, alpha: Any) -> tuple[Any, An
         squares += value * value
         weighted += value * value * weights[i]
     return squares, weighted
-
-
-@compiled("nsz", "reassoc")
-def _squares(r: Any, q: Any, alpha: Any) -> Any:
-    squares = 0.0
-    for i in range(len(r)):
-        value = np.float64(r[i] - alpha * q[i])
-        squares += value * value
-    return squares
 
 
 @compiled()
@@ -101,10 +89,7 @@ def direct(vectors: Any, weights: Any, alpha: Any, beta: Any, new: Any) -> None:
         chunk = slice(first, min(first + CHUNK, len(r)))
         _add_multiple(r[chunk], -alpha, q[chunk], new_r[chunk])
         _add_multiple(x[chunk], alpha, p[chunk], new_x[chunk])
-        if len(weights):
-            _add_weighted(weights[chunk], new_r[chunk], beta, p[chunk], new_p[chunk])
-        else:
-            _add_multiple(new_r[chunk], beta, p[chunk], new_p[chunk])
+        _add_weighted(weights[chunk], new_r[chunk], beta, p[chunk], new_p[chunk])
 
 
 @compiled()
