@@ -117,6 +117,8 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     memory: str | None = None
     on_cpu: bool = False
     """Of OpenCL devices, processors are meant; else others."""
+    host_memory: bool | None = None
+    """Kernels work on the host's memory; None: if the device shares it."""
     engines: Literal[0, 1, 2] = 2
     duplex: tuple[Fraction, Fraction] = (1.0, 1.0)
     compute: Cost | None = None

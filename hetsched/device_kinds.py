@@ -94,8 +94,7 @@ _OPENCL = DeviceKind(
     package="hetsched.devices.opencl",
     variant_kind="opencl",
     can_be_missing=True,
-    has_link=True,
-    own_keys=("memory", "on_cpu", "engines"),
+    own_keys=("memory", "on_cpu", "host_memory", "engines"),
 )
 _EMULATED = DeviceKind(
     name="emulated",

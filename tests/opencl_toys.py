@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import device_toys
+import msgspec
 import numpy as np
 import pytest
 
 from hetsched.device import DeviceInfo
-from hetsched.devices.opencl.device import OpenClRuntime
+from hetsched.devices.cpu.device import CpuDevice, CpuKernels
+from hetsched.devices.opencl.device import OnHostMemory, OpenClRuntime
 from hetsched.devices.opencl.probe import Found, devices
 from hetsched.workload import Arrays, Kernel, Variant
 
@@ -130,3 +132,8 @@ def open_runtime(info: DeviceInfo, **settings: Any) -> OpenClRuntime:
 
     platform = cl.get_platforms()[int(info.details["platform"])]
     return OpenClRuntime(cl, platform.get_devices()[int(info.details["number"])], **settings)
+
+
+def open_on_host_memory(info: DeviceInfo, runtime: OpenClRuntime) -> CpuDevice:
+    kernels = CpuKernels("opencl", None, OnHostMemory(runtime, info))
+    return CpuDevice(msgspec.structs.replace(info, link=False), kernels=kernels)

@@ -108,6 +108,11 @@ class TestOpenClDevice(OnOpenCl, DeviceSuite):
         return Accelerator(self.info, self.runtime, limit=MEMORY)
 
 
+class TestOpenClOnHostMemory(OnOpenCl, DeviceSuite):
+    def open_device(self) -> Device:
+        return opencl_toys.open_on_host_memory(self.info, self.runtime)
+
+
 class TestOpenClRuntime(OnOpenCl, RuntimeSuite):
     def open_runtime(self) -> Any:
         return self.runtime

@@ -16,6 +16,13 @@ from hetsched.devices.opencl.device import classify
 from hetsched.devices.opencl.probe import Found, probe
 from hetsched.devices.probe import CorePool
 
+SHARING = """
+[[device]]
+kind = "opencl"
+on_cpu = true
+count = 1
+host_memory = true
+"""
 JOINT = """
 [[device]]
 kind = "cpu"
@@ -54,6 +61,21 @@ def test_a_kernel_that_writes_out_of_bounds_costs_the_device_and_not_the_job(
 
     np.testing.assert_array_equal(job.result(timeout=120), 2 * x + 1)
     assert any("ocl0 died, ended by SIGSEGV" in note for note in job.report.notes)
+
+
+def test_a_device_on_the_hosts_memory_computes_jobs_of_all_kinds() -> None:
+    opencl_toys.processor()
+    rng = np.random.default_rng(1)
+    x = (rng.standard_normal((40, 16, 24)) + 0j).astype("complex64")
+    with hetsched.Local(parse(SHARING, "test"), learn=False) as local:
+        y = local.submit("fft", x, verify=True).result(timeout=120)
+        heat = local.submit("heat", grid="40x30", steps=5, verify=True)
+        heat.result(timeout=120)
+        (info,), _ = local.devices()
+
+    np.testing.assert_allclose(y, np.fft.fft2(x), rtol=1e-3, atol=1e-3)
+    assert heat.report.verified
+    assert (info.link, info.memory) == (False, None)
 
 
 GPU = Found(0, 0, "Fast GPU", "Vendor", False, 1 << 30, True)

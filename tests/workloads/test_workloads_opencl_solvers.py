@@ -12,10 +12,12 @@ import pytest
 from hetsched_workloads.heat import Heat
 from hetsched_workloads.jacobi import Jacobi
 from iterating_bench import CORE, IteratingBench
-from opencl_toys import open_runtime, processor
+from opencl_toys import open_on_host_memory, open_runtime, processor
 
+from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.piece_sizes import piece_overhead
+from hetsched.devices.base import Device
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.iterations.serial import run
 from hetsched.transport.device_messages import CommandFailed
@@ -43,12 +45,16 @@ def generated(workload: Any, params: Any) -> dict[str, np.ndarray]:
 def solving(
     workload: Any, params: Any, inputs: dict[str, np.ndarray], fits: int, core_rows: int
 ) -> Iterator[IteratingBench]:
-    """A core with some rows, and the OpenCL device, in which `fits` rows have room."""
+    """A core with some rows, and the OpenCL device: with room for `fits`, or no own memory."""
     runtime, load = open_runtime(processor()), workload.load(params)
     memory = workload.demand(params, "opencl").need([fits])
     memory += 4 * piece_overhead(workload, params)
     reference = f"{type(workload).__module__}:{type(workload).__name__}"
-    devices = [(CORE, CpuDevice), (processor(), lambda info: Accelerator(info, runtime))]
+
+    def open_device(info: DeviceInfo) -> Device:
+        return Accelerator(info, runtime) if fits else open_on_host_memory(info, runtime)
+
+    devices = [(CORE, CpuDevice), (processor(), open_device)]
     bench = IteratingBench(params, inputs, devices, workload=reference)
     with contextlib.closing(bench):
         bench.prepare([0])
@@ -62,10 +68,11 @@ def solving(
     [
         (Heat(), {"grid": "64x512", "steps": 6}, "final", 3, 0.0),
         (Heat(), STEADY, "final", 24, 0.0),
+        (Heat(), STEADY, "final", 0, 0.0),
         (Heat(), {"grid": "30x1", "steps": 4, "border": "dirichlet"}, "final", 30, 0.0),
         (Jacobi(), {"n": 96}, "x", 12, 1e-9),
     ],
-    ids=["streamed", "3d", "thin", "jacobi"],
+    ids=["streamed", "3d", "3d-in-host-memory", "thin", "jacobi"],
 )
 def test_results_are_those_of_one_process(
     workload: Any, explicit: Any, output: str, fits: int, tolerance: float

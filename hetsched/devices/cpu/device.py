@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -40,7 +41,7 @@ from hetsched.devices.slot_layout import (
     touched_pages,
 )
 from hetsched.errors import InternalError, UsageError
-from hetsched.workload import Kernel, KernelContext
+from hetsched.workload import Kernel, KernelContext, StageKernel
 from hetsched.workload.protocol import KernelArrays
 
 MAX_KERNELS = 16
@@ -51,9 +52,24 @@ class CpuKernels:
     """A core's most recent kernels, kept for the next job. Belongs to one thread.
 
     They are made for slightly larger chunks (`device.kernel_chunk`): a new plan finds them, too.
+
+    Parameters
+    ----------
+    kind : str
+        Of the variants.
+    xp : module or None
+        For `KernelContext.xp`.
+    adapted : callable
+        Returns a kernel for NumPy's arrays, given one of `kind`.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        kind: str = "cpu",
+        xp: Any = np,
+        adapted: Callable[[Any], Any] = lambda kernel: kernel,
+    ) -> None:
+        self._kind, self._xp, self._adapted = kind, xp, adapted
         self._kernels: BoundedCache[Hashable, tuple[Kernel, Mapping[str, str]]] = BoundedCache(
             max_entries=MAX_KERNELS
         )
@@ -66,17 +82,28 @@ class CpuKernels:
         """
         params = msgspec.json.encode(job.params)
         chunk = kernel_chunk(job.chunk)
-        implementation = find_variant(job, "cpu", name)
+        implementation = find_variant(job, self._kind, name)
         # After tuning, it is made anew
         left = implementation.tuning_left(job.params, job.threads, job.cache)
         key = (type(job.workload), params, name, chunk, job.threads, job.cache, left)
 
         def make() -> tuple[Kernel, Mapping[str, str]]:
-            context = KernelContext("cpu", job.threads, job.cache, np, None, job.say)
-            kernel = make_kernel(implementation, replace(job, chunk=chunk), context)
-            return kernel, implementation.in_place
+            kernel = make_kernel(implementation, replace(job, chunk=chunk), self._context(job))
+            return self._adapted(kernel), implementation.in_place
 
         return self._kernels.get_or_compute(key, make)
+
+    def of_stages(self, job: DeviceJob) -> Mapping[str, StageKernel]:
+        """Return new kernels by stage, which may keep what they have derived from the data.
+
+        Raises UsageError as `get` does.
+        """
+        variant = find_variant(job, self._kind)
+        made: Any = make_kernel(variant, job, self._context(job))
+        return {name: self._adapted(kernel) for name, kernel in made.items()}
+
+    def _context(self, job: DeviceJob) -> KernelContext:
+        return KernelContext(self._kind, job.threads, job.cache, self._xp, None, job.say)
 
 
 _OTHER_CAUSES = (MemoryError, DeviceFault, DeviceOutOfMemory)
@@ -227,7 +254,7 @@ class CpuDevice:
     def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
         """Make the kernels of all stages, as `IteratingDevice.prepare_iterations`."""
         self.prepare(None)
-        return HostStages(job, self._clock)
+        return HostStages(job, self._kernels.of_stages(job.job), self._clock)
 
     def copy_in(self, chunk: Chunk, slot: Slot) -> None:
         job = self._current_job()

@@ -6,14 +6,11 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from hetsched.devices.base import IterativeJob, StageSeconds
 from hetsched.devices.cpu.clock import CoreClock
-from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.errors import InternalError
 from hetsched.iterations.home import Part
-from hetsched.workload import Arrays, KernelContext, Rows, Stage, StageKernel, Values
+from hetsched.workload import Arrays, Rows, Stage, StageKernel, Values
 from hetsched.workload.protocol import KernelArrays
 
 _Copies = tuple[tuple[Any, Any], ...]
@@ -30,23 +27,22 @@ class HostStages:
 
     Parameters
     ----------
+    kernels : mapping
+        Of each stage, for NumPy's arrays.
     clock : CoreClock
         Says how long a stage took; the stages of an iteration have equal parts of a modelled time.
-
-    Raises
-    ------
-    UsageError
-        The variant isn't installed here, or making it failed.
     """
 
-    def __init__(self, job: IterativeJob, clock: CoreClock) -> None:
+    def __init__(
+        self, job: IterativeJob, kernels: Mapping[str, StageKernel], clock: CoreClock
+    ) -> None:
         self._home = job.home
         self._clock = clock
         self.is_virtual = clock.is_virtual
         self.has_own_core = clock.has_own_core
         clock.begin(job.job, max(1, len(job.workload.iteration(job.job.params))))
         self._numbers = itertools.count()
-        self._kernels = stage_kernels(job)
+        self._kernels = kernels
         self._rows = Rows(0, 0, job.load)
         self._views: dict[tuple[Part, str, int], _Views] = {}
 
@@ -92,14 +88,3 @@ class HostStages:
             borders = tuple(self._home.border_copies(stage, part, iteration, self._rows))
             views = self._views[key] = _Views(inputs, outputs, borders)
         return views
-
-
-def stage_kernels(job: IterativeJob) -> Mapping[str, StageKernel]:
-    """Return the kernels of the job's CPU variant, by stage.
-
-    New ones for each job: they may keep what they have derived from its data. Raises UsageError.
-    """
-    variant = find_variant(job.job, "cpu")
-    context = KernelContext("cpu", job.job.threads, job.job.cache, np, None, job.job.say)
-    kernels: Mapping[str, StageKernel] = make_kernel(variant, job.job, context)  # type: ignore[assignment]
-    return kernels

@@ -16,8 +16,11 @@ from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.runtime import Copy, DeviceFacts, Fault, Memory, translated
-from hetsched.devices.base import DeviceFault
+from hetsched.devices.base import Device, DeviceFault
+from hetsched.devices.cpu.clock import WallClock
+from hetsched.devices.cpu.device import CpuDevice, CpuKernels
 from hetsched.paths import cache_dir
+from hetsched.workload.protocol import KernelArrays
 
 RESERVE_FRACTION = 0.05
 """Of the memory, for the runtime and other processes: OpenCL can't tell what is free."""
@@ -28,8 +31,10 @@ FATAL_CODES = frozenset({-5, -14, -34, -36, -9999})
 illegal access."""
 
 
-def open_device(info: DeviceInfo, config: DeviceConfig) -> Accelerator:
+def open_device(info: DeviceInfo, config: DeviceConfig) -> Device:
     """Open the device that `probe` found; called in its own process.
+
+    One that works on the host's memory has no link, and is a core with other kernels.
 
     Raises
     ------
@@ -44,7 +49,74 @@ def open_device(info: DeviceInfo, config: DeviceConfig) -> Accelerator:
         platform, number = int(info.details["platform"]), int(info.details["number"])
         device = cl.get_platforms()[platform].get_devices()[number]
         runtime = OpenClRuntime(cl, device, config.engines)
-    return Accelerator(info, runtime, config.memory_bytes())
+    if info.link:
+        return Accelerator(info, runtime, config.memory_bytes())
+    return CpuDevice(info, _DeviceClock(), CpuKernels("opencl", None, OnHostMemory(runtime, info)))
+
+
+class _DeviceClock(WallClock):
+    """A clock for a thread that waits for the device, and so has little to do."""
+
+    has_own_core = False
+
+    def busy_seconds(self) -> float | None:
+        return None
+
+
+class OnHostMemory:
+    """Lets kernels of OpenCL work on NumPy's arrays, where device and host share memory.
+
+    Each call has buffers of its own: when one is made the device sees what the host has written,
+    and once it is mapped the host sees what the device has. Nothing is copied where arrays begin
+    at a page and end at a cache line; drivers copy others.
+    """
+
+    def __init__(self, runtime: OpenClRuntime, info: DeviceInfo) -> None:
+        self._runtime, self._name = runtime, info.name
+        self._queue = runtime.queue()
+
+    def __call__(self, kernel: Callable[..., None]) -> Callable[..., None]:
+        """Return the kernel of a chunk, or of a stage, for NumPy's arrays."""
+
+        def on_host(*arguments: Any) -> None:
+            buffers: dict[tuple[int, int], Any] = {}
+            lent = [
+                KernelArrays({name: self._lent(a, buffers) for name, a in argument.items()})
+                if isinstance(argument, KernelArrays)
+                else argument
+                for argument in arguments
+            ]
+            try:
+                with translated(self._name, classify):
+                    kernel(*lent)
+                    for buffer in buffers.values():
+                        self._map(buffer)
+            finally:
+                self._queue.finish()  # nothing may still use memory that the caller frees
+
+        on_host.units_per_call = getattr(kernel, "units_per_call", 0)  # type: ignore[attr-defined]
+        return on_host
+
+    def _lent(self, host: np.ndarray, buffers: dict[tuple[int, int], Any]) -> Any:
+        """Return the device's array in the memory of `host`, with one buffer for equal parts."""
+        key = host.ctypes.data, host.nbytes
+        if key not in buffers:
+            flags = self._runtime.cl.mem_flags
+            access = flags.READ_WRITE if host.flags.writeable else flags.READ_ONLY
+            buffers[key] = self._runtime.cl.Buffer(
+                self._runtime.context, access | flags.USE_HOST_PTR, hostbuf=host
+            )
+        return self._runtime.arrays.Array(
+            self._queue.queue, host.shape, host.dtype, data=buffers[key]
+        )
+
+    def _map(self, buffer: Any) -> None:
+        """Wait until the host sees what is in the buffer."""
+        flags = self._runtime.cl.map_flags
+        mapped, _ = self._runtime.cl.enqueue_map_buffer(
+            self._queue.queue, buffer, flags.READ, 0, (buffer.size,), np.uint8
+        )
+        mapped.base.release()
 
 
 class OpenClRuntime:

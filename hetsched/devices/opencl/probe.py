@@ -39,6 +39,8 @@ class Found(msgspec.Struct, frozen=True):
     memory: int
     has_float64: bool
     problem: str = ""
+    shares_memory: bool = False
+    """Of the host: it is no more of its own."""
 
 
 def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
@@ -103,6 +105,7 @@ def _missing(found: Sequence[Found], listed: Sequence[Found], usable: Sequence[F
 
 def _info(name: str, found: Found, config: DeviceConfig) -> DeviceInfo:
     limit = config.memory_bytes()
+    link = not (found.shares_memory if config.host_memory is None else config.host_memory)
     details = {
         "platform": str(found.platform),
         "number": str(found.number),
@@ -114,9 +117,9 @@ def _info(name: str, found: Found, config: DeviceConfig) -> DeviceInfo:
         name=name,
         kind="opencl",
         identity=found.name,
-        link=True,
-        memory=found.memory if limit is None else min(limit, found.memory),
-        engines=config.engines,
+        link=link,
+        memory=(found.memory if limit is None else min(limit, found.memory)) if link else None,
+        engines=config.engines if link else 0,
         details={key: value for key, value in details.items() if value},
     )
 
@@ -155,6 +158,8 @@ def _check(cl: Any, platform: int, number: int, device: Any) -> Found:
         memory=min(device.global_mem_size, device.max_mem_alloc_size),
         has_float64="cl_khr_fp64" in device.extensions,
         problem=problem,
+        # A processor stands in for a GPU.
+        shares_memory=bool(device.host_unified_memory and device.type & cl.device_type.GPU),
     )
 
 
