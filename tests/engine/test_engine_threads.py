@@ -83,18 +83,6 @@ def test_a_task_that_hangs_is_given_up_by_name(bench: Bench) -> None:
     assert bench.messages() == ["opening /mnt/dead hasn't returned for 0.01 s; try again later"]
 
 
-def test_too_many_hanging_threads_refuse_tasks_at_once(bench: Bench) -> None:
-    pool = bench.pool(size=2, max_hanging=2)
-    for _ in range(2):
-        pool.submit(bench.hang, bench.answer, deadline=SOON)
-    bench.wait_until_begun(2)
-    bench.run_until_answered(2)
-    pool.submit(lambda step: "never", bench.answer)
-    assert bench.messages()[2] == (
-        "2 threads hang: opening /mnt/dead; try again when these have returned"
-    )
-
-
 def test_a_thread_that_returns_after_all_makes_room(bench: Bench) -> None:
     pool = bench.pool(size=1, max_hanging=1)
     pool.submit(bench.hang, bench.answer, deadline=SOON)

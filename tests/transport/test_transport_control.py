@@ -120,32 +120,3 @@ def test_rows_that_are_not_home_send_devices_back_to_what_all_have_saved(
     control.come_home(1, 5)
     control.save(0, 5)
     assert control.saved((0, 1)) is None
-
-
-def test_an_epoch_that_restores_has_nothing_at_home_at_first(control: IterationControl) -> None:
-    control.begin(8, restores=True)
-    control.come_home(0, 7)
-    assert (control.finished((0, 1)), control.saved((0, 1))) == (7, 7)
-
-    control.come_home(1, 7)
-    assert control.saved((0, 1)) is None
-
-
-def test_a_decision_may_be_to_save(control: IterationControl) -> None:
-    assert not control.defers((0, 1))
-    control.defer(1)
-    assert control.defers((0, 1)) and not control.defers((0,))
-
-    control.decide(4, save=True)
-    assert control.decision(4) == EpochDecision(0, pause=False, save=True)
-
-
-def test_a_new_epoch_starts_from_its_first_iteration(control: IterationControl) -> None:
-    assert control.finished(range(SLOTS)) == -1
-    assert control.ended(range(SLOTS)) is None
-
-    control.end(1, 7)
-    assert control.ended(range(SLOTS)) == 7
-
-    control.begin(8)
-    assert (control.finished(range(SLOTS)), control.ended(range(SLOTS))) == (7, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,7 +16,6 @@ from hetsched.transport.pages import (
     HugePages,
     map_segment,
     map_unpopulated,
-    touched_byte,
 )
 
 SIZE = 4 * HUGE_BYTES + (64 << 10)
@@ -78,16 +76,6 @@ def test_all_whole_huge_pages_of_a_segment_are_huge(arena: Arena) -> None:
     # Memory may be fragmented just then: all or none from some page on, the same for both.
     assert held == held_again
     assert held in range(0, SIZE, HUGE_BYTES)
-
-
-@pytest.mark.parametrize("nodes", [2, 3, 4, 6, 8])
-def test_huge_pages_are_interleaved_as_small_ones_would_be(nodes: int) -> None:
-    count = 48
-    touched = [touched_byte(number) for number in range(count)]
-    pages = Counter(byte // mmap.PAGESIZE % nodes for byte in touched)
-
-    assert [byte // HUGE_BYTES for byte in touched] == [*range(count)]
-    assert {*pages.values()} == {count // nodes}
 
 
 def test_contents_survive_the_change_of_pages(
