@@ -73,7 +73,7 @@ def text(
     overview: DaemonOverview | None, error: str = "", size: tuple[int, int] = (80, 24)
 ) -> str:
     console = Console(width=size[0], height=size[1], file=io.StringIO())
-    console.print(screen(overview, error), height=size[1], end="")
+    console.print(screen(overview, error, size[1]), no_wrap=True, overflow="crop", end="")
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 

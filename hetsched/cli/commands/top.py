@@ -12,8 +12,7 @@ import tty
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich.console import Console, ConsoleDimensions, Group
-from rich.layout import Layout
+from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 from rich.text import Text
 
@@ -80,7 +79,7 @@ def _connect() -> Control:
 def _draw(console: Console, live: Live, overview: DaemonOverview | None, error: str) -> None:
     size = os.get_terminal_size(sys.stdout.fileno())  # whatever COLUMNS and LINES say
     console.size = ConsoleDimensions(size.columns or 80, size.lines or 24)
-    live.update(screen(overview, error), refresh=True)
+    live.update(screen(overview, error, console.height), refresh=True)
 
 
 @contextlib.contextmanager
@@ -99,17 +98,14 @@ def _single_keys() -> Iterator[int]:
 # ---- the screen. Pure
 
 
-def screen(overview: DaemonOverview | None, error: str) -> Layout:
-    """Return what there is to see; the last line is `error`, or the keys."""
+def screen(overview: DaemonOverview | None, error: str, height: int) -> Text:
+    """Return `height` lines; the last one is `error`, or the keys."""
     lines = [Text("hetsched: waiting for the daemon", "bold")]
     if overview is not None:
         lines = [_title(overview), Text(), *_devices(overview), Text(), *_jobs(overview)]
-    for line in lines:
-        line.no_wrap, line.overflow = True, "crop"
+    lines = [*lines, *[Text()] * height][: height - 1]
     footer = Text(clean(error), "red") if error else Text(KEYS, "dim")
-    layout = Layout()
-    layout.split_column(Layout(Group(*lines)), Layout(footer, size=1))
-    return layout
+    return Text("\n", no_wrap=True, overflow="crop").join([*lines, footer])
 
 
 def _title(overview: DaemonOverview) -> Text:
