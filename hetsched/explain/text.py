@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from hetsched.explain.iteration_text import (
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     Rows = list[tuple[str, list[DeviceExplanation]]]
     """(label, devices): one device each, or many of one kind."""
 
-MIN_COLUMN_WIDTH = 24
-"""Of the column of chunks, characters."""
 MAX_CHUNK_SIZES = 6
 """Sizes of chunks in a row; the middle of more is omitted."""
 MIN_SAVING = 0.01
@@ -65,7 +62,7 @@ def _single_pass(explanation: Explanation, width: int | None) -> list[list[str]]
             _time_line(explanation),
             *_bound_lines(explanation),
         ],
-        _share_table(explanation, width),
+        _share_table(explanation),
         _seconds_table(explanation, width),
         _breakdown_table(explanation, width),
         _reason_lines(explanation),
@@ -178,7 +175,7 @@ def _has_copies(explanation: Explanation) -> bool:
     return any(p is not None and p.copies > 0 for p in phases)
 
 
-def _share_table(explanation: Explanation, width: int | None) -> list[str]:
+def _share_table(explanation: Explanation) -> list[str]:
     """Return variant, share and chunks of each device; `done` where units moved."""
     header = ["device", "variant", "share", "chunks"]
     devices = explanation.devices
@@ -193,7 +190,12 @@ def _share_table(explanation: Explanation, width: int | None) -> list[str]:
             row.append(str(sum(member.share for member in members)))
         plans = list(dict.fromkeys(map(_chunks, members)))
         rows.append([*row, " or ".join(plans) if len(plans) <= 2 else f"{plans[0]} or similar"])
-    return _with_folded_column(header, rows, width) if rows else []
+    if not rows:
+        return []
+    front = columns(header[:-1], [row[:-1] for row in rows], left_columns=2)
+    last = [header[-1], *(row[-1] for row in rows)]
+    start = max(map(len, front)) + 2
+    return [line.ljust(start) + text for line, text in zip(front, last, strict=True)]
 
 
 def _chunks(device: DeviceExplanation) -> str:
@@ -218,19 +220,6 @@ def chunk_sizes(chunks: Sequence[tuple[int, int]], number: int) -> str:
     half = MAX_CHUNK_SIZES // 2
     shortened = [*parts[:half], "...", *parts[-half:]]
     return f"{' + '.join(shortened)} ({number} chunks)"
-
-
-def _with_folded_column(header: list[str], rows: list[list[str]], width: int | None) -> list[str]:
-    """Format columns, with the text of the last column wrapped."""
-    front = columns(header[:-1], [row[:-1] for row in rows], left_columns=2)
-    last = [header[-1], *(row[-1] for row in rows)]
-    start = max(map(len, front)) + 2
-    column_width = 10**6 if width is None else max(MIN_COLUMN_WIDTH, width - start)
-    lines: list[str] = []
-    for first, text in zip(front, last, strict=True):
-        parts = [part.strip() for part in folded(text, column_width)]
-        lines += [a.ljust(start) + b for a, b in zip_longest([first], parts, fillvalue="")]
-    return lines
 
 
 def _seconds_table(explanation: Explanation, width: int | None) -> list[str]:

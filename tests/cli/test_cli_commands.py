@@ -85,6 +85,13 @@ def test_a_first_configuration_is_written_where_it_is_read(call: Call) -> None:
     assert Path("mine.toml").read_text() == Path(path).read_text()
 
 
+def test_a_machine_profile_is_checked_too(call: Call) -> None:
+    load = "units = 8\ninput_bytes = 8\noutput_bytes = 8"
+    Path("m.toml").write_text(f"[load]\n{load}\n[[device]]\nkind = 'cpu'\n")
+    ended = call("config", "check", "m.toml")
+    assert (ended.code, "device[0]: a modelled device needs compute" in ended.error) == (78, True)
+
+
 @pytest.mark.parametrize("name", ["y.tif", "b=a/y.h5"])
 def test_results_are_npy_files_and_have_such_names(call: Call, name: str) -> None:
     for words in (("run", "fft", "--batch", "2x8x8", "--output"), ("result", "1", "-o")):
