@@ -7,8 +7,8 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from typing import NoReturn, TypeVar, get_args
+from collections.abc import Sequence
+from typing import Any, NoReturn, get_args
 
 import msgspec
 
@@ -22,10 +22,9 @@ from hetsched.simulate.results import Cell, ExperimentResult
 from hetsched.text import clean, clean_json, columns, number
 from hetsched.units import NUMBER_LIMIT, parse_size
 
-Value = TypeVar("Value")
-
 MAX_NOISE = 0.3
 """Largest relative noise of phase times; with more, models can't be learnt."""
+BALANCED = "relative spread of times that counts as balanced [%(default)s]"
 PAGING = ("rows", "reserve", "factor", "width")
 
 
@@ -34,22 +33,12 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
-def _value(read: Callable[[str], Value]) -> Callable[[str], Value]:
-    """Have argparse add the flag's name to the UsageError of `read`."""
-
-    def parse(text: str) -> Value:
-        try:
-            return read(text)
-        except UsageError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return parse
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal() or not text.isascii() or int(text[:20]) >= NUMBER_LIMIT:
-        raise UsageError(f"{text!r} must be 0 to 2**63-1")
-    return int(text)
+def size(text: str) -> float:
+    """Read "44MiB" as 44."""
+    try:
+        return parse_size(text) / (1 << 20)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run_clarke(flags: argparse.Namespace) -> ExperimentResult:
@@ -60,8 +49,6 @@ def run_clarke(flags: argparse.Namespace) -> ExperimentResult:
     if flags.sweep:
         return clarke.run_sweep(flags.linear, tolerance=flags.tolerance)
     loads = given.pop("rows", clarke.LOADS)
-    if flags.reserve is not None:
-        given["reserve"] = flags.reserve / (1 << 20)
     like = clarke.ClarkeSetting(loads[0], **given, linear=flags.linear)
     return clarke.run_experiment(loads, like=like, tolerance=flags.tolerance)
 
@@ -97,63 +84,51 @@ def run_machine(flags: argparse.Namespace) -> ExperimentResult:
     )
 
 
+EXPERIMENTS = {
+    "clarke": (run_clarke, "Balance Jacobi on machines with little memory (Clarke 2011)."),
+    "dfpa": (run_dfpa, "Partition without prior models (DFPA, Lastovetsky 2010)."),
+    "nec": (run_nec, "Balance by wait times (NEC, US 9,038,088)."),
+    "ilic": (run_ilic, "Balance a GPU and three cores with overlap (Ilic 2012)."),
+    "machine": (run_machine, "Plan and simulate any machine."),
+}
+FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("clarke", "--rows", {"type": int, "action": "append", "metavar": "N", "help": "repeatable"}),
+    ("clarke", "--reserve", {"type": size, "help": "memory not used by the matrix [44MiB]"}),
+    ("clarke", "--factor", {"type": float, "help": "slow-down by paging [75]"}),
+    ("clarke", "--width", {"type": float, "help": "part of the memory where it sets in [0.05]"}),
+    ("clarke", "--linear", {"choices": get_args(Linear), "default": "time",
+                            "help": "what changes linearly while it sets in"}),
+    ("clarke", "--sweep", {"action": "store_true", "help": "72 settings of the four above"}),
+    ("clarke", "--tolerance", {"type": float, "default": clarke.TOLERANCE, "help": BALANCED}),
+    ("dfpa", "--platforms", {"type": int, "default": 200, "metavar": "N",
+                             "help": "random ones of each kind [%(default)s]"}),
+    ("dfpa", "--tolerance", {"type": float, "default": dfpa.TOLERANCE, "help": BALANCED}),
+    ("nec", "--nodes", {"type": int, "action": "append", "metavar": "N",
+                        "help": "of a random cluster; repeatable [4, 16, 64]"}),
+    ("ilic", "--tolerance", {"type": float, "default": ilic.TOLERANCE, "help": BALANCED}),
+    ("ilic", "--noise", {"type": float, "default": 0.02, "help": "of random loops' times; 2 %%"}),
+    ("machine", "--profile", {"required": True, "metavar": "NAME|FILE",
+                              "help": "desktop, h100, or a .toml file"}),
+    ("machine", "--runs", {"type": int, "metavar": "N", "help": "learn the models in N runs"}),
+    ("machine", "--noise", {"type": float, "help": "of the runs' times [0.02]"}),
+    ("machine", "--total", {"choices": ("planned", "measured"),
+                            "help": "weigh shares by their best plan or by the last run"}),
+)  # fmt: skip
+
+
 def _parser() -> Parser:
     about = "Repeat the papers' experiments beside their figures, or plan and simulate a machine."
     parser = Parser(prog="python -m hetsched.simulate", description=about)
     names = parser.add_subparsers(metavar="EXPERIMENT", required=True)
-
-    def experiment(run: Callable[[argparse.Namespace], ExperimentResult], help: str) -> Parser:
-        name = run.__name__.removeprefix("run_")
-        added: Parser = names.add_parser(name, help=help, description=help)
-        added.set_defaults(run=run)
-        added.add_argument("--json", action="store_true", help="one JSON object on one line")
-        return added
-
-    def add_tolerance(parser: Parser, default: float) -> None:
-        text = "relative spread of times that counts as balanced [%(default)s]"
-        parser.add_argument("--tolerance", type=float, default=default, metavar="T", help=text)
-
-    def add_seed(parser: Parser) -> None:
-        text = "of random numbers [%(default)s]"
-        parser.add_argument("--seed", type=_value(_seed), default=1, metavar="N", help=text)
-
-    add = experiment(run_clarke, "Balance Jacobi on machines with little memory (Clarke 2011).")
-    add.add_argument("--rows", type=int, action="append", metavar="N", help="repeatable")
-    add.add_argument("--reserve", type=_value(parse_size), metavar="SIZE",
-                     help="memory not used by the matrix [44MiB]")  # fmt: skip
-    add.add_argument("--factor", type=float, metavar="F", help="slow-down by paging [75]")
-    add.add_argument("--width", type=float, metavar="W",
-                     help="part of the memory over which paging sets in [0.05]")  # fmt: skip
-    add.add_argument("--linear", choices=get_args(Linear), default="time",
-                     help="what changes linearly while it sets in")  # fmt: skip
-    add.add_argument("--sweep", action="store_true", help="72 settings of the four above")
-    add_tolerance(add, clarke.TOLERANCE)
-
-    add = experiment(run_dfpa, "Partition without prior models (DFPA, Lastovetsky 2010).")
-    add.add_argument("--platforms", type=int, default=200, metavar="N",
-                     help="random ones of each kind [%(default)s]")  # fmt: skip
-    add_tolerance(add, dfpa.TOLERANCE)
-    add_seed(add)
-
-    add = experiment(run_nec, "Balance by wait times (NEC, US 9,038,088).")
-    add.add_argument("--nodes", type=int, action="append", metavar="N",
-                     help="of a random cluster; repeatable [4, 16, 64]")  # fmt: skip
-    add_seed(add)
-
-    add = experiment(run_ilic, "Balance a GPU and three cores with overlap (Ilic 2012).")
-    add_tolerance(add, ilic.TOLERANCE)
-    add.add_argument("--noise", type=float, default=0.02, metavar="S",
-                     help="of random loops' times; 0.02 is 2 %%")  # fmt: skip
-    add_seed(add)
-
-    add = experiment(run_machine, "Plan and simulate any machine.")
-    add.add_argument("--profile", required=True, metavar="NAME|FILE",
-                     help="desktop, h100, or a .toml file")  # fmt: skip
-    add.add_argument("--runs", type=int, metavar="N", help="learn the models in N runs")
-    add.add_argument("--noise", type=float, metavar="S", help="of the runs' times [0.02]")
-    add.add_argument("--total", choices=("planned", "measured"),
-                     help="weigh shares by their best plan or by the last run")  # fmt: skip
-    add_seed(add)
+    for name, (run, help) in EXPERIMENTS.items():
+        experiment = names.add_parser(name, help=help, description=help)
+        experiment.set_defaults(run=run)
+        for owner, flag, settings in FLAGS:
+            if owner == name:
+                experiment.add_argument(flag, **settings)
+        if name != "clarke":  # which draws nothing
+            experiment.add_argument("--seed", type=int, default=1, help="of random numbers [1]")
+        experiment.add_argument("--json", action="store_true", help="one object on one line")
     return parser
 
 
@@ -187,6 +162,9 @@ def main(words: Sequence[str] | None = None) -> int:
     """Print the result of the experiment that `words` name; return the exit code."""
     try:
         flags = _parser().parse_args(words)
+        seed = getattr(flags, "seed", 0)
+        if not 0 <= seed < NUMBER_LIMIT:
+            raise UsageError(f"--seed {seed}: must be 0 to 2**63-1")
         result = flags.run(flags)
         sys.stdout.write(_json(result) if flags.json else "\n".join(_lines(result)))
         sys.stdout.write("\n")

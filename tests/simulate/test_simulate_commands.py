@@ -86,7 +86,7 @@ def test_it_runs_as_a_module() -> None:
         ("clarke --linear size", "--linear: "),
         ("clarke --tolerance -1", "tolerance: -1.0"),
         ("dfpa --platforms 0", "platforms: 0 must be at least 1"),
-        ("dfpa --seed -1", "--seed: '-1' must be 0 to"),
+        ("dfpa --seed -1", "--seed -1: must be 0 to"),
         ("ilic --noise 1", "noise: 1.0 must be 0 to 0.3"),
         ("machine", "--profile"),
         ("machine --profile h100 --noise 0.1", "--noise needs --runs"),
