@@ -88,11 +88,6 @@ class WaitingChunks:
 
     A long job has tens of thousands of chunks per core. A sequence that makes them on demand
     (`EvenChunks`) is never expanded here, so that waiting chunks cost no memory.
-
-    Parameters
-    ----------
-    chunks : sequence of Chunk
-        In order.
     """
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
@@ -110,7 +105,6 @@ class WaitingChunks:
             yield self._final
 
     def first(self) -> Chunk:
-        """Return the next chunk; there must be one."""
         return next(iter(self))
 
     def popleft(self) -> Chunk:
@@ -174,22 +168,14 @@ class ExpectedFinish:
 
 @dataclass
 class PaceTracker:
-    """Seconds per unit of one device, planned and then measured.
-
-    Attributes
-    ----------
-    planned : float or None, seconds/unit
-    started : float or None, seconds
-        When the first chunk was sent.
-    first_chunk : float or None, seconds/unit
-        Of the first chunk, which overlaps with no other; or of those reported together with it.
-    measured : float or None, seconds/unit
-        Of the latest chunks.
-    """
+    """Seconds per unit of one device, planned and then measured."""
 
     planned: float | None
+    # When the first chunk was sent
     started: float | None = None
+    # Of the first chunk, which overlaps with no other; or of those reported together with it
     first_chunk: float | None = None
+    # Of the latest chunks
     measured: float | None = None
     _marks: deque[tuple[float, int]] = field(
         default_factory=lambda: deque(maxlen=RECENT_CHUNKS + 1)
@@ -263,40 +249,24 @@ def units_to_steal(now: float, thief: ExpectedFinish, victim: ExpectedFinish) ->
 
 @dataclass
 class DeviceQueue:
-    """One device and its chunks.
-
-    Attributes
-    ----------
-    waiting : WaitingChunks
-        Not sent yet.
-    window : int
-        Maximum number of chunks sent but not finished.
-    limit : int, units
-        The largest chunk that it can run.
-    pace : PaceTracker
-    sent : dict of int to Chunk
-        Chunks at the device, by id, oldest first.
-    busy_since : float, seconds
-        When the oldest chunk at the device can have started.
-    done, pending, abandoned : int, units
-        Finished; waiting or sent; in the pool since the device was lost. Kept as sums, because
-        each event reads them for every device.
-    """
+    """One device and its chunks. `limit`: the units of the largest one that it can run."""
 
     waiting: WaitingChunks
     window: int
     limit: int
     pace: PaceTracker
+    # At the device, by id, oldest first; when that can have started
     sent: dict[int, Chunk] = field(default_factory=dict)
     is_lost: bool = False
     busy_since: float = 0.0
+    # Units finished; waiting or sent; in the pool since the device was lost. Kept as sums,
+    # because each event reads them for every device
     done: int = 0
     pending: int = 0
     abandoned: int = 0
 
     @property
     def has_room(self) -> bool:
-        """Whether another chunk may be sent."""
         return not self.is_lost and len(self.sent) < self.window
 
     @property
@@ -317,7 +287,6 @@ class DeviceQueue:
         return self.pace.expected_finish(now, self.in_flight, self.pending + tail_units)
 
     def send(self, chunk: Chunk, now: float) -> None:
-        """Record that `chunk` was sent."""
         if not self.sent:
             self.busy_since = now
             self.pace.resume(now)
@@ -356,19 +325,8 @@ class TailProgress:
     """The tail that several devices share: which units are done, and who may be taking some.
 
     Reports arrive out of order, but as every chunk is the next one that nobody has taken, the
-    finished ranges soon merge into one.
-
-    Parameters
-    ----------
-    parts : mapping
-        Device -> its part; all of the same tail.
-
-    Attributes
-    ----------
-    unfinished : int, units
-        0 once the tail is closed.
-    is_closed : bool
-        No device takes any more; what lost ones haven't finished is rerun as ordinary chunks.
+    finished ranges soon merge into one. Once it `is_closed` no device takes any more, and what
+    lost ones haven't finished is rerun as ordinary chunks.
     """
 
     def __init__(self, parts: Mapping[str, TailPart]) -> None:
@@ -471,21 +429,12 @@ Victim = tuple[ExpectedFinish, DeviceQueue]
 
 
 class Dispatcher:
-    """The assignment of one run's chunks to devices, as a state machine.
+    """The assignment of one run's chunks to devices, as a state machine. All by device.
 
-    Parameters
-    ----------
-    queues : mapping
-        Device -> its chunks in order; ids are unique across all devices.
-    windows : mapping
-        Device -> maximum number of chunks sent but not finished.
-    limits : mapping, units
-        Device -> the largest chunk that it can run; larger chunks of other devices are divided.
-    paces : mapping, seconds/unit, optional
-        Device -> the planned time of a unit of its share, None if unknown. Without the mapping
-        there is no stealing.
-    tails : mapping, optional
-        Device -> its part of the tail that it shares with others; no tail without an entry.
+    `queues`: its chunks in order; ids are unique across all devices. `windows`: how many may be
+    sent but not finished. `limits`: units of the largest chunk that it can run; larger ones of
+    others are divided. `paces`: the planned seconds per unit of its share, None if unknown;
+    without the mapping there is no stealing. `tails`: its part of one that it shares.
     """
 
     def __init__(

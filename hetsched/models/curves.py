@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Numbers = NDArray[Any]
 """Integers or floats."""
+Number = TypeVar("Number", float, NDArray[Any])
+"""A number, or an array of them."""
 Piece = tuple[float, float, float, float, float]
 """(t_j seconds, x_j units, s units/s, c, m): one piece, as in the module's docstring."""
 MIN_RELATIVE_RISE = 1e-9
@@ -33,11 +35,8 @@ above rounding (2e-16)."""
 class Segments:
     """A strictly increasing time function made of pieces, and its inverse. Immutable.
 
-    Parameters
-    ----------
-    pieces : sequence of Piece
-        In order of t_j and x_j; the first starts at t = 0, x = 0. Two pieces with the same x_j are
-        a jump of time there (a fixed cost at x = 0).
+    `pieces`: in order of t_j and x_j; the first starts at t = 0, x = 0. Two with the same x_j are
+    a jump of time there (a fixed cost at x = 0).
     """
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
@@ -63,11 +62,7 @@ class Segments:
             self._lists = starts, units, self.table.T.tolist()
         return self._lists
 
-    @overload
-    def time(self, x: float) -> float: ...
-    @overload
-    def time(self, x: Numbers) -> Floats: ...
-    def time(self, x: float | Numbers) -> float | Floats:
+    def time(self, x: Number) -> Number:
         """Return the seconds for x units; 0 for x = 0. O(log pieces) per value."""
         if isinstance(x, np.ndarray):
             piece = np.searchsorted(self.table[1], np.maximum(x, 0), "right") - 1
@@ -82,11 +77,7 @@ class Segments:
         over = x - units
         return float(start + scale * over / (speed + bend * over))
 
-    @overload
-    def speed(self, x: float) -> float: ...
-    @overload
-    def speed(self, x: Numbers) -> Floats: ...
-    def speed(self, x: float | Numbers) -> float | Floats:
+    def speed(self, x: Number) -> Number:
         """Return units per second at a load of x; the first piece's initial speed for x = 0."""
         first = float(self.table[2, 0])
         if isinstance(x, np.ndarray):
@@ -95,59 +86,13 @@ class Segments:
             return np.where(is_loaded, x / seconds, first)
         return float(x / self.time(x)) if x > 0 else first
 
-    @overload
-    def derivative(self, x: float) -> float: ...
-    @overload
-    def derivative(self, x: Numbers) -> Floats: ...
-    def derivative(self, x: float | Numbers) -> float | Floats:
+    def derivative(self, x: Number) -> Number:
         """Return dt/dx at x, seconds per unit; to the right at a knot."""
         over = np.maximum(np.asarray(x, dtype=np.float64), 0.0)
         piece = np.searchsorted(self.table[1], over, "right") - 1
         _, units, speed, scale, bend = self.table[:, piece]
         slope: Floats = scale * speed / (speed + bend * (over - units)) ** 2
         return slope if isinstance(x, np.ndarray) else float(slope)
-
-    @overload
-    def inverse(self, seconds: float) -> float: ...
-    @overload
-    def inverse(self, seconds: Numbers) -> Floats: ...
-    def inverse(self, seconds: float | Numbers) -> float | Floats:
-        """Return the largest real x with time(x) <= seconds, or 0. O(log pieces) per value."""
-        if isinstance(seconds, np.ndarray):
-            seconds = np.maximum(seconds, 0.0)
-            piece = np.searchsorted(self.table[0], seconds, "right") - 1
-            start, units, speed, scale, bend = self.table[:, piece]
-            late = seconds - start
-            reached: Floats = units + speed * late / (scale - bend * late)
-            return reached
-        if seconds <= 0:
-            return 0.0
-        starts, _, pieces = self._lists or self._scalars()
-        start, units, speed, scale, bend = pieces[bisect_right(starts, seconds) - 1]
-        late = seconds - start
-        return float(units + speed * late / (scale - bend * late))
-
-
-class SegmentsWithDips(Segments):
-    """Pieces whose times may fall; O(pieces) for an inverse."""
-
-    @overload
-    def inverse(self, seconds: float) -> float: ...
-    @overload
-    def inverse(self, seconds: Numbers) -> Floats: ...
-    def inverse(self, seconds: float | Numbers) -> float | Floats:
-        target = np.atleast_1d(np.maximum(np.asarray(seconds, dtype=np.float64), 0.0))[:, None]
-        start, units, speed, scale, bend = self.table
-        ends, after = np.append(start[1:], np.inf), np.append(units[1:], np.inf)
-        late = np.maximum(target - start, 0.0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            inside = units + speed * late / (scale - bend * late)
-        # A piece that ends in time is included whole; any other rises, or starts too late.
-        reached = np.where(target >= ends, after, np.where(target >= start, inside, 0.0))
-        largest: Floats = reached.max(axis=1)
-        if isinstance(seconds, np.ndarray):
-            return largest.reshape(seconds.shape)
-        return float(largest[0])
 
 
 def constant_speed(speed: float) -> Segments:
@@ -161,15 +106,10 @@ def straight_line(gap: float, slope: float) -> Segments:
     return Segments([(0.0, 0.0, 0.0, 1.0, 0.0), (gap, 0.0, 1 / steep, 1.0, 0.0)])
 
 
-def through_knots(units: Floats, seconds: Floats, *, falls: bool = False) -> Segments:
+def through_knots(units: Floats, seconds: Floats) -> Segments:
     """Return the curve that is linear in speed between knots and constant outside them.
 
-    Parameters
-    ----------
-    units, seconds : (n,) float64, n >= 1
-        Both strictly increasing and positive.
-    falls : bool
-        Times may fall.
+    Units strictly increase.
     """
     x, t = units.tolist(), seconds.tolist()
     speed = [a / b for a, b in zip(x, t, strict=True)]
@@ -179,18 +119,13 @@ def through_knots(units: Floats, seconds: Floats, *, falls: bool = False) -> Seg
         scale = x[j + 1] * (t[j + 1] - t[j]) / (t[j + 1] * width)
         pieces.append((t[j], x[j], speed[j], scale, (speed[j + 1] - speed[j]) / width))
     pieces.append((t[-1], x[-1], speed[-1], 1.0, 0.0))
-    return SegmentsWithDips(pieces) if falls else Segments(pieces)
+    return Segments(pieces)
 
 
 def linear_times(units: Floats, seconds: Floats, last_slope: float) -> Segments:
     """Return times linear between knots, which may fall; constant speed below the first.
 
-    Parameters
-    ----------
-    units, seconds : (n,) float64, n >= 1
-        Units strictly increasing and positive.
-    last_slope : float, seconds/unit
-        Beyond the last knot.
+    Units strictly increase. `last_slope`: seconds per unit beyond the last knot.
     """
     level = MIN_RELATIVE_RISE * float(seconds[-1]) / float(units[-1])
     slopes = np.append(np.diff(seconds) / np.diff(units), last_slope)
@@ -198,17 +133,11 @@ def linear_times(units: Floats, seconds: Floats, last_slope: float) -> Segments:
     pieces: list[Piece] = [(0.0, 0.0, float(units[0] / seconds[0]), 1.0, 0.0)]
     for start, first, slope in zip(seconds.tolist(), units.tolist(), slopes.tolist(), strict=True):
         pieces.append((start, first, 1 / slope, 1.0, 0.0))
-    return SegmentsWithDips(pieces) if bool((slopes < 0).any()) else Segments(pieces)
+    return Segments(pieces)
 
 
 class PackedSegments:
-    """The pieces of many `curves` in one table, evaluated together.
-
-    Parameters
-    ----------
-    curves : sequence of Segments
-        With any number of pieces each. Their tables are copied: 40 bytes per piece.
-    """
+    """The pieces of many `curves` in one table, evaluated together: a copy, 40 bytes a piece."""
 
     def __init__(self, curves: Sequence[Segments]) -> None:
         tables = [curve.table for curve in curves]

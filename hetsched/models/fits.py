@@ -51,17 +51,7 @@ def pool_except_dips(knots: Sequence[Knot]) -> Floats:
     Caches, alignment and library plans make some times really fall with size (Khaleghzadeh, Reddy
     & Lastovetsky, TPDS 2018). Falling times are pooled, but where a pooled time lies outside the
     confidence interval of one of its knots, the fall is real: the series is cut at the steepest
-    fall of that pool, and each part is pooled by itself.
-
-    Parameters
-    ----------
-    knots : sequence of Knot
-        By units; at least one.
-
-    Returns
-    -------
-    (n,) float64, seconds
-        O(n) for each dip.
+    fall of that pool, and each part is pooled by itself. O(n) for each dip.
     """
     seconds = np.array([knot.seconds for knot in knots])
     counts = np.array([float(knot.count) for knot in knots])
@@ -121,17 +111,8 @@ def shape_fit(units: Floats, seconds: Floats) -> Floats:
     Speed rises and is concave up to a peak, then falls. (The paper prints "convex"; its formula,
     slopes that don't increase, means concave. It doesn't specify how to move a point.) Left of the
     leftmost highest speed the least concave majorant of the speeds; right of it their running
-    minimum; then speeds at which a larger load would take less time are lowered.
-
-    Parameters
-    ----------
-    units, seconds : (n,) float64, n >= 1
-        Positive; units strictly increasing.
-
-    Returns
-    -------
-    (n,) float64, seconds
-        Strictly increasing; as observed where the shape allows it. O(n).
+    minimum; then speeds at which a larger load would take less time are lowered. Units strictly
+    increase, and so do the times returned: as observed where the shape allows it. O(n).
     """
     speeds = units / seconds
     peak = int(np.argmax(speeds))

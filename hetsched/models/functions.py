@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args, overload, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from hetsched.errors import UsageError
 from hetsched.models.confidence import Knot
 from hetsched.models.curves import (
     Floats,
-    Numbers,
+    Number,
     Segments,
     constant_speed,
     linear_times,
@@ -94,14 +93,10 @@ class Curve(PlannerCurve, ABC):
 
     @property
     def _evaluated(self) -> Segments:
-        """Return the pieces that `time`, `speed`, `derivative` and `inverse` evaluate."""
+        """Return the pieces that `time`, `speed` and `derivative` evaluate."""
         return self.segments
 
-    @overload
-    def time(self, x: float, /) -> float: ...
-    @overload
-    def time(self, x: Numbers, /) -> Floats: ...
-    def time(self, x: float | Numbers, /) -> float | Floats:
+    def time(self, x: Number, /) -> Number:
         """Return the seconds for `x` units (number or array); 0 for x = 0.
 
         Raises
@@ -111,29 +106,13 @@ class Curve(PlannerCurve, ABC):
         """
         return self._evaluated.time(require_argument("load", x))
 
-    @overload
-    def speed(self, x: float, /) -> float: ...
-    @overload
-    def speed(self, x: Numbers, /) -> Floats: ...
-    def speed(self, x: float | Numbers, /) -> float | Floats:
+    def speed(self, x: Number, /) -> Number:
         """Return units per second at `x` units (number or array). Raises UsageError as `time`."""
         return self._evaluated.speed(require_argument("load", x))
 
-    @overload
-    def derivative(self, x: float, /) -> float: ...
-    @overload
-    def derivative(self, x: Numbers, /) -> Floats: ...
-    def derivative(self, x: float | Numbers, /) -> float | Floats:
+    def derivative(self, x: Number, /) -> Number:
         """Return dt/dx at `x` (number or array), seconds per unit; to the right at a knot."""
         return self._evaluated.derivative(require_argument("load", x))
-
-    @overload
-    def inverse(self, seconds: float, /) -> float: ...
-    @overload
-    def inverse(self, seconds: Numbers, /) -> Floats: ...
-    def inverse(self, seconds: float | Numbers, /) -> float | Floats:
-        """Return the largest real x with time(x) <= `seconds` (number or array); 0 if none."""
-        return self._evaluated.inverse(require_argument("seconds", seconds, minimum=-math.inf))
 
 
 def no_observations(name: str) -> UsageError:
@@ -373,7 +352,7 @@ class PiecewiseLinear(FittedCurve):
         curve = plain = through_knots(units, shaped)
         if self._shape == "dips":
             shaped = pool_except_dips(self.knots())
-            curve = through_knots(units, shaped, falls=True)
+            curve = through_knots(units, shaped)
         return Fit(np.column_stack((units, shaped)), curve, plain)
 
 

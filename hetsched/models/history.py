@@ -34,12 +34,7 @@ BASE_BYTES = 4000
 class History:
     """The last samples of each curve. A DeviceModel made of them never changes.
 
-    Parameters
-    ----------
-    runs : int
-        All runs ever observed.
-    samples : iterable of Sample
-        By run, of earlier processes.
+    `runs`: all ever observed. `samples`: by run, of earlier processes.
     """
 
     def __init__(self, runs: int = 0, samples: Iterable[Sample] = ()) -> None:
@@ -128,13 +123,7 @@ def duplex_share(beside: Mapping[float, Sequence[float]], one_way: PhaseCurve) -
     """Return the share of its rate that a direction keeps while the other one is busy.
 
     1 unless it is below by `CERTAIN_ERRORS` of both times: a share below 1 makes planning slower.
-
-    Parameters
-    ----------
-    beside : mapping of float to sequence of float
-        Units -> seconds of copies while the other direction is busy.
-    one_way : PhaseCurve
-        The same copies alone.
+    `beside`: units -> seconds of copies while the other is busy; `one_way`: the same copies alone.
     """
     alone = sum(knot.count for knot in one_way.knots())
     expected = zip(one_way.time(np.array(list(beside))).tolist(), beside.values(), strict=True)

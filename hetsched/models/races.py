@@ -42,16 +42,8 @@ Paces = Mapping[str, tuple[Pace | None, ...]]
 class Race(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One run in which variants raced. Stored like that; the limits hold for decoded ones.
 
-    Attributes
-    ----------
-    number : int
-        Runs of the job before it, by the planner's count.
-    units : float, units
-        Mean share of a core.
-    paces : mapping
-        See `Paces`. All variants have equally many, in the same order.
-    at : float, seconds since the epoch
-        When it was stored.
+    `number`: of the job's runs before it. `units`: mean share of a core. All variants have equally
+    many `paces`, in the same order. `at`: when it was stored.
     """
 
     number: Annotated[int, msgspec.Meta(ge=0, le=NUMBER_LIMIT - 1)]
@@ -64,12 +56,7 @@ class Race(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 class Comparison:
     """How much slower one variant is than another: the logarithm of the ratio of their times.
 
-    Attributes
-    ----------
-    mean, low, high : float
-        With its interval of 90 %; infinite for a single ratio.
-    races : int
-        How many there were.
+    With its interval of 90 %, infinite for a single ratio.
     """
 
     mean: float
@@ -79,7 +66,6 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """Ratio of the times."""
         return math.exp(self.mean)
 
     def reversed(self) -> Comparison:
@@ -89,13 +75,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class RaceRecord:
-    """The races of one job on one kind of core.
-
-    Attributes
-    ----------
-    races : tuple of Race
-        Oldest first.
-    """
+    """The races of one job on one kind of core, oldest first."""
 
     races: tuple[Race, ...] = ()
     _compared: dict[tuple[str, str], Comparison | None] = field(
@@ -176,12 +156,8 @@ def race_paces(
 ) -> dict[str, list[float | None]]:
     """Return the paces of one core's part of a race, by variant.
 
-    Parameters
-    ----------
-    chunks : sequence of (int, float, int, bool)
-        Units, seconds, kernel (an index into `variants`) and whether it was the first of its
-        kernel in the process, which isn't counted unless no round is without one.
-    variants : sequence of str
+    `chunks`: units, seconds, kernel (an index into `variants`) and whether it was the first of its
+    kernel in the process, which isn't counted unless no round is without one.
     """
     rounds = [
         chunks[start : start + len(variants)]

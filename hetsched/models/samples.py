@@ -81,35 +81,20 @@ def run_samples(
     planned: int | None = None,
     until: float = math.inf,
 ) -> list[Sample]:
-    """Return the observations from one device's part of one run.
+    """Return the observations from one device's part of one run, of `share` units.
 
-    Parameters
-    ----------
-    chunks : sequence of (int, ChunkTimes), units
-        As they ran.
-    sub_distributions : sequence of sequences of int, units
-        As planned. One whose chunks didn't run as planned yields no observation of its total.
-    share : int, units
-    wall : float, seconds
-        From the first chunk's start to the last one's end.
-    link : bool, optional
-        Whether the copies belong to the device. Default: whether there were copies.
-    planned : int, units, optional
-        The share of a core that took chunks from a tail, for which its total is reported: a core
-        takes more when it is fast, so the times of what it computed are about equal at all sizes.
-    until : float, seconds
-        When the first of its co-runners finished: chunks that a device with a link computed later
-        ran faster, and their sizes, often the smallest, would seem fast. They count only if all
-        were later.
+    `wall`: seconds from the first chunk's start to the last one's end. `link`: whether copies
+    belong to the device; None: if there were any. `planned`: the share of a core that took chunks
+    from a tail, for which its total is reported: it takes more when it is fast, so the times of
+    what it computed are about equal at all sizes. `until`: when the first of its co-runners
+    finished: chunks that a device with a link computed later ran faster, and their sizes, often
+    the smallest, would seem fast. They count only if all were later.
 
-    Returns
-    -------
-    list of Sample
-        With a link: each chunk for compute, h2d and d2h (two-way copies only without
-        one-way ones), and the sum of its phases for total; each sub-distribution, if
-        there are several, and the whole share for total. Without: each chunk for compute, the
-        whole share for total. Phases too short for the clock are omitted. So are those of the
-        first chunk of a kernel in its process (`ChunkTimes.cold`), unless all chunks are cold.
+    With a link each chunk counts for compute, h2d and d2h (two-way copies only without one-way
+    ones), and the sum of its phases for total; so does each of several sub-distributions that ran
+    as planned, and the whole share. Without: each chunk for compute, the share for total. Phases
+    too short for the clock are omitted, and the first chunk of a kernel in its process
+    (`ChunkTimes.cold`) unless all are cold.
     """
     if link is None:
         link = any(times.copy_in or times.copy_out for _, times in chunks)
@@ -166,14 +151,8 @@ def duplex_samples(chunks: TimedChunks) -> list[Sample]:
 def one_way_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[int, float]]:
     """Return units and seconds of one direction's copies with the other direction idle.
 
-    Where none of about their size exists, of all copies as measured.
-
-    Parameters
-    ----------
-    copies : sequence of (int, (float, float)), units and seconds
-        Units, start and end of each copy of one direction.
-    opposite : sequence of (float, float), seconds
-        Start and end of the copies of the other direction.
+    Where none of about their size exists, of all copies as measured. `opposite`: the copies of
+    the other direction.
     """
     overlaps = _overlaps(copies, opposite)
     paces = _one_way_paces(overlaps)
@@ -188,7 +167,7 @@ def duplex_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple
     """Estimate units and seconds, w / u, of one direction's copies with the other always busy.
 
     Of each copy that overlapped the other direction for at least half of its time and is of about
-    the size of a one-way copy. Parameters as of `one_way_times`.
+    the size of a one-way copy.
     """
     overlaps = _overlaps(copies, opposite)
     paces = _one_way_paces(overlaps)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import overload
 
 import numpy as np
 
-from hetsched.models.curves import Floats, Numbers
+from hetsched.models.curves import Floats, Number
 from hetsched.models.functions import Learnt
 from hetsched.models.validation import require_argument, require_positive
 from hetsched.models.windows import Windows
@@ -20,11 +19,11 @@ Spline = Callable[..., Floats]
 """(x, order of the derivative) -> values."""
 
 
-def _loads(x: float | Numbers) -> Floats:
+def _loads(x: Number) -> Floats:
     return np.asarray(require_argument("load", x), dtype=np.float64)
 
 
-def _like(x: float | Numbers, values: Floats) -> float | Floats:
+def _like(x: Number, values: Floats) -> Number:
     return values if isinstance(x, np.ndarray) else float(values)
 
 
@@ -55,11 +54,7 @@ class Akima(Learnt):
         super().__init__(observations)
         self._load = None if load is None else require_positive("load", load, " units")
 
-    @overload
-    def time(self, x: float, /) -> float: ...
-    @overload
-    def time(self, x: Numbers, /) -> Floats: ...
-    def time(self, x: float | Numbers, /) -> float | Floats:
+    def time(self, x: Number, /) -> Number:
         """Return the seconds for `x` units (number or array); 0 for x = 0.
 
         Raises
@@ -69,19 +64,11 @@ class Akima(Learnt):
         """
         return _like(x, self._at(_loads(x))[0])
 
-    @overload
-    def derivative(self, x: float, /) -> float: ...
-    @overload
-    def derivative(self, x: Numbers, /) -> Floats: ...
-    def derivative(self, x: float | Numbers, /) -> float | Floats:
+    def derivative(self, x: Number, /) -> Number:
         """Return dt/dx at `x` units (number or array), seconds per unit."""
         return _like(x, self._at(_loads(x))[1])
 
-    @overload
-    def speed(self, x: float, /) -> float: ...
-    @overload
-    def speed(self, x: Numbers, /) -> Floats: ...
-    def speed(self, x: float | Numbers, /) -> float | Floats:
+    def speed(self, x: Number, /) -> Number:
         """Return units per second at `x` units (number or array). Raises UsageError as `time`."""
         loads = _loads(x)
         seconds, derivative = self._at(loads)
@@ -112,11 +99,6 @@ def padded(x: Floats, speeds: Floats, load: float) -> tuple[Floats, Floats]:
 
     The paper prints (n - x_k) / 2 for the knot halfway to the load; abscissae only increase with
     (x_k + n) / 2. Nothing is added on the right when the load is no more than the largest size.
-
-    Parameters
-    ----------
-    x, speeds : (k,) float64, units and units/s, k >= 1
-    load : float, units
     """
     knots = [0.0, *x.tolist()]
     if len(x) == 1:

@@ -6,23 +6,20 @@ import math
 import operator
 from collections.abc import Iterable, Iterator
 from numbers import Real
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hetsched.errors import UsageError
-
-Array = NDArray[Any]
-MAX_QUOTED = 60
-"""Characters of a wrong value that a message quotes."""
+from hetsched.models.curves import Number
+from hetsched.units import quoted
 
 
 def require_positive(name: str, value: Any, unit: str = "") -> float:
     """Return `value` as a float. Raises UsageError unless it is a positive finite number."""
     number = _as_number(name, value)
     if not 0 < number < math.inf:
-        raise UsageError(f"{name}: {_quoted(value)}{unit}, it must be positive and finite")
+        raise UsageError(f"{name}: {quoted(value)}{unit}, it must be positive and finite")
     return number
 
 
@@ -30,7 +27,7 @@ def require_non_negative(name: str, value: Any, unit: str = "") -> float:
     """Return `value` as a float. Raises UsageError unless it is a finite number, 0 or more."""
     number = _as_number(name, value)
     if not 0 <= number < math.inf:
-        raise UsageError(f"{name}: {_quoted(value)}{unit}, it must be 0 or more and finite")
+        raise UsageError(f"{name}: {quoted(value)}{unit}, it must be 0 or more and finite")
     return number
 
 
@@ -39,7 +36,7 @@ def require_count(name: str, value: Any, minimum: int = 0) -> int:
     try:
         count = operator.index(value)
     except TypeError:
-        raise UsageError(f"{name}: {_quoted(value)}, it must be a whole number") from None
+        raise UsageError(f"{name}: {quoted(value)}, it must be a whole number") from None
     if isinstance(value, bool) or count < minimum:
         raise UsageError(f"{name}: {value}, it must be a whole number of at least {minimum}")
     return count
@@ -58,22 +55,18 @@ def require_pairs(observations: Iterable[tuple[float, float]]) -> Iterator[tuple
     try:
         iterator = iter(observations)
     except TypeError:
-        text = _quoted(observations)
+        text = quoted(observations)
         raise UsageError(f"observations: {text}, it must be (units, seconds) pairs") from None
     for observation in iterator:
         try:
             units, seconds = observation
         except (TypeError, ValueError):
-            text = _quoted(observation)
+            text = quoted(observation)
             raise UsageError(f"observation: {text}, it must be (units, seconds)") from None
         yield units, seconds
 
 
-@overload
-def require_argument(name: str, x: float, minimum: float = 0.0) -> float: ...
-@overload
-def require_argument(name: str, x: Array, minimum: float = 0.0) -> Array: ...
-def require_argument(name: str, x: float | Array, minimum: float = 0.0) -> float | Array:
+def require_argument(name: str, x: Number, minimum: float = 0.0) -> Number:
     """Return a curve's argument: a number, as a float, or an array of numbers.
 
     Raises
@@ -81,7 +74,6 @@ def require_argument(name: str, x: float | Array, minimum: float = 0.0) -> float
     UsageError
         It is neither; a value is below `minimum`, infinite or NaN.
     """
-    argument: float | Array
     if isinstance(x, np.ndarray):
         if x.dtype.kind not in "iuf":
             raise UsageError(f"{name}: an array of {x.dtype}, it must be numeric")
@@ -92,7 +84,7 @@ def require_argument(name: str, x: float | Array, minimum: float = 0.0) -> float
         is_valid = minimum <= argument < math.inf
     if not is_valid:
         condition = "finite" if minimum < 0 else "0 or more and finite"
-        raise UsageError(f"{name}: {_quoted(x)}, it must be {condition}")
+        raise UsageError(f"{name}: {quoted(x)}, it must be {condition}")
     return argument
 
 
@@ -100,14 +92,8 @@ def _as_number(name: str, value: Any) -> float:
     if type(value) is float:
         return value
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise UsageError(f"{name}: {_quoted(value)} is not a number")
+        raise UsageError(f"{name}: {quoted(value)} is not a number")
     try:
         return float(value)
     except OverflowError:
         return math.inf
-
-
-def _quoted(value: Any) -> str:
-    """Return `value` as one short line."""
-    text = " ".join((str if isinstance(value, Real) else repr)(value).split())
-    return text if len(text) <= MAX_QUOTED else f"{text[: MAX_QUOTED - 3]}..."

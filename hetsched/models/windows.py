@@ -78,20 +78,10 @@ class Evidence(NamedTuple):
 class Windows:
     """The last times of each size.
 
-    Parameters
-    ----------
-    observations : iterable of (units, seconds), optional
-        Oldest first.
-    max_sizes : int, optional
-        Sizes kept. Of the two nearest to each other the one not seen for longer is dropped, so
-        that far sizes, perhaps beyond a step, stay known.
-    corrects : bool
-        Whether neighbouring sizes correct each other: not where a curve may have a cliff.
-
-    Attributes
-    ----------
-    repeats : int
-        Observations of sizes already measured (the papers' accuracy points).
+    `observations`: oldest first. `max_sizes`: of the two nearest to each other the one not seen
+    for longer is dropped, so that far sizes, perhaps beyond a step, stay known. `corrects`:
+    whether neighbouring sizes correct each other: not where a curve may have a cliff. `repeats`
+    are observations of sizes already measured (the papers' accuracy points).
     """
 
     def __init__(
@@ -313,14 +303,9 @@ def smoothed(
 ) -> list[float]:
     """Correct the time of each size by its neighbours, within its noise. O(n).
 
-    Within two standard errors of the median for sizes measured `MIN_TRUSTED_COUNT` times.
-
-    Parameters
-    ----------
-    units, seconds, counts : sequences of n >= 1 numbers
-        By units: sizes, median times and numbers of observations.
-    sigma : float
-        Standard deviation of the logarithm of one time.
+    Within two standard errors of the median for sizes measured `MIN_TRUSTED_COUNT` times. By
+    units: sizes, median times and numbers of observations. `sigma`: standard deviation of the
+    logarithm of one time.
     """
     if len(units) == 1:
         return list(seconds)

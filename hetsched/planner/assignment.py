@@ -132,15 +132,8 @@ def core_assignment(
 ) -> Assignment:
     """Return the assignment of a device without a link, whose own units start at `first`.
 
-    Parameters
-    ----------
-    participant : Participant
-    share, first : int, units
-    chunk_ids : iterator of int
-    part : PooledShare or RacePart, optional
-        What it leaves to the tail, or the race that its variant takes part in.
-    cuts : dict
-        The shares of this job cut so far: equal cores' equal shares are cut once.
+    `part`: what it leaves to the tail, or the race that its variant takes part in. `cuts`: the
+    shares of this job cut so far, as equal cores' equal shares are cut once.
     """
     candidate = participant.candidate
     key = (

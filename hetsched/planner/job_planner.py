@@ -42,21 +42,9 @@ def plan_job(
 ) -> JobPlan:
     """Split `load` over `candidates`; those whose share is 0 get no assignment.
 
-    Parameters
-    ----------
-    load : int, units, >= 1
-    candidates : sequence of Candidate
-    fixed_shares : mapping of device to int, units, optional
-        Plan only the chunks of these shares; don't split the load.
-    cache : PlanCache, optional
-        Results of earlier plans; None: nothing is kept after this call.
-
-    Raises
-    ------
-    DataError
-        One unit is too big for every device.
-    UsageError
-        The load is not positive, there are no candidates, or the fixed shares don't sum to `load`.
+    `fixed_shares`: plan only the chunks of these. Raises DataError if one unit is too big for
+    every device, UsageError if the load is not positive, there are no candidates, or the fixed
+    shares don't sum to `load`.
     """
     if load < 1 or not candidates:
         raise UsageError(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.plans.bounds import ShareBounds
@@ -49,17 +48,7 @@ def linked_bound(
 
 
 def machine_bound(load: int, devices: Sequence[LeastSeconds]) -> float:
-    """Return the least seconds of `load` whole units; equal devices are the same object.
-
-    Raises
-    ------
-    UsageError
-        The load is negative, or there are no devices.
-    """
-    if load < 0 or not devices:
-        raise UsageError(f"load: {load} units for {len(devices)} devices; needs at least one")
-    if load == 0:
-        return 0.0
+    """Return the least seconds of `load` whole units, 1 or more; equal devices are one object."""
     counts = Counter(devices)
 
     def units(done: dict[LeastSeconds, int]) -> int:

@@ -68,11 +68,7 @@ def co_runners_of(
 ) -> dict[str, CoRunners]:
     """Return device -> which of its neighbours are busy when all of `infos` run. O(devices).
 
-    Parameters
-    ----------
-    infos : sequence of DeviceInfo
-    machine : iterable of DeviceInfo
-        All devices of the machine; those of `infos` are added.
+    `machine`: all its devices; those of `infos` are added.
     """
     total = DeviceCounts.of({info.name: info for info in (*machine, *infos)}.values())
     busy = DeviceCounts.of(infos)

@@ -33,14 +33,7 @@ MAX_CONTRADICTION = 1.3
 
 
 class Planner:
-    """Plans the runs of one kind of job. For one thread.
-
-    Parameters
-    ----------
-    load : int, units
-    cache : PlanCache, optional
-        Results of earlier plans, including other loads'; None: kept for this load only.
-    """
+    """Plans the runs of one kind of job. For one thread."""
 
     def __init__(self, load: int, cache: PlanCache | None = None) -> None:
         self._load = load
@@ -67,23 +60,10 @@ class Planner:
     def next(
         self, candidates: Sequence[Candidate], machine: Sequence[DeviceInfo] = (), runs: int = 0
     ) -> JobPlan:
-        """Make the plan of the next run.
+        """Make the plan of the next run. Raises as `plan_job`.
 
-        Parameters
-        ----------
-        candidates : sequence of Candidate
-            With their current models.
-        machine : sequence of DeviceInfo
-            All devices of the machine; those of the candidates are added.
-        runs : int
-            Jobs of this kind so far, as far as is known.
-
-        Raises
-        ------
-        DataError
-            One unit is too big for every device.
-        UsageError
-            The load is not positive, or there are no candidates.
+        `machine`: all its devices; those of the candidates are added. `runs`: jobs of this kind so
+        far, as far as is known.
         """
         if not candidates:
             raise UsageError("there is no device to plan for")

@@ -63,16 +63,9 @@ def race_order(variants: int, rounds: int) -> tuple[int, ...]:
 
 
 def race_part(race: PlannedRace, shares: Sequence[int], chunks: Sequence[int]) -> RacePart:
-    """Return the part of each core in a race.
+    """Return the part of each core in a race, of fewer rounds if shares have too few units.
 
-    Parameters
-    ----------
-    race : PlannedRace
-        With fewer rounds if the load doesn't have as many units.
-    shares : sequence of int, units
-        Of the cores: enough for one round.
-    chunks : sequence of int
-        Chunks into which their shares are cut without a race.
+    `shares`: units of each, enough for a round. `chunks`: into how many each is cut without it.
     """
     variants = 1 + len(race.rivals)
     smallest = min(shares)
@@ -114,15 +107,9 @@ def _median_pace(chunks: TimedChunks) -> float:
 def race_of(
     number: int, assignments: Sequence[Assignment], chunks: Mapping[str, TimedChunks]
 ) -> Race | None:
-    """Return the race of equal cores in one run; None if nothing can be compared.
+    """Return the race of equal cores, with equal variants; None if nothing can be compared.
 
-    Parameters
-    ----------
-    number : int
-        Runs of the job before this one.
-    assignments : sequence of Assignment
-        Of the cores, all with the same variants.
-    chunks : mapping of device to chunks
+    `number`: of runs of the job before this one.
     """
     variants = assignments[0].variants
     paces: dict[str, list[float | None]] = {variant: [] for variant in variants}

@@ -52,53 +52,28 @@ class PlannedRace:
 class Candidate:
     """A device that may take part.
 
-    Attributes
-    ----------
-    info : DeviceInfo
-    demand : MemoryDemand
-        Of the workload on this kind of device, with the device's limit.
-    models : mapping
-        Variant -> its model on this device, None without measurements; in order of preference.
-    run_counts : mapping
-        Variant -> runs so far.
-    is_staged : bool
-        Chunks pass through host buffers: the arrays are in files.
-    needs_start : bool
-        Its process has to be started first.
-    uses_measured_total : bool
-        Its share is based on the measured times of its last shares with any plans, as by Ilic &
-        Sousa, instead of the predicted time of its best plan.
-    schedule : Schedule
-        How a device with a link cuts its share, as the user asked.
-    last_plan : DevicePlan or None
-        Of a device with a link: the plan of the last run. It is kept if another one gains little
-        (`planner.totals`).
-    size_trial : DevicePlan or None
-        Of a device with a link: the chunks of its share in this run, some of which measure sizes.
-    race : PlannedRace or None
-        Of a core: the variants that take turns in this run.
-    idle_runs, slow_runs : int
-        Runs of the other devices since its last one, and since its last share of more than a unit,
-        in earlier processes.
-    models_beside : mapping
-        Co-runners -> variant -> its model, of measurements beside these only.
-    races : RaceRecord
-        Races of the variants on cores like this one.
-    runs_beside : mapping
-        Co-runners -> variant -> runs beside these.
+    By variant, in order of preference: `models`, None without measurements, and `run_counts`;
+    `models_beside` and `runs_beside` the same by co-runners. `demand` has the device's limit.
     """
 
     info: DeviceInfo
     demand: MemoryDemand
     models: Mapping[str, DeviceModel | None]
     run_counts: Mapping[str, int]
+    # Chunks pass through host buffers: the arrays are in files
     is_staged: bool = False
+    # Its process has to be started first
     needs_start: bool = False
+    # Its share is based on the measured times of its last shares with any plans, as by Ilic &
+    # Sousa, instead of the predicted time of its best plan
     uses_measured_total: bool = False
     schedule: Schedule = "best"
+    # Of a device with a link: the plan of the last run, kept if another one gains little
     last_plan: DevicePlan | None = None
+    # Of a device with a link: the chunks of this run, some of which measure sizes
     size_trial: DevicePlan | None = None
     race: PlannedRace | None = None
+    # Runs of other devices since its last one, and since its last share of more than a unit
     idle_runs: int = 0
     slow_runs: int = 0
     races: RaceRecord = NO_RACES
@@ -145,35 +120,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The work of one device.
+    """The work of one device: its part of the load, and how it is sent.
 
-    Attributes
-    ----------
-    chunks : sequence of Chunk
-        Its own part of the share, in order; contiguous. Very many are made on demand.
-    max_chunk : int, units
-        The largest chunk.
-    slots : int
-        Chunks that may be in device memory (or in buffers) at once.
-    slot_memory : int, bytes
-        To reserve for slots; 0 without a link.
-    window : int
-        Chunks to send ahead.
-    predicted_seconds : float or None
-        None: no model yet.
-    slot_sizes : tuple of int, units
-        Of each slot of a ring on a device with a link; else ().
-    candidate : Candidate or None
-        The planner's input for this device, for explanations.
-    model : DeviceModel or None
-        Of the variant, as used for the plan; None: no measurements.
-    tail : TailPart or None
-        What it may take of the tail that it shares with other cores; None: no tail.
-    pooled : int, units
-        The part of its share that is in the tail. `plan` shows it as the chunks expected.
-    rivals : tuple of str
-        Variants that race against `variant`: chunks of kernel 1, 2, ... (`Chunk.kernel`).
-    purpose : Purpose
+    `chunks`: its own part of the share, contiguous and in order; very many are made on demand.
+    `slots`: chunks that may be in device memory, or in buffers, at once; with a link `slot_memory`
+    bytes are reserved for them, and each of a ring has its size. `window`: chunks to send ahead.
+    `pooled`: the units of the share that are in the `tail`, which it has with other cores.
+    `rivals`: variants that race against `variant` (`Chunk.kernel` 1, 2, ...). Without measurements
+    there are no `predicted_seconds` and no `model`.
     """
 
     device: str
@@ -234,21 +188,9 @@ class Assignment:
 class JobPlan:
     """The assignments of all devices that have a share.
 
-    Attributes
-    ----------
-    assignments : tuple of Assignment
-    predicted_seconds : float or None
-        Of the slowest device; None if a device has no model.
-    reasons : tuple of str
-        Why each device has its share, one line each.
-    trial : str
-        What is tried in this run instead of, or beside, what is known to be the fastest; "".
-    weighed : tuple of WeighedOption
-        What could have been tried.
-    curves : mapping of device to SpeedFunction
-        Seconds of its share, as used for the plan; only devices with measurements.
-    candidates : tuple of Candidate
-        All devices that could have had a share.
+    `predicted_seconds`: of the slowest device; None if one has no model. `reasons`: a line for
+    each device. `trial`: what is tried in this run, or "". `curves`: seconds of each device's
+    share, as used for the plan. `candidates`: all devices that could have had a share.
     """
 
     assignments: tuple[Assignment, ...]

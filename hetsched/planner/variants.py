@@ -158,13 +158,7 @@ def pooled_models(
 ) -> list[DeviceModel | None]:
     """Return the models of equal devices, their totals fitted to the observations of all.
 
-    Models that keep no observations are returned unchanged.
-
-    Parameters
-    ----------
-    models : sequence of DeviceModel or None
-        Of one variant, one per device.
-    cache : PlanCache, optional
+    `models`: of one variant. Those that keep no observations are returned unchanged.
     """
     cache = PlanCache() if cache is None else cache
     # The entry keeps the models, so that their ids remain theirs.

@@ -44,10 +44,3 @@ def test_a_single_size_gives_constant_speed() -> None:
     curve = Affine(observations=[(10, 2.0)])
 
     assert (curve.gap, curve.slope) == (0.0, 0.2)
-
-
-def test_a_level_line_has_an_inverse_too() -> None:
-    curve = Affine(gap=1.0, slope=0.0)
-
-    assert curve.inverse(0.5) == 0.0
-    assert curve.inverse(1.1) > 1e9

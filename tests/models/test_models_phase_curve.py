@@ -76,7 +76,6 @@ def test_a_table_may_fall() -> None:
     curve = Polyline([(7, 3.0), (8, 1.0), (16, 2.0)])
 
     assert curve.time(7.5) == pytest.approx(2)
-    assert curve.inverse(1.0) == pytest.approx(8)
     assert curve.segments.time(7.0) < curve.segments.time(8.0)
 
 

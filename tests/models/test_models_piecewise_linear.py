@@ -1,4 +1,4 @@
-"""PiecewiseLinear: evaluation, its inverse, repeats, and times that must rise."""
+"""PiecewiseLinear: evaluation, repeats, and times that must rise."""
 
 import numpy as np
 import pytest

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import hetsched.models
 from benchmarks.partition_cases import Case, Scalar, monotone
 from hetsched.models import DeviceModel, PiecewiseLinear
+from hetsched.models.curves import PackedSegments
 from hetsched.partition import Distribution, constant, geometric, optimal, smooth
 from hetsched.partition.distribution import predict
 
@@ -191,13 +192,14 @@ def _bisection(models: Sequence[Any], load: int) -> float:
     even = load / len(models)
     low = min(float(model.time(even)) for model in models)
     high = max(float(model.time(even)) for model in models)
+    packed = PackedSegments([model.segments for model in models])
     for _ in range(100):
         middle = (low + high) / 2
-        if sum(float(model.inverse(middle)) for model in models) <= load:
+        if packed.inverse(middle)[0].sum() <= load:
             low = middle
         else:
             high = middle
-    shares = [int(float(model.inverse(low)) * (1 - 1e-12)) for model in models]
+    shares = [int(units * (1 - 1e-12)) for units in packed.inverse(low)[0].tolist()]
     for _ in range(load - sum(shares)):
         ends = [float(model.time(x + 1)) for model, x in zip(models, shares, strict=True)]
         shares[int(np.argmin(ends))] += 1
