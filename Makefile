@@ -10,7 +10,7 @@ WHEELS :=
 NAMES :=
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test pytest test-matrix lint docs bench bench-quick stress robust robust-long gpu-check wheel-check clean
+.PHONY: help demo test pytest test-matrix lint docs bench bench-quick stress stress-long gpu-check wheel-check clean
 .DELETE_ON_ERROR:
 
 help:
@@ -22,9 +22,8 @@ help:
 	@echo "make wheel-check  build the wheel, install it elsewhere and test it"
 	@echo "make bench        all benchmarks, or NAMES=\"warm_job overhead\"; benchmarks/README.md"
 	@echo "make bench-quick  warm jobs in five minutes, compared with what is saved for this processor"
-	@echo "make stress       the tests with statistics over many seeds and 1,000 examples of each property"
-	@echo "make robust       inject faults into real daemons, ten minutes; NAMES= as for bench; docs/robustness.md"
-	@echo "make robust-long  the same with full counts and default deadlines, more than an hour"
+	@echo "make stress       all tests, with many seeds, 1,000 examples and faults in real daemons"
+	@echo "make stress-long  ten times as many faults, two hours; NAMES=\"soak\" for some; docs/robustness.md"
 	@echo "make gpu-check    on a GPU host: OUT=folder for the JSON, WHEELS=folder offline, CUDA=12|13"
 	@echo "make clean        remove everything that these commands created"
 
@@ -88,13 +87,10 @@ bench-quick: .venv/.installed-bench
 	$(BIN)/python -m benchmarks warm_job --compare --rounds 3 --case 64x500x500 --case 8x256x256
 
 stress: .venv/.installed-dev
-	HETSCHED_TEST_PROFILE=stress $(BIN)/python -m $(PYTEST) -m "stress or not stress"
+	HETSCHED_TEST_PROFILE=stress $(BIN)/python -m $(PYTEST) -o faulthandler_timeout=1800 -m "stress or not stress"
 
-robust: .venv/.installed-dev
-	$(BIN)/python -m robustness $(NAMES)
-
-robust-long: .venv/.installed-dev
-	$(BIN)/python -m robustness --long $(NAMES)
+stress-long: .venv/.installed-dev
+	HETSCHED_STRESS=10 $(BIN)/python -m pytest -o faulthandler_timeout=1800 -m stress tests/stress -k "$(NAMES)"
 
 # With WHEELS nothing is installed: the host's Python is used, plus the packages in that folder.
 gpu-check: $(if $(WHEELS),,.venv/.installed-cuda$(CUDA))
@@ -102,4 +98,4 @@ gpu-check: $(if $(WHEELS),,.venv/.installed-cuda$(CUDA))
 
 clean:
 	rm -rf .venv .venv-minimal $(DEMO) site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find hetsched workloads tests benchmarks robustness examples -name __pycache__ -prune -exec rm -rf {} +
+	find hetsched workloads tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +

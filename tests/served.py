@@ -23,6 +23,7 @@ import pytest
 import hetsched
 
 HETSCHED = str(Path(sys.executable).parent / "hetsched")
+PLUG_INS = str(Path(__file__).parent)
 BYTECODE = Path(__file__).parents[1] / ".pytest_cache" / "bytecode"
 """Kept between runs: otherwise every command would compile what it imports, as `make` asks."""
 PATIENCE = 60.0
@@ -69,7 +70,7 @@ class Place:
             "HETSCHED_STATE_DIR": str(folder / "state"),
             "HETSCHED_CONFIG": str(self.config),
             "XDG_CACHE_HOME": str(folder / "cache"),
-            "PYTHONPATH": str(Path(__file__).parent),
+            "PYTHONPATH": PLUG_INS,
             "PYTHONPYCACHEPREFIX": str(BYTECODE),
             "PYTHONDONTWRITEBYTECODE": "",
             "COLUMNS": "200",
@@ -140,10 +141,11 @@ class Daemon(Place):
 
 
 @contextlib.contextmanager
-def serving(config: str = CORES, prefix: Sequence[str] = ()) -> Iterator[Daemon]:
-    """A daemon in a folder of its own; sockets need short paths."""
+def serving(config: str = CORES, prefix: Sequence[str] = (), **variables: str) -> Iterator[Daemon]:
+    """A daemon in a folder of its own, with more `variables`; sockets need short paths."""
     with tempfile.TemporaryDirectory(prefix="hs-") as folder:
         daemon = Daemon(Path(folder), config)
+        daemon.environment |= variables
         daemon.prefix = prefix
         try:
             yield daemon.start()

@@ -123,6 +123,15 @@ class Hesitant(Toy):
         return int(p.units)
 
 
+class Hanging(Toy):
+    """Its check never ends."""
+
+    name = "hanging"
+
+    def infer(self, explicit: Mapping[str, Any], arrays: Any) -> Any:
+        hang()
+
+
 class Deadly(Toy):
     """Its planning ends the daemon."""
 
@@ -256,6 +265,8 @@ class DiffusionParams(msgspec.Struct, frozen=True):
     `die_at`: an iteration at which the process of the first rows kills itself, if it is the one
     that makes the file `marker`; 0: none.
 
+    `counts`: a file; an iteration adds a byte for each row to `counts`.PID when it begins; or "".
+
     `unwritten`: the last stage writes no result.
     """
 
@@ -266,6 +277,7 @@ class DiffusionParams(msgspec.Struct, frozen=True):
     slow_until: str = ""
     die_at: int = 0
     marker: str = ""
+    counts: str = ""
     unwritten: bool = False
 
 
@@ -275,7 +287,7 @@ class Diffusion(Iterative):
     name = "diffusion"
     Params = DiffusionParams
     inputs = ("x",)
-    limits = (*Iterative.limits, "slow_until", "die_at", "marker")
+    limits = (*Iterative.limits, "slow_until", "die_at", "marker", "counts")
 
     def load(self, p: Any) -> int:
         return int(p.rows)
@@ -337,6 +349,9 @@ def make_diffusion(p: Any, load: int, context: KernelContext) -> Mapping[str, St
     def smooth(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
         u = inputs["u"]
         step = int(values.now["steps"]) + 1
+        if p.counts:
+            with open(f"{p.counts}.{os.getpid()}", "ab", buffering=0) as file:
+                file.write(bytes(rows.count))
         if step == p.die_at and rows.is_first and is_first(p.marker):
             os.kill(os.getpid(), 9)
         if p.slow_until and not Path(p.slow_until).exists():

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from served import CORES, serving
 from small_disk import mounted_disk
 
 from hetsched.errors import CantCreate
-from robustness.daemon import CORES, daemon
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.root
 def test_a_full_disk_refuses_durable_jobs_until_there_is_room(small_disk: Path) -> None:
     filler = small_disk / "filler"
-    with daemon(CORES, {"HETSCHED_STATE_DIR": str(small_disk)}) as served:
+    with serving(CORES, HETSCHED_STATE_DIR=str(small_disk)) as served:
         with served.client() as client:
             client.submit("fft", batch="1x64x64").result(60)
             with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:

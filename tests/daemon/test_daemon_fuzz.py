@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, get_args
 
 import daemon_harness
@@ -15,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.transport import messages
-from robustness.malformed_frames import attack
 
 TAGS = [msgspec.inspect.type_info(kind).tag for kind in get_args(messages.Request)]  # type: ignore[attr-defined]
 FIELDS = ["job", "spec", "follow", "workload", "params", "inputs", "outputs", "type", "segment"]
@@ -72,9 +70,3 @@ def test_every_session_message_leaves_the_daemon_serving(harness: Harness, messa
             raw.session.send(messages.encode(messages.Map(1)))
             answer = raw.session_answer()
         assert isinstance(answer, messages.Refused | messages.SegmentFd | None)
-
-
-def test_damaged_frames_and_connections_leave_the_daemon_serving(harness: Harness) -> None:
-    before = harness.ask(lambda: len(harness.requests.sessions))
-    attack(Path(harness.folder), 600, seed=0)
-    assert harness.until(lambda: len(harness.requests.sessions) == before)

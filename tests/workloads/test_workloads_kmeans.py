@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import real_data
 from hetsched_workloads.kmeans import KMeans, KMeansParams
 from hetsched_workloads.kmeans.lloyd import largest_distance
 from hetsched_workloads.kmeans.variates import exponential, stream_key
@@ -17,7 +18,6 @@ from hypothesis import strategies as st
 from hetsched.errors import DataError, UsageError
 from hetsched.iterations.serial import SerialResult, run
 from hetsched.workload import Rows
-from robustness import real_data
 
 WORKLOAD = KMeans()
 

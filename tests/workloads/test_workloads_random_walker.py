@@ -6,9 +6,8 @@ import importlib
 
 import numpy as np
 import pytest
+import real_data
 from solver_cases import CHOLESKY, solve
-
-from robustness import real_data
 
 TOLERANCES = {"float32": 1e-6, "float64": 1e-8}
 MAX_EXCESS = {"float32": 1e-4, "float64": 1e-6}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from memory_disk import MemoryDisk, disk_full, io_error, mounted
 from msgspec.structs import replace
 
 from hetsched.errors import CantCreate, InternalError, IOFailure
@@ -19,8 +20,6 @@ from hetsched.store import journal_records
 from hetsched.store.journal import Journal
 from hetsched.store.journal_file import JournalFile
 from hetsched.store.journal_records import HistoryBounds, HistoryFilter, JournaledJob, Write
-from robustness.disk.memory_disk import MemoryDisk
-from robustness.disk.memory_vfs import disk_full, io_error, mounted
 from tests.store.journal.journal_jobs import (
     PATIENCE,
     START,
