@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from served import Daemon, Gate, serving
+from served import PLUG_INS, Daemon, Gate, serving
 
 import hetsched
 
@@ -41,7 +41,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hetsched.Local]:
     path = tmp_path_factory.mktemp("local") / "cores.toml"
     path.write_text(SHARED)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
+        patch.setenv("PYTHONPATH", PLUG_INS)
         patch.setenv("XDG_CACHE_HOME", str(path.parent))
         with hetsched.Local(str(path), learn=False) as local:
             yield local

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import Daemon, ended, serving, until
+from served import PLUG_INS, Daemon, ended, serving, until
 from toys import diffused
 
 CLOCK = """
@@ -33,91 +33,90 @@ DAY = 86_400
 SUBMIT = ("submit", "fft", "--batch", "1x8x8", "--parsable")
 
 
-class ShiftedDaemon(Daemon):
-    """A daemon whose clock, and that of its commands, can be set."""
+class Clock:
+    """That of a daemon and its commands. A module's tests share it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.now = folder / "shift", 0.0
+        (folder / "sitecustomize.py").write_text(CLOCK)
+        self.shift(0)
 
     def shift(self, seconds: float) -> None:
-        path = self.folder / "clock" / "shift"
-        path.with_name("next").write_text(str(seconds))
-        path.with_name("next").replace(path)
-
-    def run_job(self, *options: str) -> int:
-        submitted = self.call(*SUBMIT, *options)
-        assert submitted.code == 0, submitted.err
-        return int(submitted.out.split()[0])
-
-    def since(self, age: str) -> list[int]:
-        return [job["job"] for job in self.call("history", "-S", age, "--json").json["jobs"]]
+        self.now += seconds
+        self.path.with_name("next").write_text(str(self.now))
+        self.path.with_name("next").replace(self.path)
 
 
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[ShiftedDaemon]:
-    with serving() as other:
-        daemon = ShiftedDaemon(other.folder)
-        folder = daemon.folder / "clock"
-        folder.mkdir()
-        (folder / "sitecustomize.py").write_text(CLOCK)
-        daemon.shift(0)
-        daemon.environment["PYTHONPATH"] += f":{folder}"
-        other.stop()
-        daemon.start()
-        other.process = daemon.process
+@pytest.fixture(scope="module")
+def clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
+    return Clock(tmp_path_factory.mktemp("clock"))
+
+
+@pytest.fixture(scope="module")
+def daemon(clock: Clock) -> Iterator[Daemon]:
+    with serving(PYTHONPATH=f"{PLUG_INS}:{clock.path.parent}") as daemon:
         yield daemon
-        if daemon.process.poll() is None:
-            daemon.stop()
+
+
+def run_job(daemon: Daemon, *options: str) -> int:
+    submitted = daemon.call(*SUBMIT, *options)
+    assert submitted.code == 0, submitted.err
+    return int(submitted.out.split()[0])
+
+
+def last_hour(daemon: Daemon) -> set[int]:
+    return {job["job"] for job in daemon.call("history", "-S", "1h", "--json").json["jobs"]}
 
 
 @pytest.mark.parametrize("shift", [2 * DAY, -2 * DAY])
 def test_history_and_deadlines_follow_a_clock_that_was_set(
-    daemon: ShiftedDaemon, shift: int
+    daemon: Daemon, clock: Clock, shift: int
 ) -> None:
-    first = daemon.run_job()
-    daemon.shift(shift)
-    second = daemon.run_job("--deadline", "10min")
-    assert second in daemon.since("1h")
-    assert (first in daemon.since("1h")) == (shift < 0), "it was submitted two days from now"
+    first = run_job(daemon)
+    clock.shift(shift)
+    second = run_job(daemon, "--deadline", "10min")
+    found = last_hour(daemon)
+    assert second in found
+    assert (first in found) == (shift < 0), "it was submitted two days from now"
 
     daemon.kill()
     daemon.start()
-    third = daemon.run_job()
+    third = run_job(daemon)
     assert third > second
-    assert {second, third} <= set(daemon.since("1h")), daemon.call("history").out
+    assert {second, third} <= last_hour(daemon)
 
 
-def test_a_deadline_that_the_clock_has_passed_ends_a_waiting_job(daemon: ShiftedDaemon) -> None:
+def test_a_deadline_that_the_clock_has_passed_ends_a_waiting_job(
+    daemon: Daemon, clock: Clock
+) -> None:
     held = ("submit", "fft", "--batch", "1x8x8", "--hold", "--deadline", "1h")
-    with daemon.started(*held) as process:
-        until(lambda: "held" in daemon.call("status").out)
-        daemon.shift(DAY)
-        daemon.run_job()  # whatever happens next finds it
+    with daemon.started(*held) as process, daemon.client() as client:
+        until(lambda: client.status(("held",)))
+        clock.shift(DAY)
+        run_job(daemon, "--deadline", "10min")  # or a minute later
         done = ended(process)
     assert (done.code, "deadline" in done.error) == (1, True)
 
 
-@pytest.mark.parametrize("shift", [2 * DAY, -2 * DAY])
 def test_a_job_continues_from_a_checkpoint_that_looks_old_or_new(
-    daemon: ShiftedDaemon, shift: int
+    daemon: Daemon, clock: Clock, tmp_path: Path
 ) -> None:
-    path, go = daemon.folder / "job.npz", daemon.folder / "go"
+    path, go = tmp_path / "job.npz", tmp_path / "go"
+    clock.shift(-clock.now)  # that of the disk
     with daemon.client() as client:
         job: Any = client.submit(
-            "toys:Diffusion",
-            rows=24,
-            iterations=300,
-            seed=5,
-            checkpoint=path,
-            every=0.1,
-            slow_until=str(go),
-            out=daemon.folder / "y.npy",
-        )
+            "toys:Diffusion", rows=24, iterations=300, seed=5, checkpoint=path, every=0.1,
+            slow_until=str(go), out=tmp_path / "y.npy",
+        )  # fmt: skip
         until(path.exists)
-        daemon.shift(shift)
-        saved = path.stat().st_ino
-        until(lambda: path.stat().st_ino != saved)  # it is still written
+        for shift in (-2 * DAY, 4 * DAY):
+            clock.shift(shift)
+            saved = path.stat().st_ino
+            until(lambda: path.stat().st_ino != saved)  # noqa: B023 - it is still written
         daemon.kill()
         daemon.start()
         go.touch()
         job.result(60)
         assert job.report.continued_after > 0
     x = np.array([np.random.default_rng((5, row)).standard_normal(4) for row in range(24)])
-    np.testing.assert_allclose(np.load(daemon.folder / "y.npy"), diffused(x, 300))
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), diffused(x, 300))

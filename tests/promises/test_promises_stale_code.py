@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from served import Daemon, refused
+from served import PLUG_INS, Daemon, refused
 
 import hetsched
 
@@ -68,7 +68,7 @@ def test_so_does_one_that_only_device_processes_have_loaded_again(
     """After an edit a device process starts again: its code isn't that of the engine."""
     edit(folder, 2)
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent.parent}:{folder}")
+    monkeypatch.setenv("PYTHONPATH", f"{PLUG_INS}:{folder}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     config = folder / "cores.toml"
     config.write_text('[[device]]\nkind = "cpu"\ncount = 1\nteam = false\n')
