@@ -9,6 +9,9 @@ channel: walls below the first and above the last row, periodic along the rows, 
 It starts from the flow of an empty channel: from rest, its speed would come about only after some
 rows^2 / viscosity steps, a million at Re = 1000 with 300 rows.
 
+The output `populations` is all of the state, and the input `start` of a job that goes on from it;
+`python -m hetsched_lbm.snapshots` writes the velocity every so many steps that way.
+
 In cavities with odd numbers of rows and columns populations keep an oscillation with a period of
 two steps (0.07 % of the speed with 33 x 33), so changes don't fall below a small tolerance.
 
@@ -21,8 +24,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.metadata
-import importlib.util
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -33,6 +34,7 @@ from hetsched.errors import DataError, UsageError
 from hetsched.workload import (
     FLOAT32,
     FLOAT64,
+    INFERRED,
     Arrays,
     ArraySpec,
     DtypeChoice,
@@ -45,7 +47,7 @@ from hetsched.workload import (
     StateArray,
     Values,
     Variant,
-    convert,
+    version,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +82,8 @@ class LbmParams(msgspec.Struct, frozen=True):
         float,
         msgspec.Meta(description="stop if no change in a step exceeds this x speed; 0: never"),
     ] = 0.0
-    has_mask: Annotated[bool, msgspec.Meta(description="some cells are solid")] = False
+    has_mask: Annotated[bool, msgspec.Meta(description="of solid cells", extra=INFERRED)] = False
+    has_start: Annotated[bool, msgspec.Meta(description="a flow goes on", extra=INFERRED)] = False
     dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.double.name
 
     @property
@@ -103,20 +106,23 @@ class LbmParams(msgspec.Struct, frozen=True):
 class Lbm(Iterative):
     """Flow in a cavity or a channel; one row is one of cells.
 
-    Outputs: density (rows, cols), velocity (rows, cols, 2) along and across the rows, steps (1,).
+    Outputs: density (rows, cols), velocity (rows, cols, 2) along and across the rows, populations
+    (rows, 9, cols), steps (1,).
     """
 
     name = "lbm"
     writes_all = True
     Params = LbmParams
-    inputs = ("mask",)
-    optional_outputs = ("steps",)
+    inputs = ("mask", "start")
+    optional_inputs = ("start",)
+    optional_outputs = ("populations", "steps")
+    axes = {"mask": ("rows", "cols")}
+    dtypes = DTYPES
     state_version = 2  # channels start from the flow
 
     def load(self, p: LbmParams) -> int:
-        for name in ("rows", "cols", "steps"):
-            if getattr(p, name) < 1:
-                raise UsageError(f"{name}: {getattr(p, name)}, must be at least 1")
+        if p.steps < 1:
+            raise UsageError(f"steps: {p.steps}, must be at least 1")
         if not 0 < p.speed <= MAX_SPEED:
             raise UsageError(
                 f"speed: {p.speed:g}, must be above 0, at most {MAX_SPEED} cells per step"
@@ -125,18 +131,20 @@ class Lbm(Iterative):
             raise UsageError(f"reynolds: {p.reynolds:g}, must be above 0 and finite")
         if not (p.tolerance >= 0 and math.isfinite(p.tolerance)):
             raise UsageError(f"tolerance: {p.tolerance:g}, must be at least 0 and finite")
-        DTYPES.parse(self.name, p.dtype)
-        return p.rows
+        return super().load(p)
 
     def resized(self, p: LbmParams, load: int) -> LbmParams:
         return msgspec.structs.replace(p, rows=load)
 
     def arrays(self, p: LbmParams) -> Sequence[ArraySpec]:
         mask = ArraySpec("mask", "resident", (p.rows, p.cols), "uint8")
+        start = ArraySpec("start", "split", (9, p.cols), p.dtype)
         return (
             *((mask,) if p.has_mask else ()),
+            *((start,) if p.has_start else ()),
             ArraySpec("density", "out", (p.cols,), p.dtype),
             ArraySpec("velocity", "out", (p.cols, 2), p.dtype),
+            ArraySpec("populations", "out", (9, p.cols), p.dtype),
             ArraySpec("steps", "whole-out", (1,), "int64"),
         )
 
@@ -145,7 +153,7 @@ class Lbm(Iterative):
 
         No cell reads what is beyond the first and last row: there are walls.
         """
-        return (StateArray("f", (9, p.cols), p.dtype, halo=1),)
+        return (StateArray("f", (9, p.cols), p.dtype, halo=1, result="populations"),)
 
     def reductions(self, p: LbmParams) -> Sequence[Reduction]:
         """Return steps, the mass in excess of 1 per cell, and the largest change."""
@@ -153,7 +161,7 @@ class Lbm(Iterative):
         return (Reduction("steps", combine="max"), Reduction("excess"), *change)
 
     def start(self, p: LbmParams) -> Sequence[Stage]:
-        inputs = ("mask",) if p.has_mask else ()
+        inputs = (("mask",) if p.has_mask else ()) + (("start",) if p.has_start else ())
         return (Stage("begin", inputs, ("f",), ("steps",)),)
 
     def iteration(self, p: LbmParams) -> Sequence[Stage]:
@@ -163,7 +171,7 @@ class Lbm(Iterative):
 
     def finish(self, p: LbmParams) -> Sequence[Stage]:
         inputs = ("f", "mask") if p.has_mask else ("f",)
-        return (Stage("result", inputs, ("density", "velocity", "steps")),)
+        return (Stage("result", inputs, ("density", "velocity", "populations", "steps")),)
 
     def max_iterations(self, p: LbmParams) -> int:
         return p.steps
@@ -193,7 +201,7 @@ class Lbm(Iterative):
     def errors(
         self, p: LbmParams, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
     ) -> np.ndarray:
-        errors: np.ndarray = _late("verification").errors(p, inputs.get("mask"), outputs, rows)
+        errors: np.ndarray = _late("verification").errors(p, inputs, outputs, rows)
         return errors
 
     def flops(self, p: LbmParams, x: int) -> float:
@@ -202,36 +210,33 @@ class Lbm(Iterative):
 
     def variants(self, kind: str) -> Sequence[Variant]:
         return tuple(
-            Variant(library, version, functools.partial(_make, library))
+            Variant(library, installed, functools.partial(_make, library))
             for library in LIBRARIES.get(kind, ())
-            if (version := _version(library))
+            if (installed := version(library))
         )
 
     def generate(self, p: LbmParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        _late("verification").generate(out)
+        _late("verification").generate(array, out)
 
     def infer(
         self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
     ) -> LbmParams:
-        """Take rows and cols from the mask, if there is one."""
-        full = {key: value for key, value in explicit.items() if value is not None}
-        if "dtype" in full:
-            full["dtype"] = DTYPES.parse(self.name, full["dtype"]).name
-        if "mask" in arrays:
-            shape, dtype = arrays["mask"]
-            description = f"mask holds {dtype} of shape {tuple(shape)}"
-            if len(shape) != 2 or min(shape) < 1:
-                raise DataError(f"{description}; it needs two axes, rows x cols")
-            if dtype not in MASK_DTYPES:
-                raise DataError(f"{description}; lbm takes bool or uint8, other than 0: solid")
-            for name, size in zip(("rows", "cols"), shape, strict=True):
-                if str(full.setdefault(name, size)) != str(size):
-                    raise DataError(
-                        f"{description}, so {name} is {size}; the job says {full[name]}"
-                    )
-            full["has_mask"] = True
-        params: LbmParams = convert(self, full)
-        self.load(params)
+        """Take rows and cols from the inputs, if there are any."""
+        full: dict[str, Any] = {"dtype": DTYPES.double.name}
+        full |= {key: value for key, value in explicit.items() if value is not None}
+        full |= {"has_mask": "mask" in arrays, "has_start": "start" in arrays}
+        if "mask" in arrays and arrays["mask"][1] not in MASK_DTYPES:
+            raise DataError(
+                f"mask holds {arrays['mask'][1]}; lbm takes bool or uint8, other than 0: solid"
+            )
+        sources = {}
+        if "start" in arrays:
+            shape, _ = arrays["start"]
+            if len(shape) != 3 or shape[1] != 9:
+                raise DataError(f"start has the shape {tuple(shape)}; it needs rows x 9 x cols")
+            sources = dict.fromkeys(("rows", "cols"), "start")
+            full |= {"rows": shape[0], "cols": shape[2]}
+        params: LbmParams = self._inferred(full, arrays, sources)
         return params
 
 
@@ -241,19 +246,6 @@ def _make(
     name = "compiled" if library == "numba" else "array_stages"
     kernels: Mapping[str, StageKernel] = _late(name).make(p, load, context)
     return kernels
-
-
-@functools.cache
-def _version(library: str) -> str:
-    """Return the version of an installed library; CuPy's distributions have several names."""
-    if importlib.util.find_spec(library) is None:
-        return ""
-    for name in (library, "cupy-cuda12x", "cupy-cuda13x"):
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return ""
 
 
 def _late(name: str) -> Any:

@@ -50,9 +50,11 @@ class ArrayFlow:
     ) -> None:
         if self._p.has_mask and rows.is_first and bool(inputs["mask"].all()):
             raise DataError("mask: all cells are solid")
-        xp = self._xp
-        populations = equilibrium(self._p, rows).astype(self._p.dtype)
-        outputs["f"][...] = xp.asarray(populations)[:, :, np.newaxis]
+        if self._p.has_start:
+            outputs["f"][...] = inputs["start"]
+        else:
+            populations = equilibrium(self._p, rows).astype(self._p.dtype)
+            outputs["f"][...] = self._xp.asarray(populations)[:, :, np.newaxis]
         if self._p.has_mask:
             is_fluid = inputs["mask"][rows.first : rows.stop] == 0
             outputs["f"][...] *= is_fluid[:, np.newaxis]
@@ -155,5 +157,6 @@ class ArrayFlow:
                 solid = mask[rows.first + part.start : rows.first + part.stop] != 0
                 outputs["density"][part][solid] = 1
                 outputs["velocity"][part][solid] = 0
+        outputs["populations"][...] = inputs["f"][1:-1]
         if rows.is_first:
             outputs["steps"][...] = int(values.now["steps"])

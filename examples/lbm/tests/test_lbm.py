@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hetsched_lbm import Lbm, LbmParams, array_stages
+from hetsched_lbm.snapshots import write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -253,6 +256,31 @@ def test_a_resumed_flow_gives_the_same_bits(after: int) -> None:
 
     for name, values in whole.outputs.items():
         np.testing.assert_array_equal(resumed.outputs[name], values)
+
+
+def test_a_flow_goes_on_from_its_populations() -> None:
+    p = LbmParams(12, 9, "channel", 10, steps=30, has_mask=True)
+    mask = np.zeros((12, 9), np.uint8)
+    mask[4:7, 2:4] = 1
+    whole = solve(p, 5, 7, mask=mask).outputs
+    half = msgspec.structs.replace(p, steps=15)
+    start = solve(half, 7, 5, mask=mask).outputs["populations"]
+    on = msgspec.structs.replace(half, has_start=True)
+    inputs = {"mask": mask, "start": start}
+
+    rest = run(WORKLOAD, on, inputs, (3, 9), variant="numpy")
+
+    np.testing.assert_array_equal(rest.outputs["velocity"], whole["velocity"])
+    assert (WORKLOAD.errors(on, inputs, rest.outputs, Rows(0, 12, 12), 0) <= 1).all()
+
+
+def test_snapshots_are_those_of_one_run(tmp_path: Path) -> None:
+    write(tmp_path, 25, 10, None, rows=10, cols=8, flow="cavity")
+
+    names = [f"velocity-{steps:06}.npy" for steps in (10, 20, 25)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    whole = solve(LbmParams(10, 8, steps=25), variant=VARIANTS[0]).outputs["velocity"]
+    np.testing.assert_allclose(np.load(tmp_path / names[-1]), whole, atol=1e-12)
 
 
 def test_walls_are_found_once_for_each_piece_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
