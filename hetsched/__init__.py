@@ -29,7 +29,10 @@ if TYPE_CHECKING:
         UsageError,
         WaitTimeout,
     )
+    from hetsched.functions.accelerate import accelerate, restore
     from hetsched.functions.map import divisible, map, reduce
+    from hetsched.functions.profile import profile
+    from hetsched.functions.script import load_ipython_extension
     from hetsched.local import Local
 
 __version__ = "0.1.0"
@@ -53,9 +56,13 @@ __all__ = [
     "UsageError",
     "WaitTimeout",
     "__version__",
+    "accelerate",
     "divisible",
+    "load_ipython_extension",
     "map",
+    "profile",
     "reduce",
+    "restore",
     "workloads",
 ]
 
@@ -80,9 +87,13 @@ __getattr__ = lazy_names(
         "Unavailable": "errors",
         "UsageError": "errors",
         "WaitTimeout": "errors",
+        "accelerate": "functions.accelerate",
         "divisible": "functions.map",
+        "load_ipython_extension": "functions.script",
         "map": "functions.map",
+        "profile": "functions.profile",
         "reduce": "functions.map",
+        "restore": "functions.accelerate",
     },
 )
 

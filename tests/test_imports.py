@@ -23,6 +23,7 @@ LAYERS = [
     {"daemon", "client"},
     {"local", "testing"},
     {"functions"},
+    {"fft", "__main__"},
     {"cli"},
 ]
 """Rooms of `hetsched`, each above those that it may import. The nouns lie below them all."""

@@ -18,6 +18,7 @@ from hetsched.bounded_cache import BoundedCache
 from hetsched.errors import DataError, HetschedError, UsageError
 from hetsched.functions.call import MODES, Call, Reduction
 from hetsched.functions.identity import function_name, identity
+from hetsched.functions.profile import SMALL, SPLIT, statistics
 from hetsched.functions.session import session
 from hetsched.functions.workload import (
     CALL,
@@ -101,7 +102,7 @@ def map(  # noqa: PLR0913 - optional keywords
     options = {"memory_limit": memory, "devices": devices}
     if not call.load:
         return _of_nothing(call, given)
-    _Run(call, given, shape, options).run()
+    _run(call, given, shape, options)
     results = tuple(np.moveaxis(y, 0, call.axis) for y in call.outputs)
     if given is not None:
         return tuple(given) if call.is_tuple else given[0]
@@ -143,7 +144,7 @@ def reduce(
     if not call.load:
         raise DataError(f"axis {axis} has no units: there is nothing to reduce")
     call.reduction = Reduction(combine, on_partial)
-    _Run(call, None, None, {"memory_limit": None, "devices": devices}).run()
+    _run(call, None, None, {"devices": devices})
     result: T = call.reduction.value
     return result
 
@@ -161,6 +162,19 @@ def divisible(f: Callable[..., Any] | None = None, /, **options: Any) -> Callabl
         return map(f, *arrays, **options, **kwargs)
 
     return divided
+
+
+def divided(
+    f: Callable[[np.ndarray], np.ndarray], x: np.ndarray, *, axis: int, identity: str, always: bool
+) -> tuple[np.ndarray, float]:
+    """Return `map` of an array with units, and the seconds saved; `identity` names the function.
+
+    `always`: also where it doesn't pay.
+    """
+    call = Call(f, {}, ((True, 0),), [np.moveaxis(x, axis, 0)], [], axis)
+    run = _Run(call, None, None, {}, identity, always)
+    run.run()
+    return np.moveaxis(call.outputs[0], 0, axis), run.saved or 0.0
 
 
 # ---- arguments
@@ -265,6 +279,21 @@ _kinds: BoundedCache[tuple[Any, ...], _Known] = BoundedCache(max_entries=MAX_KIN
 _kinds_lock = threading.Lock()
 
 
+def _run(
+    call: Call,
+    given: Sequence[np.ndarray] | None,
+    shape: Sequence[int] | None,
+    options: dict[str, Any],
+) -> None:
+    """Run a call of the user, and count it."""
+    begun = time.perf_counter()
+    run = _Run(call, given, shape, options)
+    run.run()
+    what = SMALL if run.saved is None else SPLIT
+    seconds = time.perf_counter() - begun
+    statistics.note(function_name(call.f), what, seconds, run.saved or 0.0)
+
+
 class _Run:
     """One call, from its first unit to its results."""
 
@@ -274,9 +303,13 @@ class _Run:
         given: Sequence[np.ndarray] | None,
         shape: Sequence[int] | None,
         options: dict[str, Any],
+        function: str = "",
+        always: bool = False,
     ) -> None:
         self._call, self._given, self._shape, self._options = call, given, shape, options
-        self._function = identity(call.f, call.keywords)
+        self._function = function or identity(call.f, call.keywords)
+        self._min_seconds = 0.0 if always else session.overhead
+        self.saved: float | None = None  # Seconds against one core; None: it wasn't divided
         self._split = tuple(_layout(x) for x in call.split)
         self._whole = tuple(_layout(w, is_whole=True) for w in call.whole)
         self._key = (
@@ -300,7 +333,7 @@ class _Run:
             self._allocate(known.outputs)
             per_unit = known.seconds_per_unit
         rest = call.load - done
-        if rest and per_unit * rest <= session.overhead:
+        if rest and per_unit * rest <= self._min_seconds:
             call.compute_here(done, call.load)
         elif rest:
             self._compute_on_devices(done)
@@ -315,7 +348,7 @@ class _Run:
         self._compute_first()
         done, seconds = 1, time.perf_counter() - start
         begun = start
-        while done < call.load and time.perf_counter() - begun < session.overhead:
+        while done < call.load and time.perf_counter() - begun < self._min_seconds:
             count = min(done, call.load - done)
             start = time.perf_counter()
             call.compute_here(done, done + count)
@@ -396,9 +429,11 @@ class _Run:
                     raise call.failure from None
                 raise
             whole = time.perf_counter() - begun
-            seconds = None if job.report is None else job.report.seconds
-            if seconds is not None:
-                session.note_overhead(whole - seconds)
+            report = job.report
+            assert report is not None, "it has ended"
+            self.saved = sum(device.seconds or 0.0 for device in report.devices) - whole
+            if report.seconds is not None:
+                session.note_overhead(whole - report.seconds)
 
 
 def _wait(job: Any) -> None:

@@ -1,0 +1,90 @@
+"""Existing scripts: `accelerate` puts divided transforms in the place of SciPy's and NumPy's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import scipy.fft
+
+from hetsched.errors import UsageError
+from hetsched.functions.scipys import on_one_core, originals, scipys_own
+from hetsched.functions.transforms import NAMES, Library, numpy_function, scipy_function
+from hetsched.units import quoted
+
+_lock = threading.Lock()
+_replaced: list[tuple[ModuleType, str, Any]] = []
+"""Module, name and original of each function replaced."""
+_numpys = {name: getattr(np.fft, name) for name in np.fft.__all__}
+
+
+def accelerate(threshold: int | None = None) -> None:
+    """Divide the transforms of `scipy.fft` and `numpy.fft` over all devices, from now on.
+
+    Also those of code that looks them up there when it calls them, as `scipy.signal` does. What
+    has been imported by name before isn't changed.
+
+    Parameters
+    ----------
+    threshold : int, bytes, optional
+        Arrays of fewer aren't divided; 0: all that can be are. By default those are for which it
+        pays, as learnt.
+    """
+    if threshold is not None and (type(threshold) is not int or threshold < 0):
+        raise UsageError(f"threshold: {quoted(threshold)} should be a number of bytes from 0 on")
+    restore()
+    scipys = Library("scipy.fft", on_one_core, _whole, threshold)
+    numpys = Library("numpy.fft", _numpys_own, _numpys_own, threshold)
+    with _lock:
+        for name in NAMES:
+            _replace(scipy.fft, name, scipy_function(scipys, name, originals[name]))
+            if name in _numpys:
+                _replace(np.fft, name, numpy_function(numpys, name, _numpys[name]))
+
+
+def restore() -> None:
+    """Undo `accelerate`."""
+    with _lock:
+        while _replaced:
+            module, name, original = _replaced.pop()
+            setattr(module, name, original)
+
+
+def _replace(module: ModuleType, name: str, function: Callable[..., Any]) -> None:
+    _replaced.append((module, name, getattr(module, name)))
+    setattr(module, name, function)
+
+
+def _whole(name: str, x: Any, keywords: Mapping[str, Any]) -> Any:
+    """Call SciPy's function by the backend that is set, if any."""
+    return originals[name](x, **keywords)
+
+
+def _numpys_own(name: str, x: Any, keywords: Mapping[str, Any]) -> Any:
+    return _numpys[name](x, **keywords)
+
+
+class Backend:
+    """A backend for `scipy.fft.set_global_backend`, as long as SciPy has them.
+
+    It computes what it doesn't divide by SciPy itself, since nothing else comes after a global
+    backend.
+    """
+
+    __ua_domain__ = "numpy.scipy.fft"
+
+    def __init__(self, threshold: int | None = None) -> None:
+        library = Library("scipy.fft", on_one_core, scipys_own, threshold)
+        self._functions = {name: scipy_function(library, name, originals[name]) for name in NAMES}
+
+    def __ua_function__(
+        self, method: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        function = self._functions.get(method.__name__)
+        if function is not None:
+            return function(*args, **kwargs)
+        with scipy.fft.set_backend("scipy", only=True):
+            return method(*args, **kwargs)

@@ -1,0 +1,71 @@
+"""What became of the calls of this process: how many were divided, why others weren't."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from hetsched.functions.session import session
+from hetsched.units import format_seconds
+
+SPLIT, SMALL = "split", "small"
+MAX_ROWS = 1000
+"""Functions that are counted; those that come later are counted together."""
+
+
+@dataclass
+class Counted:
+    """Calls of one function that went one way. `saved`: seconds, against one core."""
+
+    calls: int = 0
+    seconds: float = 0.0
+    saved: float = 0.0
+
+
+@dataclass
+class Statistics:
+    """All calls. Any thread may use it."""
+
+    _rows: dict[tuple[str, str], Counted] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note(self, name: str, what: str, seconds: float, saved: float = 0.0) -> None:
+        with self._lock:
+            key = (name, what) if len(self._rows) < MAX_ROWS else ("others", what)
+            row = self._rows.setdefault(key, Counted())
+            row.calls += 1
+            row.seconds += seconds
+            row.saved += saved
+
+    def rows(self) -> list[tuple[str, str, Counted]]:
+        """Return (function, what became of the calls, how many), the longest first."""
+        with self._lock:
+            rows = [(*key, row) for key, row in self._rows.items()]
+        return sorted(rows, key=lambda row: -row[2].seconds)
+
+
+statistics = Statistics()
+
+
+def profile() -> str:
+    """Return a table of what became of this process's calls, for people.
+
+    `saved` is what calls took less than on one core. A call that isn't small is divided from the
+    break-even on: the time that a call costs on top of its computing, as learnt.
+    """
+    rows = [("function", "", "calls", "seconds", "saved")]
+    for name, what, row in statistics.rows():
+        saved = f"{row.saved:.3f}" if what == SPLIT else ""
+        rows.append((name, what, str(row.calls), f"{row.seconds:.3f}", saved))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            [
+                *(cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)),
+                *(cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)),
+            ]
+        ).rstrip()
+        for row in rows
+    ]
+    even = format_seconds(session.overhead)
+    return "\n".join([*lines, f"break-even: calls of less than {even} stay on one core"])

@@ -1,0 +1,259 @@
+"""Fourier transforms with SciPy's and NumPy's signatures, divided over all devices where possible.
+
+A transform along some axes is independent for each index of another axis: these are the units.
+Where all axes are transformed, two passes do: one along the others, one along the first of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetsched.functions.map import divided
+from hetsched.functions.profile import SMALL, SPLIT, statistics
+
+DTYPES = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128")))
+SMALL_BYTES = 128 << 10
+"""A transform of less takes under a millisecond: it isn't looked at, which would take longer than
+the transform of a few points."""
+REAL_INPUT = ("rfft", "rfft2", "rfftn", "ihfft", "ihfft2", "ihfftn")
+TWO_PASSES = {
+    "fft2": ("fft", "fftn"), "fftn": ("fft", "fftn"),
+    "ifft2": ("ifft", "ifftn"), "ifftn": ("ifft", "ifftn"),
+    "rfft2": ("fft", "rfftn"), "rfftn": ("fft", "rfftn"),
+    "irfft2": ("ifft", "irfftn"), "irfftn": ("ifft", "irfftn"),
+}  # fmt: skip
+"""Transform -> those along its first axis and along the others. A real one is along the last axis,
+and comes before complex ones, or after them."""
+SINGLE = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
+"""Transforms along one axis; each has variants for two and for several."""
+NAMES = tuple(f"{name}{count}" for count in ("", "2", "n") for name in SINGLE)
+DEFAULT_AXES = {"": -1, "2": (-2, -1), "n": None}
+UNUSUAL = "unusual arguments"
+
+
+Call = Callable[[str, Any, Mapping[str, Any]], Any]
+"""(name, array, keywords) -> result"""
+
+
+@dataclass(frozen=True)
+class Library:
+    """Where the functions come from.
+
+    `on_one_core` computes a part of a divided call, `whole` a call that isn't divided.
+    `threshold`: bytes from which calls are divided; None: where it pays.
+    """
+
+    name: str
+    on_one_core: Call
+    whole: Call
+    threshold: int | None = None
+
+
+class Request(NamedTuple):
+    """One call. `sizes` and `axes` are tuples also if the transform is along one axis."""
+
+    name: str
+    sizes: tuple[int, ...] | None
+    axes: tuple[int, ...]
+    norm: str | None
+
+
+def scipy_function(library: Library, name: str, original: Callable[..., Any]) -> Any:
+    """Return the function `name` of `scipy.fft`, divided where possible."""
+    if name in SINGLE:
+
+        @functools.wraps(original)
+        def function(
+            x: Any,
+            n: Any = None,
+            axis: Any = -1,
+            norm: Any = None,
+            overwrite_x: bool = False,
+            workers: Any = None,
+            *,
+            plan: Any = None,
+        ) -> Any:
+            given = {"n": n, "axis": axis, "norm": norm}
+            others = {"overwrite_x": overwrite_x, "workers": workers, "plan": plan}
+            return transform(library, name, x, given, others)
+
+        return function
+
+    @functools.wraps(original)
+    def function_of_axes(
+        x: Any,
+        s: Any = None,
+        axes: Any = DEFAULT_AXES[name[-1]],
+        norm: Any = None,
+        overwrite_x: bool = False,
+        workers: Any = None,
+        *,
+        plan: Any = None,
+    ) -> Any:
+        given = {"s": s, "axes": axes, "norm": norm}
+        others = {"overwrite_x": overwrite_x, "workers": workers, "plan": plan}
+        return transform(library, name, x, given, others)
+
+    return function_of_axes
+
+
+def numpy_function(library: Library, name: str, original: Callable[..., Any]) -> Any:
+    """Return the function `name` of `numpy.fft`, divided where possible."""
+    if name in SINGLE:
+
+        @functools.wraps(original)
+        def function(
+            a: Any, n: Any = None, axis: Any = -1, norm: Any = None, out: Any = None
+        ) -> Any:
+            return transform(library, name, a, {"n": n, "axis": axis, "norm": norm}, {"out": out})
+
+        return function
+
+    @functools.wraps(original)
+    def function_of_axes(
+        a: Any,
+        s: Any = None,
+        axes: Any = DEFAULT_AXES[name[-1]],
+        norm: Any = None,
+        out: Any = None,
+    ) -> Any:
+        return transform(library, name, a, {"s": s, "axes": axes, "norm": norm}, {"out": out})
+
+    return function_of_axes
+
+
+def transform(
+    library: Library, name: str, x: Any, given: Mapping[str, Any], others: Mapping[str, Any]
+) -> Any:
+    """Compute a transform, divided if that is possible and pays.
+
+    `given`: sizes, axes and norm, as the function calls them; `others`: what it has besides.
+    """
+    begun = time.perf_counter()
+    why = SMALL
+    is_array = type(x) is np.ndarray
+    is_small = is_array and x.nbytes < SMALL_BYTES and given.get("s", given.get("n")) is None
+    if not is_small or library.threshold is not None:
+        request = _request(name, x, given, others) if is_array else "not a NumPy array"
+        if isinstance(request, str):
+            why = request
+        elif x.nbytes >= (library.threshold or 0):
+            result, saved = _divided(library, request, x)
+            if result is not None:
+                statistics.note(name, SPLIT, time.perf_counter() - begun, saved)
+                return result
+            why = "nothing to divide"
+    result = library.whole(name, x, {**given, **others})
+    statistics.note(name, why, time.perf_counter() - begun)
+    return result
+
+
+def _request(
+    name: str, x: np.ndarray, given: Mapping[str, Any], others: Mapping[str, Any]
+) -> Request | str:
+    """Return a call with its axes from 0 on, or why it isn't divided.
+
+    What the library would refuse counts as unusual: it says what is wrong.
+    """
+    if x.dtype not in DTYPES or not x.dtype.isnative:
+        return f"dtype {x.dtype}"
+    if not x.size:
+        return "empty"
+    workers = others.get("workers")
+    if workers == 1 and type(workers) is int:
+        return "one worker"
+    is_usual = workers is None or (type(workers) is int and _is_possible(workers))
+    if not is_usual or others.get("plan") is not None or others.get("out") is not None:
+        return UNUSUAL
+    if name in REAL_INPUT and x.dtype.kind == "c":
+        return UNUSUAL
+    if given["norm"] not in (None, "backward", "ortho", "forward"):
+        return UNUSUAL
+    if name in SINGLE:
+        sizes, axes = given["n"], (given["axis"],)
+        sizes = None if sizes is None else (sizes,)
+    else:
+        sizes, axes = given["s"], given["axes"]
+    places = _places(x.ndim, sizes, axes)
+    if places is None:
+        return UNUSUAL
+    return Request(name, None if sizes is None else tuple(map(int, sizes)), places, given["norm"])
+
+
+def _is_possible(workers: int) -> bool:
+    """Return whether SciPy takes this number of workers."""
+    return workers > 0 or -(os.cpu_count() or 1) <= workers < 0
+
+
+def _places(ndim: int, sizes: Any, axes: Any) -> tuple[int, ...] | None:
+    """Return the axes of a transform, from 0 on; None if a library would refuse sizes or axes."""
+    if sizes is not None and not (_are_integers(sizes) and min(sizes, default=1) >= 1):
+        return None
+    if axes is None:
+        count = ndim if sizes is None else len(sizes)
+        axes = range(-count, 0)
+    if not _are_integers(axes) or not all(-ndim <= axis < ndim for axis in axes):
+        return None
+    places = tuple(int(axis) % ndim for axis in axes)
+    is_consistent = sizes is None or len(sizes) == len(places)
+    return places if places and is_consistent and len({*places}) == len(places) else None
+
+
+def _are_integers(values: Any) -> bool:
+    return isinstance(values, tuple | list | range) and all(
+        isinstance(value, int | np.integer) and not isinstance(value, bool) for value in values
+    )
+
+
+def _divided(library: Library, request: Request, x: np.ndarray) -> tuple[np.ndarray | None, float]:
+    """Return the transform by one pass or two, and the seconds saved.
+
+    None: there are no units to divide it into.
+    """
+    name, sizes, axes, norm = request
+    if _batch_axis(x.shape, axes) is not None:
+        return _one_pass(library, request, x)
+    others = max((x.shape[axis] for axis in axes[1:]), default=1)
+    if name not in TWO_PASSES or min(x.shape[axes[0]], others) < 2:
+        return None, 0.0
+    first_name, rest_name = TWO_PASSES[name]
+    first = Request(first_name, sizes and sizes[:1], axes[:1], norm)
+    rest = Request(rest_name, sizes and sizes[1:], axes[1:], norm)
+    passes = [first, rest] if name.startswith("ir") else [rest, first]
+    half, saved = _one_pass(library, passes[0], x)
+    result, more = _one_pass(library, passes[1], half)
+    return result, saved + more
+
+
+def _batch_axis(shape: Sequence[int], axes: Sequence[int]) -> int | None:
+    """Return the longest of the axes that aren't transformed; the first of equal ones."""
+    others = [axis for axis in range(len(shape)) if axis not in axes and shape[axis] > 1]
+    return max(others, key=lambda axis: (shape[axis], -axis), default=None)
+
+
+def _keywords(request: Request) -> dict[str, Any]:
+    name, sizes, axes, norm = request
+    if name in SINGLE:
+        return {"n": sizes and sizes[0], "axis": axes[0], "norm": norm}
+    return {"s": sizes, "axes": axes, "norm": norm}
+
+
+def _one_pass(library: Library, request: Request, x: np.ndarray) -> tuple[np.ndarray, float]:
+    keywords = _keywords(request)
+    batch = _batch_axis(x.shape, request.axes)
+    if batch is None:  # sizes have left one unit
+        return library.on_one_core(request.name, x, keywords), 0.0
+    return divided(
+        lambda block: library.on_one_core(request.name, block, keywords),
+        x,
+        axis=batch,
+        identity=f"{library.name}.{request.name} {keywords}",
+        always=library.threshold is not None,
+    )
