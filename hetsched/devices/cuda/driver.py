@@ -12,8 +12,6 @@ from typing import Any
 LIBRARY = "libcuda.so.1"
 BLOCKING_SYNC = 4
 """CU_CTX_SCHED_BLOCKING_SYNC, the same as cudaDeviceScheduleBlockingSync."""
-SCHEDULE_MASK = 7
-"""The bits of the flags that say how the host waits."""
 
 
 def sleep_while_waiting(library: Any = None) -> bool:
@@ -33,18 +31,3 @@ def sleep_while_waiting(library: Any = None) -> bool:
         return not set_flags(device, BLOCKING_SYNC)
     except (OSError, AttributeError):
         return False
-
-
-def sleeps_while_waiting(library: Any = None) -> bool:
-    """Return whether the context of device 0 exists and its waits sleep."""
-    try:
-        driver = ctypes.CDLL(LIBRARY) if library is None else library
-        device, flags, active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
-        if driver.cuDeviceGet(ctypes.byref(device), 0):
-            return False
-        state = driver.cuDevicePrimaryCtxGetState
-        if state(device, ctypes.byref(flags), ctypes.byref(active)):
-            return False
-    except (OSError, AttributeError):
-        return False
-    return bool(active.value) and flags.value & SCHEDULE_MASK == BLOCKING_SYNC

@@ -1,0 +1,492 @@
+"""Iterative jobs on the accelerator, simulated: rows that are held, streamed, moved, lost."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from accelerator_toys import GPU
+from diffusing_workload import Diffusion, DiffusionParams
+from hetsched_workloads.heat import Heat
+from hetsched_workloads.jacobi import Jacobi
+from hetsched_workloads.pcg import Pcg
+from hypothesis import given
+from hypothesis import strategies as st
+from iterating_bench import CORE, IteratingBench
+
+from hetsched.device_process import epochs
+from hetsched.device_process.epochs import IterativeRun
+from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.iterating import AcceleratorStages
+from hetsched.devices.accelerator.piece_sizes import piece_overhead, piece_sizes, spare_rows
+from hetsched.devices.accelerator.simulated import SimulatedRuntime
+from hetsched.devices.cpu.device import CpuDevice
+from hetsched.errors import DataError
+from hetsched.iterations.serial import run
+from hetsched.memory import MemoryDemand
+from hetsched.transport.device_messages import CommandFailed, IterationsDone, IterationsStopped
+from hetsched.workload import Rows
+
+CORE_SLOT, GPU_SLOT = 0, 1
+ROWS, COLUMNS = 64, 64
+X = np.random.default_rng(5).standard_normal((ROWS, COLUMNS))
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def generated(workload: Any, params: Any) -> dict[str, np.ndarray]:
+    inputs = {}
+    for spec in workload.arrays(params):
+        if spec.is_input:
+            inputs[spec.name] = np.empty(spec.shape(workload.load(params)), spec.dtype)
+            workload.generate(params, 3, spec.name, 0, inputs[spec.name])
+    return inputs
+
+
+def limit_of(workload: Any, params: Any, fits: int) -> int:
+    """Bytes of a device with room for `fits` rows, of which some pieces take a part."""
+    return int(workload.demand(params, "cuda").need([fits]) + 4 * piece_overhead(workload, params))
+
+
+@contextlib.contextmanager
+def computing(
+    params: Any = None,
+    runtime: SimulatedRuntime | None = None,
+    *,
+    devices: str = "cpu,gpu",
+    fits: int = ROWS,
+    workload: Any = None,
+    inputs: Any = X,
+    variant: str = "numpy",
+    saves: bool = False,
+    **settings: Any,
+) -> Iterator[IteratingBench]:
+    """A prepared bench; the memory of each GPU holds `fits` rows."""
+    workload, params = workload or Diffusion(), params or DiffusionParams(ROWS, COLUMNS)
+
+    def open_gpu(info: Any) -> Accelerator:
+        return Accelerator(info, runtime or SimulatedRuntime(seed=3), **settings)
+
+    kinds: dict[str, Any] = {"cpu": (CORE, CpuDevice), "gpu": (GPU, open_gpu)}
+    bench = IteratingBench(
+        params,
+        inputs,
+        [kinds[kind] for kind in devices.split(",")],
+        workload=f"{type(workload).__module__}:{type(workload).__name__}",
+        saves=saves,
+    )
+    with contextlib.closing(bench):
+        bench.prepare(variant=variant, memory=limit_of(workload, params, fits))
+        yield bench
+
+
+def expected(bench: IteratingBench, split: Any, x: np.ndarray = X) -> np.ndarray:
+    return run(Diffusion(), bench.params, {"x": x}, split).outputs["y"]
+
+
+def advance(bench: IteratingBench, bounds: Sequence[tuple[int, ...]], each: int) -> None:
+    """Compute `each` iterations with each split, then the rest with the last."""
+    last = len(bounds) - 1
+    for number, split in enumerate(bounds):
+        if number:
+            bench.control.propose(split)
+        bench.control.allow(each * (number + 1))
+        if number < last:
+            bench.wait_for_report(GPU_SLOT, each * (number + 1))
+    bench.control.allow(1000)
+    bench.stopped(bench.slots)
+
+
+# ---- rows that are held, or streamed
+
+
+@pytest.mark.parametrize("border", ["periodic", "reflect", "fixed"])
+@pytest.mark.parametrize("shares", [{0: 24, 1: 40}, {1: 40, 0: 24}, {1: 63, 0: 1}, {1: 64, 0: 0}])
+@pytest.mark.parametrize("fits", [64, 25, 1])
+def test_a_gpu_and_a_core_compute_what_one_process_computes(
+    border: str, shares: dict[int, int], fits: int
+) -> None:
+    params = DiffusionParams(ROWS, COLUMNS, 5, border=border)
+    with computing(params, fits=fits) as bench:
+        bench.iterate(shares)
+        bench.stopped(2)
+
+        result = expected(bench, tuple(shares.values()))
+        np.testing.assert_allclose(bench.arrays["y"], result, rtol=0, atol=1e-13)
+        phases = [record.seconds for record in bench.records(GPU_SLOT)]
+        assert all(phase.compute > 0 and phase.transfer > 0 for phase in phases)
+
+
+@pytest.mark.parametrize("pinned", range(72 << 10, 720 << 10, 108 << 10))
+def test_rows_may_be_partly_beyond_the_quota_of_pinned_memory(pinned: int) -> None:
+    x = np.random.default_rng(5).standard_normal((24, 640))
+    params = DiffusionParams(columns=640)
+    with computing(params, inputs=x, fits=24, pinned=pinned, slice_bytes=4096) as bench:
+        bench.iterate({0: 4, 1: 20})
+        bench.stopped(2)
+
+        result = expected(bench, (4, 20), x)
+        np.testing.assert_allclose(bench.arrays["y"], result, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("kernels_block", [False, True])
+def test_copies_of_streamed_pieces_overlap_kernels_within_the_memory(kernels_block: bool) -> None:
+    def costs(phase: str, units: int, nbytes: int) -> float:
+        return 1.0 if phase == "compute" else 0.8 * nbytes / (3 * COLUMNS * 8)  # with its halo
+
+    runtime, limit = (
+        SimulatedRuntime(costs=costs),
+        limit_of(Diffusion(), DiffusionParams(64, 64), 32),
+    )
+    runtime.kernels_block, runtime.history = kernels_block, []
+
+    with computing(runtime=runtime, devices="gpu", fits=32) as bench:
+        bench.iterate({0: ROWS})
+        bench.stopped(1)
+
+    spans: dict[str, list[tuple[float, float]]] = {"h2d": [], "compute": [], "d2h": []}
+    for operation in runtime.history:
+        assert operation.started is not None and operation.ended is not None
+        spans[operation.phase].append((operation.started, operation.ended))
+    for phase in ("h2d", "d2h"):
+        overlapping = [
+            any(start < b and a < end for a, b in spans[phase]) for start, end in spans["compute"]
+        ]
+        assert sum(overlapping) > 0.7 * len(overlapping)
+    assert limit / 2 < runtime.peak_bytes <= limit
+
+
+@pytest.mark.parametrize("queue", [0, 1, 2], ids=["copy-in", "compute", "copy-out"])
+def test_of_streamed_pieces_a_missing_wait_is_noticed(queue: int) -> None:
+    def outcome(seed: int) -> bool:
+        runtime = SimulatedRuntime(seed=seed, ignores_waits=frozenset({queue}))
+        with computing(runtime=runtime, devices="gpu", fits=32) as bench:
+            bench.iterate({0: ROWS})
+            while isinstance(event := bench.events.get(timeout=60)[1], IterationsDone):
+                pass
+            right = np.allclose(bench.arrays["y"], expected(bench, (ROWS,)), rtol=0, atol=1e-13)
+            return isinstance(event, IterationsStopped) and right
+
+    assert not all(outcome(seed) for seed in range(3))
+
+
+@given(
+    count=st.integers(1, 500),
+    granule=st.integers(1, 9),
+    limit=st.integers(0, 5000),
+    overhead=st.integers(0, 600),
+    row=st.integers(1, 30),
+)
+def test_pieces_fit_the_memory_and_are_whole_granules_if_they_can(
+    count: int, granule: int, limit: int, overhead: int, row: int
+) -> None:
+    demand = MemoryDemand(
+        input_bytes=row, work_bytes=1, output_bytes=row, resident_bytes=40, limit=limit
+    )
+    try:
+        sizes = piece_sizes(count, granule, demand, overhead)
+    except DataError:
+        assert demand.need([1]) + overhead > limit
+        return
+
+    sizes_of_all = [sizes.room] * sizes.slots + [sizes.held] * (sizes.held > 0)
+    assert demand.need(sizes_of_all) + len(sizes_of_all) * overhead <= limit
+    assert sizes.held == count or (sizes.room > 0 and sizes.slots > 0)
+    assert sizes.held in (count, sizes.held // granule * granule)
+
+
+# ---- solvers: the bits are the same wherever rows are
+
+
+CASES: list[Any] = [
+    (Jacobi(), "numpy", {"n": 96}, "x"),
+    (Pcg(), "scipy", {"grid": "5x6x7", "block": 20}, "x"),
+    pytest.param(
+        (Pcg(), "scipy", {"grid": "5x6x7", "preconditioner": "cholesky", "block": 20}, "x"),
+        marks=pytest.mark.skipif(
+            importlib.util.find_spec("numba") is None, reason="incomplete factors need numba"
+        ),
+    ),
+    (Heat(), "numpy", {"grid": "40x9", "steps": 6}, "final"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=["jacobi", "pcg", "pcg-cholesky", "heat"])
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["held", "streamed"])
+def test_a_solver_has_the_bits_of_one_process_wherever_rows_are(
+    case: Any, is_streamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload, variant, explicit, output = case
+    params = workload.infer(dict(explicit), {})
+    load, granule = workload.load(params), workload.granule(params)
+    inputs = generated(workload, params)
+    monkeypatch.setattr(f"{piece_overhead.__module__}.ALLOCATION_BYTES", 0)  # rows are small here
+    fits = 3 * granule if is_streamed else load
+    limited = replace(workload.demand(params, "cuda"), limit=limit_of(workload, params, fits))
+    sizes = piece_sizes(load // 2, granule, limited, piece_overhead(workload, params))
+    assert (sizes.slots > 0) == is_streamed
+    ends = [granule * (load // granule * part // 8) for part in (4, 2, 5)]
+    settings: dict[str, Any] = {"workload": workload, "inputs": inputs, "variant": variant}
+
+    with computing(params, fits=fits, saves=True, **settings) as bench:
+        bench.iterate({0: ends[0], 1: load - ends[0]}, paced=True)
+        advance(bench, [(0, end, load) for end in ends], 2)
+        result = bench.arrays[output].copy()
+
+    alone = run(workload, params, inputs, (ends[0], load - ends[0]), variant=variant)
+    np.testing.assert_array_equal(result, alone.outputs[output])
+
+
+# ---- rows that move
+
+
+class CountingRuntime(SimulatedRuntime):
+    """Counts the bytes of all copies."""
+
+    copied = 0
+
+    def is_pinned(self, host: np.ndarray) -> bool:
+        self.copied += host.nbytes
+        return super().is_pinned(host)
+
+
+def shares(bounds: tuple[int, int]) -> list[int]:
+    return [high - low for low, high in pairwise((0, *bounds, ROWS))]
+
+
+NEAR = [(8, 40), (12, 38), (10, 40), (5, 43), (20, 30), (13, 38)]
+FAR = [(8, 40), (40, 60), (1, 63), (30, 31), (9, 40)]
+
+
+@pytest.mark.parametrize("repeated", [0.0, 0.3], ids=["stored", "deferred"])
+@pytest.mark.parametrize("moves", [NEAR, FAR], ids=["near", "far"])
+@pytest.mark.parametrize("border", ["periodic", "fixed"])
+def test_results_are_the_same_wherever_rows_move(
+    repeated: float,
+    moves: Sequence[tuple[int, int]],
+    border: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(epochs, "MAX_REPEATED", repeated)
+    params = DiffusionParams(ROWS, COLUMNS, 3 * len(moves), border=border)
+    with computing(params, devices="cpu,gpu,cpu", saves=True) as bench:
+        bench.iterate(dict(enumerate(shares(moves[0]))), paced=True)
+        advance(bench, [(0, *move, ROWS) for move in moves], 3)
+
+        split = expected(bench, lambda k: shares(moves[max(0, k - 1) // 3]))
+        np.testing.assert_array_equal(bench.arrays["y"], split)
+
+
+def test_only_rows_that_move_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epochs, "MAX_REPEATED", 1e3)  # saved once, after the start
+    runtime, copied = CountingRuntime(seed=2), {}
+    params = DiffusionParams(ROWS, COLUMNS, 8)
+    with computing(params, runtime, devices="cpu,gpu,cpu", saves=True) as bench:
+        bench.iterate(dict(enumerate(shares((8, 40)))), paced=True)
+        for iteration in range(1, 8):
+            if iteration == 5:
+                bench.control.propose((0, 10, 43, ROWS))
+            before = runtime.copied
+            bench.control.allow(iteration)
+            bench.wait_for_report(GPU_SLOT, iteration)
+            copied[iteration] = runtime.copied - before
+        bench.control.allow(8)
+        bench.stopped(3)
+
+    row_bytes = 8 * COLUMNS
+    leaving, coming = 4 * row_bytes, 3 * (row_bytes + 2 * row_bytes)  # with halos; x, both buffers
+    halos_of_the_other_buffer = 2 * row_bytes
+    extra = copied[5] + copied[6] - copied[3] - copied[4]
+    assert 0 < extra <= leaving + coming + halos_of_the_other_buffer
+
+
+@given(
+    bounds=st.tuples(st.integers(0, 90), st.integers(1, 90)),
+    limit=st.integers(0, 3000),
+    overhead=st.integers(0, 50),
+)
+def test_spare_rows_are_of_the_load_and_fit(
+    bounds: tuple[int, int], limit: int, overhead: int
+) -> None:
+    rows = Rows(bounds[0], bounds[0] + bounds[1], 200)
+    need = 10 * rows.count + overhead
+    demand = MemoryDemand(input_bytes=4, work_bytes=4, output_bytes=2, limit=need + limit)
+
+    before, after = spare_rows(rows, demand, overhead)
+
+    assert 0 <= before <= rows.first
+    assert 0 <= after <= rows.load - rows.stop
+    assert 10 * (rows.count + before + after) + overhead <= need + limit
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_core_goes_on_with_the_rows_of_a_gpu_that_was_asked_to_pause(saves: bool) -> None:
+    with computing(DiffusionParams(ROWS, COLUMNS, 400), saves=saves) as bench:
+        bench.iterate({0: 24, 1: 40})
+        bench.control.pause()
+        (iteration,) = {stop.iteration for stop in bench.stopped(2)}
+
+        bench.iterate({0: ROWS}, first=iteration + 1, previous=(0, 1), epoch=2)
+        bench.stopped(1)
+
+        result = expected(bench, lambda k: (24, 40) if k <= iteration else (ROWS,))
+        np.testing.assert_array_equal(bench.arrays["y"], result)
+
+
+# ---- a GPU is lost with rows that only its own memory had
+
+ITERATIONS = 12
+
+
+class Lost(Exception):
+    """The GPU's process ends."""
+
+
+@pytest.fixture
+def rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are saved as rarely as they may be."""
+    monkeypatch.setattr(epochs, "MAX_REPEATED", 0.2)
+    monkeypatch.setattr(epochs, "MAX_TIME", 1e-9)
+
+
+def lose_gpu(monkeypatch: pytest.MonkeyPatch, where: str, moment: int) -> None:
+    """Have the GPU end at the `moment`-th call of a method."""
+    owner: Any = IterativeRun if where in ("save", "restore") else AcceleratorStages
+    original, calls = getattr(owner, where), 0
+
+    def counted(self: Any, *args: Any) -> Any:
+        nonlocal calls
+        executor = self.executor if owner is IterativeRun else self
+        calls += executor.has_own_memory
+        if executor.has_own_memory and calls == moment:
+            raise Lost
+        return original(self, *args)
+
+    monkeypatch.setattr(owner, where, counted)
+
+
+def run_until_lost(bench: IteratingBench) -> tuple[int, int | None, int]:
+    """Return the last iteration that is finished, the one to go back to, and who is lost."""
+    events, lost = 0, -1
+    while events < bench.slots:
+        slot, event = bench.events.get(timeout=60)
+        events += not isinstance(event, IterationsDone)
+        if isinstance(event, CommandFailed):
+            lost = slot
+            bench.control.abort()
+    slots = tuple(range(bench.slots))
+    return bench.control.finished(slots), bench.control.saved(slots), lost
+
+
+def go_on(bench: IteratingBench, finished: int, saved: int | None) -> None:
+    first = finished + 1 if saved is None else saved + 1
+    previous = (0, 1) if saved is None and first else ()
+    bench.iterate(
+        {CORE_SLOT: ROWS}, first=first, previous=previous, restores=saved is not None, epoch=2
+    )
+    bench.stopped(1)
+
+
+STAGES = [("compute", moment) for moment in (1, 4, 5, 6, 9, 13, 20, 26, 27)]
+SAVING = [("write_back", 2), ("write_back", 4), ("save", 1), ("save", 3)]
+
+
+@pytest.mark.usefixtures("rarely")
+@pytest.mark.parametrize(("where", "moment"), STAGES + SAVING)
+@pytest.mark.parametrize("is_first", [False, True], ids=["last-rows", "first-rows"])
+def test_a_core_goes_back_to_what_was_saved_when_the_gpu_is_lost(
+    is_first: bool, where: str, moment: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = {GPU_SLOT: 40, CORE_SLOT: 24} if is_first else {CORE_SLOT: 24, GPU_SLOT: 40}
+    with computing(DiffusionParams(ROWS, COLUMNS, ITERATIONS), saves=True) as bench:
+        lose_gpu(monkeypatch, where, moment)
+        bench.iterate(shares)
+        finished, saved, _ = run_until_lost(bench)
+
+        go_on(bench, finished, saved)
+
+        last = finished if saved is None else saved
+        assert finished - last <= 1 + 0.2 * ITERATIONS
+        split = tuple(shares.values())
+        result = expected(bench, lambda k: split if k <= last else (ROWS,))
+        np.testing.assert_allclose(bench.arrays["y"], result, atol=1e-13)
+
+
+@pytest.mark.usefixtures("rarely")
+def test_a_device_that_is_lost_while_going_back_leaves_what_was_saved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with computing(DiffusionParams(ROWS, COLUMNS, ITERATIONS), saves=True) as bench:
+        lose_gpu(monkeypatch, "compute", 20)
+        bench.iterate({CORE_SLOT: 24, GPU_SLOT: 40})
+        _, saved, _ = run_until_lost(bench)
+        assert saved is not None
+        lose_gpu(monkeypatch, "restore", 1)
+        bench.iterate({CORE_SLOT: 24, GPU_SLOT: 40}, first=saved + 1, restores=True, epoch=2)
+
+        assert run_until_lost(bench)[:2] == (saved, saved)
+        go_on(bench, saved, saved)
+
+        result = expected(bench, lambda k: (24, 40) if k <= saved else (ROWS,))
+        np.testing.assert_allclose(bench.arrays["y"], result, atol=1e-13)
+
+
+@pytest.mark.usefixtures("rarely")
+def test_only_halos_and_whole_arrays_come_home_between_two_saves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with computing(DiffusionParams(ROWS, COLUMNS, ITERATIONS), saves=True) as bench:
+        lose_gpu(monkeypatch, "compute", 20)
+        bench.iterate({CORE_SLOT: 24, GPU_SLOT: 40})
+        finished, saved, _ = run_until_lost(bench)
+        own = bench.arrays["u"][finished % 2, 1:-1][24:].copy()
+
+    assert saved is not None and saved < finished
+    params = DiffusionParams(ROWS, COLUMNS, finished)
+    true = run(Diffusion(), params, {"x": X}, (24, 40)).outputs["y"]
+    is_home = (own == true[24:]).all(axis=1)
+    assert is_home[0] and is_home[-1] and not is_home[1:-1].any()
+
+
+@pytest.mark.parametrize("moment", [20, 31, 38])
+def test_another_gpu_goes_back_too(moment: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epochs, "MAX_REPEATED", 10.0)  # in a job of unknown length
+    monkeypatch.setattr(epochs, "MAX_TIME", 1e-9)
+    workload = Pcg()
+    params = workload.infer({"grid": "5x6x7", "block": 20}, {})
+    inputs = {n: a for n, a in generated(workload, params).items() if n != "x"}
+    settings: dict[str, Any] = {"workload": workload, "inputs": inputs, "variant": "scipy"}
+    with computing(params, devices="cpu,gpu,gpu", fits=210, saves=True, **settings) as bench:
+        lose_gpu(monkeypatch, "compute", moment)
+        bench.iterate({0: 60, 1: 60, 2: 90})
+        _, saved, lost = run_until_lost(bench)
+        assert lost in (1, 2) and saved is not None
+        bench.iterate({0: 120, 3 - lost: 90}, first=saved + 1, restores=True, epoch=2)
+        bench.stopped(2)
+        x = bench.arrays["x"].copy()
+
+    alone = run(workload, params, inputs, (60, 60, 90)).outputs["x"]
+    np.testing.assert_array_equal(x, alone)
+
+
+def test_the_time_of_saving_is_reported_with_the_next_iteration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(epochs, "MAX_REPEATED", 1e3)  # saved once, after the start
+    monkeypatch.setattr(epochs, "MAX_TIME", 1e-9)
+    with computing(DiffusionParams(ROWS, COLUMNS, 3), saves=True) as bench:
+        bench.iterate({0: 24, 1: 40})
+        bench.stopped(2)
+
+        for slot in range(2):
+            saves = [record.seconds.save for record in bench.records(slot)]
+            assert [seconds > 0 for seconds in saves] == [True, False, False]

@@ -1,0 +1,120 @@
+"""Slots of device memory, and host memory that is pinned."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched.devices.accelerator.pinned import Pins
+from hetsched.devices.accelerator.simulated import SimulatedRuntime
+from hetsched.devices.slot_layout import slot_layout
+from hetsched.errors import InternalError
+from hetsched.memory import MemoryDemand
+from hetsched.testing.toys import shared
+from hetsched.workload import ArraySpec
+
+PAGE = 4096
+SPECS = st.lists(
+    st.tuples(
+        st.sampled_from(["split", "out", "inout"]),
+        st.sampled_from(["float32", "float64", "complex128", "uint8"]),
+        st.integers(1, 999),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(parts=SPECS, count=st.integers(1, 50), alignment=st.sampled_from([64, 256]))
+def test_arrays_of_a_slot_are_aligned_and_never_overlap(
+    parts: list[tuple[str, str, int]], count: int, alignment: int
+) -> None:
+    specs = [ArraySpec(f"a{i}", r, (n,), d) for i, (r, d, n) in enumerate(parts)]  # type: ignore[arg-type]
+    need = sum(n * np.dtype(d).itemsize * (2 if r == "inout" else 1) for r, d, n in parts)
+    demand = MemoryDemand(input_bytes=need, work_bytes=0, output_bytes=0)
+    layout = slot_layout(specs, {}, demand, alignment)
+
+    offsets = layout.offsets(count)
+
+    buffers = [*layout.inputs.values(), *layout.outputs.values()]
+    spans = sorted((offsets[b.index], b.nbytes(count), b.spec.dtype) for b in buffers)
+    at = 0
+    for start, nbytes, dtype in spans:
+        assert start >= at
+        assert start % np.dtype(dtype).itemsize == 0
+        at = start + nbytes
+    assert at <= layout.nbytes(count) == -(-need * count // 512) * 512
+
+
+def test_an_output_in_place_has_the_buffer_of_an_input_of_its_size() -> None:
+    x, y = ArraySpec("x", "split", (8,), "float32"), ArraySpec("y", "out", (8,), "int32")
+    demand = MemoryDemand(input_bytes=32, work_bytes=0, output_bytes=0)
+
+    layout = slot_layout([x, y], {"y": "x"}, demand, 256)
+
+    assert layout.outputs["y"].index == layout.inputs["x"].index
+    with pytest.raises(InternalError, match="64 bytes per unit against 32"):
+        slot_layout([x, ArraySpec("y", "out", (8,), "float64")], {"y": "x"}, demand, 256)
+
+
+def test_the_least_recently_used_mapping_makes_room_and_kept_ones_stay() -> None:
+    runtime = SimulatedRuntime()
+    pins, keep = Pins(runtime, 3 * PAGE, PAGE), set[int]()
+    old, kept, new = (shared((n * PAGE,), "uint8") for n in (1, 1, 2))
+    pins.cover(old, set())
+    pins.cover(kept, keep)
+
+    assert pins.cover(new, keep) is not None
+    assert set(runtime.pins) == {kept.ctypes.data, new.ctypes.data, new.ctypes.data + PAGE}
+    assert pins.cover(shared((2 * PAGE,), "uint8"), keep) is None
+    assert "quota" in pins.refused
+
+
+def test_of_a_mapping_the_first_slices_are_pinned_within_the_quota_or_until_one_fails() -> None:
+    for quota, taken, registered in ((3, None, 3), (9, None, 5), (9, 2, 2)):
+        runtime, array = SimulatedRuntime(), shared((5 * PAGE,), "uint8")
+        if taken is not None:
+            runtime.pins[array.ctypes.data + taken * PAGE] = PAGE
+        pins = Pins(runtime, quota * PAGE, PAGE)
+
+        pinned = pins.cover(array[100:200], set())
+
+        assert pinned is not None
+        assert (pinned.registered, pinned.is_whole) == (registered * PAGE, registered == 5)
+        assert pinned.covers(array[: registered * PAGE])
+        assert registered == 5 or not pinned.covers(array[1 : registered * PAGE + 1])
+        pins.clear()
+        assert len(runtime.pins) == (taken is not None)
+
+
+def test_a_pinned_mapping_outlives_its_owner_until_it_is_unpinned() -> None:
+    runtime, mapping = SimulatedRuntime(), mmap.mmap(-1, PAGE)
+    pins = Pins(runtime, 1 << 30)
+    pins.cover(np.frombuffer(mapping, np.uint8), set())
+
+    with pytest.raises(BufferError):
+        mapping.close()
+    del mapping
+    pins.sweep()
+
+    assert runtime.pins == {}
+
+
+def test_memory_that_can_not_be_unpinned_stays_mapped() -> None:
+    """Copies to it may still be going on."""
+    runtime, mapping = SimulatedRuntime(), mmap.mmap(-1, 3 * PAGE)
+    pins = Pins(runtime, 1 << 30, PAGE)
+    array = np.frombuffer(mapping, np.uint8)
+    pins.cover(array, set())
+    del runtime.pins[array.ctypes.data + PAGE]
+    del array
+
+    pins.clear()
+
+    assert (runtime.pins, pins.used) == ({}, 0)
+    with pytest.raises(BufferError):
+        mapping.close()
