@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from hetsched.errors import DataError
 from hetsched.memory import MemoryDemand
 from hetsched.workload import (
     Arrays,
@@ -262,12 +263,12 @@ class DiffusionParams(msgspec.Struct, frozen=True):
     """`slow_until`: a file; until it exists, iterations make `slow_until`.begun and take 20 ms
     longer; or "".
 
-    `die_at`: an iteration at which the process of the first rows kills itself, if it is the one
+    `die_at`: an iteration at which the process of the last rows kills itself, if it is the one
     that makes the file `marker`; 0: none.
 
     `counts`: a file; an iteration adds a byte for each row to `counts`.PID when it begins; or "".
 
-    `unwritten`: the last stage writes no result.
+    `unwritten`: the last stage writes no result. `bad_row`: the first stage refuses it; or -1.
     """
 
     rows: int = 24
@@ -279,6 +280,7 @@ class DiffusionParams(msgspec.Struct, frozen=True):
     marker: str = ""
     counts: str = ""
     unwritten: bool = False
+    bad_row: int = -1
 
 
 class Diffusion(Iterative):
@@ -343,6 +345,8 @@ class Diffusion(Iterative):
 
 def make_diffusion(p: Any, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
     def copy(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
+        if rows.first <= p.bad_row < rows.stop:
+            raise DataError(f"row {p.bad_row} is bad data")
         outputs["u"][...] = inputs["x"]
         partials["steps"][...] = 0
 
@@ -352,7 +356,7 @@ def make_diffusion(p: Any, load: int, context: KernelContext) -> Mapping[str, St
         if p.counts:
             with open(f"{p.counts}.{os.getpid()}", "ab", buffering=0) as file:
                 file.write(bytes(rows.count))
-        if step == p.die_at and rows.is_first and is_first(p.marker):
+        if step == p.die_at and rows.is_last and is_first(p.marker):
             os.kill(os.getpid(), 9)
         if p.slow_until and not Path(p.slow_until).exists():
             Path(f"{p.slow_until}.begun").touch()

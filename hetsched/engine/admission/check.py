@@ -500,7 +500,7 @@ def _drop_needless_saves(job: ResolvedJob, infos: Sequence[DeviceInfo], limit: i
     Without room these can store their rows after each iteration.
     """
     assert job.iterative is not None
-    if any(info.link and not info.is_modelled for info in infos):
+    if any(info.link for info in infos):
         if _shared_bytes(job) <= limit:
             return
         job.notes.append(not_saving_note(job.iterative.saved))
