@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,90 +14,86 @@ from hetsched.models import DeviceModel
 from hetsched.plans.device_plan import DevicePlan, Overlap
 
 Floats = NDArray[np.float64]
-Phases = tuple[Floats, Floats, Floats]
-"""Seconds of copy in, compute and copy out of some sizes; 0 for a phase that doesn't exist."""
-
 MAX_GRANULES = 1 << 12
 """Sizes up to the largest chunk that tables hold. With more, planning takes longer, and no plan is
 measurably faster."""
-MAX_SLOTS = 4
-"""Slots of a ring in searches: a chunk in each phase, and one waiting."""
-MAX_EXACT_SIZE, SIZE_STEP = 4096, 1 / 1024
-"""Units up to which each size is sampled; the relative step of larger ones."""
+MAX_SLOTS = 3
+"""Slots of a ring in searches: a chunk in each phase."""
 EQUAL_CHUNKS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64])
-"""Chunks of the rings in an estimate: more gain nothing, unless memory forces more."""
+"""Numbers of chunks of the rings tried first: more gain nothing, unless memory forces more."""
 
 
 # ---- seconds
 
 
-@dataclass(frozen=True)
-class PhaseCosts:
-    """Seconds of a chunk's phases, indexed by its granules; all 0 for none.
+class PhaseCosts(NamedTuple):
+    """Seconds of the phases of chunks of some sizes; 0 for a phase that doesn't exist.
 
-    Copies of two engines that slow each other down are as long as while both are busy, so that
-    searches needn't follow them: `recurrence.price` does.
+    In tables the index is the size in granules; all 0 for none. Copies of two engines that slow
+    each other down are as long as while both are busy, so that searches needn't follow them:
+    `recurrence.price` does.
     """
 
-    phases: Phases
+    copy_in: Floats
+    compute: Floats
+    copy_out: Floats
 
     @property
     def largest(self) -> int:
-        """The largest chunk, granules."""
-        return len(self.phases[0]) - 1
+        """The largest chunk of a table, granules."""
+        return len(self.compute) - 1
+
+    @property
+    def serial(self) -> Floats:
+        """Seconds of all phases, one after the other."""
+        return self.copy_in + self.compute + self.copy_out
 
     def up_to(self, largest: int) -> PhaseCosts:
         """Return the costs of chunks of at most `largest` granules."""
-        copy_in, compute, copy_out = (phase[: largest + 1] for phase in self.phases)
-        return PhaseCosts((copy_in, compute, copy_out))
+        return PhaseCosts(*(phase[: largest + 1] for phase in self))
 
     def busiest(self, overlap: Overlap) -> Floats:
         """Return the seconds of a chunk on its busiest engine."""
-        return busiest_engine(self.phases, overlap)
+        if overlap is Overlap.NONE:
+            return self.serial
+        if overlap is Overlap.SINGLE:
+            return np.maximum(self.copy_in + self.copy_out, self.compute)
+        return np.maximum(np.maximum(self.copy_in, self.copy_out), self.compute)
 
 
 def costs_of(model: DeviceModel, largest: int, overlap: Overlap, granule: int = 1) -> PhaseCosts:
     """Tabulate the costs of chunks of up to `largest` granules of `granule` units. O(largest)."""
-    phases = link_phases(model, granule * np.arange(1.0, largest + 1), overlap)
-    copy_in, compute, copy_out = (np.concatenate(([0.0], seconds)) for seconds in phases)
-    return PhaseCosts((copy_in, compute, copy_out))
+    costs = link_costs(model, granule * np.arange(1.0, largest + 1), overlap)
+    return PhaseCosts(*(np.concatenate(([0.0], seconds)) for seconds in costs))
 
 
-def link_phases(model: DeviceModel, units: Floats, overlap: Overlap) -> Phases:
-    """Return the phases of chunks of `units` in the steady state, where copies slow each other.
+def link_costs(model: DeviceModel, units: Floats, overlap: Overlap) -> PhaseCosts:
+    """Return the costs of chunks of `units` in the steady state, where copies slow each other.
 
     The shorter copy always has company, the longer one only while the shorter takes.
     """
-    copy_in, compute, copy_out = phase_seconds(model, units)
-    pace_in, pace_out = model.duplex
+    costs = phase_seconds(model, units)
     if overlap is not Overlap.FULL or min(model.duplex) == 1:
-        return copy_in, compute, copy_out
+        return costs
+    copy_in, compute, copy_out = costs
+    pace_in, pace_out = model.duplex
     slow_in, slow_out = copy_in / pace_in, copy_out / pace_out
     is_longer = slow_in >= slow_out
-    return (
+    return PhaseCosts(
         np.where(is_longer, copy_in + (1 - pace_in) * slow_out, slow_in),
         compute,
         np.where(is_longer, slow_out, copy_out + (1 - pace_out) * slow_in),
     )
 
 
-def busiest_engine(phases: Phases, overlap: Overlap) -> Floats:
-    """Return the seconds of chunks on their busiest engine."""
-    copy_in, compute, copy_out = phases
-    if overlap is Overlap.NONE:
-        return copy_in + compute + copy_out
-    is_shared = overlap is Overlap.SINGLE
-    link = copy_in + copy_out if is_shared else np.maximum(copy_in, copy_out)
-    return np.maximum(link, compute)
-
-
-def phase_seconds(model: DeviceModel, units: Floats) -> Phases:
-    """Return the phases of chunks of `units`. Raises UsageError as `seconds_of`."""
-    copy_in, compute, copy_out = (
-        np.zeros(units.shape) if curve is None else seconds_of(curve, units)
-        for curve in (model.h2d, model.compute, model.d2h)
+def phase_seconds(model: DeviceModel, units: Floats) -> PhaseCosts:
+    """Return the costs of chunks of `units`. Raises UsageError as `seconds_of`."""
+    return PhaseCosts(
+        *(
+            np.zeros(units.shape) if curve is None else seconds_of(curve, units)
+            for curve in (model.h2d, model.compute, model.d2h)
+        )
     )
-    return copy_in, compute, copy_out
 
 
 def seconds_of(curve: Any, units: Floats) -> Floats:
@@ -148,13 +144,9 @@ def estimated_seconds(
     slots = np.array(counts, dtype=float)[:, None]
     share = units[:, None, None]
     chunks = np.minimum(np.maximum(EQUAL_CHUNKS, np.ceil(share / largest)), share)
-    phases = link_phases(model, share / chunks, overlap)
-    serial: Floats = np.add.reduce(phases)
-    if overlap is Overlap.NONE:
-        seconds = chunks * serial
-    else:
-        pace = np.maximum(busiest_engine(phases, overlap), serial / slots)
-        seconds = serial + (chunks - 1) * pace
+    costs = link_costs(model, share / chunks, overlap)
+    pace = np.maximum(costs.busiest(overlap), costs.serial / slots)
+    seconds = costs.serial + (chunks - 1) * pace
     fastest: Floats = seconds.min(axis=(1, 2))
     return fastest
 
@@ -209,11 +201,11 @@ def granular(share: int, memory: MemoryDemand, max_granules: int = MAX_GRANULES)
 
 def sample_sizes(largest: int) -> Floats:
     """Return sizes from 1 to `largest` units: all that are small, and some of the others."""
-    if largest <= MAX_EXACT_SIZE:
+    if largest <= MAX_GRANULES:
         return np.arange(1.0, largest + 1)
-    count = int(np.log(largest / MAX_EXACT_SIZE) / SIZE_STEP) + 2
-    large = np.geomspace(MAX_EXACT_SIZE, largest, count).round()
-    return np.union1d(np.arange(1.0, MAX_EXACT_SIZE), large)
+    count = int(MAX_GRANULES * np.log(largest / MAX_GRANULES) / 4) + 2
+    large = np.geomspace(MAX_GRANULES, largest, count).round()
+    return np.union1d(np.arange(1.0, MAX_GRANULES), large)
 
 
 def largest_sub_distribution(share: int, memory: MemoryDemand) -> int:

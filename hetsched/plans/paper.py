@@ -219,7 +219,7 @@ class _RemainingLoads:
         single = self._costs.largest
         if remaining < single:
             single = self._memory.max_chunk(remaining)
-        seconds = sum(float(phase[single]) for phase in self._costs.phases)
+        seconds = sum(float(phase[single]) for phase in self._costs)
         return [*options, ((single,), single, seconds)]
 
     def _fastest_within(self, remaining: int) -> list[SubDistribution]:
@@ -272,8 +272,8 @@ class SubDistributionSearch:
         self._full = overlap is Overlap.FULL
         self._largest = costs.largest
         self._room = room
-        self._rising = [np.maximum.accumulate(phase) for phase in costs.phases]
-        self._in, self._compute, self._out = (phase.tolist() for phase in costs.phases)
+        self._rising = [np.maximum.accumulate(phase) for phase in costs]
+        self._in, self._compute, self._out = (phase.tolist() for phase in costs)
         self._triples, self._sums = self._all_triples()
 
     def within(self, room: int) -> Iterator[SubDistribution]:
@@ -363,5 +363,5 @@ class SubDistributionSearch:
 
     def _appended(self, prefix: SubDistribution, size: int) -> SubDistribution:
         recurrence = prefix.recurrence.branch()
-        recurrence.append(self._in[size], self._compute[size], self._out[size])
+        recurrence.extend([(self._in[size], self._compute[size], self._out[size])])
         return SubDistribution((*prefix.chunks, size), prefix.units + size, recurrence)

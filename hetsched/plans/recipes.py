@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hetsched.plans.costs import Phases
+from hetsched.plans.costs import PhaseCosts
 from hetsched.plans.device_plan import Overlap
 
 Ramp = tuple[int, ...]
 
-FIRST_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512, 1024)
 MAX_RAMP_CHUNKS = 24
 NEARLY = 1 + 1e-9
 """Times up to this ratio differ by rounding errors."""
@@ -56,7 +55,8 @@ class Recipe(NamedTuple):
             last_turn = [b - a for a, b in itertools.pairwise(ends) if b > a]
             return (*up, *middle * turns, *last_turn, *down[::-1])
         count = min(math.ceil(rest / middle / NEARLY), rest)
-        return (*up, *(evenly(rest, count) if count else ()), *down[::-1])
+        size, larger = divmod(rest, max(count, 1))
+        return (*up, *(size + 1,) * larger, *(size,) * (count - larger), *down[::-1])
 
 
 def evenly(share: int, chunks: int) -> tuple[int, ...]:
@@ -65,7 +65,7 @@ def evenly(share: int, chunks: int) -> tuple[int, ...]:
     return (size + 1,) * larger + (size,) * (chunks - larger)
 
 
-def ramps(phases: Phases, largest: int, overlap: Overlap) -> list[Ramp]:
+def ramps(phases: PhaseCosts, largest: int, overlap: Overlap) -> list[Ramp]:
     """Return growing lists of sizes below `largest`, the empty one first.
 
     The first chunk is small, so that work begins early; each further one is the largest that
@@ -80,9 +80,8 @@ def ramps(phases: Phases, largest: int, overlap: Overlap) -> list[Ramp]:
     beyond_copy = np.maximum.accumulate(middle - first)
     tables = [t.tolist() for t in (first, middle, last, until_computed, beyond_copy)]
     distinct: dict[Ramp, None] = dict.fromkeys([(), (1,)] if largest > 1 else [()])
-    for size in FIRST_SIZES:
-        if size < largest:
-            distinct[_just_in_time(size, tables, overlap)] = None
+    for power in range((largest - 1).bit_length()):
+        distinct[_just_in_time(1 << power, tables, overlap)] = None
     return list(distinct)
 
 
@@ -116,12 +115,12 @@ def _just_in_time(first_size: int, tables: list[list[float]], overlap: Overlap) 
     return tuple(sizes)
 
 
-def serial_chunks(share: int, phases: Phases) -> tuple[int, ...]:
+def serial_chunks(share: int, costs: PhaseCosts) -> tuple[int, ...]:
     """Return fast chunks for `share` units (>= 1) in one slot: of the size that costs least.
 
     The largest if others save nothing; curves with cliffs and steps have cheaper ones.
     """
-    total = np.add.reduce(phases)[: share + 1]
+    total = costs.serial[: share + 1]
     times, rest = np.divmod(share, np.arange(1, len(total)))
     seconds = times * total[1:] + total[rest]
     size = 1 + int(np.flatnonzero(seconds <= seconds.min() * NEARLY)[-1])

@@ -7,7 +7,8 @@ then delays the copies out that compete with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -44,62 +45,56 @@ class Recurrence(Generic[Time]):
         slots: int | Sizes,
         duplex: tuple[float, float] = (1.0, 1.0),
     ) -> None:
-        self.out_begins: list[Time] = []
-        self.out_ends: list[Time] = []
+        self.out_begins: list[Any] = []
+        self.out_ends: list[Any] = []
         self.makespan: Any = start
         self._arrived: Any = start
         self._computed: Any = start
         self._last_copy_out: Any = start
         self._final = 0  # copies out before this one no longer change
         self._duplex = duplex
-        most = SLOTS_IN_USE.get(overlap)
+        most = SLOTS_IN_USE.get(overlap, sys.maxsize)
         self._maximum: Callable[[Any, Any], Any] = max
         self._slots: list[tuple[int, Any]]  # distinct counts, and the plans that have them
         if isinstance(slots, np.ndarray):
             self._maximum = np.maximum
-            slots = slots if most is None else np.minimum(slots, most)
-            counts: list[int] = np.asarray(slots).tolist()
-            self._slots = [(count, slots == count) for count in sorted({*counts})]
+            slots = np.minimum(slots, most)
+            self._slots = [(count, slots == count) for count in sorted(set(slots.tolist()))]
         else:
-            slots = slots if most is None else min(slots, most)
-            self._slots = [(slots, None)]
+            slots = min(slots, most)
+            self._slots = [(slots, True)]
         # With one slot, copies in both directions never meet.
         self._meets: Any = slots > 1
         self._is_slowed = overlap is Overlap.FULL and min(duplex) < 1 and bool(self._meets)
         self._delays_out = overlap is Overlap.SINGLE and bool(np.any(self._meets))
 
-    def append(self, copy_in: Time, compute: Time, copy_out: Time) -> tuple[Interval, Interval]:
-        """Add a chunk, given the seconds of its phases without interference.
+    def extend(self, chunks: Iterable[tuple[Time, Time, Time]]) -> list[tuple[Interval, Interval]]:
+        """Add chunks, each given as the seconds of its phases without interference.
 
-        Returns the spans of its copy in and its computation, which are final. Copies out are once
-        the last chunk is appended.
+        Returns the spans of copies in and computations, which are final. Copies out are once the
+        last chunk is added.
         """
-        maximum, ends = self._maximum, self.out_ends
-        begin_in, last_end = self._arrived, self.makespan
-        count, rows = self._slots[0]
-        if len(ends) >= count:
-            freed: Any = ends[-count]
-            if len(self._slots) > 1:  # 0 where a slot was never used
-                freed = np.zeros(len(rows))
-                for count, rows in self._slots:
-                    if count <= len(ends):
-                        np.copyto(freed, ends[-count], where=rows)
-            begin_in = maximum(begin_in, freed)
-        arrived = self._slowed(begin_in, copy_in) if self._is_slowed else begin_in + copy_in
-        if ends and self._is_slowed:
-            last_end = ends[-1]
-        elif ends and self._delays_out:  # I_k precedes O_{k-1}
-            begin_out = maximum(self.out_begins[-1], arrived * self._meets)
-            last_end = begin_out + self._last_copy_out
-            self.out_begins[-1], ends[-1] = begin_out, last_end
-        begin = maximum(arrived, self._computed)
-        computed = begin + compute
-        begin_out = maximum(computed, last_end)
-        self.makespan = begin_out + copy_out
-        self.out_begins.append(begin_out)
-        ends.append(self.makespan)
-        self._arrived, self._computed, self._last_copy_out = arrived, computed, copy_out
-        return (begin_in, arrived), (begin, computed)
+        maximum, begins, ends = self._maximum, self.out_begins, self.out_ends
+        spans = []
+        for copy_in, compute, copy_out in chunks:
+            begin_in, last_end = self._arrived, self.makespan
+            for count, rows in self._slots:
+                if count <= len(ends):  # a slot that was used before
+                    begin_in = maximum(begin_in, ends[-count] * rows)
+            arrived = self._slowed(begin_in, copy_in) if self._is_slowed else begin_in + copy_in
+            if ends and self._is_slowed:
+                last_end = ends[-1]
+            elif ends and self._delays_out:  # I_k precedes O_{k-1}
+                begins[-1] = maximum(begins[-1], arrived * self._meets)
+                last_end = ends[-1] = begins[-1] + self._last_copy_out
+            begin = maximum(arrived, self._computed)
+            computed = begin + compute
+            begins.append(maximum(computed, last_end))
+            self.makespan = begins[-1] + copy_out
+            ends.append(self.makespan)
+            self._arrived, self._computed, self._last_copy_out = arrived, computed, copy_out
+            spans.append(((begin_in, arrived), (begin, computed)))
+        return spans
 
     def branch(self) -> Recurrence[Time]:
         """Return a copy to which other chunks can be appended."""
@@ -115,8 +110,7 @@ class Recurrence(Generic[Time]):
         cost included; alone it runs at full pace.
         """
         pace_in, pace_out = self._duplex
-        begins: list[Any] = self.out_begins
-        ends: list[Any] = self.out_ends
+        begins, ends = self.out_begins, self.out_ends
         while self._final < len(ends) and ends[self._final] <= begin:
             self._final += 1
         now, rest, end_before = begin, seconds, begin
@@ -184,7 +178,7 @@ def _scheduled(
     for sizes in plan.sub_distributions:
         slots = plan.slots if plan.mode is Mode.RING else len(sizes)
         recurrence = Recurrence(end, overlap, slots, model.duplex)
-        begun = [recurrence.append(*chunk) for chunk in phases[first : first + len(sizes)]]
+        begun = recurrence.extend(phases[first : first + len(sizes)])
         outs = zip(recurrence.out_begins, recurrence.out_ends, strict=True)
         spans += [(*chunk, out) for chunk, out in zip(begun, outs, strict=True)]
         end = recurrence.makespan
@@ -210,7 +204,6 @@ def prices(
     recurrence = Recurrence(
         np.zeros(len(plans)), overlap, np.where(in_memory == 0, longest, in_memory)
     )
-    for copy_in, compute, copy_out in zip(*(c[by_chunk] for c in costs.phases), strict=True):
-        recurrence.append(copy_in, compute, copy_out)
+    recurrence.extend(zip(*(phase[by_chunk] for phase in costs), strict=True))
     seconds: Floats = recurrence.makespan
     return seconds

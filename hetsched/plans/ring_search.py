@@ -1,7 +1,6 @@
 """The search for a good ring: recipes for its chunks, improved part by part.
 
-A share of few units is enumerated. Long plans are searched at a shorter share: their steady middle
-only repeats itself.
+Long plans are searched at a shorter share: their steady middle only repeats itself.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ import numpy as np
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.plans.costs import (
-    MAX_SLOTS,
-    Floats,
+    EQUAL_CHUNKS,
     GranularShare,
+    PhaseCosts,
     costs_of,
     granular,
     patterns,
@@ -29,20 +28,9 @@ from hetsched.plans.device_plan import (
     slot_sizes,
     validate_request,
 )
-from hetsched.plans.recipes import (
-    NEARLY,
-    Recipe,
-    ramps,
-    serial_chunks,
-)
+from hetsched.plans.recipes import NEARLY, Recipe, ramps, serial_chunks
 from hetsched.plans.recurrence import Sizes, price, prices
 
-MAX_ENUMERATED_SHARE = 10
-"""Units; there are 512 ways to cut 10 units into chunks."""
-CHUNK_COUNTS = (
-    1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64,
-)  # fmt: skip
-"""Numbers of chunks in the middle tried first, before refining sizes around the best."""
 MOVED_PLACES = 6
 """Places of chunks, and of new ones in between, at either end of a plan, between which units are
 moved."""
@@ -50,11 +38,9 @@ MAX_CHEAP_CHUNKS = 512
 """Maximum chunks in the middle where small chunks cost less per unit."""
 MAX_SEARCHED_CHUNKS = 64
 """Chunks beyond which a plan is searched at a shorter share."""
-FINALISTS = 8
-"""Plans that are priced exactly where copies slow each other: searches stretch them instead."""
-ROUNDS = ((4, 1.0), (1, 0.5))
-"""Fastest recipes of which other ramps and sizes are tried, in each round, and the exponent of
-the factors by which sizes differ."""
+KEPT = 16
+"""Fastest recipes of which other ramps and sizes are tried. Where copies slow each other, as many
+plans are priced exactly: searches stretch copies instead."""
 SIZE_FACTORS = (0.5, 0.7, 0.85, 1.0, 1.15, 1.5, 2.0, 4.0)
 """Sizes of the middle around a good one."""
 
@@ -135,13 +121,6 @@ class _RingSearch:
     def __init__(self, share: GranularShare, model: DeviceModel, overlap: Overlap) -> None:
         self._model, self._overlap, self._granule = model, overlap, share.granule
         self._costs = costs_of(model, share.largest, overlap, share.granule)
-        self._is_slowed = overlap is Overlap.FULL and min(model.duplex) < 1
-        # With one slot copies never meet.
-        self._serial_costs = (
-            costs_of(model, share.largest, Overlap.NONE, share.granule)
-            if self._is_slowed
-            else self._costs
-        )
         self._share = share.share
         self._patterns = patterns(self._share, share.memory)
         if len(self._patterns) > 1:
@@ -153,38 +132,23 @@ class _RingSearch:
 
     def fastest_first(self) -> Iterator[Ring]:
         """Yield the rings found, the fastest first."""
-        if self._share <= MAX_ENUMERATED_SHARE:
-            rings = whole = self._enumerated()
-        else:
-            recipes = [] if self._overlap is Overlap.NONE else self._recipes()
-            rings = whole = self._rings(recipes, self._short_share)
-            if self._short_share < self._share:
-                whole = self._rings(recipes, self._share)
-            elif recipes:
-                rings.append(self._improved(rings[1]))
-        order = np.argsort(self._seconds(rings), kind="stable").tolist()
-        if self._is_slowed:
-            finalists = order[:FINALISTS]
-            order[:FINALISTS] = sorted(finalists, key=lambda index: self._exact(rings[index]))
+        recipes = [] if self._overlap is Overlap.NONE else self._recipes()
+        rings = whole = self._rings(recipes, self._short_share)
+        if self._short_share < self._share:
+            whole = self._rings(recipes, self._share)
+        elif recipes:
+            rings.append(self._improved(rings[1]))
+        order = self._order(rings)
+        if self._overlap is Overlap.FULL and min(self._model.duplex) < 1:
+            # With one slot, as the first ring has, copies never meet.
+            finalists = {0, *order[:KEPT]}
+            exact = sorted(finalists, key=lambda index: self._exact(rings[index]))
+            order = [*exact, *(index for index in order if index not in finalists)]
         return (whole[index] for index in order)
-
-    def _enumerated(self) -> list[Ring]:
-        """Return all rings of 1 to 4 slots for a few units."""
-        cuts = [
-            tuple(after - before for before, after in itertools.pairwise((0, *ends, self._share)))
-            for count in range(self._share)
-            for ends in itertools.combinations(range(1, self._share), count)
-        ]
-        return [
-            (cut, slots)
-            for cut in cuts
-            if max(cut) <= self._costs.largest
-            for slots in range(1, min(MAX_SLOTS, len(cut)) + 1)
-        ]
 
     def _rings(self, recipes: Sequence[Recipe], share: int) -> list[Ring]:
         """Return the serial chunks, and the rings of `recipes`, for `share` units."""
-        serial = (serial_chunks(share, self._serial_costs.phases), 1)
+        serial = (serial_chunks(share, self._costs), 1)
         return [serial, *((recipe.chunks(share), recipe.slots) for recipe in recipes)]
 
     def _improved(self, ring: Ring) -> Ring:
@@ -194,7 +158,7 @@ class _RingSearch:
         """
         chunks, slots = ring
         room = sum(self._patterns[slots])
-        seconds = float(self._seconds([ring])[0])
+        seconds = float(prices([chunks], slots, self._costs, self._overlap)[0])
         while len(chunks) <= MAX_SEARCHED_CHUNKS:
             moved = _moved(np.array(chunks))
             count = moved.shape[1]
@@ -215,16 +179,12 @@ class _RingSearch:
     def _recipes(self) -> list[Recipe]:
         """Search recipes at the short share: the middle first, then its ramps, then its size."""
         largest = max(sizes[0] for sizes in self._patterns.values())
-        up, down = (
-            ramps(phases, largest, self._overlap)
-            for phases in (self._costs.phases, self._costs.phases[::-1])
-        )
+        reverse = PhaseCosts(*reversed(self._costs))
+        up, down = (ramps(costs, largest, self._overlap) for costs in (self._costs, reverse))
         best = self._fastest(self._middles())
-        for kept, spread in ROUNDS:  # ramps and middle depend on each other
-            best = self._fastest(best + [r._replace(up=u) for r in best[:kept] for u in up])
-            best = self._fastest(best + [r._replace(down=d) for r in best[:kept] for d in down])
-            best = self._fastest(best + self._other_middles(best[:kept], spread))
-        return best
+        best = self._fastest(best + [r._replace(up=ramp) for r in best for ramp in up])
+        best = self._fastest(best + [r._replace(down=ramp) for r in best for ramp in down])
+        return self._fastest(best + self._other_middles(best))
 
     def _middles(self) -> list[Recipe]:
         recipes = []
@@ -233,18 +193,18 @@ class _RingSearch:
                 rotated = [sizes[first:] + sizes[:first] for first in range(slots)]
                 recipes += [Recipe(pattern, slots) for pattern in rotated]
             largest = sizes[-1]
-            equal = {max(1.0, min(largest, self._short_share / count)) for count in CHUNK_COUNTS}
+            equal = {max(1.0, min(largest, self._short_share / count)) for count in EQUAL_CHUNKS}
             recipes += [Recipe(size, slots) for size in sorted(equal)]
             # Cheap sizes aren't changed to make chunks equal.
             recipes += [Recipe((size,), slots) for size in self._cheap_sizes(largest)]
         return recipes
 
-    def _other_middles(self, recipes: Sequence[Recipe], spread: float) -> list[Recipe]:
+    def _other_middles(self, recipes: Sequence[Recipe]) -> list[Recipe]:
         others = []
         for recipe, (slots, sizes) in itertools.product(recipes, self._patterns.items()):
             if not isinstance(recipe.middle, tuple):
-                sizes_near = [recipe.middle * factor**spread for factor in SIZE_FACTORS]
-                equal = {max(1.0, min(size, sizes[-1])) for size in sizes_near}
+                near = (recipe.middle * factor for factor in SIZE_FACTORS)
+                equal = {max(1.0, min(size, sizes[-1])) for size in near}
                 others += [recipe._replace(middle=size, slots=slots) for size in equal]
             elif sizes[0] != sizes[-1]:
                 others.append(recipe._replace(middle=sizes, slots=slots))
@@ -257,7 +217,7 @@ class _RingSearch:
         """
         has_bends = any(
             np.abs(np.diff(phase[1:], 2)).max(initial=0.0) > (NEARLY - 1) * float(phase[-1])
-            for phase in self._costs.phases
+            for phase in self._costs
         )
         if not has_bends:
             return
@@ -274,19 +234,15 @@ class _RingSearch:
         recipe_of: dict[Ring, Recipe] = {}
         for recipe in recipes:
             recipe_of.setdefault((recipe.chunks(self._short_share), recipe.slots), recipe)
-        order = np.argsort(self._seconds(list(recipe_of)), kind="stable")[: ROUNDS[0][0]]
         different = list(recipe_of.values())
-        return [different[index] for index in order.tolist()]
+        return [different[index] for index in self._order(list(recipe_of))[:KEPT]]
 
-    def _seconds(self, rings: Sequence[Ring]) -> Floats:
+    def _order(self, rings: Sequence[Ring]) -> list[int]:
+        """Return the indices of `rings`, the fastest first."""
         chunks, slots = zip(*rings, strict=True)
         seconds = prices(chunks, slots, self._costs, self._overlap)
-        if self._is_slowed:
-            for index, (sizes, count) in enumerate(rings):
-                if count == 1:
-                    phases = self._serial_costs.phases
-                    seconds[index] = sum(float(phase[list(sizes)].sum()) for phase in phases)
-        return seconds
+        order: list[int] = np.argsort(seconds, kind="stable").tolist()
+        return order
 
     def _exact(self, ring: Ring) -> float:
         """Return the seconds of a ring whose copies slow each other, to the granule."""
