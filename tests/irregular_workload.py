@@ -1,19 +1,15 @@
-"""A plug-in whose units cost between one and twenty times the least, as an input says.
-
-A unit is an escape-time computation, as for a fractal: its input is the number of rounds, its
-output the state after them.
-"""
+"""A plug-in whose units cost between one and twenty times the least, as an input says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from hetsched.memory import MemoryDemand
-from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
+from hetsched.workload import Arrays, Kernel, KernelContext, Workload
 
 MAX_COST_RATIO = 20
 WIDTH = 4096
@@ -25,6 +21,7 @@ class IrregularParams(msgspec.Struct, frozen=True):
 
     units: int = 128
     rounds: int = 4
+    width: int = WIDTH
 
 
 class Irregular(Workload):
@@ -32,31 +29,25 @@ class Irregular(Workload):
 
     name = "irregular"
     Params = IrregularParams
-
-    def load(self, p: Any) -> int:
-        return p.units
-
-    def arrays(self, p: Any) -> Sequence[ArraySpec]:
-        return (
-            ArraySpec("x", "split", (), "float64"),
-            ArraySpec("y", "out", (WIDTH,), "float64"),
-        )
+    axes = {"x": ("units",), "y": ("units", "width")}
 
     def demand(self, p: Any, kind: str) -> MemoryDemand:
-        return MemoryDemand(input_bytes=8, work_bytes=0, output_bytes=8 * WIDTH)
+        return MemoryDemand(input_bytes=8, work_bytes=0, output_bytes=8 * p.width)
 
-    def flops(self, p: Any, x: int) -> float:
-        return 3.0 * WIDTH * p.rounds * MAX_COST_RATIO / 2 * x
+    def kernel(self, p: Any, context: KernelContext) -> Kernel:
+        def kernel(inputs: Arrays, outputs: Arrays) -> None:
+            for cost, y in zip(inputs["x"], outputs["y"], strict=True):
+                y[...] = 1.0
+                for _ in range(int(np.ceil(p.rounds * cost))):
+                    np.multiply(y, y, out=y)
+                    np.add(y, 1.0, out=y)
+                    np.sqrt(y, out=y)
 
-    def variants(self, kind: str) -> Sequence[Variant]:
-        return [Variant("numpy", np.__version__, make)] if kind == "cpu" else []
-
-    def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        out[...] = costs(seed, first, len(out))
+        return kernel
 
     def reference(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
-        rounds = p.rounds * float(inputs["x"][i])
-        return {"y": np.full(WIDTH, np.sqrt(1.0 + np.ceil(rounds)))}
+        rounds = np.ceil(p.rounds * inputs["x"][i])
+        return {"y": np.full(p.width, np.sqrt(1.0 + rounds))}
 
     def residual(self, p: Any, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
         expected = np.sqrt(1.0 + np.ceil(p.rounds * inputs["x"]))
@@ -69,15 +60,3 @@ def costs(seed: int, first: int, count: int) -> np.ndarray:
     units = np.arange(first, first + count)
     draws = [np.random.default_rng([seed, int(unit)]).random() for unit in units]
     return np.asarray(MAX_COST_RATIO ** np.array(draws))
-
-
-def make(p: Any, chunk: int, context: KernelContext) -> Kernel:
-    def kernel(inputs: Arrays, outputs: Arrays) -> None:
-        for cost, y in zip(inputs["x"], outputs["y"], strict=True):
-            y[...] = 1.0
-            for _ in range(int(np.ceil(p.rounds * cost))):
-                np.multiply(y, y, out=y)
-                np.add(y, 1.0, out=y)
-                np.sqrt(y, out=y)
-
-    return kernel

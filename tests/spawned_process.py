@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 from device_toys import AffineParams
-from faulty_workload import FaultyParams
+from toys import ToyParams
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
@@ -69,9 +69,9 @@ class Talk:
         return command
 
     def prepare_faulty(self, fault: str) -> Prepare:
-        """Send a Prepare for kernels with `fault` (`faulty_workload.FAULTS`)."""
-        params = msgspec.json.encode(FaultyParams(self.units, fault=fault))
-        return self.prepare(workload="faulty_workload:Faulty", params=params)
+        """Send a Prepare for kernels with `fault` (`toys.FAULTS`)."""
+        params = msgspec.json.encode(ToyParams(self.units, fault=fault))
+        return self.prepare(workload="toys:Faulty", params=params)
 
     def prepare_command(self, attempt: int = 1, **changes: Any) -> Prepare:
         """Return a Prepare for the attached arrays."""

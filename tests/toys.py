@@ -44,8 +44,9 @@ class ToyParams(msgspec.Struct, frozen=True):
     `log`: a file that gets `name` when a chunk begins; or "". `failures`: a file with a byte for
     each attempt that is to fail; or "". `fault`: a key of FAULTS, or "spoil",
     "rebind", "update", "tune" or "chatter".
-    It happens in one `step` of a job ("prepare", "fill", "compute" or "check"), and if there is a
-    `marker`, a file that it makes first, only once, unless it `recurs`.
+    It happens in one `step` of a job ("prepare", "fill", "compute" or "check"), on one `core` or
+    on any (-1), and if there is a `marker`, a file that it makes first, only once, unless it
+    `recurs`.
     """
 
     units: int = 40
@@ -56,6 +57,7 @@ class ToyParams(msgspec.Struct, frozen=True):
     failures: str = ""
     fault: str = ""
     step: str = "compute"
+    core: int = -1
     marker: str = ""
     recurs: bool = False
     milliseconds: int = 0
@@ -106,6 +108,27 @@ class Faulty(Toy):
     """The same under a name of its own: devices are left out of kinds of jobs that fail there."""
 
     name = "faulty"
+
+
+class Paired(Toy):
+    """It has another output, z = -x."""
+
+    name = "paired"
+
+    def arrays(self, p: Any) -> Sequence[ArraySpec]:
+        return (*super().arrays(p), ArraySpec("z", "out", (WIDTH,), p.dtype))
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        def make(p: Any, chunk: int, context: KernelContext) -> Kernel:
+            kernel = make_toy(p, chunk, context)
+
+            def both(inputs: Arrays, outputs: Arrays) -> None:
+                kernel(inputs, outputs)
+                np.negative(inputs["x"], out=outputs["z"])
+
+            return both
+
+        return [Variant("numpy", "1", make)]
 
 
 class Slow(Toy):
@@ -187,7 +210,7 @@ def pass_gate(path: str) -> None:
 
 
 def misbehave(p: Any, step: str) -> None:
-    if p.step != step or p.fault not in FAULTS:
+    if p.step != step or p.fault not in FAULTS or p.core not in (-1, *os.sched_getaffinity(0)):
         return
     if not p.marker or is_first(p.marker) or p.recurs:
         FAULTS[p.fault]()
@@ -227,6 +250,10 @@ def raise_exit() -> None:
     raise SystemExit(3)
 
 
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 class Unprintable(Exception):
     def __str__(self) -> str:
         raise ValueError("no text")
@@ -253,6 +280,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     "stop": stop,
     "error": raise_error,
     "SystemExit": raise_exit,
+    "KeyboardInterrupt": interrupt,
     "memory": exhaust_memory,
     "recursion": recurse,
     "unprintable": raise_unprintable,

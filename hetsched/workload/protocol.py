@@ -362,8 +362,9 @@ class BaseWorkload(ABC):
         for array, axes in self.axes.items():
             if array in arrays:
                 _take_axes(full, known, array, axes, arrays[array])
+        has_default = {f.name for f in msgspec.structs.fields(self.Params) if not f.required}
         for name in self._sizes():
-            if name not in full:
+            if name not in full and name not in has_default:
                 raise UsageError(f"{self.name} needs {name}, or an input array that has it")
         if self.dtypes is not None:
             stored = {array: arrays[array][1] for array in self.axes if array in arrays}

@@ -17,7 +17,7 @@ from hetsched.engine.failures import MAX_FAILURES
 from hetsched.errors import JobFailed
 
 TESTS = Path(__file__).parent.parent
-FAULTY = "faulty_workload:Faulty"
+FAULTY = "toys:Faulty"
 CORES = """
 [deadlines]
 chunk = "1s"

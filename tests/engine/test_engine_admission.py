@@ -35,12 +35,12 @@ PARTS: dict[str, InputRef] = {
 }
 
 
-def spec(inputs: dict[str, InputRef], workload: str = "sparse_workload:Relaxation") -> JobSpec:
-    return JobSpec(workload=workload, params={}, inputs=inputs)
+def spec(inputs: dict[str, InputRef], workload: str = "pcg", **params: str) -> JobSpec:
+    return JobSpec(workload=workload, params=params, inputs=inputs)
 
 
 def test_a_matrix_that_is_not_given_is_generated() -> None:
-    job = resolve(spec({"b": ArenaRef(4, (3,), "float64")}), MACHINE)
+    job = resolve(spec({"b": ArenaRef(4, (3,), "float64")}, grid="3"), MACHINE)
 
     assert [array.name for array in job.generate] == ["A.data", "A.indices", "A.indptr"]
     assert job.notes == ["input A: not given, so generated"]
@@ -76,7 +76,7 @@ def test_an_input_without_a_name_is_the_only_one_that_is_needed() -> None:
         ),
         ({"A": ArenaRef(1, (3, 3), "float64")}, "input A is a sparse matrix, not one array: give"),
         ({name: PARTS[name] for name in ("A.data", "A.indices")}, r"lacks A\.indptr; give all"),
-        ({"B": ArenaRef(1, (3,), "float64")}, "relaxation has no input 'B'; it has A, b$"),
+        ({"B": ArenaRef(1, (3,), "float64")}, "pcg has no input 'B'; it has A, b, x0$"),
     ],
 )
 def test_inputs_that_make_no_matrix_are_refused(inputs: dict[str, InputRef], message: str) -> None:
@@ -98,7 +98,7 @@ def test_the_files_of_a_matrix_and_a_vector_are_read_when_the_job_is_opened(
     checked = check(spec(files), MACHINE, PendingOutputs(), Step())
     job = open_job(spec(files), checked, MACHINE, Step())
 
-    assert (checked.load, checked.params.entries) == (3, 7)
+    assert (checked.load, checked.params.nonzeros) == (3, 7)
     assert checked.loaded == {}
     assert job.inputs["A.indptr"].key == LOADED_KEY
     parts = tuple(job.loaded[f"A.{part}"] for part in ("data", "indices", "indptr"))
@@ -112,8 +112,8 @@ def checked(
     after: Collection[int] = (),
 ) -> ResolvedJob:
     spec = JobSpec(
-        workload="sparse_workload:Relaxation",
-        params={"rows": 3, "entries": 7} if inputs is None else {},
+        workload="pcg",
+        params={"grid": "3"} if inputs is None else {},
         inputs=dict(inputs or {}),
         checkpoint=str(checkpoint),
         after=tuple(Dependency(job) for job in after),

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from device_toys import WIDTH
-from gated_workload import Gate
-from paired_workload import PAIRED
+from served import Gate
+from toys import WIDTH
 from virtual_machine import VIRTUAL
 
 import hetsched
@@ -21,6 +20,7 @@ from hetsched.errors import InputMissing, TryAgain, UsageError
 from hetsched.job import JobState, Running
 
 MACHINE = parse(VIRTUAL, "test")
+PAIRED = "toys:Paired"
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +66,14 @@ def test_a_job_that_is_stopped_with_its_engine_leaves_no_file(tmp_path: Path) ->
 
     with hetsched.Local(parse(VIRTUAL + '\n[deadlines]\nstop = "1s"\n', "test")) as local:
         params = {"units": 1000, "gate": str(gate.path)}
-        out = tmp_path / "y.npy"
-        job = local.submit("gated_workload:Gated", out=out, follow=on_state, **params)
+        (tmp_path / "results").mkdir()
+        out = tmp_path / "results" / "y.npy"
+        job = local.submit("toys:Toy", out=out, follow=on_state, **params)
         assert started.wait(60)
     gate.close()
 
     assert isinstance(job.exception(60), TryAgain)
-    assert os.listdir(tmp_path) == ["gate"]
+    assert os.listdir(tmp_path / "results") == []
 
 
 def test_each_output_goes_to_its_file(local: hetsched.Local, tmp_path: Path) -> None:

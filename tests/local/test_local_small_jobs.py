@@ -30,7 +30,7 @@ compute = { unit = "1us" }
 [deadlines]
 chunk = "10m"  # chunks wait as long as this machine needs for everything else
 """
-WORKLOAD = "gated_workload:Gated"
+WORKLOAD = "toys:Toy"
 
 
 class States:

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+from irregular_workload import Irregular
 
 from hetsched.errors import UsageError
 from hetsched.workload import convert, find, version
@@ -85,3 +86,9 @@ def test_values_that_are_no_parameters_are_named(
 def test_a_missing_library_has_no_version() -> None:
     assert version("no_such_module_here") is None
     assert version("numpy")
+
+
+def test_a_size_with_a_default_need_not_be_given() -> None:
+    assert Irregular().infer({"units": 4}, {}).width == 4096
+    with pytest.raises(UsageError, match="jacobi needs n, or an input"):
+        find("jacobi").infer({}, {})
