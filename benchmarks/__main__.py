@@ -9,6 +9,7 @@ import traceback
 from types import ModuleType
 
 from benchmarks import (
+    daemon,
     fifth_job,
     file_job,
     first_use,
@@ -22,7 +23,7 @@ from benchmarks import (
 MODULES = {
     module.__name__.rpartition(".")[2]: module
     for module in (
-        warm_job, solvers, overhead, fifth_job, file_job, first_use, planning_time
+        warm_job, solvers, overhead, daemon, fifth_job, file_job, first_use, planning_time
     )
 }  # fmt: skip
 
