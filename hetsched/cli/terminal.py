@@ -85,13 +85,15 @@ def check_new_file(file: str, force: bool) -> None:
     Raises
     ------
     CantCreate
-        It exists and `force` isn't set, is a directory, or its folder doesn't exist.
+        It exists and `force` isn't set, is no regular file, or its folder doesn't exist.
     """
     from pathlib import Path
 
     path = Path(file)
     if path.is_dir():
         raise CantCreate(f"{file}: is a directory; give the name of a file")
+    if path.exists() and not path.is_file():
+        raise CantCreate(f"{file}: not a regular file; give another name")
     if path.exists() and not force:
         raise CantCreate(f"{file}: exists; give another name, or replace it with --force")
     folder = path.absolute().parent
