@@ -124,10 +124,13 @@ ITERATIVE = ("balance", "warm_up", "checkpoint", "every", "resume")
 """Flags that only iterative workloads have."""
 
 
-def workload_command(help: str, *names: str) -> Callable[[Callable[..., None]], Command]:
+def workload_command(
+    help: str, *names: str, refused: str = ""
+) -> Callable[[Callable[..., None]], Command]:
     """Make a command of a function ``action(spec, **its own flags)``.
 
-    `names`: the flags in JOB_FLAGS that the command has.
+    `names`: the flags in JOB_FLAGS that the command has. `refused`: why it refuses iterative
+    workloads; "" if it doesn't.
     """
 
     def made(action: Callable[..., None]) -> Command:
@@ -147,7 +150,7 @@ def workload_command(help: str, *names: str) -> Callable[[Callable[..., None]], 
                     return f"{error}."
 
             def make(self, name: str) -> Command:
-                return _command(name, workloads.find(name), action, names)
+                return _command(name, workloads.find(name), action, names, refused)
 
         return group(help, Workloads, "WORKLOAD [FLAGS]...")
 
@@ -155,7 +158,11 @@ def workload_command(help: str, *names: str) -> Callable[[Callable[..., None]], 
 
 
 def _command(
-    name: str, workload: BaseWorkload, action: Callable[..., None], names: Sequence[str]
+    name: str,
+    workload: BaseWorkload,
+    action: Callable[..., None],
+    names: Sequence[str],
+    refused: str = "",
 ) -> Command:
     is_iterative = isinstance(workload, Iterative)
     params = {flag.name: flag for flag in params_flags(workload)}
@@ -169,6 +176,8 @@ def _command(
             )
 
     def body(**values: Any) -> None:
+        if is_iterative and refused:
+            raise UsageError(f"{name} is iterative: {refused}")
         given = {key: value for key, value in values.items() if value is not None}
         chosen = {key: given[key] for key in params if key in given}
         fields = {flag.name: given[flag.name] for flag in options if flag.name in given}

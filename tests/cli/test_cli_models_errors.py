@@ -45,7 +45,7 @@ def learnt() -> None:
         ("models show", 2, "WORKLOAD"),
         ("models measure ftt --batch 4x8x8", 2, "did you mean 'fft'"),
         ("models measure", 2, "matrix_update"),
-        ("models measure jacobi --n 60", 2, "jacobi is iterative: it's measured while it runs"),
+        ("models measure jacobi", 2, "jacobi is iterative: it's measured while it runs"),
         ("models measure fft --batch 4x8x8 --sizes 4,x", 2, "'x' isn't a number of units"),
         ("models measure fft --batch 4x8x8 --sizes 0", 2, "'0' isn't a number of units"),
         ("models measure fft --batch 4x8x8 --until 0%", 2, "between 0% and 100%"),

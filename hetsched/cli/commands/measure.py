@@ -74,7 +74,10 @@ def some_time(text: str) -> float:
     return seconds
 
 
-@workload_command("Measure a workload's speed at chosen sizes.", "devices", "memory_limit", "seed")
+@workload_command(
+    "Measure a workload's speed at chosen sizes.", "devices", "memory_limit", "seed",
+    refused="it's measured while it runs; run it",
+)  # fmt: skip
 def measure(
     spec: JobSpec,
     sizes: Annotated[
@@ -93,8 +96,6 @@ def measure(
     config: ConfigName = None,
 ) -> None:
     workload = workloads.find(spec.workload)
-    if isinstance(workload, workloads.Iterative):
-        raise UsageError(f"{workload.name} is iterative: it's measured while it runs; run it")
     params = workload.infer(spec.params, {})
     load = workload.load(params)
     halves = [max(1, load >> shift) for shift in range(DEFAULT_SIZES)]
