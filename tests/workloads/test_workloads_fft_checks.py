@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from fft_cases import FFT, exact, natural, normal, params, photograph, residual
 from hypothesis import given
 from hypothesis import strategies as st
+from wrong_results import WRONGS
 
 DIRECTIONS = ("forward", "inverse", "roundtrip")
 
@@ -25,51 +24,6 @@ def planes(kind: str, dtype: str = "complex64") -> np.ndarray:
 def case(x: np.ndarray, direction: str = "forward") -> tuple[object, np.ndarray]:
     p = params("x".join(map(str, x.shape)), x.dtype.name, direction)
     return p, exact(p, x)
-
-
-def element(y: np.ndarray, rng: np.random.Generator) -> tuple[int, ...]:
-    """An element of at least the median magnitude of its plane, and not zero itself."""
-    unit = int(rng.integers(len(y)))
-    size = np.abs(y[unit])
-    places = np.argwhere((size >= np.median(size)) & (size > size.max() * 1e-7))
-    return (unit, *(int(i) for i in rng.choice(places)))
-
-
-def spoil_element(value: Callable[[np.ndarray, complex], complex]) -> Callable[..., None]:
-    def spoil(y: np.ndarray, rng: np.random.Generator) -> None:
-        place = element(y, rng)
-        y[place] = value(y, y[place])
-
-    return spoil
-
-
-def scale_a_plane(y: np.ndarray, rng: np.random.Generator) -> None:
-    y[rng.integers(len(y))] *= y.real.dtype.type(1.001)
-
-
-def swap_axes(y: np.ndarray, rng: np.random.Generator) -> None:
-    unit = rng.integers(len(y))
-    y[unit] = y[unit].T.copy()
-
-
-def leave_out(y: np.ndarray, rng: np.random.Generator) -> None:
-    y[-1] = 0
-
-
-def swap_planes(y: np.ndarray, rng: np.random.Generator) -> None:
-    y[[0, 1]] = y[[1, 0]]
-
-
-WRONGS = {
-    "zero": spoil_element(lambda y, value: 0),
-    "sign": spoil_element(lambda y, value: -value),
-    "nan": spoil_element(lambda y, value: np.nan),
-    "huge": spoil_element(lambda y, value: np.finfo(y.dtype).max),
-    "scaled": scale_a_plane,
-    "axes swapped": swap_axes,
-    "left out": leave_out,
-    "planes swapped": swap_planes,
-}
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hetsched_workloads.jacobi import JacobiParams
 from scipy.linalg import block_diag
 from scipy.sparse import csr_array
-from solver_cases import JACOBI, dominant, solve
+from solver_cases import dominant, solve
 
-from hetsched.errors import DataError, UsageError
+from hetsched.errors import DataError
 
 
 @pytest.mark.parametrize("omega", [1.0, 0.6])
@@ -87,37 +86,3 @@ def test_a_change_that_cannot_be_measured_is_no_convergence(scale: float, words:
 
     with pytest.raises(DataError, match=f"x is {words}"):
         solve("jacobi", a * scale, b, criterion="change")
-
-
-def test_parameters_come_from_the_arrays() -> None:
-    shapes = {"A": ((9, 9), "float32"), "b": ((9,), "float64"), "x0": ((9,), "int8")}
-
-    assert JACOBI.infer({"omega": "0.5"}, shapes) == JacobiParams(9, "float64", 0.5, x0=True)
-    assert JACOBI.infer({"n": 4}, {}) == JacobiParams(4, "float64")
-
-
-@pytest.mark.parametrize(
-    ("explicit", "arrays", "error", "words"),
-    [
-        ({}, {"A": ((9, 8), "float64")}, DataError, "must be n x n"),
-        ({}, {"A": ((9, 9), "complex64")}, DataError, "complex64"),
-        ({}, {"A": ((9, 9), "f8"), "b": ((8,), "f8")}, DataError, "n is 8; A says 9"),
-        ({"n": 4}, {"A": ((9, 9), "f8")}, DataError, "n is 9; the job says 4"),
-        ({}, {}, UsageError, "needs n, or an input array that has it"),
-        ({"n": 0}, {}, UsageError, "n: 0"),
-        ({"n": 4, "omega": 3}, {}, UsageError, "omega: 3"),
-        ({"n": 4, "tolerance": 0}, {}, UsageError, "tolerance: 0"),
-        ({"n": 4, "max_iterations": -1}, {}, UsageError, "max_iterations: -1"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(
-    explicit: dict[str, Any], arrays: Any, error: type[Exception], words: str
-) -> None:
-    with pytest.raises(error, match=words):
-        JACOBI.infer(explicit, arrays)
-
-
-def test_a_device_needs_memory_for_its_rows_and_the_whole_x() -> None:
-    p = JacobiParams(100)
-
-    assert JACOBI.demand(p, "cpu").need([10]) == 8 * (10 * (100 + 1 + 1 + 2 + 2 + 2) + 100)

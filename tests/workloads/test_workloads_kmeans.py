@@ -15,7 +15,7 @@ from hetsched_workloads.kmeans.variates import exponential, stream_key
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hetsched.errors import DataError, UsageError
+from hetsched.errors import DataError
 from hetsched.iterations.serial import SerialResult, run
 from hetsched.workload import Rows
 
@@ -236,30 +236,3 @@ def test_the_largest_allowed_distances_do_not_overflow() -> None:
     small, large = solve(p, x), solve(p, x * np.float32(2.0**exponent))
 
     assert np.array_equal(large.outputs["labels"], small.outputs["labels"])
-
-
-def test_sizes_and_kind_of_start_follow_from_the_arrays() -> None:
-    points = {"points": ((100, 3), "<f8")}
-    p = WORKLOAD.infer({"clusters": 4}, points)
-    given = WORKLOAD.infer({}, {**points, "start": ((6, 3), "float64")})
-
-    assert (p.count, p.dimensions, p.dtype, p.start) == (100, 3, "float64", "k-means++")
-    assert (given.clusters, given.start) == (6, "given")
-
-
-@pytest.mark.parametrize(
-    ("explicit", "error", "message"),
-    [
-        ({}, UsageError, "needs clusters"),
-        ({"clusters": 10}, DataError, "only 9 points"),
-        ({"clusters": 0}, UsageError, "at least 1"),
-        ({"clusters": 2, "count": 8}, DataError, "job says 8"),
-        ({"clusters": 2, "start": "x"}, UsageError, "choose from: k-means"),
-        ({"clusters": 2, "tolerance": -1}, UsageError, "tolerance"),
-    ],
-)
-def test_bad_parameters_get_a_clear_line(
-    explicit: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        WORKLOAD.infer(explicit, {"points": ((9, 2), "float32")})

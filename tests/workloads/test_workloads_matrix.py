@@ -9,14 +9,13 @@ import pytest
 from hetsched_workloads.matrix_update import MatrixParams, MatrixUpdate
 from hypothesis import given
 from hypothesis import strategies as st
+from wrong_results import WRONGS
 
-from hetsched.errors import DataError, UsageError
 from hetsched.workload import KernelContext
 
 MATRIX = MatrixUpdate()
 Matrices = dict[str, np.ndarray]
 Make = Callable[[MatrixParams, int], Matrices]
-Wrong = Callable[[np.ndarray, np.random.Generator], None]
 
 
 def normal(p: MatrixParams, seed: int = 1) -> Matrices:
@@ -83,48 +82,6 @@ def test_a_right_result_is_far_from_an_alarm(
     assert max(residual(p, inputs, c, seed).max() for seed in range(5)) < 0.5
 
 
-def element(c: np.ndarray, rng: np.random.Generator) -> tuple[int, int]:
-    row = int(rng.integers(len(c)))
-    size = np.abs(c[row])
-    return row, int(rng.choice(np.flatnonzero(size >= np.median(size))))
-
-
-def spoil_element(value: Callable[[np.ndarray, float], float]) -> Wrong:
-    def spoil(c: np.ndarray, rng: np.random.Generator) -> None:
-        place = element(c, rng)
-        c[place] = value(c, c[place])
-
-    return spoil
-
-
-def scale(c: np.ndarray, rng: np.random.Generator) -> None:
-    c *= c.dtype.type(1.001)
-
-
-def turn_columns(c: np.ndarray, rng: np.random.Generator) -> None:
-    c[...] = c[:, ::-1].copy()
-
-
-def leave_out(c: np.ndarray, rng: np.random.Generator) -> None:
-    c[-1] = 0
-
-
-def swap_rows(c: np.ndarray, rng: np.random.Generator) -> None:
-    c[[0, 1]] = c[[1, 0]]
-
-
-WRONGS = {
-    "zero": spoil_element(lambda c, value: 0),
-    "sign": spoil_element(lambda c, value: -value),
-    "nan": spoil_element(lambda c, value: np.nan),
-    "huge": spoil_element(lambda c, value: np.finfo(c.dtype).max),
-    "scaled": scale,
-    "columns turned": turn_columns,
-    "left out": leave_out,
-    "rows swapped": swap_rows,
-}
-
-
 def assert_caught(
     wrong: str, p: MatrixParams, inputs: Matrices, trials: int, first: int = 0
 ) -> None:
@@ -185,64 +142,6 @@ def test_no_false_alarm_at_any_shape(rows: int, cols: int, inner: int) -> None:
     p = MatrixParams(rows, cols, inner)
     inputs = normal(p, rows)
     assert residual(p, inputs, computed(p, inputs), cols).max() < 0.5
-
-
-def infer(given: dict[str, object], **arrays: tuple[tuple[int, ...], str]) -> MatrixParams:
-    found: MatrixParams = MATRIX.infer(given, arrays)
-    return found
-
-
-def test_sizes_and_dtype_come_from_the_arrays() -> None:
-    found = infer({}, C=((5, 7), "float32"), A=((5, 3), "float64"))
-    assert found == MatrixParams(5, 7, 3, "float64")
-
-
-def test_sizes_may_come_from_both_sides() -> None:
-    assert infer({"rows": "5", "dtype": "f64"}, B=((3, 7), "uint8")) == MatrixParams(
-        5, 7, 3, "float64"
-    )
-
-
-@pytest.mark.parametrize(
-    ("given", "arrays", "words"),
-    [
-        ({"rows": 4}, {"C": ((5, 7), "float32")}, "rows is 5; the job says 4"),
-        ({}, {"C": ((5, 7), "float32"), "A": ((6, 3), "float32")}, "rows is 6; C says 5"),
-        ({}, {"C": ((5, 7, 1), "float32")}, "needs two axes, rows x cols"),
-        ({}, {"A": ((5, 0), "float32")}, "empty"),
-        ({"cols": 2}, {"A": ((5, 3), "complex64")}, "A holds complex64"),
-    ],
-)
-def test_arrays_that_do_not_fit_are_a_data_error(
-    given: dict[str, object], arrays: dict[str, tuple[tuple[int, ...], str]], words: str
-) -> None:
-    with pytest.raises(DataError, match=words):
-        infer(given, **arrays)
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"rows": 1, "cols": 2}, "needs inner"),
-        ({"rows": 0, "cols": 2, "inner": 3}, "rows: 0, must be at least 1"),
-        ({"rows": 1, "cols": 2, "inner": 3, "dtype": "float16"}, "did you mean float"),
-    ],
-)
-def test_what_makes_no_sense_is_a_usage_error(given: dict[str, object], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        infer(given)
-
-
-def test_memory_counts_the_resident_matrix_once() -> None:
-    p = MatrixParams(10, 7, 3)
-    assert MATRIX.demand(p, "cpu").need([2, 3]) == 4 * (3 * 7 + 5 * (3 + 7 + 7))
-    assert MATRIX.demand(p, "cuda").need([2, 3]) == 4 * (3 * 7 + 5 * (3 + 7))
-
-
-def test_a_load_beyond_any_machine_is_only_a_number() -> None:
-    p = infer({"rows": 10**15, "cols": 512, "inner": 512})
-    assert MATRIX.load(p) == 10**15
-    assert MATRIX.flops(p, p.rows) == 2.0 * 10**15 * 512**2
 
 
 @pytest.mark.parametrize("matrices", [{"B": 1e5}, {"B": 1e5, "C": 1e5}, {"C": 1e7}])

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from hetsched_workloads.pcg import PcgParams
 from scipy.sparse.linalg import LinearOperator, cg
 from solver_cases import (
     CHOLESKY,
-    PCG,
     needs_numba,
     parts,
     poisson,
@@ -21,7 +19,7 @@ from solver_cases import (
     splits,
 )
 
-from hetsched.errors import DataError, UsageError
+from hetsched.errors import DataError
 
 PRECONDITIONERS = ["none", "diagonal", CHOLESKY]
 A, B = poisson("4x5x6")
@@ -171,53 +169,6 @@ def test_generated_matrices_are_laplacians(grid: str) -> None:
     np.testing.assert_array_equal(a.toarray(), expected.toarray())
     assert a.has_sorted_indices
     assert np.abs(b).max() <= 0.5
-
-
-SHAPES = {
-    "A.data": ((33,), "float64"),
-    "A.indices": ((33,), "int64"),
-    "A.indptr": ((10,), "int32"),
-}
-
-
-def test_parameters_come_from_the_matrix_or_the_grid() -> None:
-    shapes: Any = {**SHAPES, "b": ((9,), "float32")}
-
-    assert PCG.infer({}, shapes) == PcgParams(9, 33, "", "float64", "int64")
-    assert PCG.infer({"grid": "3x4x5"}, {}) == PcgParams(60, 326, "3x4x5", "float64", "int32")
-    assert PCG.infer({"grid": "2000x2000x2000"}, {}).index_dtype == "int64"
-
-
-@pytest.mark.parametrize(
-    ("explicit", "arrays", "error", "words"),
-    [
-        ({}, {}, UsageError, "a grid, as --grid 100x100x100"),
-        ({"n": 9, "grid": "2x2"}, {}, UsageError, "4 points, n is 9"),
-        ({"grid": "2x2x2x2"}, {}, UsageError, "XxYxZ"),
-        ({"grid": "2", "preconditioner": "lu"}, {}, UsageError, "preconditioner"),
-        ({"grid": "2", "block": -1}, {}, UsageError, "block: -1"),
-        ({"grid": "2", "tolerance": 1}, {}, UsageError, "tolerance: 1"),
-        ({}, {"A.data": ((33,), "complex64")}, DataError, "complex64"),
-        ({}, {"b": ((3,), "float64")}, DataError, "n is 3; A says 9"),
-        ({"grid": "2x2"}, {"b": ((4,), "float64")}, UsageError, "not both"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(
-    explicit: dict[str, Any], arrays: Any, error: type[Exception], words: str
-) -> None:
-    with pytest.raises(error, match=words):
-        PCG.infer(explicit, {**SHAPES, **arrays} if arrays else {})
-
-
-@needs_numba
-def test_memory_counts_incomplete_factors() -> None:
-    plain, cholesky = (
-        PCG.demand(PcgParams(1000, 7000, preconditioner=name), "cpu").need([10])  # type: ignore[arg-type]
-        for name in ("diagonal", "cholesky")
-    )
-
-    assert plain == 7000 * 12 + 1001 * 4 + 16 * 1000 + 10 * 8 * (2 + 4 + 1)
-    assert cholesky - plain > 10 * 7 * 12
 
 
 START = int(A.indptr[70])
