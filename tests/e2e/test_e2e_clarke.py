@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from real_daemon import RealDaemon, serving
+from served import Daemon, serving
 
-import hetsched
 from hetsched.partition import Balancer
 from hetsched.simulate.curves import Paging
 from hetsched.simulate.papers import clarke, nec
@@ -46,19 +43,16 @@ def config() -> str:
 
 
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealDaemon]:
-    folder = tmp_path_factory.mktemp("clarke")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent.parent)]))
-        with serving(folder, config()) as daemon:
-            yield daemon
+def daemon() -> Iterator[Daemon]:
+    with serving(config()) as daemon:
+        yield daemon
 
 
 def splits(
-    daemon: RealDaemon, rows: int, balance: str, devices: list[str], columns: int
+    daemon: Daemon, rows: int, balance: str, devices: list[str], columns: int
 ) -> list[Shares]:
     """Return the rows of each device in each iteration. `columns` tells kernels apart."""
-    with hetsched.Client(endpoint=str(daemon.folder)) as client:
+    with daemon.client() as client:
         job = client.submit(
             DIFFUSION, rows=rows, columns=columns, iterations=ITERATIONS, balance=balance,
             devices=devices,
@@ -80,9 +74,7 @@ def farthest(found: list[Shares], simulated: list[Shares]) -> int:
 
 
 @pytest.mark.parametrize("rows", SIZES)
-def test_functional_models_balance_as_soon_as_in_the_simulation(
-    daemon: RealDaemon, rows: int
-) -> None:
+def test_functional_models_balance_as_soon_as_in_the_simulation(daemon: Daemon, rows: int) -> None:
     setting = clarke.ClarkeSetting(rows)
     machines = setting.machines()
     simulated = clarke.balance(setting, "geometric")
@@ -96,7 +88,7 @@ def test_functional_models_balance_as_soon_as_in_the_simulation(
     assert near[-1]
 
 
-def test_constant_speeds_never_balance_as_in_the_simulation(daemon: RealDaemon) -> None:
+def test_constant_speeds_never_balance_as_in_the_simulation(daemon: Daemon) -> None:
     machines = clarke.ClarkeSetting(11000).machines()
     balancer = Balancer(11000, 4, "constant", clarke.TOLERANCE, stop_when_seen=False)
     simulated = drive(balancer, exact_times(machines), ITERATIONS)
@@ -107,7 +99,7 @@ def test_constant_speeds_never_balance_as_in_the_simulation(daemon: RealDaemon) 
     assert len(set(found[4:])) > 1
 
 
-def test_nodes_of_the_patent_trade_as_in_the_simulation(daemon: RealDaemon) -> None:
+def test_nodes_of_the_patent_trade_as_in_the_simulation(daemon: Daemon) -> None:
     simulated = nec.balance(nec.K_MEANS, nec.ONE_PAIR)
 
     found = splits(daemon, 120_000, "imbalance-factor", ["node1", "node2", "node3"], 1)

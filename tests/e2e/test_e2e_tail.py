@@ -7,119 +7,72 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
-from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 import pytest
 from cores import needs_two_cores
-from irregular_workload import WIDTH, costs
+from irregular_workload import costs
+from served import CORES, computes
 
+import hetsched
 from hetsched.config import parse
-from hetsched.job import JobReport, JobState, Running
-from hetsched.local import Local
-from hetsched.planner import chunks
 
-CORES = """
-[[device]]
-kind = "cpu"
-count = 2
-hardware_threads = true
-team = false
-"""
-UNITS = 160
-FRACTION = 0.4
-
-pytestmark = needs_two_cores
+IRREGULAR = "irregular_workload:Irregular"
+UNITS, ROUNDS = 160, 40
+pytestmark = [needs_two_cores, pytest.mark.usefixtures("plug_ins")]
 
 
-@pytest.fixture
-def local(monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
-    """An engine that pools so much as soon as the cores are measured, however fast they are."""
-    monkeypatch.setattr(chunks, "POOLED_FRACTION", FRACTION)
-    monkeypatch.setattr(chunks, "MIN_TAKE_SECONDS", 0.0)
-    monkeypatch.setattr(chunks, "CALLS_PER_TAKE", 0)
-    monkeypatch.setattr(chunks, "MIN_TIME_RATIO", 0.0)
-    with Local(parse(CORES, "test"), learn=False) as engine:
-        yield engine
+@pytest.fixture(scope="module")
+def measured(plug_ins: None) -> Iterator[hetsched.Local]:
+    with hetsched.Local(parse(CORES, "test"), learn=False) as local:
+        for seed in range(3):
+            assert submit(local, seed, verify=True).result(60).shape[0] == UNITS
+        yield local
 
 
-def input_of(local: Local, seed: int) -> np.ndarray:
-    x = local.empty((UNITS,), "float64")
-    x[...] = costs(seed, 0, UNITS)
-    return x
+def submit(local: hetsched.Local, seed: int, **options: Any) -> hetsched.Job:
+    x = costs(seed, 0, UNITS)
+    return local.submit(IRREGULAR, x, **{"units": UNITS, "rounds": ROUNDS, **options})
 
 
-def run(local: Local, seed: int, rounds: int = 2) -> JobReport:
-    job = local.submit(
-        "irregular_workload:Irregular", input_of(local, seed), verify=True, units=UNITS,
-        rounds=rounds,
-    )  # fmt: skip
-    job.result(timeout=60)
-    assert job.report is not None
-    return job.report
+def right(y: np.ndarray, seed: int) -> bool:
+    expected = np.sqrt(1.0 + np.ceil(ROUNDS * costs(seed, 0, UNITS)))
+    return bool(np.allclose(y[:, 0], expected) and np.allclose(y[:, -1], expected))
 
 
-def test_irregular_units_are_shared_and_every_one_is_right(local: Local) -> None:
-    for seed in range(3):
-        report = run(local, seed)
-        assert report.verified
-        assert sum(device.share for device in report.devices) == UNITS
-
-    explanation = local.explain(report.job)
-
-    assert sum(device.pooled for device in explanation.devices) == pytest.approx(
-        FRACTION * UNITS, abs=2
-    )
-    taken = sum(device.taken for device in explanation.devices)
-    assert taken == sum(device.pooled for device in explanation.devices)
+def test_irregular_units_are_shared_and_every_one_is_right(measured: hetsched.Local) -> None:
+    job = submit(measured, 3)
+    assert right(job.result(60), 3)
+    explanation = job.explain()
+    pooled = sum(device.pooled for device in explanation.devices)
+    assert 0 < pooled < UNITS
+    assert sum(device.taken for device in explanation.devices) == pooled
     assert "take the last" in str(explanation)
 
 
-def test_a_death_during_the_job_costs_no_unit(local: Local) -> None:
-    run(local, 1)
-    states: SimpleQueue[JobState] = SimpleQueue()
-    job = local.submit(
-        "irregular_workload:Irregular", input_of(local, 2), units=UNITS, rounds=40,
-        follow=states.put,
-    )  # fmt: skip
-    while not (
-        isinstance(state := states.get(timeout=60), Running) and state.stage == "computing"
-    ):
-        pass
-    os.kill(local.pids()["cpu0"], signal.SIGKILL)
-
-    y = np.asarray(job.result(timeout=60))
-
-    assert y.shape == (UNITS, WIDTH)
-    expected = np.sqrt(1.0 + np.ceil(40 * costs(2, 0, UNITS)))
-    np.testing.assert_allclose(y[:, 0], expected)
+def test_a_death_during_the_job_costs_no_unit(measured: hetsched.Local) -> None:
+    job = submit(measured, 4)
+    computes(job)
+    os.kill(measured.pids()["cpu0"], signal.SIGKILL)
+    assert right(job.result(60), 4)
     assert job.report is not None
     assert sum(device.share for device in job.report.devices) == UNITS
 
 
-def test_a_cancelled_job_stops_taking(local: Local) -> None:
-    run(local, 1)
-
-    def follow(state: JobState) -> None:
-        if isinstance(state, Running) and state.stage == "computing":
-            local.cancel(state.job)
-
-    job = local.submit(
-        "irregular_workload:Irregular", input_of(local, 2), units=UNITS, rounds=200,
-        follow=follow,
-    )  # fmt: skip
+def test_a_cancelled_job_stops_taking(measured: hetsched.Local) -> None:
+    job = submit(measured, 5, rounds=400)
+    computes(job)
+    job.cancel()
     with pytest.raises(CancelledError):
-        job.result(timeout=60)
-    assert run(local, 3).verified
+        job.result(60)
+    assert right(submit(measured, 5).result(60), 5)
 
 
-def test_the_tail_of_a_job_with_files_is_written_too(local: Local, tmp_path: Path) -> None:
-    source, target = tmp_path / "cost.npy", tmp_path / "y.npy"
-    for seed in range(3):
-        np.save(source, costs(seed, 0, UNITS))
-        local.submit(
-            "irregular_workload:Irregular", source, out=target, units=UNITS, rounds=2, verify=True
-        ).result(timeout=60)
-        expected = np.sqrt(1.0 + np.ceil(2 * costs(seed, 0, UNITS)))
-        np.testing.assert_allclose(np.load(target)[:, -1], expected)
-        target.unlink()
+def test_the_tail_of_a_job_with_files_is_written_too(
+    measured: hetsched.Local, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", costs(6, 0, UNITS))
+    files = tmp_path / "x.npy", tmp_path / "y.npy"
+    measured.submit(IRREGULAR, files[0], out=files[1], units=UNITS, rounds=ROUNDS).result(60)
+    assert right(np.load(files[1]), 6)
