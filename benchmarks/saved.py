@@ -49,12 +49,12 @@ def save(path: Path, benchmarks: Iterable[pyperf.Benchmark]) -> None:
 
 
 def of_case(saved: Saved, case: str) -> tuple[Found, dict[str, str]]:
-    """Return the values and the facts of a case."""
+    """Return the values of a case, and the facts of its last round."""
     found, facts = {}, {}
     for name, benchmark in saved.items():
         if name.startswith(f"{case}: "):
             found[name.removeprefix(f"{case}: ")] = benchmark.get_values()
-            facts |= benchmark.get_metadata()
+            facts |= benchmark.get_runs()[-1].get_metadata()
     return found, facts
 
 

@@ -1,62 +1,116 @@
 """Devices that slow each other down.
 
 A GPU behind a link and some cores. Each case is a table: the part of its pace that each device
-keeps while others run. A run counts by the time of its plan without noise, over that of the best
-set of devices.
+keeps while others run.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
 
+import msgspec
 import numpy as np
 
-from benchmarks.learning.contention import ContendedMachine
-from benchmarks.results import Bar, Result
+from benchmarks.learning import Verdict
+from benchmarks.learning.cores import core
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.neighbours import device_sets
+from hetsched.planner.records import JobPlan
 from hetsched.simulate.learning import LearningRun, learn
-from hetsched.simulate.machine import SimulatedDevice, makespan
+from hetsched.simulate.machine import (
+    ChunkTimings,
+    SimulatedDevice,
+    SimulatedMachine,
+    device_seconds,
+    makespan,
+)
 
-LOAD, RUNS, COUNTED_FROM = 400, 50, 13
-"""Units; runs of each seed; the first run that counts: after 12."""
-NOISE = 0.02
-TABLES = 20
-MAX_RATIO, MAX_SEARCH = 1.03, 0.05
+LOAD, RUNS, NOISE, TABLES = 400, 50, 0.02, 20
 GPU_UNIT, CORE_UNIT = 0.5e-3, 7.26e-3
-"""Seconds of the issue's case: alone, the GPU takes 200 ms for all units."""
+"""Seconds: alone, the GPU takes 200 ms for all units."""
 GAP, COPY = 30e-6, 0.1e-3
 """Seconds: a launch or the start of a copy; a unit's copy."""
 MEMORY = LOAD << 21
 
 
+KeptPace = Callable[[str, frozenset[str]], float]
+"""(device, other devices that run at present) -> the part of its pace that it keeps, <= 1."""
+
+Progress = list[tuple[float, float]]
+"""(time, seconds of its own timeline that it has done by then), with constant pace between."""
+
+
+@dataclass(frozen=True)
+class ContendedMachine(SimulatedMachine):
+    """A machine whose devices have their costs only when alone."""
+
+    kept_pace: KeptPace = field(kw_only=True)
+
+    def play(
+        self, plan: JobPlan, noise: float = 0.0, rng: random.Random | None = None
+    ) -> dict[str, ChunkTimings]:
+        """Run `plan` as `SimulatedMachine.play`, each device slowed down while others run."""
+        alone = super().play(plan, noise, rng)
+        seconds = {device: device_seconds(chunks) for device, chunks in alone.items()}
+        progress = progress_of(seconds, self.kept_pace)
+        return {device: _stretched(chunks, progress[device]) for device, chunks in alone.items()}
+
+
+def progress_of(seconds: Mapping[str, float], kept_pace: KeptPace) -> dict[str, Progress]:
+    """Return the progress of devices that start together; `seconds`: what each takes alone."""
+    progress: dict[str, Progress] = {device: [(0.0, 0.0)] for device in seconds}
+    running, now = dict(seconds), 0.0
+    while running:
+        paces = {d: kept_pace(d, frozenset(running) - {d}) for d in running}
+        step = min(remaining / paces[device] for device, remaining in running.items())
+        now += step
+        for device in list(running):
+            running[device] -= step * paces[device]
+            if running[device] <= 1e-12 * seconds[device]:
+                del running[device]
+            done = seconds[device] - running.get(device, 0.0)
+            progress[device].append((now, done))
+    return progress
+
+
+def _stretched(chunks: ChunkTimings, progress: Progress) -> ChunkTimings:
+    times, done = zip(*progress, strict=True)
+
+    def moment(own: float) -> float:
+        return float(np.interp(own, done, times))
+
+    def span(own: tuple[float, float] | None) -> tuple[float, float] | None:
+        return None if own is None else (moment(own[0]), moment(own[1]))
+
+    return tuple(
+        (
+            units,
+            msgspec.structs.replace(
+                chunk,
+                copy_in=span(chunk.copy_in),
+                compute=span(chunk.compute),
+                copy_out=span(chunk.copy_out),
+            ),
+        )
+        for units, chunk in chunks
+    )
+
+
 @dataclass(frozen=True)
 class Contention:
-    """A machine's contention.
-
-    Attributes
-    ----------
-    name : str
-    core_unit : float, seconds
-    gpu_kept : tuple of float
-        The GPU's pace beside 0, 1, ... busy cores.
-    core_kept : tuple of float
-        A core's pace beside 0, 1, ... other busy cores.
-    beside_gpu : float
-        A core's pace while the GPU runs.
-    """
+    """The parts of their pace that a GPU and cores keep."""
 
     name: str
-    core_unit: float
-    gpu_kept: tuple[float, ...]
-    core_kept: tuple[float, ...]
-    beside_gpu: float
+    core_unit: float  # seconds
+    gpu_kept: tuple[float, ...]  # beside 0, 1, ... busy cores
+    core_kept: tuple[float, ...]  # beside 0, 1, ... other busy cores
+    beside_gpu: float  # of a core, while the GPU runs
 
     @property
     def cores(self) -> int:
@@ -88,6 +142,9 @@ def random_table(seed: int) -> Contention:
     return Contention(f"table {seed}", core_unit, gpu_kept, core_kept, 1 - loss_by_gpu)
 
 
+CASES = (BUSY_CORES_SLOW_GPU, *(random_table(number) for number in range(TABLES)))
+
+
 def machine_with(contention: Contention) -> ContendedMachine:
     """Return a machine of a GPU and cores with this contention."""
     copy = Affine(GAP, COPY)
@@ -96,15 +153,7 @@ def machine_with(contention: Contention) -> ContendedMachine:
         DeviceModel(PiecewiseLinear(), Affine(GAP, GPU_UNIT), copy, copy),
         MemoryDemand(input_bytes=1 << 20, work_bytes=0, output_bytes=1 << 20, limit=MEMORY),
     )
-    core = Affine(0.0, contention.core_unit)
-    cores = (
-        SimulatedDevice(
-            DeviceInfo(name=f"cpu{number}", kind="cpu", identity="core"),
-            DeviceModel(core, core),
-            MemoryDemand(input_bytes=1 << 20, work_bytes=0, output_bytes=1 << 20),
-        )
-        for number in range(contention.cores)
-    )
+    cores = (core(number, contention.core_unit) for number in range(contention.cores))
     return ContendedMachine(LOAD, (gpu, *cores), kept_pace=contention.kept_pace)
 
 
@@ -133,27 +182,6 @@ def slowed(model: DeviceModel, kept: float) -> DeviceModel:
     return DeviceModel(model.total, line(model.compute), line(model.h2d), line(model.d2h))
 
 
-@cache
-def set_seconds(contention: Contention) -> dict[frozenset[str], float]:
-    """Return the best time of each set of devices that the planner considers."""
-    infos = [device.info for device in machine_with(contention).devices]
-    return {s.names: best_seconds(contention, s.names) for s in device_sets(infos)}
-
-
-@cache
-def best_of_any_set(contention: Contention) -> float:
-    """Return the best time of any number of cores, with the GPU or without."""
-    cores = [f"cpu{number}" for number in range(contention.cores)]
-    counts = range(contention.cores + 1)
-    names = [[*gpu, *cores[:count]] for gpu in (["gpu0"], []) for count in counts]
-    return min(best_seconds(contention, chosen) for chosen in names if chosen)
-
-
-def runs_of(contention: Contention, seed: int, runs: int = RUNS) -> list[LearningRun]:
-    """Return the runs of the learning loop on this machine."""
-    return learn(machine_with(contention), runs, NOISE, seed)
-
-
 def search_cost(learning: Sequence[LearningRun], best: float) -> float:
     """Return what trials of sets took longer than the run before them, in runs of time `best`."""
     excess = 0.0
@@ -166,46 +194,16 @@ def search_cost(learning: Sequence[LearningRun], best: float) -> float:
     return excess / best
 
 
-def measure(seeds: int) -> Result:
-    columns = (
-        "contention", "cores", "all devices", "any set", "run 13 on, mean", "worst",
-        "search, worst",
-    )  # fmt: skip
-    title = "Learning: devices that slow each other down"
-    result = Result("learning_co_runners", title, columns)
-    cases = [BUSY_CORES_SLOW_GPU, *(random_table(number) for number in range(TABLES))]
+def co_runners(
+    seeds: int, cases: Sequence[Contention] = CASES, runs: int = RUNS
+) -> Iterator[Verdict]:
+    """Compare with the best set from the 13th run on, and count what the search costs."""
     for contention in cases:
-        best = min(set_seconds(contention).values())
-        trials = [runs_of(contention, seed) for seed in range(seeds)]
-        counted = np.array(
-            [[run.noiseless / best for run in trial[COUNTED_FROM - 1 :]] for trial in trials]
-        )
-        ratios = counted.mean(axis=1)
+        machine = machine_with(contention)
+        infos = [device.info for device in machine.devices]
+        best = min(best_seconds(contention, s.names) for s in device_sets(infos))
+        trials = [learn(machine, runs, NOISE, seed) for seed in range(seeds)]
+        ratios = [fmean(run.noiseless / best for run in trial[12:]) for trial in trials]
+        yield Verdict(f"{contention.name}, over the best set", ratios, max_worst=1.03)
         costs = [search_cost(trial, best) / RUNS for trial in trials]
-        names = frozenset(d.name for d in machine_with(contention).devices)
-        figures = (
-            set_seconds(contention)[names] / best,
-            best_of_any_set(contention) / best,
-            float(ratios.mean()),
-            float(ratios.max()),
-            max(costs),
-        )
-        result.rows.append(
-            (contention.name, str(contention.cores), *(f"{figure:.3f}" for figure in figures))
-        )
-        result.data.append(
-            {
-                "contention": contention.name,
-                "best": best,
-                "ratios": [[run.noiseless / best for run in trial] for trial in trials],
-                "search": costs,
-            }
-        )
-        print(f"  {' | '.join(result.rows[-1])}", flush=True)
-        result.bars += [
-            Bar(f"{contention.name}: after 12 runs, over the best set, worst of {seeds} seeds",
-                figures[3], MAX_RATIO, at_least=False),
-            Bar(f"{contention.name}: search, part of {RUNS} runs, worst of {seeds} seeds",
-                figures[4], MAX_SEARCH, at_least=False),
-        ]  # fmt: skip
-    return result
+        yield Verdict(f"{contention.name}, search, part of {RUNS} runs", costs, max_worst=0.05)

@@ -1,39 +1,35 @@
 """Kernels of a GPU that are no straight line.
 
-One GPU behind a link and two cores, 256 units. Each case is a kernel's time as a function of the
-chunk; copies are straight lines. A run counts by the time of its plan without noise, over that of
-the best plan known.
+One GPU behind a link, alone or with two cores. Each case is a kernel's time as a function of the
+chunk; copies are straight lines. Runs count from the sixth on, by the time of the plan without
+noise over that of the best plan known.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.learning import Verdict
 from benchmarks.learning.best_known import best_known_seconds
-from benchmarks.results import Bar, Result
+from benchmarks.learning.cores import core
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.simulate.learning import learn
 from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine
 
-RUNS, COUNTED_FROM = 100, 6
-"""Runs of each seed; the first run that counts."""
-NOISE = 0.02
+RUNS, NOISE = 100, 0.02
 GAP, UNIT = 40e-6, 100e-6
 """Of the kernel: seconds of a launch, and of a unit."""
 COPY = Affine(20e-6, 60e-6)
-CORE = Affine(0.0, 400e-6)
-MAX_RATIO, MAX_MEAN, MAX_AFFINE_MEAN = 1.10, 1.03, 1.02
-"""Of any run, and of a case's mean; of a kernel that is a straight line."""
+CORE_UNIT = 400e-6
 UNIT_BYTES = 1 << 20
 RANDOM_KERNELS = 20
 STEPS, STEP_SIZES, STEP_FACTORS = (1, 3), (6, 100), (1.3, 3.5)
@@ -100,45 +96,19 @@ class Case:
     def name(self) -> str:
         return f"{self.kernel.name}, {f'{self.cores} cores' if self.cores else 'alone'}"
 
-    @property
-    def max_mean(self) -> float:
-        return MAX_AFFINE_MEAN if self.kernel is KERNELS[0] else MAX_MEAN
-
     def machine(self) -> SimulatedMachine:
         """Return the machine: memory holds all units twice, so it doesn't limit the chunks."""
-        memory = 2 * self.load * 2 * UNIT_BYTES
-        gpu = SimulatedDevice(
-            DeviceInfo(
-                name="gpu0",
-                kind="emulated",
-                identity="gpu",
-                link=True,
-                memory=memory,
-                engines=2,
-                clock="virtual",
-            ),
-            DeviceModel(PiecewiseLinear(), self.kernel, COPY, COPY),
-            MemoryDemand(
-                input_bytes=UNIT_BYTES, work_bytes=0, output_bytes=UNIT_BYTES, limit=memory
-            ),
-        )
-        return SimulatedMachine(self.load, (gpu, *map(_core, range(self.cores))))
-
-
-def _core(number: int) -> SimulatedDevice:
-    return SimulatedDevice(
-        DeviceInfo(
-            name=f"cpu{number}",
-            kind="cpu",
-            identity="core",
-            link=False,
-            memory=None,
-            engines=0,
+        memory = 4 * self.load * UNIT_BYTES
+        info = DeviceInfo(
+            name="gpu0", kind="emulated", identity="gpu", link=True, memory=memory, engines=2,
             clock="virtual",
-        ),
-        DeviceModel(CORE, CORE),
-        MemoryDemand(input_bytes=UNIT_BYTES, work_bytes=0, output_bytes=UNIT_BYTES, limit=None),
-    )
+        )  # fmt: skip
+        model = DeviceModel(PiecewiseLinear(), self.kernel, COPY, COPY)
+        demand = MemoryDemand(
+            input_bytes=UNIT_BYTES, work_bytes=0, output_bytes=UNIT_BYTES, limit=memory
+        )
+        cores = (core(number, CORE_UNIT) for number in range(self.cores))
+        return SimulatedMachine(self.load, (SimulatedDevice(info, model, demand), *cores))
 
 
 CASES = (
@@ -148,29 +118,13 @@ CASES = (
 )
 
 
-@cache
-def best_seconds(case: Case) -> float:
-    """Return the seconds of the best plan known for this case."""
-    return best_known_seconds(case.machine())
-
-
-def ratios(case: Case, seed: int, runs: int = RUNS) -> list[float]:
-    """Return each run's time without noise over that of the best plan known."""
-    learning = learn(case.machine(), runs, NOISE, seed)
-    return [run.noiseless / best_seconds(case) for run in learning]
-
-
-def measure(seeds: int) -> Result:
-    columns = ("case", "worst from run 6 on", "mean from run 6 on", "last run, worst", "bar")
-    result = Result("learning_kernels", "Learning: kernels that are no straight line", columns)
-    for case in CASES:
-        trials = [ratios(case, seed) for seed in range(seeds)]
-        counted = np.array([trial[COUNTED_FROM - 1 :] for trial in trials])
-        figures = (float(counted.max()), float(counted.mean()), float(counted[:, -1].max()))
-        bars = f"{MAX_RATIO:g}, mean {case.max_mean:g}"
-        result.rows.append((case.name, *(f"{figure:.3f}" for figure in figures), bars))
-        result.data.append({"case": case.name, "ratios": trials})
-        title = f"{case.name}: run {COUNTED_FROM} on, {seeds} seeds, over the best plan"
-        result.bars.append(Bar(f"{title}, worst", figures[0], MAX_RATIO, at_least=False))
-        result.bars.append(Bar(f"{title}, mean", figures[1], case.max_mean, at_least=False))
-    return result
+def kernels(seeds: int, cases: Sequence[Case] = CASES, runs: int = RUNS) -> Iterator[Verdict]:
+    for case in cases:
+        machine = case.machine()
+        best = best_known_seconds(machine)
+        ratios = [
+            run.noiseless / best
+            for seed in range(seeds)
+            for run in learn(machine, runs, NOISE, seed)[5:]
+        ]
+        yield Verdict(case.name, ratios, 1.02 if case.kernel is KERNELS[0] else 1.03, 1.10)
