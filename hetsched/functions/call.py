@@ -14,6 +14,7 @@ import numpy as np
 
 from hetsched.errors import DataError
 from hetsched.functions.identity import function_name
+from hetsched.functions.sources import Place, Stored
 
 PIECE_BYTES = 1 << 20
 """Bytes of all arrays that a function gets and returns at once: about a core's cache. Ten times
@@ -59,14 +60,18 @@ class Call:
     keywords: dict[str, Any]
     positions: tuple[tuple[bool, int], ...]
     """Of each argument: whether it is split, and its index among the split or whole arrays."""
-    split: list[np.ndarray]
+    split: list[Any]
+    """Of np.ndarray or `Stored`."""
     whole: list[np.ndarray]
     axis: int
     overlap: int = 0
     mode: str = "reflect"
     dtype: np.dtype[Any] | None = None
     reduction: Reduction | None = None
-    outputs: list[np.ndarray] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    """Of np.ndarray or `Target`."""
+    granule: int = 1
+    """Units of which none is computed without the others: chunks of stores."""
     is_tuple: bool = False
     """The function returns several arrays."""
     offset: int = 0
@@ -80,25 +85,50 @@ class Call:
     def load(self) -> int:
         return int(self.split[0].shape[0])
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether devices with memory of their own can have its arrays."""
+        return not any(isinstance(each, Stored) for each in (*self.split, *self.outputs))
+
     def units_per_piece(self) -> int:
         """Return the number of units that the function gets at once."""
         arrays = [*self.split, *self.outputs]
         unit = int(sum(a.nbytes // max(1, a.shape[0]) for a in arrays))
-        return max(1, PIECE_BYTES // max(1, unit), 4 * self.overlap)
+        count = max(1, PIECE_BYTES // max(1, unit), 4 * self.overlap)
+        return max(1, count // self.granule) * self.granule
 
-    def compute(
+    def compute_chunk(
         self,
         split: Sequence[np.ndarray],
         whole: Sequence[np.ndarray],
         outputs: Sequence[np.ndarray],
         first: int,
+        count: int,
     ) -> None:
-        """Compute the units of a chunk, from unit `first` of the engine's job on.
+        """Compute a chunk of the engine's job, in the arrays of a device.
 
-        The arrays are those of a device; their units are those of the chunk.
+        Arrays that aren't in memory are the call's own, and the job's units are granules.
         """
-        start = self.offset + first
-        count, step = split[0].shape[0], self.units_per_piece()
+        if self.is_in_memory:
+            self._compute(split, whole, outputs, self.offset + first, count, 0)
+            return
+        start, end = (
+            self.offset + first * self.granule,
+            self.offset + (first + count) * self.granule,
+        )
+        self.compute_here(start, min(end, self.load))
+
+    def _compute(
+        self,
+        split: Sequence[Any],
+        whole: Sequence[np.ndarray],
+        outputs: Sequence[Any],
+        start: int,
+        count: int,
+        base: int,
+    ) -> None:
+        """Compute `count` units from unit `start` on; these begin at `base` in the arrays."""
+        step = self.units_per_piece()
         partial: Any = None
         for low in range(0, count, step):
             if self.is_cancelled or self.failure is not None:
@@ -106,9 +136,10 @@ class Call:
             high = min(count, low + step)
             unit = start + low
             try:
-                blocks = [x[low:high] for x in split]
+                blocks = [x[base + low : base + high] for x in split]
+                places = [y[base + low : base + high] for y in outputs]
                 with np.errstate(**self.floating_errors):
-                    values = self.apply(blocks, whole, unit, [y[low:high] for y in outputs])
+                    values = self.apply(blocks, whole, unit, places)
                 if self.reduction is not None:
                     partial = values if not low else self.reduction.combine(partial, values)
             except BaseException as error:
@@ -119,12 +150,7 @@ class Call:
 
     def compute_here(self, first: int, end: int) -> None:
         """Compute units in the caller's thread."""
-        self.compute(
-            [x[first:end] for x in self.split],
-            self.whole,
-            [y[first:end] for y in self.outputs],
-            first - self.offset,
-        )
+        self._compute(self.split, self.whole, self.outputs, first, end - first, first)
 
     def fail(self, error: BaseException, first: int, end: int) -> None:
         """Note why the call fails: the first error counts."""
@@ -138,12 +164,15 @@ class Call:
         blocks: Sequence[np.ndarray],
         whole: Sequence[np.ndarray],
         first: int,
-        outputs: Sequence[np.ndarray] | None,
+        outputs: Sequence[np.ndarray | Place] | None,
     ) -> Any:
         """Call the function on a block, and write its results to `outputs`, if there are any."""
         units = blocks[0].shape[0]
-        if isinstance(self.f, np.ufunc) and outputs and self.f.nout == 1 and not self.overlap:
-            target = np.moveaxis(outputs[0], 0, self.axis)
+        only = (
+            outputs[0] if outputs and isinstance(self.f, np.ufunc) and self.f.nout == 1 else None
+        )
+        if isinstance(only, np.ndarray) and not self.overlap:
+            target = np.moveaxis(only, 0, self.axis)
             casting = "same_kind" if self.dtype is None else "unsafe"
             arguments = self._arguments(blocks, whole, first)
             return self.f(*arguments, **{"out": target, "casting": casting, **self.keywords})
@@ -161,7 +190,7 @@ class Call:
         moved = [_read_only(np.moveaxis(block, 0, self.axis)) for block in blocks]
         return [moved[i] if is_split else _read_only(whole[i]) for is_split, i in self.positions]
 
-    def write(self, values: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    def write(self, values: Sequence[np.ndarray], outputs: Sequence[np.ndarray | Place]) -> None:
         """Write results to their place."""
         for value, output in zip(values, outputs, strict=True):
             if value.shape != output.shape:
@@ -170,6 +199,9 @@ class Call:
                     f" {self._shape(value.shape)}, for other units one of"
                     f" {self._shape(output.shape)}"
                 )
+            if isinstance(output, Place):
+                output.write(value)
+                continue
             casting: Any = "same_kind" if self.dtype is None else "unsafe"
             np.copyto(output, value, casting=casting)
 
@@ -196,11 +228,12 @@ class Call:
             )
         return np.moveaxis(array, self.axis, 0)[self.overlap : self.overlap + units]
 
-    def _with_overlap(self, x: np.ndarray, first: int, end: int) -> np.ndarray:
+    def _with_overlap(self, x: Any, first: int, end: int) -> np.ndarray:
         """Return units `first` to `end` with `overlap` more on either side, also past the ends."""
         low, high, load = first - self.overlap, end + self.overlap, x.shape[0]
         if low >= 0 and high <= load:
-            return x[low:high]
+            inner: np.ndarray = x[low:high]
+            return inner
         wanted = np.arange(low, high)
         block: np.ndarray = x[_index_within(wanted, load, self.mode)]
         if self.mode == "constant":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -17,9 +18,11 @@ import numpy as np
 from hetsched.bounded_cache import BoundedCache
 from hetsched.errors import DataError, HetschedError, UsageError
 from hetsched.functions.call import MODES, Call, Reduction
+from hetsched.functions.files import OutputFile, open_array
 from hetsched.functions.identity import function_name, identity
 from hetsched.functions.profile import SMALL, SPLIT, statistics
 from hetsched.functions.session import session
+from hetsched.functions.sources import Stored, Target, common_granule, is_stored
 from hetsched.functions.workload import (
     CALL,
     MAX_ARRAYS,
@@ -42,7 +45,7 @@ def map(  # noqa: PLR0913 - optional keywords
     axis: int = 0,
     overlap: int = 0,
     mode: str = "reflect",
-    out: np.ndarray | Sequence[np.ndarray] | None = None,
+    out: Any = None,
     dtype: Any = None,
     shape: Sequence[int] | None = None,
     broadcast: int | Iterable[int] = (),
@@ -61,16 +64,18 @@ def map(  # noqa: PLR0913 - optional keywords
     f : callable
         ``f(*blocks, **kwargs)`` -> block, or a tuple of blocks. Called in several threads at
         once. Blocks are read-only views of the arrays; other axes are whole.
-    *arrays : array_like
-        Divided along `axis`, which must be equally long in all.
+    *arrays : array_like, stored array or path
+        Divided along `axis`, which must be equally long in all. `zarr.Array`, `h5py.Dataset` and
+        `dask.array.Array` are read block by block, as are files: a str or Path names one.
     axis : int
         The axis of the units, in arrays and results.
     overlap : int, units
         Blocks have so many more units on either side, which are cut off the results.
     mode : "reflect", "mirror", "nearest", "wrap" or "constant"
         What lies beyond the ends, as in `scipy.ndimage`; "constant": zero.
-    out : ndarray or sequence of ndarray, optional
-        Where the results go; several if the function returns several.
+    out : ndarray, stored array or path, or a sequence of these, optional
+        Where the results go; several if the function returns several. A path is that of a new
+        file, which appears when it is complete: .npy, .zarr, .h5 or .tif.
     dtype : dtype, optional
         Of the results; by default as the function returns them.
     shape : tuple of int, optional
@@ -86,7 +91,7 @@ def map(  # noqa: PLR0913 - optional keywords
 
     Returns
     -------
-    ndarray, or tuple of ndarray if the function returns a tuple
+    ndarray, or what is given as `out`; a tuple if the function returns one
 
     Raises
     ------
@@ -96,17 +101,17 @@ def map(  # noqa: PLR0913 - optional keywords
     Exception
         What the function raises, with a note that names the units.
     """
-    call = _make_call(f, arrays, axis, overlap, mode, broadcast, kwargs)
-    call.dtype = None if dtype is None else _numeric(np.dtype(dtype), "dtype")
     given = None if out is None else tuple(out) if isinstance(out, tuple | list) else (out,)
-    options = {"memory_limit": memory, "devices": devices}
-    if not call.load:
-        return _of_nothing(call, given)
-    _run(call, given, shape, options)
-    results = tuple(np.moveaxis(y, 0, call.axis) for y in call.outputs)
-    if given is not None:
-        return tuple(given) if call.is_tuple else given[0]
-    return results if call.is_tuple else results[0]
+    with contextlib.ExitStack() as stack:
+        call = _make_call(f, arrays, axis, overlap, mode, broadcast, kwargs, stack)
+        call.dtype = None if dtype is None else _numeric(np.dtype(dtype), "dtype")
+        if not call.load:
+            return _of_nothing(call, given)
+        outputs = Outputs(call, given, None if shape is None else tuple(shape))
+        stack.callback(outputs.discard)
+        _run(call, outputs, {"memory_limit": memory, "devices": devices})
+        results = outputs.results()
+        return results if call.is_tuple else results[0]
 
 
 def reduce(
@@ -140,13 +145,14 @@ def reduce(
     """
     if not callable(combine):
         raise UsageError(f"combine: {quoted(combine)} should be a function of two results")
-    call = _make_call(f, arrays, axis, 0, "reflect", broadcast, kwargs)
-    if not call.load:
-        raise DataError(f"axis {axis} has no units: there is nothing to reduce")
-    call.reduction = Reduction(combine, on_partial)
-    _run(call, None, None, {"devices": devices})
-    result: T = call.reduction.value
-    return result
+    with contextlib.ExitStack() as stack:
+        call = _make_call(f, arrays, axis, 0, "reflect", broadcast, kwargs, stack)
+        if not call.load:
+            raise DataError(f"axis {axis} has no units: there is nothing to reduce")
+        call.reduction = Reduction(combine, on_partial)
+        _run(call, Outputs(call), {"devices": devices})
+        result: T = call.reduction.value
+        return result
 
 
 def divisible(f: Callable[..., Any] | None = None, /, **options: Any) -> Callable[..., Any]:
@@ -172,7 +178,7 @@ def divided(
     `always`: also where it doesn't pay.
     """
     call = Call(f, {}, ((True, 0),), [np.moveaxis(x, axis, 0)], [], axis)
-    run = _Run(call, None, None, {}, identity, always)
+    run = _Run(call, Outputs(call), {}, identity, always)
     run.run()
     return np.moveaxis(call.outputs[0], 0, axis), run.saved or 0.0
 
@@ -188,6 +194,7 @@ def _make_call(
     mode: str,
     broadcast: int | Iterable[int],
     kwargs: dict[str, Any],
+    stack: contextlib.ExitStack,
 ) -> Call:
     if not callable(f):
         raise UsageError(f"{quoted(f)} should be a function")
@@ -206,15 +213,22 @@ def _make_call(
                 f"broadcast: {quoted(position)} should be the position of an array,"
                 f" 0 to {len(arrays) - 1}"
             )
-    split: list[np.ndarray] = []
+    split: list[Any] = []
     whole: list[np.ndarray] = []
     positions: list[tuple[bool, int]] = []
     number: int | None = None
     for position, value in enumerate(arrays):
-        array = _as_array(value, position)
+        array = _as_array(value, position, axis, stack)
         if position in whole_positions or not array.ndim:
             positions.append((False, len(whole)))
-            whole.append(array)
+            whole.append(np.asarray(array.array) if isinstance(array, Stored) else array)
+            continue
+        if isinstance(array, Stored):
+            number = array.axis if number is None else number
+            if array.axis != number:
+                raise DataError(f"axis {axis} isn't the same in all arrays: give it from 0 on")
+            positions.append((True, len(split)))
+            split.append(array)
             continue
         number = _axis(axis, array, position) if number is None else number
         if array.ndim <= number:
@@ -229,7 +243,15 @@ def _make_call(
     return Call(f, kwargs, tuple(positions), split, whole, number or 0, int(overlap), mode)
 
 
-def _as_array(value: Any, position: int) -> np.ndarray:
+def _as_array(value: Any, position: int, axis: Any, stack: contextlib.ExitStack) -> Any:
+    """Return an ndarray, or a `Stored` array, which `stack` closes."""
+    if isinstance(value, str | os.PathLike):
+        value = open_array(value, axis, stack)
+    elif is_stored(value):
+        value = Stored(value, _axis(axis, value, position)) if value.ndim else np.asarray(value)
+    if isinstance(value, Stored):
+        _numeric(value.dtype, f"array {position}")
+        return value
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
@@ -244,23 +266,120 @@ def _numeric(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
     return dtype
 
 
-def _axis(axis: Any, array: np.ndarray, position: int) -> int:
+def _axis(axis: Any, array: Any, position: int) -> int:
     if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
         raise UsageError(f"axis: {quoted(axis)} should be a whole number")
     if not -array.ndim <= axis < array.ndim:
         raise DataError(f"array {position} has shape {array.shape}: it has no axis {axis}")
-    return int(axis) % array.ndim
+    return int(axis) % int(array.ndim)
 
 
-def _of_nothing(call: Call, given: Sequence[np.ndarray] | None) -> Any:
+def _of_nothing(call: Call, given: Sequence[Any] | None) -> Any:
     """Return what the function returns for blocks without units."""
     call.overlap = 0
-    moved = [np.moveaxis(x, 0, call.axis) for x in call.split]
+    moved = [np.moveaxis(x[0:0], 0, call.axis) for x in call.split]
     arguments = [moved[i] if is_split else call.whole[i] for is_split, i in call.positions]
     returned = call.f(*arguments, **call.keywords)
     if given is not None:
         return tuple(given) if isinstance(returned, tuple) else given[0]
     return returned
+
+
+# ---- outputs
+
+
+class Outputs:
+    """Where the results of a call go: new arrays, the caller's, or files.
+
+    `given`: what the caller has; None: nothing. `shape`: that the first result must have.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        given: Sequence[Any] | None = None,
+        shape: tuple[int, ...] | None = None,
+    ) -> None:
+        self._call, self._shape = call, shape
+        self._given: list[Any] | None = None if given is None else [self._taken(g) for g in given]
+        self.granule = common_granule(call.split, self._given or [])
+
+    def _taken(self, given: Any) -> Any:
+        if isinstance(given, str | os.PathLike):
+            return OutputFile(given)
+        if is_stored(given):
+            return Target(given, _axis(self._call.axis, given, 0))
+        if isinstance(given, np.ndarray):
+            return given
+        raise UsageError(f"out: {quoted(given)} should be an array or the path of a new file")
+
+    def allocate(self, layouts: Sequence[Layout]) -> None:
+        """Take the caller's arrays for results of these layouts, or make new ones."""
+        call = self._call
+        if call.reduction is not None:
+            return
+        if self._given is None:
+            call.outputs = [self._moved(np.empty(self._full(y), y.dtype)) for y in layouts]
+        elif len(self._given) != len(layouts):
+            raise DataError(
+                f"out has {len(self._given)} arrays; {function_name(call.f)} returns"
+                f" {len(layouts)}"
+            )
+        else:
+            call.outputs = [
+                self._checked(given, layout)
+                for given, layout in zip(self._given, layouts, strict=True)
+            ]
+        shape = self._full(layouts[0])
+        if self._shape is not None and self._shape != shape:
+            raise DataError(f"shape: {self._shape}, but the result has {shape}")
+
+    def _full(self, layout: Layout) -> tuple[int, ...]:
+        """Return the shape of a result, in the caller's order of axes."""
+        axis = self._call.axis
+        return (*layout.shape[:axis], self._call.load, *layout.shape[axis:])
+
+    def _moved(self, array: np.ndarray) -> np.ndarray:
+        return np.moveaxis(array, self._call.axis, 0)
+
+    def _checked(self, given: Any, layout: Layout) -> Any:
+        shape, call = self._full(layout), self._call
+        if isinstance(given, OutputFile):
+            array = given.create(shape, np.dtype(layout.dtype), call.axis, self.granule)
+            return self._moved(array) if isinstance(array, np.ndarray) else array
+        found = given.array if isinstance(given, Target) else given
+        if found.shape != shape or not np.can_cast(layout.dtype, found.dtype, "same_kind"):
+            raise DataError(
+                f"out is {found.dtype} {found.shape}; the result is {layout.dtype} {shape}"
+            )
+        if isinstance(given, Target):
+            return given
+        if not given.flags.writeable:
+            raise DataError("out is read-only; give an array that can be written")
+        inputs = [x for x in (*call.split, *call.whole) if isinstance(x, np.ndarray)]
+        if any(np.may_share_memory(given, x) for x in inputs):
+            raise DataError("out overlaps an input; use another array")
+        return self._moved(given)
+
+    def results(self) -> tuple[Any, ...]:
+        """Return the results, with files named."""
+        call = self._call
+        if self._given is None:
+            return tuple(np.moveaxis(y, 0, call.axis) for y in call.outputs)
+        call.outputs = []
+        return tuple(_final(given) for given in self._given)
+
+    def discard(self) -> None:
+        """Remove files that haven't been completed."""
+        for each in self._given or ():
+            if isinstance(each, OutputFile):
+                each.discard()
+
+
+def _final(given: Any) -> Any:
+    if isinstance(given, OutputFile):
+        return given.commit()
+    return given.array if isinstance(given, Target) else given
 
 
 # ---- running
@@ -281,13 +400,12 @@ _kinds_lock = threading.Lock()
 
 def _run(
     call: Call,
-    given: Sequence[np.ndarray] | None,
-    shape: Sequence[int] | None,
+    outputs: Outputs,
     options: dict[str, Any],
 ) -> None:
     """Run a call of the user, and count it."""
     begun = time.perf_counter()
-    run = _Run(call, given, shape, options)
+    run = _Run(call, outputs, options)
     run.run()
     what = SMALL if run.saved is None else SPLIT
     seconds = time.perf_counter() - begun
@@ -300,13 +418,13 @@ class _Run:
     def __init__(
         self,
         call: Call,
-        given: Sequence[np.ndarray] | None,
-        shape: Sequence[int] | None,
+        outputs: Outputs,
         options: dict[str, Any],
         function: str = "",
         always: bool = False,
     ) -> None:
-        self._call, self._given, self._shape, self._options = call, given, shape, options
+        self._call, self._outputs, self._options = call, outputs, options
+        call.granule = outputs.granule
         self._function = function or identity(call.f, call.keywords)
         self._min_seconds = 0.0 if always else session.overhead
         self.saved: float | None = None  # Seconds against one core; None: it wasn't divided
@@ -314,7 +432,7 @@ class _Run:
         self._whole = tuple(_layout(w, is_whole=True) for w in call.whole)
         self._key = (
             self._function, self._split, self._whole, call.positions, call.axis, call.overlap,
-            call.mode, str(call.dtype), call.reduction is None,
+            call.mode, str(call.dtype), call.reduction is None, call.granule,
         )  # fmt: skip
 
     def run(self) -> None:
@@ -330,7 +448,7 @@ class _Run:
                 _kinds.put(self._key, known)
         else:
             call.is_tuple = known.is_tuple
-            self._allocate(known.outputs)
+            self._outputs.allocate(known.outputs)
             per_unit = known.seconds_per_unit
         rest = call.load - done
         if rest and per_unit * rest <= self._min_seconds:
@@ -345,8 +463,9 @@ class _Run:
         """
         call = self._call
         start = time.perf_counter()
-        self._compute_first()
-        done, seconds = 1, time.perf_counter() - start
+        done = min(call.granule, call.load)
+        self._compute_first(done)
+        seconds = (time.perf_counter() - start) / done
         begun = start
         while done < call.load and time.perf_counter() - begun < self._min_seconds:
             count = min(done, call.load - done)
@@ -356,64 +475,50 @@ class _Run:
             done += count
         return done, seconds
 
-    def _compute_first(self) -> None:
-        """Compute unit 0, which shows what the results look like."""
+    def _compute_first(self, units: int) -> None:
+        """Compute the first units, which show what the results look like."""
         call = self._call
-        blocks = [x[:1] for x in call.split]
         try:
-            if call.reduction is not None:
-                call.reduction.add(0, 1, call.apply(blocks, call.whole, 0, None))
-                return
+            blocks = [x[0:units] for x in call.split]
             returned = call.apply(blocks, call.whole, 0, None)
-            values = call.results(returned, 1)
+            if call.reduction is not None:
+                call.reduction.add(0, units, returned)
+                return
+            values = call.results(returned, units)
             call.is_tuple = isinstance(returned, tuple)
             layouts = [
                 Layout(v.shape[1:], str(v.dtype if call.dtype is None else call.dtype))
                 for v in values
             ]
-            self._allocate(layouts)
-            call.write(values, [y[:1] for y in call.outputs])
+            self._outputs.allocate(layouts)
+            call.write(values, [y[0:units] for y in call.outputs])
         except BaseException as error:
-            call.fail(error, 0, 1)
+            call.fail(error, 0, units)
             raise
-
-    def _allocate(self, layouts: Sequence[Layout]) -> None:
-        """Take the caller's arrays for the results, or new ones."""
-        call = self._call
-        if call.reduction is not None:
-            return
-        if self._given is None:
-            call.outputs = [_empty(call, layout) for layout in layouts]
-        else:
-            if len(self._given) != len(layouts):
-                raise DataError(
-                    f"out has {len(self._given)} arrays; {function_name(call.f)} returns"
-                    f" {len(layouts)}"
-                )
-            call.outputs = [
-                _checked_out(call, array, layout)
-                for array, layout in zip(self._given, layouts, strict=True)
-            ]
-        if self._shape is not None:
-            shape = np.moveaxis(call.outputs[0], 0, call.axis).shape
-            if tuple(self._shape) != shape:
-                raise DataError(f"shape: {tuple(self._shape)}, but the result has {shape}")
 
     def _compute_on_devices(self, done: int) -> None:
         call, local = self._call, session.local()
         call.offset = done
+        arrays: dict[str, np.ndarray] = {}
+        out: dict[str, np.ndarray] = {}
+        function, load = self._function, call.load - done
+        if call.is_in_memory:
+            arrays |= {f"x{i}": x[done:] for i, x in enumerate(call.split)}
+            arrays |= {f"w{i}": w for i, w in enumerate(call.whole)}
+            out |= {f"y{i}": y[done:] for i, y in enumerate(call.outputs)}
+        else:  # the engine sees numbers of granules only
+            load = -(-load // call.granule)
+            layouts = (f"{a.shape[1:]} {a.dtype}" for a in (*call.split, *call.outputs))
+            function = " ".join([function, "stored", str(call.granule), *layouts])
         params = FunctionParams(
-            load=call.load - done,
-            function=self._function,
-            split=self._split,
-            whole=self._whole,
-            outputs=tuple(_layouts(call.outputs)),
+            load=load,
+            function=function,
+            split=self._split if arrays else (),
+            whole=self._whole if arrays else (),
+            outputs=tuple(_layouts(call.outputs)) if out else (),
         )
         with Registered(call) as number:
-            arrays = {f"x{i}": x[done:] for i, x in enumerate(call.split)}
-            arrays |= {f"w{i}": w for i, w in enumerate(call.whole)}
             arrays[CALL] = np.array([number])
-            out = {f"y{i}": y[done:] for i, y in enumerate(call.outputs)}
             begun = time.perf_counter()
             job = local.submit(
                 REFERENCE, arrays, out=out or None, **self._options, **msgspec.to_builtins(params)
@@ -448,26 +553,3 @@ def _layout(array: np.ndarray, *, is_whole: bool = False) -> Layout:
 
 def _layouts(arrays: Iterable[np.ndarray]) -> Iterable[Layout]:
     return [_layout(each) for each in arrays]
-
-
-def _empty(call: Call, layout: Layout) -> np.ndarray:
-    """Return an array for a result, C-contiguous in the caller's order of axes."""
-    unit = layout.shape
-    shape = (*unit[: call.axis], call.load, *unit[call.axis :])
-    return np.moveaxis(np.empty(shape, layout.dtype), call.axis, 0)
-
-
-def _checked_out(call: Call, array: Any, layout: Layout) -> np.ndarray:
-    unit = layout.shape
-    shape = (*unit[: call.axis], call.load, *unit[call.axis :])
-    if not isinstance(array, np.ndarray):
-        raise UsageError(f"out: {quoted(array)} should be a NumPy array")
-    if array.shape != shape or not np.can_cast(layout.dtype, array.dtype, "same_kind"):
-        raise DataError(
-            f"out is {array.dtype} {array.shape}; the result is {layout.dtype} {shape}"
-        )
-    if not array.flags.writeable:
-        raise DataError("out is read-only; give an array that can be written")
-    if any(np.may_share_memory(array, x) for x in (*call.split, *call.whole)):
-        raise DataError("out overlaps an input; use another array")
-    return np.moveaxis(array, call.axis, 0)

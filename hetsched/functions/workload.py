@@ -98,11 +98,12 @@ class _FunctionKernel:
 
     def __call__(self, inputs: Arrays, outputs: Arrays, first: int, count: int) -> None:
         call = _calls[int(inputs[CALL][0])]
-        call.compute(
+        call.compute_chunk(
             [inputs[name] for name in self._split],
             [inputs[name] for name in self._whole],
             [outputs[name] for name in self._outputs],
             first,
+            count,
         )
 
 

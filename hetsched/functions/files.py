@@ -1,0 +1,224 @@
+"""Arrays in .npy, Zarr, HDF5 and TIFF files; results appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import os
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hetsched.errors import NO_SPACE, CantCreate, DataError, InputMissing, IOFailure, Unavailable
+from hetsched.functions.sources import Stored, Target
+from hetsched.units import quoted
+
+HDF5 = (".h5", ".hdf5")
+TIFF = (".tif", ".tiff")
+KINDS = ".npy, .zarr, .h5:dataset or .tif"
+EXTRAS = {"zarr": "zarr", "h5py": "hdf5", "tifffile": "tiff"}
+_numbers = itertools.count(1)
+_hdf5 = threading.Lock()
+"""The HDF5 library computes one call at a time anyway."""
+
+
+def is_path(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike)
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise Unavailable(
+            f"{name} isn't installed: pip install 'hetsched[{EXTRAS[name]}]'"
+        ) from None
+
+
+def split_path(path: str | os.PathLike[str]) -> tuple[Path, str, str]:
+    """Return a path, its kind as a suffix, and the name of a dataset in it."""
+    text = os.fspath(path)
+    for suffix in HDF5:
+        head, found, dataset = text.rpartition(f"{suffix}:")
+        if found:
+            return Path(head + suffix), suffix, dataset.strip("/")
+    return Path(text), Path(text).suffix.lower(), ""
+
+
+# ---- inputs
+
+
+def open_array(path: str | os.PathLike[str], axis: int, closers: contextlib.ExitStack) -> Any:
+    """Open the array in a file, along `axis`: an ndarray or a `Stored`.
+
+    `closers` get what closes it. Raises InputMissing, DataError, Unavailable.
+    """
+    place, suffix, dataset = split_path(path)
+    if not place.exists():
+        raise InputMissing(f"{place}: no such file")
+    opener = _OPENERS.get(suffix)
+    if opener is None:
+        raise DataError(f"{place}: its name must end with {KINDS}")
+    try:
+        return opener(place, axis, dataset, closers)
+    except (DataError, Unavailable):
+        raise
+    except PermissionError as error:
+        raise InputMissing(f"{place}: {error.strerror}") from error
+    except Exception as error:  # of the library that reads it: the file may hold anything
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DataError(f"{place}: isn't a usable {suffix} file: {reason}") from error
+
+
+def _open_npy(path: Path, axis: int, dataset: str, closers: contextlib.ExitStack) -> Any:
+    if not path.is_file():
+        raise DataError(f"{path}: isn't a regular file")
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _open_zarr(path: Path, axis: int, dataset: str, closers: contextlib.ExitStack) -> Any:
+    array = _library("zarr").open_array(str(path), mode="r")
+    return Stored(array, _checked_axis(axis, array.ndim, path))
+
+
+def _open_hdf5(path: Path, axis: int, dataset: str, closers: contextlib.ExitStack) -> Any:
+    file = _library("h5py").File(path, "r")
+    closers.callback(file.close)
+    if not dataset:
+        names = [name for name, value in file.items() if hasattr(value, "dtype")]
+        if len(names) != 1:
+            raise DataError(f"{path}: holds {len(names)} datasets; give one, {path}:NAME")
+        dataset = names[0]
+    if dataset not in file:
+        raise DataError(f"{path}: has no dataset {quoted(dataset)}")
+    array = file[dataset]
+    if not hasattr(array, "dtype"):
+        raise DataError(f"{path}: {dataset} is a group, not a dataset")
+    return Stored(array, _checked_axis(axis, array.ndim, path), _hdf5)
+
+
+def _open_tiff(path: Path, axis: int, dataset: str, closers: contextlib.ExitStack) -> Any:
+    tifffile = _library("tifffile")
+    with contextlib.suppress(ValueError):  # it is compressed
+        return tifffile.memmap(path, mode="r")
+    file = tifffile.TiffFile(path)
+    closers.callback(file.close)
+    series = file.series[0]
+    if series.ndim < 3 or len(series.pages) != series.shape[0] or axis % series.ndim:
+        return series.asarray()
+    return Stored(_Pages(series), 0, threading.Lock())
+
+
+class _Pages:
+    """A compressed TIFF stack, read by pages."""
+
+    def __init__(self, series: Any) -> None:
+        self._series = series
+        self.shape, self.dtype, self.ndim = series.shape, series.dtype, series.ndim
+
+    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray:
+        pages = self._series.pages[index[0]]
+        return np.stack([page.asarray() for page in pages])
+
+
+def _checked_axis(axis: int, ndim: int, path: Path) -> int:
+    if not -ndim <= axis < ndim:
+        raise DataError(f"{path} has {ndim} axes: it has no axis {axis}")
+    return axis % ndim
+
+
+_OPENERS = {
+    ".npy": _open_npy,
+    ".zarr": _open_zarr,
+    **dict.fromkeys(HDF5, _open_hdf5),
+    **dict.fromkeys(TIFF, _open_tiff),
+}
+
+
+# ---- outputs
+
+
+class OutputFile:
+    """A file that appears under its name once it is complete."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Raises CantCreate, DataError, Unavailable."""
+        self.path, self._suffix, dataset = split_path(path)
+        self._dataset = dataset or "data"
+        if self._suffix not in _OPENERS:
+            raise DataError(f"{self.path}: its name must end with {KINDS}")
+        if self._suffix in (*HDF5, *TIFF, ".zarr"):
+            _library(
+                {".zarr": "zarr"}.get(self._suffix, "h5py" if self._suffix in HDF5 else "tifffile")
+            )
+        if self.path.exists():
+            raise CantCreate(f"{self.path} exists; remove it, or choose another name")
+        hidden = f".{self.path.name}.{os.getpid()}-{next(_numbers)}{self._suffix}"
+        self._hidden = self.path.with_name(hidden)
+        self._close: Callable[[], None] = lambda: None
+
+    def create(self, shape: Sequence[int], dtype: np.dtype[Any], axis: int, granule: int) -> Any:
+        """Return an array to write to: an ndarray or a `Target`. Raises CantCreate."""
+        shape = tuple(map(int, shape))
+        try:
+            return self._create(shape, dtype, axis, granule)
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _create(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, granule: int
+    ) -> Any:
+        chunks = (*shape[:axis], granule, *shape[axis + 1 :])
+        if self._suffix == ".npy":
+            array = np.lib.format.open_memmap(self._hidden, "w+", dtype, shape)
+            self._reserve()
+            self._close = array.flush
+            return array
+        if self._suffix in TIFF:
+            array = _library("tifffile").memmap(
+                self._hidden, shape=shape, dtype=dtype, bigtiff=True, photometric="minisblack"
+            )
+            self._reserve()
+            self._close = array.flush
+            return array
+        if self._suffix == ".zarr":
+            zarr = _library("zarr")
+            array = zarr.create_array(str(self._hidden), shape=shape, dtype=dtype, chunks=chunks)
+            return Target(array, axis)
+        file = _library("h5py").File(self._hidden, "w")
+        self._close = file.close
+        array = file.create_dataset(self._dataset, shape=shape, dtype=dtype)
+        return Target(array, axis, _hdf5)
+
+    def _reserve(self) -> None:
+        """Allocate all space now: writing to a mapped file on a full disk would be a SIGBUS."""
+        with open(self._hidden, "r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+
+    def commit(self) -> Path:
+        """Give the file its name. Raises IOFailure, CantCreate."""
+        try:
+            self._close()
+            if self.path.exists():
+                raise CantCreate(f"{self.path} has appeared meanwhile; choose another name")
+            self._hidden.rename(self.path)
+        except OSError as error:
+            raise self._failure(error) from error
+        return self.path
+
+    def discard(self) -> None:
+        with contextlib.suppress(Exception):
+            self._close()
+        if self._hidden.is_dir():
+            shutil.rmtree(self._hidden, ignore_errors=True)
+        else:
+            self._hidden.unlink(missing_ok=True)
+
+    def _failure(self, error: OSError) -> CantCreate | IOFailure:
+        kind = CantCreate if error.errno in (*NO_SPACE, 2, 13, 20) else IOFailure
+        return kind(f"{self.path}: {error.strerror or error}")

@@ -1,0 +1,118 @@
+"""Arrays that aren't in memory: read and written block by block, in whole chunks of their store.
+
+Anything with `shape`, `dtype` and slices will do, such as arrays of zarr, h5py and dask.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+import numpy as np
+
+MAX_GRANULE_BYTES = 256 << 20
+"""Larger chunks are read in parts, several times if they are compressed."""
+
+
+class Stored:
+    """An array-like object seen with its axis of units first. Slices of units can be read.
+
+    Attributes
+    ----------
+    granule : int, units
+        Length of its chunks along that axis; 1: it has none.
+    """
+
+    def __init__(self, array: Any, axis: int, lock: threading.Lock | None = None) -> None:
+        self.array, self.axis = array, axis
+        self._lock = lock
+        shape = tuple(map(int, array.shape))
+        self.shape = (shape[axis], *shape[:axis], *shape[axis + 1 :])
+        self.ndim = len(shape)
+        self.dtype = np.dtype(array.dtype)
+        self.granule = max(1, min(_granule(array, axis), shape[axis]))
+
+    @property
+    def nbytes(self) -> int:
+        return int(math.prod(self.shape) * self.dtype.itemsize)
+
+    @property
+    def unit_bytes(self) -> int:
+        return int(math.prod(self.shape[1:]) * self.dtype.itemsize)
+
+    def __getitem__(self, units: slice | np.ndarray) -> Any:
+        """Read units: a range, or any, by their numbers."""
+        if isinstance(units, slice):
+            return self._read(units.start, units.stop)
+        breaks = np.flatnonzero(np.diff(units) != 1) + 1
+        runs = [(int(run[0]), int(run[-1]) + 1) for run in np.split(units, breaks)]
+        return np.concatenate([self._read(*run) for run in runs])
+
+    def _read(self, first: int, end: int) -> np.ndarray:
+        index = (*(slice(None),) * self.axis, slice(first, end))
+        if self._lock is None:
+            values = np.asarray(self.array[index])
+        else:
+            with self._lock:
+                values = np.asarray(self.array[index])
+        values = values.astype(values.dtype.newbyteorder("="), copy=False)
+        return np.moveaxis(values, self.axis, 0)
+
+
+class Target(Stored):
+    """A `Stored` array to write to; a slice of units is a place for results."""
+
+    def __getitem__(self, units: slice | np.ndarray) -> Any:
+        assert isinstance(units, slice)
+        return Place(self, units.start, units.stop)
+
+    def write(self, first: int, end: int, values: np.ndarray) -> None:
+        index = (*(slice(None),) * self.axis, slice(first, end))
+        values = np.ascontiguousarray(np.moveaxis(values, 0, self.axis))
+        if self._lock is None:
+            self.array[index] = values
+        else:
+            with self._lock:
+                self.array[index] = values
+
+
+class Place:
+    """Where the results of some units go."""
+
+    def __init__(self, target: Target, first: int, end: int) -> None:
+        self._target, self._first, self._end = target, first, end
+        self.shape = (end - first, *target.shape[1:])
+
+    def write(self, values: np.ndarray) -> None:
+        self._target.write(self._first, self._end, values)
+
+
+def is_stored(value: Any) -> bool:
+    """Return whether `value` is an array that must be read block by block."""
+    if isinstance(value, np.ndarray | np.generic | list | tuple | int | float | complex):
+        return False
+    return all(hasattr(value, name) for name in ("shape", "dtype", "ndim", "__getitem__")) and (
+        not hasattr(value, "__array_interface__")
+    )
+
+
+def common_granule(arrays: list[Any], targets: list[Any]) -> int:
+    """Return the units that are computed together: whole chunks of all arrays, if they are small.
+
+    Chunks of targets are always whole: two threads that write one would lose data.
+    """
+    needed = math.lcm(*(each.granule for each in targets if isinstance(each, Target)))
+    wanted = math.lcm(needed, *(each.granule for each in arrays if isinstance(each, Stored)))
+    unit = sum(each.unit_bytes for each in [*arrays, *targets] if isinstance(each, Stored))
+    return wanted if wanted * unit <= MAX_GRANULE_BYTES else needed
+
+
+def _granule(array: Any, axis: int) -> int:
+    """Return the length of an array's shards or chunks along an axis."""
+    for name in ("shards", "chunks"):
+        sizes = getattr(array, name, None)
+        if isinstance(sizes, tuple) and len(sizes) == len(array.shape):
+            size = sizes[axis]
+            return int(max(size) if isinstance(size, tuple) else size)
+    return 1

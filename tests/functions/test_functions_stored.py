@@ -1,0 +1,204 @@
+"""Arrays in files and stores are read and written in whole chunks; results appear whole or not."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hetsched
+from hetsched import CantCreate, DataError, InputMissing
+
+dask_array = pytest.importorskip("dask.array")
+h5py = pytest.importorskip("h5py")
+tifffile = pytest.importorskip("tifffile")
+zarr = pytest.importorskip("zarr")
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((50, 20, 30)).astype("float32")
+
+
+def doubled(block: np.ndarray) -> np.ndarray:
+    return 2 * block
+
+
+def npy(folder: Path) -> Any:
+    np.save(folder / "x.npy", X)
+    return folder / "x.npy"
+
+
+def zarr_file(folder: Path) -> Any:
+    zarr.create_array(str(folder / "x.zarr"), data=X, chunks=(7, 20, 10))
+    return str(folder / "x.zarr")
+
+
+def zarr_2(folder: Path) -> Any:
+    array = zarr.create_array(
+        str(folder / "old.zarr"), shape=X.shape, chunks=(7, 9, 30), dtype=X.dtype, zarr_format=2
+    )
+    array[:] = X
+    return array
+
+
+def hdf5(folder: Path) -> Any:
+    with h5py.File(folder / "x.h5", "w") as file:
+        file.create_dataset("images", data=X, chunks=(6, 20, 30), compression="gzip")
+        file.create_dataset("others", data=X)
+    return f"{folder / 'x.h5'}:images"
+
+
+def tiff(folder: Path) -> Any:
+    tifffile.imwrite(folder / "x.tif", X)
+    return folder / "x.tif"
+
+
+def compressed_tiff(folder: Path) -> Any:
+    tifffile.imwrite(folder / "c.tif", X, compression="zlib", photometric="minisblack")
+    return folder / "c.tif"
+
+
+def dask(folder: Path) -> Any:
+    return dask_array.from_array(X, chunks=(11, 10, 30))
+
+
+SOURCES = [npy, zarr_file, zarr_2, hdf5, tiff, compressed_tiff, dask]
+
+
+def read(path: Path) -> np.ndarray:
+    match path.suffix:
+        case ".npy":
+            return np.asarray(np.load(path))
+        case ".zarr":
+            return np.asarray(zarr.open_array(str(path), mode="r"))
+        case ".tif":
+            return np.asarray(tifffile.imread(path))
+    with h5py.File(path) as file:
+        return np.asarray(file["data"])
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("suffix", [".npy", ".zarr", ".h5", ".tif"])
+def test_any_store_into_any_file(tmp_path: Path, source: Any, suffix: str) -> None:
+    out = tmp_path / f"y{suffix}"
+    assert hetsched.map(doubled, source(tmp_path), out=out) == out
+
+    np.testing.assert_array_equal(read(out), 2 * X)
+    assert not list(tmp_path.glob(".y*"))
+
+
+@pytest.mark.parametrize("axis", [1, 2, -1])
+@pytest.mark.parametrize("source", [zarr_file, zarr_2, dask, hdf5, npy, compressed_tiff])
+def test_along_other_axes(tmp_path: Path, source: Any, axis: int) -> None:
+    np.testing.assert_array_equal(hetsched.map(doubled, source(tmp_path), axis=axis), 2 * X)
+
+
+@pytest.mark.parametrize("source", [zarr_file, hdf5, dask])
+@pytest.mark.parametrize("mode", ["reflect", "wrap", "constant"])
+def test_with_overlap(tmp_path: Path, source: Any, mode: str) -> None:
+    def sums(block: np.ndarray) -> np.ndarray:
+        return np.stack([block[max(0, i - 3) : i + 4].sum(axis=0) for i in range(len(block))])
+
+    stored = source(tmp_path)
+    np.testing.assert_allclose(
+        hetsched.map(sums, stored, overlap=3, mode=mode),
+        hetsched.map(sums, X, overlap=3, mode=mode),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def test_a_reduction_of_a_store(tmp_path: Path) -> None:
+    total = hetsched.reduce(lambda block: block.sum(dtype="float64"), np.add, zarr_file(tmp_path))
+    np.testing.assert_allclose(total, X.sum(dtype="float64"))
+
+
+def test_shards_are_written_whole(tmp_path: Path) -> None:
+    out = zarr.create_array(
+        str(tmp_path / "y.zarr"), shape=X.shape, chunks=(2, 20, 30), shards=(8, 20, 30), dtype="f4"
+    )
+    assert hetsched.map(doubled, zarr_file(tmp_path), out=out) is out
+    np.testing.assert_array_equal(out[:], 2 * X)
+
+
+def test_several_results_of_arrays_in_different_places(tmp_path: Path) -> None:
+    paths = (tmp_path / "sum.npy", tmp_path / "mean.zarr")
+    results = hetsched.map(
+        lambda x, y: (x + y, y.mean(axis=(1, 2))), zarr_file(tmp_path), X, out=paths
+    )
+    assert results == paths
+    np.testing.assert_array_equal(read(paths[0]), 2 * X)
+    np.testing.assert_allclose(read(paths[1]), X.mean(axis=(1, 2)), rtol=1e-5)
+
+
+# ---- what goes wrong
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".zarr", ".h5", ".tif"])
+def test_nothing_is_left_of_a_call_that_fails(tmp_path: Path, suffix: str) -> None:
+    def fails(block: np.ndarray) -> np.ndarray:
+        if (block == X[-1, 0, 0]).any():
+            raise ZeroDivisionError
+        return block
+
+    source = npy(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        hetsched.map(fails, source, out=tmp_path / f"y{suffix}")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+
+
+HOSTILE = {
+    "empty.npy": b"",
+    "text.npy": b"hello",
+    "cut.npy": b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (9",
+    "text.h5": b"hello",
+    "text.tif": b"hello",
+    "file.zarr": b"hello",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_broken_file_is_named(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(HOSTILE[name])
+    with pytest.raises(DataError, match=rf"{name}: isn't a usable \.\w+ file"):
+        hetsched.map(doubled, path)
+
+
+def test_pickled_arrays_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([{}, 1], dtype=object), allow_pickle=True)
+    with pytest.raises(DataError, match=r"x\.npy: isn't a usable"):
+        hetsched.map(doubled, tmp_path / "x.npy")
+
+
+def test_what_can_not_be_opened_or_created(tmp_path: Path) -> None:
+    hdf5(tmp_path)
+    for path, error, message in (
+        ("no.npy", InputMissing, "no such file"),
+        ("x.h5", DataError, r"holds 2 datasets; give one"),
+        ("x.h5:no", DataError, "has no dataset 'no'"),
+    ):
+        with pytest.raises(error, match=message):
+            hetsched.map(doubled, tmp_path / path)
+    (tmp_path / "y.npy").touch()
+    for path, error, message in (
+        ("y.npy", CantCreate, "exists; remove it"),
+        ("y.csv", DataError, "must end with .npy, .zarr"),
+        ("no/y.npy", CantCreate, "No such file or directory"),
+    ):
+        with pytest.raises(error, match=message):
+            hetsched.map(doubled, X, out=tmp_path / path)
+
+
+def test_a_full_disk_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(CantCreate, match=r"y\.npy: No space left on device"):
+        hetsched.map(doubled, X, out=tmp_path / "y.npy")
+    assert not list(tmp_path.iterdir())
