@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +20,6 @@ EXPERIMENTS = {
     "dfpa": ["--platforms", "20", "--seed", "11"],
     "nec": ["--nodes", "4", "--nodes", "16"],
     "ilic": [],
-    "machine": ["--profile", "desktop"],
 }
 LOAD = "[load]\nunits = 8\ninput_bytes = 8\noutput_bytes = 8\n"
 
@@ -33,6 +33,18 @@ def test_tables_are_those_that_the_documents_quote(
     head, tables = capsys.readouterr().out.split("\n", 1)
     assert head.startswith(f"{name}: ")
     golden(f"simulate_{name}", tables)
+
+
+def test_a_shipped_profile_is_planned_with_its_bound(capsys: Capture) -> None:
+    assert main(["machine", "--profile", "desktop"]) == 0
+
+    text = capsys.readouterr().out
+    assert re.search(r"^cpu7 +1\d +\d+ +- +- +\d", text, re.MULTILINE)
+    assert re.search(r"^gpu0 +1[01]\d +39\d\d\d +ring +\d+ +\d", text, re.MULTILINE)
+    assert re.search(r"^bound +39900 ", text, re.MULTILINE)
+    assert re.search(
+        r"^gpu0 +1[01]\d units by its speed, \d+ chunks in a ring", text, re.MULTILINE
+    )
 
 
 @pytest.mark.stress
