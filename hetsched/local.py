@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 import numpy as np
 from msgspec.structs import asdict
 
-from hetsched import engine, errors, paths
+from hetsched import errors, paths
 from hetsched.client.client import JobSubmitter, Submission
 from hetsched.client.job import FROM_CALLBACK, Job, Listener, check_process
 from hetsched.config import Config, load
 from hetsched.device import DeviceInfo
+from hetsched.engine.engine import Engine
 from hetsched.explain import Explanation
 from hetsched.job import ArenaRef, JobSpec, checked
 from hetsched.jobs.durability import Durability
@@ -79,7 +80,7 @@ class Local(JobSubmitter):
         self._followers = Followers(self._loop, interval=0.0)
         durability = Durability(self._table, self._followers, self._arena, self._loop)
         try:
-            self._engine = engine.Engine(
+            self._engine = Engine(
                 chosen,
                 self._loop,
                 self._arena,

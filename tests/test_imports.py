@@ -135,7 +135,7 @@ def test_every_listed_room_exists() -> None:
 
 @pytest.mark.parametrize(
     "package",
-    ["", ".engine", ".models", ".partition", ".planner", ".plans"],
+    ["", ".models", ".partition", ".planner", ".plans"],
 )
 def test_no_name_of_a_package_is_hidden_by_a_module(package: str) -> None:
     module = importlib.import_module(f"hetsched{package}")

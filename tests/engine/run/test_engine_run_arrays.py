@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any, cast
 
-import numpy as np
 import pytest
 from diffusing_workload import Diffusion, DiffusionParams
 
 from hetsched.device import DeviceInfo
-from hetsched.engine.admission.check import MachineLimits, create_outputs, resolve
+from hetsched.engine.admission.check import MachineLimits, resolve
 from hetsched.engine.admission.resolved_job import ResolvedJob, declare_iterative
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run.arrays import JobArrays
-from hetsched.engine.threads import Pool
 from hetsched.errors import DataError, UsageError
-from hetsched.job import ArenaRef, JobSpec
+from hetsched.job import JobSpec
 from hetsched.transport.arena import Arena
-from hetsched.transport.loop import Loop
 from hetsched.workload import ArraySpec, Stage, StateArray
 
 ROWS = 30
@@ -36,19 +32,6 @@ def arena() -> Iterator[Arena]:
 
 def spec(**fields: Any) -> JobSpec:
     return JobSpec(workload=NAME, params={"rows": ROWS}, **fields)
-
-
-def allocated(arena: Arena, **fields: Any) -> JobArrays:
-    job = resolve(spec(**fields), MachineLimits(CORES, {}, arena.limit))
-    create_outputs(job, spec(**fields))
-    arrays = JobArrays(job, arena)
-    arrays.place()
-    return arrays
-
-
-def view(arena: Arena, arrays: JobArrays, name: str) -> np.ndarray:
-    (stored,) = [each for each in arrays.stored if each.array == name]
-    return arena.segment(stored.key).array(stored.shape, stored.dtype, stored.offset)
 
 
 def gpu_job(limit: int) -> ResolvedJob:
@@ -74,38 +57,6 @@ def test_without_room_in_an_arena_in_use_they_are_not_and_the_job_runs(arena: Ar
     assert arena.used == arena.limit, "nothing of it stays allocated"
     assert arrays.notes[0].startswith("GPUs store their rows after each iteration: no room")
     arena.release(held.id)
-
-
-def test_values_beyond_the_kernels_dtype_become_infinite_without_a_warning(arena: Arena) -> None:
-    segment = arena.allocate(4 * 4 * 8)
-    segment.array((4, 4), "float64")[...] = 1e200
-    inputs = {"initial": ArenaRef(segment.id, (4, 4), "float64")}
-    heat = JobSpec(workload="heat", params={"dtype": "float32"}, inputs=inputs)
-    arrays = JobArrays(resolve(heat, MachineLimits(CORES, {}, arena.limit)), arena)
-    arrays.place()
-    load_inputs(arrays)
-    assert np.isinf(view(arena, arrays, "initial")).all()
-
-
-def load_inputs(arrays: JobArrays) -> None:
-    loop = Loop()
-    pool = Pool(loop, 1, deadline=60.0)
-    context = SimpleNamespace(checks=pool, disk=pool)
-    try:
-        loop.run_until_complete(arrays.load_inputs(cast(Any, context)))
-    finally:
-        pool.close(60.0)
-        loop.close()
-
-
-def heat(arena: Arena, steps: int, **fields: Any) -> JobArrays:
-    params = {"grid": "5x4", "steps": steps, "dtype": "float64"}
-    spec = JobSpec(workload="heat", params=params, **fields)
-    job = resolve(spec, MachineLimits(CORES, {}, arena.limit))
-    create_outputs(job, spec)
-    arrays = JobArrays(job, arena)
-    arrays.place()
-    return arrays
 
 
 def test_a_result_in_a_state_array_needs_no_room_of_its_own() -> None:
