@@ -28,8 +28,7 @@ class Recipe(NamedTuple):
     """A rule for cutting any share into chunks.
 
     `middle`: a size, perhaps not a whole one, of equal chunks; or sizes that follow each other in
-    turn. `slots`: of the ring; 0: all chunks are in device memory together. `up`, `down`: growing;
-    `down` is mirrored.
+    turn. `slots`: of the ring. `up`, `down`: growing; `down` is mirrored.
     """
 
     middle: float | tuple[int, ...]

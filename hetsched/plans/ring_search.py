@@ -45,7 +45,7 @@ SIZE_FACTORS = (0.5, 0.7, 0.85, 1.0, 1.15, 1.5, 2.0, 4.0)
 """Sizes of the middle around a good one."""
 
 Ring = tuple[tuple[int, ...], int]
-"""Chunks and slots; 0 slots: all chunks are in device memory together."""
+"""Chunks and slots."""
 
 
 def best_plan(
@@ -86,7 +86,7 @@ def best_plan(
 
 def _fitting_plan(ring: Ring, share: GranularShare) -> DevicePlan | None:
     chunks, slots = ring
-    used = min(slots or len(chunks), len(chunks))
+    used = min(slots, len(chunks))
     plan = DevicePlan((chunks,), Mode.RING, used)
     if share.memory.fits(slot_sizes(chunks, used)) and fits(plan, share.memory):
         return share.in_units(plan)
@@ -127,8 +127,6 @@ class _RingSearch:
             del self._patterns[1]  # with one slot nothing overlaps: `serial_chunks` are best
         largest = max(min(sizes) for sizes in self._patterns.values())
         self._short_share = min(self._share, MAX_SEARCHED_CHUNKS * largest)
-        if self._share == self._costs.largest:
-            self._patterns[0] = (self._share,)
 
     def fastest_first(self) -> Iterator[Ring]:
         """Yield the rings found, the fastest first."""
@@ -162,7 +160,7 @@ class _RingSearch:
         while len(chunks) <= MAX_SEARCHED_CHUNKS:
             moved = _moved(np.array(chunks))
             count = moved.shape[1]
-            turn = min(slots or count, count)
+            turn = min(slots, count)
             slot_sizes = [moved[:, first::turn].max(axis=1) for first in range(turn)]
             fits = np.add.reduce(slot_sizes) <= room
             moved = moved[fits & (moved.max(axis=1) <= self._costs.largest)]
@@ -248,5 +246,5 @@ class _RingSearch:
         """Return the seconds of a ring whose copies slow each other, to the granule."""
         chunks, slots = ring
         sizes = tuple(size * self._granule for size in chunks)
-        plan = DevicePlan((sizes,), Mode.RING, slots or len(sizes))
+        plan = DevicePlan((sizes,), Mode.RING, slots)
         return price(plan, self._model, self._overlap)
