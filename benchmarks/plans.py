@@ -21,7 +21,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks.results import Bar, Result
+from benchmarks.results import Bar, table
 from hetsched.config import load_profile
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
@@ -47,6 +47,7 @@ MAX_WORST = 0.10
 MAX_EQUAL_CHUNKS, MAX_SLOTS = 64, 4
 ROUNDING = 1e-9
 WORST_SHOWN = 5
+COLUMNS = ("seed", "units", "memory", "engines", "in, compute, out, us", "chunks", "gap, %")
 LINK_BOUND = 16.5
 CORES, GPUS, LOADS = (1, 64), (1, 4), (2, 200)
 CORE_UNIT, GPU_SPEEDUP = (1e-3, 4e-3), (3, 100)
@@ -136,27 +137,24 @@ def bars(judgements: Sequence[Judgement], mean: float, ninetieth: float) -> list
     title = f"gap to the bound, {len(judgements)} devices"
     worst = f"{title}, worst from {LARGE_ROOM} units of memory on"
     return [
-        Bar(f"{title}, mean", statistics.fmean(gaps), mean, at_least=False),
-        Bar(f"{title}, 90th percentile", gaps[int(0.9 * len(gaps))], ninetieth, at_least=False),
-        Bar(worst, max(with_room), MAX_WORST, at_least=False),
-        Bar("beaten by equal chunks", beaten, 0, at_least=False),
+        Bar(f"{title}, mean", statistics.fmean(gaps), mean),
+        Bar(f"{title}, 90th percentile", gaps[int(0.9 * len(gaps))], ninetieth),
+        Bar(worst, max(with_room), MAX_WORST),
+        Bar("beaten by equal chunks", beaten, 0),
     ]
 
 
-def of_devices(count: int) -> Result:
-    columns = ("seed", "units", "memory", "engines", "in, compute, out, us", "chunks", "gap, %")
-    result = Result(
-        "plans", f"Plans of one device: the {WORST_SHOWN} furthest from the bound", columns
-    )
+def of_devices(count: int) -> list[Bar]:
+    """Judge devices, and print the worst."""
+    found = []
     for prefix, decades in (("", DECADES), ("units of 1 to 100 us: ", SMALL_UNITS)):
         judgements = [judged(draw(seed, decades)) for seed in range(count)]
         for bar in bars(judgements, *MAX_GAPS[decades]):
-            result.bars.append(Bar(prefix + bar.what, bar.value, bar.limit, at_least=False))
+            found.append(Bar(prefix + bar.what, bar.value, bar.limit))
         if decades == DECADES:
             worst = sorted(judgements, key=lambda one: -one.gap)[:WORST_SHOWN]
-            result.rows += [row(judgement) for judgement in worst]
-    _behind_a_slow_link(result)
-    return result
+            print(f"{table(COLUMNS, map(row, worst))}\n")
+    return found + _behind_a_slow_link()
 
 
 def row(judgement: Judgement) -> tuple[str, ...]:
@@ -168,13 +166,14 @@ def row(judgement: Judgement) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _behind_a_slow_link(result: Result) -> None:
+def _behind_a_slow_link() -> list[Bar]:
     """Compare plans of 205 units that take longer to copy than to compute.
 
     Milliseconds: a plane of complex128 behind 55 GB/s each way.
     """
     share, overlap, link = 205, Overlap.FULL, Affine(0.010, 0.076)
     model = DeviceModel(Affine(0.0, 1.0), Affine(0.020, 0.011), link, link)
+    found = []
     for room in (112, 16):
         memory = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=room)
         best, factored, paper = (
@@ -187,38 +186,36 @@ def _behind_a_slow_link(result: Result) -> None:
         )
         others = f"factoring {factored:.2f}, paper's steps {paper:.2f}"
         title = f"bound by copies, 205 units, room for {room} ({others})"
-        result.bars.append(Bar(title, round(best, 3), LINK_BOUND, at_least=False))
+        found.append(Bar(title, round(best, 3), LINK_BOUND))
+    return found
 
 
-def of_machines(count: int) -> Result:
-    columns = ("machine", "units", "devices", "above its bound, %")
-    title = f"Plans of whole machines: the {WORST_SHOWN} furthest from the bound"
-    result = Result("machines_plan", title, columns)
+def of_machines(count: int) -> list[Bar]:
+    """Judge the machines of both profiles and random ones, and print the worst."""
+    found = []
     for name, limit in PROFILES.items():
         machine = machine_of(*load_profile(name))
         best = makespan(machine.play(ideal_plan(machine)))
-        result.bars.append(Bar(f"{name}, ms", best * 1e3, limit * 1e3, at_least=False))
+        found.append(Bar(f"{name}, ms", best * 1e3, limit * 1e3))
         fourth = (learn(machine, RUNS, NOISE, seed)[-1].noiseless for seed in range(SEEDS))
         what = f"{name}, from nothing with 2 % noise, run {RUNS}, worst of {SEEDS} seeds"
-        result.bars.append(Bar(what, max(fourth) / best - 1, MAX_EXCESS, at_least=False))
+        found.append(Bar(what, max(fourth) / best - 1, MAX_EXCESS))
     judgements = []
     for seed in range(count):
         machine = machine_of_seed(seed)
         gap = makespan(machine.play(ideal_plan(machine))) / machine.bound() - 1
-        judgements.append((gap, seed, machine))
-    judgements.sort(key=lambda judgement: -judgement[0])
-    for gap, seed, machine in judgements[:WORST_SHOWN]:
         cells = (seed, machine.load, len(machine.devices), f"{100 * gap:.2f}")
-        result.rows.append(tuple(map(str, cells)))
-    gaps = sorted(gap for gap, *_ in judgements)
-    ninetieth = gaps[int(0.9 * len(gaps))]
-    result.bars += [
-        Bar(f"gap to the bound, {count} machines, median", statistics.median(gaps), MAX_MEDIAN,
-            at_least=False),
-        Bar("the same, 90th percentile", ninetieth, MAX_90TH, at_least=False),
-        Bar("the same, worst", gaps[-1], MAX_WORST, at_least=False),
-    ]  # fmt: skip
-    return result
+        judgements.append((gap, tuple(map(str, cells))))
+    judgements.sort(reverse=True)
+    columns = ("machine", "units", "devices", "above its bound, %")
+    print(f"{table(columns, (cells for _, cells in judgements[:WORST_SHOWN]))}\n")
+    gaps = [gap for gap, _ in reversed(judgements)]
+    return [
+        *found,
+        Bar(f"gap to the bound, {count} machines, median", statistics.median(gaps), MAX_MEDIAN),
+        Bar("the same, 90th percentile", gaps[int(0.9 * len(gaps))], MAX_90TH),
+        Bar("the same, worst", gaps[-1], MAX_WORST),
+    ]
 
 
 def machine_of_seed(seed: int) -> SimulatedMachine:
@@ -267,10 +264,9 @@ def main() -> int:
     parser.add_argument("--devices", type=int, default=1000)
     parser.add_argument("--machines", type=int, default=200)
     given = parser.parse_args()
-    results = [of_devices(given.devices), of_machines(given.machines)]
-    for result in results:
-        print(f"## {result.title}\n\n{result.text()}")
-    return 0 if all(bar.holds for result in results for bar in result.bars) else 1
+    found = [*of_devices(given.devices), *of_machines(given.machines)]
+    print("\n".join(f"* {bar.text()}" for bar in found))
+    return 0 if all(bar.holds for bar in found) else 1
 
 
 if __name__ == "__main__":

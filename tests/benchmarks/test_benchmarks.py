@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.results import Bar, Result
-
 pyperf = pytest.importorskip("pyperf")
 
 from benchmarks import contest, saved  # noqa: E402
@@ -63,9 +61,3 @@ def test_slower_means_in_time_and_against_the_peer(
 ) -> None:
     before, now = suite(hetsched=[1.0], ducc0=[1.0]), suite(hetsched=[ours], ducc0=[theirs])
     assert saved.compared("c", now, before).endswith("SLOWER") == is_slower
-
-
-def test_a_bar_says_whether_it_holds() -> None:
-    result = Result("case", "Case", ("case",), [("steps",)])
-    result.bars = [Bar("ratio", 1.1, 1.0, at_least=False), Bar("speed", 1.0, 0.9)]
-    assert "ratio: 1.1, at most 1: **missed**\n* speed: 1, at least 0.9: holds" in result.text()
