@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import subprocess
 from datetime import datetime
 from pathlib import Path
@@ -63,14 +62,6 @@ def test_an_error_is_in_fields() -> None:
     fields = as_json(record("file %s", "a\udcff", error=raised()))
     assert (fields["message"], fields["error"]) == ("file a\udcff", "ValueError")
     assert 'raise ValueError("bad\\nthing")' in str(fields["traceback"])
-
-
-@pytest.mark.parametrize("folder", ["daemon", "engine", "store", "transport"])
-def test_messages_about_a_job_begin_with_its_number(folder: str) -> None:
-    sources = (Path(__file__).parents[2] / "hetsched" / folder).rglob("*.py")
-    late = re.compile(r'log\.\w+\(\s*"(?!job %d)[^"]*\bjob %d')
-
-    assert [str(path) for path in sources if late.search(path.read_text())] == []
 
 
 def test_every_line_for_the_journal_has_its_priority() -> None:
