@@ -24,7 +24,7 @@ def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     The environment sees the packages of this one, so that nothing is fetched.
     """
     folder = tmp_path_factory.mktemp("guide")
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
     python = folder / "venv/bin/python"
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
     paths = [ROOT, ROOT / "workloads", sysconfig.get_path("purelib")]
@@ -34,7 +34,8 @@ def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for source, copy in zip((ROOT / "docs/guide", ROOT / "examples/lbm"), sources, strict=True):
         shutil.copytree(source, copy)
     offline = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation")
-    subprocess.run([python, "-m", "pip", "install", *offline, *sources], check=True)
+    pip = (sys.executable, "-m", "pip", "--python", python)
+    subprocess.run([*pip, "install", *offline, *sources], check=True)
     return python
 
 
@@ -136,7 +137,7 @@ def test_a_channel_starts_from_the_flow(fresh_python: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "chosen", ["bits or parameters", pytest.param("test", marks=pytest.mark.stress)]
+    "chosen", ["parameters or mask", pytest.param("test", marks=pytest.mark.stress)]
 )
 def test_the_package_of_flows_passes_its_own_tests(
     chosen: str, fresh_python: Path, tmp_path: Path
