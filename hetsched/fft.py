@@ -7,7 +7,7 @@ where it pays; everything else is SciPy's own. `stats` says what became of the c
 
 from __future__ import annotations
 
-from hetsched.functions.profile import statistics
+from hetsched.functions.profile import calls
 from hetsched.functions.scipys import on_one_core, originals, scipys_own
 from hetsched.functions.transforms import NAMES, Library, scipy_function
 
@@ -15,7 +15,7 @@ from hetsched.functions.transforms import NAMES, Library, scipy_function
 def stats() -> dict[str, dict[str, int]]:
     """Return for each function how many of its calls were split, and why others weren't."""
     found: dict[str, dict[str, int]] = {}
-    for name, what, row in statistics.rows():
+    for name, what, row in calls.rows():
         if name in originals:
             found.setdefault(name, {})[what] = row.calls
     return found

@@ -6,6 +6,7 @@ All arrays here have the axis of units first.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,6 +79,8 @@ class Call:
     """The first unit of the engine's job; those before are done."""
     floating_errors: dict[str, Any] = field(default_factory=lambda: dict(np.geterr()))
     """What the caller's thread does with them, for `numpy.errstate`."""
+    busy: list[float] = field(default_factory=list)
+    """Processor time of each chunk on the devices, seconds."""
     failure: BaseException | None = None
     is_cancelled: bool = False
 
@@ -109,14 +112,13 @@ class Call:
 
         Arrays that aren't in memory are the call's own, and the job's units are granules.
         """
+        begun = time.thread_time()
         if self.is_in_memory:
             self._compute(split, whole, outputs, self.offset + first, count, 0)
-            return
-        start, end = (
-            self.offset + first * self.granule,
-            self.offset + (first + count) * self.granule,
-        )
-        self.compute_here(start, min(end, self.load))
+        else:
+            start = self.offset + first * self.granule
+            self.compute_here(start, min(start + count * self.granule, self.load))
+        self.busy.append(time.thread_time() - begun)
 
     def _compute(
         self,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import statistics
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,7 +22,7 @@ from hetsched.errors import DataError, HetschedError, UsageError
 from hetsched.functions.call import MODES, Call, Reduction
 from hetsched.functions.files import OutputFile, open_array
 from hetsched.functions.identity import function_name, identity
-from hetsched.functions.profile import SMALL, SPLIT, statistics
+from hetsched.functions.profile import SMALL, SPLIT, calls
 from hetsched.functions.session import session
 from hetsched.functions.sources import Stored, Target, common_granule, is_stored
 from hetsched.functions.workload import (
@@ -33,10 +35,17 @@ from hetsched.functions.workload import (
 )
 from hetsched.units import quoted
 
+if TYPE_CHECKING:
+    from hetsched.local import Local
+
 T = TypeVar("T")
 NUMERIC = "biufc"
 MAX_KINDS = 1000
 """Kinds of calls whose results' layout and speed are remembered."""
+REMEMBERED = 5
+"""Calls whose median counts: one that was disturbed must not."""
+RETRY_CALLS = 16
+"""One in so many calls is divided although it was slower so."""
 
 
 def map(  # noqa: PLR0913 - optional keywords
@@ -385,16 +394,35 @@ def _final(given: Any) -> Any:
 # ---- running
 
 
-@dataclass(frozen=True)
-class _Known:
-    """What an earlier call of the same kind has shown."""
+def _last() -> deque[float]:
+    return deque(maxlen=REMEMBERED)
+
+
+@dataclass
+class _Kind:
+    """What earlier calls of the same kind have shown. Times are seconds per unit."""
 
     outputs: tuple[Layout, ...]
     is_tuple: bool
-    seconds_per_unit: float
+    alone: deque[float] = field(default_factory=_last)
+    """In the caller's thread."""
+    divided: deque[float] = field(default_factory=_last)
+    """From the caller's view, on the devices."""
+    calls: int = 0
+
+    def is_faster_alone(self, units: int, overhead: float) -> bool:
+        """Return whether the caller's thread is expected to be faster than the devices.
+
+        It is for few units, and for functions that hold the interpreter's lock.
+        """
+        alone = statistics.median(self.alone)
+        if alone * units <= overhead:
+            return True
+        is_retried = self.calls % RETRY_CALLS == 0
+        return bool(self.divided) and not is_retried and alone <= statistics.median(self.divided)
 
 
-_kinds: BoundedCache[tuple[Any, ...], _Known] = BoundedCache(max_entries=MAX_KINDS)
+_kinds: BoundedCache[tuple[Any, ...], _Kind] = BoundedCache(max_entries=MAX_KINDS)
 _kinds_lock = threading.Lock()
 
 
@@ -409,7 +437,7 @@ def _run(
     run.run()
     what = SMALL if run.saved is None else SPLIT
     seconds = time.perf_counter() - begun
-    statistics.note(function_name(call.f), what, seconds, run.saved or 0.0)
+    calls.note(function_name(call.f), what, seconds, run.saved or 0.0)
 
 
 class _Run:
@@ -426,7 +454,7 @@ class _Run:
         self._call, self._outputs, self._options = call, outputs, options
         call.granule = outputs.granule
         self._function = function or identity(call.f, call.keywords)
-        self._min_seconds = 0.0 if always else session.overhead
+        self._is_always = always
         self.saved: float | None = None  # Seconds against one core; None: it wasn't divided
         self._split = tuple(_layout(x) for x in call.split)
         self._whole = tuple(_layout(w, is_whole=True) for w in call.whole)
@@ -439,22 +467,34 @@ class _Run:
         """Compute all units: some in this thread, to see what they are, or all if they are few."""
         call = self._call
         with _kinds_lock:
-            known = _kinds.get(self._key)
-        done, per_unit = 0, 0.0
-        if known is None:
+            kind = _kinds.get(self._key)
+        done = 0
+        if kind is None:
             done, per_unit = self._begin()
-            known = _Known(tuple(_layouts(call.outputs)), call.is_tuple, per_unit)
+            kind = _Kind(tuple(_layouts(call.outputs)), call.is_tuple)
+            kind.alone.append(per_unit)
             with _kinds_lock:
-                _kinds.put(self._key, known)
+                _kinds.put(self._key, kind)
         else:
-            call.is_tuple = known.is_tuple
-            self._outputs.allocate(known.outputs)
-            per_unit = known.seconds_per_unit
+            call.is_tuple = kind.is_tuple
+            self._outputs.allocate(kind.outputs)
         rest = call.load - done
-        if rest and per_unit * rest <= self._min_seconds:
+        if not rest:
+            return
+        kind.calls += 1
+        begun = time.perf_counter()
+        if not self._is_always and kind.is_faster_alone(rest, session.overhead):
             call.compute_here(done, call.load)
-        elif rest:
-            self._compute_on_devices(done)
+            kind.alone.append((time.perf_counter() - begun) / rest)
+        else:
+            local = session.local()  # its start isn't part of what a call costs
+            begun = time.perf_counter()
+            self._compute_on_devices(done, local)
+            seconds = time.perf_counter() - begun
+            kind.divided.append(seconds / rest)
+            alone = sum(call.busy)  # what one thread would have taken
+            kind.alone.append(alone / rest)
+            self.saved = alone - seconds
 
     def _begin(self) -> tuple[int, float]:
         """Compute first units here, twice as many each time, until that takes as long as a job.
@@ -466,8 +506,8 @@ class _Run:
         done = min(call.granule, call.load)
         self._compute_first(done)
         seconds = (time.perf_counter() - start) / done
-        begun = start
-        while done < call.load and time.perf_counter() - begun < self._min_seconds:
+        end = start + (0.0 if self._is_always else session.overhead)
+        while done < call.load and time.perf_counter() < end:
             count = min(done, call.load - done)
             start = time.perf_counter()
             call.compute_here(done, done + count)
@@ -496,8 +536,8 @@ class _Run:
             call.fail(error, 0, units)
             raise
 
-    def _compute_on_devices(self, done: int) -> None:
-        call, local = self._call, session.local()
+    def _compute_on_devices(self, done: int, local: Local) -> None:
+        call = self._call
         call.offset = done
         arrays: dict[str, np.ndarray] = {}
         out: dict[str, np.ndarray] = {}
@@ -536,7 +576,6 @@ class _Run:
             whole = time.perf_counter() - begun
             report = job.report
             assert report is not None, "it has ended"
-            self.saved = sum(device.seconds or 0.0 for device in report.devices) - whole
             if report.seconds is not None:
                 session.note_overhead(whole - report.seconds)
 

@@ -23,7 +23,7 @@ class Counted:
 
 
 @dataclass
-class Statistics:
+class Calls:
     """All calls. Any thread may use it."""
 
     _rows: dict[tuple[str, str], Counted] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Statistics:
         return sorted(rows, key=lambda row: -row[2].seconds)
 
 
-statistics = Statistics()
+calls = Calls()
 
 
 def profile() -> str:
@@ -54,7 +54,7 @@ def profile() -> str:
     break-even on: the time that a call costs on top of its computing, as learnt.
     """
     rows = [("function", "", "calls", "seconds", "saved")]
-    for name, what, row in statistics.rows():
+    for name, what, row in calls.rows():
         saved = f"{row.saved:.3f}" if what == SPLIT else ""
         rows.append((name, what, str(row.calls), f"{row.seconds:.3f}", saved))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetsched.functions.map import divided
-from hetsched.functions.profile import SMALL, SPLIT, statistics
+from hetsched.functions.profile import SMALL, SPLIT, calls
 
 DTYPES = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128")))
 SMALL_BYTES = 128 << 10
@@ -147,11 +147,11 @@ def transform(
         elif x.nbytes >= (library.threshold or 0):
             result, saved = _divided(library, request, x)
             if result is not None:
-                statistics.note(name, SPLIT, time.perf_counter() - begun, saved)
+                calls.note(name, SPLIT, time.perf_counter() - begun, saved)
                 return result
             why = "nothing to divide"
     result = library.whole(name, x, {**given, **others})
-    statistics.note(name, why, time.perf_counter() - begun)
+    calls.note(name, why, time.perf_counter() - begun)
     return result
 
 

@@ -210,6 +210,20 @@ def test_out_must_not_be_an_input() -> None:
 # ---- in any surroundings
 
 
+def test_a_function_that_holds_the_lock_stays_in_the_callers_thread() -> None:
+    threads: list[set[int]] = []
+
+    def slow(block: np.ndarray) -> np.ndarray:
+        threads[-1].add(threading.get_ident())
+        return np.array([sum(range(300)) + value for value in block.tolist()])
+
+    x = np.arange(6000)
+    for _ in range(6):
+        threads.append(set())
+        np.testing.assert_array_equal(hetsched.map(slow, x), x + sum(range(300)))
+    assert {threading.get_ident()} in threads[1:]
+
+
 def test_floating_point_errors_are_treated_as_in_the_callers_thread() -> None:
     x = np.array([1.0] * 900 + [-1.0] * 900)
     with np.errstate(invalid="ignore"):
