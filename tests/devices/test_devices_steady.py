@@ -19,18 +19,16 @@ from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.emulated.device import EmulatedGpu, open_device
 from hetsched.plans.slots import SlotAllocator, slot_bytes
 
-CHUNK, CHUNKS, SLOTS = 4096, 16, 3
+CHUNK, CHUNKS, SLOTS = 4096, 10, 3
 """128 KiB in, as many out."""
 WARM = 6
 NOTHING = 64 << 10
 """Bytes of the records of a window, and of lists that double: less than half of one array."""
 
 
-def linked(engines: int) -> Device:
+def linked() -> Device:
     brief = Cost(unit="1ns")
-    config = msgspec.structs.replace(
-        LINKED, compute=brief, h2d=brief, d2h=brief, memory="2MiB", engines=engines
-    )
+    config = msgspec.structs.replace(LINKED, compute=brief, h2d=brief, d2h=brief, memory="2MiB")
     return open_device(info_of(config), config)
 
 
@@ -38,7 +36,7 @@ def core() -> Device:
     return CpuDevice(DeviceInfo(name="cpu0", kind="cpu", identity="test"))
 
 
-DEVICES = {"two engines": lambda: linked(2), "one engine": lambda: linked(1), "core": core}
+DEVICES = {"linked": linked, "core": core}
 
 
 @pytest.fixture(params=DEVICES)
