@@ -14,7 +14,7 @@ import numpy as np
 from hetsched.device import Chunk, Slot
 from hetsched.devices.accelerator.pinned import Pinned, Pins, Staging, mapping_of
 from hetsched.devices.accelerator.runtime import Block, Copy, Fault, Queue, Runtime
-from hetsched.devices.base import DeviceFault, DeviceJob, DeviceOutOfMemory, HostArray
+from hetsched.devices.base import DeviceJob, DeviceOutOfMemory, HostArray
 from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.devices.slot_layout import Buffer, SlotLayout, slot_layout, unit_bytes
 from hetsched.errors import InternalError, UsageError
@@ -25,13 +25,6 @@ ALIGNMENT = 256
 """Of arrays in device memory, bytes: the widest loads of cuFFT and cuBLAS need less."""
 MAX_KERNELS = 8
 """Kernels, with their plans, that are cached for similar jobs. Arbitrary."""
-MAX_FAILED_PLANS = 2
-"""Successive plans, each for less memory than the one before, whose failure may be one of memory;
-after another one the context is given up. Arbitrary."""
-
-
-class _PlanFailed(DeviceOutOfMemory):
-    """A library couldn't make a plan, for no stated reason."""
 
 
 class JobPreparer:
@@ -58,7 +51,6 @@ class JobPreparer:
         self._staging = staging
         self._copy_queue, self._compute_queue = queues
         self._needs_warm_up = needs_warm_up
-        self._failed_plans = 0
         self.host_seconds = memory.runtime.host_seconds
 
     def prepare(self, job: DeviceJob) -> LoadedJob:
@@ -67,46 +59,35 @@ class JobPreparer:
         If memory runs out, that of earlier jobs is freed first.
         """
         try:
-            prepared = self._prepare(job)
+            return self._prepare(job)
         except Exception as error:
             if self._memory.runtime.classify(error) is not Fault.MEMORY:
                 raise
-        else:
-            self._failed_plans = 0
-            return prepared
         # Not in the handler, whose traceback refers to arrays of the failed attempt. So do the
         # tracebacks of its causes, which are in reference cycles.
         gc.collect()
         self._memory.free()
-        try:
-            prepared = self._prepare(job)
-        except _PlanFailed as error:
-            self._failed_plans += 1
-            if self._failed_plans > MAX_FAILED_PLANS:
-                raise DeviceFault(f"{error}, with ever smaller plans") from error
-            raise
-        self._failed_plans = 0
-        return prepared
+        return self._prepare(job)
 
     def _prepare(self, job: DeviceJob) -> LoadedJob:
         variant = find_variant(job, self._memory.runtime.kernels)
         specs = job.workload.arrays(job.params)
         layout = slot_layout(specs, variant.in_place, job.demand, ALIGNMENT)
-        resident_bytes = {
-            name: unit_bytes(host.spec)
-            for name, host in job.inputs.items()
-            if host.spec.role == "resident"
-        }
+        residents, slots_start = {}, 0
+        for name, host in job.inputs.items():
+            if host.spec.role == "resident":
+                residents[name] = slots_start
+                slots_start += aligned(unit_bytes(host.spec))
         work_bytes = job.demand.workspace(job.chunk) if job.demand.work == "max" else 0
         slots_bytes = job.memory or max(1, job.slots) * layout.nbytes(job.chunk)
-        blocks = block_layout(resident_bytes, slots_bytes)
-        area, block = self._memory.work_area(work_bytes), self._memory.block(blocks.nbytes)
+        area = self._memory.work_area(work_bytes)
+        block = self._memory.block(slots_start + aligned(slots_bytes))
         kernel, warm_sizes = self._kernel(job, variant, area)
-        prepared = LoadedJob(job, self._compute_queue, block, blocks, layout, kernel)
-        for name in resident_bytes:
-            prepared.residents[name] = self._copy_resident(
-                block, blocks.residents[name], job.inputs[name]
-            )
+        prepared = LoadedJob(
+            job, self._compute_queue, block, slots_start, slots_bytes, layout, kernel
+        )
+        for name, offset in residents.items():
+            prepared.residents[name] = self._copy_resident(block, offset, job.inputs[name])
         self._set_routes(prepared)
         if self._needs_warm_up:
             self._warm_up(prepared, warm_sizes)
@@ -150,7 +131,8 @@ class JobPreparer:
             if fault is not Fault.PLAN:
                 raise cause from None
             self._memory.runtime.synchronize()  # raises if the context is lost
-            raise _PlanFailed(f"no plan could be made, memory may be low: {cause}") from cause
+            message = f"no plan could be made, memory may be low: {cause}"
+            raise DeviceOutOfMemory(message) from cause
 
     def _kernel_context(self, job: DeviceJob, area: SharedWorkArea) -> KernelContext:
         return KernelContext(
@@ -237,10 +219,9 @@ class JobPreparer:
         if not sizes or getattr(prepared.kernel, "takes_range", False):  # it isn't a pure function
             return
         queue, done = self._compute_queue, self._memory.runtime.event()
-        start = prepared.block_layout.slots
         for units in sorted(sizes, reverse=True):
             inputs, outputs = prepared.arrays(units, Slot(0, 0))
-            queue.clear(prepared.block, start, prepared.layout.nbytes(units))
+            queue.clear(prepared.block, prepared.slots_start, prepared.layout.nbytes(units))
             queue.launch(partial(prepared.kernel, inputs, outputs), 0)
         queue.record(done)
         done.wait()
@@ -291,12 +272,16 @@ class Route:
 
 @dataclass
 class LoadedJob:
-    """The result of `prepare`, used by the chunks of a job."""
+    """The result of `prepare`, used by the chunks of a job.
+
+    In the block are resident arrays, then the slots.
+    """
 
     job: DeviceJob
     queue: Queue
     block: Block
-    block_layout: BlockLayout
+    slots_start: int
+    slots_bytes: int
     layout: SlotLayout
     kernel: Kernel
     residents: dict[str, Any] = field(default_factory=dict)
@@ -334,16 +319,15 @@ class LoadedJob:
         """Return where `units` of an array in `slot` begin in the block, bytes."""
         if units not in self._offsets:
             self._offsets[units] = self.layout.offsets(units)
-        return self.block_layout.slots + slot.offset + self._offsets[units][buffer.index]
+        return self.slots_start + slot.offset + self._offsets[units][buffer.index]
 
     def _check(self, units: int, slot: Slot) -> None:
         """Raise InternalError if the slot ends past the job's memory, which would be corrupted."""
         end = slot.offset + self.layout.nbytes(units)
-        limit = self.block_layout.slots_bytes
-        if slot.offset < 0 or end > limit or units > self.job.chunk:
+        if slot.offset < 0 or end > self.slots_bytes or units > self.job.chunk:
             raise InternalError(
                 f"slot {slot.index} at {slot.offset} with {units} units ends at {end} of"
-                f" {limit} bytes; a chunk has at most {self.job.chunk} units"
+                f" {self.slots_bytes} bytes; a chunk has at most {self.job.chunk} units"
             )
 
 
@@ -415,35 +399,3 @@ class DeviceMemory:
         """Bytes of the block and the work area."""
         area = self._work_area.nbytes if self._work_area else 0
         return area + (self._block.nbytes if self._block else 0)
-
-
-@dataclass(frozen=True)
-class BlockLayout:
-    """Offsets within the block: resident arrays, then the slots.
-
-    Attributes
-    ----------
-    residents : mapping
-        Array name -> byte offset.
-    slots : int
-        Byte offset of the slots.
-    slots_bytes : int
-        Reserved for slots.
-    nbytes : int
-        Size of the whole block.
-    """
-
-    residents: Mapping[str, int]
-    slots: int
-    slots_bytes: int
-    nbytes: int
-
-
-def block_layout(residents: Mapping[str, int], slots_bytes: int) -> BlockLayout:
-    """Lay out a job's `residents` (name -> bytes) and slots. Pure."""
-    offsets = {}
-    end = 0
-    for name, nbytes in residents.items():
-        offsets[name] = end
-        end += aligned(nbytes)
-    return BlockLayout(offsets, end, slots_bytes, end + aligned(slots_bytes))

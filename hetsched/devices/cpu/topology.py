@@ -73,7 +73,7 @@ def one_per_core(threads: Iterable[HardwareThread]) -> list[HardwareThread]:
 def _physical_core(folder: Path, cpu: int) -> int:
     topology = folder / f"cpu{cpu}/topology"
     for name in ("core_cpus_list", "thread_siblings_list"):  # the second before Linux 5.3
-        siblings = _cpu_list(topology / name)
+        siblings = cpu_list(topology / name)
         if siblings:
             return min(siblings)
     return cpu
@@ -84,7 +84,7 @@ def _core_types(root: Path, folder: Path) -> dict[int, str]:
     hybrid = {
         cpu: core_type
         for core_type, name in ((PERFORMANCE, "cpu_core"), (EFFICIENCY, "cpu_atom"))
-        for cpu in _cpu_list(root / "devices" / name / "cpus")
+        for cpu in cpu_list(root / "devices" / name / "cpus")
     }
     if hybrid:
         return hybrid if len(set(hybrid.values())) > 1 else {}
@@ -104,13 +104,13 @@ def _nodes(folder: Path) -> dict[int, int]:
     return {
         cpu: int(path.name.removeprefix("node"))
         for path in sorted(folder.glob("node[0-9]*"))
-        for cpu in _cpu_list(path / "cpulist")
+        for cpu in cpu_list(path / "cpulist")
     }
 
 
 def memory_nodes(root: Path | None = None) -> list[int]:
     """Return the NUMA nodes that have memory; empty if the machine doesn't say."""
-    return _cpu_list((root or SYSFS) / "devices/system/node/has_memory")
+    return cpu_list((root or SYSFS) / "devices/system/node/has_memory")
 
 
 def _numbers(folder: Path, name: str) -> dict[int, int]:
@@ -123,7 +123,7 @@ def _numbers(folder: Path, name: str) -> dict[int, int]:
     return numbers
 
 
-def _cpu_list(path: Path) -> list[int]:
+def cpu_list(path: Path) -> list[int]:
     """Return the numbers of a list such as "0-3,8"; empty without the file."""
     numbers: list[int] = []
     for part in _text(path).split(","):

@@ -11,6 +11,7 @@ import msgspec
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
+from hetsched.devices.cpu.topology import cpu_list
 from hetsched.devices.cuda.nvml import Gpu, Snapshot, snapshot
 from hetsched.devices.probe import CorePool, Probe, ProcessSpec
 from hetsched.errors import Unavailable
@@ -203,16 +204,6 @@ def local_cores(pci: str, devices: Path = _PCI_DEVICES) -> frozenset[int]:
     domain, _, rest = pci.lower().partition(":")
     try:
         address = f"{int(domain, 16):04x}:{rest}"  # NVML's domain has eight digits
-        text = (devices / address / "local_cpulist").read_text(encoding="ascii")
-        return frozenset(_parse_list(text))
-    except (OSError, ValueError):
+    except ValueError:
         return frozenset()
-
-
-def _parse_list(text: str) -> list[int]:
-    """Return the numbers of a list such as "0-3,8". Raises ValueError."""
-    numbers: list[int] = []
-    for part in filter(None, text.strip().split(",")):
-        first, _, last = part.partition("-")
-        numbers += range(int(first), int(last or first) + 1)
-    return numbers
+    return frozenset(cpu_list(devices / address / "local_cpulist"))
