@@ -1,17 +1,77 @@
-"""Checkpoints: what is saved is loaded; anything else is refused in one line."""
+"""Checkpoints: what is saved is loaded; whatever fails, the previous one stays."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import resource
 import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from diffusing_workload import Diffusion, DiffusionParams
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, HetschedError
-from tests.store.checkpoints.saved_job import SavedJob
+from hetsched.iterations.saved_state import SavedState
+from hetsched.iterations.serial import run
+from hetsched.store.checkpoint import (
+    CheckpointRecord,
+    Problem,
+    data_digest,
+    load_checkpoint,
+    problem_of,
+    save_checkpoint,
+)
+
+X = np.random.default_rng(5).standard_normal((24, 4))
+WORKLOAD = Diffusion()
+PARAMS = DiffusionParams()
+
+
+@cache
+def _saved(params: DiffusionParams, after: int) -> SavedState:
+    saved = run(WORKLOAD, params, {"x": X}, (24,), save_after=after).saved
+    assert saved is not None
+    return saved
+
+
+@dataclass(frozen=True)
+class SavedJob:
+    """A job of the toy workload, and where its checkpoint is."""
+
+    path: str
+    params: DiffusionParams = PARAMS
+    x: np.ndarray | None = None
+
+    @property
+    def problem(self) -> Problem:
+        x = X if self.x is None else self.x
+        specs = [replace(WORKLOAD.arrays(self.params)[0], dtype=x.dtype.name)]
+        return problem_of(WORKLOAD, self.params, specs, {"x": data_digest(x)})[0]
+
+    def state(self, after: int = 4) -> SavedState:
+        """Return what to save after an iteration; it may be changed."""
+        saved = _saved(self.params, after)
+        arrays = {name: array.copy() for name, array in saved.arrays.items()}
+        return SavedState(after, arrays, {n: value.copy() for n, value in saved.values.items()})
+
+    def save(self, after: int = 4, saved: SavedState | None = None) -> SavedState:
+        saved = saved or self.state(after)
+        save_checkpoint(self.path, saved, self.problem, residual=0.5, now=1.8e9)
+        return saved
+
+    def load(self) -> tuple[CheckpointRecord, SavedState]:
+        return load_checkpoint(self.path, WORKLOAD, self.params, self.problem)
+
+    def with_params(self, **changes: object) -> SavedJob:
+        return replace(self, params=DiffusionParams(**changes))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -136,3 +196,87 @@ def test_damage_is_found_or_harmless(
         assert not cut
         np.testing.assert_array_equal(loaded.arrays["u"], saved.arrays["u"])
         assert loaded.values["total"].tobytes() == saved.values["total"].tobytes()
+
+
+CALLS = ("open", "posix_fallocate", "fchmod", "fsync", "replace")
+"""System calls of a save, by their functions in `os`."""
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> SavedJob:
+    saved = SavedJob(str(tmp_path / "job.ckpt"))
+    saved.save(2)
+    return saved
+
+
+def error_of_save(saved: SavedJob) -> HetschedError:
+    state = saved.state(5)
+    with pytest.raises(HetschedError) as caught:
+        saved.save(saved=state)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+@contextlib.contextmanager
+def largest_file(nbytes: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def check_previous(saved: SavedJob) -> None:
+    assert saved.load()[0].iteration == 2
+    assert os.listdir(Path(saved.path).parent) == ["job.ckpt"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT])
+@pytest.mark.parametrize("call", CALLS)
+def test_an_error_leaves_the_previous_one(
+    saved: SavedJob, call: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    state = saved.state(5)
+    with monkeypatch.context() as context:
+        context.setattr(os, call, fail)
+        with pytest.raises(HetschedError) as caught:
+            saved.save(saved=state)
+
+    assert caught.value.code in (73, 74)
+    check_previous(saved)
+
+
+def test_a_disk_that_is_full_halfway_leaves_the_previous_one(
+    saved: SavedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where space can't be reserved, a write fails instead.
+    monkeypatch.setattr(os, "posix_fallocate", lambda *arguments: None)
+    with largest_file(1500):
+        error = error_of_save(saved)
+
+    assert error.code == 73
+    check_previous(saved)
+
+
+def test_a_process_that_ends_leaves_a_whole_one(tmp_path: Path) -> None:
+    """End a child at each of its system calls; then save once more."""
+    for call in CALLS:
+        saved = SavedJob(str(tmp_path / call / "job.ckpt"))
+        (tmp_path / call).mkdir()
+        saved.save(2)
+        state = saved.state(5)
+        child = os.fork()
+        if child == 0:
+            setattr(os, call, lambda *arguments, **options: os._exit(9))
+            saved.save(saved=state)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+        assert saved.load()[0].iteration == 2
+        saved.save(7)
+        assert saved.load()[0].iteration == 7
+        assert os.listdir(tmp_path / call) == ["job.ckpt"]
