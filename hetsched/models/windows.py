@@ -127,8 +127,8 @@ class Windows:
     def follow_change(self) -> None:
         """Forget all before the last three runs if these show another speed than those before.
 
-        Else shares that a device had before would keep the times of its old speed for long. Only
-        sizes between known ones tell: beyond them there may be a step.
+        Else shares that a device had before would keep the times of its old speed for long. Larger
+        sizes than those known don't tell: there may be a step.
         """
         runs = sorted({*map(_run_of, chain.from_iterable(self._samples.values()))})
         if len(runs) < 5 or not self._corrects:
@@ -146,9 +146,12 @@ class Windows:
         paces = [robust_median(list(map(_seconds_of, credible[x]))) / x for x in sizes]
         ratios: dict[int, list[float]] = {}
         for sample in chain.from_iterable(recent.values()):
-            if sizes and sizes[0] <= sample.units <= sizes[-1]:
-                pace = float(np.interp(sample.units, sizes, paces))
-                ratios.setdefault(sample.run, []).append(sample.seconds / sample.units / pace)
+            if not sizes or sample.units > sizes[-1]:
+                continue
+            pace = float(np.interp(sample.units, sizes, paces))
+            ratio = sample.seconds / sample.units / pace
+            if sample.units >= sizes[0] or ratio < 1:  # fixed costs don't make a probe faster
+                ratios.setdefault(sample.run, []).append(ratio)
         of_runs = [robust_median(found) for found in ratios.values()]
         is_other = of_runs and (min(of_runs) > MIN_CHANGE or max(of_runs) < 1 / MIN_CHANGE)
         if len(of_runs) == 3 and is_other:

@@ -42,26 +42,6 @@ def test_one_unlucky_observation_of_three_is_no_factor() -> None:
     assert first.time(10) == second.time(10) == pytest.approx(12)
 
 
-@pytest.mark.parametrize("size", [1, 10])
-def test_a_slow_core_is_equal_again_once_three_observations_say_so(size: int) -> None:
-    slow = [(10, 72.0)] * 9
-    equal = measured(1, [10] * 9)
-
-    def factor(recovered: int) -> float:
-        core = PiecewiseLinear([*slow, *[(size, 1.2 * size)] * recovered])
-        first, second = pooled_curves((equal, core))
-        return second.time(10) / first.time(10)
-
-    assert [factor(0), factor(2)] == pytest.approx([6, 6], rel=0.01)
-    assert factor(3) == 1
-
-
-def test_times_from_before_a_recovery_don_t_count_for_the_others() -> None:
-    recovered = PiecewiseLinear([*[(20, 132.0)] * 9, *[(10, 12.0)] * 3])
-    first, _ = pooled_curves((measured(1, [10] * 5 + [20] * 5), recovered))
-    assert first.time(20) == pytest.approx(22)
-
-
 def test_noise_doesn_t_make_cores_differ_and_many_of_them_average_it_out() -> None:
     cores = tuple(measured(1, [100] * 5, noise=0.05, seed=seed) for seed in range(64))
     times = {core.time(100) for core in pooled_curves(cores)}
@@ -82,9 +62,3 @@ def test_a_core_measured_far_from_the_others_sizes_keeps_its_curve() -> None:
     far = measured(3, [5000] * 3)
     *_, result = pooled_curves((measured(1, [10] * 4), measured(1, [20] * 4), far))
     assert result is far
-
-
-def test_a_core_alone_keeps_its_curve() -> None:
-    core = measured(1, [10])
-    assert pooled_curves([core]) == [core]
-    assert pooled_curves([]) == []
