@@ -17,13 +17,16 @@ import numpy as np
 from hetsched.models.confidence import robust_median
 from hetsched.models.fits import rising
 from hetsched.models.functions import PiecewiseLinear, SpeedFunction
-from hetsched.models.windows import MIN_CHANGE, MIN_TRUSTED_COUNT, noise_deviation, smoothed
+from hetsched.models.samples import MAX_SIZE_RATIO
+from hetsched.models.windows import (
+    CERTAIN_ERRORS,
+    MIN_CHANGE,
+    MIN_NOISE,
+    MIN_TRUSTED_COUNT,
+    noise_deviation,
+    smoothed,
+)
 
-MAX_SIZE_RATIO = 1.25
-"""Sizes that differ by less are compared, by their seconds per unit."""
-FACTOR_NOISE = 0.15
-"""Two and a half standard deviations of a median's logarithm, over the root of the number of
-observations, on a quiet machine: a factor that is closer to 1 may be noise."""
 MAX_POOLED = 30
 """Observations pooled per size; more add no certainty."""
 
@@ -119,7 +122,7 @@ def _factor(observations: Sequence[Observed], pooled: Times) -> float | None:
     if not ratios:
         return None
     factor = robust_median(ratios)
-    noise = FACTOR_NOISE * math.sqrt(1 / len(ratios) + 1 / compared)
+    noise = 2 * MIN_NOISE * CERTAIN_ERRORS * math.sqrt(1 / len(ratios) + 1 / compared)
     return factor if abs(math.log(factor)) > noise else 1.0
 
 

@@ -8,9 +8,7 @@ import numpy as np
 
 from hetsched.models.confidence import Knot
 from hetsched.models.curves import MIN_RELATIVE_RISE, Floats
-
-MAX_FITTED_SIZES = 32
-"""Sizes in one fit of a line, evenly chosen: it tries every pair."""
+from hetsched.models.windows import MAX_SIZES
 
 
 def isotonic(values: Floats, weights: Floats) -> Floats:
@@ -89,8 +87,8 @@ def fitted_line(x: Floats, t: Floats, weights: Floats) -> tuple[float, float]:
     two points, through one point and the origin, and horizontal through one point: the corners of
     the linear program of least absolute errors. O(n^3) for n sizes, vectorised.
     """
-    if len(x) > MAX_FITTED_SIZES:
-        chosen = np.linspace(0, len(x) - 1, MAX_FITTED_SIZES).round().astype(int)
+    if len(x) > MAX_SIZES:  # evenly chosen: every pair is tried
+        chosen = np.linspace(0, len(x) - 1, MAX_SIZES).round().astype(int)
         x, t, weights = x[chosen], t[chosen], weights[chosen]
     i, j = np.triu_indices(len(x), 1)
     slope = (t[j] - t[i]) / (x[j] - x[i])

@@ -19,16 +19,17 @@ from hetsched.models.fits import fitted_line, pool_except_dips, rising
 from hetsched.models.functions import Fit, FittedCurve, Polyline, line_fit
 from hetsched.models.windows import CERTAIN_ERRORS, MEDIAN_VARIANCE, MIN_NOISE, Windows
 
-MAX_MISFIT, MAX_MISFIT_ERRORS = 0.05, 4.0
-"""Distance of a size from the line beyond which the line doesn't fit: relative, the same from
-which a step may lie between two sizes; and in standard errors of the size's median."""
+MAX_MISFIT = 0.05
+"""Relative distance of a size from the line beyond which the line doesn't fit, unless it is noise;
+the same from which a step may lie between two sizes."""
 FAR = 1024.0
 """Multiple of the largest size up to which its last slope counts in an optimistic curve."""
 MAX_LAST_RATIO = 1.5
 """The slope beyond the largest size is taken from a size smaller by this factor, since noise
 determines the slope between neighbours."""
 MIN_CALL_FRACTION = 0.01
-"""A call that costs less than this part of the largest chunk doesn't matter."""
+"""A call that costs less than this part of a chunk doesn't matter: dearer ones, as of a matrix
+product that packs its right side in each, make chunks longer."""
 
 
 class PhaseCurve(FittedCurve):
@@ -128,7 +129,7 @@ class PhaseCurve(FittedCurve):
         # A step stays known for as long as any size contradicts the line, however old.
         errors = max(noise, MIN_NOISE) / np.sqrt(counts)
         misfits = np.abs(np.log(medians / (line[0] + line[1] * units)))
-        if (misfits <= np.maximum(MAX_MISFIT, MAX_MISFIT_ERRORS * errors)).all():
+        if (misfits <= np.maximum(MAX_MISFIT, CERTAIN_ERRORS * errors)).all():
             return line_fit(np.column_stack((units, seconds)), line)
         seconds = pool_except_dips(self._windows.knots())
         curve = plain = _pieces(units, seconds, sum(line))

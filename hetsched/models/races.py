@@ -20,7 +20,7 @@ from typing import Annotated
 import msgspec
 
 from hetsched.models.samples import MAX_SECONDS, MIN_SECONDS, Moment, is_time
-from hetsched.models.windows import CERTAIN_ERRORS, DEVIATION_PER_MAD
+from hetsched.models.windows import CERTAIN_ERRORS, DEVIATION_PER_MAD, MIN_NOISE
 from hetsched.units import NUMBER_LIMIT
 
 MAX_RACES = 12
@@ -30,9 +30,6 @@ MAX_LOAD_RATIO = 4.0
 CONFIDENCE_T = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.7)
 """Student's t of a two-sided interval of 90 %, by the degrees of freedom from 1 on; the last one
 for all that are more."""
-MIN_DEVIATION = 0.03
-"""Standard deviation of a log ratio that is assumed at least: a few ratios may agree by chance.
-Arbitrary; that of a quiet machine is 0.02 to 0.05."""
 
 Pace = Annotated[float, msgspec.Meta(ge=MIN_SECONDS / NUMBER_LIMIT, le=MAX_SECONDS)]
 Paces = Mapping[str, tuple[Pace | None, ...]]
@@ -185,7 +182,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the mean and the half-width of its interval, of values without their outliers."""
     middle = median(values)
     usual = DEVIATION_PER_MAD * median([abs(value - middle) for value in values])
-    reach = CERTAIN_ERRORS * max(usual, MIN_DEVIATION)
+    reach = CERTAIN_ERRORS * max(usual, MIN_NOISE)
     limited = [min(max(value, middle - reach), middle + reach) for value in values]
     mean = math.fsum(limited) / len(limited)
     freedom = len(values) - 1
@@ -193,6 +190,6 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
         return mean, math.inf
     # `statistics.stdev` computes with fractions: a hundred times as long.
     variance = math.fsum([(value - mean) ** 2 for value in limited]) / freedom
-    deviation = max(math.sqrt(variance), MIN_DEVIATION)
+    deviation = max(math.sqrt(variance), MIN_NOISE)
     t = CONFIDENCE_T[min(freedom, len(CONFIDENCE_T)) - 1]
     return mean, t * deviation / math.sqrt(len(values))

@@ -35,7 +35,7 @@ MAX_OVERLAP_ALONE = 0.02
 MIN_OVERLAP_DUPLEX = 0.5
 """Smallest overlapping fraction of a copy that is evidence of the duplex rate."""
 MAX_SIZE_RATIO = 1.1
-"""Copies whose sizes differ by less are compared by their seconds per unit."""
+"""Sizes that differ by less are compared by their seconds per unit."""
 MIN_SHARE = 0.05
 """A smaller share of its rate is not an effect of the other direction: the copy was held up."""
 MIN_SECONDS, MAX_SECONDS = 1e-18, 1e18

@@ -23,7 +23,7 @@ import numpy as np
 
 from hetsched.models.confidence import MAX_MIDDLE_RATIO, Knot, knot_of, robust_median
 from hetsched.models.curves import Floats
-from hetsched.models.samples import Sample
+from hetsched.models.samples import MAX_SIZE_RATIO, Sample
 from hetsched.models.validation import require_observation, require_pairs
 
 DEPTH = 5
@@ -31,15 +31,13 @@ DEPTH = 5
 that a device has changed."""
 MAX_SIZES = 32
 """Sizes kept per curve; every run may add one."""
-SIZE_BYTES, SAMPLE_BYTES = 300, 150
-"""Memory of one size and of one sample. Estimates for 64-bit Python."""
+SAMPLE_BYTES = 300
+"""Memory of one sample, and of what belongs to its size. Estimate for 64-bit Python."""
 MAX_STEP = 5.0
 """Ratio of two times, beyond what their sizes explain, from which they contradict each other:
 kernels have smaller steps."""
 MIN_CHANGE = 1.3
 """Ratio of three runs in a row to those before from which a device has another speed."""
-SAME_SIZE = 1.03
-"""Ratio of two sizes up to which there is no step in between, presumably."""
 WALK_DEVIATION = 0.15
 """Standard deviation of the walk per unit of log size: 5 % between sizes that differ by a tenth,
 12 % between sizes that differ by a factor of two. It matters less with less noise."""
@@ -213,8 +211,7 @@ class Windows:
     @property
     def nbytes(self) -> int:
         """Estimated bytes."""
-        samples = sum(map(len, self._samples.values()))
-        return SIZE_BYTES * len(self._samples) + SAMPLE_BYTES * samples
+        return SAMPLE_BYTES * sum(map(len, self._samples.values()))
 
 
 def _credible(samples: SizedSamples) -> SizedSamples:
@@ -260,7 +257,7 @@ def _contradicted(kept: SizedSamples) -> Iterator[tuple[int, bool, int, float]]:
         for other, seconds in beside:
             most = max(most, seconds, seconds * size / other)
             least = min(least, seconds, seconds * size / other)
-            is_near = is_near or other / SAME_SIZE <= size <= other * SAME_SIZE
+            is_near = is_near or other / MAX_SIZE_RATIO <= size <= other * MAX_SIZE_RATIO
         is_long = sample.seconds > MAX_STEP * most
         if is_long or sample.seconds * MAX_STEP < least:
             yield len(beside), is_long and is_near, -sample.run, size

@@ -36,8 +36,6 @@ MAX_FILE_CHUNK_BYTES = 16 << 20
 MAX_CORE_CHUNKS = 40_000
 """Maximum chunks of a core's share in memory: over an hour at MAX_CHUNK_SECONDS. In a longer share
 each chunk takes longer."""
-MIN_LAZY_CHUNKS = 256
-"""From this number on, equal chunks are made on demand, not kept. Arbitrary."""
 WINDOW, LONG_CHUNK_WINDOW = 4, 2
 """Chunks sent ahead to a core, or to an unmeasured device with a link: on a busy machine the
 engine may be descheduled for several milliseconds. Fewer if a single chunk lasts longer than that:
@@ -146,11 +144,10 @@ def core_assignment(
     own = cut.chunks
     assert isinstance(own, EvenChunks), "as _cut makes them"
     first_id, *_ = itertools.islice(chunk_ids, len(own))
-    chunks = EvenChunks(first_id, first, own.units, len(own), own.kernels)
     return replace(
         cut,
         device=participant.name,
-        chunks=tuple(chunks) if len(own) < MIN_LAZY_CHUNKS else chunks,
+        chunks=EvenChunks(first_id, first, own.units, len(own), own.kernels),
         candidate=candidate,
         model=participant.model,
     )
@@ -220,10 +217,7 @@ def _largest_chunk(participant: Participant, share: int) -> int:
         return share
     unit_bytes = max(candidate.demand.data(1), 1)
     largest = share
-    if is_first_share:
-        largest = min(largest, MAX_FIRST_CHUNK_BYTES // unit_bytes)
-        if share >= CHUNKS_PER_CORE * MIN_FIRST_CHUNKS:
-            largest = min(largest, share // MIN_FIRST_CHUNKS)
-    if candidate.is_staged:
-        largest = min(largest, MAX_FILE_CHUNK_BYTES // unit_bytes)
-    return max(1, largest)
+    if is_first_share and share >= CHUNKS_PER_CORE * MIN_FIRST_CHUNKS:
+        largest = share // MIN_FIRST_CHUNKS
+    nbytes = MAX_FILE_CHUNK_BYTES if candidate.is_staged else MAX_FIRST_CHUNK_BYTES
+    return max(1, min(largest, nbytes // unit_bytes))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hetsched.device import TailPart
+from hetsched.models.phases import MIN_CALL_FRACTION
 from hetsched.planner.records import Assignment
 
 CHUNKS_PER_CORE = 4
@@ -20,9 +21,6 @@ engine a third of a millisecond on cores that compute."""
 MIN_CHUNK_SECONDS, MAX_CHUNK_SECONDS = 0.020, 0.080
 """Bounds on a core's chunk: dispatch costs well under 1 % of the minimum, and a cancel or a lost
 device at most the maximum."""
-MAX_CALL_FRACTION = 0.01
-"""Part of a core's time that its calls may cost; a matrix product packs its right side in each.
-For that chunks get longer, up to `MAX_COSTLY_CHUNK_SECONDS`."""
 MAX_COSTLY_CHUNK_SECONDS = 1.0
 """Bound on a core's chunk where calls are expensive: as long as a cancel may take. A fifth of the
 twelfth of the default of ``deadlines.stop``, after which a device that doesn't stop is killed."""
@@ -40,7 +38,7 @@ others, such as one that is probed, and takes no part in a tail."""
 
 def longest_chunk(call: float) -> float:
     """Return the bound on a core's chunk, seconds; `call`: the cost of a call, seconds."""
-    return max(MAX_CHUNK_SECONDS, min(call / MAX_CALL_FRACTION, MAX_COSTLY_CHUNK_SECONDS))
+    return max(MAX_CHUNK_SECONDS, min(call / MIN_CALL_FRACTION, MAX_COSTLY_CHUNK_SECONDS))
 
 
 def chunk_count(seconds: float, call: float, *, has_tail: bool = False) -> int:
@@ -50,7 +48,7 @@ def chunk_count(seconds: float, call: float, *, has_tail: bool = False) -> int:
     """
     longest = longest_chunk(call)
     usual = min(max(seconds / CHUNKS_PER_CORE, MIN_CHUNK_SECONDS), MAX_CHUNK_SECONDS)
-    is_costly = call > MAX_CALL_FRACTION * usual
+    is_costly = call > MIN_CALL_FRACTION * usual
     return max(1, round(seconds / (longest if has_tail or is_costly else usual)))
 
 
@@ -120,7 +118,7 @@ def plan_tails(shares: Sequence[CoreShare], first: int) -> Mapping[str, PooledSh
 def _has_dear_calls(cores: Sequence[CoreShare]) -> bool:
     """Return whether the calls that a tail needs cost more than it saves."""
     calls = CALLS_PER_TAKE * max(core.call_seconds for core in cores)
-    return calls > MAX_CALL_FRACTION * max(core.seconds for core in cores)
+    return calls > MIN_CALL_FRACTION * max(core.seconds for core in cores)
 
 
 def expected_takes(pooled: PooledShare) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from hetsched.device import DeviceInfo
 from hetsched.errors import DataError, UsageError
+from hetsched.models.windows import MIN_CHANGE, MIN_TRUSTED_COUNT
 from hetsched.partition.options import MIN_GAIN
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.neighbours import DeviceSet, co_runners_of, device_sets
@@ -19,7 +20,6 @@ from hetsched.planner.races import first_race
 from hetsched.planner.records import Candidate, JobPlan
 from hetsched.planner.totals import PlanCache
 from hetsched.planner.trials import (
-    MIN_RUNS,
     Look,
     Situation,
     Trial,
@@ -27,9 +27,6 @@ from hetsched.planner.trials import (
     explained,
 )
 from hetsched.planner.variants import equal_devices
-
-MAX_CONTRADICTION = 1.3
-"""Ratio of a probe's time to its prediction, or the reverse, from which the device may be back."""
 
 
 class Planner:
@@ -96,8 +93,8 @@ class Planner:
             measured, look = paces.get(assignment.device), self._looks.get(assignment.device)
             if not assignment.is_probe or not assignment.pace or not measured or not look:
                 continue
-            if assignment.pace / measured > MAX_CONTRADICTION:
-                look.slow_since, look.seen = self._run, self._run - MIN_RUNS
+            if assignment.pace / measured > MIN_CHANGE:
+                look.slow_since, look.seen = self._run, self._run - MIN_TRUSTED_COUNT
 
     # ---- plans
 
@@ -192,7 +189,7 @@ class Planner:
     def _may_try(self, trial: Trial) -> bool:
         """Return whether it wasn't tried thrice in vain, as when other jobs ran beside it."""
         evidence, count = self._tried.get(trial.what, (trial.evidence, 0))
-        return not trial.is_known and (evidence != trial.evidence or count < MIN_RUNS)
+        return not trial.is_known and (evidence != trial.evidence or count < MIN_TRUSTED_COUNT)
 
     def _adopted(self, now: Situation, known: Sequence[Trial]) -> JobPlan | None:
         """Return the plan of a set that is known to be faster, now the present one."""
@@ -231,5 +228,5 @@ class Planner:
         for assignment in () if issued.trial else plan.assignments:
             if assignment.pace is not None:
                 paces = [*self._usual_paces.get(assignment.device, ()), assignment.pace]
-                self._usual_paces[assignment.device] = sorted(paces)[:MIN_RUNS]
+                self._usual_paces[assignment.device] = sorted(paces)[:MIN_TRUSTED_COUNT]
         return issued

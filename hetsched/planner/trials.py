@@ -21,6 +21,7 @@ from hetsched.models import DeviceModel, PhaseCurve, SpeedFunction
 from hetsched.models.functions import planner_curve
 from hetsched.models.races import Comparison
 from hetsched.models.samples import CO_RUNNERS, CoRunners
+from hetsched.models.windows import MIN_TRUSTED_COUNT
 from hetsched.partition import geometric
 from hetsched.partition.options import MIN_GAIN, Option, Outcome
 from hetsched.planner.neighbours import DeviceSet, co_runners_of
@@ -33,8 +34,6 @@ from hetsched.plans.ring_search import best_plan
 
 HORIZON = 12
 """Runs that a finding serves at most; if there were fewer so far, as many as these."""
-MIN_RUNS = 3
-"""Measurements that settle a question."""
 MAX_SPEEDUP = 1.5
 """What isn't measured is presumed to be between this much faster and, unless something bounds it,
 as much slower; evenly in the logarithm."""
@@ -42,8 +41,6 @@ EVEN = (1 / 6, 1 / 2, 5 / 6)
 """Where an even distribution is evaluated, as parts of its range: one third of it for each."""
 TEAM_START_SECONDS = 0.5
 """Of a team's process, which keeps one core busy while jobs go on."""
-MAX_TEAM_RATIO = 1.25
-"""Presumed time of a team over that of a single one of its cores, at worst."""
 MAX_SIZE_COST = 0.10
 """Relative cost of a trial of a chunk size at most once a split has settled, if it is right after
 a step."""
@@ -56,7 +53,7 @@ class Trial:
     """Something that might be faster. `what`: in words, unlike those of others.
 
     `plan` makes the run in which it is tried, or if it `is_known` adopted; None: it can't be made.
-    `evidence`: what is known of it; while that stays the same, it is tried MIN_RUNS times at most.
+    `evidence`: what is known of it; while that stays the same, it is tried thrice at most.
     `device_set`: what becomes the present set if a known option is adopted.
     """
 
@@ -86,7 +83,7 @@ class Look:
         """
         slow_since = self.seen if self.slow_since is None else self.slow_since
         idle = max(1, run - self.seen)
-        age = max(1, self.seen - slow_since + MIN_RUNS)
+        age = max(1, self.seen - slow_since + MIN_TRUSTED_COUNT)
         return idle / (idle + age)
 
 
@@ -117,7 +114,7 @@ class Situation:
     @property
     def is_settled(self) -> bool:
         """Whether the split is: after a first run, its shares were measured often enough."""
-        return self.run > 1 + MIN_RUNS
+        return self.run > 1 + MIN_TRUSTED_COUNT
 
     def value(self, trial: Trial) -> float:
         return trial.option.value(self.seconds, self.horizon)
@@ -147,7 +144,7 @@ def between(low: float, high: float) -> tuple[Outcome, ...]:
 
 def doubt(runs: int) -> float:
     """Return the ratio by which a time may be wrong that was measured so often."""
-    return 1.0 if runs >= MIN_RUNS else MAX_SPEEDUP ** (1 / (runs + 1))
+    return 1.0 if runs >= MIN_TRUSTED_COUNT else MAX_SPEEDUP ** (1 / (runs + 1))
 
 
 # ---- devices without a share
@@ -162,9 +159,9 @@ def probes(now: Situation) -> Iterator[Trial]:
         runs = sum(now.candidates[device].run_counts.values())
         unit = float(now.plan.curves[device].time(1.0))
         chance = 0.5
-        if runs >= MIN_RUNS and device in now.looks:
+        if runs >= MIN_TRUSTED_COUNT and device in now.looks:
             chance = now.looks[device].chance_of_return(now.run)
-        usual = _usual_curve(now, device, is_new=runs < MIN_RUNS)
+        usual = _usual_curve(now, device, is_new=runs < MIN_TRUSTED_COUNT)
         curves = [usual if name == device else c for name, c in now.plan.curves.items()]
         better = min(now.seconds, geometric(curves, now.load).makespan)
         outcomes = (
@@ -241,7 +238,7 @@ def device_sets(now: Situation) -> Iterator[Trial]:
             start = TEAM_START_SECONDS / team.info.threads if team.needs_start else 0.0
         slow = _shared_seconds(now.load, [use.slow for use in known])
         outcomes: tuple[Outcome, ...] = ((1.0, slow, slow),)
-        if any(use.runs < MIN_RUNS for use in known):
+        if any(use.runs < MIN_TRUSTED_COUNT for use in known):
             outcomes = between(_shared_seconds(now.load, [use.fast for use in known]), slow)
         yield Trial(
             f"{what}, which may be faster",
@@ -334,7 +331,7 @@ def _use_of_team(now: Situation, team: Candidate) -> Use | None:
     variant = _fastest(team, now.load) or fastest
     model = team.models[variant]
     if model is None:
-        return Use(variant, pace / team.info.threads, MAX_TEAM_RATIO * pace, 0)
+        return Use(variant, pace / team.info.threads, MAX_SPEEDUP * pace, 0)
     pace = rough_seconds(model, now.load) / now.load
     runs = similar_runs(team, variant, now.load)
     return Use(variant, pace / doubt(runs), pace * doubt(runs), runs)
@@ -358,7 +355,7 @@ def variants(now: Situation) -> Iterator[Trial]:
             continue
         for name in others:
             runs = max(similar_runs(now.candidates[d.device], name, share) for d in devices)
-            if runs < MIN_RUNS:
+            if runs < MIN_TRUSTED_COUNT:
                 yield _whole_run(now, devices, name, runs, part)
 
 

@@ -21,9 +21,9 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.models.races import NO_RACES
 from hetsched.models.samples import CO_RUNNERS, CoRunners, Sample
+from hetsched.models.windows import MIN_CHANGE
 from hetsched.partition import iterations
 from hetsched.planner.neighbours import co_runners_of, possible_models
-from hetsched.planner.planner import MAX_CONTRADICTION
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.variants import choose_variants
 from hetsched.plans.device_plan import DevicePlan
@@ -194,7 +194,7 @@ def _was_faster_than_before(shares: Sequence[Sample]) -> bool:
     if last is None:
         return False
     before = [share.seconds for share in shares if share.units == last.units and share != last]
-    return bool(before) and last.seconds * MAX_CONTRADICTION < statistics.median(before)
+    return bool(before) and last.seconds * MIN_CHANGE < statistics.median(before)
 
 
 def computed_seconds(candidates: Sequence[Candidate], load: int) -> float:
