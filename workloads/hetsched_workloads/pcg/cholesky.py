@@ -21,6 +21,7 @@ import numpy as np
 
 from hetsched.errors import DataError
 from hetsched_workloads.compiling import compiled
+from hetsched_workloads.pcg.csr import entry_rows
 
 MIN_PIVOT = 1e-6
 """Least pivot over the diagonal element. Arbitrary."""
@@ -61,15 +62,16 @@ class RowFactors:
         first: int,
         block: int,
     ) -> None:
-        count = len(pointers) - 1
+        part, count = slice(int(pointers[0]), int(pointers[-1])), len(pointers) - 1
+        own, row = columns[part] - first, entry_rows(np, pointers)
+        block_start = np.maximum((row + first) // block * block - first, 0)
+        is_lower, is_diagonal = (block_start <= own) & (own < row), own == row
+        self.columns = own[is_lower].astype(np.int32)
         self.pointers = np.zeros(count + 1, np.int64)
-        _count_entries(pointers, columns, first, block, self.pointers)
-        size = int(self.pointers[-1])
-        self.columns = np.empty(size, np.int32)
-        lower, diagonal, inverse = np.empty(size), np.empty(count), np.empty(count)
-        _extract(
-            pointers, columns, values, first, block, self.pointers, self.columns, lower, diagonal
-        )
+        np.cumsum(np.bincount(row[is_lower], minlength=count), out=self.pointers[1:])
+        lower = values[part][is_lower].astype(np.float64)
+        diagonal, inverse = np.zeros(count), np.empty(count)
+        diagonal[row[is_diagonal]] = values[part][is_diagonal]
         bad = _factorise(self.pointers, self.columns, lower, diagonal, first, block, inverse)
         if bad >= 0:
             raise DataError(
@@ -90,47 +92,6 @@ def compile_for(dtype: str, index_dtype: str) -> None:
     pointers, columns = np.array([0, 1], index_dtype), np.zeros(1, index_dtype)
     vector = np.ones(1, dtype)
     RowFactors(pointers, columns, vector, 0, 1).solve(0, 1, vector, vector.copy())
-
-
-@compiled()
-def _count_entries(
-    pointers: Any, columns: Any, first: int, block: int, lower_pointers: Any
-) -> None:
-    """Write the row pointers of the strictly lower triangles of blocks."""
-    for i in range(len(lower_pointers) - 1):
-        row = first + i
-        block_start = max(row // block * block, first)
-        lower_pointers[i + 1] = lower_pointers[i]
-        for place in range(pointers[i], pointers[i + 1]):
-            if block_start <= columns[place] < row:
-                lower_pointers[i + 1] += 1
-
-
-@compiled()
-def _extract(
-    pointers: Any,
-    columns: Any,
-    values: Any,
-    first: int,
-    block: int,
-    lower_pointers: Any,
-    lower_columns: Any,
-    lower: Any,
-    diagonal: Any,
-) -> None:
-    """Copy the strictly lower triangles of blocks, whose columns count from `first`."""
-    for i in range(len(diagonal)):
-        row = first + i
-        block_start = max(row // block * block, first)
-        at = lower_pointers[i]
-        for place in range(pointers[i], pointers[i + 1]):
-            column = columns[place]
-            if column == row:
-                diagonal[i] = values[place]
-            elif block_start <= column < row:
-                lower_columns[at] = column - first
-                lower[at] = values[place]
-                at += 1
 
 
 @compiled()
