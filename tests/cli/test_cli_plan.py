@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,9 @@ from typing import Any
 import pytest
 from virtual_machine import VIRTUAL
 
-from .conftest import COMMAND, DEFAULT_FFT, Call
+from hetsched.cli.main import main
+
+from .conftest import DEFAULT_FFT, Call
 
 BATCH = ("fft", "--batch", "64x32x32", "--config", "virtual.toml")
 PNG = b"\x89PNG"
@@ -29,14 +30,11 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The store that two runs make."""
     folder = tmp_path_factory.mktemp("two")
     (folder / "virtual.toml").write_text(VIRTUAL, encoding="utf-8")
-    places = {
-        "HETSCHED_STATE_DIR": str(folder / "state"),
-        "XDG_CACHE_HOME": str(folder / "cache"),
-        "XDG_CONFIG_HOME": str(folder / "config"),
-    }
-    for _ in range(2):
-        words = [*COMMAND, "run", *BATCH]
-        subprocess.run(words, cwd=folder, env=os.environ | places, timeout=120, check=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("HETSCHED_STATE_DIR", str(folder / "state"))
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        assert [main(["run", *BATCH]) for _ in range(2)] == [0, 0]
     return (folder / "state" / "models.db").read_bytes()
 
 
