@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from hetsched.transport.device_messages import (
     Filled,
     Prepared,
     Release,
+    Released,
     Run,
     StoredArray,
 )
@@ -43,24 +45,43 @@ SPECS = {
 Starter = Callable[[ProcessSpec], Talk]
 
 
-@pytest.fixture
-def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Starter]:
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    talks: list[Talk] = []
-
-    def begin(spec: ProcessSpec) -> Talk:
-        talks.append(Talk(spec))
-        return talks[-1]
-
-    yield begin
-    for talk in talks:
-        talk.close()
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(TESTS))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture
-def cpu(start: Starter) -> Talk:
+def start(environment: None) -> Iterator[Starter]:
+    with contextlib.ExitStack() as stack:
+        yield lambda spec: stack.enter_context(contextlib.closing(Talk(spec)))
+
+
+@pytest.fixture
+def fresh(start: Starter) -> Talk:
+    """A process for a test that ends it, or needs one that has done nothing."""
     return start(CPU)
+
+
+@pytest.fixture(scope="module")
+def running(environment: None) -> Iterator[Talk]:
+    with contextlib.closing(Talk(CPU)) as talk:
+        yield talk
+
+
+@pytest.fixture
+def cpu(running: Talk) -> Iterator[Talk]:
+    """The same process for many tests, without the jobs of the last one."""
+    yield running
+    for attempt in (1, 2):
+        running.process.send(Release(attempt, answer=True))
+    while not isinstance(running._next(), Released):
+        pass
+    running.expect(Released)
+    running.notes.clear()
+    running.y[...] = -7
 
 
 @pytest.mark.parametrize("kind", SPECS)
@@ -104,11 +125,11 @@ def test_a_wrong_unit_is_found(cpu: Talk) -> None:
     assert (checked.unit, checked.worst > 1, checked.sample_error > 1) == (17, True, True)
 
 
-def test_slow_steps_are_reported(cpu: Talk) -> None:
-    cpu.prepare()
-    cpu.expect(Prepared)
+def test_slow_steps_are_reported(fresh: Talk) -> None:
+    fresh.prepare()
+    fresh.expect(Prepared)
 
-    assert cpu.notes == ["planning 12 units"]  # for larger chunks of later jobs, too
+    assert fresh.notes == ["planning 12 units"]  # for larger chunks of later jobs, too
 
 
 def failure(talk: Talk, cause: str) -> CommandFailed:
@@ -176,29 +197,29 @@ def test_chunks_of_a_job_that_failed_are_dropped(cpu: Talk) -> None:
     cpu.expect(Prepared)
 
 
-def test_released_and_detached_segments_are_unmapped(cpu: Talk) -> None:
-    cpu.prepare()
-    cpu.process.send(Run(1, tuple(cut([10] * 4))))
-    cpu.expect(Prepared)
-    cpu.chunks_done(4)
-    maps = Path(f"/proc/{cpu.process.pid}/maps")
+def test_released_and_detached_segments_are_unmapped(fresh: Talk) -> None:
+    fresh.prepare()
+    fresh.process.send(Run(1, tuple(cut([10] * 4))))
+    fresh.expect(Prepared)
+    fresh.chunks_done(4)
+    maps = Path(f"/proc/{fresh.process.pid}/maps")
     before = maps.read_text().count("memfd:hetsched")
 
-    cpu.process.send(Release(1))
-    cpu.process.send(Detach((1, 2)))
-    cpu.prepare(attempt=2)
-    failure(cpu, "kernel")  # nothing is attached any more
+    fresh.process.send(Release(1))
+    fresh.process.send(Detach((1, 2)))
+    fresh.prepare(attempt=2)
+    failure(fresh, "kernel")  # nothing is attached any more
 
     assert (before, maps.read_text().count("memfd:hetsched")) == (2, 0)
 
 
 def test_pages_are_put_in_place_for_the_job_that_needs_them(cpu: Talk) -> None:
     fresh = cpu.arena.allocate(cpu.units * 32)
-    cpu.process.attach_file(3, fresh.fd, fresh.nbytes, "segment")
+    cpu.process.attach_file(4, fresh.fd, fresh.nbytes, "segment")
     cpu.prepare()
     cpu.expect(Prepared)
     before = os.fstat(fresh.fd).st_blocks
-    y = StoredArray(array="y", key=3, shape=cpu.y.shape, dtype="<f8", output=True)
+    y = StoredArray(array="y", key=4, shape=cpu.y.shape, dtype="<f8", output=True)
 
     arrays = cpu.prepare_command().arrays
     cpu.prepare(attempt=2, arrays=(arrays[0], y))
@@ -221,13 +242,13 @@ def test_an_interrupt_does_not_end_the_process(cpu: Talk) -> None:
     cpu.expect(Prepared)
 
 
-def test_the_death_of_a_process_is_seen_and_explained(cpu: Talk) -> None:
-    cpu.prepare(variant="fatal")
-    cpu.expect(Prepared)
+def test_the_death_of_a_process_is_seen_and_explained(fresh: Talk) -> None:
+    fresh.prepare(variant="fatal")
+    fresh.expect(Prepared)
 
-    cpu.process.send(Run(1, tuple(cut([10] * 4))))
+    fresh.process.send(Run(1, tuple(cut([10] * 4))))
 
-    assert cpu.wait_end() == "ended by SIGKILL"
+    assert fresh.wait_end() == "ended by SIGKILL"
 
 
 @pytest.mark.parametrize(
@@ -249,13 +270,13 @@ def test_whatever_a_kernel_raises_is_a_failure_of_its_job(cpu: Talk, fault: str)
 @pytest.mark.parametrize(
     ("fault", "reason"), [("segfault", "ended by SIGSEGV"), ("exit", "exit status 3")]
 )
-def test_a_kernel_that_ends_its_process_is_seen(cpu: Talk, fault: str, reason: str) -> None:
-    cpu.prepare_faulty(fault)
-    cpu.expect(Prepared)
+def test_a_kernel_that_ends_its_process_is_seen(fresh: Talk, fault: str, reason: str) -> None:
+    fresh.prepare_faulty(fault)
+    fresh.expect(Prepared)
 
-    cpu.process.send(Run(1, tuple(cut([10] * 4))))
+    fresh.process.send(Run(1, tuple(cut([10] * 4))))
 
-    assert cpu.wait_end().startswith(reason)
+    assert fresh.wait_end().startswith(reason)
 
 
 def test_commands_and_events_of_any_size_arrive(cpu: Talk) -> None:
@@ -270,10 +291,10 @@ def test_commands_and_events_of_any_size_arrive(cpu: Talk) -> None:
     assert max(map(len, cpu.notes)) == 300  # what a kernel says is cut
 
 
-def test_the_process_ends_when_its_socket_does(cpu: Talk) -> None:
-    cpu.process._sock.shutdown(2)
+def test_the_process_ends_when_its_socket_does(fresh: Talk) -> None:
+    fresh.process._sock.shutdown(2)
 
-    assert cpu.wait_end() == "exit status 0"
+    assert fresh.wait_end() == "exit status 0"
 
 
 def test_two_jobs_on_a_core_take_turns(cpu: Talk) -> None:
