@@ -6,7 +6,10 @@ import functools
 import itertools
 import os
 import signal
+import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import device_toys
@@ -111,7 +114,23 @@ EACH_RUNTIME = [0, pytest.param(1, marks=pytest.mark.stress)]
 
 
 @functools.cache
+def intel() -> tempfile.TemporaryDirectory[str] | None:
+    """Have the loader find Intel's runtime for processors, as its own package doesn't.
+
+    `pip install intel-opencl-rt intel-cmplr-lib-rt`: 700 MB, so in `make stress` only.
+    """
+    library = Path(sys.prefix) / "lib/libintelocl.so"
+    if os.environ.get("HETSCHED_TEST_PROFILE") != "stress" or not library.exists():
+        return None
+    folder = tempfile.TemporaryDirectory(prefix="hs-icd-")
+    (Path(folder.name) / "intel.icd").write_text(f"{library}\n")
+    os.environ.setdefault("OCL_ICD_VENDORS", folder.name)
+    return folder
+
+
+@functools.cache
 def found() -> tuple[list[Found], str]:
+    intel()
     listed, problem = devices()
     usable = [one for one in listed if one.is_cpu and not one.problem]
     reasons = [one.problem for one in listed if one.problem]
