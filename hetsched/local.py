@@ -9,6 +9,7 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ class Local(JobSubmitter):
         self._loop = Loop(slow_level=logging.INFO)
         limit = resolve_size(chosen.arena.limit, machine_memory(), "arena.limit")
         self._arena = Arena(limit)
-        self._segments = _LocalSegments(self._arena, self._call, self._post, self._loop)
+        self._segments = _LocalSegments(self._arena, self._call, self._loop)
         # Every state is delivered, and views of results hold references of their own.
         self._table = JobTable(
             Limits(results_for=0.0, fetch_for=0.0), NumberBlocks(1, NUMBER_LIMIT - 1)
@@ -260,7 +261,7 @@ class Local(JobSubmitter):
                 raise errors.UsageError(CLOSED)
             if answer is not None:
                 self._pending.add(answer)
-            self._loop.call_soon_threadsafe(work)
+            self._loop.call_soon_threadsafe(self._segments.begin_loans, work)
 
     def _refuse_in_callback(self, method: str) -> None:
         """Raise UsageError on the engine's thread, which can't wait for itself."""
@@ -302,14 +303,11 @@ class _Loan:
 class _LocalSegments:
     """The arena, usable from any thread."""
 
-    def __init__(
-        self,
-        arena: Arena,
-        call: Callable[[Callable[[], Any]], Any],
-        post: Callable[[Callable[[], None]], None],
-        loop: Loop,
-    ) -> None:
-        self._arena, self._call, self._post, self._loop = arena, call, post, loop
+    def __init__(self, arena: Arena, call: Callable[[Callable[[], Any]], Any], loop: Loop) -> None:
+        self._arena, self._call, self._loop = arena, call, loop
+        self._loans: deque[Segment] = deque()
+        """Arrays lent of which the arena doesn't know yet."""
+        self._freed: deque[int] = deque()
         self._pid = os.getpid()
         self.is_open = True
 
@@ -329,9 +327,15 @@ class _LocalSegments:
 
     def lend(self, array: np.ndarray) -> tuple[ArenaRef, object]:
         segment, loan = self._arena.lent(array), _Loan()
-        self._post(lambda: self._arena.lend(segment))
+        self._loans.append(segment)
         weakref.finalize(loan, self._drop, segment.id).atexit = False
         return ArenaRef(segment.id, array.shape, array.dtype.name, lent=True), loan
+
+    def begin_loans(self, work: Callable[[], None]) -> None:
+        """Add the arrays lent so far to the arena, then do `work`, which may be about them."""
+        while self._loans:
+            self._arena.lend(self._loans.popleft())
+        work()
 
     def _array(
         self, segment: Segment, shape: tuple[int, ...], dtype: str, offset: int = 0
@@ -345,4 +349,10 @@ class _LocalSegments:
 
     def _drop(self, ident: int) -> None:
         if self.is_open and os.getpid() == self._pid:
-            self._loop.call_soon_threadsafe(self._arena.release, ident)
+            self._freed.append(ident)
+            if len(self._freed) == 1:  # else a call is on its way
+                self._loop.call_soon_threadsafe(self.begin_loans, self._release)
+
+    def _release(self) -> None:
+        while self._freed:
+            self._arena.release(self._freed.popleft())
