@@ -17,6 +17,7 @@ from itertools import accumulate, pairwise
 from statistics import median, median_low
 
 from hetsched.errors import DataError
+from hetsched.job import IterationSeconds
 from hetsched.models import PiecewiseLinear, Polyline, SpeedFunction
 from hetsched.partition.balancer import (
     BALANCED,
@@ -36,9 +37,9 @@ from hetsched.partition.distribution import (
     predict,
 )
 from hetsched.partition.equal_times import geometric
-from hetsched.partition.imbalance_factor import total_and_waits
+from hetsched.partition.imbalance_factor import iteration_seconds
 from hetsched.partition.options import MIN_GAIN, Option
-from hetsched.partition.phases import DeviceTime, Reading, parse_readings
+from hetsched.partition.phases import DeviceTime, parse_readings
 
 WINDOW = 15
 """Reports of a size that count: their median. Beside other work these vary by a fifth, and a gain
@@ -52,9 +53,6 @@ PRESUMED_NOISE = 0.06
 """Standard deviation of the logarithm of a time before any size was measured twice."""
 DEVIATION_PER_DIFFERENCE = 1.05
 """Standard deviation over the median absolute difference of two values, for normal noise."""
-MAX_HELD_UP_RATIO = 5.0
-"""Ratio of seconds per unit to those of a smaller size from which a size reported once was held
-up; a second report tells a cliff as deep."""
 
 PART = 0.35
 """Part of the way into a cliff, by logarithms, that is tried next; it is as probable that the
@@ -62,11 +60,10 @@ cliff is there."""
 EVEN_ODDS = 0.5
 """Probability that times rise gradually between two sizes instead, and that a device is as fast
 with more than its memory holds."""
-SURVIVAL = 0.93
-"""Probability that there is no cliff between the largest size that was measured and
-`GROWTH` times that, beyond which no share goes in one step."""
 GROWTH = 8.0
-SAFE_GROWTH = 1.5
+"""Times the largest size that was measured, beyond which no share goes in one step."""
+MAX_SIZES = 32
+"""Numbers of units that are remembered of a device, the latest."""
 FALL = 4.0
 """Presumed slowdown beyond a cliff that wasn't measured."""
 FIRST_EXCESS = 1 / 64
@@ -77,25 +74,10 @@ doesn't fit is streamed or paged, and a line through them holds for `GROWTH` tim
 class AdaptiveBalancer:
     """The balancer of `auto`.
 
-    Parameters
-    ----------
-    load : int, units
-    tolerance : float
-        Relative difference of the devices' times that is called balanced.
-    limits : sequence of int or None, units
-    capacities : sequence of int or None, units
-        What fits in each device's memory: beyond, it is probably slow.
-    kinds : sequence of str
-        Equal for devices that presumably have the same speed.
-    migration_cost, further_runs : callable
-        As in `Balancer`.
-    min_reports : int
-        Of a split, before another one is considered.
-
-    Attributes
-    ----------
-    reason : str
-        Why shares stay; empty after a move.
+    `tolerance`: relative difference of the devices' times that is called balanced. `capacities`:
+    units that fit in each device's memory; beyond, it is probably slow. `kinds`: equal for devices
+    that presumably have the same speed. `min_reports`: of a split, before another one is
+    considered. `reason`: why shares stay; empty after a move.
     """
 
     def __init__(
@@ -118,17 +100,19 @@ class AdaptiveBalancer:
         self._min_reports = min_reports
         self._devices = [_Device(capacity) for capacity in capacities]
         self._lost: set[int] = set()
-        self._totals: dict[Shares, deque[float]] = {}
         self._present: Shares | None = None  # The last measured shares
+        self._totals: deque[float] = deque(maxlen=WINDOW)  # Seconds of iterations with these
         self._reports = 0  # Of these, since they were chosen
         self._next: Distribution | None = None
         self.reason = ""
 
     def tell(self, times: Sequence[DeviceTime], shares: Shares) -> None:
         """Report an iteration; raises UsageError as `Balancer.tell`."""
+        if shares != self._present:
+            self._present, self._reports = shares, 0
+            self._totals.clear()
+        self._reports += 1
         self.learn(shares, times)
-        self._reports = self._reports + 1 if shares == self._present else 1
-        self._present = shares
         if self._reports >= self._min_reports:
             self._next = None
 
@@ -138,8 +122,10 @@ class AdaptiveBalancer:
         for device, share, reading in zip(self._devices, shares, readings, strict=True):
             if reading is not None and share:
                 device.add(share, reading.busy)
-        total, _ = total_and_waits([reading or Reading(0.0) for reading in readings])
-        self._totals.setdefault(shares, deque(maxlen=WINDOW)).append(total)
+        if shares == self._present:
+            self._totals.append(
+                iteration_seconds([each or IterationSeconds() for each in readings])
+            )
 
     def lose(self, device: int) -> None:
         """Give `device` no further share."""
@@ -215,7 +201,7 @@ class AdaptiveBalancer:
         models = self._models()
         now = best = predict(models, present)
         remaining = self._further_runs(0)
-        least = self._least_gain(present)
+        least = self._least_gain()
         has_gain = False
         # What is known comes first: a trial must save more than that.
         options = sorted(self._options(present, models), key=lambda each: -each[1].outcomes[0][0])
@@ -236,12 +222,11 @@ class AdaptiveBalancer:
             self.reason = NOT_WORTH_MOVING if has_gain else BALANCED if is_balanced else NO_GAIN
         return best
 
-    def _least_gain(self, shares: Shares) -> float:
+    def _least_gain(self) -> float:
         """Return the gain, seconds per iteration, that isn't just noise."""
-        totals = self._totals[shares]
         noises = [noise for device in self._devices if (noise := device.noise) is not None]
-        error = max(noises, default=PRESUMED_NOISE) / math.sqrt(len(totals))
-        return max(MIN_GAIN, GAIN_ERRORS * error) * median(totals)
+        error = max(noises, default=PRESUMED_NOISE) / math.sqrt(len(self._totals))
+        return max(MIN_GAIN, GAIN_ERRORS * error) * median(self._totals)
 
     def _options(
         self, present: Shares, models: Sequence[SpeedFunction]
@@ -314,8 +299,11 @@ class _Device:
     def add(self, units: int, seconds: float) -> None:
         """Add a report. A change of speed rescales the times of all other sizes."""
         self._curve = None
-        times = self.times.setdefault(units, deque(maxlen=WINDOW))
+        times = self.times.pop(units, None) or deque(maxlen=WINDOW)
         times.append(seconds)
+        self.times[units] = times
+        if len(self.times) > MAX_SIZES:
+            del self.times[next(iter(self.times))]
         before, last = [*times][:-3], [*times][-3:]
         if len(before) < 2:
             return
@@ -341,19 +329,11 @@ class _Device:
     def _points(self) -> list[tuple[int, float]]:
         """Return the times that count, by size: contention only lengthens them.
 
-        So of two the shorter one counts, a size takes no longer than a larger one, and one that
-        was reported once and took far longer per unit than a smaller size was held up.
+        So of two the shorter one counts, and a size takes no longer than a larger one.
         """
-        kept: list[tuple[int, float]] = []
-        for units in sorted(self.times):
-            seconds = median_low(self.times[units])
-            is_new = len(self.times[units]) == 1 and bool(kept)
-            if is_new and seconds / units > MAX_HELD_UP_RATIO * kept[-1][1] / kept[-1][0]:
-                continue
-            kept.append((units, seconds))
-        sizes, times = zip(*kept, strict=True)
-        least = [*accumulate(reversed(times), min)][::-1]
-        return list(zip(sizes, least, strict=True))
+        sizes = sorted(self.times)
+        least = [*accumulate((median_low(self.times[x]) for x in reversed(sizes)), min)]
+        return list(zip(sizes, reversed(least), strict=True))
 
     @property
     def curve(self) -> Polyline:
@@ -398,10 +378,7 @@ class _Device:
             limit = round(cliff.small * (cliff.large / cliff.small) ** part)
             return _Reach(below, limit, cliff.small, 1 - part, cliff.pace)
         if self.capacity is None:
-            pace = FALL * seconds(largest) / largest
-            return _Reach(
-                self.curve, math.ceil(GROWTH * largest), SAFE_GROWTH * largest, SURVIVAL, pace
-            )
+            return _Reach(self.curve, math.ceil(GROWTH * largest))
         if largest > self.capacity:
             limit = self.capacity + round(GROWTH * (largest - self.capacity))
             return _Reach(self.curve, limit)

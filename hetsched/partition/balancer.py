@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any
 
 from hetsched.errors import DataError, UsageError
+from hetsched.job import IterationSeconds
 from hetsched.models import Akima, Constant, PiecewiseLinear, SpeedFunction
 from hetsched.models.validation import require_count, require_non_negative
 from hetsched.models.windows import Windows
@@ -30,7 +31,7 @@ from hetsched.partition.distribution import (
 )
 from hetsched.partition.equal_times import constant, geometric
 from hetsched.partition.imbalance_factor import NodeModel, Trading
-from hetsched.partition.phases import ROUNDING, DeviceTime, Phase, Reading, parse_readings
+from hetsched.partition.phases import ROUNDING, DeviceTime, Phase, parse_readings
 from hetsched.partition.root_finding import smooth
 from hetsched.units import closest_hint
 
@@ -200,7 +201,7 @@ class Balancer:
     def _start_over(self) -> None:
         """Forget all runs, but not what models have learnt: the set of devices has changed."""
         self._runs: dict[Shares, deque[tuple[float, ...]]] = {}
-        self._last: tuple[Shares, Sequence[Reading]] | None = None
+        self._last: tuple[Shares, Sequence[IterationSeconds]] | None = None
         self._search_runs = 0
         self._deferred_gain = 0.0
         self._unbalanced_runs = 0
@@ -288,20 +289,20 @@ class Balancer:
         if lost or joined:
             self._start_over()
         else:
-            self._judge(shares, [reading or Reading(0.0) for reading in readings])
+            self._judge(shares, [reading or IterationSeconds() for reading in readings])
 
     def learn(self, shares: Sequence[int], times: Sequence[DeviceTime]) -> None:
         """Learn from a run with other shares than `ask` returned; it isn't judged."""
         self._learn(tuple(shares), times)
 
-    def _learn(self, shares: Shares, times: Sequence[DeviceTime]) -> list[Reading | None]:
+    def _learn(self, shares: Shares, times: Sequence[DeviceTime]) -> list[IterationSeconds | None]:
         readings = parse_readings(times, shares)
         for i, (share, reading) in enumerate(zip(shares, readings, strict=True)):
             if reading is not None and share:
                 self._observe(i, share, reading)
         return readings
 
-    def _observe(self, device: int, share: int, reading: Reading) -> None:
+    def _observe(self, device: int, share: int, reading: IterationSeconds) -> None:
         model, twin = self._models[device], self._twins[device]
         if isinstance(model, NodeModel):
             model.observe(share, reading.compute + reading.converge, reading.transfer)
@@ -353,7 +354,7 @@ class Balancer:
 
     # ---- the search
 
-    def _judge(self, shares: Shares, readings: Sequence[Reading]) -> None:
+    def _judge(self, shares: Shares, readings: Sequence[IterationSeconds]) -> None:
         """Keep the shares of a run if they are balanced; else the next ones are to be decided."""
         self._last = shares, readings
         self._record(shares, tuple(reading.busy for reading in readings))

@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 
 from hetsched.errors import UsageError
+from hetsched.job import IterationSeconds
 from hetsched.models import Constant
 from hetsched.models.curves import Floats, Numbers
 from hetsched.models.functions import NO_POINTS
 from hetsched.models.validation import require_non_negative, require_observation
 from hetsched.partition.distribution import Limits, Shares
 from hetsched.partition.equal_times import constant
-from hetsched.partition.phases import Reading
 
 MIN_PHASE_DIFFERENCE = 0.02
 """Part of an iteration; phases whose times differ by less are ignored."""
@@ -73,10 +73,9 @@ def _factor(waits: Iterable[float], total: float) -> float:
     return (max(waits) - min(waits)) / total
 
 
-def total_and_waits(readings: Sequence[Reading]) -> tuple[float, list[float]]:
-    """Return the seconds of the iteration and of each device's wait, reported or the remainder."""
-    total = max(reading.busy + (reading.wait or 0.0) for reading in readings)
-    return total, [total - r.busy if r.wait is None else r.wait for r in readings]
+def iteration_seconds(readings: Iterable[IterationSeconds]) -> float:
+    """Return the seconds of the whole iteration, up to the barrier."""
+    return max(reading.busy + reading.wait for reading in readings)
 
 
 # ---- the history table and its predictions
@@ -325,31 +324,37 @@ class Trading:
         return sum(map(len, self._groups)) > len(set().union(*self._groups))
 
     def imbalance(
-        self, shares: Shares, readings: Sequence[Reading], limits: Limits
+        self, shares: Shares, readings: Sequence[IterationSeconds], limits: Limits
     ) -> tuple[float, bool]:
         """Return the imbalance factor, and whether all wait so long that no trade helps.
 
         A full device can't take more, so its wait counts as the shortest.
         """
         used = [i for i, share in enumerate(shares) if share]
-        total, waits = total_and_waits([readings[i] for i in used])
-        shortest = min(waits)
+        total = iteration_seconds(readings[i] for i in used)
+        shortest = total - max(readings[i].busy for i in used)
         counted = [
-            shortest if (limit := limits[i]) is not None and shares[i] >= limit else wait
-            for i, wait in zip(used, waits, strict=True)
+            shortest
+            if (limit := limits[i]) is not None and shares[i] >= limit
+            else total - readings[i].busy
+            for i in used
         ]
         return _factor(counted, total), shortest > COMMON_WAIT * total
 
     def trade(
-        self, shares: Shares, readings: Sequence[Reading], models: Sequence[Any], limits: Limits
+        self,
+        shares: Shares,
+        readings: Sequence[IterationSeconds],
+        models: Sequence[Any],
+        limits: Limits,
     ) -> tuple[Shares, float] | None:
         """Return other shares and their gain, seconds; None if only a partition can help."""
         used = [i for i, share in enumerate(shares) if share]
-        total, waits = total_and_waits([readings[i] for i in used])
+        total = iteration_seconds(readings[i] for i in used)
         load = sum(shares)
         nodes = {
-            i: self._node(models[i], shares[i], wait, limits[i], load)
-            for i, wait in zip(used, waits, strict=True)
+            i: self._node(models[i], shares[i], total - readings[i].busy, limits[i], load)
+            for i in used
         }
         new_shares, gain = list(shares), 0.0
         for trade in self._trades(nodes, total):

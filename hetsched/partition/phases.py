@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from numbers import Real
 
 from hetsched.errors import UsageError
+from hetsched.job import IterationSeconds
 from hetsched.models.validation import require_non_negative
 
 
@@ -32,22 +32,9 @@ DeviceTime = float | Mapping[Phase, float] | None
 """Seconds, seconds of each phase, or None: the device is lost."""
 
 
-@dataclass(frozen=True)
-class Reading:
-    """One device's seconds in one run. `wait`: None if it wasn't reported."""
-
-    compute: float
-    transfer: float = 0.0
-    converge: float = 0.0
-    wait: float | None = None
-
-    @property
-    def busy(self) -> float:
-        """Seconds excluding waits."""
-        return self.compute + self.transfer + self.converge
-
-
-def parse_readings(times: Sequence[DeviceTime], shares: Sequence[int]) -> list[Reading | None]:
+def parse_readings(
+    times: Sequence[DeviceTime], shares: Sequence[int]
+) -> list[IterationSeconds | None]:
     """Check the times of a run with `shares`; None for a device that is lost.
 
     The time of a device without a share is set to 0.
@@ -68,30 +55,26 @@ def parse_readings(times: Sequence[DeviceTime], shares: Sequence[int]) -> list[R
     ]
 
 
-def _reading(label: str, time: float | Mapping[Phase, float], share: int) -> Reading:
+def _reading(label: str, time: float | Mapping[Phase, float], share: int) -> IterationSeconds:
     if isinstance(time, Mapping):
         reading = _phases(label, time)
     else:
-        reading = Reading(require_non_negative(label, time, " s"))
+        reading = IterationSeconds(require_non_negative(label, time, " s"))
     if share and not 0 < reading.busy < math.inf:
         raise UsageError(
             f"{label}: {reading.busy} seconds for {share} units; the time must be positive and"
             " finite"
         )
-    return reading if share else Reading(0.0)
+    return reading if share else IterationSeconds()
 
 
-def _phases(label: str, times: Mapping[Phase, float]) -> Reading:
-    for key in times:
-        if not isinstance(key, Phase):
-            raise UsageError(f"{label}: {key!r} is no Phase")
-    compute, transfer, converge = (
-        require_non_negative(f"{label}, {phase.name}", times.get(phase, 0.0), " s")
-        for phase in (Phase.COMPUTE, Phase.TRANSFER, Phase.CONVERGE)
-    )
-    wait = times.get(Phase.WAIT)
-    if isinstance(wait, Real) and -ROUNDING * (compute + transfer + converge) <= wait < 0:
-        wait = 0.0  # a difference of times
-    if wait is not None:
-        wait = require_non_negative(f"{label}, WAIT", wait, " s")
-    return Reading(compute, transfer, converge, wait)
+def _phases(label: str, times: Mapping[Phase, float]) -> IterationSeconds:
+    checked = {}
+    for phase, seconds in times.items():
+        if not isinstance(phase, Phase):
+            raise UsageError(f"{label}: {phase!r} is no Phase")
+        # A wait is a difference of times.
+        is_rounding = phase is Phase.WAIT and isinstance(seconds, Real) and -ROUNDING < seconds < 0
+        name = f"{label}, {phase.name}"
+        checked[phase.value] = require_non_negative(name, 0.0 if is_rounding else seconds, " s")
+    return IterationSeconds(**checked)
