@@ -9,10 +9,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -80,9 +78,15 @@ class FileJob:
         return Measured({"cp": _timed(lambda: subprocess.run(command, check=True))})
 
     def peak(self) -> Measured:
-        with watched([self._served.process.pid, os.getpid()]) as seen:
-            self.file()
-        return Measured({"peak": max(seen)})
+        """Watch the memory of the daemon with its children, and of this client."""
+        self._output.unlink()
+        job = self._served.client.submit("fft", self._input, out=self._output)
+        daemon, most = psutil.Process(self._served.process.pid), 0
+        while not job.done():
+            family = [os.getpid(), daemon.pid, *(p.pid for p in daemon.children(recursive=True))]
+            most = max(most, sum(map(private, family)))
+            time.sleep(SAMPLING)
+        return Measured({"peak": most})
 
     def _job(self, x: object, y: object) -> None:
         self._served.client.submit("fft", x, out=y).result()
@@ -95,30 +99,8 @@ def _timed(action: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-@contextmanager
-def watched(pids: list[int]) -> Iterator[list[int]]:
-    """Yield the bytes of these processes and their children, seen so far.
-
-    Proportional set sizes without shared memory, the arena. Mapped files are libraries.
-    """
-    seen, stop = [0], threading.Event()
-
-    def watch() -> None:
-        while not stop.wait(SAMPLING):
-            parents = [psutil.Process(pid) for pid in pids]
-            family = {p for parent in parents for p in (parent, *parent.children(recursive=True))}
-            seen.append(sum(private(process.pid) for process in family))
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        stop.set()
-        thread.join()
-
-
 def private(pid: int) -> int:
+    """Return the bytes of a process, with its libraries but without the arena."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     except OSError:  # it has just ended

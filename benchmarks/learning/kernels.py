@@ -2,7 +2,8 @@
 
 One GPU behind a link, alone or with two cores. Each case is a kernel's time as a function of the
 chunk; copies are straight lines. Runs count from the sixth on, by the time of the plan without
-noise over that of the best plan known.
+noise over that with exactly known costs. A local search finds a faster plan for set bits (1.1 %)
+and waves (0.7 %) only.
 """
 
 from __future__ import annotations
@@ -17,13 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.learning import Verdict
-from benchmarks.learning.best_known import best_known_seconds
 from benchmarks.learning.cores import core
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.simulate.learning import learn
-from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine
+from hetsched.simulate.learning import ideal_plan, learn
+from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine, makespan
 
 RUNS, NOISE = 100, 0.02
 GAP, UNIT = 40e-6, 100e-6
@@ -121,7 +121,7 @@ CASES = (
 def kernels(seeds: int, cases: Sequence[Case] = CASES, runs: int = RUNS) -> Iterator[Verdict]:
     for case in cases:
         machine = case.machine()
-        best = best_known_seconds(machine)
+        best = makespan(machine.play(ideal_plan(machine)))
         ratios = [
             run.noiseless / best
             for seed in range(seeds)
