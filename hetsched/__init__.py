@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from hetsched.functions.accelerate import accelerate, restore
-    from hetsched.functions.map import divisible, map, reduce
+    from hetsched.functions.map import divisible, map, namespace, reduce
     from hetsched.functions.profile import profile
     from hetsched.functions.script import load_ipython_extension
     from hetsched.local import Local
@@ -60,6 +60,7 @@ __all__ = [
     "divisible",
     "load_ipython_extension",
     "map",
+    "namespace",
     "profile",
     "reduce",
     "restore",
@@ -91,6 +92,7 @@ __getattr__ = lazy_names(
         "divisible": "functions.map",
         "load_ipython_extension": "functions.script",
         "map": "functions.map",
+        "namespace": "functions.map",
         "profile": "functions.profile",
         "reduce": "functions.map",
         "restore": "functions.accelerate",

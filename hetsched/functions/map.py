@@ -192,6 +192,28 @@ def divided(
     return np.moveaxis(call.outputs[0], 0, axis), run.saved or 0.0
 
 
+def namespace(*arrays: Any) -> Any:
+    """Return the module of functions for these arrays: numpy, cupy, ... (the array API standard).
+
+    Raises UsageError for arrays of different libraries, and other objects.
+    """
+    modules = {id(found): found for array in arrays if (found := _module(array)) is not None}
+    if len(modules) != 1:
+        names = ", ".join(type(array).__name__ for array in arrays)
+        raise UsageError(f"namespace: {names or 'no arrays'}; give arrays of one library")
+    return next(iter(modules.values()))
+
+
+def _module(array: Any) -> Any:
+    """Return the namespace of an array; None: any will do, it is a number."""
+    if array is None or isinstance(array, bool | int | float | complex):
+        return None
+    own = getattr(array, "__array_namespace__", None)
+    if own is None:
+        raise UsageError(f"namespace: {quoted(array)} should be an array")
+    return own()
+
+
 # ---- arguments
 
 

@@ -128,6 +128,20 @@ def test_a_decorated_function_is_divided_when_it_is_called() -> None:
     assert halved.__doc__ == "Return less."
 
 
+def test_the_namespace_of_a_block_is_that_of_its_library() -> None:
+    def magnitude(block: np.ndarray) -> np.ndarray:
+        xp = hetsched.namespace(block, 2)
+        return xp.abs(block) ** 2
+
+    x = RNG.standard_normal((300, 4))
+    np.testing.assert_array_equal(hetsched.map(magnitude, x), abs(x) ** 2)
+    assert hetsched.namespace(x) is np
+    with pytest.raises(UsageError, match="namespace: 'text' should be an array"):
+        hetsched.namespace("text")
+    with pytest.raises(UsageError, match="namespace: no arrays"):
+        hetsched.namespace()
+
+
 # ---- what goes wrong
 
 
