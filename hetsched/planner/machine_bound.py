@@ -5,6 +5,7 @@ A run may take less: the models may be too slow.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -14,11 +15,7 @@ from hetsched.plans.bounds import ShareBounds
 from hetsched.plans.device_plan import Overlap
 
 PRECISION = 1e-6
-"""Relative error of the result, which is never too large; of loads of few units it is exact."""
-MAX_STEPS = 32
-"""Units that are given to the first device to finish, one after the other."""
-MARGIN = 0.02
-"""Part of a range by which an interpolation goes further."""
+"""Relative error of the result, which is never too large."""
 
 LeastSeconds = Callable[[int], float]
 """Units, 1 or more -> the least seconds that they take on a device; rising."""
@@ -50,47 +47,17 @@ def linked_bound(
 def machine_bound(load: int, devices: Sequence[LeastSeconds]) -> float:
     """Return the least seconds of `load` whole units, 1 or more; equal devices are one object."""
     counts = Counter(devices)
-
-    def units(done: dict[LeastSeconds, int]) -> int:
-        return sum(count * done[least] for least, count in counts.items())
-
     low, done = 0.0, dict.fromkeys(counts, 0)
     high = min(least(-(-load // count)) for least, count in counts.items())
-    beyond = {least: _most_units(least, high, 0, load) for least in counts}
-    was_low = True
-    while high - low > PRECISION * high and load - units(done) > MAX_STEPS:
-        # Units are nearly in proportion to seconds; a bit further, so that both ends come nearer.
-        part = (load - units(done)) / max(1, units(beyond) - units(done))
-        part += MARGIN if was_low else -MARGIN
-        middle = low + min(max(part, MARGIN), 1 - MARGIN) * (high - low)
-        most = {least: _most_units(least, middle, done[least], beyond[least]) for least in counts}
-        was_low = units(most) < load
-        if was_low:
+    beyond = dict.fromkeys(counts, load)
+    while high - low > PRECISION * high:
+        middle = (low + high) / 2
+        most = {
+            least: bisect_right(range(1, beyond[least] + 1), middle, lo=done[least], key=least)
+            for least in counts
+        }
+        if sum(count * most[least] for least, count in counts.items()) < load:
             low, done = middle, most
         else:
             high, beyond = middle, most
-    if load - units(done) > MAX_STEPS:
-        return low
-    while units(done) < load:
-        first = min(counts, key=lambda least: least(done[least] + 1))
-        done[first] += 1
-        low = first(done[first])
     return low
-
-
-def _most_units(least: LeastSeconds, seconds: float, low: int, high: int) -> int:
-    """Return the most units, `low` to `high`, that may be done in `seconds`, or slightly more."""
-    start, end = least(low) if low else 0.0, least(high)
-    if end <= seconds:
-        return high
-    was_low = True
-    while high - low > 1 + PRECISION * low:
-        part = (seconds - start) / (end - start) + (MARGIN if was_low else -MARGIN)
-        middle = min(max(low + int(part * (high - low)), low + 1), high - 1)
-        taken = least(middle)
-        was_low = taken <= seconds
-        if was_low:
-            low, start = middle, taken
-        else:
-            high, end = middle, taken
-    return low if high - low == 1 else high

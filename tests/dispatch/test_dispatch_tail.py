@@ -41,16 +41,6 @@ def test_the_tail_is_opened_with_the_last_own_chunk() -> None:
     ]
 
 
-def test_the_run_ends_when_the_tail_is_done_too() -> None:
-    dispatcher, _ = started(window=2)
-    for number, device in enumerate(["cpu0", "cpu0", "cpu1"]):
-        assert dispatcher.handle(ChunkFinished(device, number), 5.0) == []
-    assert dispatcher.handle(TailChunkFinished("cpu1", 23, 9), 6.0) == []
-    assert dispatcher.handle(TailLeft("cpu1"), 6.0) == []
-    assert dispatcher.handle(TailChunkFinished("cpu0", 20, 3), 7.0) == [Finished()]
-    assert [dispatcher.done_units(device) for device in OWN] == [13, 19]
-
-
 def test_several_reports_are_decided_upon_at_once() -> None:
     dispatcher, _ = started(stealing=True)
     dispatcher.handle(ChunkFinished("cpu1", 2), 1.0)
@@ -64,15 +54,6 @@ def test_several_reports_are_decided_upon_at_once() -> None:
 
     assert isinstance(send, Send)
     assert send.device == "cpu1"  # nothing remains in the tail: it takes a part of cpu0's share
-
-
-def test_totals_sum_to_the_load_at_any_time() -> None:
-    dispatcher, _ = started()
-    assert [device.share for device in dispatcher.progress()] == [16, 16]
-    dispatcher.handle(ChunkFinished("cpu1", 2), 5.0)
-    dispatcher.handle(TailChunkFinished("cpu1", 20, 3), 6.0)
-    assert sum(device.share for device in dispatcher.progress()) == 32
-    assert dispatcher.progress()[1].done == 13
 
 
 def test_a_core_that_may_take_units_steals_nothing() -> None:

@@ -117,11 +117,3 @@ def test_noise_invents_no_cost_of_calls(seed: int) -> None:
         for _ in range(8)
     ]
     assert call_seconds(*runs) <= 0.025
-
-
-def test_one_wild_run_that_first_shows_a_cost_of_calls_changes_nothing() -> None:
-    usual = [core_run((50,) * 2, 0.0)] * 10 + [core_run((25,) * 2, 0.0)] * 10
-    history = history_of(*usual, core_run((5, 45, 5, 45), 300.0, factor=20.0))
-    for units in (50, 100):
-        assert model_of(history).time(units) == pytest.approx(units * 1e-3, rel=0.02)
-    assert model_of(history).call_seconds <= 1e-3

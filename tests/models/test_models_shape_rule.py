@@ -41,18 +41,6 @@ def test_times_strictly_increase_and_conforming_knots_stay(knots: np.ndarray) ->
     assert shape_fit(units, fitted) == pytest.approx(fitted, rel=1e-6)
 
 
-@given(knots)
-def test_speed_rises_to_one_peak_and_falls(knots: np.ndarray) -> None:
-    units, speeds = knots
-
-    shaped = units / shape_fit(units, units / speeds)
-
-    # Where the paper's rule alone would let times fall, the peak moves to the right.
-    peak = int(np.argmax(shaped))
-    assert np.all(np.diff(shaped[: peak + 1]) >= -1e-6 * shaped[peak])
-    assert np.all(np.diff(shaped[peak:]) <= 1e-6 * shaped[peak])
-
-
 def test_it_is_an_option_of_the_piecewise_linear_curve() -> None:
     speeds = [2, 3, 2.8, 5, 4]
     observed = [(x, x / speed) for x, speed in zip(SIZES, speeds, strict=True)]

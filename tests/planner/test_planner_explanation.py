@@ -197,17 +197,6 @@ def test_without_a_model_there_is_no_prediction_and_no_bound() -> None:
     assert core.measured == PhaseSeconds(compute=3.0)
 
 
-def test_a_core_that_reads_files_has_no_phases_predicted() -> None:
-    core, gpu = job_plan().assignments
-    assert core.candidate is not None
-    core = replace(core, candidate=replace(core.candidate, is_staged=True))
-
-    explanation = device(explain_job(SUBJECT, JobPlan((core, gpu), 3.0), RAN), "cpu0")
-
-    assert (explanation.predicted, explanation.predicted_hidden) == (None, None)
-    assert explanation.predicted_seconds == 3.0
-
-
 def test_a_device_alone_is_predicted_by_its_runs_without_the_others() -> None:
     alone = DeviceModel(*[PiecewiseLinear([(4, 3.0)])] * 2)
     plan = job_plan()

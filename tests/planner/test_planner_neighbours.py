@@ -50,14 +50,6 @@ def test_cores_of_another_numa_node_are_no_neighbours() -> None:
     assert beside == {"cpu0": "all", "cpu1": "all", "cpu2": "none"}
 
 
-def test_devices_of_configured_speed_share_nothing() -> None:
-    emulated = DeviceInfo(name="emu0", kind="emulated", identity="e", link=True)
-
-    beside = co_runners_of([emulated, core(0)])
-
-    assert beside == {"emu0": "none", "cpu0": "none"}
-
-
 def test_co_runners_are_beside_a_device_until_the_first_of_them_has_finished() -> None:
     ends = [(GPU, 1.0), (CORES[0], 3.0), (CORES[1], 2.0)]
     assert co_runners_end([GPU, *CORES[:2]], ends) == {"gpu0": 2.0, "cpu0": 1.0, "cpu1": 1.0}

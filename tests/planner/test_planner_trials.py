@@ -205,12 +205,6 @@ def test_a_set_that_may_gain_is_tried() -> None:
     assert f"{chosen.what}: gains" in explained.replace("\n", " ")
 
 
-def test_nothing_is_tried_before_the_present_set_is_measured() -> None:
-    plan = Planner(LOAD).next(machine(runs=1))
-
-    assert (shares(plan).keys(), plan.trial) == (SHARES.keys(), "")
-
-
 @pytest.mark.parametrize(
     ("alone", "runs", "devices"),
     [(0.50e-3, 3, {"gpu0"}), (0.58e-3, 3, set(SHARES))],
@@ -221,13 +215,6 @@ def test_a_measured_set_is_kept_if_it_is_faster(
     plan = Planner(LOAD).next(machine((alone, runs)))
 
     assert (set(shares(plan)), plan.trial) == (devices, "")
-
-
-def test_a_set_that_yields_no_measurements_is_tried_three_times() -> None:
-    """As when other jobs ran beside each trial."""
-    planner = Planner(LOAD)
-
-    assert [bool(planner.next(machine()).trial) for _ in range(5)] == [True] * 3 + [False] * 2
 
 
 # ---- core teams
@@ -286,12 +273,6 @@ def test_other_devices_work_beside_a_team() -> None:
     assert shares(plan) == {"team0": 2, "emu0": 2}
 
 
-def test_a_team_is_not_tried_before_its_cores_are_measured() -> None:
-    plan = planned(1, [*cores(2, fft=None), team(2, fft=None)])
-
-    assert "team0" not in shares(plan)
-
-
 @pytest.mark.parametrize(("load", "is_tried"), [(1, True), (2, False), (800, False)])
 def test_a_team_is_tried_where_cores_would_idle(load: int, is_tried: bool) -> None:
     plan = planned(load, [*cores(2, fft=0.01), team(2, fft=None)])
@@ -317,12 +298,6 @@ def test_a_team_tries_the_variants_that_are_fast_on_its_cores() -> None:
     ]
     assert [plan.assignments[0].device for plan in plans] == ["team0"] * 4
     assert [bool(plan.trial) for plan in plans] == [True, False, True, False]
-
-
-def test_a_team_that_is_slow_tries_no_other_variant() -> None:
-    slow = team(2, right=None, fast=0.060)
-
-    assert "team0" not in shares(planned(1, [*cores(2, right=0.050, fast=0.048), slow]))
 
 
 def test_a_team_is_started_once_as_many_further_jobs_would_repay_it() -> None:
@@ -398,23 +373,6 @@ def test_so_are_those_of_cores_with_a_unit_each() -> None:
 
     assert {"a", "b"} <= set(used)
     assert used[12:] == ["b"] * 18
-
-
-def test_a_race_is_worth_as_much_as_its_best_rival() -> None:
-    """A further rival of little promise doesn't make it less worth."""
-    pair, three = {"a": 1.0, "b": 0.9}, {"a": 1.0, "b": 0.9, "c": 1.02}
-    plans = [Planner(60).next([core(n, models) for n in range(2)]) for models in (pair, three)]
-
-    gains = [option.gain for plan in plans for option in plan.weighed]
-    assert [bool(plan.trial) for plan in plans] == [True, True]
-    assert gains[1] >= gains[0]
-
-
-def test_on_a_new_machine_the_variants_of_all_cores_race() -> None:
-    plan = Planner(60).next(cores(3, fftw=None, mkl=None, scipy=None))
-
-    assert {a.variants for a in plan.assignments} == {("fftw", "mkl", "scipy")}
-    assert plan.trial
 
 
 # ---- sizes near a step

@@ -45,15 +45,6 @@ def test_of_equally_fast_variants_the_one_with_the_most_runs_stays() -> None:
     assert names(choose_variants(cores(2, {"fftw": 1.05, "mkl": 1.0}, 9, 4), 10)) == ["mkl"] * 2
 
 
-def test_a_core_uses_the_measurements_of_its_equal() -> None:
-    runs = {"fftw": 3, "mkl": 3}
-    first = device("cpu0", {"fftw": 1.0, "mkl": None}, runs)
-    second = device("cpu1", {"fftw": None, "mkl": 2.0}, runs)
-    choices = choose_variants([first, second], 10)
-    assert names(choices) == ["fftw", "fftw"]
-    assert choices[1][1] is first.models["fftw"]
-
-
 def test_the_model_of_an_equal_is_scaled_by_the_slowness_of_the_core() -> None:
     runs = {"fftw": 8, "mkl": 1}
     first = known_at("cpu0", {"fftw": 1.0, "mkl": 0.5}, runs)

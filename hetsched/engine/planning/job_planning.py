@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LearningTask = Callable[[], None]
 """For the planner's thread: learn from a run and plan the next."""
+Lesson = tuple[str, str, CoRunners]
+"""Device, variant and co-runners, of which samples are."""
 
 
 class JobPlanning:
@@ -152,28 +154,39 @@ def learn_run(job: ResolvedJob, run: Run, state: PlanningState, kind: JobKind) -
     """
     now = time.time()
     lessons = learn(run)
-    groups: dict[tuple[str, str, CoRunners], list[ModelKey]] = {}
-    observations: list[tuple[ModelKey, Sequence[Sample]]] = []
-    for (device, name, beside), samples in lessons.samples.items():
-        info = run.devices[device].info
-        for variant in state.variants.usable(job, info):  # it may have failed in a later job
-            if variant.name == name:
-                key = model_key(job, info, variant, beside)
-                observations.append((key, samples))
-                if info.is_core:
-                    groups.setdefault((info.identity, name, beside), []).append(key)
-    state.store.observe_many(observations, now)
+    infos = {device: each.info for device, each in run.devices.items()}
+    groups: dict[Lesson, list[ModelKey]] = {}
+    for (device, name, beside), key in _observe(job, infos, lessons.samples, state).items():
+        if infos[device].is_core:
+            groups.setdefault((infos[device].identity, name, beside), []).append(key)
     for equal in groups.values():  # fitted in advance, for the next plan
         pooled_models(state.store.load_many(equal, False), state.plan_cache)
     for identity, race in lessons.races.items():
-        info = next(each.info for each in run.devices.values() if each.info.identity == identity)
+        info = next(info for info in infos.values() if info.identity == identity)
         labels = {v.name: race_label(v) for v in state.variants.usable(job, info)}
         paces = {labels[name]: found for name, found in race.paces.items() if name in labels}
         race_key = RaceKey(job.workload.name, job.speed_key, identity, job.storage)
         state.store.add_race(race_key, Race(race.number, race.units, paces, now))
-    state.raise_memory_limits(each.info for each in run.devices.values())
+    state.raise_memory_limits(infos.values())
     if not run.is_contended:
         state.plans.planner(kind, job.load).report(run.plan, run.paces)
+
+
+def _observe(
+    job: ResolvedJob,
+    infos: Mapping[str, DeviceInfo],
+    samples: Mapping[Lesson, Sequence[Sample]],
+    state: PlanningState,
+) -> dict[Lesson, ModelKey]:
+    """Store samples with the models of variants that still work; return their keys."""
+    keys = {
+        (device, name, beside): model_key(job, infos[device], variant, beside)
+        for device, name, beside in samples
+        for variant in state.variants.usable(job, infos[device])  # it may have failed since
+        if variant.name == name
+    }
+    state.store.observe_many([(key, samples[of]) for of, key in keys.items()], time.time())
+    return keys
 
 
 # ---- iterations
@@ -196,12 +209,10 @@ def learn_rows(
             samples.setdefault(device, []).append(Sample("total", rows, seconds))
             if compute is not None and is_time(compute):
                 samples[device].append(Sample("compute", rows, compute))
-    measured = [infos[device] for device in samples if device in assignments]
-    beside = co_runners_of(measured, state.machine())
-    observations = [
-        (model_key(job, info, variant, beside[info.name]), samples[info.name])
-        for info in measured
-        for variant in state.variants.usable(job, info)
-        if variant.name == assignments[info.name].variant
-    ]
-    state.store.observe_many(observations, time.time())
+    measured = [device for device in samples if device in assignments]
+    beside = co_runners_of([infos[device] for device in measured], state.machine())
+    of_variants = {
+        (device, assignments[device].variant, beside[device]): samples[device]
+        for device in measured
+    }
+    _observe(job, infos, of_variants, state)
