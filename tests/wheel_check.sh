@@ -20,4 +20,4 @@ venv/bin/hetsched --version
 venv/bin/hetsched run fft --batch 32x512x512 --verify
 venv/bin/hetsched run fft --batch 32x512x512 --verify --config emulated-gpu
 venv/bin/hetsched service install --dry-run
-venv/bin/hetsched simulate machine --profile h100
+venv/bin/python -m hetsched.simulate machine --profile h100
