@@ -49,6 +49,9 @@ def daemon(places: dict[str, str]) -> Iterator[None]:
     assert process.stderr is not None
     try:
         wait_for_line(process.stderr, "listening")
+        # Some commands are about job 1, whatever ran before them here.
+        submit = [HETSCHED, "submit", "fft", "--batch", "4x64x64"]
+        subprocess.run(submit, env=places, capture_output=True, timeout=PATIENCE, check=True)
         yield
     finally:
         process.terminate()
