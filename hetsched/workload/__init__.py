@@ -18,6 +18,7 @@ from hetsched.workload.iterative import (
 )
 from hetsched.workload.protocol import (
     INFERRED,
+    MAX_FLOAT,
     Arrays,
     ArraySpec,
     BaseWorkload,
@@ -39,6 +40,7 @@ __all__ = [
     "FLOAT32",
     "FLOAT64",
     "INFERRED",
+    "MAX_FLOAT",
     "ArraySpec",
     "Arrays",
     "BaseWorkload",

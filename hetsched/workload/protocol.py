@@ -528,6 +528,10 @@ TYPE_NAMES = {
 }  # fmt: skip
 """Types of parameters, as error messages call them."""
 
+LIMITS = {">": "above", ">=": "at least", "<": "below", "<=": "at most"}
+MAX_FLOAT = 1.7976931348623157e308
+"""The largest finite number: a limit that refuses infinity and NaN."""
+
 _first_use = threading.Lock()
 
 
@@ -591,6 +595,10 @@ def _conversion_error(workload: BaseWorkload, values: Mapping[str, Any], text: s
     if wrong:
         kind, name = TYPE_NAMES.get(wrong[1], wrong[1]), wrong[2]
         return f"{name}: {quoted(values[name])} is not {kind}"
+    limit = re.fullmatch(r"Expected `\w+` (>=?|<=?) (\S+) - at `\$\.(\w+)`", text)
+    if limit:
+        value = quoted(values[limit[3]]).strip("'")
+        return f"{limit[3]}: {value}, must be {LIMITS[limit[1]]} {float(limit[2]):g}"
     unknown = re.fullmatch(r"Invalid enum value .* - at `\$\.(\w+)`", text, re.DOTALL)
     if unknown:
         name = unknown[1]

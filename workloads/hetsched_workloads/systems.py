@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from hetsched.errors import DataError, UsageError
+from hetsched.errors import DataError
 from hetsched.workload import FLOAT32, FLOAT64, DtypeChoice, Reduction
 
 DTYPES = DtypeChoice(FLOAT32, FLOAT64)
@@ -14,14 +14,6 @@ MAX_GROWTH = 1e6
 """A relative residual above which growth counts as divergence. Arbitrary."""
 MIN_SIZE = 1e-140
 """Of the largest element of b: the squares of a residual 1e-14 as large don't underflow."""
-
-
-def check_limits(tolerance: float, max_iterations: int) -> None:
-    """Raise UsageError for a tolerance or a limit of iterations that makes no sense."""
-    if not 0 < tolerance < 1:
-        raise UsageError(f"tolerance: {tolerance:g}, must be above 0 and below 1")
-    if max_iterations < 0:
-        raise UsageError(f"max_iterations: {max_iterations}, must be 0 (automatic) or more")
 
 
 def change_of(values: Mapping[str, Any]) -> float:

@@ -24,17 +24,18 @@ from __future__ import annotations
 
 import functools
 import importlib
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
-from hetsched.errors import DataError, UsageError
+from hetsched.errors import DataError
 from hetsched.workload import (
     FLOAT32,
     FLOAT64,
     INFERRED,
+    MAX_FLOAT,
     Arrays,
     ArraySpec,
     DtypeChoice,
@@ -64,27 +65,38 @@ LIBRARIES = {"cpu": ("numba", "numpy"), "cuda": ("cupy",)}
 class LbmParams(msgspec.Struct, frozen=True):
     """Parameters of a flow."""
 
-    rows: Annotated[int, msgspec.Meta(description="cells across the channel; height")]
-    cols: Annotated[int, msgspec.Meta(description="cells along the channel or the lid")]
+    rows: Annotated[int, Meta(description="cells across the channel; height")]
+    cols: Annotated[int, Meta(description="cells along the channel or the lid")]
     flow: Annotated[
         Literal["cavity", "channel"],
-        msgspec.Meta(description="cavity, from rest; or channel, from the flow of an empty one"),
+        Meta(description="cavity, from rest; or channel, from the flow of an empty one"),
     ] = "cavity"
     reynolds: Annotated[
         float,
-        msgspec.Meta(description="speed x (cols of a cavity, rows of a channel) / viscosity"),
+        Meta(
+            gt=0,
+            le=MAX_FLOAT,
+            description="speed x (cols of a cavity, rows of a channel) / viscosity",
+        ),
     ] = 100.0
     speed: Annotated[
-        float, msgspec.Meta(description="of the lid, or amid an empty channel; cells per step")
+        float,
+        Meta(
+            gt=0, le=MAX_SPEED, description="of the lid, or amid an empty channel; cells per step"
+        ),
     ] = 0.1
-    steps: Annotated[int, msgspec.Meta(description="time steps")] = 1000
+    steps: Annotated[int, Meta(ge=1, description="time steps")] = 1000
     tolerance: Annotated[
         float,
-        msgspec.Meta(description="stop if no change in a step exceeds this x speed; 0: never"),
+        Meta(
+            ge=0,
+            le=MAX_FLOAT,
+            description="stop if no change in a step exceeds this x speed; 0: never",
+        ),
     ] = 0.0
-    has_mask: Annotated[bool, msgspec.Meta(description="of solid cells", extra=INFERRED)] = False
-    has_start: Annotated[bool, msgspec.Meta(description="a flow goes on", extra=INFERRED)] = False
-    dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.double.name
+    has_mask: Annotated[bool, Meta(description="of solid cells", extra=INFERRED)] = False
+    has_start: Annotated[bool, Meta(description="a flow goes on", extra=INFERRED)] = False
+    dtype: Annotated[str, Meta(description=DTYPES.description)] = DTYPES.double.name
 
     @property
     def viscosity(self) -> float:
@@ -119,19 +131,6 @@ class Lbm(Iterative):
     axes = {"mask": ("rows", "cols")}
     dtypes = DTYPES
     state_version = 2  # channels start from the flow
-
-    def load(self, p: LbmParams) -> int:
-        if p.steps < 1:
-            raise UsageError(f"steps: {p.steps}, must be at least 1")
-        if not 0 < p.speed <= MAX_SPEED:
-            raise UsageError(
-                f"speed: {p.speed:g}, must be above 0, at most {MAX_SPEED} cells per step"
-            )
-        if not (p.reynolds > 0 and math.isfinite(p.reynolds)):
-            raise UsageError(f"reynolds: {p.reynolds:g}, must be above 0 and finite")
-        if not (p.tolerance >= 0 and math.isfinite(p.tolerance)):
-            raise UsageError(f"tolerance: {p.tolerance:g}, must be at least 0 and finite")
-        return super().load(p)
 
     def resized(self, p: LbmParams, load: int) -> LbmParams:
         return msgspec.structs.replace(p, rows=load)

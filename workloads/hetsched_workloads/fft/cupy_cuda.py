@@ -61,7 +61,6 @@ class PlanSet:
         self._area = PlanSetWorkArea(shape.allocate)
 
     def plan(self, size: int) -> Any:
-        """Return the plan for `size` planes."""
         if size not in self._plans:
             if len(self._plans) >= MAX_PLANS:
                 self._plans.pop(next(iter(self._plans)))

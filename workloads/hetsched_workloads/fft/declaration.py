@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from hetsched.memory import MemoryDemand
 from hetsched.workload import (
@@ -34,13 +35,11 @@ DTYPES = DtypeChoice(COMPLEX64, COMPLEX128)
 
 
 class FftParams(msgspec.Struct, frozen=True):
-    """Parameters of an FFT job."""
-
-    batch: Annotated[str, msgspec.Meta(description="COUNTxROWSxCOLS, as 256x512x512")]
-    dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.single.name
+    batch: Annotated[str, Meta(description="COUNTxROWSxCOLS, as 256x512x512")]
+    dtype: Annotated[str, Meta(description=DTYPES.description)] = DTYPES.single.name
     direction: Annotated[
         Literal["forward", "inverse", "roundtrip"],
-        msgspec.Meta(description="forward, inverse or roundtrip"),
+        Meta(description="forward, inverse or roundtrip"),
     ] = "forward"
 
     @property
@@ -55,7 +54,6 @@ class FftParams(msgspec.Struct, frozen=True):
 
     @property
     def points(self) -> int:
-        """Elements of a plane."""
         rows, cols = self.shape
         return rows * cols
 

@@ -32,8 +32,6 @@ _descriptors = OwnPlans()
 
 
 class DescriptorKey(NamedTuple):
-    """Identifies a committed descriptor."""
-
     shape: tuple[int, int]
     planes: int
     dtype: str

@@ -12,8 +12,6 @@ from hetsched_workloads.fft.declaration import FftParams
 
 
 def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
-    """Return a kernel for any number of planes."""
-
     def transform(x: np.ndarray, y: np.ndarray) -> None:
         if p.direction != "inverse":
             x = scipy.fft.fft2(x, workers=context.threads)

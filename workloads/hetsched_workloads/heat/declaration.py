@@ -13,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from hetsched.errors import UsageError
 from hetsched.units import closest_hint, quoted
 from hetsched.workload import (
     FLOAT32,
     FLOAT64,
+    MAX_FLOAT,
     Arrays,
     ArraySpec,
     Border,
@@ -73,21 +75,30 @@ def borders(text: str, axes: int) -> tuple[str, ...]:
 
 
 class HeatParams(msgspec.Struct, frozen=True):
-    """Parameters of a diffusion."""
-
-    grid: Annotated[str, msgspec.Meta(description="ROWSxCOLS or PLANESxROWSxCOLS")]
-    steps: Annotated[int, msgspec.Meta(description="time steps")] = 100
-    diffusivity: Annotated[float, msgspec.Meta(description="in spacing^2 per unit of time")] = 1.0
-    spacing: Annotated[float, msgspec.Meta(description="distance of grid points")] = 1.0
-    time_step: Annotated[float, msgspec.Meta(description="0: 0.9 of the largest stable one")] = 0.0
-    border: Annotated[
-        str, msgspec.Meta(description="periodic, dirichlet or neumann; or one per axis, a,b")
-    ] = "periodic"
-    border_value: Annotated[float, msgspec.Meta(description="beyond dirichlet borders")] = 0.0
-    tolerance: Annotated[
-        float, msgspec.Meta(description="stop when no point changes more in a step; 0: never")
+    grid: Annotated[str, Meta(description="ROWSxCOLS or PLANESxROWSxCOLS")]
+    steps: Annotated[int, Meta(ge=1, description="time steps")] = 100
+    diffusivity: Annotated[
+        float, Meta(gt=0, le=MAX_FLOAT, description="in spacing^2 per unit of time")
+    ] = 1.0
+    spacing: Annotated[float, Meta(gt=0, le=MAX_FLOAT, description="distance of grid points")] = (
+        1.0
+    )
+    time_step: Annotated[
+        float, Meta(ge=0, le=MAX_FLOAT, description="0: 0.9 of the largest stable one")
     ] = 0.0
-    dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.single.name
+    border: Annotated[
+        str, Meta(description="periodic, dirichlet or neumann; or one per axis, a,b")
+    ] = "periodic"
+    border_value: Annotated[
+        float, Meta(ge=-MAX_FLOAT, le=MAX_FLOAT, description="beyond dirichlet borders")
+    ] = 0.0
+    tolerance: Annotated[
+        float,
+        Meta(
+            ge=0, le=MAX_FLOAT, description="stop when no point changes more in a step; 0: never"
+        ),
+    ] = 0.0
+    dtype: Annotated[str, Meta(description=DTYPES.description)] = DTYPES.single.name
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -122,16 +133,6 @@ class Heat(Iterative):
     def load(self, p: HeatParams) -> int:
         axes = len(p.borders)
         dtype = DTYPES.parse(self.name, p.dtype)
-        if p.steps < 1:
-            raise UsageError(f"steps: {p.steps}, must be at least 1")
-        for name in ("diffusivity", "spacing"):
-            if not (getattr(p, name) > 0 and math.isfinite(getattr(p, name))):
-                raise UsageError(f"{name}: {getattr(p, name):g}, must be above 0 and finite")
-        for name in ("time_step", "tolerance"):
-            if not (getattr(p, name) >= 0 and math.isfinite(getattr(p, name))):
-                raise UsageError(f"{name}: {getattr(p, name):g}, must be at least 0 and finite")
-        if not math.isfinite(p.border_value):
-            raise UsageError(f"border_value: {p.border_value:g}, must be finite")
         if dtype is FLOAT32 and abs(p.border_value) > MAX_FLOAT32:
             raise UsageError(f"border_value: {p.border_value:g} is too large for float32")
         largest = 0.5 / axes * p.spacing**2 / p.diffusivity

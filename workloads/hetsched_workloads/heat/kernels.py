@@ -20,7 +20,6 @@ are in use. On a GPU large enough for full speed; it may stay in the second-leve
 
 
 def make(p: HeatParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
-    """Return the kernels by stage."""
     return stages(p, context.xp, array_step(p, context.xp, _rows_of(p, context.xp)))
 
 
@@ -99,7 +98,6 @@ def array_step(p: HeatParams, xp: Any, count: int) -> Step:
 
 
 def _rows_of(p: HeatParams, xp: Any) -> int:
-    """Return the rows of a block."""
     size = CORE_BLOCK_BYTES if xp is np else GPU_BLOCK_BYTES
     row_bytes = math.prod(p.shape[1:]) * np.dtype(p.dtype).itemsize
     return max(1, min(p.shape[0], size // row_bytes))

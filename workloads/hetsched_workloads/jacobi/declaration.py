@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
-from hetsched.errors import DataError, UsageError
+from hetsched.errors import DataError
 from hetsched.workload import (
     INFERRED,
     Arrays,
@@ -34,7 +35,6 @@ from hetsched_workloads.installed import solver_variants
 from hetsched_workloads.systems import (
     DTYPES,
     change_of,
-    check_limits,
     is_diverging,
     residual_of,
     size_of_b,
@@ -52,20 +52,18 @@ MIN_GRANULES = 16
 
 
 class JacobiParams(msgspec.Struct, frozen=True):
-    """Parameters of Jacobi's method."""
-
-    n: Annotated[int, msgspec.Meta(description="rows and columns of A")]
-    dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.double.name
-    omega: Annotated[float, msgspec.Meta(description="weight of a step, above 0, up to 2")] = 1.0
-    tolerance: Annotated[float, msgspec.Meta(description="limit of the criterion")] = 1e-5
+    n: Annotated[int, Meta(description="rows and columns of A")]
+    dtype: Annotated[str, Meta(description=DTYPES.description)] = DTYPES.double.name
+    omega: Annotated[float, Meta(gt=0, le=2, description="weight of a step, up to 2")] = 1.0
+    tolerance: Annotated[float, Meta(gt=0, lt=1, description="limit of the criterion")] = 1e-5
     criterion: Annotated[
         Literal["residual", "change"],
-        msgspec.Meta(description="|b - A x| / |b|, or the last step's length / |x|"),
+        Meta(description="|b - A x| / |b|, or the last step's length / |x|"),
     ] = "residual"
     max_iterations: Annotated[
-        int, msgspec.Meta(description="fail after so many iterations; 0: 10,000")
+        int, Meta(ge=0, description="fail after so many iterations; 0: 10,000")
     ] = 0
-    x0: Annotated[bool, msgspec.Meta(description="there is an input x0", extra=INFERRED)] = False
+    x0: Annotated[bool, Meta(description="there is an input x0", extra=INFERRED)] = False
 
 
 class Jacobi(Iterative):
@@ -78,12 +76,6 @@ class Jacobi(Iterative):
     optional_inputs = ("x0",)
     axes = {"A": ("n", "n"), "b": ("n",), "x0": ("n",)}
     dtypes = DTYPES
-
-    def load(self, p: JacobiParams) -> int:
-        check_limits(p.tolerance, p.max_iterations)
-        if not 0 < p.omega <= 2:
-            raise UsageError(f"omega: {p.omega:g}, must be above 0 and at most 2")
-        return super().load(p)
 
     def arrays(self, p: JacobiParams) -> Sequence[ArraySpec]:
         first = (ArraySpec("x0", "split", (), p.dtype),) if p.x0 else ()

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from hetsched.errors import DataError, UsageError
 from hetsched.workload import (
@@ -41,21 +42,20 @@ MAX_MOVED = 8
 
 
 class KMeansParams(msgspec.Struct, frozen=True):
-    """Parameters of k-means."""
-
-    count: Annotated[int, msgspec.Meta(description="number of points")]
-    dimensions: Annotated[int, msgspec.Meta(description="coordinates of a point")]
-    clusters: Annotated[int, msgspec.Meta(description="number of clusters")]
+    count: Annotated[int, Meta(description="number of points")]
+    dimensions: Annotated[int, Meta(description="coordinates of a point")]
+    clusters: Annotated[int, Meta(description="number of clusters")]
     tolerance: Annotated[
-        float, msgspec.Meta(description="stop at this rms move of centroids over their spread")
+        float,
+        Meta(ge=0, lt=1, description="stop at this rms move of centroids over their spread"),
     ] = 1e-4
-    max_iterations: Annotated[int, msgspec.Meta(description="iterations at most")] = 300
+    max_iterations: Annotated[int, Meta(ge=1, description="iterations at most")] = 300
     start: Annotated[
         Literal["k-means++", "given"],
-        msgspec.Meta(description="k-means++, or given: the centroids of input start"),
+        Meta(description="k-means++, or given: the centroids of input start"),
     ] = "k-means++"
-    start_seed: Annotated[int, msgspec.Meta(description="random seed of k-means++")] = 0
-    dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.single.name
+    start_seed: Annotated[int, Meta(ge=0, description="random seed of k-means++")] = 0
+    dtype: Annotated[str, Meta(description=DTYPES.description)] = DTYPES.single.name
 
 
 class KMeans(Iterative):
@@ -73,12 +73,6 @@ class KMeans(Iterative):
     dtypes = DTYPES
 
     def load(self, p: KMeansParams) -> int:
-        if p.max_iterations < 1:
-            raise UsageError(f"max_iterations: {p.max_iterations}, must be at least 1")
-        if not 0 <= p.tolerance < 1:
-            raise UsageError(f"tolerance: {p.tolerance:g}, must be at least 0 and below 1")
-        if p.start_seed < 0:
-            raise UsageError(f"start_seed: {p.start_seed}, must be at least 0")
         count = super().load(p)
         if p.clusters > count:
             raise DataError(f"clusters: {p.clusters}, but there are only {count} points")

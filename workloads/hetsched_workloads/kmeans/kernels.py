@@ -50,7 +50,6 @@ class LloydKernels:
         self._label_matrix = functools.lru_cache(maxsize=2)(self._make_label_matrix)
 
     def stages(self) -> Mapping[str, StageKernel]:
-        """Return the kernels by stage."""
         return {name: getattr(self, name) for name in ("seed", "assign", "label", "result")}
 
     def _blocks(self, count: int) -> Iterator[slice]:

@@ -25,7 +25,6 @@ Named = Mapping[str, np.ndarray]
 
 
 def centroids_shape(p: Any) -> tuple[int, int]:
-    """Return the shape of the reduction "centroids"."""
     return p.clusters + 1, max(p.dimensions, 3)
 
 
@@ -113,7 +112,6 @@ def fill_start(values: Named, partials: Named) -> None:
 
 
 def fill_unused(farthest: np.ndarray) -> None:
-    """Mark all rows as unused."""
     farthest[...] = 0
     farthest[:, 0] = -1
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Meta
 
 from hetsched.memory import MemoryDemand
 from hetsched.workload import (
@@ -34,12 +35,10 @@ DTYPES = DtypeChoice(FLOAT32, FLOAT64)
 
 
 class MatrixParams(msgspec.Struct, frozen=True):
-    """Parameters of a matrix update."""
-
-    rows: Annotated[int, msgspec.Meta(description="rows of C and A")]
-    cols: Annotated[int, msgspec.Meta(description="columns of C and B")]
-    inner: Annotated[int, msgspec.Meta(description="columns of A, rows of B")]
-    dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.single.name
+    rows: Annotated[int, Meta(description="rows of C and A")]
+    cols: Annotated[int, Meta(description="columns of C and B")]
+    inner: Annotated[int, Meta(description="columns of A, rows of B")]
+    dtype: Annotated[str, Meta(description=DTYPES.description)] = DTYPES.single.name
 
 
 class MatrixUpdate(Workload):

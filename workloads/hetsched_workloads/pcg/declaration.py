@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from hetsched.errors import DataError, UsageError
 from hetsched.memory import MemoryDemand
@@ -43,10 +44,9 @@ from hetsched.workload import (
 )
 from hetsched_workloads.extents import Shapes
 from hetsched_workloads.installed import solver_variants
-from hetsched_workloads.pcg.inference import INDEX_DTYPES, PARTS, grid_sizes, matrix_sizes
+from hetsched_workloads.pcg.inference import PARTS, grid_sizes, matrix_sizes
 from hetsched_workloads.systems import (
     DTYPES,
-    check_limits,
     residual_of,
     size_of_b,
     sum_of,
@@ -75,28 +75,26 @@ Preconditioner = Literal["none", "diagonal", "cholesky"]
 
 
 class PcgParams(msgspec.Struct, frozen=True):
-    """Parameters of the conjugate gradient method."""
-
-    n: Annotated[int, msgspec.Meta(description="rows and columns of A", extra=INFERRED)]
-    nonzeros: Annotated[int, msgspec.Meta(description="of A", extra=INFERRED)]
+    n: Annotated[int, Meta(ge=1, description="rows and columns of A", extra=INFERRED)]
+    nonzeros: Annotated[int, Meta(ge=0, description="of A", extra=INFERRED)]
     grid: Annotated[
-        str, msgspec.Meta(description="generate a Poisson problem on this grid, as 100x100x100")
+        str, Meta(description="generate a Poisson problem on this grid, as 100x100x100")
     ] = ""
-    dtype: Annotated[str, msgspec.Meta(description=DTYPES.description)] = DTYPES.double.name
-    index_dtype: Annotated[str, msgspec.Meta(description="int32 or int64", extra=INFERRED)] = (
+    dtype: Annotated[str, Meta(description=DTYPES.description)] = DTYPES.double.name
+    index_dtype: Annotated[Literal["int32", "int64"], Meta(description="of A", extra=INFERRED)] = (
         "int32"
     )
     preconditioner: Annotated[
-        Preconditioner, msgspec.Meta(description="none, diagonal, or cholesky (incomplete)")
+        Preconditioner, Meta(description="none, diagonal, or cholesky (incomplete)")
     ] = "diagonal"
     block: Annotated[
-        int, msgspec.Meta(description="rows of a Cholesky block, which stay together; 0: choose")
+        int, Meta(ge=0, description="rows of a Cholesky block, which stay together; 0: choose")
     ] = 0
-    tolerance: Annotated[float, msgspec.Meta(description="limit of |b - A x| / |b|")] = 1e-5
+    tolerance: Annotated[float, Meta(gt=0, lt=1, description="limit of |b - A x| / |b|")] = 1e-5
     max_iterations: Annotated[
-        int, msgspec.Meta(description="fail after so many iterations; 0: 10 n, up to 10,000")
+        int, Meta(ge=0, description="fail after so many iterations; 0: 10 n, up to 10,000")
     ] = 0
-    x0: Annotated[bool, msgspec.Meta(description="there is an input x0", extra=INFERRED)] = False
+    x0: Annotated[bool, Meta(description="there is an input x0", extra=INFERRED)] = False
 
 
 class Pcg(Iterative):
@@ -112,14 +110,7 @@ class Pcg(Iterative):
     dtypes = DTYPES
 
     def load(self, p: PcgParams) -> int:
-        if p.n < 1:
-            raise UsageError(f"n: {p.n}, must be at least 1")
-        if p.nonzeros < 0 or p.block < 0:
-            raise UsageError(f"nonzeros: {p.nonzeros}, block: {p.block}; must be 0 or more")
-        if p.index_dtype not in INDEX_DTYPES:
-            raise UsageError(f"index_dtype: {p.index_dtype!r}, must be int32 or int64")
         DTYPES.parse(self.name, p.dtype)
-        check_limits(p.tolerance, p.max_iterations)
         if p.preconditioner == "cholesky" and not version("numba"):
             raise UsageError("preconditioner cholesky needs numba: pip install 'hetsched[numba]'")
         return p.n

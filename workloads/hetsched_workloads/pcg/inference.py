@@ -11,7 +11,6 @@ from hetsched_workloads import extents
 from hetsched_workloads.extents import Shapes
 
 PARTS = ("A.data", "A.indices", "A.indptr")
-INDEX_DTYPES = ("int32", "int64")
 FORMS = (("X",), ("X", "Y"), ("X", "Y", "Z"))
 MAX_INT32 = 2**31 - 1
 

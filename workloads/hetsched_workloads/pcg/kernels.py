@@ -52,7 +52,6 @@ class PcgKernels:
         self._scratch: Sequence[Any] = ()
 
     def stages(self) -> Mapping[str, StageKernel]:
-        """Return the kernels by stage."""
         # Overflows and NaN are found in the results.
         return {name: np.errstate(all="ignore")(getattr(self, name)) for name in STAGES}
 
@@ -210,7 +209,6 @@ class PcgKernels:
             weighted.add_dot(first, r, self._weighted(rows, inputs, piece, r))
 
     def _weighted(self, rows: Rows, inputs: Arrays, piece: slice, r: Any) -> Any:
-        """Return z of a piece."""
         weights = self._weight(rows, inputs)[piece]
         return self.xp.multiply(r, weights, out=self._room(1, rows, piece))
 
@@ -249,7 +247,6 @@ def step_length(values: Values) -> float:
 
 
 def direction_weight(values: Values) -> float:
-    """Return beta."""
     before = sum_of(values.before, "rz")
     return sum_of(values.now, "rz") / before if before else 0.0
 

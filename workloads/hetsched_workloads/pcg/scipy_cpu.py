@@ -28,7 +28,6 @@ GROUP_ROWS = 1 << 17
 
 
 def make(p: PcgParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
-    """Return the kernels by stage."""
     return ScipyKernels(p).stages()
 
 

@@ -67,7 +67,6 @@ def _stencil(axes: tuple[int, ...], rows: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def errors(p: PcgParams, inputs: Arrays, x: np.ndarray, rows: Rows) -> np.ndarray:
-    """Return the error of each of `rows`; see the module."""
     b, wide = inputs["b"], x.astype(np.float64)
     eps = float(np.finfo(x.dtype).eps) / 2
     allowed = SLACK * p.tolerance * float(np.linalg.norm(b.astype(np.float64)))
