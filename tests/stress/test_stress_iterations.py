@@ -37,7 +37,7 @@ d2h = { gap = "5us", rate = "10GB/s" }
 """Cores in processes whose arrays are shared, and a GPU with rows that only its memory has."""
 SOLVERS: Mapping[str, Mapping[str, Any]] = {
     "jacobi": {"n": 1500, "omega": 0.05, "tolerance": 1e-12},
-    "pcg": {"n": 125000, "tolerance": 1e-10},
+    "pcg": {"grid": "50x50x50", "tolerance": 1e-10},
     "kmeans": {"count": 100000, "dimensions": 8, "clusters": 32, "tolerance": 0},
     "heat": {"grid": "512x512", "steps": 2000},
 }
@@ -165,7 +165,7 @@ class Counted:
             "toys:Diffusion", rows=ROWS, columns=1000, iterations=ITERATIONS, seed=1,
             counts=str(self.folder / str(self.job_number)), **options,
         )  # fmt: skip
-        while self.iterations() < 1:
+        while self.iterations() < 1 and not self.job.done():
             time.sleep(0.001)
         self.begin = time.monotonic()
         return self.job
