@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hetsched.errors import DataError, UsageError
+from hetsched.errors import DataError
 from hetsched.sparse import Shapes, SparseMatrix
 from hetsched.workload.registry import find
 
@@ -26,11 +26,6 @@ def test_users_see_the_matrix_in_place_of_its_arrays() -> None:
 def test_complete_arrays_and_none_at_all_are_valid() -> None:
     MATRIX.check(SHAPES)
     MATRIX.check({"b": ((3,), "float64")})
-
-
-def test_some_of_the_arrays_alone_are_a_usage_error() -> None:
-    with pytest.raises(UsageError, match=r"^input A lacks A.indptr; give all of A.data"):
-        MATRIX.check({name: SHAPES[name] for name in ("A.data", "A.indices")})
 
 
 @pytest.mark.parametrize(
