@@ -7,9 +7,59 @@ where it pays; everything else is SciPy's own. `stats` says what became of the c
 
 from __future__ import annotations
 
+from typing import Any
+
+from scipy.fft import (
+    dct,
+    dctn,
+    dst,
+    dstn,
+    fftfreq,
+    fftshift,
+    fht,
+    fhtoffset,
+    get_workers,
+    idct,
+    idctn,
+    idst,
+    idstn,
+    ifftshift,
+    ifht,
+    next_fast_len,
+    prev_fast_len,
+    register_backend,
+    rfftfreq,
+    set_backend,
+    set_global_backend,
+    set_workers,
+    skip_backend,
+)
+
 from hetsched.functions.profile import calls
 from hetsched.functions.scipys import on_one_core, originals, scipys_own
-from hetsched.functions.transforms import NAMES, Library, scipy_function
+from hetsched.functions.transforms import Library, scipy_function
+
+__all__ = [
+    "dct", "dctn", "dst", "dstn", "fft", "fft2", "fftfreq", "fftn", "fftshift", "fht", "fhtoffset",
+    "get_workers", "hfft", "hfft2", "hfftn", "idct", "idctn", "idst", "idstn", "ifft", "ifft2",
+    "ifftn", "ifftshift", "ifht", "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn",
+    "next_fast_len", "prev_fast_len", "register_backend", "rfft", "rfft2", "rfftfreq", "rfftn",
+    "set_backend", "set_global_backend", "set_workers", "skip_backend", "stats",
+]  # fmt: skip
+
+_library = Library("scipy.fft", on_one_core, scipys_own)
+
+
+def _function(name: str) -> Any:
+    return scipy_function(_library, name, originals[name])
+
+
+fft, fft2, fftn = map(_function, ("fft", "fft2", "fftn"))
+ifft, ifft2, ifftn = map(_function, ("ifft", "ifft2", "ifftn"))
+rfft, rfft2, rfftn = map(_function, ("rfft", "rfft2", "rfftn"))
+irfft, irfft2, irfftn = map(_function, ("irfft", "irfft2", "irfftn"))
+hfft, hfft2, hfftn = map(_function, ("hfft", "hfft2", "hfftn"))
+ihfft, ihfft2, ihfftn = map(_function, ("ihfft", "ihfft2", "ihfftn"))
 
 
 def stats() -> dict[str, dict[str, int]]:
@@ -19,8 +69,3 @@ def stats() -> dict[str, dict[str, int]]:
         if name in originals:
             found.setdefault(name, {})[what] = row.calls
     return found
-
-
-_library = Library("scipy.fft", on_one_core, scipys_own)
-globals().update(originals)
-globals().update({name: scipy_function(_library, name, originals[name]) for name in NAMES})
