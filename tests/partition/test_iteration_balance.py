@@ -42,23 +42,6 @@ def test_reports_of_an_earlier_split_do_not_change_the_new_one() -> None:
     assert balance.reason == "balanced"
 
 
-def test_a_split_that_the_caller_chose_counts() -> None:
-    balance = IterationBalance(300, 2)
-
-    balance.tell([timed(1, (200, 100), 2.0, 0.5)])
-
-    assert balance.rows == (100, 200)
-
-
-def test_iterations_of_a_batch_are_one_measurement() -> None:
-    balance = IterationBalance(300, 2)
-    batch = [timed(k, (150, 150), 1.5, 0.75 + 0.001 * (k % 3 - 1)) for k in range(1, 31)]
-
-    balance.tell(batch)
-
-    assert balance.rows == (100, 200)
-
-
 def test_rows_stay_if_moving_them_costs_more_than_the_remaining_iterations_gain() -> None:
     balance = IterationBalance(300, 2, seconds_per_row=0.01)
 
@@ -98,16 +81,6 @@ def test_lost_devices_have_no_rows_until_they_come_back(method: str) -> None:
 
     assert lost is not None and lost.rows == (150, 0, 150)
     assert back is not None and back.rows == (100, 100, 100)
-
-
-def test_a_device_that_joins_later_gets_an_equal_share() -> None:
-    balance = IterationBalance(300, 3)
-    balance.lose(0)
-    balance.tell([timed(1, balance.rows, 0.0, 1.5, 1.5)])
-
-    balance.restore(0)
-
-    assert balance.rows == (100, 100, 100)
 
 
 def test_models_of_earlier_jobs_give_the_first_split() -> None:
@@ -173,18 +146,6 @@ def test_without_balancing_the_split_of_the_warm_up_stays_until_devices_change()
     assert balance.rows == (50, 100, 150)
 
 
-def test_a_device_that_a_warm_up_has_not_measured_gets_an_equal_share_later() -> None:
-    balance = IterationBalance(300, 3, "none", warm_up=True)
-    balance.lose(2)
-    while balance.is_warming_up:
-        first, second, _ = balance.rows
-        balance.tell([timed(1, balance.rows, first / 1, second / 2, 0.0)])
-
-    assert balance.rows == (100, 200, 0)
-    balance.restore(2)
-    assert balance.rows == (67, 133, 100)
-
-
 def test_warm_up_ends_after_some_rounds_whatever_they_show() -> None:
     counts = []
     for seed in range(20):
@@ -196,16 +157,6 @@ def test_warm_up_ends_after_some_rounds_whatever_they_show() -> None:
         counts.append(rounds)
 
     assert max(counts) == 6
-
-
-def test_warm_up_ends_even_if_its_splits_are_not_computed() -> None:
-    balance, rounds = IterationBalance(300, 2, warm_up=True), 0
-
-    while balance.is_warming_up:
-        rounds += 1
-        balance.tell([timed(1, (150, 150), 9.0, 1.0)])
-
-    assert rounds <= 6
 
 
 @pytest.mark.parametrize(("devices", "moved"), [(4, 2), (8, 4), (16, 8)])
@@ -262,12 +213,6 @@ def test_times_that_were_not_measured_do_not_end_the_job() -> None:
     assert sum(balance.rows) == 300
 
 
-def test_curves_of_earlier_jobs_may_bend() -> None:
-    bent = PiecewiseLinear([(50.0, 1.0), (100.0, 2.0), (150.0, 30.0)])
-
-    assert IterationBalance(300, 2, models=[bent, Constant(50.0)]).rows == (119, 181)
-
-
 def test_measured_times_move_nothing_before_the_third_report() -> None:
     balance = IterationBalance(300, 2, is_exact=False)
 
@@ -275,18 +220,6 @@ def test_measured_times_move_nothing_before_the_third_report() -> None:
 
     assert moves[:2] == [None, None]
     assert moves[2] is not None and moves[2].rows == (100, 200)
-
-
-def test_times_that_vary_wildly_seldom_move_rows() -> None:
-    counts = []
-    for seed in range(12):
-        draw, balance = random.Random(seed), IterationBalance(4000, 2, is_exact=False)
-        for k in range(1, 151):
-            times = [count / 1e6 * (10 if draw.random() < 0.1 else 1) for count in balance.rows]
-            balance.tell([timed(k, balance.rows, *times)])
-        counts.append(balance.moves)
-
-    assert sorted(counts)[9] == 0  # three wild ones in a row are a change of speed
 
 
 def test_a_gain_that_is_small_beside_the_waits_moves_nothing() -> None:
@@ -303,23 +236,6 @@ def test_a_device_unlike_several_others_begins_with_half_a_share() -> None:
     assert IterationBalance(300, 3, kinds=["a", "b", "c"]).rows == (100, 100, 100)
 
 
-def test_a_device_unlike_the_others_with_a_known_memory_begins_with_a_whole_share() -> None:
-    kinds, capacities = ["core", "core", "gpu"], [300, 300, 150]
-
-    assert IterationBalance(300, 3, kinds=kinds, capacities=capacities).rows == (100, 100, 100)
-
-
-@pytest.mark.parametrize("wild", [1, 2, 3, 5, 20, 21, 22])
-def test_one_iteration_twenty_times_as_long_moves_no_row(wild: int) -> None:
-    balance = IterationBalance(4000, 3, is_exact=False)
-
-    for k in range(1, 41):
-        times = [(20.0 if k == wild else 1.0) * balance.rows[0] / 1000, balance.rows[1] / 1000]
-        balance.tell([timed(k, balance.rows, *times, balance.rows[2] / 1000)], remaining=100 - k)
-
-    assert balance.moves == 0
-
-
 def test_a_device_six_times_as_slow_is_left_few_rows() -> None:
     balance = IterationBalance(32, 2, kinds=["core", "gpu"], is_exact=False)
 
@@ -328,14 +244,6 @@ def test_a_device_six_times_as_slow_is_left_few_rows() -> None:
         balance.tell([timed(k, balance.rows, first / 32, 6 * second / 32)], remaining=100 - k)
 
     assert balance.rows == (28, 4)
-
-
-def test_a_slow_device_of_unknown_memory_gives_up_its_only_row() -> None:
-    balance = IterationBalance(2, 2, kinds=["core", "gpu"])
-
-    balance.tell([timed(1, (1, 1), 1.0, 9.0)], remaining=1000)
-
-    assert balance.rows == (2, 0)
 
 
 def test_devices_that_were_slow_with_all_rows_do_not_get_more_than_there_are() -> None:
@@ -352,14 +260,6 @@ def test_devices_that_were_slow_with_all_rows_do_not_get_more_than_there_are() -
     balance.tell([timed(4, (0, 0, 3), 0.0, 0.0, 1e-3)])
 
     assert balance.rows == (0, 0, 3)
-
-
-def test_a_slow_device_of_the_usual_kind_is_only_slow() -> None:
-    balance = IterationBalance(3000, 3, kinds=["core"] * 3)
-
-    balance.tell([timed(1, (1000, 1000, 1000), 1.0, 1.0, 9.0)], remaining=1000)
-
-    assert balance.rows == (1422, 1421, 157)
 
 
 def test_rows_exceed_a_known_memory_by_few_first() -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hetsched.errors import DataError, HetschedError, UsageError
 from hetsched.models import Affine, Constant, DeviceModel, PiecewiseLinear
 from hetsched.partition import Distribution, constant, geometric, optimal, round_greedy, smooth
-from hetsched.partition.distribution import MAX_LOAD
 
 METHODS: dict[str, Callable[..., Distribution]] = {
     "constant": constant,
@@ -78,9 +77,6 @@ class TestPartitioner:
     def test_a_load_that_is_no_number_of_units(self, method: str, load: Any) -> None:
         assert refused(lambda: METHODS[method](GOOD, load)).startswith("load: ")
 
-    def test_a_load_beyond_whole_floats(self, method: str) -> None:
-        assert "use larger units" in refused(lambda: METHODS[method](GOOD, MAX_LOAD + 1))
-
     @given(limit=NO_COUNTS.filter(lambda limit: limit is not None))
     def test_a_limit_that_is_no_number_of_units(self, method: str, limit: Any) -> None:
         assert refused(lambda: METHODS[method](GOOD, 3, [None, limit])).startswith("limit: ")
@@ -111,12 +107,6 @@ class TestPartitioner:
             with pytest.raises(UsageError, match="no observation"):
                 METHODS[method]([*GOOD, unknown], 9)
 
-    @given(invalid=LIES, load=st.integers(1, 1000))
-    def test_a_time_that_cannot_be(self, method: str, invalid: Any, load: int) -> None:
-        message = refused(lambda: METHODS[method]([Odd(time=invalid)], load))
-
-        assert message.startswith("model of device 0: ")
-
     @given(invalid=LIES, load=st.integers(4, 1000))
     def test_a_time_that_cannot_be_beside_good_ones(
         self, method: str, invalid: Any, load: int
@@ -130,14 +120,6 @@ class TestPartitioner:
             METHODS[method]([Odd(time=float("inf"), speed=0.0)] * 2, 9)
 
 
-@given(st.lists(SPECIAL, min_size=2, max_size=2))
-def test_rounding_wants_one_positive_part_a_device(parts: list[float]) -> None:
-    if all(part >= 0 for part in parts):
-        assert sum(round_greedy(GOOD, parts, 9)) == 9
-    else:
-        assert refused(lambda: round_greedy(GOOD, parts, 9)).startswith("parts: ")
-
-
 @given(NO_NUMBERS | st.lists(st.floats(0, 9), max_size=5).filter(lambda parts: len(parts) != 2))
 def test_rounding_wants_parts(parts: Any) -> None:
     assert refused(lambda: round_greedy(GOOD, parts, 9)).startswith("parts: ")
@@ -145,10 +127,3 @@ def test_rounding_wants_parts(parts: Any) -> None:
 
 def test_rounding_is_no_partitioner() -> None:
     assert "below the load" in refused(lambda: round_greedy(GOOD, [0.0, 9.0], 10**9))
-
-
-@given(NO_COUNTS)
-def test_rounding_wants_a_load_and_limits(value: Any) -> None:
-    refused(lambda: round_greedy(GOOD, [0.0, 0.0], value))
-    if value is not None:
-        refused(lambda: round_greedy(GOOD, [0.0, 0.0], 9, [value, None]))

@@ -38,7 +38,7 @@ def machine(seed: int) -> tuple[Noisy, list[float]]:
     return Noisy(draw, at_speeds(*speeds), LOAD / sum(speeds)), speeds
 
 
-@pytest.mark.parametrize("method", ["geometric", "smooth"])
+@pytest.mark.parametrize("method", ["geometric", pytest.param("smooth", marks=pytest.mark.stress)])
 def test_noise_costs_little_and_moves_little(method: str) -> None:
     losses, moves = [], []
     for seed in range(SEEDS):

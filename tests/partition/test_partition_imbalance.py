@@ -8,14 +8,8 @@ import numpy as np
 import pytest
 from balancer_machines import Times, at_speeds, run_phases
 
-from hetsched.errors import UsageError
-from hetsched.models import Constant
 from hetsched.partition import Balancer, Phase, geometric
 from hetsched.partition.imbalance_factor import (
-    Node,
-    NodeModel,
-    Trade,
-    choose_trades,
     imbalance_factor,
 )
 
@@ -30,21 +24,6 @@ def play(balancer: Balancer, compute: Times, transfer: Times, max_runs: int = 20
     while not balancer.reason and len(seconds) < max_runs:
         seconds.append(run_phases(balancer, compute, transfer))
     return seconds
-
-
-@pytest.mark.parametrize(
-    ("busy", "factor"), [([4, 4, 8, 8], 0.5), ([9, 10, 9.5], 0.1), ([3], 0.0)]
-)
-def test_the_factor_is_the_difference_of_waits_over_the_iteration(
-    busy: list[float], factor: float
-) -> None:
-    assert imbalance_factor(busy) == pytest.approx(factor)
-
-
-@pytest.mark.parametrize("busy", [[], [1, -1], [1, float("nan")], [0, 0]])
-def test_times_that_are_none_are_refused(busy: list[float]) -> None:
-    with pytest.raises(UsageError, match="imbalance factor"):
-        imbalance_factor(busy)
 
 
 def test_two_nodes_are_balanced_by_one_repartition() -> None:
@@ -105,7 +84,7 @@ def optimum(load: int, compute: Times, transfer: Times) -> float:
     return high
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(9))
 def test_no_repartition_makes_the_iteration_longer_and_the_end_is_near_the_optimum(
     seed: int,
 ) -> None:
@@ -119,7 +98,7 @@ def test_no_repartition_makes_the_iteration_longer_and_the_end_is_near_the_optim
     assert seconds[-1] <= 1.12 * optimum(load, compute, transfer)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(9))
 def test_a_global_partition_of_the_same_history_needs_three_repartitions_at_most(
     seed: int,
 ) -> None:
@@ -132,7 +111,7 @@ def test_a_global_partition_of_the_same_history_needs_three_repartitions_at_most
     assert seconds[-1] <= 1.12 * optimum(load, compute, transfer)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_more_pairs_need_fewer_repartitions(seed: int) -> None:
     load, compute, transfer = machine(seed)
     devices = len(compute)
@@ -145,7 +124,7 @@ def test_more_pairs_need_fewer_repartitions(seed: int) -> None:
     assert runs[1] < runs[0]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_groups_are_balanced_inside_then_among_each_other(seed: int) -> None:
     load, compute, transfer = machine(seed)
     devices = len(compute)
@@ -176,24 +155,6 @@ def test_neighbours_pass_load_on_to_the_next() -> None:
     assert balancer.ask().shares == pytest.approx((100, 100, 100, 300), abs=15)
 
 
-def test_the_literal_rule_would_stall_where_transfers_are_equal() -> None:
-    nodes = {
-        0: Node(0.0, (500.0, 50.0), (1.0, 0.0), 499, 500),
-        1: Node(250, (250, 50), (0.5, 0), 1, 9),
-    }
-
-    assert choose_trades(nodes, 550.0) == [Trade(0, 1, 9, 9.0)]
-
-
-def test_a_trade_stops_at_what_the_giver_can_spare() -> None:
-    nodes = {
-        0: Node(0.0, (500.0,), (1.0,), 5, 100),
-        1: Node(250.0, (250.0,), (0.5,), 0, 100),
-    }
-
-    assert choose_trades(nodes, 500.0) == [Trade(0, 1, 5, 5.0)]
-
-
 def test_waits_that_all_have_in_common_are_told_apart() -> None:
     balancer = Balancer(100, 2, "imbalance-factor")
     balancer.ask()
@@ -216,12 +177,6 @@ def test_a_balance_is_given_up_after_two_bad_iterations() -> None:
     assert balancer.ask().shares == pytest.approx((200, 100), abs=2)
 
 
-def test_a_profile_of_speeds_gives_the_first_split() -> None:
-    balancer = Balancer(700, 3, "imbalance-factor", models=[Constant(s) for s in (1, 2, 4)])
-
-    assert balancer.ask().shares == (100, 200, 400)
-
-
 def test_a_history_of_earlier_runs_gives_the_first_split() -> None:
     first = Balancer(1000, 2, "imbalance-factor")
     play(first, at_speeds(1, 3), constant(0, 2))
@@ -229,45 +184,3 @@ def test_a_history_of_earlier_runs_gives_the_first_split() -> None:
     again = Balancer(1000, 2, "imbalance-factor", models=first.models)
 
     assert again.ask().shares == (250, 750)
-
-
-def test_plain_seconds_count_as_computing() -> None:
-    balancer = Balancer(1000, 2, "imbalance-factor")
-    balancer.ask()
-    balancer.tell([500.0, 250.0])
-
-    assert balancer.ask().shares == (333, 667)
-    assert balancer.models[0].points.tolist() == [[500, 500]]
-
-
-def test_phases_count_as_busy_time_for_the_other_methods() -> None:
-    balancer = Balancer(300, 2)
-    balancer.ask()
-    phases = {Phase.COMPUTE: 75.0, Phase.TRANSFER: 50.0, Phase.CONVERGE: 25.0, Phase.WAIT: 9.0}
-    balancer.tell([phases, {Phase.COMPUTE: 75.0}])
-
-    assert balancer.ask().shares == (100, 200)
-
-
-def test_phases_are_lines_through_the_history() -> None:
-    model = NodeModel([(10, 30.0, 5.0)])
-    assert model.phase_costs(20) == ((60, 10), (3, 0.5))
-    assert model.time(20) == 70
-
-    model.observe(20, 50.0, 5.0)
-
-    assert model.phase_costs(30) == ((70, 5), (2.0, 0.0))
-    assert np.array_equal(model.time(np.array([0, 30])), [0, 75])
-    assert model.speed(30) == pytest.approx(0.4)
-    assert model.points.tolist() == [[10, 35], [20, 55]]
-
-
-@pytest.mark.parametrize("row", [(0, 1, 0), (10, -1, 2), (10, 0, 0), (10, float("nan"), 0)])
-def test_rows_that_cannot_be_are_refused(row: tuple[float, float, float]) -> None:
-    with pytest.raises(UsageError, match="observation"):
-        NodeModel([row])
-
-
-def test_a_node_without_history_says_so() -> None:
-    with pytest.raises(UsageError, match="no history yet"):
-        NodeModel().time(3)

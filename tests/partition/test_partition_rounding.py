@@ -4,7 +4,6 @@ import heapq
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,30 +29,9 @@ def greedy(models: list[Any], shares: list[int], load: int, max_shares: list[int
     return shares
 
 
-def test_what_is_left_goes_to_those_who_end_first() -> None:
-    assert round_greedy(MODELS, [1.9, 3.9, 7.9], 14, [99, 99, 99]) == [2, 4, 8]
-
-
-def test_full_devices_get_nothing_more() -> None:
-    assert round_greedy(MODELS, [1.0, 3.0, 7.0], 14, [99, 99, 7]) == [2, 5, 7]
-
-
 def test_parts_that_are_too_much_are_taken_from_those_who_end_last() -> None:
     assert round_greedy(MODELS, [3.0, 4.0, 8.0], 14, [99, 99, 99]) == [2, 4, 8]
     assert round_greedy(MODELS, [20.0, 20.0, 20.0], 14) == [2, 4, 8]
-
-
-def test_a_part_above_its_limit_is_cut() -> None:
-    assert round_greedy(MODELS, [0.0, 0.0, 20.0], 12, [99, 99, 10]) == [1, 1, 10]
-
-
-def test_equal_ends_go_to_the_first_devices() -> None:
-    assert round_greedy([Constant(1.0)] * 4, [1.0] * 4, 6) == [2, 2, 1, 1]
-    assert round_greedy([Constant(1.0)] * 4, [2.0] * 4, 6) == [1, 1, 2, 2]
-
-
-def test_one_device_may_take_all_that_is_left() -> None:
-    assert round_greedy([Constant(1.0), Constant(1e6)], [0.0, 0.0], 1000) == [0, 1000]
 
 
 @given(st.integers(0, 10**6), st.data())
@@ -79,13 +57,3 @@ def test_ties_are_broken_like_greedy(steps: list[list[int]]) -> None:
     expected = greedy(models, [0] * len(models), load, [8] * len(models))
 
     assert round_greedy(models, [0.0] * len(models), load, [8] * len(models)) == expected
-
-
-@pytest.mark.parametrize("surplus", [1, 2, 5])
-def test_taking_back_undoes_handing_out(surplus: int) -> None:
-    models = [Table(np.cumsum(np.arange(1.0, 40.0)) * pace) for pace in (1.0, 1.7, 2.9)]
-    smaller, larger = (
-        round_greedy(models, [0.0] * 3, load, [38] * 3) for load in (30, 30 + surplus)
-    )
-
-    assert round_greedy(models, [float(x) for x in larger], 30, [38] * 3) == smaller

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.models import Affine, Akima, Constant, PiecewiseLinear
-from hetsched.partition import Distribution, geometric, smooth
+from hetsched.partition import geometric, smooth
 
 ONE_TO_FOUR = [Constant(speed) for speed in (1, 2, 3, 4)]
 
@@ -26,58 +26,12 @@ class Power:
         return x / self.time(x)
 
 
-@pytest.mark.parametrize(
-    ("load", "limits", "shares"),
-    [
-        (100, None, (10, 20, 30, 40)),
-        (101, None, (10, 20, 30, 41)),
-        (7, None, (1, 1, 2, 3)),
-        (100, [5, None, None, None], (5, 21, 32, 42)),
-        (1, None, (0, 0, 0, 1)),
-        (0, None, (0, 0, 0, 0)),
-        (20, [5, 5, 5, 5], (5, 5, 5, 5)),
-        (60, [0, None, 0, None], (0, 20, 0, 40)),
-    ],
-)
-def test_constant_speeds(load: int, limits: Any, shares: tuple[int, ...]) -> None:
-    result = smooth(ONE_TO_FOUR, load, limits)
-
-    assert result.shares == shares
-    assert result.reason == ""
-
-
-def test_piecewise_linear_speeds_finish_together() -> None:
-    one = PiecewiseLinear([(10, 2.0), (40, 5.0), (100, 50.0)])
-    two = PiecewiseLinear([(20, 5.0), (60, 15.0), (120, 40.0)])
-
-    expected = Distribution((60, 40), pytest.approx(10.0), pytest.approx(0))
-    assert smooth([one, two], 100) == expected
-
-
-def test_a_fixed_cost_can_be_too_much_for_a_small_load() -> None:
-    models = [Affine(gap=1.0, slope=0.001), Constant(10.0)]
-
-    assert smooth(models, 5) == geometric(models, 5)
-    assert smooth(models, 2000) == geometric(models, 2000)
-
-
 knots = st.lists(st.tuples(st.integers(1, 60), st.floats(1e-3, 100)), min_size=1, max_size=6)
 curves = (
     st.builds(Constant, st.floats(1e-3, 100))
     | st.builds(Affine, st.floats(1e-3, 100), st.floats(0, 10))
     | knots.map(PiecewiseLinear)
 )
-
-
-@given(st.lists(curves, min_size=1, max_size=5), st.integers(0, 1000), st.data())
-def test_where_times_rise_it_is_the_optimum(models: Any, load: int, data: st.DataObject) -> None:
-    limits = [data.draw(st.none() | st.integers(0, 1000)) for _ in models]
-    limits[0] = None
-
-    result = smooth(models, load, limits)
-
-    assert sum(result.shares) == load
-    assert result.makespan == pytest.approx(geometric(models, load, limits).makespan, rel=1e-9)
 
 
 @given(st.lists(knots, min_size=1, max_size=5), st.integers(1, 1000), st.integers(0, 300))
