@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.plans import MAX_GAPS, bars, draw, judged
-from hetsched.errors import DataError, UsageError
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.plans import (
     DevicePlan,
@@ -23,7 +22,6 @@ from hetsched.plans import (
     multi_installment,
     price,
 )
-from hetsched.plans.paper import paper_steps
 from hetsched.plans.recipes import evenly
 
 SLACK = 0.005
@@ -65,29 +63,6 @@ def test_small_loads_are_planned_nearly_as_well_as_by_the_best_of_all_plans(
     assert max(gaps) <= 0.12
 
 
-@pytest.mark.parametrize(
-    ("room", "halved", "steps_seconds"), [(112, 24.741, 29.456), (16, 26.183, 30.605)]
-)
-def test_a_link_bound_device_is_kept_busy_whatever_its_memory(
-    room: int, halved: float, steps_seconds: float
-) -> None:
-    """At most 16.50, where factoring by two and the paper's steps alone take much longer."""
-    link = Affine(0.010, 0.076)
-    model = DeviceModel(Affine(0.0, 1.0), Affine(0.020, 0.011), link, link)
-    best = best_plan(205, model, memory(room), overlap=Overlap.FULL)
-    others = [
-        factoring(205, memory(room)),
-        paper_steps(205, model, memory(room), overlap=Overlap.FULL),
-    ]
-    seconds = price(best, model, Overlap.FULL)
-    assert seconds <= 16.50
-    assert [price(plan, model, Overlap.FULL) for plan in others] == [
-        pytest.approx(halved),
-        pytest.approx(steps_seconds),
-    ]
-    assert seconds <= 1.001 * lower_bound(205, model, memory(room), Overlap.FULL)
-
-
 def device(rng: random.Random) -> DeviceModel:
     i, w, o = (Affine(rng.uniform(5e-6, 30e-6), 10 ** rng.uniform(-5, -3.5)) for _ in range(3))
     return DeviceModel(Affine(0.0, 1.0), w, i, o)
@@ -124,11 +99,6 @@ def test_curves_that_take_only_numbers_get_the_same_plan() -> None:
     assert plans[0] == plans[1]
 
 
-def test_a_device_without_a_link_computes_everything_at_once() -> None:
-    core = DeviceModel(Affine(1.0, 2.0), Affine(1.0, 2.0))
-    assert best_plan(40, core, memory(None), overlap=Overlap.FULL).chunks == (40,)
-
-
 def test_an_odd_memory_is_filled_by_a_pattern() -> None:
     link = Affine(0.5, 1.0)
     model = DeviceModel(Affine(0.0, 1.0), Affine(0.1, 0.1), link, link)
@@ -136,31 +106,6 @@ def test_an_odd_memory_is_filled_by_a_pattern() -> None:
     middle, slots = plan.chunks[4:-4], plan.slots
     assert slots > 1
     assert {sum(middle[i : i + slots]) for i in range(len(middle) - slots)} == {5}
-
-
-def test_curves_of_a_single_point_and_one_way_links_have_plans() -> None:
-    measured = DeviceModel(*(PiecewiseLinear([(10, seconds)]) for seconds in (6.0, 3.0, 1.0, 2.0)))
-    inward = DeviceModel(measured.total, measured.compute, measured.h2d)
-    outward = DeviceModel(measured.total, measured.compute, d2h=measured.d2h)
-    for model, serial in ((measured, 24.0), (inward, 16.0), (outward, 20.0)):
-        for overlap in Overlap:
-            plan = best_plan(40, model, memory(20), overlap=overlap)
-            check(plan, memory(20))
-            assert plan.share == 40
-            bound = lower_bound(40, model, memory(20), overlap)
-            assert 12.0 <= bound <= price(plan, model, overlap) <= serial * (1 + 1e-9)
-
-
-def test_nothing_has_a_plan_of_nothing() -> None:
-    assert best_plan(0, device(random.Random(0)), memory(0), overlap=Overlap.FULL).chunks == ()
-
-
-def test_invalid_requests_are_errors() -> None:
-    model = device(random.Random(0))
-    with pytest.raises(UsageError, match="share: -1"):
-        best_plan(-1, model, memory(1), overlap=Overlap.FULL)
-    with pytest.raises(DataError, match="one unit needs"):
-        best_plan(1, model, memory(0), overlap=Overlap.FULL)
 
 
 @pytest.mark.parametrize("overlap", list(Overlap))
@@ -204,17 +149,6 @@ DESKTOP, H100 = (
         (Affine(30e-6, 100e-6), 6.0e9, 6.5e9), (Affine(10e-6, 6e-6), 50e9, 50e9)
     )
 )  # fmt: skip
-
-
-def test_few_units_or_little_memory_leave_one_slot() -> None:
-    one = best_plan(1, DESKTOP, memory(9), overlap=Overlap.FULL)
-    assert one == DevicePlan(((1,),), Mode.RING, 1)
-    tight = best_plan(100, DESKTOP, memory(1), overlap=Overlap.FULL)
-    assert (tight.slots, tight.chunks) == (1, (1,) * 100)
-
-
-def test_without_copy_engines_one_big_chunk_saves_the_fixed_costs() -> None:
-    assert len(best_plan(40, DESKTOP, memory(40), overlap=Overlap.NONE).chunks) == 1
 
 
 def cliff(size: int, largest: int) -> DeviceModel:

@@ -75,28 +75,6 @@ def test_where_memory_is_tight_it_is_near_what_plans_take(
     assert bound <= seconds <= bound * (1 + max_gap)
 
 
-def test_without_overlap_and_gaps_it_is_the_sum_of_all_phases() -> None:
-    assert lower_bound(10, affine(1, 2, 3), memory(4), Overlap.NONE) == pytest.approx(60)
-
-
-def test_a_compute_bound_device_computes_all_the_time_but_at_both_ends() -> None:
-    bound = lower_bound(100, affine(1, 10, 1), memory(None), Overlap.FULL)
-    assert bound == pytest.approx(1000 + 2)
-
-
-def test_room_for_one_unit_leaves_nothing_to_overlap() -> None:
-    for overlap in Overlap:
-        assert lower_bound(8, affine(1, 2, 3), memory(1), overlap) == pytest.approx(48)
-
-
-def test_slower_copies_at_once_raise_it() -> None:
-    even = affine(2, 1, 2)
-    slowed = DeviceModel(even.total, even.compute, even.h2d, even.d2h, duplex=(0.6, 0.6))
-    bounds = [lower_bound(50, model, memory(None), Overlap.FULL) for model in (even, slowed)]
-    assert bounds[1] == pytest.approx(200 - 0.2 * 100 / 0.6)
-    assert bounds[0] < bounds[1]
-
-
 def test_an_empty_load_takes_no_time_and_a_load_that_does_not_fit_is_an_error() -> None:
     assert lower_bound(0, affine(1, 1, 1), memory(0), Overlap.FULL) == 0.0
     with pytest.raises(DataError, match="one unit needs"):

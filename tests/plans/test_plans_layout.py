@@ -5,41 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.device import Slot
-from hetsched.errors import DataError, InternalError
+from hetsched.errors import DataError
 from hetsched.memory import MemoryDemand
 from hetsched.plans.slots import ALIGNMENT, SlotAllocator, aligned, slot_bytes, slotted
 
 
 def bytes_of(units: int) -> int:
     return 1000 * units
-
-
-def test_a_ring_rotates_through_slots_of_the_largest_chunk() -> None:
-    layout = SlotAllocator(bytes_of, memory=3 * 5120, slots=3, ring=True, chunk=5)
-    slots = [layout.allocate(units, False)[0] for units in (5, 2, 5, 1)]
-    assert slots == [Slot(0, 0), Slot(1, 5120), Slot(2, 10240), Slot(0, 0)]
-
-
-def test_a_ring_uses_fewer_slots_where_memory_holds_fewer() -> None:
-    layout = SlotAllocator(bytes_of, memory=2 * 5120, slots=3, ring=True, chunk=5)
-    assert [layout.allocate(5, False)[0].index for _ in range(4)] == [0, 1, 0, 1]
-
-
-def test_a_device_without_a_link_rotates_too() -> None:
-    layout = SlotAllocator(bytes_of, memory=0, slots=2, ring=False, chunk=4)
-    assert [layout.allocate(1, False)[0] for _ in range(3)] == [
-        Slot(0, 0),
-        Slot(1, 4096),
-        Slot(0, 0),
-    ]
-
-
-def test_installments_fill_memory_until_a_barrier() -> None:
-    layout = SlotAllocator(bytes_of, memory=1 << 20, slots=1, ring=False, chunk=8)
-    placed = [
-        layout.allocate(units, barrier) for units, barrier in ((1, False), (2, False), (8, True))
-    ]
-    assert placed == [(Slot(0, 0), False), (Slot(1, 1024), False), (Slot(0, 0), True)]
 
 
 def test_installments_wait_when_memory_is_full() -> None:
@@ -51,30 +23,10 @@ def test_installments_wait_when_memory_is_full() -> None:
     ]
 
 
-def test_memory_that_holds_no_chunk_is_our_own_mistake() -> None:
-    with pytest.raises(InternalError, match="in 5119 bytes"):
-        SlotAllocator(bytes_of, memory=5119, slots=1, ring=True, chunk=5)
-    with pytest.raises(InternalError, match="in 5120 bytes"):
-        SlotAllocator(bytes_of, memory=5 * 1024, slots=2, ring=True, chunk=3, sizes=(3, 3))
-    with pytest.raises(InternalError, match=r"slots of \[3072\] bytes"):
-        SlotAllocator(bytes_of, memory=5 * 1024, slots=1, ring=True, chunk=5, sizes=(3,))
-
-
-def test_slots_have_sizes_of_their_own_where_memory_holds_an_odd_number() -> None:
-    layout = SlotAllocator(bytes_of, memory=5 * 1024, slots=2, ring=True, chunk=3, sizes=(2, 3))
-    slots = [layout.allocate(units, False)[0] for units in (2, 3, 2, 3, 1)]
-    assert slots == [Slot(0, 0), Slot(1, 2048), Slot(0, 0), Slot(1, 2048), Slot(0, 0)]
-
-
 def test_a_chunk_of_another_device_goes_on_to_a_slot_that_holds_it() -> None:
     layout = SlotAllocator(bytes_of, memory=6 * 1024, slots=3, ring=True, chunk=3, sizes=(3, 2, 1))
     places = [layout.allocate(units, False)[0].index for units in (2, 3, 2, 2, 3, 1, 1)]
     assert places == [0, 0, 1, 0, 0, 1, 2]
-
-
-def test_a_chunk_larger_than_announced_is_our_own_mistake() -> None:
-    with pytest.raises(InternalError, match="at most 5"):
-        SlotAllocator(bytes_of, memory=1 << 20, slots=1, ring=True, chunk=5).allocate(6, False)
 
 
 def odd_batches(units: int) -> int:

@@ -17,22 +17,6 @@ def ring(*chunks: int, slots: int) -> DevicePlan:
     return DevicePlan((chunks,), Mode.RING, slots)
 
 
-def test_a_plan_has_its_share_and_its_chunks_in_order() -> None:
-    plan = DevicePlan(((3, 2), (4,)))
-    assert plan.share == 9
-    assert plan.chunks == (3, 2, 4)
-
-
-def test_no_sub_distributions_are_a_share_of_nothing() -> None:
-    assert DevicePlan(()).share == 0
-
-
-@pytest.mark.parametrize("sub_distributions", [((),), ((0,),), ((2, -1),)])
-def test_a_plan_refuses_chunks_of_nothing(sub_distributions: tuple[tuple[int, ...], ...]) -> None:
-    with pytest.raises(UsageError, match="sub-distribution 0"):
-        DevicePlan(sub_distributions)
-
-
 def test_a_ring_has_one_sub_distribution_and_slots() -> None:
     with pytest.raises(UsageError, match="one sub-distribution"):
         DevicePlan(((1,), (1,)), Mode.RING, 2)
@@ -78,10 +62,6 @@ def test_factoring_halves_what_is_left(share: int, chunks: tuple[int, ...]) -> N
 
 def test_factoring_halves_the_whole_until_it_fits() -> None:
     assert factoring(300, memory(112)).sub_distributions == ((38, 19, 9, 5, 2, 1, 1),) * 4
-
-
-def test_factoring_of_nothing_is_nothing() -> None:
-    assert factoring(0, memory(0)) == DevicePlan(())
 
 
 def test_factoring_fails_if_not_even_one_unit_fits() -> None:
