@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from served import Daemon, Place, await_state, refused, serving, until
+from served import Daemon, Place, await_state, refused, until
 from toys import diffused
 
 import hetsched
@@ -35,15 +34,11 @@ def iterates(job: Any) -> Any:
     return await_state(job, lambda state: getattr(state, "iteration", None))
 
 
-def test_the_result_is_that_of_one_process(engine: Any) -> None:
-    job = submit(engine)
+@pytest.mark.parametrize("balance", ["auto", "functional", "constant", "imbalance-factor", "none"])
+def test_every_balancer_gives_the_result_of_one_process(engine: Any, balance: str) -> None:
+    job = submit(engine, balance=balance)
     assert right(job)
     assert sum(device.share for device in job.report.devices) == ROWS
-
-
-@pytest.mark.parametrize("balance", ["auto", "functional", "constant", "imbalance-factor", "none"])
-def test_every_balancer_gives_the_same_result(engine: Any, balance: str) -> None:
-    assert right(submit(engine, balance=balance))
 
 
 def test_conjugate_gradients_solve_a_sparse_system(engine: Any) -> None:
@@ -85,16 +80,6 @@ def test_a_job_continues_from_its_checkpoint(engine: Any, tmp_path: Path) -> Non
     again = submit(engine, resume=path)
     assert right(again)
     assert 0 < again.report.continued_after < ITERATIONS
-
-
-def test_two_jobs_do_not_write_the_same_checkpoint(engine: Any, tmp_path: Path) -> None:
-    path = tmp_path / "job.npz"
-    first = submit(engine, checkpoint=path, hold=True)
-    with refused(2, f"job {first.id} writes its checkpoints there"):
-        submit(engine, checkpoint=path).result(60)
-    after = submit(engine, checkpoint=path, after=first, hold=True)
-    for job in after, first:
-        job.cancel()
 
 
 def test_a_cancelled_job_saves_a_checkpoint_and_says_how_to_continue(
@@ -169,7 +154,9 @@ def test_a_checkpoint_is_for_one_job_and_no_output(engine: Any, tmp_path: Path) 
     first = submit(engine, checkpoint=path, hold=True)
     with refused(2, f"job {first.id} writes its checkpoints there"):
         submit(engine, checkpoint=path)
-    first.cancel()
+    after = submit(engine, checkpoint=path, after=first, hold=True)
+    for job in after, first:
+        job.cancel()
     with refused(2, "both a checkpoint and an output"):
         submit(engine, checkpoint=tmp_path / "y.npy", out={"y": tmp_path / "y.npy"})
 
@@ -203,37 +190,6 @@ def test_a_disabled_device_hands_over_its_rows(
         client.switch_devices(enable=["cpu0"])
     (tmp_path / "go").touch()
     assert right(job)
-
-
-@pytest.fixture
-def mortal() -> Iterator[Daemon]:
-    with serving() as daemon:
-        yield daemon
-
-
-def test_a_killed_daemon_costs_a_job_what_came_after_its_checkpoint(
-    mortal: Daemon, tmp_path: Path
-) -> None:
-    path, go = tmp_path / "job.npz", tmp_path / "go"
-    with mortal.client() as client:
-        job: Any = client.submit(
-            DIFFUSION,
-            rows=ROWS,
-            iterations=ITERATIONS,
-            seed=5,
-            checkpoint=path,
-            every=0.1,
-            slow_until=str(go),
-            out=tmp_path / "y.npy",
-        )
-        until(path.exists)
-        mortal.kill()
-        mortal.start()
-        go.touch()
-        job.result(60)
-        x = np.array([np.random.default_rng((5, row)).standard_normal(4) for row in range(ROWS)])
-        np.testing.assert_allclose(np.load(tmp_path / "y.npy"), diffused(x, ITERATIONS))
-        assert job.report.continued_after > 0
 
 
 def test_ctrl_c_of_run_saves_a_checkpoint_that_run_continues(tmp_path: Path) -> None:

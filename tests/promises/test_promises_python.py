@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +11,6 @@ import pytest
 import hetsched
 
 PLANES = np.ones((4, 8, 8), "complex64")
-
-
-@pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hetsched.Local]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HETSCHED_STATE_DIR", str(tmp_path_factory.mktemp("state")))
-        with hetsched.Local() as local:
-            yield local
 
 
 def test_workloads_and_errors_are_found_in_the_package() -> None:

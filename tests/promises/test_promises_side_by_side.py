@@ -12,7 +12,7 @@ import pytest
 from served import Daemon, serving
 
 CLIENTS = 4
-JOBS = 80
+JOBS = 24
 LARGE = (1600, 256, 256)
 UNITS = (4, 32, 32)
 
