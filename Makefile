@@ -84,7 +84,7 @@ bench: .venv/.installed-bench
 	$(BIN)/python -m benchmarks $(NAMES)
 
 bench-quick: .venv/.installed-bench
-	$(BIN)/python -m benchmarks warm_job --compare --rounds 3 --case 64x500x500 --case 8x256x256
+	$(BIN)/python -m benchmarks warm_job --compare --rounds 2 --case "64x500x500 complex64" --case "8x256x256 complex64"
 
 stress: .venv/.installed-dev
 	HETSCHED_TEST_PROFILE=stress $(BIN)/python -m $(PYTEST) -o faulthandler_timeout=1800 -m "stress or not stress"

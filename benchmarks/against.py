@@ -13,7 +13,6 @@ import json
 import os
 import statistics
 import subprocess
-import tempfile
 from collections import defaultdict
 from contextlib import ExitStack
 from pathlib import Path
@@ -46,9 +45,8 @@ CASES: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
 class Peer:
     """A checkout that runs in separate processes."""
 
-    def __init__(self, folder: Path, state: str) -> None:
+    def __init__(self, folder: Path) -> None:
         environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
-        environment |= {"HETSCHED_RUNTIME_DIR": f"{state}/run", "HETSCHED_STATE_DIR": state}
         self._process = subprocess.Popen(
             [folder / ".venv/bin/python", HERE / "checkout_peer.py"],
             stdin=subprocess.PIPE,
@@ -110,8 +108,7 @@ def main() -> None:
     with ExitStack() as stack:
         peers = []
         for folder in (HERE.parent, arguments.folder.absolute()):
-            state = stack.enter_context(tempfile.TemporaryDirectory(prefix="hs-"))
-            peers.append(Peer(folder, state))
+            peers.append(Peer(folder))
             stack.callback(peers[-1].close)
         compare(*peers, arguments.rounds, arguments.words)
 

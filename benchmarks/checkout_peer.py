@@ -1,7 +1,7 @@
 """One checkout's side of `against`: reads requests from standard input, replies with seconds.
 
-Runs with the checkout's own Python, in its folder. Uses public names only, and the checkout's
-`benchmarks.planning_time`, so that it works in older checkouts too.
+Runs with the checkout's own Python, in its folder. Uses public names only, and `serving` and
+`planning_time` of the checkout's benchmarks, so that it works in older checkouts too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path[0] = str(Path.cwd())
 
-import hetsched  # noqa: E402 - of the current folder
+from benchmarks.serving import Served, daemon  # noqa: E402 - of the current folder
 
 COMMAND = Path(sys.prefix) / "bin/hetsched"
 WARM_UP_JOBS = 30
@@ -29,21 +29,11 @@ Answer = dict[str, float]
 
 
 class Checkout:
-    """A daemon of this checkout and a client of it."""
+    """The client of a daemon of this checkout."""
 
-    def __init__(self) -> None:
-        serve = [str(COMMAND), "serve", "--config", "cpu-only"]
-        self.daemon = subprocess.Popen(serve, stderr=subprocess.DEVNULL)
-        self.client = self._connect()
+    def __init__(self, served: Served) -> None:
+        self.client, self._pid = served.client, served.process.pid
         self._arrays: dict[str, tuple[Any, ...]] = {}
-
-    def _connect(self) -> hetsched.Client:
-        for _ in range(600):
-            try:
-                return hetsched.Client()
-            except Exception:  # not listening yet; the last attempt raises
-                time.sleep(0.05)
-        return hetsched.Client()
 
     def jobs(self, batch: str, count: int) -> Answer:
         """Return medians over `count` warm jobs: submit to result, and all but the computation.
@@ -78,7 +68,7 @@ class Checkout:
         self._run(batch, WARM_UP_JOBS)
 
     def _processor_seconds(self) -> float:
-        fields = Path(f"/proc/{self.daemon.pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _run(self, batch: str, count: int) -> list[tuple[float, float]]:
@@ -117,28 +107,21 @@ class Checkout:
         subprocess.run([str(COMMAND), *words], check=True, capture_output=True)
         return {"process": time.perf_counter() - start}
 
-    def close(self) -> None:
-        self.client.close()
-        self.daemon.terminate()
-        self.daemon.wait(timeout=60)
-
 
 def main() -> None:
-    checkout = Checkout()
-    actions: dict[str, Callable[..., Answer]] = {
-        "jobs": checkout.jobs,
-        "plan": checkout.plan,
-        "command": checkout.command,
-        "burst": checkout.burst,
-        "solve": checkout.solve,
-    }
-    try:
+    with daemon() as served:
+        checkout = Checkout(served)
+        actions: dict[str, Callable[..., Answer]] = {
+            "jobs": checkout.jobs,
+            "plan": checkout.plan,
+            "command": checkout.command,
+            "burst": checkout.burst,
+            "solve": checkout.solve,
+        }
         print("ready", flush=True)
         for line in sys.stdin:
             action, arguments = json.loads(line)
             print(json.dumps(actions[action](*arguments)), flush=True)
-    finally:
-        checkout.close()
 
 
 if __name__ == "__main__":

@@ -17,8 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyperf
-
 OURS = "hetsched"
 
 
@@ -32,20 +30,24 @@ class Measured:
 
 Contestant = Callable[[], Measured | None]
 """Takes part in one round; None: it can't, for a library isn't installed."""
+Benchmarks = list[Any]
+"""pyperf's. It is imported where they are made, so that other environments can plan."""
 Found = Mapping[str, Sequence[float]]
 """The values of all rounds of one case, by what was measured."""
 
 
 def race(
     case: str, contestants: Mapping[str, Contestant], rounds: int, *, unit: str = "second"
-) -> list[pyperf.Benchmark]:
+) -> Benchmarks:
     """Return what was measured of a case; run i of all of it is from round i.
 
     Contestants that can't take part are left out from the first round on.
     """
+    import pyperf
+
     draw = random.Random(case)
     names = list(contestants)
-    runs: dict[str, list[pyperf.Run]] = defaultdict(list)
+    runs: dict[str, list[Any]] = defaultdict(list)
     for _ in range(rounds):
         draw.shuffle(names)
         for name in list(names):

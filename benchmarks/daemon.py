@@ -9,8 +9,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import pyperf
-
 from benchmarks import contest
 from benchmarks.contest import Found, Measured, milliseconds
 from benchmarks.serving import HETSCHED, PATIENCE, connected, places
@@ -24,7 +22,7 @@ COLUMNS = ("case", "whole, ms", "write and fsync of 4 KiB, ms")
 CONFIG = '[queue]\nlimit = 100000\nper_client = 100000\n[[device]]\nkind = "cpu"\n'
 
 
-def measure(case: str, rounds: int) -> list[pyperf.Benchmark]:
+def measure(case: str, rounds: int) -> contest.Benchmarks:
     with tempfile.TemporaryDirectory(prefix="hs-") as folder, places(folder):
         config = Path(folder) / "queue.toml"
         config.write_text(CONFIG)

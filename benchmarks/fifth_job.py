@@ -8,8 +8,6 @@ from __future__ import annotations
 import statistics
 import time
 
-import pyperf
-
 from benchmarks import contest
 from benchmarks.contest import OURS, Found, Measured, milliseconds, ratio
 from benchmarks.serving import daemon, report
@@ -29,7 +27,7 @@ PAUSE = 0.02
 COLUMNS = ("case", "jobs 1 to 5, ms", "job 50, ms", "job 5 over job 50 (quartiles)", "variant")
 
 
-def measure(case: str, rounds: int) -> list[pyperf.Benchmark]:
+def measure(case: str, rounds: int) -> contest.Benchmarks:
     return contest.race(case, {OURS: lambda: one_daemon(case)}, rounds)
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-import pyperf
 
 from benchmarks import contest
 from benchmarks.contest import Found, Measured, milliseconds
@@ -37,7 +36,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def measure(case: str, rounds: int) -> list[pyperf.Benchmark]:
+def measure(case: str, rounds: int) -> contest.Benchmarks:
     with tempfile.TemporaryDirectory(prefix="hs-files-") as name, daemon() as served:
         job = FileJob(served, Path(name), *case.split())
         for _ in range(WARM_UP):

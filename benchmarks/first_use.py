@@ -17,8 +17,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyperf
-
 from benchmarks import contest
 from benchmarks.contest import OURS, Found, Measured, milliseconds, ratio
 from benchmarks.serving import HETSCHED, daemon, places
@@ -57,7 +55,7 @@ print(time.perf_counter() - start)
 """
 
 
-def measure(case: str, rounds: int) -> list[pyperf.Benchmark]:
+def measure(case: str, rounds: int) -> contest.Benchmarks:
     batch = case.rsplit(maxsplit=1)[-1]
     if case == batch:
         contestants = {OURS: lambda: first_jobs(batch), "SciPy": lambda: first_call(batch)}

@@ -9,8 +9,6 @@ import sys
 import tempfile
 import time
 
-import pyperf
-
 from benchmarks import contest
 from benchmarks.contest import Found, Measured, milliseconds
 from benchmarks.serving import HETSCHED, daemon, places, report
@@ -28,7 +26,7 @@ WARM_UP, JOBS, PROCESSES = 15, 50, 3
 COLUMNS = ("case", "whole, ms", "without the computation, ms")
 
 
-def measure(case: str, rounds: int) -> list[pyperf.Benchmark]:
+def measure(case: str, rounds: int) -> contest.Benchmarks:
     if case.startswith("job"):
         shape = tuple(map(int, case.split()[1].split("x")))
         return contest.race(case, {"jobs": lambda: jobs(shape)}, rounds)

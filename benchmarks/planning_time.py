@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import cache, partial
 
 import msgspec
-import pyperf
 
 from benchmarks import contest
 from benchmarks.contest import Found, Measured, milliseconds
@@ -41,7 +40,7 @@ ROUNDS = 5
 COLUMNS = ("case", "plan, ms", "again, ms", "explain, ms")
 
 
-def measure(case: str, rounds: int) -> list[pyperf.Benchmark]:
+def measure(case: str, rounds: int) -> contest.Benchmarks:
     count = iter(range(rounds + 1))
     once(machine(256, 1, 1, -1), PlanCache())  # the first plan of a process includes imports
     return contest.race(case, {case: lambda: Measured(PLANS[case](next(count)))}, rounds)

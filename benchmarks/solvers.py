@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyperf
 
 from benchmarks import contest, solver_peers
 from benchmarks.contest import OURS, Found, milliseconds, ratio
@@ -163,7 +162,7 @@ PROBLEMS: dict[str, tuple[Callable[..., Problem], str]] = {
 """Workload -> what makes the problem, and who else solves it."""
 
 
-def measure(case: str, rounds: int) -> list[pyperf.Benchmark]:
+def measure(case: str, rounds: int) -> contest.Benchmarks:
     with tempfile.TemporaryDirectory(prefix="hs-") as state:
         names = (OURS, PROBLEMS[case.split(maxsplit=1)[0]][1])
         contest.process(__name__, OURS, case, state)()  # learns, unless numba compiles

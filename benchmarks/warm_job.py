@@ -6,15 +6,15 @@ Twice: into an array that is used again, and from the user's own array into a ne
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-import pyperf
 
 from benchmarks import contest, machine
 from benchmarks.contest import OURS, Found, milliseconds, ratio
-from benchmarks.contestant import WARM_SECONDS, Subject, timed
+from benchmarks.contestant import Subject
 from benchmarks.fft_libraries import LIBRARIES
 from benchmarks.serving import daemon, report
 
@@ -31,20 +31,21 @@ QUICK = ("16x100x100 complex64",)
 ROUNDS = 5
 NEW = ", new arrays"
 MAX_ERROR = {"complex64": 1e-5, "complex128": 1e-13}
-LEARNING_SECONDS = 8 * WARM_SECONDS
-"""Of jobs in a daemon whose models those of all rounds find, as FFTW plans beforehand."""
+LEARNING_JOBS, LEARNING_PAUSE = 60, 0.1
+"""Jobs, and seconds before each, in a daemon whose models those of all rounds find: libraries plan
+beforehand, too, and FFTW's plans are made while the daemon is idle."""
 COLUMNS = (
     "case", "hetsched, ms", "variant", "fastest peer, ms", "peer", "speed against it (quartiles)",
     "new arrays: hetsched, ms", "fastest peer, ms", "peer", "speed against it (quartiles)",
 )  # fmt: skip
 
 
-def measure(case: str, rounds: int) -> list[pyperf.Benchmark]:
+def measure(case: str, rounds: int) -> contest.Benchmarks:
     with tempfile.TemporaryDirectory(prefix="hs-") as state:
         with contestant(OURS, case, state) as subject:
-            seconds = 0.0
-            while seconds < LEARNING_SECONDS:
-                seconds += timed(subject.runs[OURS])
+            for _ in range(LEARNING_JOBS):
+                time.sleep(LEARNING_PAUSE)
+                subject.runs[OURS]()
         names = (OURS, *LIBRARIES)
         return contest.race(
             case, {name: contest.process(__name__, name, case, state) for name in names}, rounds
