@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import select
@@ -9,14 +10,21 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import msgspec
 import pytest
 from descriptors import open_descriptors
 from spawned_process import CPU, TIMEOUT, Talk
 
+from hetsched.config import DeadlinesConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.probe import ProcessSpec
+from hetsched.devices.probe import Probe, ProcessSpec
+from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.processes.process import DeviceProcess, Template, TemplateLost
+from hetsched.transport.arena import Arena
+from hetsched.transport.loop import Loop
 
 Start = Callable[[], Talk]
 
@@ -102,3 +110,28 @@ def test_device_processes_die_with_their_engine() -> None:
         dead, _, _ = select.select([pidfd], [], [], TIMEOUT)
         os.close(pidfd)
         assert dead
+
+
+def test_a_core_that_is_starting_when_the_others_rest_ends_as_well(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    said: list[str] = []
+    loop, arena = Loop(), Arena(1 << 20)
+    spec = msgspec.structs.replace(CPU, forks=True)
+    fleet = Fleet(Probe((spec,)), loop, DeadlinesConfig(), arena)
+    fleet.listener = cast(
+        Any, SimpleNamespace(on_ready=said.append, on_lost=lambda device, why: said.append(why))
+    )
+
+    async def at_rest() -> None:
+        fleet.start()
+        fleet.rest()
+        async with asyncio.timeout(TIMEOUT):
+            while said != ["cpu0", "it was idle"] or fleet.pids():
+                await asyncio.sleep(0.01)
+
+    loop.run_until_complete(at_rest())
+    fleet.close()
+    arena.close()
+    loop.close()

@@ -122,6 +122,8 @@ class Fleet:
         self._changed = asyncio.Event()
         """Set at the next start or end of a process."""
         self._closing = self._killed = False
+        self._is_resting = False
+        """No job has needed a device since `rest`: those that were starting then rest, too."""
 
     def start(self) -> None:
         """Start all processes except those that few jobs need; otherwise the first job does."""
@@ -217,6 +219,7 @@ class Fleet:
 
     async def started(self, devices: Iterable[str]) -> None:
         """Start the unstarted ones of `devices`; wait until they are ready, or have failed to."""
+        self._is_resting = False
         hosts = [host for name in devices if (host := self._hosts[name]).state == "unneeded"]
         for host in hosts:
             self._start_needed(host)
@@ -230,6 +233,7 @@ class Fleet:
         among them; for one that restarts only `with_restarts`, or if no other is ready; never for
         other unneeded ones.
         """
+        self._is_resting = False
         for host in self._hosts.values():
             if host.state == "unneeded" and not host.spec.lazy:
                 self._start_needed(host)
@@ -335,11 +339,14 @@ class Fleet:
 
         Single ones are forked again, in milliseconds, when the next job starts.
         """
+        self._is_resting = True
         for host in self._hosts.values():
-            rests = host.spec.forks or host.spec.lazy
-            if rests and host.state == "ready":
-                host.state = "unneeded"
-                self._stop(host, "it was idle")
+            self._rest(host)
+
+    def _rest(self, host: Host) -> None:
+        if host.state == "ready" and (host.spec.forks or host.spec.lazy):
+            host.state = "unneeded"
+            self._stop(host, "it was idle")
 
     def _stop(self, host: Host, why: str) -> None:
         """Stop the loop of an idle device."""
@@ -528,6 +535,8 @@ class Fleet:
         log.info("device ready: %s", host.name)
         self.listener.on_ready(host.name)
         self._note_change()
+        if self._is_resting:
+            self._rest(host)
 
     def _tail(self, group: str) -> int:
         if group not in self._tails:
