@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,19 +71,6 @@ def test_only_the_requested_units_are_checked(bench: Bench) -> None:
     assert verified(bench, 0, 12).worst <= 1 < verified(bench, 12, 3).worst
 
 
-def test_generated_units_do_not_depend_on_how_they_are_cut(bench: Bench) -> None:
-    whole, parts = np.empty((20, 4)), np.empty((20, 4))
-    array = bench.inputs["x"]
-
-    fill(bench, array, Fill(1, "x", 0, 20, 5))
-    array.read(0, 20, whole)
-    for first in (10, 0):
-        fill(bench, array, Fill(1, "x", first, 10, 5))
-    array.read(0, 20, parts)
-
-    np.testing.assert_array_equal(whole, parts)
-
-
 def test_poison_is_not_a_number(bench: Bench) -> None:
     fill(bench, bench.outputs["y"], Fill(1, "y", 5, 10, 0, poison=True))
 
@@ -91,48 +79,30 @@ def test_poison_is_not_a_number(bench: Bench) -> None:
     assert np.isfinite(result[:5]).all() and np.isfinite(result[15:]).all()
 
 
-def test_a_huge_mean_does_not_hide_an_error() -> None:
-    reference = np.array([1e6, 1.0, -1.0, 1.0])
-
-    by_largest, by_rest = fill_and_check.unit_errors(reference + np.eye(4)[1] / 2, reference)
-
-    assert by_largest == 5e-7
-    assert by_rest == 0.5
-
-
-def test_rounding_beside_a_single_large_value_is_no_error() -> None:
-    reference = np.array([1e6, 0, 0, 0])
-    rounded = np.array([1e6, 0.1, 0, 0], "float32")
-
-    _, by_rest = fill_and_check.unit_errors(rounded, reference, floor=8 / 1e-4)
-
-    assert 0 < by_rest < 1e-4
-
-
-def test_nothing_but_zeros_must_come_out_as_zeros() -> None:
-    zeros = np.zeros(4)
-
-    assert fill_and_check.unit_errors(zeros, zeros) == (0, 0)
-    assert fill_and_check.unit_errors(zeros + 1e-30, zeros) == (math.inf, math.inf)
+ONE, LARGE = np.array([1e6, 1.0, -1.0, 1.0]), np.array([1e6, 0, 0, 0])
+SMALL = np.array([1e-6, 2e-6, 1e-6])
+ERRORS: dict[str, tuple[np.ndarray, np.ndarray, dict[str, Any], tuple[float, float]]] = {
+    "a huge mean hides no error": (ONE + np.eye(4)[1] / 2, ONE, {}, (5e-7, 0.5)),
+    "rounding beside a large value is none": (
+        np.array([1e6, 0.1, 0, 0], "float32"), LARGE, {"floor": 8 / 1e-4}, (1e-7, 1.0486e-5)),
+    "zeros are zeros": (np.zeros(4), np.zeros(4), {}, (0, 0)),
+    "anything else isn't": (np.full(4, 1e-30), np.zeros(4), {}, (math.inf, math.inf)),
+    "of what isn't finite comes what isn't": (
+        np.array([1.0, math.nan]), np.ones(2), {"finite": False}, (0, 0)),
+    "of what isn't finite never comes what is": (
+        np.ones(2), np.ones(2), {"finite": False}, (math.inf, math.inf)),
+    "terms that cancel count": (
+        SMALL + 1e-6 * np.eye(3)[1], SMALL, {"scale": np.array([1.0, 10.0, 1.0])}, (0.5, 1e-7)),
+}  # fmt: skip
 
 
-def test_what_comes_from_a_unit_that_is_not_finite_must_not_be_finite() -> None:
-    assert fill_and_check.unit_errors(np.array([1.0, math.nan]), np.ones(2), finite=False) == (
-        0,
-        0,
-    )
-    assert fill_and_check.unit_errors(np.ones(2), np.ones(2), finite=False) == (math.inf, math.inf)
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_are_relative_to_the_largest_and_to_the_other_values(case: str) -> None:
+    values, reference, settings, expected = ERRORS[case]
 
+    found = fill_and_check.unit_errors(values, reference, **settings)
 
-def test_a_value_of_cancelling_terms_counts_relative_to_them() -> None:
-    reference = np.array([1e-6, 2e-6, 1e-6])
-    values = reference + 1e-6 * np.eye(3)[1]
-
-    _, unscaled = fill_and_check.unit_errors(values, reference)
-    _, scaled = fill_and_check.unit_errors(values, reference, scale=np.array([1.0, 10.0, 1.0]))
-
-    assert unscaled > 0.5
-    assert scaled == pytest.approx(1e-7)
+    assert found == pytest.approx(expected, rel=1e-3)
 
 
 def test_the_unit_is_that_of_the_sample_where_only_that_failed(

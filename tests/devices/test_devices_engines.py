@@ -1,95 +1,65 @@
-"""The model of an emulated device's engines."""
+"""When the operations of an emulated device start and end, in computed and in real time."""
 
 from __future__ import annotations
 
 import math
+import threading
+from contextlib import closing
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.devices.accelerator.engines import Engines, Operation
+from hetsched.devices.accelerator.simulated import RealTime
 
-durations = st.lists(
+MOMENT = 0.05
+"""Seconds: more than a thread that may run needs to begin, as a rule."""
+DURATIONS = st.lists(
     st.tuples(*(st.floats(0.01, 10, allow_subnormal=False) for _ in range(3))),
     min_size=1,
     max_size=8,
 )
+FRACTIONS = st.floats(0.1, 1)
 
 
-def chain(engines: Engines, times: list[tuple[float, float, float]]) -> list[list[Operation]]:
-    """Copy in, compute, copy out for each of `times`."""
-    rows = []
+def spans(
+    times: list[tuple[float, ...]], duplex: tuple[float, float], tick: float = math.inf
+) -> list[list[tuple[float, float]]]:
+    """Start and end of copy in, compute and copy out for each of `times`, on two engines."""
+    engines, rows = Engines(2, duplex), []
     for h2d, compute, d2h in times:
         copy_in = Operation("h2d", h2d)
         work = Operation("compute", compute, after=[copy_in])
         rows.append([copy_in, work, Operation("d2h", d2h, after=[work])])
         for operation in rows[-1]:
             engines.issue(operation)
-    return rows
+    now = tick
+    while engines.next_time() is not None:
+        list(engines.advance(now))
+        now += tick
+    return [[(op.started or 0.0, op.ended or 0.0) for op in row] for row in rows]
 
 
-def span(operation: Operation) -> tuple[float, float]:
-    assert operation.started is not None and operation.ended is not None
-    return operation.started, operation.ended
-
-
-def run(engines: Engines) -> None:
-    for _ in engines.advance(math.inf):
-        pass
-
-
-@given(durations)
-def test_without_contention_every_operation_lasts_what_it_costs(
-    times: list[tuple[float, float, float]],
+@given(DURATIONS, FRACTIONS, FRACTIONS)
+def test_copies_in_both_directions_only_slow_each_other(
+    times: list[tuple[float, ...]], h2d: float, d2h: float
 ) -> None:
-    engines = Engines(2, (1.0, 1.0))
+    free, slowed = spans(times, (1.0, 1.0)), spans(times, (h2d, d2h))
 
-    rows = chain(engines, times)
-    run(engines)
-
-    for row, costs in zip(rows, times, strict=True):
-        for operation, cost in zip(row, costs, strict=True):
-            start, end = span(operation)
-            assert end - start == pytest.approx(cost)
-
-
-@given(durations, st.floats(0.1, 1), st.floats(0.1, 1))
-def test_contention_never_makes_anything_faster(
-    times: list[tuple[float, float, float]], h2d: float, d2h: float
-) -> None:
-    engines, free = Engines(2, (h2d, d2h)), Engines(2, (1.0, 1.0))
-
-    rows, best = chain(engines, times), chain(free, times)
-    run(engines)
-    run(free)
-
-    assert span(rows[-1][-1])[1] >= span(best[-1][-1])[1] - 1e-9
-
-
-@given(durations)
-def test_with_no_copy_engine_the_end_is_the_sum_of_all(
-    times: list[tuple[float, float, float]],
-) -> None:
-    engines = Engines(0, (0.5, 0.5))
-
-    rows = chain(engines, times)
-    run(engines)
-
-    assert span(rows[-1][-1])[1] == pytest.approx(sum(map(sum, times)))
+    for row, costs in zip(free, times, strict=True):
+        assert [end - start for start, end in row] == pytest.approx(costs)
+    assert slowed[-1][-1][1] >= free[-1][-1][1] - 1e-9
 
 
 def test_advancing_in_steps_changes_nothing() -> None:
     times = [(1.0, 2.0, 1.5), (2.0, 0.5, 1.0), (1.0, 1.0, 3.0)]
-    once, stepped = Engines(2, (0.6, 0.7)), Engines(2, (0.6, 0.7))
 
-    rows, stepped_rows = chain(once, times), chain(stepped, times)
-    run(once)
-    for tick in range(200):
-        list(stepped.advance(tick / 10))
+    once, stepped = spans(times, (0.6, 0.7)), spans(times, (0.6, 0.7), tick=0.1)
 
-    ends = [span(operation)[1] for row in rows for operation in row]
-    assert [span(op)[1] for row in stepped_rows for op in row] == pytest.approx(ends)
+    assert [span for row in stepped for span in row] == [
+        pytest.approx(span) for row in once for span in row
+    ]
 
 
 def test_an_operation_whose_work_is_not_done_is_late() -> None:
@@ -102,4 +72,17 @@ def test_an_operation_whose_work_is_not_done_is_late() -> None:
     list(engines.advance(4.0))
 
     assert operation.is_late
-    assert span(operation) == (0.0, 3.0)
+    assert (operation.started, operation.ended) == (0.0, 3.0)
+
+
+def test_in_real_time_work_waits_for_the_work_before_it_and_the_host_for_its_end() -> None:
+    began, results = threading.Event(), list[bool]()
+    first = Operation("h2d", 0.0, lambda: results.append(began.wait(MOMENT)))
+    second = Operation("compute", 0.0, began.set, [first])
+    with closing(RealTime(2, (1.0, 1.0))) as real_time:
+        real_time.issue(first)
+        real_time.issue(second)
+        real_time.run_until_end(second)
+
+    assert results == [False]
+    assert second.ended is not None

@@ -50,18 +50,34 @@ def pinned(result: Probe) -> list[tuple[int, ...]]:
     return [process.device.cores for process in result.processes]
 
 
-def test_each_core_of_the_mask_has_a_process() -> None:
-    result = probed(CPU)
-
-    assert names(result) == ["cpu0", "cpu1", "cpu2", "cpu3"]
-    assert pinned(result) == [(2,), (3,), (6,), (7,)]
+ON_CORE_1 = msgspec.structs.replace(EMULATED, core=1)
+CORES = {"cpu0": (2,), "cpu1": (3,), "cpu2": (6,), "cpu3": (7,)}
 
 
-def test_emulated_devices_take_their_cores_from_the_cpu() -> None:
-    result = probed(CPU, msgspec.structs.replace(EMULATED, core=1))
+@pytest.mark.parametrize(
+    ("quota", "tables", "devices"),
+    [
+        (math.inf, [CPU], CORES),
+        (math.inf, [CPU, ON_CORE_1], {"cpu0": (2,), "cpu1": (6,), "cpu2": (7,), "emu0": (3,)}),
+        (math.inf, [msgspec.structs.replace(TEAM, count=1)], {"cpu0": (2,)}),
+        (math.inf, [msgspec.structs.replace(TEAM, name="team", count=2)],
+         {"team0": (2,), "team1": (3,), "team2": (2, 3)}),
+        (2.0, [TEAM], {"cpu0": (), "cpu1": (), "team0": ()}),
+        (1.5, [CPU], {"cpu0": (), "cpu1": ()}),
+    ],
+    ids=["all", "emulated-reserves", "one-is-no-team", "names-differ", "quota", "part-of-a-core"],
+)  # fmt: skip
+def test_each_core_has_a_process_unless_it_is_reserved(
+    quota: float,
+    tables: list[DeviceConfig],
+    devices: dict[str, tuple[int, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cores, "quota", lambda: quota)
 
-    assert names(result) == ["cpu0", "cpu1", "cpu2", "emu0"]
-    assert pinned(result) == [(2,), (6,), (7,), (3,)]
+    result = probed(*tables)
+
+    assert dict(zip(names(result), pinned(result), strict=True)) == devices
 
 
 def test_several_cores_are_also_a_team_in_a_process_of_its_own() -> None:
@@ -75,27 +91,6 @@ def test_several_cores_are_also_a_team_in_a_process_of_its_own() -> None:
     assert set(result.processes[3].env.values()) == {"3"}
 
 
-def test_one_core_is_no_team() -> None:
-    assert names(probed(msgspec.structs.replace(TEAM, count=1))) == ["cpu0"]
-
-
-def test_a_team_is_called_what_no_other_device_is_called() -> None:
-    result = probed(msgspec.structs.replace(TEAM, name="team", count=2))
-
-    assert names(result) == ["team0", "team1", "team2"]
-
-
-def test_a_team_of_cores_that_are_not_pinned_is_not_pinned(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(cores, "quota", lambda: 2.0)
-
-    result = probed(TEAM)
-
-    assert names(result) == ["cpu0", "cpu1", "team0"]
-    assert pinned(result)[-1] == ()
-
-
 def test_copies_have_names_cores_seeds_and_processes_of_their_own() -> None:
     result = probed(msgspec.structs.replace(EMULATED, count=2, core=2, seed=5))
 
@@ -104,38 +99,27 @@ def test_copies_have_names_cores_seeds_and_processes_of_their_own() -> None:
     assert [process.config.seed for process in result.processes] == [5, 6]
 
 
-def test_a_quota_counts_and_unpins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "quota", lambda: 1.5)
-
-    result = probed(CPU)
-
-    assert pinned(result) == [(), ()]
-
-
-def test_a_core_that_is_not_there_is_an_error_of_the_config() -> None:
-    with pytest.raises(ConfigError, match=r"device\[0\].core: no core 4; available here: 0 to 3"):
-        probed(msgspec.structs.replace(EMULATED, core=4))
-
-
-def test_more_cores_than_there_are_is_an_error_of_the_config() -> None:
-    with pytest.raises(ConfigError, match="5 cores requested, 4 available"):
-        probed(msgspec.structs.replace(CPU, count=5))
-
-
-def test_two_devices_of_one_name_are_an_error_of_the_config() -> None:
-    with pytest.raises(ConfigError, match="'a'"):
-        probed(*[msgspec.structs.replace(EMULATED, name="a")] * 2)
+@pytest.mark.parametrize(
+    ("tables", "kind", "message"),
+    [
+        ([msgspec.structs.replace(EMULATED, core=4)], ConfigError,
+         r"device\[0\].core: no core 4; available here: 0 to 3"),
+        ([msgspec.structs.replace(CPU, count=5)], ConfigError, "5 cores requested, 4 available"),
+        ([msgspec.structs.replace(EMULATED, name="a")] * 2, ConfigError, "'a'"),
+        ([CPU, DeviceConfig(kind="gpu")], Unavailable, "gpu0: no driver"),
+    ],
+)  # fmt: skip
+def test_what_this_machine_lacks_is_an_error(
+    tables: list[DeviceConfig], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        probed(*tables)
 
 
 def test_a_gpu_that_is_not_there_is_a_note_if_it_is_optional() -> None:
     result = probed(CPU, DeviceConfig(kind="gpu", optional=True))
 
     assert result.absent == {"gpu0": "no driver"}
-
-
-def test_a_gpu_that_is_not_there_is_an_error_if_it_is_not_optional() -> None:
-    with pytest.raises(Unavailable, match="gpu0: no driver"):
-        probed(CPU, DeviceConfig(kind="gpu"))
 
 
 def test_cores_that_are_all_taken_are_noted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,37 +133,34 @@ def test_without_sysfs_each_thread_is_a_core(tmp_path: Path) -> None:
     assert memory_nodes(tmp_path) == []
 
 
-def probed(config: DeviceConfig, cpus: int) -> list[tuple[str, tuple[int, ...], str]]:
-    found = cpu_probe.probe([(0, config)], CorePool(tuple(range(cpus)), cpus))
-    return [
-        (info.name, info.cores, info.identity.rpartition(", ")[2])
-        for info in (process.device for process in found.processes)
-        if not info.members
-    ]
+@pytest.mark.parametrize(
+    ("table", "cores"),
+    [
+        ({}, [(0, "performance"), (2, "performance"), (8, "efficiency"), (9, "efficiency")]),
+        ({"hardware_threads": True, "count": 3},
+         [(0, "performance"), (1, "performance"), (2, "performance")]),
+    ],
+)  # fmt: skip
+def test_a_device_is_a_physical_core_with_its_type_or_a_hardware_thread(
+    table: dict[str, Any], cores: list[tuple[int, str]], laptop: None
+) -> None:
+    config = DeviceConfig(kind="cpu", team=False, **table)
+    pool = CorePool((0, 1, 2, 3, 8, 9), 6)
+
+    found = cpu_probe.probe([(0, config)], pool).processes
+
+    types = [(core, f"{kind} core") for core, kind in cores]
+    infos = [process.device for process in found]
+    assert [(i.cores[0], i.identity.rpartition(", ")[2]) for i in infos] == types
+
+
+def test_more_devices_than_physical_cores_need_hardware_threads(laptop: None) -> None:
+    table = DeviceConfig(kind="cpu", count=13)
+
+    with pytest.raises(ConfigError, match=r"13 cores requested, 12 available.*hardware_threads"):
+        cpu_probe.probe([(0, table)], CorePool(tuple(range(16)), 16))
 
 
 @pytest.fixture
 def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topology, "SYSFS", written(tmp_path, hybrid_laptop()))
-
-
-@pytest.mark.usefixtures("laptop")
-def test_by_default_a_device_is_a_physical_core_with_its_type() -> None:
-    devices = probed(DeviceConfig(kind="cpu"), 16)
-
-    assert len(devices) == 12
-    assert devices[1] == ("cpu1", (2,), "performance core")
-    assert devices[-1] == ("cpu11", (15,), "efficiency core")
-
-
-@pytest.mark.usefixtures("laptop")
-def test_a_device_can_be_a_hardware_thread() -> None:
-    devices = probed(DeviceConfig(kind="cpu", hardware_threads=True, count=3), 16)
-
-    assert [cores for _, cores, _ in devices] == [(0,), (1,), (2,)]
-
-
-@pytest.mark.usefixtures("laptop")
-def test_more_devices_than_physical_cores_need_hardware_threads() -> None:
-    with pytest.raises(ConfigError, match=r"13 cores requested, 12 available.*hardware_threads"):
-        probed(DeviceConfig(kind="cpu", count=13), 16)
