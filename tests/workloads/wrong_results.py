@@ -27,7 +27,7 @@ def spoil_element(value: Callable[[np.ndarray, Any], Any]) -> Wrong:
 
 
 def scale(y: np.ndarray, rng: np.random.Generator) -> None:
-    y[rng.integers(len(y))] *= y.real.dtype.type(1.001)
+    y *= y.real.dtype.type(1.001)
 
 
 def turn(y: np.ndarray, rng: np.random.Generator) -> None:
