@@ -598,7 +598,9 @@ def _conversion_error(workload: BaseWorkload, values: Mapping[str, Any], text: s
     limit = re.fullmatch(r"Expected `\w+` (>=?|<=?) (\S+) - at `\$\.(\w+)`", text)
     if limit:
         value = quoted(values[limit[3]]).strip("'")
-        return f"{limit[3]}: {value}, must be {LIMITS[limit[1]]} {float(limit[2]):g}"
+        bound = float(limit[2])
+        range_ = "finite" if abs(bound) == MAX_FLOAT else f"{LIMITS[limit[1]]} {bound:g}"
+        return f"{limit[3]}: {value}, must be {range_}"
     unknown = re.fullmatch(r"Invalid enum value .* - at `\$\.(\w+)`", text, re.DOTALL)
     if unknown:
         name = unknown[1]

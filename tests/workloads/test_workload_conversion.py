@@ -75,6 +75,7 @@ def test_two_threads_may_use_a_type_for_the_first_time(use: str) -> None:
         ("jacobi", {"n": 4, "criterion": 3}, "criterion: 3 is not text"),
         ("jacobi", {"n": 4, "omega": "2.5"}, "omega: 2.5, must be at most 2"),
         ("heat", {"grid": "4x4", "spacing": "nan"}, "spacing: nan, must be above 0"),
+        ("heat", {"grid": "4x4", "spacing": "inf"}, "spacing: inf, must be finite"),
     ],
 )  # fmt: skip
 def test_values_that_are_no_parameters_are_named(

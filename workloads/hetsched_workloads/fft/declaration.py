@@ -39,7 +39,7 @@ class FftParams(msgspec.Struct, frozen=True):
     dtype: Annotated[str, Meta(description=DTYPES.description)] = DTYPES.single.name
     direction: Annotated[
         Literal["forward", "inverse", "roundtrip"],
-        Meta(description="forward, inverse or roundtrip"),
+        Meta(description="roundtrip: forward, then inverse"),
     ] = "forward"
 
     @property
