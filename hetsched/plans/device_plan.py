@@ -11,6 +11,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 from hetsched.errors import DataError, UsageError
@@ -87,12 +88,12 @@ class DevicePlan:
         if (self.slots >= 1) != (self.mode is Mode.RING):
             raise UsageError(f"slots: {self.slots}; a ring needs at least 1, installments need 0")
 
-    @property
+    @cached_property
     def share(self) -> int:
         """Units of all chunks."""
         return sum(self.chunks)
 
-    @property
+    @cached_property
     def chunks(self) -> tuple[int, ...]:
         """All chunks in order, units."""
         if len(self.sub_distributions) == 1:
