@@ -168,17 +168,9 @@ def _line(x: Sequence[float], t: Sequence[float]) -> Line:
 class Node:
     """A device, or a group of them, that trades units.
 
-    Attributes
-    ----------
-    wait : float, seconds
-        In the last iteration.
-    times : tuple of float, seconds
-        Of each phase, by the model.
-    slopes : tuple of float, seconds/unit
-    spare, room : int, units
-        Maximum that it can give and take.
-    tie_break : float
-        Orders nodes with equal waits: the patent chooses at random.
+    `wait`: seconds, in the last iteration. `times`: of each phase, by the model, and its `slopes`,
+    seconds/unit. `spare`, `room`: maximum units that it can give and take. `tie_break`: orders
+    nodes with equal waits, as the patent chooses at random.
     """
 
     wait: float

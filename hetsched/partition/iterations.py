@@ -53,18 +53,10 @@ MAX_SIZES, MAX_TIMES = 32, 5
 
 @dataclass(frozen=True)
 class TimedIteration:
-    """An iteration that all devices have completed, or several of them with the same split.
+    """An iteration that all devices have completed, or `count` of them with the same split.
 
-    Attributes
-    ----------
-    iteration : int
-        The number of the (last) iteration.
-    rows : tuple of int
-        Of each device.
-    times : sequence of IterationSeconds or None
-        None: the device took no part.
-    count : int
-        Iterations; `times` are their means.
+    `iteration`: the number of the last one. `rows`: of each device. `times`: their means; None:
+    the device took no part.
     """
 
     iteration: int
@@ -82,23 +74,11 @@ class TimedIteration:
 class Move:
     """A new split.
 
-    Attributes
-    ----------
-    iteration : int
-        The last iteration that the decision took into account.
-    before, rows : tuple of int
-        Of each device.
-    moved : int, rows
-        That change their device, each of which has contiguous rows.
-    reason : str
-    seconds_before : float
-        Of an iteration with the rows before, as measured; NaN if unknown.
-    seconds_after : float
-        Of an iteration, as predicted; NaN if unknown.
-    cost : float, seconds
-        Expected, for moving the rows.
-    remaining : int or None
-        Iterations over which the gain was weighed against the cost; None: as many as so far.
+    `iteration`: the last one that the decision took into account. `before`, `rows`: of each
+    device, which has contiguous rows; `moved`: those that change their device. `seconds_before`:
+    of an iteration, as measured; `seconds_after`: as predicted; NaN if unknown. `cost`: expected
+    seconds of moving the rows. `remaining`: iterations over which the gain was weighed against the
+    cost; None: as many as so far.
     """
 
     iteration: int
@@ -115,53 +95,23 @@ class Move:
 class IterationBalance:
     """The split of an iterative job.
 
-    Parameters
-    ----------
-    rows : int
-    devices : int
-        In the order of their rows.
-    method : str
-        `auto`: functional models and the rule of trials. `functional`: Clarke's loop on functional
-        models. `constant`: shares in proportion to the last speeds, Clarke's baseline.
-        `imbalance-factor`: NEC's trades by wait times. `none`: shares don't change.
-    granule : int, rows
-        Shares are multiples of it, except the last one.
-    tolerance : float, optional
-        The relative difference of the devices' times, or the imbalance factor, that needs no other
-        split. Default: 0.05, or 0.1 for the imbalance factor.
-    limits : sequence of int or None, rows, optional
-        The maximum for each device.
-    capacities : sequence of int or None, rows, optional
-        What fits in each device's memory: more rows are possible, but probably slow (`auto`).
-    kinds : sequence of str, optional
-        Equal for devices that presumably have the same speed (`auto`). Default: all are equal.
-    models : sequence of SpeedFunction, DeviceModel or None, optional
-        Seconds of so many rows on each device, from earlier jobs: they give the first split,
-        unless a warm-up does.
-    absent : collection of int
-        Devices that take no part before they are restored, as after `lose`.
-    warm_up : bool
-        Whether rounds of the first iteration find the first split (DFPA).
-    pairs : int, optional
-        Trades at a time (imbalance factor). Default: a quarter of the devices.
-    seconds_per_row : float
-        The least cost of moving a row.
-    is_exact : bool
-        Times are modelled. Otherwise `auto` waits for `MIN_REPORTS` of a split.
+    Methods: `auto`: functional models and the rule of trials; `functional`: Clarke's loop on
+    functional models; `constant`: shares in proportion to the last speeds, Clarke's baseline;
+    `imbalance-factor`: NEC's trades by wait times; `none`: shares don't change.
 
-    Attributes
-    ----------
-    rows : tuple of int
-        Of each device, as decided last.
-    moves : int
-        Changes of the split.
+    Shares are multiples of `granule` rows, except the last one. `tolerance`: relative difference
+    of the devices' times, or imbalance factor, that needs no other split. `limits`: the maximum
+    rows of each device; `capacities`: what fits in its memory: more rows are possible, but
+    probably slow (`auto`). `kinds`: equal for devices that presumably have the same speed
+    (`auto`). `models`: seconds of so many rows on each device, from earlier jobs: they give the
+    first split, unless a `warm_up` does, rounds of the first iteration (DFPA). `absent`: devices
+    that take no part before they are restored, as after `lose`. `pairs`: trades at a time; by
+    default a quarter of the devices. `seconds_per_row`: the least cost of moving a row.
+    `is_exact`: times are modelled; otherwise `auto` waits for `MIN_REPORTS` of a split.
 
-    Raises
-    ------
-    UsageError
-        A malformed argument.
-    DataError
-        The limits leave no room for the rows.
+    `rows`: of each device, as decided last. `moves`: changes of the split.
+
+    Raises UsageError for a malformed argument, DataError if the limits leave no room for the rows.
     """
 
     def __init__(  # noqa: PLR0913 - the public interface
