@@ -15,11 +15,13 @@ import pytest
 from served import CORES, PLUG_INS, Daemon, Gate, computes, refused, serving, until, word
 
 TOY = "toys:Toy"
+CONFIG = "[queue]\nsmall_jobs = false\n" + CORES
+"""One job at a time, though a killed daemon has learnt how long they take."""
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Daemon]:
-    with serving() as daemon:
+    with serving(CONFIG) as daemon:
         yield daemon
 
 
@@ -70,11 +72,11 @@ def test_the_journal_keeps_as_many_ended_jobs_as_configured(mortal: Daemon) -> N
         numbers = [client.submit("fft", batch="1x8x8").id for _ in range(6)]
         client.job(numbers[-1]).result(60)
     mortal.stop()
-    mortal.config.write_text(CORES + "\n[journal]\nkeep_jobs = 2\n")
+    mortal.config.write_text(CONFIG + "\n[journal]\nkeep_jobs = 2\n")
     mortal.start()
     with mortal.client() as client:
         assert [line.job for line in client.history()] == numbers[-2:]
-    mortal.config.write_text(CORES)
+    mortal.config.write_text(CONFIG)
 
 
 def test_numbers_are_never_given_again(mortal: Daemon) -> None:
@@ -238,8 +240,8 @@ def test_a_job_whose_planning_crashed_three_daemons_fails(mortal: Daemon) -> Non
 def test_wait_goes_on_with_the_next_daemon(mortal: Daemon, gate: Gate) -> None:
     with mortal.client() as client:
         job = client.submit(TOY, units=1, gate=str(gate.path))
+        until(lambda: gate.pids() and "hetsched_sessions 1" in client.metrics())
         with mortal.started("wait", str(job.id), "--json") as waiting:
-            until(gate.pids)
             until(lambda: "hetsched_sessions 2" in client.metrics())
             restart(mortal)
             gate.open()
