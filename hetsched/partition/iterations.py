@@ -45,8 +45,6 @@ MIN_SECONDS = 1e-9
 """Shorter times can't be measured."""
 MAX_MOVES = 8
 """Moves whose median cost counts, and splits that late reports may still be of."""
-MAX_CORRECTION = 0.5
-"""Part of a time that may be put down to a move."""
 MAX_SIZES, MAX_TIMES = 32, 5
 """Numbers of rows remembered per device, and times of each: the latest."""
 
@@ -227,8 +225,8 @@ class IterationBalance:
         self._last = group[-1]
         self._iterations = max(self._iterations, self._last.iteration)
         before = last.rows if last is not None and last.rows != rows else None
-        group, moving = self._moving_cost.exclude(before, group)
-        times = [_mean_phases(group, device, moving[device]) for device in range(len(rows))]
+        group = self._moving_cost.without_move(before, group)
+        times = [_mean_phases(group, device) for device in range(len(rows))]
         if before is None:
             self._keep(rows, times)
         shares = self._to_shares(rows)
@@ -397,9 +395,7 @@ def _node(model: Any | None, granule: int) -> NodeModel:
     )
 
 
-def _mean_phases(
-    group: Sequence[TimedIteration], device: int, excluded: float
-) -> dict[Phase, float]:
+def _mean_phases(group: Sequence[TimedIteration], device: int) -> dict[Phase, float]:
     """Return a device's mean seconds of each phase; 0 if it took no part."""
     count = sum(each.count for each in group)
     present = [(times, each.count) for each in group if (times := each.times[device])]
@@ -407,7 +403,7 @@ def _mean_phases(
         phase: sum(n * getattr(times, phase.value) for times, n in present) / count
         for phase in Phase
     }
-    means[Phase.COMPUTE] = max(means[Phase.COMPUTE] - excluded, MIN_SECONDS)
+    means[Phase.COMPUTE] = max(means[Phase.COMPUTE], MIN_SECONDS)
     return means
 
 
@@ -431,46 +427,31 @@ class _MovingCost:
 
     def seconds(self, before: Sequence[int], after: Sequence[int]) -> float:
         """Return the expected seconds of a move."""
-        return max(self._least, self._per_row) * max(received(before, after), default=0)
-
-    @property
-    def _per_row(self) -> float:
         # One move may have been slow for another reason: two must show a cost.
-        return median_low(self._observed)
+        per_row = max(self._least, median_low(self._observed))
+        return per_row * max(received(before, after), default=0)
 
-    def exclude(
+    def without_move(
         self, before: Sequence[int] | None, group: Sequence[TimedIteration]
-    ) -> tuple[Sequence[TimedIteration], tuple[float, ...]]:
+    ) -> Sequence[TimedIteration]:
         """Learn from iterations with one split; return those that show the devices' speeds.
 
-        Parameters
-        ----------
-        before : sequence of int, rows, optional
-            The split of the iteration before the first of these, if it was another one.
-        group : sequence of TimedIteration
-
-        Returns
-        -------
-        tuple
-            The iterations, and the seconds of each device to subtract from their mean.
+        `before`: the split of the iteration before the first of these, if it was another one.
         """
         pending, self._first = self._first, None
-        first, nothing = group[0], (0.0,) * len(group[0].rows)
+        first = group[0]
         if before is None:
             if pending is not None:
                 self._observe(*pending, group)
-            return group, nothing
-        gained = received(before, first.rows)
+            return group
         if first.count > 1:
-            return group, nothing
+            return group
+        gained = received(before, first.rows)
         if len(group) > 1:
             self._observe(gained, first.busy, group[1:])
-            return group[1:], nothing
+            return group[1:]
         self._first = gained, first.busy
-        return group, tuple(
-            min(self._per_row * rows, MAX_CORRECTION * busy)
-            for rows, busy in zip(gained, first.busy, strict=True)
-        )
+        return group
 
     def _observe(
         self, gained: Sequence[int], first: Sequence[float], later: Sequence[TimedIteration]
