@@ -17,8 +17,8 @@ Floats = NDArray[np.float64]
 MAX_GRANULES = 1 << 12
 """Sizes up to the largest chunk that tables hold. With more, planning takes longer, and no plan is
 measurably faster."""
-MAX_SLOTS = 3
-"""Slots of a ring in searches: a chunk in each phase."""
+MAX_SLOTS = 4
+"""Slots of a ring in searches: a chunk in each phase, and one waiting."""
 EQUAL_CHUNKS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64])
 """Numbers of chunks of the rings tried first: more gain nothing, unless memory forces more."""
 

@@ -38,7 +38,7 @@ MAX_CHEAP_CHUNKS = 512
 """Maximum chunks in the middle where small chunks cost less per unit."""
 MAX_SEARCHED_CHUNKS = 64
 """Chunks beyond which a plan is searched at a shorter share."""
-KEPT = 16
+KEPT = 24
 """Fastest recipes of which other ramps and sizes are tried. Where copies slow each other, as many
 plans are priced exactly: searches stretch copies instead."""
 SIZE_FACTORS = (0.5, 0.7, 0.85, 1.0, 1.15, 1.5, 2.0, 4.0)
