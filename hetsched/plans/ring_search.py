@@ -201,7 +201,7 @@ class _RingSearch:
         others = []
         for recipe, (slots, sizes) in itertools.product(recipes, self._patterns.items()):
             if not isinstance(recipe.middle, tuple):
-                near = (recipe.middle * factor for factor in SIZE_FACTORS)
+                near = [recipe.middle * factor for factor in SIZE_FACTORS]
                 equal = {max(1.0, min(size, sizes[-1])) for size in near}
                 others += [recipe._replace(middle=size, slots=slots) for size in equal]
             elif sizes[0] != sizes[-1]:
