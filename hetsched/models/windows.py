@@ -33,9 +33,10 @@ MAX_SIZES = 32
 """Sizes kept per curve; every run may add one."""
 SAMPLE_BYTES = 300
 """Memory of one sample, and of what belongs to its size. Estimate for 64-bit Python."""
-MAX_STEP = 5.0
-"""Ratio of two times, beyond what their sizes explain, from which they contradict each other:
-kernels have smaller steps."""
+MAX_STEP = 10.0
+"""Ratio of two times, beyond what their sizes explain, from which they contradict each other: a
+kernel's steps may multiply to 6 between two sizes, and wild times are 20 times as long and more.
+With 5 a device tried sizes beyond two such steps that it had measured once."""
 MIN_CHANGE = 1.3
 """Ratio of three runs in a row to those before from which a device has another speed."""
 WALK_DEVIATION = 0.15
