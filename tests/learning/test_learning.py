@@ -31,6 +31,11 @@ def test_the_plan_of_a_kernel_with_steps_is_near_the_best_from_run_6_on(
     assert missed(kernels.kernels(1, [case], runs=20)) == []
 
 
+def test_sizes_beyond_large_steps_are_remembered_though_measured_once() -> None:
+    (case,) = (each for each in kernels.CASES if "random steps 10," in each.name)
+    assert missed(kernels.kernels(2, [case], runs=8)) == []
+
+
 @pytest.mark.parametrize("number", [0, 1, 8, 9])
 def test_the_best_set_of_devices_is_found_and_the_search_costs_little(number: int) -> None:
     assert missed(co_runners.co_runners(1, [co_runners.CASES[number]], runs=16)) == []

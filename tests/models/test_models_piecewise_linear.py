@@ -44,15 +44,6 @@ def test_an_outlier_changes_nothing(runs: int, wild: float) -> None:
     assert curve.time(64) == 1.0
 
 
-def test_large_steps_measured_once_are_remembered() -> None:
-    curve = PiecewiseLinear([(4, 4.0), (8, 44.0), (16, 88.0), (64, 704.0)])
-    for _ in range(7):
-        curve.observe(3, 3.0)
-        curve.observe(4, 4.0)
-    assert curve.time(16) == pytest.approx(88)
-    assert curve.time(64) == pytest.approx(704)
-
-
 @pytest.mark.parametrize("change", [3.0, 0.3])
 @pytest.mark.parametrize("runs", [1, 2, 3, 5, 9])
 def test_a_real_change_is_confirmed_after_three_runs(runs: int, change: float) -> None:
