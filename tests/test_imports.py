@@ -45,6 +45,7 @@ VENDORS = {
     "numba",
     "mkl",
 }
+USES_VENDORS = ("hetsched.devices.", "hetsched_workloads", "hetsched.functions.ducc")
 LATE = (
     "hetsched.cli.",
     "hetsched_workloads.",
@@ -76,7 +77,7 @@ def complaint(source: str, target: str, late: bool) -> str | None:
         return "is late"
     if source.startswith("hetsched.") and package == "hetsched_workloads":
         return "knows a workload"
-    if package in VENDORS and not source.startswith(("hetsched.devices.", "hetsched_workloads")):
+    if package in VENDORS and not source.startswith(USES_VENDORS):
         return "uses a vendor library outside devices/"
     return direction(room(source), room(target)) if package == "hetsched" else None
 

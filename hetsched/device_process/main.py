@@ -26,7 +26,6 @@ import numpy as np
 from hetsched import errors
 from hetsched.device import DeviceInfo
 from hetsched.device_process.device_loop import DeviceLoop, DeviceUnusable
-from hetsched.devices.base import Device
 from hetsched.devices.probe import ProcessSpec, open_device
 from hetsched.transport import sockets
 from hetsched.transport.device_messages import Channel, Command
@@ -88,17 +87,12 @@ def run_device(sock: socket.socket, spec: str | bytes) -> None:
 
 
 def _serve(sock: socket.socket, spec: ProcessSpec) -> None:
-    device = open_here(spec)
-    _freeze()
-    DeviceLoop(Channel(sock, list[Command]), device, spec.warm_for).run()
-
-
-def open_here(spec: ProcessSpec) -> Device:
-    """Open a device on this thread, which will drive it on the device's cores."""
     info = spec.device
     _prctl(_PR_SET_NAME, f"hetsched {info.name}".encode()[:15], 0, 0, 0)
     pin(info)
-    return open_device(spec)
+    device = open_device(spec)
+    _freeze()
+    DeviceLoop(Channel(sock, list[Command]), device, spec.warm_for).run()
 
 
 def _freeze() -> None:

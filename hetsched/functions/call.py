@@ -15,6 +15,7 @@ import numpy as np
 
 from hetsched.errors import DataError
 from hetsched.functions.identity import function_name
+from hetsched.functions.race import Race
 from hetsched.functions.sources import Place, Stored
 
 PIECE_BYTES = 1 << 20
@@ -79,6 +80,10 @@ class Call:
     """The first unit of the engine's job; those before are done."""
     floating_errors: dict[str, Any] = field(default_factory=lambda: dict(np.geterr()))
     """What the caller's thread does with them, for `numpy.errstate`."""
+    alternatives: Sequence[Callable[[np.ndarray, np.ndarray], object]] = ()
+    """(block, out): other ways to compute the same, of one array and one result."""
+    race: Race | None = None
+    """Between the function and these."""
     busy: list[float] = field(default_factory=list)
     """Processor time of each chunk on the devices, seconds."""
     failure: BaseException | None = None
@@ -141,7 +146,10 @@ class Call:
                 blocks = [x[base + low : base + high] for x in split]
                 places = [y[base + low : base + high] for y in outputs]
                 with np.errstate(**self.floating_errors):
-                    values = self.apply(blocks, whole, unit, places)
+                    if self.race is not None and isinstance(places[0], np.ndarray):
+                        values = self._compete(self.race, blocks, whole, unit, places)
+                    else:
+                        values = self.apply(blocks, whole, unit, places)
                 if self.reduction is not None:
                     partial = values if not low else self.reduction.combine(partial, values)
             except BaseException as error:
@@ -149,6 +157,27 @@ class Call:
                 raise
         if self.reduction is not None and count:
             self.reduction.add(start, start + count, partial)
+
+    def _compete(
+        self,
+        race: Race,
+        blocks: Sequence[np.ndarray],
+        whole: Sequence[np.ndarray],
+        unit: int,
+        places: Sequence[np.ndarray],
+    ) -> Any:
+        """Compute a block by the function or by one of its alternatives."""
+        number, begun = race.choose(), time.thread_time()
+        if number:
+            block, out = (np.moveaxis(array, 0, self.axis) for array in (blocks[0], places[0]))
+            try:
+                self.alternatives[number - 1](_read_only(block), out)
+            except Exception:  # the function says what is wrong, if anything is
+                race.leave(number)
+                number = 0
+        values = None if number else self.apply(blocks, whole, unit, places)
+        race.note(number, (time.thread_time() - begun) / blocks[0].shape[0])
+        return values
 
     def compute_here(self, first: int, end: int) -> None:
         """Compute units in the caller's thread."""

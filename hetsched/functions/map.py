@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import statistics
 import threading
 import time
 from collections import deque
@@ -23,6 +22,7 @@ from hetsched.functions.call import MODES, Call, Reduction
 from hetsched.functions.files import OutputFile, open_array
 from hetsched.functions.identity import function_name, identity
 from hetsched.functions.profile import SMALL, SPLIT, calls
+from hetsched.functions.race import Race
 from hetsched.functions.session import session
 from hetsched.functions.sources import Stored, Target, common_granule, is_stored
 from hetsched.functions.workload import (
@@ -43,7 +43,9 @@ NUMERIC = "biufc"
 MAX_KINDS = 1000
 """Kinds of calls whose results' layout and speed are remembered."""
 REMEMBERED = 5
-"""Calls whose median counts: one that was disturbed must not."""
+"""Last calls whose times count."""
+MIN_DIVIDED = 3
+"""Calls that are divided before that is known to be slower: the first ones still learn."""
 RETRY_CALLS = 16
 """One in so many calls is divided although it was slower so."""
 
@@ -180,13 +182,20 @@ def divisible(f: Callable[..., Any] | None = None, /, **options: Any) -> Callabl
 
 
 def divided(
-    f: Callable[[np.ndarray], np.ndarray], x: np.ndarray, *, axis: int, identity: str, always: bool
+    f: Callable[[np.ndarray], np.ndarray],
+    x: np.ndarray,
+    *,
+    axis: int,
+    identity: str,
+    always: bool,
+    alternatives: Sequence[Callable[[np.ndarray, np.ndarray], object]] = (),
 ) -> tuple[np.ndarray, float]:
     """Return `map` of an array with units, and the seconds saved; `identity` names the function.
 
-    `always`: also where it doesn't pay.
+    `always`: also where it doesn't pay. `alternatives`: as of `Call`.
     """
     call = Call(f, {}, ((True, 0),), [np.moveaxis(x, axis, 0)], [], axis)
+    call.alternatives = alternatives
     run = _Run(call, Outputs(call), {}, identity, always)
     run.run()
     return np.moveaxis(call.outputs[0], 0, axis), run.saved or 0.0
@@ -431,17 +440,18 @@ class _Kind:
     divided: deque[float] = field(default_factory=_last)
     """From the caller's view, on the devices."""
     calls: int = 0
+    race: Race | None = None
 
     def is_faster_alone(self, units: int, overhead: float) -> bool:
         """Return whether the caller's thread is expected to be faster than the devices.
 
         It is for few units, and for functions that hold the interpreter's lock.
         """
-        alone = statistics.median(self.alone)
+        alone = min(self.alone)  # disturbances only make times longer
         if alone * units <= overhead:
             return True
-        is_retried = self.calls % RETRY_CALLS == 0
-        return bool(self.divided) and not is_retried and alone <= statistics.median(self.divided)
+        is_tried = len(self.divided) < MIN_DIVIDED or self.calls % RETRY_CALLS == 0
+        return not is_tried and alone <= min(self.divided)
 
 
 _kinds: BoundedCache[tuple[Any, ...], _Kind] = BoundedCache(max_entries=MAX_KINDS)
@@ -492,13 +502,14 @@ class _Run:
             kind = _kinds.get(self._key)
         done = 0
         if kind is None:
+            call.race = Race(1 + len(call.alternatives)) if call.alternatives else None
             done, per_unit = self._begin()
-            kind = _Kind(tuple(_layouts(call.outputs)), call.is_tuple)
+            kind = _Kind(tuple(_layouts(call.outputs)), call.is_tuple, race=call.race)
             kind.alone.append(per_unit)
             with _kinds_lock:
                 _kinds.put(self._key, kind)
         else:
-            call.is_tuple = kind.is_tuple
+            call.is_tuple, call.race = kind.is_tuple, kind.race
             self._outputs.allocate(kind.outputs)
         rest = call.load - done
         if not rest:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hetsched.functions.ducc import ducc_function
 from hetsched.functions.map import divided
 from hetsched.functions.profile import SMALL, SPLIT, calls
 
@@ -250,10 +251,12 @@ def _one_pass(library: Library, request: Request, x: np.ndarray) -> tuple[np.nda
     batch = _batch_axis(x.shape, request.axes)
     if batch is None:  # sizes have left one unit
         return library.on_one_core(request.name, x, keywords), 0.0
+    ducc = ducc_function(request.name, x, keywords)
     return divided(
         lambda block: library.on_one_core(request.name, block, keywords),
         x,
         axis=batch,
         identity=f"{library.name}.{request.name} {keywords}",
         always=library.threshold is not None,
+        alternatives=[] if ducc is None else [ducc],
     )

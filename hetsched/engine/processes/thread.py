@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.device_process.device_loop import DeviceLoop
-from hetsched.device_process.main import open_here
-from hetsched.devices.probe import ProcessSpec
+from hetsched.devices.probe import ProcessSpec, open_device
 from hetsched.engine.processes.link import DeviceLink, processor_ticks
 from hetsched.errors import text_of
 from hetsched.transport import device_messages
@@ -18,7 +17,11 @@ from hetsched.transport.arena import Segment
 
 
 class DeviceThread(DeviceLink):
-    """A running device thread. It can't be killed: one that hangs is given up until it ends."""
+    """A running device thread. It can't be killed: one that hangs is given up until it ends.
+
+    It isn't pinned: pools of threads that libraries start in it would be, too, for the rest of the
+    caller's program.
+    """
 
     def __init__(self, spec: ProcessSpec) -> None:
         super().__init__()
@@ -44,7 +47,7 @@ class DeviceThread(DeviceLink):
         try:
             channel = device_messages.Channel(self._loop_end, list[device_messages.Command])
             with np.errstate(all="ignore"):  # verification finds NaN; functions bring their own
-                DeviceLoop(channel, open_here(spec), spec.warm_for, self._handed).run()
+                DeviceLoop(channel, open_device(spec), spec.warm_for, self._handed).run()
         except BaseException as error:
             self._failure = f"{type(error).__name__}: {text_of(error)}"
         finally:
