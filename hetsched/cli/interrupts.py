@@ -23,6 +23,11 @@ def install_handler() -> None:
         )
 
 
+def is_unseen() -> bool:
+    """Return whether there was a Ctrl-C that nobody has noted."""
+    return _unseen.is_set()
+
+
 def reraise() -> None:
     """Raise the KeyboardInterrupt that an import or a destructor swallowed, if there was one."""
     if _unseen.is_set():

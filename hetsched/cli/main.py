@@ -68,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _silence_stdout()
         return BROKEN_PIPE
     except Exception as error:
+        if interrupts.is_unseen():  # some imports turn it into an error of their own
+            return _fail(130, "interrupted", flags)
         return _fail(*_code_and_message(error), flags)
 
 

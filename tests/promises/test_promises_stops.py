@@ -177,6 +177,21 @@ def test_any_moment_is_good_for_ctrl_c(tmp_path: Path, tenths: int) -> None:
     assert not output.exists()
 
 
+def test_a_ctrl_c_that_an_import_makes_another_error_of_is_one(tmp_path: Path) -> None:
+    (tmp_path / "slow_plug_in.py").write_text(
+        "import os, signal\n"
+        "class Attribute:\n"
+        "    def __set_name__(self, owner, name): os.kill(os.getpid(), signal.SIGINT)\n"
+        "class Workload:\n"
+        "    attribute = Attribute()\n"
+    )
+    place = Place(tmp_path)
+    place.environment["PYTHONPATH"] = str(tmp_path)
+    with place.started("run", "slow_plug_in:Workload", "--help") as process:
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "error: interrupted\n")
+
+
 def test_ctrl_c_of_run_cancels_and_leaves_nothing(tmp_path: Path) -> None:
     place = Place(tmp_path, SLOW)
     words = ("run", "fft", "--batch", "5000x8x8", "--output", str(tmp_path / "y.npy"))
