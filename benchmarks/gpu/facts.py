@@ -37,7 +37,7 @@ def measure(report: Report) -> None:
     context_bytes = [b - a for a, b in zip(after, before, strict=False) if a and b]
     report.put(context_and_cublas_bytes=context_bytes)
     device = Accelerator(device_info(report.dry), runtime)
-    report.put(device=msgspec.to_builtins(device.describe()))
+    report.put(device=msgspec.to_builtins(device.describe()), loaded=machine.loaded())
     if not report.dry:
         report.put(**libraries(runtime.xp))
 
@@ -52,5 +52,4 @@ def libraries(cupy: Any) -> dict[str, Any]:
         "attributes": {
             name: calls.deviceGetAttribute(number, 0) for name, number in ATTRIBUTES.items()
         },
-        "loaded": machine.loaded(),
     }

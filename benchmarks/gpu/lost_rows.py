@@ -25,14 +25,14 @@ count = 2
 [[device]]
 kind = "gpu"
 """
-ROWS, COLUMNS, ITERATIONS = 60, 64, 300
+ROWS, COLUMNS, ITERATIONS, DIE_AT = 60, 64, 300, 54
 TIMEOUT_SECONDS = 30.0
 TOLERANCE = 1e-10
 
 
 def measure(report: Report) -> None:
     tests = ROOT / "tests"
-    folders = [str(tests), str(tests / "e2e"), str(tests / "devices")]
+    folders = [str(tests), str(tests / "devices")]
     os.environ["PYTHONPATH"] = os.pathsep.join([os.environ["PYTHONPATH"], *folders])
     sys.path += folders
     with tempfile.TemporaryDirectory() as scratch:
@@ -52,14 +52,14 @@ def _lose(report: Report, scratch: str) -> None:
     x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
     with hetsched.Local(parse(MACHINE, "gpu check"), learn=False) as local:
         job = local.submit(
-            "deadly_diffusion:DeadlyDiffusion",
+            "benchmarks.gpu.deadly_diffusion:DeadlyDiffusion",
             x,
             rows=ROWS,
             columns=COLUMNS,
             iterations=ITERATIONS,
             balance="none",
-            markers=scratch,
-            calls=(54,),
+            marker=str(Path(scratch) / "died"),
+            die_at=DIE_AT,
             victim="fake_gpu.device" if report.dry else "cupy",
         )
         y = job.result(TIMEOUT_SECONDS).y
