@@ -121,6 +121,16 @@ def test_the_probe_says_in_one_line_why_a_gpu_is_absent(
     assert select_gpus(config, machine, allowed, cupy)[1] == absent
 
 
+def test_a_second_table_gets_the_gpus_that_the_first_has_left() -> None:
+    one = DeviceConfig(kind="gpu", count=1)
+
+    infos, _ = select_gpus(one, SEEN, None, cupy=True, taken=1)
+    none, absent = select_gpus(one, SEEN, None, cupy=True, taken=2)
+
+    assert [(info.name, info.identity) for info in infos] == [("gpu1", "NVIDIA T4")]
+    assert (none, absent) == ([], {"gpu2": "this machine has only 2 GPUs"})
+
+
 def test_gpus_without_a_uuid_are_told_apart_by_their_number() -> None:
     machine = Snapshot((Gpu(0, "GRID T4", ""), Gpu(1, "GRID T4", "")), "580.1", 13000)
 

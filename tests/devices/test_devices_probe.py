@@ -35,7 +35,7 @@ def four_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(topology, "SYSFS", tmp_path)
     monkeypatch.setattr(cores, "allowed", lambda: [2, 3, 6, 7])
     monkeypatch.setattr(cores, "quota", lambda: math.inf)
-    monkeypatch.setattr(cuda_probe, "detect", lambda config: ([], {"gpu0": "no driver"}))
+    monkeypatch.setattr(cuda_probe, "detect", lambda config, taken: ([], {"gpu0": "no driver"}))
 
 
 def probed(*devices: DeviceConfig) -> Probe:
@@ -167,7 +167,7 @@ def gpus(count: int) -> list[DeviceInfo]:
 def test_each_gpu_is_driven_by_a_core_near_it_that_also_computes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cuda_probe, "detect", lambda config: (gpus(3), {}))
+    monkeypatch.setattr(cuda_probe, "detect", lambda config, taken: (gpus(3), {}))
     near = {"00000000:00:00.0": {2, 3}, "00000000:01:00.0": {2, 3}, "00000000:02:00.0": set()}
     monkeypatch.setattr(cuda_probe, "local_cores", near.__getitem__)
 
@@ -177,7 +177,7 @@ def test_each_gpu_is_driven_by_a_core_near_it_that_also_computes(
 
 
 def test_under_a_quota_a_gpu_is_driven_by_any_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_probe, "detect", lambda config: (gpus(1), {}))
+    monkeypatch.setattr(cuda_probe, "detect", lambda config, taken: (gpus(1), {}))
     monkeypatch.setattr(cores, "quota", lambda: 2.0)
 
     assert pinned(probed(DeviceConfig(kind="gpu"))) == [()]

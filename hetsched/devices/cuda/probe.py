@@ -49,7 +49,7 @@ def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
     free = pool.free() if pool.is_pinned else ()
     taken: list[int] = []
     for _, config in tables:
-        infos, missing = detect(config)
+        infos, missing = detect(config, len(processes) + len(absent))
         if missing and not config.optional:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
             raise Unavailable(f"{reasons} (the config asks for it without optional = true)")
@@ -71,12 +71,14 @@ def _process(info: DeviceInfo, config: DeviceConfig, cores: tuple[int, ...]) -> 
     return ProcessSpec(package="hetsched.devices.cuda", device=info, config=config, env=env)
 
 
-def detect(config: DeviceConfig) -> tuple[list[DeviceInfo], dict[str, str]]:
+def detect(config: DeviceConfig, taken: int = 0) -> tuple[list[DeviceInfo], dict[str, str]]:
     """Return the GPUs that `config` asks for, and name -> reason for missing ones.
 
-    Takes as long as NVML: tens of milliseconds with a driver, one without.
+    `taken`: how many other tables have. Takes as long as NVML: tens of milliseconds with a driver,
+    one without.
     """
-    return select_gpus(config, snapshot(), os.environ.get("CUDA_VISIBLE_DEVICES"), has_cupy())
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return select_gpus(config, snapshot(), allowed, has_cupy(), taken)
 
 
 def has_cupy() -> bool:
@@ -84,22 +86,26 @@ def has_cupy() -> bool:
 
 
 def select_gpus(
-    config: DeviceConfig, machine: Snapshot, allowed: str | None, cupy: bool
+    config: DeviceConfig, machine: Snapshot, allowed: str | None, cupy: bool, taken: int = 0
 ) -> tuple[list[DeviceInfo], dict[str, str]]:
-    """Return the GPUs of `machine` that `config` asks for; `allowed`: CUDA_VISIBLE_DEVICES."""
+    """Return the GPUs of `machine` that `config` asks for.
+
+    `allowed`: CUDA_VISIBLE_DEVICES; `taken`: as in `detect`.
+    """
     if machine.problem:
-        return [], {config.name or "gpu0": machine.problem}
+        return [], {_name(config, 0, taken): machine.problem}
     gpus = visible(machine.gpus, allowed)
     if not gpus:
-        return [], {config.name or "gpu0": f"CUDA_VISIBLE_DEVICES={allowed!r} hides every GPU"}
+        hidden = f"CUDA_VISIBLE_DEVICES={allowed!r} hides every GPU"
+        return [], {_name(config, 0, taken): hidden}
     infos, absent = [], {}
-    for number in range(config.count or len(gpus)):
-        name = _name(config, number)
-        reason = _reason(gpus, number, cupy, machine.cuda)
+    for number in range(config.count or max(1, len(gpus) - taken)):
+        name = _name(config, number, taken)
+        reason = _reason(gpus, taken + number, cupy, machine.cuda)
         if reason:
             absent[name] = reason
         else:
-            infos.append(_info(name, gpus[number], machine, config.memory_bytes()))
+            infos.append(_info(name, gpus[taken + number], machine, config.memory_bytes()))
     return infos, absent
 
 
@@ -124,9 +130,9 @@ def _named(gpus: tuple[Gpu, ...], token: str) -> Gpu | None:
     return matches[0] if len(matches) == 1 else None
 
 
-def _name(config: DeviceConfig, number: int) -> str:
+def _name(config: DeviceConfig, number: int, taken: int) -> str:
     if config.name is None:
-        return f"gpu{number}"
+        return f"gpu{taken + number}"
     return config.name if (config.count or 1) == 1 else f"{config.name}{number}"
 
 

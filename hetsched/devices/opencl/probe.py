@@ -48,13 +48,16 @@ def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
     processes: list[ProcessSpec] = []
     absent: dict[str, str] = {}
     found, problem = devices()
+    taken: list[Found] = []
     for _, config in tables:
         listed = select(found, config)
         usable = [device for device in listed if not device.problem]
-        for number in range(config.count or max(1, len(usable))):
+        free = [device for device in usable if device not in taken]
+        for number in range(config.count or max(1, len(free))):
             name = _name(config, number, len(processes) + len(absent))
-            if number < len(usable):
-                processes.append(_process(_info(name, usable[number], config), config))
+            if number < len(free):
+                processes.append(_process(_info(name, free[number], config), config))
+                taken.append(free[number])
                 continue
             reason = problem or _missing(found, listed, usable)
             if config.optional:
