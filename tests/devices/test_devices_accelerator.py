@@ -184,6 +184,25 @@ def test_a_kernel_computes_each_planned_size_once_before_the_job_on_defined_memo
     assert computed == [2, 1]
 
 
+def choosy(p: Any, chunk: int, context: KernelContext) -> Kernel:
+    kernel = Affine().variants("cpu")[0].make(p, chunk, context)
+
+    def refusing(inputs: Arrays, outputs: Arrays) -> None:
+        if not inputs["x"].any():
+            raise DataError("x is 0")
+        kernel(inputs, outputs)
+
+    return refusing
+
+
+def test_a_kernel_may_refuse_the_zeros_on_which_it_is_warmed_up() -> None:
+    bench = Bench(make=choosy)
+
+    bench.run()
+
+    assert bench.is_right()
+
+
 def greedy(p: Any, chunk: int, context: KernelContext) -> Kernel:
     assert context.allocate is not None
     context.allocate(1 << 40)

@@ -17,7 +17,7 @@ from hetsched.devices.accelerator.runtime import Block, Copy, Fault, Queue, Runt
 from hetsched.devices.base import DeviceJob, DeviceOutOfMemory, HostArray
 from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.devices.slot_layout import Buffer, SlotLayout, slot_layout, unit_bytes
-from hetsched.errors import InternalError, UsageError
+from hetsched.errors import DataError, InternalError, UsageError
 from hetsched.plans.slots import aligned
 from hetsched.workload import Kernel, KernelContext, Variant
 
@@ -219,12 +219,15 @@ class JobPreparer:
         if not sizes or getattr(prepared.kernel, "takes_range", False):  # it isn't a pure function
             return
         queue, done = self._compute_queue, self._memory.runtime.event()
-        for units in sorted(sizes, reverse=True):
-            inputs, outputs = prepared.arrays(units, Slot(0, 0))
-            queue.clear(prepared.block, prepared.slots_start, prepared.layout.nbytes(units))
-            queue.launch(partial(prepared.kernel, inputs, outputs), 0)
-        queue.record(done)
-        done.wait()
+        try:
+            for units in sorted(sizes, reverse=True):
+                inputs, outputs = prepared.arrays(units, Slot(0, 0))
+                queue.clear(prepared.block, prepared.slots_start, prepared.layout.nbytes(units))
+                queue.launch(partial(prepared.kernel, inputs, outputs), 0)
+            queue.record(done)
+            done.wait()
+        except DataError:  # about zeros, which the job may not have
+            self._memory.runtime.synchronize()
         warm_sizes |= sizes
 
 
