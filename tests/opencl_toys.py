@@ -154,5 +154,6 @@ def open_runtime(info: DeviceInfo, **settings: Any) -> OpenClRuntime:
 
 
 def open_on_host_memory(info: DeviceInfo, runtime: OpenClRuntime) -> CpuDevice:
-    kernels = CpuKernels("opencl", None, OnHostMemory(runtime, info))
+    on_host = OnHostMemory(runtime, info)
+    kernels = CpuKernels("opencl", None, on_host, on_host.warm_up)
     return CpuDevice(msgspec.structs.replace(info, link=False), kernels=kernels)

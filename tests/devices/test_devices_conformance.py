@@ -112,6 +112,13 @@ class TestOpenClOnHostMemory(OnOpenCl, DeviceSuite):
     def open_device(self) -> Device:
         return opencl_toys.open_on_host_memory(self.info, self.runtime)
 
+    def test_a_kernel_is_compiled_before_its_job(self) -> None:
+        calls, plain = [], opencl_toys.affine()
+        self.makers = {"affine": lambda *_: lambda x, y: (calls.append(len(y["y"])), plain(x, y))}
+        with self.opened() as device:
+            device.prepare(self.described(device, self.affine(6), 3))
+        assert calls == [1]
+
 
 class TestOpenClRuntime(OnOpenCl, RuntimeSuite):
     def open_runtime(self) -> Any:

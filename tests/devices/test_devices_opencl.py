@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 
 import hetsched
 from hetsched.config import DeviceConfig, parse
+from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.runtime import Fault
+from hetsched.devices.base import DeviceFault
 from hetsched.devices.opencl import probe as opencl_probe
-from hetsched.devices.opencl.device import classify
+from hetsched.devices.opencl.device import OnHostMemory, classify
 from hetsched.devices.opencl.probe import Found, probe
 from hetsched.devices.probe import CorePool
 
@@ -115,6 +118,20 @@ def test_a_table_gets_the_devices_that_can_compute(
     assert list(found.absent.values()) == ([absent] if absent else [])
 
 
+def test_each_device_is_in_one_table_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Found(0, 1, "Slow GPU", "Vendor", False, 1 << 30, True)
+    monkeypatch.setattr(opencl_probe, "devices", lambda: ([GPU, other], ""))
+    tables = [DeviceConfig(kind="opencl", count=1, memory=size) for size in ("64MiB", "32MiB")]
+
+    found = probe(list(enumerate(tables)), CorePool((0,), 1))
+
+    devices = [process.device for process in found.processes]
+    assert [(d.name, d.identity, d.memory) for d in devices] == [
+        ("ocl0", "Fast GPU", 64 << 20),
+        ("ocl1", "Slow GPU", 32 << 20),
+    ]
+
+
 @pytest.mark.parametrize(
     ("code", "opening", "fault"),
     [
@@ -131,3 +148,25 @@ def test_each_code_has_its_class(code: int, opening: bool, fault: Fault) -> None
     error.code = code  # type: ignore[attr-defined]
 
     assert classify(error, opening) is fault
+
+
+class LostQueue:
+    def finish(self) -> None:
+        raise failing(-36)
+
+
+def failing(code: int) -> RuntimeError:
+    error = RuntimeError(f"OpenCL says {code}")
+    error.code = code  # type: ignore[attr-defined]
+    return error
+
+
+def test_on_the_hosts_memory_a_lost_context_is_a_fault_too() -> None:
+    def kernel() -> None:
+        raise failing(-14)
+
+    info = DeviceInfo(name="ocl0", kind="opencl", identity="")
+    on_host: Any = OnHostMemory(SimpleNamespace(queue=LostQueue), info)  # type: ignore[arg-type]
+
+    with pytest.raises(DeviceFault, match="ocl0: unusable after a fault: OpenCL says -14"):
+        on_host(kernel)()

@@ -61,6 +61,8 @@ class CpuKernels:
         For `KernelContext.xp`.
     adapted : callable
         Returns a kernel for NumPy's arrays, given one of `kind`.
+    warm_up : callable
+        Called with a new kernel of chunks and its job, before that is timed.
     """
 
     def __init__(
@@ -68,8 +70,9 @@ class CpuKernels:
         kind: str = "cpu",
         xp: Any = np,
         adapted: Callable[[Any], Any] = lambda kernel: kernel,
+        warm_up: Callable[[Kernel, DeviceJob], None] = lambda kernel, job: None,
     ) -> None:
-        self._kind, self._xp, self._adapted = kind, xp, adapted
+        self._kind, self._xp, self._adapted, self._warm_up = kind, xp, adapted, warm_up
         self._kernels: BoundedCache[Hashable, tuple[Kernel, Mapping[str, str]]] = BoundedCache(
             max_entries=MAX_KERNELS
         )
@@ -88,8 +91,10 @@ class CpuKernels:
         key = (type(job.workload), params, name, chunk, job.threads, job.cache, left)
 
         def make() -> tuple[Kernel, Mapping[str, str]]:
-            kernel = make_kernel(implementation, replace(job, chunk=chunk), self._context(job))
-            return self._adapted(kernel), implementation.in_place
+            made = make_kernel(implementation, replace(job, chunk=chunk), self._context(job))
+            kernel = self._adapted(made)
+            self._warm_up(kernel, job)
+            return kernel, implementation.in_place
 
         return self._kernels.get_or_compute(key, make)
 

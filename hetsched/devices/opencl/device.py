@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import time
@@ -16,10 +17,12 @@ from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.runtime import Copy, DeviceFacts, Fault, Memory, translated
-from hetsched.devices.base import Device, DeviceFault
+from hetsched.devices.base import Device, DeviceFault, DeviceJob
 from hetsched.devices.cpu.clock import WallClock
 from hetsched.devices.cpu.device import CpuDevice, CpuKernels
+from hetsched.errors import DataError
 from hetsched.paths import cache_dir
+from hetsched.workload import Kernel
 from hetsched.workload.protocol import KernelArrays
 
 RESERVE_FRACTION = 0.05
@@ -51,7 +54,9 @@ def open_device(info: DeviceInfo, config: DeviceConfig) -> Device:
         runtime = OpenClRuntime(cl, device, config.engines)
     if info.link:
         return Accelerator(info, runtime, config.memory_bytes())
-    return CpuDevice(info, _DeviceClock(), CpuKernels("opencl", None, OnHostMemory(runtime, info)))
+    on_host = OnHostMemory(runtime, info)
+    kernels = CpuKernels("opencl", None, on_host, on_host.warm_up)
+    return CpuDevice(info, _DeviceClock(), kernels)
 
 
 class _DeviceClock(WallClock):
@@ -80,26 +85,45 @@ class OnHostMemory:
 
         def on_host(*arguments: Any) -> None:
             buffers: dict[tuple[int, int], Any] = {}
-            lent = [
-                KernelArrays({name: self._lent(a, buffers) for name, a in argument.items()})
-                if isinstance(argument, KernelArrays)
-                else argument
-                for argument in arguments
-            ]
+            written: list[np.ndarray] = []
             try:
                 with translated(self._name, classify):
+                    lent = list(arguments)
+                    for number, argument in enumerate(arguments):
+                        if isinstance(argument, KernelArrays):
+                            written = list(argument.values())  # outputs come last
+                            lent[number] = KernelArrays(
+                                {name: self._lent(a, buffers) for name, a in argument.items()}
+                            )
                     kernel(*lent)
-                    for buffer in buffers.values():
-                        self._map(buffer)
-            finally:
-                self._queue.finish()  # nothing may still use memory that the caller frees
+                    for host in written:
+                        self._map(buffers[_place(host)])
+                    self._queue.finish()
+            except BaseException:
+                # Nothing may still use memory that the caller frees; the first error counts.
+                with contextlib.suppress(Exception):
+                    self._queue.finish()
+                raise
 
         on_host.units_per_call = getattr(kernel, "units_per_call", 0)  # type: ignore[attr-defined]
         return on_host
 
+    def warm_up(self, kernel: Kernel, job: DeviceJob) -> None:
+        """Have a kernel compile, which it does when first called: here for a unit of zeros."""
+        specs = job.workload.arrays(job.params)
+        inputs, outputs = (
+            KernelArrays({spec.name: np.zeros(spec.shape(1), spec.dtype) for spec in chosen})
+            for chosen in (
+                [spec for spec in specs if spec.is_input],
+                [spec for spec in specs if spec.is_output],
+            )
+        )
+        with contextlib.suppress(DataError):  # about zeros, which the job may not have
+            kernel(inputs, outputs)
+
     def _lent(self, host: np.ndarray, buffers: dict[tuple[int, int], Any]) -> Any:
         """Return the device's array in the memory of `host`, with one buffer for equal parts."""
-        key = host.ctypes.data, host.nbytes
+        key = _place(host)
         if key not in buffers:
             flags = self._runtime.cl.mem_flags
             access = flags.READ_WRITE if host.flags.writeable else flags.READ_ONLY
@@ -276,6 +300,11 @@ class OpenClBlock:
 
     def __del__(self) -> None:
         self._runtime.used -= getattr(self, "_counted", 0)
+
+
+def _place(host: np.ndarray) -> tuple[int, int]:
+    """Return address and bytes of an array."""
+    return host.ctypes.data, host.nbytes
 
 
 def _bytes(host: np.ndarray) -> np.ndarray:
