@@ -58,6 +58,16 @@ class Affine(Workload):
         return np.abs(wrong) * 1e6
 
 
+class Picky(Affine):
+    """Whose kernel fails everywhere but on cores."""
+
+    name = "picky"
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        working, broken, *_ = super().variants(kind)
+        return [working if kind == "cpu" else broken]
+
+
 def affine(p: Any, chunk: int, context: KernelContext) -> Kernel:
     context.say(f"planning {chunk} units")
 

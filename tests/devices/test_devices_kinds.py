@@ -56,6 +56,19 @@ def test_its_devices_are_chosen_by_group(local: hetsched.Local) -> None:
     assert job.result(timeout=60)[0, 0] == 3
 
 
+def test_a_kernel_that_fails_there_runs_on_a_core(toy_kind: None) -> None:
+    """Also without a link, as on a GPU that shares the host's memory."""
+    x = np.arange(160.0).reshape(40, 4)
+    config = CONFIG + "[[device]]\nkind = 'cpu'\ncount = 1\n"
+    with hetsched.Local(parse(config, "test"), learn=False) as local:
+        job = local.submit("device_toys:Picky", x)
+        y = job.result(timeout=60)
+
+    np.testing.assert_array_equal(y, 2 * x + 1)
+    assert job.report is not None
+    assert any("toy0 takes no part in this job" in note for note in job.report.notes)
+
+
 def test_an_unregistered_kind_is_an_error_of_the_config() -> None:
     with pytest.raises(
         ConfigError, match=r"device\[0\].kind: no device kind 'toybox'; choose from"

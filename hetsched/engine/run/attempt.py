@@ -530,13 +530,15 @@ class Attempt:
     def _may_run_elsewhere(self, device: str) -> bool:
         """Return whether the kernel of another kind of device may succeed.
 
-        The variants of a device with a link, such as a GPU, differ from those of the cores. A
-        kernel that fails on a core would fail on all of them.
+        A GPU, with a link or on the host's memory, has other variants than the cores. A kernel
+        that fails on a core would fail on all of them.
         """
-        job = self.runner.job
+        job, own = self.runner.job, self.infos[device]
         others = [d for d in self.runner.failures.remaining(job.devices) if d != device]
         may_depend = self.step in KERNEL_STEPS and not job.measure
-        return self.infos[device].link and bool(others) and may_depend
+        kinds = {self.infos[d].variant_kind for d in others if d in self.infos}
+        is_other = own.link or not (own.is_core or kinds <= {own.variant_kind})
+        return is_other and bool(others) and may_depend
 
 
 def _helpers(infos: Sequence[DeviceInfo]) -> list[str]:
