@@ -12,7 +12,8 @@ import os
 import re
 import tomllib
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
@@ -364,6 +365,8 @@ def _rephrased(invalid: str, raw: Any) -> str:
         problem = f"unknown value {quoted(found)}{closest_hint(found, values)}"
     elif problem.startswith("Object missing"):
         problem = problem.replace("Object missing required field", "missing key").replace("`", "")
+    elif key == "device" and isinstance(raw["device"], dict):
+        problem = "there may be several of them: write [[device]] instead of [device]"
     elif problem.startswith("Expected"):
         wanted = problem.removeprefix("Expected ").partition(", got")[0]
         names = re.sub(r"`([\w |]+)`", lambda found: _types(found[1]), wanted)
@@ -413,6 +416,17 @@ def _read(path: Path) -> str:
 
 
 # ---- checks
+
+
+@contextmanager
+def located(source: str) -> Iterator[None]:
+    """Name the file, if there is one, in errors that are seen only when devices are looked for."""
+    try:
+        yield
+    except ConfigError as error:
+        if not source or not str(error).startswith("device"):
+            raise
+        raise ConfigError(f"{source}: {error}") from None
 
 
 COMMON_KEYS = ("kind", "name", "count", "optional")

@@ -86,6 +86,7 @@ def test_costs_are_a_gap_and_a_rate_or_a_time_a_unit() -> None:
         ("steeling = true", ["my.toml: unknown key 'steeling'; did you mean 'stealing'?"]),
         ("stealing = 'x'", ["my.toml: stealing: expected true or false, got 'x'"]),
         ("queue = 3", ["my.toml: queue: expected a table, got 3"]),
+        ("[device]\nkind = 'cpu'", ["my.toml: device: ", "write [[device]] instead of [device]"]),
         ("[queue]\nlimit = 0", ["my.toml: queue.limit: expected an integer >= 1, got 0"]),
         ("[load]\nunits = 1", ["my.toml: load: missing key input_bytes"]),
         ("[arena]\nlimt = '3'", ["my.toml: arena: unknown key 'limt'; did you mean 'limit'?"]),

@@ -24,7 +24,7 @@ from collections.abc import Callable
 import zmq
 
 from hetsched import paths
-from hetsched.config import Config
+from hetsched.config import Config, located
 from hetsched.daemon.requests import Requests
 from hetsched.daemon.router import Router
 from hetsched.daemon.service import ServiceManager
@@ -91,7 +91,8 @@ def serve(config: Config, source: str = "") -> None:
     try:
         log.info("configuration: %s", source or "passed in")
         raise_descriptor_limit()
-        _run(config, manager)
+        with located(source):
+            _run(config, manager)
     finally:
         os.close(lock_fd)
     log.info("stopped")

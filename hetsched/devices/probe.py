@@ -173,7 +173,7 @@ def _probe_kind(kind: DeviceKind, config: Config, pool: CorePool) -> Probe:
 def _add_names(pool: CorePool, names: Iterable[str]) -> None:
     for name in names:
         if name in pool.names:
-            raise ConfigError(f"two devices are called {name!r}; give one of them another name")
+            raise ConfigError(f"device: two are called {name!r}; give one of them another name")
         pool.names.add(name)
 
 

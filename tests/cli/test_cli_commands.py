@@ -85,6 +85,20 @@ def test_a_first_configuration_is_written_where_it_is_read(call: Call) -> None:
     assert Path("mine.toml").read_text() == Path(path).read_text()
 
 
+@pytest.mark.parametrize("command", ["config check", "devices --config", "doctor --config",
+                                     "run fft --batch 2x8x8 --config",
+                                     "plan fft --batch 2x8x8 --config"])  # fmt: skip
+def test_a_configuration_that_asks_for_more_than_there_is_is_named(
+    call: Call, command: str
+) -> None:
+    Path("more.toml").write_text('[[device]]\nkind = "cpu"\ncount = 4096\n')
+
+    ended = call(*command.split(), "more.toml")
+
+    assert ended.code == 78
+    assert "more.toml: device[0].count: 4096 cores requested" in ended.out + ended.err
+
+
 def test_a_machine_profile_is_checked_too(call: Call) -> None:
     load = "units = 8\ninput_bytes = 8\noutput_bytes = 8"
     Path("m.toml").write_text(f"[load]\n{load}\n[[device]]\nkind = 'cpu'\n")

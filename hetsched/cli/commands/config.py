@@ -12,7 +12,15 @@ from hetsched.cli import flags
 from hetsched.cli.app import COMPLETE, Group, group
 from hetsched.cli.flags import ConfigName, Force, Json, argument, option, switch
 from hetsched.cli.terminal import note, out, out_json, out_lines, out_table
-from hetsched.config import Config, device_keys, load, shipped, shipped_folder, user_file
+from hetsched.config import (
+    Config,
+    device_keys,
+    load,
+    located,
+    shipped,
+    shipped_folder,
+    user_file,
+)
 from hetsched.device import DeviceInfo
 from hetsched.device_kinds import configured_kind
 from hetsched.errors import Unavailable, UsageError
@@ -51,7 +59,8 @@ def check(name: Name = None) -> None:
         machine_of(config, source)
         out(f"{source}: valid machine profile")
         return
-    names = [process.device.name for process in probe(config).processes]
+    with located(source):
+        names = [process.device.name for process in probe(config).processes]
     out(f"{source}: valid; devices here: {', '.join(names) or 'none'}")
 
 
@@ -146,7 +155,8 @@ def devices(
     from hetsched.devices.probe import probe as find_devices
 
     settings, source = load(config)
-    machine = find_devices(settings)
+    with located(source):
+        machine = find_devices(settings)
     infos = [process.device for process in machine.processes]
     _print_devices(source, infos, machine.absent, {}, json)
 

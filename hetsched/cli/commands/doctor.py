@@ -20,7 +20,7 @@ import msgspec
 from hetsched import paths
 from hetsched.cli.flags import ConfigName, Json
 from hetsched.cli.terminal import out_json, out_lines
-from hetsched.config import load
+from hetsched.config import load, located
 from hetsched.errors import ConfigError, HetschedError, InternalError, Unavailable
 from hetsched.machine_limits import ControlGroups, processor
 from hetsched.text import columns
@@ -35,7 +35,8 @@ REQUIRED = (
     "prometheus-client",
 )  # fmt: skip
 OPTIONAL = {
-    "numba": "numba", "mkl": "mkl", "ducc0": "ducc", "cupy": "cuda12", "matplotlib": "plot",
+    "numba": "numba", "mkl": "mkl", "ducc0": "ducc", "cupy": "cuda12", "pyopencl": "opencl",
+    "reikna": "opencl", "matplotlib": "plot",
 }  # fmt: skip
 """Module or distribution -> the extra that installs it."""
 MIN_DESCRIPTORS = 4096
@@ -249,7 +250,8 @@ def configuration(name: str | None) -> list[Finding]:
     config, source = load(name)
     found = [Finding("config", f"{source}: {len(config.device)} device tables")]
     try:
-        machine = probe(config)
+        with located(source):
+            machine = probe(config)
     except HetschedError as error:
         return [*found, Finding("devices", str(error), error.code)]
     names = [process.device.name for process in machine.processes]

@@ -102,11 +102,12 @@ def measure(
     units = sorted({size for each in sizes or [halves] for size in each})
     workload.resized(params, max(units))
     from hetsched.config import load as load_config
+    from hetsched.config import located
     from hetsched.local import Local
 
-    settings, _ = load_config(config)
+    settings, source = load_config(config)
     interrupts.reraise()
-    with Local(config=settings) as local:
+    with located(source), Local(config=settings) as local:
         interrupts.reraise()
         variants = _variants_by_device(local, spec.devices, workload, params, variant)
         teams = [info.name for info in local.devices()[0] if info.members]

@@ -40,12 +40,12 @@ def run(
     config: ConfigName = None,
 ) -> None:
     files = Drawings(trace, plot, force)
-    from hetsched.config import load
+    from hetsched.config import load, located
     from hetsched.local import Local
 
-    settings, _ = load(config)
+    settings, source = load(config)
     interrupts.reraise()
-    with Local(config=settings) as local:
+    with located(source), Local(config=settings) as local:
         interrupts.reraise()
         job = local.run(spec)
         try:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import msgspec
 
 from hetsched import paths
-from hetsched.config import Config
+from hetsched.config import Config, located
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import probe
 from hetsched.devices.slot_layout import unit_bytes
@@ -37,7 +37,8 @@ def preview(spec: JobSpec, config: Config, source: str) -> Explanation:
     """
     if config.load is not None:
         return _on_profile(spec, config, source)
-    machine = probe(config)
+    with located(source):
+        machine = probe(config)
     infos = [process.device for process in machine.processes]
     unstarted = {process.device.name for process in machine.processes if process.lazy}
     arena_limit = resolve_size(config.arena.limit, machine_memory(), "arena.limit")
