@@ -126,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         try:
-            with Control() as daemon:
+            with Control(timeout=SECONDS, reconnect=0) as daemon:
                 up, text = 1, daemon.metrics()
         except HetschedError:
             up, text = 0, ""
