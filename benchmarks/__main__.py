@@ -13,6 +13,7 @@ from benchmarks import (
     fifth_job,
     file_job,
     first_use,
+    functions,
     overhead,
     planning_time,
     saved,
@@ -23,7 +24,8 @@ from benchmarks import (
 MODULES = {
     module.__name__.rpartition(".")[2]: module
     for module in (
-        warm_job, solvers, overhead, daemon, fifth_job, file_job, first_use, planning_time
+        warm_job, solvers, overhead, daemon, fifth_job, file_job, first_use,
+        planning_time, functions,
     )
 }  # fmt: skip
 
