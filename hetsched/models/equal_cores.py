@@ -3,8 +3,8 @@
 An observation of one core then holds for all, so 64 cores learn in one run what a single core
 would learn in 64. A core may still be slower than its equals (a busy neighbour, bad cooling): its
 factor is the median ratio of its times to the others' at the same sizes. It is 1 where noise
-explains the difference, and until three observations show one. That a core is as fast as before is
-known from its own times (`Windows.follow_change`).
+explains the difference, and until three observations show one. Once the last three contradict it,
+only these count: a core that was slow for a while is equal again, even by its probes alone.
 """
 
 from __future__ import annotations
@@ -91,6 +91,9 @@ def _pool(
             factor = 1.0
         if factor is None:
             continue
+        if _is_recovered(observations, factor, pooled):
+            observations = observations[-MIN_TRUSTED_COUNT:]
+            factor = _factor(observations, pooled) or 1.0
         factors[index] = factor
         _add(observations, factor, pooled)
     return pooled, factors
@@ -124,6 +127,22 @@ def _factor(observations: Sequence[Observed], pooled: Times) -> float | None:
     factor = robust_median(ratios)
     noise = 2 * MIN_NOISE * CERTAIN_ERRORS * math.sqrt(1 / len(ratios) + 1 / compared)
     return factor if abs(math.log(factor)) > noise else 1.0
+
+
+def _is_recovered(observations: Sequence[Observed], factor: float, pooled: Times) -> bool:
+    """Return whether the last observations are all much shorter than a slow core's.
+
+    They may be probes of a few units: a size smaller than all others is compared with the nearest,
+    at the same seconds per unit. Fixed costs then make the core look slower, not faster.
+    """
+    if factor <= 1.0 or len(observations) <= MIN_TRUSTED_COUNT:
+        return False
+    smallest = min(pooled)
+    for size, seconds in observations[-MIN_TRUSTED_COUNT:]:
+        paces = _paces([smallest] if size < smallest else _near(size, pooled), pooled)
+        if not paces or seconds / size > factor / MIN_CHANGE * robust_median(paces):
+            return False
+    return True
 
 
 def _near(size: float, pooled: Times) -> list[float]:

@@ -20,6 +20,7 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from hetsched.models.confidence import MAX_MIDDLE_RATIO, Knot, knot_of, robust_median
 from hetsched.models.curves import Floats
@@ -124,10 +125,10 @@ class Windows:
             del self._samples[size], self._medians[size]
 
     def follow_change(self) -> None:
-        """Forget all before the last three runs if these show another speed than those before.
+        """Let a change of speed that the last three runs show hold for all sizes.
 
-        Else shares that a device had before would keep the times of its old speed for long. Larger
-        sizes than those known don't tell: there may be a step.
+        What was measured before is dropped, or scaled where a size has nothing else: other shares
+        would meet times of the old speed, and without them steps would have to be found again.
         """
         runs = sorted({*map(_run_of, chain.from_iterable(self._samples.values()))})
         if len(runs) < 5 or not self._corrects:
@@ -145,17 +146,16 @@ class Windows:
         paces = [robust_median(list(map(_seconds_of, credible[x]))) / x for x in sizes]
         ratios: dict[int, list[float]] = {}
         for sample in chain.from_iterable(recent.values()):
-            if not sizes or sample.units > sizes[-1]:
-                continue
-            pace = float(np.interp(sample.units, sizes, paces))
-            ratio = sample.seconds / sample.units / pace
-            if sample.units >= sizes[0] or ratio < 1:  # fixed costs don't make a probe faster
+            ratio = _slowdown(sample, sizes, paces)
+            if ratio is not None:
                 ratios.setdefault(sample.run, []).append(ratio)
         of_runs = [robust_median(found) for found in ratios.values()]
         is_other = of_runs and (min(of_runs) > MIN_CHANGE or max(of_runs) < 1 / MIN_CHANGE)
         if len(of_runs) == 3 and is_other:
+            factor = robust_median(of_runs)
             for size, known in recent.items():
-                self._set(size, known)
+                scaled = [replace(s, seconds=factor * s.seconds) for s in old.get(size, ())]
+                self._set(size, known or tuple(scaled))
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -213,6 +213,21 @@ class Windows:
     def nbytes(self) -> int:
         """Estimated bytes."""
         return SAMPLE_BYTES * sum(map(len, self._samples.values()))
+
+
+def _slowdown(sample: Sample, sizes: Sequence[float], paces: Sequence[float]) -> float | None:
+    """Return the time over that by the next sizes, with `paces` per unit; None: they can't tell.
+
+    A kernel may have a step, or a cache its end, between two sizes, below the smallest and beyond
+    the largest.
+    """
+    at, pace = bisect_left(sizes, sample.units), sample.seconds / sample.units
+    if at < len(sizes) and sizes[at] == sample.units:
+        return pace / paces[at]
+    if at in (0, len(sizes)):
+        return None
+    low, high = sorted(paces[at - 1 : at + 1])
+    return pace / min(max(pace, low), high)
 
 
 def _credible(samples: SizedSamples) -> SizedSamples:

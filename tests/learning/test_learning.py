@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from benchmarks.learning import Verdict, co_runners, cores, kernels
 from benchmarks.learning import __main__ as command
 from benchmarks.learning.__main__ import FAMILIES
-from hetsched.simulate.learning import learn
+from hetsched.simulate.learning import ideal_plan, learn
+from hetsched.simulate.machine import makespan
 
 
 def missed(verdicts: Iterable[Verdict]) -> list[tuple[str, ...]]:
@@ -34,6 +36,20 @@ def test_the_plan_of_a_kernel_with_steps_is_near_the_best_from_run_6_on(
 def test_sizes_beyond_large_steps_are_remembered_though_measured_once() -> None:
     (case,) = (each for each in kernels.CASES if "random steps 10," in each.name)
     assert missed(kernels.kernels(2, [case], runs=8)) == []
+
+
+@pytest.mark.parametrize("case", [kernels.CASES[1], kernels.CASES[3]], ids=lambda case: case.name)
+def test_the_steps_of_a_kernel_are_known_while_it_is_slower_and_afterwards(
+    case: kernels.Case,
+) -> None:
+    slower = kernels.Kernel("slower", lambda x: 1.5 * case.kernel.seconds(x))
+    usual, slow = case.machine(), replace(case, kernel=slower).machine()
+    machines = [usual] * 20 + [slow] * 5 + [usual] * 10
+    runs = learn(usual, len(machines), kernels.NOISE, 0, machine_in=machines.__getitem__)
+
+    best = {id(each): makespan(each.play(ideal_plan(each))) for each in (usual, slow)}
+    ratios = [run.noiseless / best[id(m)] for run, m in zip(runs, machines, strict=True)]
+    assert max(ratios[20:]) <= 1.10
 
 
 @pytest.mark.parametrize("number", [0, 1, 8, 9])

@@ -58,6 +58,26 @@ def test_a_core_slower_by_a_tenth_is_detected() -> None:
     assert times[0] == times[1] == times[2]
 
 
+@pytest.mark.parametrize("size", [1, 10])
+def test_a_slow_core_is_equal_again_once_three_observations_say_so(size: int) -> None:
+    slow = [(10, 72.0)] * 9
+    equal = measured(1, [10] * 9)
+
+    def factor(recovered: int) -> float:
+        core = PiecewiseLinear([*slow, *[(size, 1.2 * size)] * recovered])
+        first, second = pooled_curves((equal, core))
+        return second.time(10) / first.time(10)
+
+    assert [factor(0), factor(2)] == pytest.approx([6, 6], rel=0.01)
+    assert factor(3) == 1
+
+
+def test_times_from_before_a_recovery_don_t_count_for_the_others() -> None:
+    recovered = PiecewiseLinear([*[(20, 132.0)] * 9, *[(10, 12.0)] * 3])
+    first, _ = pooled_curves((measured(1, [10] * 5 + [20] * 5), recovered))
+    assert first.time(20) == pytest.approx(22)
+
+
 def test_a_core_measured_far_from_the_others_sizes_keeps_its_curve() -> None:
     far = measured(3, [5000] * 3)
     *_, result = pooled_curves((measured(1, [10] * 4), measured(1, [20] * 4), far))

@@ -54,6 +54,35 @@ def test_its_samples_make_an_equal_history() -> None:
         assert model_of(other).time(units) == model_of(history).time(units)
 
 
+@pytest.mark.parametrize(
+    ("known", "others", "pace"),
+    [
+        ({20: 20.0}, (29, 30, 28, 31, 29), 1.35),
+        ({30: 40.5}, (20, 19, 21), 1.0),
+        ({60: 60.0, 100: 200.0}, (70, 71, 69), 2.0),
+        ({60: 60.0, 100: 350.0}, (95, 94, 96), 1.0),
+    ],
+    ids=["beyond a cache", "in a cache", "after a step", "before a step"],
+)
+def test_other_sizes_of_another_speed_are_no_change_of_speed(
+    known: dict[int, float], others: tuple[int, ...], pace: float
+) -> None:
+    history = history_of(*[total(*size) for size in known.items() for _ in range(10)])
+    for size in others:
+        history.add(total(size, pace * size))
+    for size, seconds in known.items():
+        assert model_of(history).time(size) == pytest.approx(seconds, rel=0.05)
+    assert model_of(history).time(others[0]) == pytest.approx(pace * others[0], rel=0.05)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.5])
+def test_a_change_of_speed_holds_for_sizes_not_seen_since(factor: float) -> None:
+    step = [total(20, 20.0)] * 5 + [total(40, 140.0)] * 2 + [total(20, 20.0)] * 3
+    history = history_of(*step, *[total(20, 20.0 * factor)] * 3)
+    assert model_of(history).time(20) == pytest.approx(20 * factor)
+    assert model_of(history).time(40) == pytest.approx(140 * factor)
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.02])
 def test_a_step_of_a_kernel_is_never_forgotten(noise: float) -> None:
     rng = random.Random(1)
