@@ -48,7 +48,8 @@ class Local(JobSubmitter):
     """An engine embedded in this process.
 
     Its devices start with the first job. Cores run in threads where a job has arrays that aren't
-    in shared memory, if its workload allows that; else each has a process of its own.
+    in shared memory, if its workload allows that; else each has a process of its own. In threads
+    jobs work on the caller's arrays themselves: don't change these before the end of the job.
 
     Parameters
     ----------
@@ -308,6 +309,7 @@ class _LocalSegments:
         self._loans: deque[Segment] = deque()
         """Arrays lent of which the arena doesn't know yet."""
         self._freed: deque[int] = deque()
+        self._is_release_due = False
         self._pid = os.getpid()
         self.is_open = True
 
@@ -350,9 +352,11 @@ class _LocalSegments:
     def _drop(self, ident: int) -> None:
         if self.is_open and os.getpid() == self._pid:
             self._freed.append(ident)
-            if len(self._freed) == 1:  # else a call is on its way
+            if not self._is_release_due:  # else a call is on its way
+                self._is_release_due = True
                 self._loop.call_soon_threadsafe(self.begin_loans, self._release)
 
     def _release(self) -> None:
+        self._is_release_due = False  # first: what is freed from now on needs another call
         while self._freed:
             self._arena.release(self._freed.popleft())

@@ -234,13 +234,14 @@ class Submission:
                 outputs[name] = job.FileOut(real_path(os.fspath(value)), bool(force))
             else:
                 self._targets[name] = _writable(name, value)
-                outputs[name] = job.ArenaOut(_shared(value, segments) or self._lent(value))
         inputs: dict[str, job.InputRef] = {}
         for name, value in ins.items():
             if isinstance(value, str | os.PathLike):
                 inputs[name] = job.FileRef(real_path(os.fspath(value)))
             else:
                 self._inputs[name], inputs[name] = self._input(value)
+        for name, target in self._targets.items():
+            outputs[name] = job.ArenaOut(_shared(target, segments) or self._lent_target(name))
         self.spec = replace(spec, inputs=spec.inputs | inputs, outputs=spec.outputs | outputs)
 
     def _input(self, value: Any) -> tuple[np.ndarray, job.ArenaRef]:
@@ -252,6 +253,14 @@ class Submission:
         copy = self._segments.empty(array.shape, _numeric(array.dtype))
         np.copyto(copy, array)
         return copy, _in_place(copy, self._segments)
+
+    def _lent_target(self, name: str) -> job.ArenaRef | None:
+        """Return the place of the caller's own array; None if the result must be copied to it."""
+        target = self._targets[name]
+        others = (array for other, array in self._targets.items() if other != name)
+        if any(np.may_share_memory(target, each) for each in (*self._inputs.values(), *others)):
+            return None
+        return self._lent(target)
 
     def _lent(self, array: np.ndarray) -> job.ArenaRef | None:
         if array.dtype.kind not in NUMERIC or not array.dtype.isnative:

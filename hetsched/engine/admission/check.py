@@ -614,7 +614,12 @@ def _only_output(job: ResolvedJob, names: Sequence[str], given: Mapping[str, obj
 
 def _bind_caller_array(job: ResolvedJob, array: ArraySpec, into: ArenaRef) -> None:
     expected = array.shape(job.load)
-    if into.shape != expected or np.dtype(into.dtype) != np.dtype(array.dtype):
+    is_same = np.dtype(into.dtype) == np.dtype(array.dtype)
+    is_castable = np.can_cast(np.dtype(array.dtype), np.dtype(into.dtype), "same_kind")
+    if into.lent and into.shape == expected and is_castable and not is_same:
+        job.into[array.name] = None  # its submitter copies the result
+        return
+    if into.shape != expected or not is_same:
         raise errors.DataError(
             f"out for {array.name} is {into.dtype} {_extent(into.shape)},"
             f" the result is {array.dtype} {_extent(expected)}"
