@@ -135,8 +135,8 @@ class Scheduler:
         self._is_advancing = True
         try:
             while not self._has_main() and (job := self.queue.first()) is not None:
-                if self.runners and job.checked is not None and job.checked.in_threads:
-                    break  # small jobs still run in processes
+                if self._small.plans and job.checked is not None and job.checked.in_threads:
+                    break  # small jobs still run in processes, or are about to
                 self._take_turn(job)
             if self._main is not None and self.queue.first() is not None:
                 self._start_small(self._main)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import threading
 from typing import Any
 
@@ -17,7 +19,7 @@ from hetsched.transport.arena import Segment
 
 
 class DeviceThread(DeviceLink):
-    """A running device thread. It can't be killed: one that hangs is given up until it ends.
+    """A running device thread. One that hangs can't be killed; it ends when it hears again.
 
     It isn't pinned: pools of threads that libraries start in it would be, too, for the rest of the
     caller's program.
@@ -69,7 +71,8 @@ class DeviceThread(DeviceLink):
     # ---- the end
 
     def kill(self) -> None:
-        pass
+        with contextlib.suppress(OSError):  # closed
+            self._sock.shutdown(socket.SHUT_RDWR)
 
     def join(self, grace: float, kill_grace: float) -> bool:
         self._thread.join(grace + kill_grace)

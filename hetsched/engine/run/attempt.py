@@ -395,10 +395,15 @@ class Attempt:
         self._wake.set()
 
     def _check_deadlines(self) -> None:
-        """Kill the devices that are overdue or silent, and set the timer for the others."""
+        """Kill the devices that are overdue or silent, and set the timer for the others.
+
+        A thread can't be killed, and the caller's functions take their time: a job in threads is
+        only given up once it is stopping.
+        """
         self._is_due = False
         now, patience = time.monotonic(), self._deadlines.chunk
-        waits = self._waits(now)
+        is_patient = self.runner.job.in_threads and not self.is_stopping
+        waits = {} if is_patient else self._waits(now)
         for device, wait in waits.items():
             if wait.since + wait.seconds <= now and wait.is_behind:
                 if not self.is_stopping:  # it may be right in what it does then
