@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hetsched.errors import UsageError
 from hetsched.functions.accelerate import accelerate
 from hetsched.functions.profile import profile
 
@@ -16,19 +17,31 @@ USAGE = "a script or module that runs with its transforms divided over all devic
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a script as Python does, accelerated."""
-    parser = argparse.ArgumentParser(prog="python -m hetsched", description=f"Run {USAGE}.")
+    parser = argparse.ArgumentParser(
+        prog="python -m hetsched", description=f"Run {USAGE}.", allow_abbrev=False
+    )
     parser.add_argument("--profile", action="store_true", help="print what became of the calls")
     parser.add_argument(
         "--threshold", type=int, metavar="BYTES", help="arrays of fewer aren't divided"
     )
-    parser.add_argument("-m", dest="module", metavar="MODULE", help="a module, as python -m")
-    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="SCRIPT ...")
+    parser.add_argument(
+        "-m", dest="module", nargs=argparse.REMAINDER, default=[], metavar="MODULE ...",
+        help="a module, as python -m",
+    )  # fmt: skip
+    parser.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT ...")
     given = parser.parse_args(arguments)
-    if not (given.module or given.rest):
+    if not (given.module or given.script):
         parser.error("give a script")
-    accelerate(given.threshold)
     try:
-        _run(given.module, given.rest)
+        accelerate(given.threshold)
+    except UsageError as error:
+        parser.error(str(error))
+    try:
+        if given.module:
+            sys.argv = [*given.module, *given.script]
+            runpy.run_module(given.module[0], run_name="__main__", alter_sys=True)
+        else:
+            _run(given.script)
     finally:
         if given.profile:
             sys.stdout.flush()
@@ -36,17 +49,15 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _run(module: str | None, rest: list[str]) -> None:
-    if module:
-        sys.argv = [module, *rest]
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-        return
-    script = rest[0]
+def _run(command: list[str]) -> None:
+    """Run a script with its arguments."""
+    script = command[0]
     if not Path(script).exists():
         sys.stderr.write(f"python -m hetsched: no such file: {script}\n")
         raise SystemExit(2)
-    sys.argv = rest
-    sys.path[0] = str(Path(script).resolve().parent)
+    sys.argv = command
+    if not sys.flags.safe_path:
+        sys.path[0] = str(Path(script).resolve().parent)
     runpy.run_path(script, run_name="__main__")
 
 

@@ -148,7 +148,8 @@ def transform(
         elif x.nbytes >= (library.threshold or 0):
             result, saved = _divided(library, request, x)
             if result is not None:
-                calls.note(name, SPLIT, time.perf_counter() - begun, saved)
+                what = SMALL if saved is None else SPLIT
+                calls.note(name, what, time.perf_counter() - begun, saved or 0.0)
                 return result
             why = "nothing to divide"
     result = library.whole(name, x, {**given, **others})
@@ -213,24 +214,27 @@ def _are_integers(values: Any) -> bool:
     )
 
 
-def _divided(library: Library, request: Request, x: np.ndarray) -> tuple[np.ndarray | None, float]:
+def _divided(
+    library: Library, request: Request, x: np.ndarray
+) -> tuple[np.ndarray | None, float | None]:
     """Return the transform by one pass or two, and the seconds saved.
 
-    None: there are no units to divide it into.
+    None: there are no units to divide it into; it was computed in this thread.
     """
     name, sizes, axes, norm = request
     if _batch_axis(x.shape, axes) is not None:
         return _one_pass(library, request, x)
     others = max((x.shape[axis] for axis in axes[1:]), default=1)
     if name not in TWO_PASSES or min(x.shape[axes[0]], others) < 2:
-        return None, 0.0
+        return None, None
     first_name, rest_name = TWO_PASSES[name]
     first = Request(first_name, sizes and sizes[:1], axes[:1], norm)
     rest = Request(rest_name, sizes and sizes[1:], axes[1:], norm)
     passes = [first, rest] if name.startswith("ir") else [rest, first]
     half, saved = _one_pass(library, passes[0], x)
     result, more = _one_pass(library, passes[1], half)
-    return result, saved + more
+    known = [seconds for seconds in (saved, more) if seconds is not None]
+    return result, sum(known) if known else None
 
 
 def _batch_axis(shape: Sequence[int], axes: Sequence[int]) -> int | None:
@@ -246,11 +250,13 @@ def _keywords(request: Request) -> dict[str, Any]:
     return {"s": sizes, "axes": axes, "norm": norm}
 
 
-def _one_pass(library: Library, request: Request, x: np.ndarray) -> tuple[np.ndarray, float]:
+def _one_pass(
+    library: Library, request: Request, x: np.ndarray
+) -> tuple[np.ndarray, float | None]:
     keywords = _keywords(request)
     batch = _batch_axis(x.shape, request.axes)
     if batch is None:  # sizes have left one unit
-        return library.on_one_core(request.name, x, keywords), 0.0
+        return library.on_one_core(request.name, x, keywords), None
     ducc = ducc_function(request.name, x, keywords)
     return divided(
         lambda block: library.on_one_core(request.name, block, keywords),

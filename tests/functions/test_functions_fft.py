@@ -20,6 +20,7 @@ import hetsched
 from hetsched import fft
 from hetsched.functions.accelerate import Backend
 from hetsched.functions.scipys import scipys_own
+from hetsched.functions.session import session
 
 RNG = np.random.default_rng(0)
 NAMES = [
@@ -126,6 +127,16 @@ def test_calls_with_something_to_divide_are_divided(name: str, shape: Any, axes:
     assert splits() == before + 1
 
 
+def test_calls_that_stay_in_this_thread_are_not_counted_as_split(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(type(session), "overhead", 1e9)
+    x = array([64, 4096], "float32")
+    before = splits(), fft.stats().get("rfft", {}).get("small", 0)
+    assert_same(fft.rfft(x), SCIPYS["rfft"](x))
+    assert (splits(), fft.stats()["rfft"]["small"]) == (before[0], before[1] + 1)
+
+
 def test_restored_functions_are_the_originals() -> None:
     hetsched.accelerate(0)
     hetsched.accelerate(0)
@@ -189,6 +200,20 @@ def test_a_script_runs_accelerated(tmp_path: Path) -> None:
     assert done.stdout == "__main__ ['--flag', 'x'] 4096.0\n"
     assert done.stderr.splitlines()[1].split()[:3] == ["fft2", "split", "1"]
     assert done.returncode == 0
+
+
+def test_a_module_gets_all_that_follows_it(tmp_path: Path) -> None:
+    (tmp_path / "tool.py").write_text(SCRIPT)
+    done = run(tmp_path, "--threshold", "0", "-m", "tool", "-x", "--profile", "a", "--", "-m")
+
+    assert done.stdout == "__main__ ['-x', '--profile', 'a', '--', '-m'] 4096.0\n"
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_wrong_options_are_named(tmp_path: Path) -> None:
+    done = run(tmp_path, "--threshold", "-1", "script.py")
+    assert "error: threshold: -1 should be a number of bytes" in done.stderr
+    assert done.returncode == 2
 
 
 def test_a_script_that_fails_fails(tmp_path: Path) -> None:
