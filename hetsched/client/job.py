@@ -161,8 +161,11 @@ class Job(Future[Any]):
         WaitTimeout
             After `timeout` seconds; the job continues.
         """
-        self._wait(timeout)
-        return super().result()
+        try:
+            self._wait(timeout)
+            return super().result()
+        finally:
+            del self  # the job's error refers to this frame, and to its caller's arrays
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the job's error, or None. Raises CancelledError and WaitTimeout as `result`."""

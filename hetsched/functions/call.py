@@ -5,6 +5,7 @@ All arrays here have the axis of units first.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from hetsched.errors import DataError
 from hetsched.functions.identity import function_name
 from hetsched.functions.race import Race
 from hetsched.functions.sources import Place, Stored
+from hetsched.functions.workload import Layout
 
 PIECE_BYTES = 1 << 20
 """Bytes of all arrays that a function gets and returns at once: about a core's cache. Ten times
@@ -27,6 +29,10 @@ MODES = ("reflect", "mirror", "nearest", "wrap", "constant")
 
 class Cancelled(Exception):
     """The caller has given up."""
+
+
+class Outdated(Exception):
+    """The function returns other shapes or dtypes than in an earlier call of the same kind."""
 
 
 @dataclass
@@ -76,6 +82,8 @@ class Call:
     """Units of which none is computed without the others: chunks of stores."""
     is_tuple: bool = False
     """The function returns several arrays."""
+    remembered: tuple[Layout, ...] | None = None
+    """What the function has returned in an earlier call; None: the first unit has shown it."""
     offset: int = 0
     """The first unit of the engine's job; those before are done."""
     floating_errors: dict[str, Any] = field(default_factory=lambda: dict(np.geterr()))
@@ -152,11 +160,11 @@ class Call:
                         values = self.apply(blocks, whole, unit, places)
                 if self.reduction is not None:
                     partial = values if not low else self.reduction.combine(partial, values)
+                    if high == count:
+                        self.reduction.add(start, start + count, partial)
             except BaseException as error:
                 self.fail(error, unit, start + high)
                 raise
-        if self.reduction is not None and count:
-            self.reduction.add(start, start + count, partial)
 
     def _compete(
         self,
@@ -187,8 +195,24 @@ class Call:
         """Note why the call fails: the first error counts."""
         if self.failure is None and not isinstance(error, Cancelled):
             where = f"unit {first}" if end == first + 1 else f"units {first} to {end - 1}"
-            error.add_note(f"hetsched: {function_name(self.f)}, {where} of axis {self.axis}")
+            with contextlib.suppress(Exception):  # of a class that takes no notes
+                error.add_note(f"hetsched: {function_name(self.f)}, {where} of axis {self.axis}")
             self.failure = error
+
+    def raise_failure(self) -> None:
+        """Raise why the call has failed, if it has, as the function has raised it."""
+        failure, self.failure = self.failure, None
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback refers to this frame, which must not keep arrays alive
+
+    def forget(self) -> None:
+        """Begin again after a failure, without what earlier calls have shown."""
+        self.failure, self.is_cancelled, self.remembered = None, False, None
+        self.outputs, self.offset = [], 0
+        self.busy.clear()
 
     def apply(
         self,
@@ -209,7 +233,15 @@ class Call:
             return self.f(*arguments, **{"out": target, "casting": casting, **self.keywords})
         returned = self.f(*self._arguments(blocks, whole, first), **self.keywords)
         if outputs is not None and self.reduction is None:
-            self.write(self.results(returned, units), outputs)
+            values = self.results(returned, units)
+            if self.remembered is not None and (
+                isinstance(returned, tuple) != self.is_tuple
+                or self.layouts(values) != self.remembered
+            ):
+                raise Outdated
+            if self.is_cancelled:  # while this thread was in the function
+                raise Cancelled
+            self.write(values, outputs)
         return returned
 
     def _arguments(
@@ -223,6 +255,11 @@ class Call:
 
     def write(self, values: Sequence[np.ndarray], outputs: Sequence[np.ndarray | Place]) -> None:
         """Write results to their place."""
+        if len(values) != len(outputs):
+            raise DataError(
+                f"{function_name(self.f)} returned {len(values)} arrays, for other units"
+                f" {len(outputs)}"
+            )
         for value, output in zip(values, outputs, strict=True):
             if value.shape != output.shape:
                 raise DataError(
@@ -239,15 +276,18 @@ class Call:
     def results(self, returned: Any, units: int) -> list[np.ndarray]:
         """Return what the function has returned, as arrays with the axis of units first."""
         values = list(returned) if isinstance(returned, tuple) else [returned]
-        if self.outputs and len(values) != len(self.outputs):
-            raise DataError(
-                f"{function_name(self.f)} returned {len(values)} arrays, for other units"
-                f" {len(self.outputs)}"
-            )
         return [self._result(value, units) for value in values]
+
+    def layouts(self, values: Sequence[np.ndarray]) -> tuple[Layout, ...]:
+        """Return the layouts of results."""
+        return tuple(
+            Layout(v.shape[1:], str(v.dtype if self.dtype is None else self.dtype)) for v in values
+        )
 
     def _result(self, value: Any, units: int) -> np.ndarray:
         name = function_name(self.f)
+        if isinstance(value, np.ma.MaskedArray):
+            raise DataError(f"{name} returned a masked array; use its method filled")
         array = np.asarray(value)
         if array.dtype.kind not in "biufc":
             raise DataError(f"{name} returned {type(value).__name__}; it must return an array")

@@ -59,14 +59,14 @@ def open_array(path: str | os.PathLike[str], axis: int, closers: contextlib.Exit
     `closers` get what closes it. Raises InputMissing, DataError, Unavailable.
     """
     place, suffix, dataset = split_path(path)
-    if not place.exists():
-        raise InputMissing(f"{place}: no such file")
     opener = _OPENERS.get(suffix)
-    if opener is None:
-        raise DataError(f"{place}: its name must end with {KINDS}")
     try:
+        if not place.exists():
+            raise InputMissing(f"{place}: no such file")
+        if opener is None:
+            raise DataError(f"{place}: its name must end with {KINDS}")
         return opener(place, axis, dataset, closers)
-    except (DataError, Unavailable):
+    except (DataError, InputMissing, Unavailable):
         raise
     except PermissionError as error:
         raise InputMissing(f"{place}: {error.strerror}") from error
@@ -156,11 +156,20 @@ class OutputFile:
             _library(
                 {".zarr": "zarr"}.get(self._suffix, "h5py" if self._suffix in HDF5 else "tifffile")
             )
-        if self.path.exists():
+        try:
+            exists = self.path.exists()
+        except OSError as error:  # such as a name that is too long
+            raise self._failure(error) from error
+        if exists:
             raise CantCreate(f"{self.path} exists; remove it, or choose another name")
         hidden = f".{self.path.name}.{os.getpid()}-{next(_numbers)}{self._suffix}"
         self._hidden = self.path.with_name(hidden)
         self._close: Callable[[], None] = lambda: None
+
+    @property
+    def has_chunks(self) -> bool:
+        """Whether its chunks are files of their own, of which there shouldn't be too many."""
+        return self._suffix == ".zarr"
 
     def create(self, shape: Sequence[int], dtype: np.dtype[Any], axis: int, granule: int) -> Any:
         """Return an array to write to: an ndarray or a `Target`. Raises CantCreate."""
@@ -169,6 +178,11 @@ class OutputFile:
             return self._create(shape, dtype, axis, granule)
         except OSError as error:
             raise self._failure(error) from error
+        except Exception as error:  # of the library that writes it: not all have all dtypes
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise DataError(
+                f"{self.path}: can't hold {dtype} {shape} as {self._suffix}: {reason}"
+            ) from error
 
     def _create(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, granule: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import threading
 import time
@@ -17,8 +18,8 @@ import msgspec
 import numpy as np
 
 from hetsched.bounded_cache import BoundedCache
-from hetsched.errors import DataError, HetschedError, UsageError
-from hetsched.functions.call import MODES, Call, Reduction
+from hetsched.errors import DataError, HetschedError, InternalError, UsageError
+from hetsched.functions.call import MODES, PIECE_BYTES, Call, Outdated, Reduction
 from hetsched.functions.files import OutputFile, open_array
 from hetsched.functions.identity import function_name, identity
 from hetsched.functions.profile import SMALL, SPLIT, calls
@@ -36,16 +37,21 @@ from hetsched.functions.workload import (
 from hetsched.units import quoted
 
 if TYPE_CHECKING:
+    from hetsched.client.job import Job
     from hetsched.local import Local
 
 T = TypeVar("T")
 NUMERIC = "biufc"
+MAX_OVERLAP_WORK = 1000
+"""Of the question whether two arrays overlap: some microseconds."""
 MAX_KINDS = 1000
 """Kinds of calls whose results' layout and speed are remembered."""
 REMEMBERED = 5
 """Last calls whose times count."""
 MIN_DIVIDED = 3
 """Calls that are divided before that is known to be slower: the first ones still learn."""
+MEANWHILE_SECONDS = 0.01
+"""Between two looks whether the devices are free."""
 RETRY_CALLS = 16
 """One in so many calls is divided although it was slower so."""
 
@@ -116,8 +122,6 @@ def map(  # noqa: PLR0913 - optional keywords
     with contextlib.ExitStack() as stack:
         call = _make_call(f, arrays, axis, overlap, mode, broadcast, kwargs, stack)
         call.dtype = None if dtype is None else _numeric(np.dtype(dtype), "dtype")
-        if not call.load:
-            return _of_nothing(call, given)
         outputs = Outputs(call, given, None if shape is None else tuple(shape))
         stack.callback(outputs.discard)
         _run(call, outputs, {"memory_limit": memory, "devices": devices})
@@ -189,16 +193,17 @@ def divided(
     identity: str,
     always: bool,
     alternatives: Sequence[Callable[[np.ndarray, np.ndarray], object]] = (),
-) -> tuple[np.ndarray, float]:
+) -> tuple[np.ndarray, float | None]:
     """Return `map` of an array with units, and the seconds saved; `identity` names the function.
 
-    `always`: also where it doesn't pay. `alternatives`: as of `Call`.
+    `always`: also where it doesn't pay. `alternatives`: as of `Call`. None: it was computed in
+    this thread.
     """
     call = Call(f, {}, ((True, 0),), [np.moveaxis(x, axis, 0)], [], axis)
     call.alternatives = alternatives
     run = _Run(call, Outputs(call), {}, identity, always)
     run.run()
-    return np.moveaxis(call.outputs[0], 0, axis), run.saved or 0.0
+    return np.moveaxis(call.outputs[0], 0, axis), run.saved
 
 
 def namespace(*arrays: Any) -> Any:
@@ -246,13 +251,9 @@ def _make_call(
         raise UsageError(f"overlap: {quoted(overlap)} should be a number of units from 0 on")
     if mode not in MODES:
         raise UsageError(f"mode: {quoted(mode)}, choose from: {', '.join(MODES)}")
-    whole_positions = set([broadcast] if isinstance(broadcast, int) else broadcast)
-    for position in whole_positions:
-        if not isinstance(position, int | np.integer) or not 0 <= position < len(arrays):
-            raise UsageError(
-                f"broadcast: {quoted(position)} should be the position of an array,"
-                f" 0 to {len(arrays) - 1}"
-            )
+    if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
+        raise UsageError(f"axis: {quoted(axis)} should be a whole number")
+    whole_positions = _whole_positions(broadcast, len(arrays))
     split: list[Any] = []
     whole: list[np.ndarray] = []
     positions: list[tuple[bool, int]] = []
@@ -272,7 +273,7 @@ def _make_call(
             continue
         number = _axis(axis, array, position) if number is None else number
         if array.ndim <= number:
-            raise DataError(f"array {position} has shape {array.shape}: it has no axis {axis}")
+            raise DataError(f"array {position} has shape {array.shape}: it has no axis {number}")
         positions.append((True, len(split)))
         split.append(np.moveaxis(array, number, 0))
     if not split:
@@ -281,6 +282,17 @@ def _make_call(
     if len(set(lengths)) > 1:
         raise DataError(f"the arrays have {lengths} units along axis {axis}: they must be equal")
     return Call(f, kwargs, tuple(positions), split, whole, number or 0, int(overlap), mode)
+
+
+def _whole_positions(broadcast: int | Iterable[int], count: int) -> set[int]:
+    positions = set([broadcast] if isinstance(broadcast, int | np.integer) else broadcast)
+    for position in positions:
+        if not isinstance(position, int | np.integer) or not 0 <= position < count:
+            raise UsageError(
+                f"broadcast: {quoted(position)} should be the position of an array,"
+                f" 0 to {count - 1}"
+            )
+    return positions
 
 
 def _as_array(value: Any, position: int, axis: Any, stack: contextlib.ExitStack) -> Any:
@@ -292,6 +304,10 @@ def _as_array(value: Any, position: int, axis: Any, stack: contextlib.ExitStack)
     if isinstance(value, Stored):
         _numeric(value.dtype, f"array {position}")
         return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise DataError(
+            f"array {position} is masked: give its values and its mask, or use its method filled"
+        )
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
@@ -306,23 +322,10 @@ def _numeric(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
     return dtype
 
 
-def _axis(axis: Any, array: Any, position: int) -> int:
-    if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
-        raise UsageError(f"axis: {quoted(axis)} should be a whole number")
+def _axis(axis: int, array: Any, position: int) -> int:
     if not -array.ndim <= axis < array.ndim:
         raise DataError(f"array {position} has shape {array.shape}: it has no axis {axis}")
     return int(axis) % int(array.ndim)
-
-
-def _of_nothing(call: Call, given: Sequence[Any] | None) -> Any:
-    """Return what the function returns for blocks without units."""
-    call.overlap = 0
-    moved = [np.moveaxis(x[0:0], 0, call.axis) for x in call.split]
-    arguments = [moved[i] if is_split else call.whole[i] for is_split, i in call.positions]
-    returned = call.f(*arguments, **call.keywords)
-    if given is not None:
-        return tuple(given) if isinstance(returned, tuple) else given[0]
-    return returned
 
 
 # ---- outputs
@@ -343,6 +346,10 @@ class Outputs:
         self._call, self._shape = call, shape
         self._given: list[Any] | None = None if given is None else [self._taken(g) for g in given]
         self.granule = common_granule(call.split, self._given or [])
+        if any(isinstance(each, OutputFile) and each.has_chunks for each in self._given or ()):
+            unit = sum(x.nbytes // max(1, x.shape[0]) for x in call.split)
+            count = max(1, PIECE_BYTES // max(1, unit * self.granule))
+            self.granule = max(self.granule, min(count * self.granule, call.load))
 
     def _taken(self, given: Any) -> Any:
         if isinstance(given, str | os.PathLike):
@@ -370,6 +377,9 @@ class Outputs:
                 self._checked(given, layout)
                 for given, layout in zip(self._given, layouts, strict=True)
             ]
+            taken = [y for y in call.outputs if isinstance(y, np.ndarray)]
+            if any(share_memory(*pair) for pair in itertools.combinations(taken, 2)):
+                raise DataError("out: two of the arrays overlap; use separate ones")
         shape = self._full(layouts[0])
         if self._shape is not None and self._shape != shape:
             raise DataError(f"shape: {self._shape}, but the result has {shape}")
@@ -397,7 +407,7 @@ class Outputs:
         if not given.flags.writeable:
             raise DataError("out is read-only; give an array that can be written")
         inputs = [x for x in (*call.split, *call.whole) if isinstance(x, np.ndarray)]
-        if any(np.may_share_memory(given, x) for x in inputs):
+        if any(share_memory(given, x) for x in inputs):
             raise DataError("out overlaps an input; use another array")
         return self._moved(given)
 
@@ -456,6 +466,11 @@ class _Kind:
 
 _kinds: BoundedCache[tuple[Any, ...], _Kind] = BoundedCache(max_entries=MAX_KINDS)
 _kinds_lock = threading.Lock()
+os.register_at_fork(
+    before=_kinds_lock.acquire,
+    after_in_parent=_kinds_lock.release,
+    after_in_child=_kinds_lock.release,
+)
 
 
 def _run(
@@ -488,6 +503,7 @@ class _Run:
         self._function = function or identity(call.f, call.keywords)
         self._is_always = always
         self.saved: float | None = None  # Seconds against one core; None: it wasn't divided
+        self._returned: tuple[Layout, ...] = ()  # By the function, for the first unit
         self._split = tuple(_layout(x) for x in call.split)
         self._whole = tuple(_layout(w, is_whole=True) for w in call.whole)
         self._key = (
@@ -496,21 +512,47 @@ class _Run:
         )  # fmt: skip
 
     def run(self) -> None:
-        """Compute all units: some in this thread, to see what they are, or all if they are few."""
+        """Compute all units: some in this thread, to see what they are, or all if they are few.
+
+        Functions with the same code may return other things, as closures do: then again, without
+        what is remembered.
+        """
+        try:
+            with contextlib.suppress(Outdated):
+                self._compute()
+                return
+            with _kinds_lock:
+                _kinds.pop(self._key)
+            self._call.forget()
+            self._outputs.discard()
+            self._compute()
+        finally:
+            self._call.failure = None  # its traceback refers to the call, and so to the arrays
+
+    def _compute(self) -> None:
         call = self._call
         with _kinds_lock:
             kind = _kinds.get(self._key)
         done = 0
+        if not call.load:
+            call.overlap = 0
+            self._compute_first(0)
+            return
         if kind is None:
             call.race = Race(1 + len(call.alternatives)) if call.alternatives else None
             done, per_unit = self._begin()
-            kind = _Kind(tuple(_layouts(call.outputs)), call.is_tuple, race=call.race)
+            kind = _Kind(self._returned, call.is_tuple, race=call.race)
             kind.alone.append(per_unit)
             with _kinds_lock:
                 _kinds.put(self._key, kind)
         else:
             call.is_tuple, call.race = kind.is_tuple, kind.race
-            self._outputs.allocate(kind.outputs)
+            call.remembered = kind.outputs
+            try:
+                self._outputs.allocate(kind.outputs)
+            except DataError:  # of what is remembered, perhaps not of what comes
+                raise Outdated from None
+        done = self._compute_meanwhile(kind, done)
         rest = call.load - done
         if not rest:
             return
@@ -522,12 +564,26 @@ class _Run:
         else:
             local = session.local()  # its start isn't part of what a call costs
             begun = time.perf_counter()
-            self._compute_on_devices(done, local)
+            with session.busy():
+                self._compute_on_devices(done, local)
             seconds = time.perf_counter() - begun
             kind.divided.append(seconds / rest)
             alone = sum(call.busy)  # what one thread would have taken
             kind.alone.append(alone / rest)
             self.saved = alone - seconds
+
+    def _compute_meanwhile(self, kind: _Kind, done: int) -> int:
+        """Compute units here while the devices work for another call; return how many are done.
+
+        That call may wait for this one: its function may call `map` itself, in any thread.
+        """
+        call = self._call
+        while done < call.load and session.is_busy:
+            units = int(MEANWHILE_SECONDS / max(min(kind.alone), 1e-9))
+            end = done + max(1, units // call.granule) * call.granule
+            call.compute_here(done, min(end, call.load))
+            done = min(end, call.load)
+        return done
 
     def _begin(self) -> tuple[int, float]:
         """Compute first units here, twice as many each time, until that takes as long as a job.
@@ -559,12 +615,10 @@ class _Run:
                 return
             values = call.results(returned, units)
             call.is_tuple = isinstance(returned, tuple)
-            layouts = [
-                Layout(v.shape[1:], str(v.dtype if call.dtype is None else call.dtype))
-                for v in values
-            ]
-            self._outputs.allocate(layouts)
-            call.write(values, [y[0:units] for y in call.outputs])
+            self._returned = call.layouts(values)
+            self._outputs.allocate(self._returned)
+            if units:
+                call.write(values, [y[0:units] for y in call.outputs])
         except BaseException as error:
             call.fail(error, 0, units)
             raise
@@ -593,30 +647,46 @@ class _Run:
         with Registered(call) as number:
             arrays[CALL] = np.array([number])
             begun = time.perf_counter()
-            job = local.submit(
-                REFERENCE, arrays, out=out or None, **self._options, **msgspec.to_builtins(params)
+            seconds = self._run_job(
+                local, arrays, out=out or None, **self._options, **msgspec.to_builtins(params)
             )
-            try:
-                job.result()
-            except BaseException as error:
-                call.is_cancelled = True
-                if not isinstance(error, HetschedError | CancelledError):  # such as Ctrl-C
-                    job.cancel()
-                    _wait(job)
-                if call.failure is not None:
-                    raise call.failure from None
-                raise
             whole = time.perf_counter() - begun
-            report = job.report
-            assert report is not None, "it has ended"
-            if report.seconds is not None:
-                session.note_overhead(whole - report.seconds)
+        call.raise_failure()
+        if seconds is not None:
+            session.note_overhead(whole - seconds)
+        if call.reduction is not None and call.reduction.known < call.load:
+            raise InternalError(f"units from {call.reduction.known} on weren't reduced")
+
+    def _run_job(self, local: Local, arrays: dict[str, Any], **options: Any) -> float | None:
+        """Run the call's job; return the seconds of its computation, None if the function raised.
+
+        When this returns or raises, no device works on the caller's arrays any more.
+        """
+        call = self._call
+        job: Job | None = None
+        try:
+            job = local.submit(REFERENCE, arrays, **options)
+            job.result()
+            return None if job.report is None else job.report.seconds
+        except BaseException as error:
+            call.is_cancelled = True
+            if not isinstance(error, HetschedError | CancelledError):  # such as Ctrl-C
+                if job is not None:
+                    job.cancel()
+                    with contextlib.suppress(HetschedError, CancelledError):
+                        job.result()
+                raise
+            if call.failure is None:
+                raise
+            return None
+        finally:
+            del job  # its error refers to this frame, which must not keep arrays alive
 
 
-def _wait(job: Any) -> None:
-    """Wait until no device works on the caller's arrays any more."""
-    with contextlib.suppress(HetschedError, CancelledError):
-        job.result()
+def share_memory(one: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether arrays overlap, or may do so as far as can be said quickly."""
+    work: Any = MAX_OVERLAP_WORK  # the stubs know two special values only
+    return bool(np.may_share_memory(one, other, max_work=work))
 
 
 def _layout(array: np.ndarray, *, is_whole: bool = False) -> Layout:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass, field
 
@@ -28,6 +29,12 @@ class Calls:
 
     _rows: dict[tuple[str, str], Counted] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        lock = self._lock
+        os.register_at_fork(
+            before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
+        )
 
     def note(self, name: str, what: str, seconds: float, saved: float = 0.0) -> None:
         with self._lock:

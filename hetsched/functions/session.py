@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import statistics
 import threading
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import hetsched
@@ -27,6 +29,23 @@ class Session:
         self._lock = threading.Lock()
         self._local: Local | None = None
         self._overheads: deque[float] = deque(maxlen=REMEMBERED)
+        self._calls = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the devices work for a call."""
+        return self._calls > 0
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """Within this, devices work for a call."""
+        with self._lock:
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
 
     def local(self) -> Local:
         """Return the engine, started if need be. Raises as `Local`."""

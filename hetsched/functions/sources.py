@@ -92,8 +92,13 @@ def is_stored(value: Any) -> bool:
     """Return whether `value` is an array that must be read block by block."""
     if isinstance(value, np.ndarray | np.generic | list | tuple | int | float | complex):
         return False
-    return all(hasattr(value, name) for name in ("shape", "dtype", "ndim", "__getitem__")) and (
-        not hasattr(value, "__array_interface__")
+    # Tables of pandas, tensors and the like are in memory: NumPy converts them.
+    is_in_memory = hasattr(value, "__array_interface__") or (
+        hasattr(value, "__array__")
+        and not (hasattr(value, "chunks") or hasattr(value, "chunking"))
+    )
+    return not is_in_memory and all(
+        hasattr(value, name) for name in ("shape", "dtype", "ndim", "__getitem__")
     )
 
 

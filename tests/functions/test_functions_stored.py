@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hetsched
-from hetsched import CantCreate, DataError, InputMissing
+from hetsched import CantCreate, DataError, InputMissing, IOFailure
 
 dask_array = pytest.importorskip("dask.array")
 h5py = pytest.importorskip("h5py")
@@ -135,6 +135,21 @@ def test_several_results_of_arrays_in_different_places(tmp_path: Path) -> None:
     np.testing.assert_allclose(read(paths[1]), X.mean(axis=(1, 2)), rtol=1e-5)
 
 
+def test_small_units_share_the_chunks_of_a_new_store(tmp_path: Path) -> None:
+    out = tmp_path / "y.zarr"
+    hetsched.map(doubled, np.arange(300_000.0), out=out)
+    assert zarr.open_array(str(out)).chunks[0] > 10_000
+    np.testing.assert_array_equal(read(out), 2 * np.arange(300_000.0))
+
+
+def test_a_store_is_made_anew_for_another_function_with_the_same_code(tmp_path: Path) -> None:
+    for suffix in (".npy", ".zarr", ".h5", ".tif"):
+        for count in (2, 3):
+            out = tmp_path / f"{count}{suffix}"
+            hetsched.map(lambda x, n=count: np.ones((len(x), n, 4)), X, out=out)
+            assert read(out).shape == (50, count, 4)
+
+
 # ---- what goes wrong
 
 
@@ -181,6 +196,7 @@ def test_what_can_not_be_opened_or_created(tmp_path: Path) -> None:
         ("no.npy", InputMissing, "no such file"),
         ("x.h5", DataError, r"holds 2 datasets; give one"),
         ("x.h5:no", DataError, "has no dataset 'no'"),
+        (f"{'x' * 300}.npy", DataError, "File name too long"),
     ):
         with pytest.raises(error, match=message):
             hetsched.map(doubled, tmp_path / path)
@@ -189,6 +205,7 @@ def test_what_can_not_be_opened_or_created(tmp_path: Path) -> None:
         ("y.npy", CantCreate, "exists; remove it"),
         ("y.csv", DataError, "must end with .npy, .zarr"),
         ("no/y.npy", CantCreate, "No such file or directory"),
+        (f"{'y' * 300}.npy", IOFailure, "File name too long"),
     ):
         with pytest.raises(error, match=message):
             hetsched.map(doubled, X, out=tmp_path / path)
