@@ -290,7 +290,8 @@ class Call:
             raise DataError(f"{name} returned a masked array; use its method filled")
         array = np.asarray(value)
         if array.dtype.kind not in "biufc":
-            raise DataError(f"{name} returned {type(value).__name__}; it must return an array")
+            what = f"dtype {array.dtype}" if array is value else type(value).__name__
+            raise DataError(f"{name} returned {what}; it must return an array of numbers")
         got = units + 2 * self.overlap
         if array.ndim <= self.axis or array.shape[self.axis] != got:
             raise DataError(

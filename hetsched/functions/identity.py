@@ -10,6 +10,8 @@ from typing import Any
 
 MAX_DEPTH = 8
 """Of functions within functions that are looked at. Arbitrary."""
+MAX_ITEMS = 100
+"""Of a list that is looked at. Arbitrary."""
 
 
 def identity(f: Any, keywords: Mapping[str, Any]) -> str:
@@ -59,11 +61,13 @@ def _add_code(state: Any, code: CodeType, depth: int) -> None:
             _add_code(state, constant, depth - 1)
 
 
-def _description(value: Any) -> str:
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+def _description(value: Any, depth: int = 3) -> str:
+    if isinstance(value, int):
+        return f"{value:x}"[:1000]  # in decimal, Python refuses many digits
+    if value is None or isinstance(value, float | complex | str | bytes):
         return f"{value!r:.1000}"
-    if isinstance(value, tuple | list) and len(value) < 100:
-        return f"({','.join(map(_description, value))})"
+    if isinstance(value, tuple | list) and len(value) < MAX_ITEMS and depth:
+        return f"({','.join(_description(item, depth - 1) for item in value)})"
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{value.dtype}{value.shape}"
     return function_name(value) if callable(value) else function_name(type(value))

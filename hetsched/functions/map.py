@@ -578,7 +578,7 @@ class _Run:
         That call may wait for this one: its function may call `map` itself, in any thread.
         """
         call = self._call
-        while done < call.load and session.is_busy:
+        while done < call.load and session.is_busy():
             units = int(MEANWHILE_SECONDS / max(min(kind.alone), 1e-9))
             end = done + max(1, units // call.granule) * call.granule
             call.compute_here(done, min(end, call.load))

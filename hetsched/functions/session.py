@@ -30,16 +30,19 @@ class Session:
         self._local: Local | None = None
         self._overheads: deque[float] = deque(maxlen=REMEMBERED)
         self._calls = 0
+        self._is_disturbed = False
 
-    @property
     def is_busy(self) -> bool:
-        """Whether the devices work for a call."""
-        return self._calls > 0
+        """Return whether the devices work for a call, which who asks will disturb."""
+        is_busy = self._calls > 0
+        self._is_disturbed |= is_busy
+        return is_busy
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
         """Within this, devices work for a call."""
         with self._lock:
+            self._is_disturbed = self._calls > 0
             self._calls += 1
         try:
             yield
@@ -61,7 +64,9 @@ class Session:
         return statistics.median(self._overheads) if self._overheads else FIRST_OVERHEAD
 
     def note_overhead(self, seconds: float) -> None:
-        self._overheads.append(max(0.0, seconds))
+        """Learn from a call on the devices, within `busy`, if no other call disturbed it."""
+        if not self._is_disturbed:
+            self._overheads.append(max(0.0, seconds))
 
     def close(self) -> None:
         """End the engine; the next call starts another one."""

@@ -274,7 +274,8 @@ FAULTY: list[tuple[Callable[..., Any], type[BaseException], str]] = [
     (changed, ValueError, "read-only"),
     (shorter_later, DataError, r"shape \(\d+, 3\), for other units one of \(\d+, 2\)"),
     (lambda block: block.sum(), DataError, "as many; use hetsched.reduce"),
-    (lambda block: None, DataError, "must return an array"),
+    (lambda block: None, DataError, "returned NoneType; it must return an array of numbers"),
+    (lambda block: block.astype(object), DataError, "returned dtype object; it must"),
     (lambda block: "text", DataError, "returned str"),
     (lambda block: block[:-1], DataError, "axis 0 must have as many"),
     (lambda block: (block, block) if block[0] else block, DataError, "for other units 1"),
@@ -379,6 +380,15 @@ def test_floating_point_errors_are_treated_as_in_the_callers_thread() -> None:
         assert np.isnan(hetsched.map(np.sqrt, x)[1000:]).all()
     with np.errstate(invalid="raise"), pytest.raises(FloatingPointError):
         hetsched.map(np.sqrt, x)
+
+
+def test_keywords_may_be_anything() -> None:
+    within: list[Any] = []
+    within.append(within)
+    for keyword in (10**5000, within, object(), {1: 2}, RNG):
+        np.testing.assert_array_equal(
+            hetsched.map(lambda block, k: block + 1, np.arange(9), k=keyword), np.arange(1, 10)
+        )
 
 
 def test_calls_from_many_threads() -> None:
