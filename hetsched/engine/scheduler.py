@@ -520,7 +520,7 @@ class Scheduler:
 
 
 def stopping_error() -> errors.TryAgain:
-    return errors.TryAgain("the daemon is stopping; submit the job again later")
+    return errors.TryAgain("hetsched is stopping; submit the job again later")
 
 
 def _remove_unfinished(spec: JobSpec, token: str, step: Step) -> None:

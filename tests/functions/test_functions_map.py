@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import signal
 import threading
-import time
 import weakref
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -421,62 +418,3 @@ def test_a_forked_process_has_an_engine_of_its_own() -> None:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     np.testing.assert_array_equal(hetsched.map(doubled, x), 2 * x)
-
-
-# ---- threads that hang
-
-IMPATIENT = """
-[[device]]
-kind = "cpu"
-
-[deadlines]
-chunk = "300ms"
-stop = "2s"
-"""
-
-
-@pytest.fixture
-def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An engine that gives up soon."""
-    config = tmp_path / "config.toml"
-    config.write_text(IMPATIENT)
-    monkeypatch.setenv("HETSCHED_CONFIG", str(config))
-    session.close()
-    yield
-    session.close()
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_function_may_take_longer_than_the_engine_expects() -> None:
-    caller = threading.get_ident()
-
-    def waits(block: np.ndarray) -> np.ndarray:
-        if threading.get_ident() != caller:
-            time.sleep(1)  # a tool of others, say
-        return block
-
-    np.testing.assert_array_equal(hetsched.map(waits, np.arange(9)), np.arange(9))
-
-
-@pytest.mark.usefixtures("impatient")
-def test_after_ctrl_c_hanging_threads_compute_again_once_they_return() -> None:
-    caller, is_released = threading.get_ident(), threading.Event()
-
-    def hangs(block: np.ndarray) -> np.ndarray:
-        if threading.get_ident() != caller:
-            signal.pthread_kill(caller, signal.SIGINT)
-            is_released.wait()
-        return block
-
-    x, out = np.arange(9), np.zeros(9, int)
-    with pytest.raises(KeyboardInterrupt):
-        hetsched.map(hangs, x, out=out)
-    computed = out.copy()
-    local = session.local()
-    assert local.devices()[1]
-
-    is_released.set()
-    while local.devices()[1]:
-        time.sleep(0.01)
-    np.testing.assert_array_equal(hetsched.map(doubled, x), 2 * x)
-    np.testing.assert_array_equal(out, computed)

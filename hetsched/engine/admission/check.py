@@ -431,7 +431,7 @@ def bind(
     )
     infos = [info for info in machine.infos if info.name in job.devices]
     if job.workload.in_threads != "no" and any(ref.lent for ref in arena_refs(spec)):
-        _choose_threads(job, infos)
+        _choose_threads(job, infos, machine.absent)
     if spec.memory_limit is not None and not any(info.link for info in infos):
         raise errors.UsageError(
             f"memory_limit: {format_bytes(spec.memory_limit)}, but none of the job's devices has"
@@ -456,13 +456,16 @@ def bind(
     return job
 
 
-def _choose_threads(job: ResolvedJob, infos: Sequence[DeviceInfo]) -> None:
+def _choose_threads(
+    job: ResolvedJob, infos: Sequence[DeviceInfo], absent: Mapping[str, str]
+) -> None:
     """Compute in threads, on the caller's own arrays, if all devices but teams can."""
     threads = [info for info in infos if info.runs_in_threads]
     others = [info.name for info in infos if not (info.runs_in_threads or info.members)]
     if job.workload.in_threads == "only" and not threads:
+        reasons = "".join(f"; {name}: {reason}" for name, reason in absent.items())
         raise errors.Unavailable(
-            f"{', '.join(job.devices)}: only cores and emulated devices call functions"
+            f"{', '.join(job.devices)}: only cores and emulated devices call functions{reasons}"
         )
     if threads and (job.workload.in_threads == "only" or not others):
         job.in_threads = True
