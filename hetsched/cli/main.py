@@ -17,6 +17,7 @@ from hetsched.cli import interrupts
 
 BROKEN_PIPE = 128 + signal.SIGPIPE
 """Exit code that shells show for a program that wrote to a closed pipe."""
+INTERRUPTED = 130
 LOG_FORMAT = "--log-format"
 
 
@@ -63,14 +64,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _flush()
         return code
     except KeyboardInterrupt:
-        return _fail(130, "interrupted", flags)
+        return _fail(INTERRUPTED, "interrupted", flags)
     except BrokenPipeError:
         _silence_stdout()
         return BROKEN_PIPE
     except Exception as error:
-        if interrupts.is_unseen():  # some imports turn it into an error of their own
-            return _fail(130, "interrupted", flags)
-        return _fail(*_code_and_message(error), flags)
+        code, message = _code_and_message(error)
+        if interrupts.is_unseen() and code != INTERRUPTED:
+            code, message = INTERRUPTED, "interrupted"  # imports make other errors of it
+        return _fail(code, message, flags)
 
 
 def _run(words: list[str], flags: GeneralFlags) -> int:
