@@ -236,7 +236,12 @@ def test_every_object_has_its_fields(daemon: Daemon, done: int) -> None:
 
 def test_a_shell_completes_commands_and_flags(daemon: Daemon) -> None:
     assert "_HETSCHED_COMPLETE=complete_bash" in daemon.call("completion", "bash").out
-    for typed, completed in (("hetsched sta", "status"), ("hetsched run fft --ba", "--batch")):
+    words = {
+        "hetsched sta": "status",
+        "hetsched run fft --ba": "--batch",
+        "hetsched models sh": "show",
+    }
+    for typed, completed in words.items():
         more = {"_HETSCHED_COMPLETE": "complete_bash", "COMP_WORDS": typed,
                 "COMP_CWORD": str(typed.count(" "))}  # fmt: skip
         ended = daemon.call(env=daemon.environment | more)

@@ -58,7 +58,7 @@ def work_label(speed_key: str) -> str:
         work = f"{float(flops) / 1e6:.3g} Mflop per unit"
     except ValueError:
         return speed_key
-    return ", ".join([*dict.fromkeys(shapes), work])
+    return ", ".join([*dict.fromkeys(map(str.strip, shapes)), work])
 
 
 def percent(fraction: float | None) -> str:
@@ -425,6 +425,8 @@ class ModelCommands(Group):
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         first = args[0] if args else ""
+        if not first and ctx.resilient_parsing:  # a shell asks for the names
+            return super().parse_args(ctx, args)
         names = self.names()
         is_mistyped = difflib.get_close_matches(first, names, 1, MIN_SIMILARITY)
         is_flag = first.startswith("-") and first != "--help"
