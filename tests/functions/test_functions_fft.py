@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import hetsched
 from hetsched import fft
 from hetsched.functions.accelerate import Backend
+from hetsched.functions.ducc import ducc_function
 from hetsched.functions.scipys import scipys_own
 from hetsched.functions.session import session
 
@@ -107,6 +108,29 @@ def test_any_call_gives_what_the_library_gives(module: str, call: dict[str, Any]
     assert_same(
         outcome(getattr(patched, name), x, **keywords), outcome(originals[name], x, **keywords)
     )
+
+
+@given(
+    name=st.sampled_from(["fft", "ifft", "rfft", "irfft", "fft2", "ifftn", "rfftn", "irfft2"]),
+    shape=st.lists(st.integers(2, 6), min_size=3, max_size=3),
+    axes=st.lists(st.integers(0, 2), min_size=2, max_size=2, unique=True),
+    norm=st.sampled_from([None, "backward", "ortho", "forward"]),
+    is_double=st.booleans(),
+)
+def test_ducc0_gives_what_scipy_gives(
+    name: str, shape: list[int], axes: list[int], norm: str | None, is_double: bool
+) -> None:
+    pytest.importorskip("ducc0")
+    x = array(shape, "float32" if name.startswith("r") else "complex64")
+    x = x.astype(np.result_type(x, np.float64)) if is_double else x
+    keywords = {"axes": axes} if name.endswith(("2", "n")) else {"axis": axes[0]}
+    expected = SCIPYS[name](x, norm=norm, **keywords)
+    function, out = ducc_function(name, x, {"norm": norm, **keywords}), np.empty_like(expected)
+    assert function is not None
+
+    function(x, out)
+
+    assert_same(out, expected)
 
 
 @pytest.mark.parametrize(
