@@ -12,8 +12,10 @@ quiet=(--quiet --disable-pip-version-check --no-input)
 "$python" -m venv "$away/venv"
 "$away/venv/bin/python" -m pip install "${quiet[@]}" "$away"/wheel/hetsched-*.whl
 
-cd "$away"
+sed -n '/^```python$/,/^```$/{/^```/!p}' README.md > "$away/readme.py"  # its snippets
+
 export HETSCHED_STATE_DIR=$away/state HETSCHED_RUNTIME_DIR=$away/run XDG_CACHE_HOME=$away/cache
+cd "$away"
 unset HETSCHED_CONFIG PYTHONPATH
 set -x
 venv/bin/hetsched --version
@@ -21,3 +23,4 @@ venv/bin/hetsched run fft --batch 32x512x512 --verify
 venv/bin/hetsched run fft --batch 32x512x512 --verify --config emulated-gpu
 venv/bin/hetsched service install --dry-run
 venv/bin/python -m hetsched.simulate machine --profile h100
+venv/bin/python readme.py
