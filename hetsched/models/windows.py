@@ -11,7 +11,7 @@ neighbours that were measured often.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import chain, pairwise
@@ -136,26 +136,28 @@ class Windows:
         old: dict[float, tuple[Sample, ...]] = {}
         recent: dict[float, tuple[Sample, ...]] = {}
         for size in sorted(self._samples):
-            known = self._samples[size]
-            start = bisect_left(known, runs[-3], key=_run_of)
-            recent[size] = known[start:]
+            samples = self._samples[size]
+            start = bisect_left(samples, runs[-3], key=_run_of)
+            recent[size] = samples[start:]
             if start:
-                old[size] = known[:start]
-        credible = _credible(old)
-        sizes = list(credible)
-        paces = [robust_median(list(map(_seconds_of, credible[x]))) / x for x in sizes]
+                old[size] = samples[:start]
+        known = _credible(old)
+        paces = [robust_median(list(map(_seconds_of, known[size]))) / size for size in known]
         ratios: dict[int, list[float]] = {}
         for sample in chain.from_iterable(recent.values()):
-            ratio = _slowdown(sample, sizes, paces)
+            ratio = _slowdown(sample, known, paces)
             if ratio is not None:
                 ratios.setdefault(sample.run, []).append(ratio)
         of_runs = [robust_median(found) for found in ratios.values()]
         is_other = of_runs and (min(of_runs) > MIN_CHANGE or max(of_runs) < 1 / MIN_CHANGE)
-        if len(of_runs) == 3 and is_other:
-            factor = robust_median(of_runs)
-            for size, known in recent.items():
-                scaled = [replace(s, seconds=factor * s.seconds) for s in old.get(size, ())]
-                self._set(size, known or tuple(scaled))
+        if len(of_runs) < 3 or not is_other:
+            return
+        factor = robust_median(of_runs)
+        if not 1 / MAX_STEP < factor < MAX_STEP:
+            old.clear()  # what it is compared with may have been held up twice
+        for size, samples in recent.items():
+            scaled = [replace(s, seconds=factor * s.seconds) for s in old.get(size, ())]
+            self._set(size, samples or tuple(scaled))
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -215,19 +217,19 @@ class Windows:
         return SAMPLE_BYTES * sum(map(len, self._samples.values()))
 
 
-def _slowdown(sample: Sample, sizes: Sequence[float], paces: Sequence[float]) -> float | None:
-    """Return the time over that by the next sizes, with `paces` per unit; None: they can't tell.
+def _slowdown(sample: Sample, known: SizedSamples, paces: Sequence[float]) -> float | None:
+    """Return the time over that by the next `known` sizes, of `paces`; None: they can't tell.
 
     A kernel may have a step, or a cache its end, between two sizes, below the smallest and beyond
-    the largest.
+    the largest; and a size measured once may have been held up.
     """
-    at, pace = bisect_left(sizes, sample.units), sample.seconds / sample.units
-    if at < len(sizes) and sizes[at] == sample.units:
-        return pace / paces[at]
-    if at in (0, len(sizes)):
+    sizes, units, pace = list(known), sample.units, sample.seconds / sample.units
+    if not sizes or not sizes[0] / MAX_SIZE_RATIO <= units <= sizes[-1] * MAX_SIZE_RATIO:
         return None
-    low, high = sorted(paces[at - 1 : at + 1])
-    return pace / min(max(pace, low), high)
+    start, end = bisect_left(sizes, units), bisect_right(sizes, units)
+    if len(known.get(units, ())) < 2:
+        start, end = max(0, start - 1), end + 1
+    return pace / min(max(pace, min(paces[start:end])), max(paces[start:end]))
 
 
 def _credible(samples: SizedSamples) -> SizedSamples:

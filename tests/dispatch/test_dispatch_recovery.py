@@ -1,5 +1,6 @@
 """Plan, run, learn, again and again, while devices become slower and faster."""
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ from hetsched.plans import Overlap, timeline
 PLANE = 2 << 20
 MIB = 1 << 20
 QUIET = {"cpu0": 1.0, "cpu1": 1.0, "cpu2": 1.0, "gpu0": 1.0}
+BUSY = QUIET | {"cpu1": 2.5}
 """How many times as long each device takes as it would uncontended."""
 
 
@@ -64,6 +66,18 @@ def cores(count: int = 3) -> dict[str, DeviceModel]:
 def gpu() -> DeviceModel:
     link = Affine(1e-5, PLANE / 1e9)
     return DeviceModel(Affine(0.0, 1e-2), Affine(3e-5, 3e-3), link, link)
+
+
+@pytest.mark.parametrize("long", [7, 25])
+@pytest.mark.parametrize("seed", range(4))
+def test_shares_follow_when_a_core_is_slow_and_when_it_is_fast_again(seed: int, long: int) -> None:
+    luck = random.Random(seed)
+    loop = Loop(cores(), lambda: luck.uniform(1.0, 1.04))
+    for _ in range(8):
+        loop.run(600)
+    for pace in (BUSY, QUIET, BUSY, QUIET):
+        spreads = [loop.run(600, pace) for _ in range(long)]
+        assert max(spreads[5:]) < 0.10
 
 
 @pytest.mark.parametrize("contended", [1, 3, 5])

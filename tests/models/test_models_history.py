@@ -83,6 +83,21 @@ def test_a_change_of_speed_holds_for_sizes_not_seen_since(factor: float) -> None
     assert model_of(history).time(40) == pytest.approx(140 * factor)
 
 
+@pytest.mark.parametrize("wild", [6.0, 24.0])
+def test_one_wild_run_at_a_new_size_is_no_speed_to_compare_with(wild: float) -> None:
+    history = history_of(*[total(100, 100.0)] * 5, total(50, 50 * wild), *[total(50, 50.0)] * 3)
+    assert model_of(history).time(100) == pytest.approx(100)
+    assert model_of(history).time(50) == pytest.approx(50)
+
+
+def test_two_wild_runs_in_a_row_rescale_nothing() -> None:
+    known = [total(size, float(size)) for size in (138, 142) for _ in range(5)]
+    wild = [total(141, 20.0 * 141)] * 2
+    history = history_of(*known, *wild, *[total(141, 141.0)] * 3)
+    for size in (138, 141, 142):
+        assert model_of(history).time(size) == pytest.approx(size, rel=0.02)
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.02])
 def test_a_step_of_a_kernel_is_never_forgotten(noise: float) -> None:
     rng = random.Random(1)
