@@ -8,6 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 import hetsched
 from hetsched import DataError, UsageError
+from hetsched.functions import workload
 from hetsched.functions.session import session
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -386,6 +388,17 @@ def test_keywords_may_be_anything() -> None:
         np.testing.assert_array_equal(
             hetsched.map(lambda block, k: block + 1, np.arange(9), k=keyword), np.arange(1, 10)
         )
+
+
+def test_an_update_of_hetsched_leaves_a_running_program_alone() -> None:
+    path = Path(workload.__file__)
+    before = path.stat()
+    np.testing.assert_array_equal(hetsched.map(np.cbrt, np.arange(3000.0)), np.cbrt(range(3000)))
+    os.utime(path)
+    try:
+        np.testing.assert_array_equal(hetsched.map(np.exp2, np.arange(30.0)), 2.0 ** np.arange(30))
+    finally:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def test_calls_from_many_threads() -> None:
