@@ -14,8 +14,10 @@ from hetsched.device import Chunk, DeviceInfo
 from hetsched.dispatch import (
     ChunkFinished,
     Dispatcher,
+    ExpectedFinish,
     Send,
     Started,
+    units_to_steal,
 )
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
@@ -204,3 +206,8 @@ def test_that_many_are_idle_beside_many_chunks_costs_little_at_each_event() -> N
     finally:
         sys.setprofile(before)
     assert calls < 40 * len(chunks)
+
+
+def test_nothing_is_taken_for_a_gain_that_noise_could_hide() -> None:
+    assert units_to_steal(0.0, ExpectedFinish(95.0, 1.0), ExpectedFinish(100.0, 1.0)) == 0
+    assert units_to_steal(0.0, ExpectedFinish(10.0, 1.0), ExpectedFinish(30.0, 1.0)) == 10

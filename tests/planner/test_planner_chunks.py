@@ -7,9 +7,7 @@ import pytest
 from planner_devices import FAST, core, gpu, units
 
 from hetsched.planner.assignment import MAX_CORE_CHUNKS
-from hetsched.planner.chunks import (
-    chunk_count,
-)
+from hetsched.planner.chunks import CoreShare, chunk_count, plan_tails
 from hetsched.planner.explanation import ExplainedJob, explain_job
 from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
 
@@ -155,3 +153,11 @@ def test_short_shares_of_one_process_are_sent_at_once(
     candidates: list[Candidate], load: int, is_sent: bool
 ) -> None:
     assert all(windows(plan_job(load, candidates))) is is_sent
+
+
+@pytest.mark.parametrize(("call", "least"), [(0.0, {1}), (0.01, {28}), (0.055, set())])
+def test_the_takes_of_a_tail_are_worth_their_calls_or_there_is_none(
+    call: float, least: set[int]
+) -> None:
+    shares = [CoreShare(f"cpu{number}", "cpu", 4096, 5.9, 350, call) for number in range(2)]
+    assert {pooled.part.least for pooled in plan_tails(shares, 8192).values()} == least

@@ -417,3 +417,27 @@ def test_a_size_that_may_be_much_faster_is_tried_with_a_chunk() -> None:
 
 def test_no_size_is_tried_where_a_line_fits() -> None:
     assert not Planner(2048).next([stepped(linear)]).trial
+
+
+# ---- what is left alone, or done by the best
+
+
+def test_nothing_is_tried_before_the_present_set_is_measured() -> None:
+    plan = Planner(LOAD).next(machine(runs=1))
+
+    assert (shares(plan).keys(), plan.trial) == (SHARES.keys(), "")
+
+
+def test_a_team_is_not_tried_before_its_cores_are_measured() -> None:
+    plan = planned(1, [*cores(2, fft=None), team(2, fft=None)])
+
+    assert "team0" not in shares(plan)
+
+
+def test_a_race_is_worth_as_much_as_its_best_rival() -> None:
+    pair, three = {"a": 1.0, "b": 0.9}, {"a": 1.0, "b": 0.9, "c": 1.02}
+    plans = [Planner(60).next([core(n, models) for n in range(2)]) for models in (pair, three)]
+
+    gains = [option.gain for plan in plans for option in plan.weighed]
+    assert [bool(plan.trial) for plan in plans] == [True, True]
+    assert gains[1] >= gains[0]
