@@ -7,6 +7,7 @@ import json
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,8 @@ def test_place_in_the_queue_and_history_survive(mortal: Daemon, gate: Gate) -> N
         after = client.submit(TOY, units=1, after=held)
         dropped = client.submit(TOY, units=1, priority=1)
         client.cancel(dropped.id)
+        with pytest.raises(CancelledError):
+            dropped.result(60)
         restart(mortal)
         found = rows(mortal)
         assert found[held.id]["reason"] == "held"
