@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -42,6 +43,7 @@ class DeviceLink(ABC):
         self._queued: deque[tuple[bytes, list[int]]] = deque()
         """Packed messages: payload and descriptors."""
         self._queued_bytes = 0
+        self._end_lock = threading.Lock()
         self._ticks = 0
         self._alive_at = time.monotonic()
         self._sock, self._loop_end = _socket_pair()
@@ -164,9 +166,26 @@ class DeviceLink(ABC):
         Not if it hasn't `kill_grace` seconds after that.
         """
 
-    @abstractmethod
     def close(self) -> None:
         """Release what is left after the end. Idempotent."""
+        with self._end_lock:
+            if self.end_fd < 0:
+                return
+            self._reap()
+            os.close(self.end_fd)
+            self.end_fd = -1
+        self._release()
+        self._drop_queued()
+        self._sock.close()
+        self.ended = True
+
+    @abstractmethod
+    def _reap(self) -> None:
+        """Wait for the end, which has come, while nobody can kill what runs the loop."""
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Release what is left besides the socket."""
 
     @abstractmethod
     def exit_reason(self) -> str:

@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,7 +50,6 @@ class DeviceProcess(DeviceLink):
         self._template = template
         self._popen: subprocess.Popen[bytes] | None = None  # Of one without a template
         self._output = b""
-        self._end_lock = threading.Lock()
         self._status: int | None = None
         with contextlib.ExitStack() as on_error:
             on_error.callback(self._sock.close)
@@ -98,22 +96,15 @@ class DeviceProcess(DeviceLink):
         self.close()
         return True
 
-    def close(self) -> None:
-        """Release what is left of a process that has ended. Idempotent."""
-        with self._end_lock:
-            if self.end_fd < 0:
-                return
-            if self._popen is not None:
-                self._status = self._popen.wait()
-            elif self._template is not None:
-                self._status = self._template.reap(self.pid)
-            os.close(self.end_fd)
-            self.end_fd = -1
+    def _reap(self) -> None:
+        if self._popen is not None:
+            self._status = self._popen.wait()
+        elif self._template is not None:
+            self._status = self._template.reap(self.pid)
+
+    def _release(self) -> None:
         self.read_stderr()
         os.close(self.stderr)
-        self._drop_queued()
-        self._sock.close()
-        self.ended = True
 
     def exit_reason(self) -> str:
         """Close it; return how it ended, with the place of its crash or its last line."""

@@ -31,7 +31,6 @@ class DeviceThread(DeviceLink):
         self._failure = ""
         self._handed: dict[int, Any] = {}
         """Arrays by key that the loop has not taken over yet."""
-        self._end_lock = threading.Lock()
         self.end_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.name = f"hetsched {spec.device.name}"
         self._thread = threading.Thread(
@@ -81,17 +80,11 @@ class DeviceThread(DeviceLink):
         self.close()
         return True
 
-    def close(self) -> None:
-        with self._end_lock:
-            if self.end_fd < 0:
-                return
-            self._thread.join()
-            os.close(self.end_fd)
-            self.end_fd = -1
-        self._drop_queued()
-        self._sock.close()
+    def _reap(self) -> None:
+        self._thread.join()
+
+    def _release(self) -> None:
         self._handed.clear()
-        self.ended = True
 
     def exit_reason(self) -> str:
         self.close()
