@@ -59,6 +59,11 @@ class ZeroingKernel:
         )
 
 
+def range_of(kernel: Kernel, first: int, count: int) -> tuple[int, ...]:
+    """Return what a kernel is called with besides its arrays: the range of a chunk, or nothing."""
+    return (first, count) if getattr(kernel, "takes_range", False) else ()
+
+
 def find_variant(job: DeviceJob, kind: str, name: str | None = None) -> Variant:
     """Return the variant of `kind` called `name`, or the first that `job` names.
 

@@ -43,6 +43,7 @@ from hetsched.devices.accelerator.runtime import (
     translated,
 )
 from hetsched.devices.base import DeviceFault, DeviceJob, IterativeJob, StageExecutor
+from hetsched.devices.kernels import range_of
 from hetsched.errors import InternalError
 from hetsched.workload.protocol import KernelArrays
 
@@ -206,7 +207,7 @@ class Accelerator:
             kernel = self._current_job().kernel
             self._compute.wait(events.in_end)
             self._compute.record(events.compute_start)
-            place = (chunk.first, chunk.count) if getattr(kernel, "takes_range", False) else ()
+            place = range_of(kernel, chunk.first, chunk.count)
             self._compute.launch(lambda: kernel(inputs, outputs, *place), chunk.count)
             self._compute.record(events.compute_end)
 

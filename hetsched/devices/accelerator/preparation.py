@@ -15,7 +15,7 @@ from hetsched.device import Chunk, Slot
 from hetsched.devices.accelerator.pinned import Pinned, Pins, Staging, mapping_of
 from hetsched.devices.accelerator.runtime import Block, Copy, Fault, Queue, Runtime
 from hetsched.devices.base import DeviceJob, DeviceOutOfMemory, HostArray
-from hetsched.devices.kernels import find_variant, make_kernel
+from hetsched.devices.kernels import find_variant, make_kernel, range_of
 from hetsched.devices.slot_layout import Buffer, SlotLayout, slot_layout, unit_bytes
 from hetsched.errors import DataError, InternalError, UsageError
 from hetsched.plans.slots import aligned
@@ -216,7 +216,7 @@ class JobPreparer:
     def _warm_up(self, prepared: LoadedJob, warm_sizes: set[int]) -> None:
         """Run the kernel on zeros, once for each size that is new to it: it may make plans."""
         sizes = {prepared.job.chunk, *prepared.job.chunk_sizes} - warm_sizes
-        if not sizes or getattr(prepared.kernel, "takes_range", False):  # it isn't a pure function
+        if not sizes or range_of(prepared.kernel, 0, 1):  # it isn't a pure function
             return
         queue, done = self._compute_queue, self._memory.runtime.event()
         try:

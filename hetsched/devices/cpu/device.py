@@ -31,7 +31,7 @@ from hetsched.devices.base import (
 )
 from hetsched.devices.cpu.clock import CoreClock, WallClock
 from hetsched.devices.cpu.stages import HostStages
-from hetsched.devices.kernels import find_variant, make_kernel
+from hetsched.devices.kernels import find_variant, make_kernel, range_of
 from hetsched.devices.slot_layout import (
     CACHE_LINE,
     SlotLayout,
@@ -297,7 +297,7 @@ class CpuDevice:
         inputs, outputs = self._views
         start = self._clock.now()
         kernel = job.prepared(chunk).kernel
-        place = (chunk.first, chunk.count) if getattr(kernel, "takes_range", False) else ()
+        place = range_of(kernel, chunk.first, chunk.count)
         kernel(KernelArrays({**inputs, **job.residents}), KernelArrays(outputs), *place)
         end, late = self._clock.end_of(chunk.id, chunk.count, start)
         self._times[chunk.id] = ChunkTimes(
