@@ -11,6 +11,8 @@ import msgspec
 from hetsched.errors import UsageError
 from hetsched.units import closest_name, quoted
 
+NUMERIC = "biufc"
+"""NumPy's letters of the kinds of dtype that jobs take: they convert to what kernels expect."""
 _CODES = {
     "c8": "complex64",
     "c16": "complex128",

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hetsched.dtypes import NUMERIC
 from hetsched.errors import DataError, UsageError
 from hetsched.sparse import PARTS, part_name
 
@@ -63,7 +64,7 @@ def _canonical(name: str, matrix: Any) -> Any:
 
 def value_dtype(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype that is computed with: float32, float64 or complex."""
-    if dtype.kind not in "biufc":
+    if dtype.kind not in NUMERIC:
         raise DataError(f"input {name} holds {dtype}; only numeric dtypes are supported")
     if dtype.kind == "c" or dtype in (np.float32, np.float64):
         return dtype.newbyteorder("=")

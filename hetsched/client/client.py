@@ -26,6 +26,7 @@ from hetsched import errors, job
 from hetsched.client.connection import Connection, Session
 from hetsched.client.control import TIMEOUT, Control
 from hetsched.client.job import Job, Listener
+from hetsched.dtypes import NUMERIC
 from hetsched.paths import real_path
 from hetsched.sparse_rows import sparse_arrays
 from hetsched.transport import messages
@@ -38,8 +39,6 @@ ONLY = ""
 """Name that stands for the only array."""
 MAX_AXES = 64
 """NumPy's limit on the axes of an array."""
-NUMERIC = "biufc"
-"""NumPy's kinds of dtypes that jobs take."""
 MAX_ITEM_BYTES = 32
 """Bytes of NumPy's largest number, clongdouble."""
 

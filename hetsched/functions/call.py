@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hetsched.dtypes import NUMERIC
 from hetsched.errors import DataError
 from hetsched.functions.identity import function_name
 from hetsched.functions.race import Race
@@ -289,7 +290,7 @@ class Call:
         if isinstance(value, np.ma.MaskedArray):
             raise DataError(f"{name} returned a masked array; use its method filled")
         array = np.asarray(value)
-        if array.dtype.kind not in "biufc":
+        if array.dtype.kind not in NUMERIC:
             what = f"dtype {array.dtype}" if array is value else type(value).__name__
             raise DataError(f"{name} returned {what}; it must return an array of numbers")
         got = units + 2 * self.overlap

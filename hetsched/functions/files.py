@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import itertools
 import os
@@ -22,6 +23,7 @@ HDF5 = (".h5", ".hdf5")
 TIFF = (".tif", ".tiff")
 KINDS = ".npy, .zarr, .h5:dataset or .tif"
 EXTRAS = {"zarr": "zarr", "h5py": "hdf5", "tifffile": "tiff"}
+NO_PLACE = (errno.ENOENT, errno.EACCES, errno.ENOTDIR)
 _numbers = itertools.count(1)
 _hdf5 = threading.Lock()
 """The HDF5 library computes one call at a time anyway."""
@@ -132,6 +134,11 @@ def _checked_axis(axis: int, ndim: int, path: Path) -> int:
     return axis % ndim
 
 
+_LIBRARIES = {
+    ".zarr": "zarr",
+    **dict.fromkeys(HDF5, "h5py"),
+    **dict.fromkeys(TIFF, "tifffile"),
+}
 _OPENERS = {
     ".npy": _open_npy,
     ".zarr": _open_zarr,
@@ -152,10 +159,8 @@ class OutputFile:
         self._dataset = dataset or "data"
         if self._suffix not in _OPENERS:
             raise DataError(f"{self.path}: its name must end with {KINDS}")
-        if self._suffix in (*HDF5, *TIFF, ".zarr"):
-            _library(
-                {".zarr": "zarr"}.get(self._suffix, "h5py" if self._suffix in HDF5 else "tifffile")
-            )
+        if self._suffix in _LIBRARIES:
+            _library(_LIBRARIES[self._suffix])
         try:
             exists = self.path.exists()
         except OSError as error:  # such as a name that is too long
@@ -188,31 +193,30 @@ class OutputFile:
         self, shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, granule: int
     ) -> Any:
         chunks = (*shape[:axis], granule, *shape[axis + 1 :])
-        if self._suffix == ".npy":
-            array = np.lib.format.open_memmap(self._hidden, "w+", dtype, shape)
-            self._reserve()
-            self._close = array.flush
-            return array
-        if self._suffix in TIFF:
-            array = _library("tifffile").memmap(
-                self._hidden, shape=shape, dtype=dtype, bigtiff=True, photometric="minisblack"
-            )
-            self._reserve()
-            self._close = array.flush
-            return array
         if self._suffix == ".zarr":
             zarr = _library("zarr")
             array = zarr.create_array(str(self._hidden), shape=shape, dtype=dtype, chunks=chunks)
             return Target(array, axis)
+        if self._suffix not in HDF5:
+            return self._mapped(shape, dtype)
         file = _library("h5py").File(self._hidden, "w")
         self._close = file.close
         array = file.create_dataset(self._dataset, shape=shape, dtype=dtype)
         return Target(array, axis, _hdf5)
 
-    def _reserve(self) -> None:
-        """Allocate all space now: writing to a mapped file on a full disk would be a SIGBUS."""
+    def _mapped(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """Return a memory map with all its space: writing to it on a full disk is a SIGBUS."""
+        array: np.memmap[Any, Any]
+        if self._suffix == ".npy":
+            array = np.lib.format.open_memmap(self._hidden, "w+", dtype, shape)
+        else:
+            array = _library("tifffile").memmap(
+                self._hidden, shape=shape, dtype=dtype, bigtiff=True, photometric="minisblack"
+            )
         with open(self._hidden, "r+b") as file:
             os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+        self._close = array.flush
+        return array
 
     def commit(self) -> Path:
         """Give the file its name. Raises IOFailure, CantCreate."""
@@ -234,5 +238,5 @@ class OutputFile:
             self._hidden.unlink(missing_ok=True)
 
     def _failure(self, error: OSError) -> CantCreate | IOFailure:
-        kind = CantCreate if error.errno in (*NO_SPACE, 2, 13, 20) else IOFailure
+        kind = CantCreate if error.errno in (*NO_SPACE, *NO_PLACE) else IOFailure
         return kind(f"{self.path}: {error.strerror or error}")

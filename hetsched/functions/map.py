@@ -18,9 +18,10 @@ import msgspec
 import numpy as np
 
 from hetsched.bounded_cache import BoundedCache
+from hetsched.dtypes import NUMERIC
 from hetsched.errors import DataError, HetschedError, InternalError, UsageError
 from hetsched.functions.call import MODES, PIECE_BYTES, Call, Outdated, Reduction
-from hetsched.functions.files import OutputFile, open_array
+from hetsched.functions.files import OutputFile, is_path, open_array
 from hetsched.functions.identity import function_name, identity
 from hetsched.functions.profile import SMALL, SPLIT, calls
 from hetsched.functions.race import Race
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from hetsched.local import Local
 
 T = TypeVar("T")
-NUMERIC = "biufc"
 MAX_OVERLAP_WORK = 1000
 """Of the question whether two arrays overlap: some microseconds."""
 MAX_KINDS = 1000
@@ -297,7 +297,7 @@ def _whole_positions(broadcast: int | Iterable[int], count: int) -> set[int]:
 
 def _as_array(value: Any, position: int, axis: Any, stack: contextlib.ExitStack) -> Any:
     """Return an ndarray, or a `Stored` array, which `stack` closes."""
-    if isinstance(value, str | os.PathLike):
+    if is_path(value):
         value = open_array(value, axis, stack)
     elif is_stored(value):
         value = Stored(value, _axis(axis, value, position)) if value.ndim else np.asarray(value)
@@ -352,7 +352,7 @@ class Outputs:
             self.granule = max(self.granule, min(count * self.granule, call.load))
 
     def _taken(self, given: Any) -> Any:
-        if isinstance(given, str | os.PathLike):
+        if is_path(given):
             return OutputFile(given)
         if is_stored(given):
             return Target(given, _axis(self._call.axis, given, 0))

@@ -23,13 +23,12 @@ import numpy as np
 from numpy.lib import format as npy
 
 from hetsched import errors
+from hetsched.dtypes import NUMERIC
 from hetsched.units import format_bytes
 
 MAX_HEADER = 10_000
 """Bytes; NumPy's own limit. Real headers have 128."""
 MAX_EXTENT = 2**63
-NUMERIC = "biufc"
-"""NumPy's letters of the kinds of dtype that can be converted to what a kernel expects."""
 ARCHIVE_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,

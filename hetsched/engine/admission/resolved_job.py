@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from hetsched import errors
+from hetsched.dtypes import NUMERIC
 from hetsched.engine.threads import Step
 from hetsched.iterations.home import (
     PARTIALS,
@@ -422,7 +423,7 @@ def _dtype(what: str, dtype: Any) -> str:
         found = np.dtype(dtype)
     except Exception:
         raise _wrong(what, dtype, "a dtype") from None
-    if found.kind not in "biufc":
+    if found.kind not in NUMERIC:
         raise _wrong(what, dtype, "a dtype of numbers")
     return str.__str__(dtype) if isinstance(dtype, str) else found.name
 
