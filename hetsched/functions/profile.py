@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass, field
 
 from hetsched.functions.session import session
+from hetsched.text import columns
 from hetsched.units import format_seconds
 
 SPLIT, SMALL = "split", "small"
@@ -60,19 +61,16 @@ def profile() -> str:
     `saved` is what calls took less than on one core. A call that isn't small is divided from the
     break-even on: the time that a call costs on top of its computing, as learnt.
     """
-    rows = [("function", "", "calls", "seconds", "saved")]
-    for name, what, row in calls.rows():
-        saved = f"{row.saved:.3f}" if what == SPLIT else ""
-        rows.append((name, what, str(row.calls), f"{row.seconds:.3f}", saved))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            [
-                *(cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)),
-                *(cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)),
-            ]
-        ).rstrip()
-        for row in rows
+    rows = [
+        (
+            name,
+            what,
+            str(row.calls),
+            f"{row.seconds:.3f}",
+            f"{row.saved:.3f}" if what == SPLIT else "",
+        )
+        for name, what, row in calls.rows()
     ]
+    lines = columns(("function", "", "calls", "seconds", "saved"), rows, left_columns=2)
     even = format_seconds(session.overhead)
     return "\n".join([*lines, f"break-even: calls of less than {even} stay on one core"])
