@@ -41,8 +41,9 @@ __kernel void load(OUT(REAL, new), IN(REAL, old), OUT(char, bad), long points) {
     new[i] = old[i];
     if (!isfinite(old[i])) bad[i / points] = 1;
 }
-/* `rows` by `cols` points in a plane of u, which begins with a plane of the halo. */
-__kernel void step(OUT(REAL, new), IN(REAL, u), int rows, int cols, REAL weight, REAL ghost) {
+/* `rows` by `cols` points in a plane of u, which begins with a plane of the halo. Not called step:
+   that is a function of OpenCL, so PoCL would rename it. */
+__kernel void advance(OUT(REAL, new), IN(REAL, u), int rows, int cols, REAL weight, REAL ghost) {
     TO(REAL, new); AT(REAL, u);
     const long first = get_global_id(1), second = get_global_id(0);
     const __global REAL *own = u + (long)rows * cols;
@@ -88,7 +89,7 @@ def make(p: HeatParams, load: int, context: KernelContext) -> Mapping[str, Stage
         u, new = inputs["u"], outputs["u"]
         size = rows_and_cols[1], rows.count * rows_and_cols[0]
         numbers: list[Any] = [*map(np.int32, rows_and_cols), real(p.ratio), real(p.border_value)]
-        program("step", size, None, new, u, *numbers)
+        program("advance", size, None, new, u, *numbers)
         if p.tolerance > 0:
             found = pyopencl.array.empty(new.queue, MAXIMA, p.dtype)
             program("largest", (MAXIMA,), None, found, new, u[1:-1], np.int64(new.size))
