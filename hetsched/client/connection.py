@@ -57,9 +57,9 @@ OnEvent = Callable[[int, JobState], None]
 Renew = Callable[[JobSpec], JobSpec]
 """Passes a job's arrays to the next daemon, and returns the spec for it. TryAgain if one is lost.
 """
-Numbers = dict[int, int | None]
-"""A job's number at the last daemon -> that at this one, which may be another; None: the job has
-been submitted again, but hasn't been accepted yet."""
+Numbers = dict[int, "JobRequest"]
+"""A job's number at an earlier daemon -> what has submitted it again, which knows the one at this
+daemon."""
 
 MAX_ANSWER = 64 << 10
 """Bytes of the longest answer."""
@@ -121,7 +121,7 @@ class JobRequest(OpenRequest):
     ) -> None:
         super().__init__(request)
         self._job, self._renew = job, renew
-        self._numbers: Numbers = {}
+        self._is_numbered = True  # Else it was submitted again, and hasn't been accepted yet
 
     def on_answer(self, answer: messages.Answer) -> bool:
         match answer:
@@ -152,7 +152,7 @@ class JobRequest(OpenRequest):
         if isinstance(self.request, messages.Submit):
             spec, after = self.request.spec, []
             for earlier in spec.after:
-                number = numbers.get(earlier.job, earlier.job)
+                number = _present(earlier.job, numbers)
                 if number is None:
                     return False
                 after.append(replace(earlier, job=number))
@@ -161,25 +161,29 @@ class JobRequest(OpenRequest):
                 spec = self._renew(spec)
             self.request = replace(self.request, spec=spec)
             if self.answer.done():
-                self._numbers = numbers
-                numbers[self._job.id] = None
+                numbers[self._job.id], self._is_numbered = self, False
         return True
+
+    @property
+    def number(self) -> int | None:
+        """The job's number at this daemon; None: it hasn't one yet."""
+        return self._job.id if self._is_numbered else None
 
     def fail(self, error: errors.HetschedError) -> None:
         if self.answer.done():
-            self._numbers.pop(self._job.id, None)
+            self._is_numbered = True
             self._job.lost(error)
         super().fail(error)
 
     def _accept(self, ident: int, durability: str = "") -> None:
-        job = self._job
-        if self.answer.done():  # by the next daemon
-            self._numbers.pop(job.id, None)
-            if job.id != ident:
-                self._numbers[job.id] = ident
-        job.accepted(ident, durability)
+        self._job.accepted(ident, durability)
+        self._is_numbered = True
         if not self.answer.done():
-            self.answer.set_result(job)
+            self.answer.set_result(self._job)
+
+
+def _present(number: int, numbers: Numbers) -> int | None:
+    return numbers[number].number if number in numbers else number
 
 
 class EventFollower(OpenRequest):
@@ -213,7 +217,7 @@ class EventFollower(OpenRequest):
 
     def renew(self, numbers: Numbers) -> bool:
         """Follow the jobs at the next daemon that haven't ended; it counts anew."""
-        present = [numbers.get(job, job) for job in self._pending]
+        present = [_present(job, numbers) for job in self._pending]
         if None in present:
             return False
         self._pending = {job for job in present if job is not None}
@@ -462,8 +466,6 @@ class Connection:
                 self._give_up(error)
                 return
             else:
-                for job in [job for job, present in self._numbers.items() if present is None]:
-                    del self._numbers[job]
                 with self._lock:
                     self.session = session
                     self._unsent = deque(sorted(self._open))

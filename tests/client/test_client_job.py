@@ -15,12 +15,14 @@ import pytest
 from daemon_harness import Harness
 
 from hetsched.client.client import Client
+from hetsched.client.connection import EventFollower, JobRequest
 from hetsched.client.job import IterativeResult, Job
 from hetsched.device import ChunkTimeline, Timeline
 from hetsched.errors import DataError, ErrorRecord, TryAgain, UsageError
 from hetsched.explain import DeviceExplanation, Explanation
 from hetsched.explain.records import IterationHistory, IterationSpan
-from hetsched.job import Done, Failed, JobReport, Queued, Running
+from hetsched.job import Done, Failed, JobReport, JobSpec, Queued, Running
+from hetsched.transport.messages import Accepted, Events, Submit
 
 
 def report(state: str) -> JobReport:
@@ -67,6 +69,18 @@ def test_nothing_happens_after_the_end() -> None:
     job.advance(failed(1))
     job.lost(TryAgain("gone"))
     assert job.result() == "result"
+
+
+def test_a_followed_number_is_that_of_the_present_daemon_after_any_number_of_restarts() -> None:
+    job, numbers = make()[0], {}
+    submission = JobRequest(Submit(JobSpec(workload="w", params={})), job)
+    follower = EventFollower(lambda sequence, state: None, [7])
+    submission.on_answer(Accepted(7, "volatile"))
+    for number in (8, 9):
+        assert submission.renew(numbers) and not follower.renew(numbers)
+        submission.on_answer(Accepted(number, "volatile"))
+    assert follower.renew(numbers)
+    assert follower.request == Events((9,))
 
 
 def test_asyncio_can_await_it() -> None:
