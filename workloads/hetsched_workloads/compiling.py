@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numba
 
 Loop = Callable[..., Any]
+Make = TypeVar("Make", bound=Callable[..., Any])
+
+_lock = threading.RLock()
+
+
+def compiling(make: Make) -> Make:
+    """Let one thread at a time run `make`, which compiles: numba has failed for two at once."""
+
+    @functools.wraps(make)
+    def alone(*arguments: Any) -> Any:
+        with _lock:
+            return make(*arguments)
+
+    return alone  # type: ignore[return-value]
 
 
 def compiled(*fastmath: str) -> Callable[[Loop], Loop]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetsched.workload import KernelContext, StageKernel
-from hetsched_workloads.compiling import compiled
+from hetsched_workloads.compiling import compiled, compiling
 from hetsched_workloads.heat import kernels
 from hetsched_workloads.heat.declaration import HeatParams
 
@@ -26,6 +26,7 @@ class _Edge(NamedTuple):
     fixed: Any
 
 
+@compiling
 def make(p: HeatParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
     """Return the kernels by stage; compiles on an empty array first."""
     if p.shape[-1] == 1:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.workload import KernelContext, StageKernel
-from hetsched_workloads.compiling import compiled
+from hetsched_workloads.compiling import compiled, compiling
 from hetsched_workloads.kmeans import lloyd
 from hetsched_workloads.kmeans.declaration import KMeansParams
 from hetsched_workloads.kmeans.kernels import LloydKernels
@@ -21,6 +21,7 @@ BLOCK_BYTES = 128 << 10
 """Bytes of a block of scores: a fraction of the second-level cache; larger ones are slower."""
 
 
+@compiling
 def make(p: KMeansParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
     """Return the kernels by stage; compiles on two points first."""
     kernels = _CompiledKernels(p, load, np, BLOCK_BYTES)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.errors import DataError
-from hetsched_workloads.compiling import compiled
+from hetsched_workloads.compiling import compiled, compiling
 from hetsched_workloads.pcg.csr import entry_rows
 
 MIN_PIVOT = 1e-6
@@ -86,6 +86,7 @@ class RowFactors:
         _solve(self.pointers, self.columns, self.lower, self.inverse, first, stop, r, z)
 
 
+@compiling
 @functools.cache
 def compile_for(dtype: str, index_dtype: str) -> None:
     """Compile on a matrix of one row."""

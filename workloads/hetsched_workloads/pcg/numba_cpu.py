@@ -15,6 +15,7 @@ import numba
 import numpy as np
 
 from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
+from hetsched_workloads.compiling import compiling
 from hetsched_workloads.pcg import numba_loops, scipy_cpu
 from hetsched_workloads.pcg.declaration import PcgParams
 from hetsched_workloads.pcg.inference import PARTS
@@ -90,6 +91,7 @@ class CompiledKernels(scipy_cpu.ScipyKernels):
         return np.dtype(self._p.dtype).type(value)
 
 
+@compiling
 @functools.cache
 def _compile(dtype: str, index_dtype: str) -> None:
     vector, sums = np.zeros(1, dtype), np.zeros(1)
