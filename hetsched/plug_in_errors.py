@@ -29,6 +29,11 @@ def plug_in_error(what: str, error: BaseException) -> HetschedError:
 
 
 def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Return the frames outside this package, the innermost last."""
+    """Return the frames outside this package, the innermost last.
+
+    Without columns: for carets Python 3.11 would parse the line, which isn't safe beside another
+    thread that parses.
+    """
     frames = traceback.extract_tb(error.__traceback__, limit=-4 * MAX_FRAMES)
-    return [frame for frame in frames if not frame.filename.startswith(PACKAGE)][-MAX_FRAMES:]
+    own = [frame for frame in frames if not frame.filename.startswith(PACKAGE)][-MAX_FRAMES:]
+    return [traceback.FrameSummary(each.filename, each.lineno, each.name) for each in own]
