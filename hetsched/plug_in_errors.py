@@ -18,7 +18,10 @@ def plug_in_error(what: str, error: BaseException) -> HetschedError:
     One of our error tree says itself what is wrong. To be called where the plug-in may hang.
     """
     if isinstance(error, HetschedError):
-        return plain(error)
+        own = plain(error)
+        if type(error) is JobFailed:
+            own.frames = error.frames
+        return own
     frames = _own_frames(error)
     text = f"{what} failed: {type(error).__name__}: {text_of(error)}".rstrip(": ")
     if frames:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec.inspect
@@ -54,14 +54,14 @@ class Flag:
     other: str = ""
     """Another spelling; of a switch the one that turns it off."""
 
-    def parameter(self, help: str = "") -> inspect.Parameter:
+    def parameter(self) -> inspect.Parameter:
         """Return the parameter of a function from which Typer makes this flag; None: not given."""
         kind: Any = (list[str] if self.is_repeated else str) if self.metavar else bool
         words = [f"--{self.name.replace('_', '-')}", *filter(None, [self.other])]
         if not self.metavar:
             option = typer.Option("/".join(words), help=self.help, show_default=False)
         else:
-            option = flags.option(self.metavar, help or self.help, self.read, *words, shown=False)
+            option = flags.option(self.metavar, self.help, self.read, *words, shown=False)
         return inspect.Parameter(
             self.name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -124,21 +124,28 @@ ITERATIVE = ("balance", "warm_up", "checkpoint", "every", "resume")
 """Flags that only iterative workloads have."""
 
 
+Action = Callable[..., None]
+
+
 def workload_command(
-    help: str, *names: str, refused: str = ""
-) -> Callable[[Callable[..., None]], Command]:
+    help: str,
+    *names: str,
+    refused: str = "",
+    more: Mapping[str, Callable[[Action], Command]] | None = None,
+) -> Callable[[Action], Command]:
     """Make a command of a function ``action(spec, **its own flags)``.
 
     `names`: the flags in JOB_FLAGS that the command has. `refused`: why it refuses iterative
-    workloads; "" if it doesn't.
+    workloads; "" if it doesn't. `more`: what it has besides workloads -> how it is made.
     """
+    others = more or {}
 
-    def made(action: Callable[..., None]) -> Command:
+    def made(action: Action) -> Command:
         class Workloads(Group):
             noun = "workload"
 
             def names(self) -> list[str]:
-                return workloads.names()
+                return [*workloads.names(), *others]
 
             def get_command(self, ctx: Context, cmd_name: str) -> Command:
                 return self.make(cmd_name)  # also module:Class
@@ -150,19 +157,17 @@ def workload_command(
                     return f"{error}."
 
             def make(self, name: str) -> Command:
-                return _command(name, workloads.find(name), action, names, refused)
+                if name in others:
+                    return others[name](action)
+                return _of_workload(name, workloads.find(name), action, names, refused)
 
         return group(help, Workloads, "WORKLOAD [FLAGS]...")
 
     return made
 
 
-def _command(
-    name: str,
-    workload: BaseWorkload,
-    action: Callable[..., None],
-    names: Sequence[str],
-    refused: str = "",
+def _of_workload(
+    name: str, workload: BaseWorkload, action: Action, names: Sequence[str], refused: str
 ) -> Command:
     is_iterative = isinstance(workload, Iterative)
     params = {flag.name: flag for flag in params_flags(workload)}
@@ -174,24 +179,42 @@ def _command(
                 f"workload {name}: its parameter {reserved!r} clashes with a flag that"
                 " every workload has; rename it in its Params"
             )
+    for number, flag in enumerate(options):
+        if flag.name == "input":
+            options[number] = replace(flag, help=_input_help(workload))
 
-    def body(**values: Any) -> None:
+    def spec(given: dict[str, Any], force: bool) -> JobSpec:
         if is_iterative and refused:
             raise UsageError(f"{name} is iterative: {refused}")
-        given = {key: value for key, value in values.items() if value is not None}
         chosen = {key: given[key] for key in params if key in given}
         fields = {flag.name: given[flag.name] for flag in options if flag.name in given}
-        spec = job_spec(name, chosen, fields, force=given.get("force", False))
+        spec = job_spec(name, chosen, fields, force)
         check_without_files(workload, spec)
-        action(spec, **{p.name: values[p.name] for p in own})
+        return spec
 
-    parameters = [flag.parameter() for flag in params.values()]
-    parameters += [
-        flag.parameter(_input_help(workload) if flag.name == "input" else "") for flag in options
-    ]
+    help = inspect.getdoc(workload) or ""
+    return flags_command(name, help, [*params.values(), *options], spec, action)
+
+
+def flags_command(
+    name: str,
+    help: str,
+    options: Sequence[Flag],
+    request: Callable[[dict[str, Any], bool], Any],
+    action: Action,
+) -> Command:
+    """Make a command of ``action(request(values given, --force), **its own flags)``."""
+    own = _own_parameters(action)
+
+    def body(**values: Any) -> None:
+        given = {o.name: values[o.name] for o in options if values[o.name] is not None}
+        about = request(given, values.get("force", False))
+        action(about, **{p.name: values[p.name] for p in own})
+
+    parameters = [flag.parameter() for flag in options]
     body.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]
     body.__annotations__ = {}
-    return command(name, body, inspect.getdoc(workload) or "")
+    return command(name, body, help)
 
 
 def job_spec(

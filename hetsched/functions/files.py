@@ -153,8 +153,9 @@ _OPENERS = {
 class OutputFile:
     """A file that appears under its name once it is complete."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Raises CantCreate, DataError, Unavailable."""
+    def __init__(self, path: str | os.PathLike[str], force: bool = False) -> None:
+        """`force`: replace an existing one. Raises CantCreate, DataError, Unavailable."""
+        self._force = force
         self.path, self._suffix, dataset = split_path(path)
         self._dataset = dataset or "data"
         if self._suffix not in _OPENERS:
@@ -165,7 +166,7 @@ class OutputFile:
             exists = self.path.exists()
         except OSError as error:  # such as a name that is too long
             raise self._failure(error) from error
-        if exists:
+        if exists and not force:
             raise CantCreate(f"{self.path} exists; remove it, or choose another name")
         hidden = f".{self.path.name}.{os.getpid()}-{next(_numbers)}{self._suffix}"
         self._hidden = self.path.with_name(hidden)
@@ -222,8 +223,10 @@ class OutputFile:
         """Give the file its name. Raises IOFailure, CantCreate."""
         try:
             self._close()
-            if self.path.exists():
+            if self.path.exists() and not self._force:
                 raise CantCreate(f"{self.path} has appeared meanwhile; choose another name")
+            if self.path.is_dir():
+                shutil.rmtree(self.path)
             self._hidden.rename(self.path)
         except OSError as error:
             raise self._failure(error) from error

@@ -120,8 +120,8 @@ def map(  # noqa: PLR0913 - optional keywords
     """
     given = None if out is None else tuple(out) if isinstance(out, tuple | list) else (out,)
     with contextlib.ExitStack() as stack:
-        call = _make_call(f, arrays, axis, overlap, mode, broadcast, kwargs, stack)
-        call.dtype = None if dtype is None else _numeric(np.dtype(dtype), "dtype")
+        call = make_call(f, arrays, axis, overlap, mode, broadcast, kwargs, stack)
+        call.dtype = None if dtype is None else numeric(np.dtype(dtype), "dtype")
         outputs = Outputs(call, given, None if shape is None else tuple(shape))
         stack.callback(outputs.discard)
         _run(call, outputs, {"memory_limit": memory, "devices": devices})
@@ -161,7 +161,7 @@ def reduce(
     if not callable(combine):
         raise UsageError(f"combine: {quoted(combine)} should be a function of two results")
     with contextlib.ExitStack() as stack:
-        call = _make_call(f, arrays, axis, 0, "reflect", broadcast, kwargs, stack)
+        call = make_call(f, arrays, axis, 0, "reflect", broadcast, kwargs, stack)
         if not call.load:
             raise DataError(f"axis {axis} has no units: there is nothing to reduce")
         call.reduction = Reduction(combine, on_partial)
@@ -231,7 +231,7 @@ def _module(array: Any) -> Any:
 # ---- arguments
 
 
-def _make_call(
+def make_call(
     f: Callable[..., Any],
     arrays: Sequence[Any],
     axis: int,
@@ -302,7 +302,7 @@ def _as_array(value: Any, position: int, axis: Any, stack: contextlib.ExitStack)
     elif is_stored(value):
         value = Stored(value, _axis(axis, value, position)) if value.ndim else np.asarray(value)
     if isinstance(value, Stored):
-        _numeric(value.dtype, f"array {position}")
+        numeric(value.dtype, f"array {position}")
         return value
     if isinstance(value, np.ma.MaskedArray):
         raise DataError(
@@ -312,11 +312,11 @@ def _as_array(value: Any, position: int, axis: Any, stack: contextlib.ExitStack)
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
         raise DataError(f"array {position}: {quoted(value)} is not an array: {error}") from None
-    _numeric(array.dtype, f"array {position}")
+    numeric(array.dtype, f"array {position}")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _numeric(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
+def numeric(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
     if dtype.kind not in NUMERIC:
         raise DataError(f"{what}: {dtype}; only numeric dtypes are supported")
     return dtype
@@ -352,6 +352,8 @@ class Outputs:
             self.granule = max(self.granule, min(count * self.granule, call.load))
 
     def _taken(self, given: Any) -> Any:
+        if isinstance(given, OutputFile):
+            return given
         if is_path(given):
             return OutputFile(given)
         if is_stored(given):

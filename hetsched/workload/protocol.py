@@ -19,7 +19,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -564,7 +564,8 @@ def sizes_as_text(workload: BaseWorkload, values: Mapping[str, Any]) -> Mapping[
     texts = {
         name: "x".join(map(str, values[name]))
         for name in lists
-        if str in (hints.get(name), *get_args(hints.get(name)))
+        if get_origin(hints.get(name)) is not tuple
+        and str in (hints.get(name), *get_args(hints.get(name)))
     }
     return {**values, **texts}
 

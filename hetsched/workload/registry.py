@@ -17,6 +17,8 @@ from hetsched.units import closest_hint, quoted
 from hetsched.workload.protocol import BaseWorkload
 
 GROUP = "hetsched.workloads"
+OWN = {"map": "hetsched.functions.named:Map"}
+"""Name -> reference, of workloads that aren't listed: they have no parameters of their own."""
 MAX_NAME = 300
 """Characters of a workload's name or ``module:qualname``. Arbitrary."""
 
@@ -37,8 +39,8 @@ def locate(name: str) -> str:
     """
     if len(name) > MAX_NAME:
         raise UsageError(f"no workload {quoted(name)}: {len(name)} characters, at most {MAX_NAME}")
-    if ":" in name:
-        return name
+    if ":" in name or name in OWN:
+        return OWN.get(name, name)
     points = importlib.metadata.entry_points(group=GROUP)
     for point in points:
         if point.name == name:

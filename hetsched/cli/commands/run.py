@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from hetsched.cli import interrupts
 from hetsched.cli.flags import ConfigName, Force, JobNumber, Json, Plot, Trace, option, switch
+from hetsched.cli.functions import run_map, run_reduce, submit_map
 from hetsched.cli.jobs import finish, next_steps
 from hetsched.cli.progress import watch
 from hetsched.cli.terminal import check_new_file, note, out, out_json, out_lines, width
@@ -30,7 +31,10 @@ GRACE_SECONDS = 1.0
 of a job that has just been sent. Arbitrary: a double press."""
 
 
-@workload_command("Run one job here, without a daemon.", *COMPUTED)
+@workload_command(
+    "Run one job here, without a daemon.", *COMPUTED,
+    more={"map": run_map, "reduce": run_reduce},
+)  # fmt: skip
 def run(
     spec: JobSpec,
     force: Force = False,
@@ -80,7 +84,10 @@ def _next_steps(spec: JobSpec) -> str:
     return f"next: hetsched models shows the measured speeds; {shown}"
 
 
-@workload_command("Submit one job to the daemon and follow it.", *COMPUTED, *QUEUED)
+@workload_command(
+    "Submit one job to the daemon and follow it.", *COMPUTED, *QUEUED,
+    more={"map": submit_map("output", "devices", "priority", "retries", "timeout", *QUEUED)},
+)  # fmt: skip
 def submit(
     spec: JobSpec,
     *,

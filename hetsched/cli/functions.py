@@ -1,0 +1,223 @@
+"""`map` and `reduce`: a function of the user's in place of a workload, with files as arrays."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import inspect
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hetsched.cli import flags
+from hetsched.cli.flags import ConfigName, Force, Json
+from hetsched.cli.terminal import note, out, out_json
+from hetsched.cli.workloads import JOB_FLAGS, Action, Flag, flags_command, job_spec
+from hetsched.errors import CantCreate, HetschedError, UsageError
+from hetsched.job import JobSpec
+from hetsched.paths import real_path
+
+if TYPE_CHECKING:
+    from typer._click import Command
+
+MAX_SHOWN = 2000
+"""Characters of a reduction's value. Arbitrary."""
+RUN_HELP = "Apply a function to blocks of arrays in files."
+REDUCE_HELP = "Combine a function's results of blocks of arrays in files."
+
+
+def keyword(text: str) -> tuple[str, Any]:
+    """Read "sigma=2.5" or "name=text". Raises UsageError."""
+    name, separator, value = text.partition("=")
+    if not separator or not name.isidentifier():
+        raise UsageError(f"{text!r} should be NAME=VALUE, e.g. sigma=2.5")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        return name, flags.text(value)
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Read "1,2" or "500x4x4". Raises UsageError."""
+    return tuple(map(flags.integers(0, 2**62), text.replace("x", ",").split(",")))
+
+
+ARGUMENTS = (
+    Flag("function", "MODULE:NAME", "The function; the present folder is searched, too."),
+    Flag("input", "FILE", "Its arguments, in their order: .npy, .zarr, .h5:dataset, .tif."
+         " Repeatable.", flags.path, is_repeated=True),
+    Flag("arg", "NAME=VALUE", "Its keyword arguments: Python literals or text. Repeatable.",
+         keyword, is_repeated=True),
+    Flag("broadcast", "N,N", "Positions of the inputs that each block gets whole.", numbers),
+)  # fmt: skip
+BLOCKS = (
+    Flag("overlap", "N", "Units by which blocks overlap on either side.",
+         flags.integers(0, 2**62)),
+    Flag("mode", "NAME", "What is beyond the ends: reflect, mirror, nearest, wrap, constant."),
+    Flag("dtype", "DTYPE", "Of the results; default: as the function returns them."),
+)  # fmt: skip
+AXIS = Flag("axis", "N", "Axis of the units. [default: 0]", flags.integers(-64, 63))
+SHAPE = Flag("shape", "NxN", "Of the result, if it is to be checked.", numbers)
+COMBINE = Flag("combine", "MODULE:NAME", "Function of two results, as numpy:add.")
+OUTPUT = Flag("output", "FILE", "Save the result: .npy, .zarr, .h5:dataset, .tif. Repeatable.",
+              flags.path, is_repeated=True)  # fmt: skip
+DEVICES = (JOB_FLAGS["devices"], JOB_FLAGS["memory_limit"])
+
+
+def submit_map(*names: str) -> Callable[[Action], Command]:
+    """Return what makes `submit map`, with the flags `names` of JOB_FLAGS."""
+    options = [*ARGUMENTS, *BLOCKS, *(JOB_FLAGS[name] for name in names)]
+    return lambda submit: flags_command("map", RUN_HELP, options, _map_spec, submit)
+
+
+def _map_spec(given: dict[str, Any], force: bool) -> JobSpec:
+    """Return the request for a daemon; the first unit is computed here."""
+    function, inputs, arguments = _common(given)
+    fields = {name: given.pop(name) for name in tuple(given) if name in JOB_FLAGS}
+    files = fields.get("output", ())
+    if len(files) > 1 and not any(name for name, _ in files):
+        fields["output"] = [(f"y{i}", file) for i, (_, file) in enumerate(files)]
+    from hetsched.functions.named import mapped
+
+    with _frames():
+        params = mapped(function, inputs, real_path("."), arguments, **given)
+    import msgspec
+
+    try:
+        values = msgspec.json.decode(msgspec.json.encode(params))
+    except TypeError as error:
+        raise UsageError(f"--arg: {error}; a job takes numbers, text and lists") from None
+    return job_spec("map", values, fields, force)
+
+
+def _given(given: dict[str, Any], force: bool) -> dict[str, Any]:
+    return given
+
+
+def run_map(action: Action) -> Command:
+    options = [*ARGUMENTS, OUTPUT, *BLOCKS, AXIS, SHAPE, *DEVICES]
+    return flags_command("map", RUN_HELP, options, _given, _run_map)
+
+
+def run_reduce(action: Action) -> Command:
+    options = [*ARGUMENTS, COMBINE, AXIS, JOB_FLAGS["devices"]]
+    return flags_command("reduce", REDUCE_HELP, options, _given, _run_reduce)
+
+
+def _run_map(
+    given: dict[str, Any], force: Force = False, json: Json = False, config: ConfigName = None
+) -> None:
+    function, inputs, arguments = _common(given)
+    files: Sequence[str] = given.pop("output", ())
+    given["memory"] = given.pop("memory_limit", None)
+    from hetsched.functions.files import OutputFile
+    from hetsched.functions.map import map
+    from hetsched.functions.named import named_dtype
+
+    if "dtype" in given:
+        given["dtype"] = named_dtype(given["dtype"])
+    if clash := [file for file in files if os.path.lexists(file) and not force]:
+        raise CantCreate(f"{clash[0]}: exists; give another name, or replace it with --force")
+    outputs = [OutputFile(file, force) for file in files]
+    began = time.perf_counter()
+    _call(map, config, function, [], inputs, arguments, out=outputs or None, **given)
+    record = {
+        "function": function,
+        "outputs": list(files),
+        **_outcome(time.perf_counter() - began),
+    }
+    if json:
+        out_json({"schema": "hetsched.map/1", **record})
+        return
+    _print_outcome("map", record)
+    for file in files:
+        out(f"result: {file}")
+    if not files:
+        out("next: --output FILE saves the result")
+
+
+def _run_reduce(given: dict[str, Any], json: Json = False, config: ConfigName = None) -> None:
+    function, inputs, arguments = _common(given)
+    from hetsched.functions.map import reduce
+    from hetsched.functions.named import find_function
+
+    combine = find_function(given.pop("combine", ""), real_path("."))
+    began = time.perf_counter()
+    value = _call(reduce, config, function, [combine], inputs, arguments, **given)
+    record = {"function": function, **_outcome(time.perf_counter() - began)}
+    if json:
+        plain = value.tolist() if hasattr(value, "tolist") else value
+        out_json({"schema": "hetsched.reduce/1", **record, "value": plain})
+        return
+    _print_outcome("reduce", record)
+    out(f"value: {value!s:.{MAX_SHOWN}}")
+
+
+def _call(
+    call: Callable[..., Any],
+    config: str | None,
+    function: str,
+    functions: Sequence[Callable[..., Any]],
+    inputs: Sequence[str],
+    arguments: dict[str, Any],
+    **options: Any,
+) -> Any:
+    """Call `map` or `reduce` with the function of this name."""
+    from hetsched.functions.named import find_function, function_error
+
+    if config is not None:
+        os.environ["HETSCHED_CONFIG"] = config  # for the engine of this process
+    found = find_function(function, real_path("."))
+    if arguments.keys() & inspect.signature(call).parameters.keys():  # named as one of its own
+        found, arguments = functools.partial(found, **arguments), {}
+    with _frames():
+        try:
+            return call(found, *functions, *inputs, **options, **arguments)
+        except HetschedError:
+            raise
+        except Exception as error:
+            if any(each.startswith("hetsched: ") for each in getattr(error, "__notes__", ())):
+                raise function_error(function, error) from error
+            raise
+
+
+def _common(given: dict[str, Any]) -> tuple[str, list[str], dict[str, Any]]:
+    """Take the function, its inputs and keywords from the values of flags."""
+    if "function" not in given:
+        raise UsageError("--function: which one? Give MODULE:NAME, e.g. scipy.ndimage:sobel")
+    if "input" not in given:
+        raise UsageError("--input: which files? Give one for each argument of the function")
+    return given.pop("function"), given.pop("input"), dict(given.pop("arg", ()))
+
+
+@contextlib.contextmanager
+def _frames() -> Iterator[None]:
+    """Show where in its own code a function has failed."""
+    try:
+        yield
+    except HetschedError as error:
+        for line in error.frames.splitlines():
+            note(line)
+        raise
+
+
+def _outcome(seconds: float) -> dict[str, Any]:
+    """Return what became of the call, as `hetsched.profile()` has it."""
+    from hetsched.functions.profile import SPLIT, calls
+
+    divided = [row for _, what, row in calls.rows() if what == SPLIT]
+    saved = divided[0].saved if divided else None
+    return {"seconds": seconds, "divided": bool(divided), "saved_seconds": saved}
+
+
+def _print_outcome(verb: str, record: dict[str, Any]) -> None:
+    from hetsched.units import format_seconds
+
+    how = "on one core: too little work to divide"
+    if record["divided"]:
+        how = "divided"
+        if record["saved_seconds"] > 0:
+            how += f", {format_seconds(record['saved_seconds'])} less than on one core"
+    out(f"{verb} {record['function']}: {format_seconds(record['seconds'])}, {how}")

@@ -1,0 +1,219 @@
+"""Functions that are given as ``module:qualname``, and the workload that maps one in a daemon.
+
+Neither code nor data is sent: device processes import the function, and read its blocks from the
+files themselves, so that every format, axis and overlap of `map` will do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hetsched.errors import DataError, HetschedError, UsageError, text_of
+from hetsched.functions.call import Call
+from hetsched.functions.identity import identity
+from hetsched.functions.map import make_call, numeric
+from hetsched.memory import MemoryDemand
+from hetsched.plug_in_errors import plug_in_error
+from hetsched.units import quoted
+from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
+from hetsched.workload.protocol import array_bytes
+
+
+class Mapped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What `hetsched submit map` asks for; its options are those of `hetsched.map`."""
+
+    function: str
+    inputs: tuple[str, ...]
+    """Absolute paths."""
+    folder: str
+    """Where its module may be, besides sys.path."""
+    code: str
+    """Hash of the function."""
+    load: int
+    results: tuple[tuple[tuple[int, ...], str], ...]
+    """Shape and dtype of a unit of each."""
+    arguments: dict[str, Any] = {}
+    overlap: int = 0
+    mode: str = "reflect"
+    broadcast: tuple[int, ...] = ()
+    dtype: str | None = None
+
+
+def find_function(name: str, folder: str = "") -> Callable[..., Any]:
+    """Import ``module:qualname``, from sys.path or `folder`.
+
+    Raises
+    ------
+    UsageError
+    """
+    module, _, qualname = name.partition(":")
+    if not module or not qualname:
+        raise UsageError(f"{quoted(name)} should be module:function, e.g. scipy.ndimage:sobel")
+    if folder and folder not in sys.path:
+        sys.path.append(folder)
+    try:
+        found: Any = importlib.import_module(module)
+        for part in qualname.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:  # importing a module may raise anything
+        reason = f"{type(error).__name__}: {text_of(error)}"
+        raise UsageError(f"function {quoted(name)} can't be loaded: {reason:.300}") from error
+    if not callable(found):
+        raise UsageError(f"{quoted(name)} is of class {type(found).__name__}, no function")
+    return found  # type: ignore[no-any-return]
+
+
+def function_error(name: str, error: BaseException) -> HetschedError:
+    """Return what a function has raised as the error of a job, with the units that it was for."""
+    where = next((n for n in getattr(error, "__notes__", ()) if n.startswith("hetsched: ")), "")
+    return plug_in_error(where.removeprefix("hetsched: ") or name, error)
+
+
+def mapped(
+    name: str, inputs: Sequence[str], folder: str, arguments: dict[str, Any], **options: Any
+) -> Mapped:
+    """Return the parameters of a job: the first unit is computed here, to see what comes out.
+
+    Raises
+    ------
+    UsageError, DataError, InputMissing
+    JobFailed
+        The function has raised an error.
+    """
+    function = find_function(name, folder)
+    with contextlib.ExitStack() as files:
+        call = _call(function, inputs, arguments, files, **options)
+        if not call.load:
+            raise DataError("the inputs have no units: there is nothing to compute")
+        try:
+            returned = call.apply([x[0:1] for x in call.split], call.whole, 0, None)
+            layouts = call.layouts(call.results(returned, 1))
+        except Exception as error:
+            call.fail(error, 0, 1)
+            raise function_error(name, error) from error
+        return Mapped(
+            function=name,
+            inputs=tuple(inputs),
+            folder=folder,
+            code=_code(function, arguments),
+            load=call.load,
+            results=tuple((layout.shape, layout.dtype) for layout in layouts),
+            arguments=arguments,
+            **options,
+        )
+
+
+def _code(function: Callable[..., Any], arguments: dict[str, Any]) -> str:
+    return identity(function, arguments).rpartition(" ")[2]
+
+
+def _call(
+    function: Callable[..., Any],
+    inputs: Sequence[str],
+    arguments: dict[str, Any],
+    files: contextlib.ExitStack,
+    overlap: int = 0,
+    mode: str = "reflect",
+    broadcast: Sequence[int] = (),
+    dtype: str | None = None,
+) -> Call:
+    call = make_call(function, inputs, 0, overlap, mode, broadcast, arguments, files)
+    call.dtype = None if dtype is None else numeric(named_dtype(dtype), "dtype")
+    return call
+
+
+def named_dtype(name: str) -> np.dtype[Any]:
+    """Raises UsageError."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        raise UsageError(f"dtype: {quoted(name)} is none of NumPy's") from None
+
+
+class Map(Workload):
+    """Applies a function to blocks of the arrays in files."""
+
+    name = "map"
+    Params = Mapped
+    inputs = ()
+    writes_all = True
+
+    @property
+    def can_verify(self) -> bool:
+        return False
+
+    def load(self, p: Mapped) -> int:
+        return p.load
+
+    def infer(
+        self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
+    ) -> Mapped:
+        return msgspec.convert(dict(explicit), Mapped)
+
+    def arrays(self, p: Mapped) -> Sequence[ArraySpec]:
+        names = ["y"] if len(p.results) == 1 else [f"y{i}" for i in range(len(p.results))]
+        return [ArraySpec(n, "out", *unit) for n, unit in zip(names, p.results, strict=True)]
+
+    def demand(self, p: Mapped, kind: str) -> MemoryDemand:
+        output = sum(array_bytes(a) for a in self.arrays(p))
+        return MemoryDemand(input_bytes=0, work_bytes=2 * output, output_bytes=output)
+
+    def speed_key(self, p: Mapped) -> str:
+        return f"{p.function} {p.code} {p.overlap} {super().speed_key(p)}"
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return (Variant("function", "1", _make),) if kind == "cpu" else ()
+
+
+def _make(p: Mapped, chunk: int, context: KernelContext) -> Kernel:
+    return _Blocks(p)
+
+
+class _Blocks:
+    """Reads blocks of the inputs, and computes them."""
+
+    takes_range = True
+
+    def __init__(self, p: Mapped) -> None:
+        options = {name: getattr(p, name) for name in ("overlap", "mode", "broadcast", "dtype")}
+        function = _current(p)
+        self._name = p.function
+        self._files = contextlib.ExitStack()
+        self._call = _call(function, p.inputs, p.arguments, self._files, **options)
+        if self._call.load != p.load:
+            raise DataError(f"the inputs have {self._call.load} units by now; {p.load} before")
+
+    def __call__(self, inputs: Arrays, outputs: Arrays, first: int, count: int) -> None:
+        call, places = self._call, list(outputs.values())
+        step = call.units_per_piece()
+        for low in range(0, count, step):
+            high = min(count, low + step)
+            start, end = first + low, first + high
+            try:
+                blocks = [x[start:end] for x in call.split]
+                call.apply(blocks, call.whole, start, [y[low:high] for y in places])
+            except Exception as error:
+                call.failure = None
+                call.fail(error, start, end)
+                raise function_error(self._name, error) from error
+
+
+def _current(p: Mapped) -> Callable[..., Any]:
+    """Return the function that was submitted: its module may have been edited since loaded."""
+    function = find_function(p.function, p.folder)
+    if _code(function, p.arguments) != p.code:
+        importlib.reload(sys.modules[p.function.partition(":")[0]])
+        function = find_function(p.function)
+        if _code(function, p.arguments) != p.code:
+            raise DataError(
+                f"{p.function} is another function for the daemon than where it was submitted;"
+                " check which module the daemon imports"
+            )
+    return function
