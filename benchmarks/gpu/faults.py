@@ -41,7 +41,7 @@ def memory(report: Report, runtime: Any) -> None:
     """Request more memory than the device has."""
     try:
         with translated("gpu0", runtime.classify):
-            runtime.allocate(runtime.facts.total + MIB)
+            runtime.allocate(runtime.memory().total + MIB)
     except DeviceOutOfMemory as error:
         report.put(out_of_memory=str(error), cause=repr(error.__cause__))
     else:

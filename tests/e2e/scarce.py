@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from hetsched.device import Chunk, Slot
-from hetsched.devices.base import DeviceOutOfMemory
+from hetsched.devices.base import DeviceJob, DeviceOutOfMemory
 from hetsched.devices.emulated.device import EmulatedGpu
 from hetsched.memory import MemoryDemand
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
@@ -65,19 +65,7 @@ class Scarce(Workload):
         return np.abs(outputs["y"] - inputs["x"] * 2 - 1).max(axis=1) * 1e9
 
 
-class Cap:
-    """The real capacity of this process's device; set up with its first kernel."""
-
-    params: ClassVar[ScarceParams] = ScarceParams()
-    hooked: ClassVar[bool] = False
-
-
 def make(p: ScarceParams, chunk: int, context: KernelContext) -> Kernel:
-    Cap.params = p
-    if not Cap.hooked:
-        Cap.hooked = True
-        hook()
-
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         np.multiply(inputs["x"], 2, out=outputs["y"])
         outputs["y"] += 1
@@ -85,27 +73,29 @@ def make(p: ScarceParams, chunk: int, context: KernelContext) -> Kernel:
     return kernel
 
 
-def hook() -> None:
-    set_clock, copy_in = EmulatedGpu._set_clock, EmulatedGpu.copy_in
-
-    def setting(self: EmulatedGpu) -> None:
-        """At the end of the preparation."""
-        memory = self._current_job().job.memory
-        note(Path(Cap.params.folder) / "requests", f"{memory}\n")
-        if Cap.params.at == "prepare" and memory > Cap.params.capacity:
-            raise DeviceOutOfMemory("another process has taken the memory")
-        set_clock(self)
-
-    def copying(self: EmulatedGpu, chunk: Chunk, slot: Slot) -> None:
-        if str(chunk.id) == Cap.params.at and self._current_job().job.memory > Cap.params.capacity:
-            raise DeviceOutOfMemory("another process has taken the memory")
-        copy_in(self, chunk, slot)
-
-    EmulatedGpu._set_clock = setting  # type: ignore[method-assign]
-    EmulatedGpu.copy_in = copying  # type: ignore[method-assign]
+prepare, copy_in = EmulatedGpu.prepare, EmulatedGpu.copy_in
 
 
-def note(path: Path, line: str) -> None:
-    """In one write, so that lines of processes don't mix."""
-    with open(path, "ab", buffering=0) as file:
-        file.write(line.encode())
+def check(job: DeviceJob, at: str) -> None:
+    if job.params.at == at and job.memory > job.params.capacity:
+        raise DeviceOutOfMemory("another process has taken the memory")
+
+
+def preparing(self: EmulatedGpu, job: DeviceJob | None) -> None:
+    prepare(self, job)
+    if job is not None and isinstance(job.workload, Scarce):
+        # In one write, so that lines of processes don't mix.
+        with open(Path(job.params.folder) / "requests", "ab", buffering=0) as file:
+            file.write(f"{job.memory}\n".encode())
+        check(job, "prepare")
+
+
+def copying(self: EmulatedGpu, chunk: Chunk, slot: Slot) -> None:
+    job = self._current_job().job
+    if isinstance(job.workload, Scarce):
+        check(job, str(chunk.id))
+    copy_in(self, chunk, slot)
+
+
+EmulatedGpu.prepare = preparing  # type: ignore[method-assign]
+EmulatedGpu.copy_in = copying  # type: ignore[method-assign]

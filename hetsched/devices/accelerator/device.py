@@ -26,17 +26,11 @@ import numpy as np
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
 from hetsched.devices.accelerator.iterating import AcceleratorStages, StageQueues
-from hetsched.devices.accelerator.pinned import SLICE_BYTES, Pins, Staging, default_quota
-from hetsched.devices.accelerator.preparation import (
-    DeviceMemory,
-    JobPreparer,
-    LoadedJob,
-    Route,
-)
+from hetsched.devices.accelerator.pinned import SLICE_BYTES, Pins, default_quota
+from hetsched.devices.accelerator.preparation import JobPreparer, LoadedJob, Route
 from hetsched.devices.accelerator.runtime import (
     Copy,
     Event,
-    EventPool,
     PhaseEvents,
     Queue,
     Runtime,
@@ -83,28 +77,23 @@ class Accelerator:
             facts = runtime.facts
             self._h2d, self._compute, self._d2h = (runtime.queue() for _ in range(3))
             self._clock = DeviceClock(runtime, self._h2d)
-            self._most_free = runtime.memory().free
+            memory = runtime.memory()
+        self._most_free = memory.free
         self._reserve = facts.reserve
         self._limit = limit
         self._info = msgspec.structs.replace(
             info,
             identity=info.identity or facts.identity,
-            memory=self._budget(facts.free),
+            memory=self._budget(memory.free),
             engines=facts.engines,
             details={**info.details, **({"runtime": facts.version} if facts.version else {})},
         )
         quota = default_quota() if pinned is None else pinned
         self._pins = Pins(runtime, quota if facts.can_pin else 0, slice_bytes)
-        self._memory = DeviceMemory(runtime)
-        self._staging = Staging(self._pins)
         self._preparer = JobPreparer(
-            self._memory,
-            self._pins,
-            self._staging,
-            (self._h2d, self._compute),
-            facts.needs_warm_up,
+            runtime, self._pins, (self._h2d, self._compute), facts.needs_warm_up
         )
-        self._events = EventPool(runtime)
+        self._spare_events: list[list[Event]] = []
         self._job: LoadedJob | None = None
         self._flights: deque[ChunkFlight] = deque()
         self._in_slot: dict[int, ChunkFlight] = {}
@@ -112,7 +101,6 @@ class Accelerator:
         self._in_memory: list[ChunkFlight] = []
         """Chunks that the next one in their memory must wait for, also after they have ended."""
         self._deferred: ChunkFlight | None = None
-        self._clock_base: ChunkFlight | None = None
 
     def describe(self) -> DeviceInfo:
         return self._info
@@ -129,7 +117,7 @@ class Accelerator:
             self._pins.sweep()
             if job is not None:
                 self._job = self._preparer.prepare(job)
-                self._set_clock()
+                self._clock.set()
 
     def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
         self.prepare(None)
@@ -142,7 +130,7 @@ class Accelerator:
         with self._guard():
             queues = StageQueues(self._h2d, self._compute, self._d2h)
             return AcceleratorStages(
-                job, self._runtime, queues, self._events, self._pins, memory, self._guard
+                job, self._runtime, queues, self._spare_events, self._pins, memory, self._guard
             )
 
     def usable_memory(self) -> int:
@@ -150,7 +138,7 @@ class Accelerator:
             return self._budget(self._free_memory())
 
     def keeps_memory(self) -> bool:
-        return self._memory.kept > 0 or self._staging.nbytes > 0
+        return self._preparer.keeps_memory
 
     def is_memory_short(self) -> bool:
         """Return whether little is free, or others took more than the reserve since it opened.
@@ -167,8 +155,7 @@ class Accelerator:
     def release_memory(self) -> None:
         with self._guard():
             self._drain()
-            self._memory.free()
-            self._staging.clear()
+            self._preparer.free()
             self._pins.sweep()
 
     def forget_host_memory(self) -> None:
@@ -194,7 +181,6 @@ class Accelerator:
             ]
             for other in before:
                 self._h2d.wait(other.events.out_end)
-                self._release(other)
             self._h2d.record(flight.events.in_start)
             self._h2d.copy_in(self._pins.split(copies), chunk.count)
             self._h2d.record(flight.events.in_end)
@@ -229,9 +215,7 @@ class Accelerator:
             flight.land(self._current_job(), self._preparer)
             times = flight.times(self._clock)
             self._flights.remove(flight)
-            self._clock.follow(flight.events.in_start)
-            former, self._clock_base = self._clock_base, flight
-            self._release(former)
+            self._clock.follow(flight.events)
             return times
 
     @contextmanager
@@ -248,7 +232,7 @@ class Accelerator:
 
     def _free_memory(self) -> int:
         memory = self._runtime.memory()
-        return memory.free + memory.reusable + self._memory.kept
+        return memory.free + memory.reusable + self._preparer.device_bytes
 
     def _budget(self, free: int) -> int:
         """Return the bytes of `free` for jobs (b of Ilic & Sousa)."""
@@ -262,26 +246,12 @@ class Accelerator:
 
     def _start(self, chunk: Chunk, slot: Slot) -> ChunkFlight:
         if not self._flights and self._clock.is_stale():
-            self._set_clock()
+            self._clock.set()
         nbytes = self._current_job().layout.nbytes(chunk.count)
-        flight = ChunkFlight(chunk, slot, nbytes, self._events.take())
+        events = PhaseEvents(self._runtime, self._spare_events)
+        flight = ChunkFlight(chunk, slot, nbytes, events)
         self._flights.append(flight)
         return flight
-
-    def _set_clock(self) -> None:
-        self._clock.set()
-        former, self._clock_base = self._clock_base, None
-        self._release(former)
-
-    def _release(self, flight: ChunkFlight | None) -> None:
-        """Give back the events of a chunk if nothing refers to them any more."""
-        if (
-            flight is not None
-            and flight is not self._clock_base
-            and flight not in self._in_memory
-            and flight not in self._flights
-        ):
-            self._events.give_back(flight.events)
 
     def _flight(self, chunk: Chunk) -> ChunkFlight:
         for flight in self._flights:
@@ -323,12 +293,9 @@ class Accelerator:
         """Wait until all queues are idle, and drop the chunks that were never waited for."""
         self._issue_deferred()
         self._runtime.synchronize()
-        held = [*self._in_memory, *(f for f in self._flights if f not in self._in_memory)]
         self._flights.clear()
         self._in_slot.clear()
         self._in_memory.clear()
-        for flight in held:
-            self._release(flight)
 
 
 # ---- a chunk between its copy in and its copy out
@@ -442,6 +409,8 @@ class DeviceClock:
         self._queue = queue
         self._events = (runtime.event(), runtime.event())
         self._base = self._events[0]
+        self._kept: PhaseEvents | None = None
+        """Those of which the base is one."""
         self._seconds = 0.0
         self._set_time = float("-inf")
 
@@ -457,7 +426,7 @@ class DeviceClock:
             after = self._host_seconds()
             if after - before < best:
                 best = after - before
-                self._base, self._seconds = spare, (before + after) / 2
+                self._base, self._seconds, self._kept = spare, (before + after) / 2, None
         self._set_time = self._host_seconds()
 
     def is_stale(self) -> bool:
@@ -467,10 +436,10 @@ class DeviceClock:
         """Return the time of `event`, which must have passed."""
         return self._seconds + event.seconds_after(self._base)
 
-    def follow(self, event: Event) -> None:
-        """Measure relative to `event`, which must not be recorded again until the next call."""
-        self._seconds = self.seconds(event)
-        self._base = event
+    def follow(self, events: PhaseEvents) -> None:
+        """Measure relative to the start of this chunk, whose events are kept until then."""
+        self._seconds = self.seconds(events.in_start)
+        self._base, self._kept = events.in_start, events
 
     def _host_seconds(self) -> float:
         return self._runtime.host_seconds() or 0.0

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,14 +31,11 @@ from hetsched.devices.accelerator.piece_sizes import (
 from hetsched.devices.accelerator.pinned import Pins
 from hetsched.devices.accelerator.preparation import SharedWorkArea
 from hetsched.devices.accelerator.rows import DeviceArrays, RowPiece
-from hetsched.devices.accelerator.runtime import EventPool, PhaseEvents, Queue, Runtime
+from hetsched.devices.accelerator.runtime import Event, PhaseEvents, Queue, Runtime
 from hetsched.devices.base import DeviceOutOfMemory, IterativeJob, StageSeconds
 from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.errors import DataError
-from hetsched.iterations.home import (
-    Part,
-    combine,
-)
+from hetsched.iterations.home import Part, combine
 from hetsched.iterations.row_transfers import RowTransfers
 from hetsched.iterations.saved_state import saved_names
 from hetsched.workload import KernelContext, Rows, Stage, StageKernel, Values
@@ -55,8 +52,7 @@ class StageQueues(NamedTuple):
     copy_out: Queue
 
 
-@dataclass(frozen=True)
-class _StageCall:
+class _StageCall(NamedTuple):
     """A stage that is computed now."""
 
     part: Part
@@ -65,13 +61,25 @@ class _StageCall:
     values: Values
 
 
+@dataclass
+class _Flight:
+    """A piece in a stage."""
+
+    piece: RowPiece
+    rows: Rows
+    partials: Mapping[str, Any]
+    events: PhaseEvents
+
+
 class AcceleratorStages:
     """An executor on an accelerator.
 
     Parameters
     ----------
-    queues, events
+    queues
         Of the device.
+    spare_events
+        As in `PhaseEvents`.
     memory : int, bytes
         Of the device, that the job may use.
     guard : callable
@@ -87,18 +95,21 @@ class AcceleratorStages:
         job: IterativeJob,
         runtime: Runtime,
         queues: StageQueues,
-        events: EventPool,
+        spare_events: list[list[Event]],
         pins: Pins,
         memory: int,
         guard: Guard,
     ) -> None:
         self._job = job
+        self._runtime = runtime
         self._guard = guard
         self._is_deferring = False
         self._saved = set(saved_names(job.workload, job.job.params))
         self._queues = queues
-        self._pipeline = PiecePipeline(runtime, queues, events)
+        self._spare_events = spare_events
         self._marks = runtime.event(), runtime.event()
+        self._flights: deque[_Flight] = deque()
+        """Pieces that are copied out, the oldest first."""
         self._arrays = DeviceArrays(runtime, queues.compute, pins, job)
         self._reductions = {r.name: r for r in job.workload.reductions(job.job.params)}
         self._transfers = RowTransfers(job.workload, job.job.params)
@@ -122,7 +133,7 @@ class AcceleratorStages:
     def adopt(self, rows: Rows, iteration: int) -> float:
         seconds = 0.0
         if rows != self._rows:
-            if self._held is not None and not self._slots and self._held.can_shift(rows):
+            if self._held is not None and not self._slots and self._held.can_hold(rows):
                 seconds = self._shift(self._held, rows, iteration)
             else:
                 seconds = self.write_back(iteration)
@@ -142,18 +153,19 @@ class AcceleratorStages:
             sizes = self._sizes or self._place()
             if self._has_new_rows:
                 self._load()
-            call = _StageCall(part, stage, iteration, values)
-            pieces = list(self._pieces(sizes))
-            results = [{n: np.empty_like(a) for n, a in partials.items()} for _ in pieces]
-            works = [
-                self._work(call, piece, rows, result)
-                for (piece, rows), result in zip(pieces, results, strict=True)
+            flights = [
+                _Flight(
+                    piece,
+                    rows,
+                    {name: np.empty_like(values) for name, values in partials.items()},
+                    PhaseEvents(self._runtime, self._spare_events),
+                )
+                for piece, rows in self._pieces(sizes)
             ]
-            works[0] = self._with_fetch(call, works[0])
-            seconds = self._run(works)
+            seconds = self._run(_StageCall(part, stage, iteration, values), flights)
             for name, target in partials.items():
-                parts = np.stack([result[name] for result in results])[np.newaxis]
-                target[...] = combine(self._reductions[name], parts, 0, range(len(results)))
+                parts = np.stack([flight.partials[name] for flight in flights])[np.newaxis]
+                target[...] = combine(self._reductions[name], parts, 0, range(len(flights)))
             self._transfers.on_written(stage, part, iteration)
         for ghost, source in self._job.home.border_copies(stage, part, iteration, self._rows):
             ghost[...] = source
@@ -195,7 +207,7 @@ class AcceleratorStages:
         seconds = self._write_rows(held, iteration, leaving) if leaving else 0.0
         # Rows of which a copy in was due come with the next ones.
         self._missing = [*_without(new, old), *(_both(part, new) for part in self._missing)]
-        held.shift(rows)
+        held.rows = rows
         self._has_new_rows = True
         self._sizes = PieceSizes(rows.count)
         return seconds
@@ -255,49 +267,96 @@ class AcceleratorStages:
 
     # ---- a stage
 
-    def _run(self, works: list[PieceWork]) -> StageSeconds:
+    def _run(self, call: _StageCall, flights: list[_Flight]) -> StageSeconds:
+        """Run all pieces; return when the last copy out has ended.
+
+        Transfer is the time in which no kernel ran.
+        """
+        begin, end = self._marks
         try:
-            return self._pipeline.run(works)
+            self._queues.copy_in.record(begin)
+            self._fetch(call)
+            seconds = self._issue(call, deque(flights))
+            self._queues.copy_out.record(end)
+            end.wait()
+            while self._flights:
+                seconds += self._land()
         except BaseException:
             with contextlib.suppress(Exception):  # after a sticky fault nothing is copied
-                self._pipeline.abandon()
+                self._runtime.synchronize()
+            self._flights.clear()
             raise
+        return StageSeconds(seconds, max(0.0, end.seconds_after(begin) - seconds))
 
-    def _work(
-        self, call: _StageCall, piece: RowPiece, rows: Rows, partials: Mapping[str, Any]
-    ) -> PieceWork:
-        """Return what to do with a piece in the stage."""
+    def _fetch(self, call: _StageCall) -> None:
+        """Start to copy in what other devices wrote, which all pieces wait for."""
+        rows = self._rows if self._held is None else self._held.rows
+        for copy in self._transfers.to_device(call.stage, call.part, call.iteration, rows):
+            target = self._arrays.whole.get(copy.array.name)
+            if target is None and self._held is not None:
+                target = self._held.of(copy.array.name)
+            if target is not None:
+                target.to_device(self._queues.copy_in, copy.buffer, copy.first, copy.stop)
 
-        def copy_in(queue: Queue) -> None:
-            if piece is not self._held:
-                piece.place(rows)
-                piece.load_inputs(queue, call.stage, call.part, call.iteration)
+    def _issue(self, call: _StageCall, waiting: deque[_Flight]) -> float:
+        """Issue all operations; return the seconds of kernels that have ended."""
+        seconds, held = 0.0, None
+        last: dict[int, _Flight] = {}
+        """The last piece in each memory."""
+        ready: deque[_Flight] = deque()
+        while waiting or ready:
+            taken = {id(flight.piece) for flight in ready}
+            while waiting and id(waiting[0].piece) not in taken:
+                flight = waiting.popleft()
+                self._copy_in(call, flight, last.get(id(flight.piece)))
+                last[id(flight.piece)] = flight
+                taken.add(id(flight.piece))
+                ready.append(flight)
+            flight = ready.popleft()
+            self._launch(call, flight)
+            if flight.piece is self._held:
+                held = flight  # others are copied out first, as pieces need their memory
+            else:
+                self._copy_out(call, flight)
+            # An older piece than any in memory: waiting for it doesn't keep queues from work.
+            if len(self._flights) > 2 * len(last):
+                seconds += self._land()
+        if held is not None:
+            self._copy_out(call, held)
+        return seconds
 
-        def launch(queue: Queue) -> None:
-            own = piece.views(call.stage, call.part, call.iteration)
-            inputs, outputs = map(KernelArrays, own)
-            kernel = self._kernels[call.stage.name]
-            run = partial(kernel, rows, inputs, outputs, call.values, partials)
-            queue.launch(run, rows.count)
+    def _copy_in(self, call: _StageCall, flight: _Flight, previous: _Flight | None) -> None:
+        queue, piece = self._queues.copy_in, flight.piece
+        if previous is not None:
+            queue.wait(previous.events.out_end)
+        if piece is not self._held:
+            piece.place(flight.rows)
+            piece.load_inputs(queue, call.stage, call.part, call.iteration)
+        queue.record(flight.events.in_end)
 
-        store = partial(self._store, call, piece)
-        return PieceWork(id(piece), copy_in, launch, store, piece is self._held)
+    def _launch(self, call: _StageCall, flight: _Flight) -> None:
+        queue, rows = self._queues.compute, flight.rows
+        own = flight.piece.views(call.stage, call.part, call.iteration)
+        inputs, outputs = map(KernelArrays, own)
+        kernel = self._kernels[call.stage.name]
+        queue.wait(flight.events.in_end)
+        queue.record(flight.events.compute_start)
+        run = partial(kernel, rows, inputs, outputs, call.values, flight.partials)
+        queue.launch(run, rows.count)
+        queue.record(flight.events.compute_end)
 
-    def _with_fetch(self, call: _StageCall, work: PieceWork) -> PieceWork:
-        """Return `work` with a copy in of what other devices wrote, which all pieces wait for."""
+    def _copy_out(self, call: _StageCall, flight: _Flight) -> None:
+        queue = self._queues.copy_out
+        queue.wait(flight.events.compute_end)
+        self._store(call, flight.piece, queue)
+        queue.record(flight.events.out_end)
+        self._flights.append(flight)
 
-        def copy_in(queue: Queue) -> None:
-            rows = self._rows if self._held is None else self._held.rows
-            ranges = self._transfers.to_device(call.stage, call.part, call.iteration, rows)
-            for copy in ranges:
-                target = self._arrays.whole.get(copy.array.name)
-                if target is None and self._held is not None:
-                    target = self._held.of(copy.array.name)
-                if target is not None:
-                    target.to_device(queue, copy.buffer, copy.first, copy.stop)
-            work.copy_in(queue)
-
-        return replace(work, copy_in=copy_in)
+    def _land(self) -> float:
+        """Wait for the oldest piece; return the seconds of its kernel."""
+        events = self._flights.popleft().events
+        events.out_end.wait()
+        return events.compute_end.seconds_after(events.compute_start)
 
     def _store(self, call: _StageCall, piece: RowPiece, queue: Queue) -> None:
         """Copy what other devices may read, or what is due, to the home."""
@@ -337,116 +396,3 @@ def _kernels(job: IterativeJob, runtime: Runtime) -> Mapping[str, StageKernel]:
     # They fill arrays and make plans in the default queue, which ours don't wait for.
     runtime.synchronize()
     return kernels
-
-
-# ---- one stage: pieces overlap
-
-
-@dataclass(frozen=True)
-class PieceWork:
-    """What is to be done with a piece in a stage.
-
-    Attributes
-    ----------
-    slot : hashable
-        The memory that it uses: it is free again after the copy out.
-    copy_in, launch, copy_out : callable
-        Issue operations to the queue.
-    is_held : bool
-        No other piece needs the slot: others are copied out first.
-    """
-
-    slot: Hashable
-    copy_in: Callable[[Queue], None]
-    launch: Callable[[Queue], None]
-    copy_out: Callable[[Queue], None]
-    is_held: bool = False
-
-
-class PiecePipeline:
-    """Runs the pieces of a stage."""
-
-    def __init__(self, runtime: Runtime, queues: StageQueues, events: EventPool) -> None:
-        self._runtime = runtime
-        self._queues = queues
-        self._pool = events
-        self._begin, self._end = runtime.event(), runtime.event()
-        self._flights: deque[PhaseEvents] = deque()
-
-    def run(self, works: Sequence[PieceWork]) -> StageSeconds:
-        """Run all pieces; return when the last copy out has ended.
-
-        Transfer is the time in which no kernel ran.
-        """
-        queues = self._queues
-        queues.copy_in.record(self._begin)
-        seconds = self._compute(deque(works))
-        queues.copy_out.record(self._end)
-        self._end.wait()
-        while self._flights:
-            seconds += self._land()
-        total = self._end.seconds_after(self._begin)
-        return StageSeconds(seconds, max(0.0, total - seconds))
-
-    def abandon(self) -> None:
-        """Wait until nothing is copied any more; what has been issued is given up."""
-        self._runtime.synchronize()
-        while self._flights:
-            self._pool.give_back(self._flights.popleft())
-
-    def _compute(self, waiting: deque[PieceWork]) -> float:
-        """Issue all operations; return the seconds of kernels that have ended."""
-        seconds = 0.0
-        used: dict[Hashable, PhaseEvents] = {}
-        """Slot -> events of the last piece there."""
-        ready: deque[tuple[PieceWork, PhaseEvents]] = deque()
-        held = []
-        while waiting or ready:
-            taken = {work.slot for work, _ in ready}
-            while waiting and waiting[0].slot not in taken:
-                work = waiting.popleft()
-                taken.add(work.slot)
-                ready.append((work, self._copy_in(work, used.get(work.slot))))
-                used[work.slot] = ready[-1][1]
-            work, events = ready.popleft()
-            self._launch(work, events)
-            if work.is_held:
-                held.append((work, events))
-            else:
-                self._copy_out(work, events)
-            # An older piece than any of the slots': waiting for it doesn't keep queues from work.
-            if len(self._flights) > 2 * len(used):
-                seconds += self._land()
-        for work, events in held:
-            self._copy_out(work, events)
-        return seconds
-
-    def _copy_in(self, work: PieceWork, previous: PhaseEvents | None) -> PhaseEvents:
-        queue, events = self._queues.copy_in, self._pool.take()
-        if previous is not None:
-            queue.wait(previous.out_end)
-        work.copy_in(queue)
-        queue.record(events.in_end)
-        return events
-
-    def _launch(self, work: PieceWork, events: PhaseEvents) -> None:
-        compute = self._queues.compute
-        compute.wait(events.in_end)
-        compute.record(events.compute_start)
-        work.launch(compute)
-        compute.record(events.compute_end)
-
-    def _copy_out(self, work: PieceWork, events: PhaseEvents) -> None:
-        out = self._queues.copy_out
-        out.wait(events.compute_end)
-        work.copy_out(out)
-        out.record(events.out_end)
-        self._flights.append(events)
-
-    def _land(self) -> float:
-        """Wait for the oldest piece; return the seconds of its kernel."""
-        events = self._flights.popleft()
-        events.out_end.wait()
-        seconds = events.compute_end.seconds_after(events.compute_start)
-        self._pool.give_back(events)
-        return seconds

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from hetsched.bounded_cache import BoundedCache
 from hetsched.device import Chunk, Slot
 from hetsched.devices.accelerator.pinned import Pinned, Pins, Staging, mapping_of
 from hetsched.devices.accelerator.runtime import Block, Copy, Fault, Queue, Runtime
@@ -28,7 +29,7 @@ MAX_KERNELS = 8
 
 
 class JobPreparer:
-    """Makes a `LoadedJob`. The device must be idle.
+    """Makes a `LoadedJob`, and keeps memory and kernels for the next. The device must be idle.
 
     Parameters
     ----------
@@ -39,19 +40,17 @@ class JobPreparer:
     """
 
     def __init__(
-        self,
-        memory: DeviceMemory,
-        pins: Pins,
-        staging: Staging,
-        queues: tuple[Queue, Queue],
-        needs_warm_up: bool,
+        self, runtime: Runtime, pins: Pins, queues: tuple[Queue, Queue], needs_warm_up: bool
     ) -> None:
-        self._memory = memory
+        self._runtime = runtime
         self._pins = pins
-        self._staging = staging
+        self._staging = Staging(pins)
         self._copy_queue, self._compute_queue = queues
         self._needs_warm_up = needs_warm_up
-        self.host_seconds = memory.runtime.host_seconds
+        self._kernels: BoundedCache[Hashable, WarmKernel] = BoundedCache(max_entries=MAX_KERNELS)
+        self._block: Block | None = None
+        self._area = SharedWorkArea(runtime, 0)
+        self.host_seconds = runtime.host_seconds
 
     def prepare(self, job: DeviceJob) -> LoadedJob:
         """Do everything for `job` that isn't timed.
@@ -61,16 +60,36 @@ class JobPreparer:
         try:
             return self._prepare(job)
         except Exception as error:
-            if self._memory.runtime.classify(error) is not Fault.MEMORY:
+            if self._runtime.classify(error) is not Fault.MEMORY:
                 raise
         # Not in the handler, whose traceback refers to arrays of the failed attempt. So do the
         # tracebacks of its causes, which are in reference cycles.
         gc.collect()
-        self._memory.free()
+        self._free_blocks()
         return self._prepare(job)
 
+    @property
+    def device_bytes(self) -> int:
+        """Bytes that are kept in device memory."""
+        return self._area.nbytes + (self._block.nbytes if self._block else 0)
+
+    @property
+    def keeps_memory(self) -> bool:
+        return self.device_bytes > 0 or self._staging.nbytes > 0
+
+    def free(self) -> None:
+        """Free what is kept, also by libraries for temporaries; `Pins.sweep` unpins it."""
+        self._free_blocks()
+        self._staging.clear()
+
+    def _free_blocks(self) -> None:
+        self._kernels.clear()
+        self._block = None
+        self._area = SharedWorkArea(self._runtime, 0)
+        self._runtime.trim()
+
     def _prepare(self, job: DeviceJob) -> LoadedJob:
-        variant = find_variant(job, self._memory.runtime.kernels)
+        variant = find_variant(job, self._runtime.kernels)
         specs = job.workload.arrays(job.params)
         layout = slot_layout(specs, variant.in_place, job.demand, ALIGNMENT)
         residents, slots_start = {}, 0
@@ -78,20 +97,34 @@ class JobPreparer:
             if host.spec.role == "resident":
                 residents[name] = slots_start
                 slots_start += aligned(unit_bytes(host.spec))
-        work_bytes = job.demand.workspace(job.chunk) if job.demand.work == "max" else 0
         slots_bytes = job.memory or max(1, job.slots) * layout.nbytes(job.chunk)
-        area = self._memory.work_area(work_bytes)
-        block = self._memory.block(slots_start + aligned(slots_bytes))
-        kernel, warm_sizes = self._kernel(job, variant, area)
+        self._make_room(job, slots_start + aligned(slots_bytes))
+        kernel = self._kernel(job, variant)
+        assert self._block is not None, "there is room"
         prepared = LoadedJob(
-            job, self._compute_queue, block, slots_start, slots_bytes, layout, kernel
+            job, self._compute_queue, self._block, slots_start, slots_bytes, layout, kernel.call
         )
         for name, offset in residents.items():
-            prepared.residents[name] = self._copy_resident(block, offset, job.inputs[name])
+            prepared.residents[name] = self._copy_resident(self._block, offset, job.inputs[name])
         self._set_routes(prepared)
         if self._needs_warm_up:
-            self._warm_up(prepared, warm_sizes)
+            self._warm_up(prepared, kernel.sizes)
         return prepared
+
+    def _make_room(self, job: DeviceJob, nbytes: int) -> None:
+        """Have a work area and a block that are large enough.
+
+        What is too small is freed first, as both may not fit. So is an area that the job doesn't
+        need, as that isn't in its budget, with the kernels that refer to it.
+        """
+        work_bytes = job.demand.workspace(job.chunk) if job.demand.work == "max" else 0
+        if self._area.nbytes < work_bytes or (self._area.nbytes and not work_bytes):
+            self._kernels.clear()
+            self._area = SharedWorkArea(self._runtime, 0)
+            self._area = SharedWorkArea(self._runtime, work_bytes)
+        if self._block is None or self._block.nbytes < nbytes:
+            self._block = None
+            self._block = self._runtime.allocate(nbytes)
 
     def staging_buffer(
         self, prepared: LoadedJob, slot: Slot, route: Route, units: int
@@ -103,46 +136,37 @@ class JobPreparer:
         raw = memory[: route.buffer.nbytes(units)]
         return raw.view(spec.dtype).reshape(units, *spec.unit_shape)
 
-    def _kernel(
-        self, job: DeviceJob, variant: Variant, area: SharedWorkArea
-    ) -> tuple[Kernel, set[int]]:
-        """Return the kernel, and the sizes of chunks that it has computed."""
+    def _kernel(self, job: DeviceJob, variant: Variant) -> WarmKernel:
         params = msgspec.json.encode(job.params)
         left = variant.tuning_left(job.params, job.threads, job.cache)  # then it is made anew
         key = (type(job.workload), params, variant.name, job.chunk, job.threads, left)
-        kernels = self._memory.kernels
-        if key not in kernels:
-            if len(kernels) >= MAX_KERNELS:
-                kernels.pop(next(iter(kernels)))
-            kernels[key] = self._make_kernel(job, variant, area), set()
-            # Libraries initialise plans in the default queue, which ours don't wait for.
-            self._memory.runtime.synchronize()
-        return kernels[key]
 
-    def _make_kernel(self, job: DeviceJob, variant: Variant, area: SharedWorkArea) -> Kernel:
+        def make() -> WarmKernel:
+            made = self._make_kernel(job, variant)
+            # Libraries initialise plans in the default queue, which ours don't wait for.
+            self._runtime.synchronize()
+            return WarmKernel(made, set())
+
+        return self._kernels.get_or_compute(key, make)
+
+    def _make_kernel(self, job: DeviceJob, variant: Variant) -> Kernel:
         """Call `make_kernel`; out of memory and a lost context aren't blamed on the variant."""
+        runtime = self._runtime
+        context = KernelContext(
+            runtime.kernels, job.threads, job.cache, runtime.xp, self._area, job.say
+        )
         try:
-            return make_kernel(variant, job, self._kernel_context(job, area))
+            return make_kernel(variant, job, context)
         except UsageError as error:
             cause = error.__cause__
-            fault = Fault.USAGE if cause is None else self._memory.runtime.classify(cause)
+            fault = Fault.USAGE if cause is None else runtime.classify(cause)
             if cause is None or fault is Fault.USAGE:
                 raise
             if fault is not Fault.PLAN:
                 raise cause from None
-            self._memory.runtime.synchronize()  # raises if the context is lost
+            runtime.synchronize()  # raises if the context is lost
             message = f"no plan could be made, memory may be low: {cause}"
             raise DeviceOutOfMemory(message) from cause
-
-    def _kernel_context(self, job: DeviceJob, area: SharedWorkArea) -> KernelContext:
-        return KernelContext(
-            kind=self._memory.runtime.kernels,
-            threads=job.threads,
-            cache=job.cache,
-            xp=self._memory.runtime.xp,
-            allocate=area,
-            say=job.say,
-        )
 
     def _copy_resident(self, block: Block, offset: int, host: HostArray) -> Any:
         """Copy a whole resident array in. It may be pageable, as nothing is timed here."""
@@ -151,7 +175,7 @@ class JobPreparer:
         if values is None or not values.flags.c_contiguous:
             values = np.empty(spec.unit_shape, spec.dtype)
             host.read(0, 0, values)
-        copied = self._memory.runtime.event()
+        copied = self._runtime.event()
         self._copy_queue.copy_in(self._pins.split([Copy(block, offset, values)]), 0)
         self._copy_queue.record(copied)
         copied.wait()
@@ -171,7 +195,7 @@ class JobPreparer:
                 if not self._pins.quota:  # staging buffers would be no better
                     is_direct = _direct_view(hosts[name]) is not None
                 staged = None if is_direct else staged_count
-                routes.append(Route(hosts[name], buffer, pinned, is_direct, staged))
+                routes.append(Route(hosts[name], buffer, pinned, staged))
                 staged_count += not is_direct
         for route in prepared.input_routes + prepared.output_routes:
             for index in range(job.slots if route.staged is not None else 0):
@@ -218,7 +242,7 @@ class JobPreparer:
         sizes = {prepared.job.chunk, *prepared.job.chunk_sizes} - warm_sizes
         if not sizes or range_of(prepared.kernel, 0, 1):  # it isn't a pure function
             return
-        queue, done = self._compute_queue, self._memory.runtime.event()
+        queue, done = self._compute_queue, self._runtime.event()
         try:
             for units in sorted(sizes, reverse=True):
                 inputs, outputs = prepared.arrays(units, Slot(0, 0))
@@ -227,7 +251,7 @@ class JobPreparer:
             queue.record(done)
             done.wait()
         except DataError:  # about zeros, which the job may not have
-            self._memory.runtime.synchronize()
+            self._runtime.synchronize()
         warm_sizes |= sizes
 
 
@@ -251,26 +275,25 @@ class Route:
         Its location in a slot.
     pinned : Pinned or None
         The registration of the host's memory; None: there is none.
-    is_direct : bool
-        All chunks are copied from or to the host's memory.
     staged : int or None
-        Its number among the arrays of which some chunks do.
+        Its number among the arrays of which some chunks pass through staging buffers; None: all
+        are copied from or to the host's memory.
     """
 
     host: HostArray
     buffer: Buffer
     pinned: Pinned | None
-    is_direct: bool
     staged: int | None
 
     def direct(self, chunk: Chunk) -> np.ndarray | None:
         """Return the host memory that a chunk is copied from or to; None: it is staged."""
-        if self.pinned is None and not self.is_direct:
+        if self.pinned is None and self.staged is not None:
             return None
         view = self.host.direct(chunk.first, chunk.count)
         if view is None:
             raise InternalError("an array that could be copied directly no longer can")
-        return view if self.is_direct or (self.pinned and self.pinned.covers(view)) else None
+        is_direct = self.staged is None or (self.pinned and self.pinned.covers(view))
+        return view if is_direct else None
 
 
 @dataclass
@@ -334,7 +357,14 @@ class LoadedJob:
             )
 
 
-# ---- memory kept between jobs
+# ---- kept between jobs
+
+
+class WarmKernel(NamedTuple):
+    """A kernel, and the sizes of the chunks that it has computed."""
+
+    call: Kernel
+    sizes: set[int]
 
 
 class SharedWorkArea:
@@ -358,47 +388,3 @@ class SharedWorkArea:
         if block is None or nbytes > block.nbytes:
             block = self._runtime.allocate(nbytes)
         return block.pointer()
-
-
-class DeviceMemory:
-    """The device's block, its work area, and the kernels made with that area."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self.runtime = runtime
-        self.kernels: dict[tuple[Any, ...], tuple[Kernel, set[int]]] = {}
-        """Kernels, and the sizes of chunks that they have computed."""
-        self._block: Block | None = None
-        self._work_area: SharedWorkArea | None = None
-
-    def block(self, nbytes: int) -> Block:
-        """Return a block of at least `nbytes`: the current one, or a new one that replaces it."""
-        if self._block is None or self._block.nbytes < nbytes:
-            self._block = None  # freed first: both together may not fit
-            self._block = self.runtime.allocate(nbytes)
-        return self._block
-
-    def work_area(self, nbytes: int) -> SharedWorkArea:
-        """Return an area of at least `nbytes`: the current one, or a new one without kernels.
-
-        If the job needs none, the current area is freed, as it isn't in the job's budget.
-        """
-        area = self._work_area
-        is_unneeded = nbytes == 0 and area is not None and area.nbytes > 0
-        if area is None or area.nbytes < nbytes or is_unneeded:
-            self.kernels.clear()
-            self._work_area = area = None
-            self._work_area = area = SharedWorkArea(self.runtime, nbytes)
-        return area
-
-    def free(self) -> None:
-        """Free everything, also what libraries keep for temporaries."""
-        self.kernels.clear()
-        self._block = None
-        self._work_area = None
-        self.runtime.trim()
-
-    @property
-    def kept(self) -> int:
-        """Bytes of the block and the work area."""
-        area = self._work_area.nbytes if self._work_area else 0
-        return area + (self._block.nbytes if self._block else 0)

@@ -55,9 +55,7 @@ class DeviceArrays:
             homes, border = list(home), state.halo
         else:
             homes, border = [home[np.newaxis] if self.specs[name].is_whole else home], 0
-        return DeviceRows(
-            self.runtime, self.queue, self.pins, self.pinned, homes, border, base, count
-        )
+        return DeviceRows(self, homes, border, base, count)
 
 
 class RowPiece:
@@ -66,7 +64,7 @@ class RowPiece:
     Parameters
     ----------
     rows : Rows
-        At most `room`; `place` and `shift` take others.
+        At most `room`; `place` takes others.
     room : int, rows
         In device memory.
     spare : int, rows
@@ -97,13 +95,9 @@ class RowPiece:
         for name, rows_of_array in self._state.items():
             rows_of_array.base = rows.first - self._arrays.state[name].halo
 
-    def can_shift(self, rows: Rows) -> bool:
-        """Return whether `rows` have a place in the same memory."""
+    def can_hold(self, rows: Rows) -> bool:
+        """Return whether `rows` have a place in the same memory, beside those that stay."""
         return self._first <= rows.first and rows.stop <= self._stop
-
-    def shift(self, rows: Rows) -> None:
-        """Hold other rows: those that were held before stay where they are."""
-        self.rows = rows
 
     def load(self, queue: Queue, parts: Iterable[tuple[int, int]]) -> None:
         """Copy rows from the home: inputs, and all buffers of the state, without halos.
@@ -125,11 +119,9 @@ class RowPiece:
                 self._split[name].to_device(queue, 0, self.rows.first, self.rows.stop)
             elif name in self._state:
                 state = self._arrays.state[name]
-                self._to_device(queue, state, read_buffer(state, part, iteration))
-
-    def _to_device(self, queue: Queue, state: StateArray, buffer: int) -> None:
-        first, stop = self.rows.first - state.halo, self.rows.stop + state.halo
-        self._state[state.name].to_device(queue, buffer, first, stop)
+                first, stop = self.rows.first - state.halo, self.rows.stop + state.halo
+                buffer = read_buffer(state, part, iteration)
+                self._state[name].to_device(queue, buffer, first, stop)
 
     def store_state(
         self,
@@ -217,10 +209,7 @@ class DeviceRows:
 
     def __init__(
         self,
-        runtime: Runtime,
-        queue: Queue,
-        pins: Pins,
-        pinned: set[int],
+        arrays: DeviceArrays,
         homes: Sequence[np.ndarray],
         border: int,
         base: int,
@@ -232,12 +221,12 @@ class DeviceRows:
         self._border = border
         self._count = count
         self._row_bytes = prod(home.shape[1:]) * home.itemsize
-        self._block = runtime.allocate(max(1, len(homes) * count * self._row_bytes))
-        self.values: Any = queue.array(
+        self._block = arrays.runtime.allocate(max(1, len(homes) * count * self._row_bytes))
+        self.values: Any = arrays.queue.array(
             self._block, 0, (len(homes), count, *home.shape[1:]), home.dtype.str
         )
-        self._pins = pins
-        pins.cover(home, pinned)
+        self._pins = arrays.pins
+        arrays.pins.cover(home, arrays.pinned)
 
     def to_device(self, queue: Queue, buffer: int, first: int, stop: int) -> None:
         """Start a copy of rows of the load from the home."""

@@ -24,8 +24,6 @@ class DeviceFacts:
 
     Attributes
     ----------
-    free, total : int, bytes
-        Device memory; `free` besides the context.
     reserve : int, bytes
         To leave free for the runtime and other processes.
     engines : 2, 1 or 0
@@ -35,8 +33,6 @@ class DeviceFacts:
     """
 
     identity: str
-    free: int
-    total: int
     reserve: int = 0
     engines: int = 2
     can_pin: bool = True
@@ -147,32 +143,20 @@ class Runtime(Protocol):
         """Classify an error; `opening`: no call has succeeded in this process yet."""
 
 
-@dataclass
 class PhaseEvents:
-    """Events that mark one chunk's phases."""
+    """Events that mark one chunk's phases; others may have them after the last reference.
 
-    in_start: Event
-    in_end: Event
-    compute_start: Event
-    compute_end: Event
-    out_start: Event
-    out_end: Event
+    `spare`: lists of events that nothing uses, so that none is created in steady state.
+    """
 
+    def __init__(self, runtime: Runtime, spare: list[list[Event]]) -> None:
+        self._spare = spare
+        self._all = spare.pop() if spare else [runtime.event() for _ in range(6)]
+        self.in_start, self.in_end, self.compute_start, self.compute_end = self._all[:4]
+        self.out_start, self.out_end = self._all[4:]
 
-class EventPool:
-    """A pool of events for chunks, so that none is created in steady state."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._free: list[PhaseEvents] = []
-
-    def take(self) -> PhaseEvents:
-        if self._free:
-            return self._free.pop()
-        return PhaseEvents(*(self._runtime.event() for _ in range(6)))
-
-    def give_back(self, events: PhaseEvents) -> None:
-        self._free.append(events)
+    def __del__(self) -> None:
+        self._spare.append(self._all)
 
 
 # ---- errors
@@ -188,26 +172,23 @@ class Fault(Enum):
     PLAN = "the context is suspect; while a kernel is made, memory may be low"
 
 
-def translate(error: BaseException, device: str, fault: Fault) -> Exception:
-    """Return our exception for a vendor's: one line with the device and the library's message."""
-    text = " ".join(f"{error}".split()) or type(error).__name__
-    match fault:
-        case Fault.ABSENT:
-            return Unavailable(f"{device} can't be used: {text}")
-        case Fault.MEMORY:
-            return DeviceOutOfMemory(f"{device}: out of device memory: {text}")
-        case Fault.STICKY | Fault.PLAN:
-            return DeviceFault(f"{device}: unusable after a fault: {text}")
-        case Fault.USAGE:
-            return JobFailed(f"{device}: {type(error).__name__}: {text}")
-
-
 @contextmanager
 def translated(device: str, classify: Callable[[BaseException], Fault]) -> Iterator[None]:
-    """Translate vendors' exceptions raised in the body; others pass unchanged."""
+    """Translate vendors' exceptions raised in the body: one line with the device and their text.
+
+    Others pass unchanged.
+    """
     try:
         yield
     except (HetschedError, DeviceFault, DeviceOutOfMemory):
         raise
     except Exception as error:
-        raise translate(error, device, classify(error)) from error
+        text = " ".join(f"{error}".split()) or type(error).__name__
+        match classify(error):
+            case Fault.ABSENT:
+                raise Unavailable(f"{device} can't be used: {text}") from error
+            case Fault.MEMORY:
+                raise DeviceOutOfMemory(f"{device}: out of device memory: {text}") from error
+            case Fault.STICKY | Fault.PLAN:
+                raise DeviceFault(f"{device}: unusable after a fault: {text}") from error
+        raise JobFailed(f"{device}: {type(error).__name__}: {text}") from error

@@ -136,11 +136,8 @@ class SimulatedRuntime:
 
     @property
     def facts(self) -> DeviceFacts:
-        memory = self.memory()
         return DeviceFacts(
             "simulated GPU",
-            memory.free,
-            memory.total,
             self._reserve,
             self.time.engines,
             needs_warm_up=self._needs_warm_up,

@@ -142,13 +142,11 @@ class CupyRuntime:
 
     @property
     def facts(self) -> DeviceFacts:
-        free, total = self._calls.memGetInfo()
+        _, total = self._calls.memGetInfo()
         name = self._calls.getDeviceProperties(0)["name"]
         has_display = self._has_display or bool(self._attribute(WATCHDOG))
         return DeviceFacts(
             identity=name.decode() if isinstance(name, bytes) else str(name),
-            free=int(free),
-            total=int(total),
             reserve=reserve(int(total), has_display),
             engines=min(2, self._attribute(ASYNC_ENGINES)),
             can_pin=bool(self._attribute(REGISTER_SUPPORTED)),

@@ -64,9 +64,6 @@ class _DeviceClock(WallClock):
 
     has_own_core = False
 
-    def busy_seconds(self) -> float | None:
-        return None
-
 
 class OnHostMemory:
     """Lets kernels of OpenCL work on NumPy's arrays, where device and host share memory.
@@ -160,12 +157,9 @@ class OpenClRuntime:
 
     @property
     def facts(self) -> DeviceFacts:
-        memory = self.memory()
         return DeviceFacts(
             identity=self._device.name.strip(),
-            free=memory.free,
-            total=memory.total,
-            reserve=int(RESERVE_FRACTION * memory.total),
+            reserve=int(RESERVE_FRACTION * self.memory().total),
             engines=self._engines,
             can_pin=False,
             version=self._device.version.strip(),
