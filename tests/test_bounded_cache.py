@@ -11,20 +11,6 @@ from hypothesis import strategies as st
 from hetsched.bounded_cache import BoundedCache
 
 
-def test_the_newest_entry_stays_however_large() -> None:
-    cache: BoundedCache[str, int] = BoundedCache(max_bytes=10)
-    cache.put("small", 1, 5)
-    assert cache.put("large", 2, 1000) == [1]
-    assert cache.get("large") == 2
-    assert cache.put("next", 3, 1) == [2]
-
-
-def test_a_value_is_computed_once() -> None:
-    cache: BoundedCache[str, int] = BoundedCache(max_entries=1)
-    numbers = iter(range(10))
-    assert [cache.get_or_compute("a", numbers.__next__) for _ in range(3)] == [0, 0, 0]
-
-
 def test_a_computation_that_fails_leaves_nothing() -> None:
     cache: BoundedCache[str, float] = BoundedCache()
     with pytest.raises(ZeroDivisionError):

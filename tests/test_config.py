@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched.config import Config, Cost, load, parse, shipped
+from hetsched.config import Cost, load, parse, shipped
 from hetsched.errors import ConfigError, InputMissing
 
 EMULATED = """
@@ -54,23 +54,6 @@ def test_the_environment_comes_before_the_file_of_the_user(
 
     assert [device.kind for device in load()[0].device] == ["cpu"]
     assert len(load("emulated-gpu")[0].device) == 3
-
-
-def test_an_empty_file_means_the_defaults() -> None:
-    assert parse("", "here") == Config()
-
-
-def test_the_emulated_gpu_is_three_times_as_fast_as_a_slowed_core() -> None:
-    config, _ = load("emulated-gpu")
-    core, other, gpu = config.device
-    seconds = [
-        device.compute.seconds(1, 0, 3e6) for device in (core, other, gpu) if device.compute
-    ]
-
-    assert core.compute == other.compute
-    assert not core.link and gpu.link
-    assert seconds[0] - 30e-6 == pytest.approx(3 * (seconds[2] - 30e-6))
-    assert gpu.memory_bytes() == 64 << 20
 
 
 def test_costs_are_a_gap_and_a_rate_or_a_time_a_unit() -> None:
@@ -139,13 +122,6 @@ def test_what_is_wrong_is_said_with_its_place(text: str, words: list[str]) -> No
     assert "\n" not in message
     for word in ["my.toml", *words]:
         assert word in message
-
-
-def test_a_good_emulated_device_is_accepted() -> None:
-    (device,) = parse(EMULATED, "here").device
-
-    assert device.link
-    assert device.memory_bytes() == 64 << 20
 
 
 @pytest.mark.parametrize("name", ["nope", "nope.toml", "./nope", "/proc/none/x.toml"])

@@ -4,25 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from hetsched.errors import ConfigError
 from hetsched.machine_limits import (
     PROCESS_BYTES,
     ControlGroups,
     machine_memory,
     raise_descriptor_limit,
-    resolve_size,
 )
-
-
-def test_a_share_of_the_whole() -> None:
-    assert resolve_size("70%", 1000, "arena.limit") == 700
-    assert resolve_size("2GiB", 1000, "arena.limit") == 2 << 30
-
-
-@pytest.mark.parametrize("text", ["0%", "101%", "many", "%", "-3%"])
-def test_a_wrong_size_names_the_key(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"arena\.limit"):
-        resolve_size(text, 1000, "arena.limit")
 
 
 def group(folder: Path, **files: str) -> None:

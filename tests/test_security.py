@@ -6,8 +6,6 @@ import ast
 import os
 from pathlib import Path
 
-import pytest
-
 from hetsched.daemon.router import RECEIVE_QUEUE, SEND_QUEUE
 from hetsched.daemon.sessions import MAX_SESSION_REQUEST
 from hetsched.store import database, model_records
@@ -37,24 +35,6 @@ def is_forbidden(call: ast.Call) -> bool:
     if keywords.get("shell") == "True" or keywords.get("allow_pickle") == "True":
         return True
     return name in FORBIDDEN or name.endswith(tuple(f".{word}" for word in FORBIDDEN[2:]))
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "eval(text)",
-        "exec(text)",
-        "np.load(path)",
-        "np.load(path, allow_pickle=True)",
-        "np.save(path, x, allow_pickle=True)",
-        "socket.recv_pyobj()",
-        "subprocess.run(words, shell=True)",
-        "np.lib.format.read_array(file)",
-        "os.system('ls')",
-    ],
-)
-def test_a_forbidden_call_is_seen(source: str) -> None:
-    assert bad_calls(source) == [source]
 
 
 def test_no_file_runs_or_unpickles_what_others_wrote() -> None:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.cli.logs import OneLineFormatter
-from hetsched.cli.terminal import out, out_json
 from hetsched.text import clean, clean_json, columns
 
 HOSTILE = [
@@ -36,17 +35,6 @@ def test_cleaned_json_is_printable_and_means_the_same(text: str) -> None:
     cleaned = clean_json(document)
     assert cleaned.isprintable()
     assert json.loads(cleaned) == {"label": text}
-
-
-@pytest.mark.parametrize("text", [hostile for hostile in HOSTILE if hostile != "\ud800"])
-def test_whatever_a_command_prints_is_escaped(
-    text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out(f"job {text}")
-    out_json({"label": text})
-    first, second = capsys.readouterr().out.removesuffix("\n").split("\n")
-    assert first.isprintable() and second.isprintable()
-    assert json.loads(second) == {"label": text}
 
 
 @given(st.text(max_size=40))

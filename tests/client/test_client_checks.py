@@ -160,10 +160,11 @@ def test_an_endpoint_is_a_path(endpoint: Any) -> None:
         Client(endpoint)
 
 
-@pytest.mark.parametrize("timeout", [-1, 0, "x", None, True, float("nan"), float("inf")])
-def test_a_timeout_is_seconds(tmp_path: Path, timeout: Any) -> None:
-    with pytest.raises(UsageError, match=r"timeout: .* seconds, above 0"):
-        Client(tmp_path, timeout=timeout)
+@pytest.mark.parametrize("name", ["timeout", "reconnect"])
+@pytest.mark.parametrize("seconds", [-1, "x", True, float("nan"), float("inf")])
+def test_a_time_is_seconds(tmp_path: Path, name: str, seconds: Any) -> None:
+    with pytest.raises(UsageError, match=f"{name}: .* seconds"):
+        Client(tmp_path, **{name: seconds})
 
 
 def test_options_of_the_queue_come_in_every_form(harness: Harness, client: Client) -> None:
@@ -172,13 +173,15 @@ def test_options_of_the_queue_come_in_every_form(harness: Harness, client: Clien
 
     client.submit("wait", after=earlier).cancel()
     client.submit("wait", after="1:any", timeout="2m", deadline=soon, retries=np.int8(3)).cancel()
-    client.submit("wait", after=[1, earlier, Dependency(1, "fail")], timeout=2, hold=True).cancel()
+    client.submit(
+        "wait", after=[earlier.id, earlier, Dependency(1, "any")], timeout=2, hold=True
+    ).cancel()
 
     first, second, third = harness.engine.specs[-3:]
     assert first.after == (Dependency(earlier.id),)
     assert (second.after, second.timeout, second.retries) == ((Dependency(1, "any"),), 120.0, 3)
     assert second.deadline == soon
-    assert third.after == (Dependency(1), Dependency(earlier.id), Dependency(1, "fail"))
+    assert third.after == (Dependency(earlier.id),) * 2 + (Dependency(1, "any"),)
     assert (third.timeout, third.hold) == (2.0, True)
 
 

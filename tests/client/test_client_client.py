@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import subprocess
 import sys
 import threading
@@ -21,13 +20,11 @@ from daemon_harness import Harness
 import hetsched
 from hetsched.client.client import Client
 from hetsched.client.control import Control
-from hetsched.device import ChunkTimeline, Timeline
 from hetsched.errors import (
     DataError,
     TryAgain,
     UsageError,
 )
-from hetsched.explain import DeviceExplanation, Explanation
 from hetsched.job import ArenaRef, FileOut, FileRef
 from hetsched.transport.sockets import listen
 
@@ -91,37 +88,6 @@ def test_memory_is_free_when_the_last_view_dies(harness: Harness, client: Client
     assert in_use(harness, 2 * 65536)
     del part, y
     assert in_use(harness, 0)
-
-
-def test_an_array_that_cannot_be_leaves_no_reference(
-    harness: Harness, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(fd: int, nbytes: int) -> None:
-        raise OSError(12, "Cannot allocate memory")
-
-    for shape, dtype in ((3, object), (3, "U3"), (3, "nonsense")):
-        with pytest.raises(DataError):
-            client.empty(shape, dtype)
-    with monkeypatch.context() as patch:
-        patch.setattr("hetsched.transport.arena.map_segment", full)
-        with pytest.raises(TryAgain, match=r"can't map .*: Cannot allocate"):
-            client.empty(1 << 20)
-    assert in_use(harness, 0)
-    assert client.empty(1 << 20).shape == (1 << 20,)
-
-
-def test_without_descriptors_an_array_is_refused_and_later_possible(client: Client) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    probe = os.dup(0)
-    os.close(probe)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (probe, limits[1]))
-    try:
-        with pytest.raises(TryAgain, match=r"Too many open files: .*ulimit -n") as caught:
-            client.empty((1 << 20,), "uint8")
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert caught.value.code == 75
-    assert client.empty((1 << 20,), "uint8").shape == (1 << 20,)
 
 
 def test_without_numpy_there_is_still_control(harness: Harness) -> None:
@@ -218,26 +184,6 @@ def test_inputs_are_kept_until_the_jobs_end_is_known(
     harness.ask(lambda: harness.engine.finish(job.id))
     job.result(60)
     assert harness.until(lambda: not harness.arena.holds(segment))
-
-
-def test_a_job_of_very_many_chunks_arrives_thinned_out(
-    client: Client, harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    span = (0.123456, 1.654321)
-    line = Timeline(1.7, (ChunkTimeline(1, span, span, span),) * 100_000)
-    one = DeviceExplanation(
-        device="gpu0", kind="cuda", variant="v", planned=1, chunks=((1, 1), (1, 2)) * 50_000,
-        plan=line, timeline=line,
-    )  # fmt: skip
-    long = Explanation(job=1, state="done", workload="double", load=1, devices=(one,))
-    monkeypatch.setattr(harness.engine, "explain", lambda number, then: then(long, None))
-
-    found = client.submit("double").explain()
-
-    assert any("at a time" in note for note in found.notes)
-    (device,) = found.devices
-    assert device.timeline is not None
-    assert sum(chunk.units for chunk in device.timeline.chunks) == 100_000
 
 
 def in_child(act: Callable[[], None]) -> int:

@@ -7,7 +7,6 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from hetsched.client.client import Client
 from hetsched.client.connection import EventFollower, JobRequest
 from hetsched.client.job import IterativeResult, Job
 from hetsched.device import ChunkTimeline, Timeline
-from hetsched.errors import DataError, ErrorRecord, TryAgain, UsageError
+from hetsched.errors import DataError, TryAgain, UsageError
 from hetsched.explain import DeviceExplanation, Explanation
 from hetsched.explain.records import IterationHistory, IterationSpan
 from hetsched.job import Done, Failed, JobReport, JobSpec, Queued, Running
@@ -39,16 +38,6 @@ def explanation(job: int, seconds: float | None = None) -> Explanation:
     return Explanation(job=job, state="done", workload="w", load=1, devices=(ran, idle))
 
 
-def test_a_job_is_explained_by_whoever_knows() -> None:
-    job, _ = make()
-    assert job.explain() == explanation(1)
-    assert job.timeline() == {"cpu0": LINE}
-
-
-def failed(code: int) -> Failed:
-    return Failed(1, report("failed"), ErrorRecord(code, "because"))
-
-
 def make(fetch: Any = lambda end: "result") -> tuple[Job, list[int]]:
     cancelled: list[int] = []
     return Job(1, cancel=cancelled.append, fetch=fetch, explain=explanation), cancelled
@@ -61,14 +50,6 @@ def test_a_result_that_cannot_be_fetched_is_the_jobs_error() -> None:
     job, _ = make(fetch)
     job.advance(DONE)
     assert isinstance(job.exception(), DataError)
-
-
-def test_nothing_happens_after_the_end() -> None:
-    job, _ = make()
-    job.advance(DONE)
-    job.advance(failed(1))
-    job.lost(TryAgain("gone"))
-    assert job.result() == "result"
 
 
 def test_a_followed_number_is_that_of_the_present_daemon_after_any_number_of_restarts() -> None:
@@ -150,17 +131,6 @@ def job_with(
         pass
 
     return Job(1, cancel=cancel, fetch=fetch, explain=explain)
-
-
-def test_options_reach_the_daemon(harness: Harness, client: Client, tmp_path: Path) -> None:
-    client.submit(
-        "wait", balance="none", warm_up="dfpa", checkpoint=tmp_path / "c", every="1m", resume="r"
-    )
-
-    (spec,) = harness.engine.specs
-    assert (spec.balance, spec.warm_up, spec.every) == ("none", "dfpa", 60.0)
-    assert spec.checkpoint == str(tmp_path / "c")
-    assert spec.resume == str(Path("r").absolute())
 
 
 def test_the_result_has_outputs_by_name_and_how_it_went() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -15,7 +14,7 @@ import pytest
 from daemon_harness import Harness
 
 from hetsched.client.client import MAX_KEPT_SEGMENTS, Client
-from hetsched.errors import InputMissing, TryAgain, UsageError
+from hetsched.errors import InputMissing, TryAgain
 from hetsched.job import ArenaRef, Dependency, JobSpec
 
 
@@ -54,20 +53,6 @@ def arrived(harness: Harness) -> JobSpec:
 
 def finish(harness: Harness) -> None:
     harness.ask(lambda: harness.engine.finish(len(harness.engine.specs)))
-
-
-def test_a_job_continues_on_the_next_daemon_with_its_array(
-    daemons: Daemons, tmp_path: Path
-) -> None:
-    daemons.start()
-    with Client(tmp_path, timeout=60) as client:
-        job = client.submit("wait", np.arange(3.0))
-        gc.collect()  # the caller has no array on the shared copy
-        daemons.stop()
-        harness = daemons.start()
-        arrived(harness)
-        finish(harness)
-        assert job.result(60).tolist() == [0.0, 2.0, 4.0]
 
 
 def test_an_array_of_the_last_daemon_is_used_in_place_by_the_next(
@@ -142,36 +127,6 @@ def test_a_job_of_another_client_that_the_next_daemon_does_not_know_is_lost(
     owner.close()
 
 
-def test_without_a_next_daemon_the_job_fails_with_the_time_waited(
-    daemons: Daemons, tmp_path: Path
-) -> None:
-    daemons.start()
-    with Client(tmp_path, timeout=60, reconnect=0.1) as client:
-        job = client.submit("wait", np.ones(3))
-        daemons.stop()
-        with pytest.raises(TryAgain, match=r"job 1 is lost: .* has stopped.*none has come for"):
-            job.result(60)
-        with pytest.raises(TryAgain, match="has stopped"):
-            client.empty(3)
-        daemons.start()
-        assert client.submit("double", np.ones(3)).result(60).tolist() == [2.0] * 3
-
-
-def test_arrays_are_passed_on_however_many_files_the_program_has_open(
-    daemons: Daemons, tmp_path: Path
-) -> None:
-    daemons.start()
-    with ExitStack() as stack, Client(tmp_path, timeout=60) as client:
-        for _ in range(2 * MAX_KEPT_SEGMENTS):
-            stack.enter_context(open(os.devnull))
-        job = client.submit("wait", np.arange(3.0))
-        daemons.stop()
-        harness = daemons.start()
-        arrived(harness)
-        finish(harness)
-        assert job.result(60).tolist() == [0.0, 2.0, 4.0]
-
-
 def test_memory_that_cannot_be_passed_on_is_a_lost_input(daemons: Daemons, tmp_path: Path) -> None:
     daemons.start()
     with Client(tmp_path, timeout=60) as client:
@@ -184,9 +139,3 @@ def test_memory_that_cannot_be_passed_on_is_a_lost_input(daemons: Daemons, tmp_p
         with pytest.raises(TryAgain, match="job 1 is lost: the job's shared memory"):
             job.result(60)
         assert client.submit("double", x).result(60).shape == (3,)
-
-
-@pytest.mark.parametrize("value", [-1, "soon", float("nan"), True])
-def test_a_malformed_time_to_reconnect_is_refused(value: object, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="reconnect"):
-        Client(tmp_path, reconnect=value)  # type: ignore[arg-type]

@@ -12,11 +12,9 @@ import daemon_harness
 import numpy as np
 import pytest
 from daemon_harness import Harness, RawClient
-from descriptors import open_descriptors
 
 from hetsched.client.client import Client
 from hetsched.client.job import Job
-from hetsched.daemon.router import MAX_SLOW_CLIENTS
 from hetsched.daemon.sessions import MAX_SESSION_REQUEST
 from hetsched.errors import ErrorRecord, InternalError
 from hetsched.job import Done, JobReport, JobState, Running
@@ -28,7 +26,6 @@ from hetsched.transport.messages import (
     Refused,
     Reply,
     State,
-    Status,
     encode,
 )
 
@@ -49,25 +46,6 @@ def test_a_session_with_an_invalid_message_gets_an_error_and_is_closed(
     assert harness.serves()
 
 
-def test_descriptors_that_a_client_sends_are_closed(harness: Harness, raw: RawClient) -> None:
-    before = harness.ask(open_descriptors)
-    socket.send_fds(raw.session, [encode(Map(1))], [raw.session.fileno()] * 5)
-    raw.session_answer()
-    assert harness.ask(open_descriptors) <= before
-
-
-def test_a_frame_that_is_no_request_is_answered_and_several_are_dropped(raw: RawClient) -> None:
-    raw.dealer.send(b"\xc1\xc1")
-    raw.dealer.send_multipart([b"a", b"b", b"c"])
-    raw.ask(5, Ping())
-    assert [raw.reply().number for _ in range(2)] == [0, 5]
-
-
-def test_an_oversized_frame_disconnects_its_sender_only(harness: Harness, raw: RawClient) -> None:
-    raw.dealer.send(bytes(MAX_FRAME + 1))
-    assert harness.serves()
-
-
 def test_every_request_of_a_long_pipeline_is_answered(raw: RawClient) -> None:
     """The descriptor of a ZeroMQ socket announces only the first of many frames."""
     numbers, answered = range(1, 5001), []
@@ -78,15 +56,6 @@ def test_every_request_of_a_long_pipeline_is_answered(raw: RawClient) -> None:
     while len(answered) < len(numbers):
         answered.append(raw.reply().number)
     assert answered == list(numbers)
-
-
-def test_a_client_that_never_reads_neither_blocks_nor_grows_the_daemon(
-    harness: Harness, raw: RawClient
-) -> None:
-    for number in range(6000):
-        raw.ask(number, Status())
-    assert harness.serves()
-    assert harness.ask(harness.router.unsent_bytes) <= MAX_SLOW_CLIENTS * Limits().unread
 
 
 def test_a_client_that_asks_and_never_reads_loses_its_session(

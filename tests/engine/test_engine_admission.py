@@ -39,13 +39,6 @@ def spec(inputs: dict[str, InputRef], workload: str = "pcg", **params: str) -> J
     return JobSpec(workload=workload, params=params, inputs=inputs)
 
 
-def test_a_matrix_that_is_not_given_is_generated() -> None:
-    job = resolve(spec({"b": ArenaRef(4, (3,), "float64")}, grid="3"), MACHINE)
-
-    assert [array.name for array in job.generate] == ["A.data", "A.indices", "A.indptr"]
-    assert job.notes == ["input A: not given, so generated"]
-
-
 def test_an_output_file_without_a_name_is_the_only_one_that_is_needed() -> None:
     file = FileOut("/tmp/final.npy", force=False)
     heat = JobSpec(workload="heat", params={"grid": "4x4"}, outputs={"": file})
@@ -55,16 +48,6 @@ def test_an_output_file_without_a_name_is_the_only_one_that_is_needed() -> None:
     assert (job.targets, job.into) == ({"final": file}, {"steps": None})
     with pytest.raises(UsageError, match="heat has the outputs final, steps: name them"):
         resolve(replace(heat, outputs={"": ArenaOut()}), MACHINE)
-
-
-def test_an_input_without_a_name_is_the_only_one_that_is_needed() -> None:
-    points: dict[str, InputRef] = {"": ArenaRef(1, (9, 2), "float64")}
-
-    job = resolve(JobSpec(workload="kmeans", params={"clusters": 3}, inputs=points), MACHINE)
-
-    assert list(job.inputs) == ["points"]
-    with pytest.raises(UsageError, match=r"^jacobi has the inputs A, b, x0: name them"):
-        resolve(spec({"": ArenaRef(1, (9, 9), "float64")}, "jacobi"), MACHINE)
 
 
 @pytest.mark.parametrize(
@@ -161,19 +144,6 @@ def test_cpu_is_all_cores_one_by_one_or_as_a_team(
     requested: tuple[str, ...], chosen: tuple[str, ...]
 ) -> None:
     assert select_devices(requested, KNOWN, {}) == chosen
-
-
-def test_the_error_suggests_the_nearest_group() -> None:
-    with pytest.raises(UsageError, match="did you mean team0"):
-        select_devices(["tean0"], KNOWN, {})
-
-
-@pytest.mark.parametrize("word", ["team", "team0"])
-def test_a_team_where_there_is_none_is_not_suggested(word: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        select_devices([word], KNOWN[:2], {})
-
-    assert str(caught.value) == f"no device {word!r}; devices here: cpu0, cpu1"
 
 
 def test_a_group_without_devices_here_is_not_suggested_for_itself() -> None:

@@ -59,15 +59,6 @@ def test_deaths_in_kinds_that_run_well_nowhere_quarantine_none() -> None:
     assert failures.quarantined(1.0) == {}
 
 
-def test_the_last_device_is_never_quarantined() -> None:
-    failures = died(MAX_FAILURES, "fft", "lbm")
-    for kind in ("fft", "lbm") * MAX_FAILURES:
-        failures.note_success("gpu0", kind)
-        failures.fail_device("cpu0", kind, "SIGBUS", 0.0, is_death=True, devices=DEVICES)
-
-    assert failures.quarantined(1.0).keys() == {"gpu0"}
-
-
 def test_a_device_is_tried_again_and_barred_for_longer_if_it_fails_again() -> None:
     failures = died(MAX_FAILURES, "fft")
     assert failures.reason_against("gpu0", "fft", FIRST_BAR_SECONDS) == ""

@@ -23,7 +23,6 @@ from hetsched.workload import Variant
 ROWS = 120
 CORES = tuple(DeviceInfo(name=f"cpu{i}", kind="cpu", identity=f"core {i}") for i in range(2))
 LINKED = DeviceInfo(name="emu0", kind="emulated", identity="gpu", link=True, memory=1 << 30)
-TEAM = DeviceInfo(name="team0", kind="cpu", identity="team", members=("cpu0", "cpu1"))
 
 
 class CoresOnly(Diffusion):
@@ -90,13 +89,6 @@ def test_measured_iterations_give_the_next_jobs_split(method: Any) -> None:
     assert plan.balance.rows == (90, 30)
     assert plan.plan.shares == {"cpu0": 90, "cpu1": 30}
     assert plan.plan.predicted_seconds == pytest.approx(0.09, rel=0.01)
-
-
-def test_single_cores_iterate_rather_than_their_team() -> None:
-    devices = (*CORES, TEAM)
-    first = first_plan(job(devices), spec(), devices, state(devices))
-    assert [a.device for a in first.plan.assignments] == ["cpu0", "cpu1"]
-    assert first.balance.rows == (60, 60, 0)
 
 
 def test_a_device_behind_a_link_reserves_the_memory_that_it_has() -> None:

@@ -9,9 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-import msgspec
 import pytest
-from device_toys import Affine, AffineParams
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.explanations import JobSnapshot, job_activity
@@ -24,7 +22,7 @@ from hetsched.engine.planning.planning_state import (
     job_kind,
 )
 from hetsched.engine.tuning import Tuner
-from hetsched.errors import Unavailable, UsageError
+from hetsched.errors import Unavailable
 from hetsched.memory import MemoryDemand
 from hetsched.planner.learning import DeviceRun, Run
 from hetsched.planner.records import Assignment, Candidate, JobPlan
@@ -137,18 +135,6 @@ class Jobs(ToyLoop):
             self.task()
         return plan
 
-    def exclude_while_planning(self) -> None:
-        """Let the only variant fail in another job while the next plan is made."""
-        workload = self.job.workload
-        demand = workload.demand
-
-        def excluding_demand(params: Any, kind: str) -> MemoryDemand:
-            workload.demand = demand
-            self.state.exclude_variant(self.job, INFO, "numpy", "it has crashed")
-            return demand(params, kind)
-
-        workload.demand = excluding_demand
-
     def learnt_runs(self) -> int:
         return sum(self.state.store.runs(key) for key in self.state.store.keys())  # noqa: SIM118 - no mapping
 
@@ -220,46 +206,6 @@ def test_a_plan_whose_assumptions_were_dropped_during_its_run_is_not_repeated() 
 # ---- what is kept between jobs
 
 
-class OneCore(ToyLoop):
-    """One core and one job, again and again."""
-
-    def __init__(self) -> None:
-        super().__init__(100, [INFO])
-
-    def run(self, seconds: float) -> None:
-        """Learn from a run that takes so long."""
-        plan = self.plan()
-        (assignment,) = plan.assignments
-        times = ChunkTimes(compute=(0.0, seconds))
-        self.learn(plan, {"cpu0": DeviceRun(assignment, INFO, ((100, times),))})
-
-
-def test_two_slow_runs_are_not_taken_for_a_slower_core_but_three_are() -> None:
-    loop = OneCore()
-    for seconds in [1.0] * 5 + [2.0] * 2:
-        loop.run(seconds)
-    assert loop.plan().predicted_seconds == pytest.approx(1.0)
-
-    loop.run(2.0)
-
-    assert loop.plan().predicted_seconds == pytest.approx(2.0)
-
-
-def test_the_late_start_of_a_fresh_process_is_part_of_its_time() -> None:
-    infos = [msgspec.structs.replace(INFO, name=name) for name in ("cpu0", "cpu1")]
-    loop = ToyLoop(100, infos)
-    for _ in range(3):
-        plan = loop.plan()
-        runs = {
-            a.device: DeviceRun(a, loop.info(a.device), ((50, times),))
-            for a, start in zip(plan.assignments, (0.0, 0.5), strict=True)
-            for times in (ChunkTimes(compute=(start, start + 1.0), cold=True),)
-        }
-        loop.learn(plan, runs)
-
-    assert loop.plan().predicted_seconds == pytest.approx(1.2)  # 60 and 40 units
-
-
 CORE = DeviceInfo(name="cpu0", kind="cpu", identity="c")
 LINKED = DeviceInfo(name="emu0", kind="emulated", identity="e", link=True, memory=20480, engines=2)
 DEMAND = MemoryDemand(input_bytes=512, work_bytes=0, output_bytes=512)
@@ -299,16 +245,6 @@ def test_a_share_larger_than_memory_runs_chunk_by_chunk() -> None:
 def test_missing_devices_and_variants_are_errors(variants: dict[str, str], why: str) -> None:
     with pytest.raises(Unavailable, match=why):
         equal_plan(8, [(CORE, DEMAND)], variants, lambda info: ["a"])
-
-
-class Fixed(Affine):
-    def load(self, p: Any) -> int:
-        return 8
-
-
-def test_a_workload_without_a_parameter_for_its_load_cannot_be_measured() -> None:
-    with pytest.raises(UsageError, match="affine can't be measured: no parameter is its load"):
-        Fixed().resized(AffineParams(), 8)
 
 
 GPU = DeviceInfo(name="gpu0", kind="gpu", identity="g", link=True)

@@ -19,8 +19,7 @@ from descriptors import open_descriptors
 from spawned_process import CPU, TIMEOUT, Talk
 
 from hetsched.config import DeadlinesConfig
-from hetsched.device import DeviceInfo
-from hetsched.devices.probe import Probe, ProcessSpec
+from hetsched.devices.probe import Probe
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.processes.process import DeviceProcess, Template, TemplateLost
 from hetsched.transport.arena import Arena
@@ -53,16 +52,6 @@ def test_a_process_that_was_killed_leaves_nothing_behind(start: Start) -> None:
 
     assert reason == "ended by SIGKILL"
     assert open_descriptors() <= fds
-
-
-def test_the_last_output_of_a_process_is_in_its_exit_reason() -> None:
-    odd = DeviceInfo(name="odd", kind="nonsense", identity="")
-    spec = ProcessSpec(package="hetsched.devices.nonsense", device=odd, config=CPU.config)
-
-    process = DeviceProcess(spec, None)
-    process.join(TIMEOUT, TIMEOUT)
-
-    assert "nonsense" in process.exit_reason()
 
 
 def test_forked_processes_end_with_their_template() -> None:

@@ -83,27 +83,6 @@ def test_a_task_that_hangs_is_given_up_by_name(bench: Bench) -> None:
     assert bench.messages() == ["opening /mnt/dead hasn't returned for 0.01 s; try again later"]
 
 
-def test_a_thread_that_returns_after_all_makes_room(bench: Bench) -> None:
-    pool = bench.pool(size=1, max_hanging=1)
-    pool.submit(bench.hang, bench.answer, deadline=SOON)
-    bench.run_until_answered(1)
-    bench.released.set()
-    bench.run_until(lambda: not pool.hanging())
-    pool.submit(lambda step: "next", bench.answer)
-    bench.run_until_answered(2)
-    assert bench.answers[1] == ("next", None)
-
-
-def test_a_value_that_comes_too_late_is_discarded(bench: Bench) -> None:
-    discarded: list[str] = []
-    bench.pool().submit(bench.hang, bench.answer, deadline=SOON, discard=discarded.append)
-    bench.run_until_answered(1)
-    bench.released.set()
-    bench.run_until(lambda: bool(discarded))
-    assert discarded == ["late"]
-    assert len(bench.answers) == 1
-
-
 def test_a_task_for_which_no_thread_can_be_started_is_refused_and_never_run(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,11 +113,3 @@ def test_an_endless_loop_in_python_is_ended(bench: Bench) -> None:
     bench.run_until_answered(1)
     bench.run_until(lambda: not pool.hanging())
     assert not bench.released.is_set()
-
-
-def test_closing_does_not_wait_for_what_was_abandoned(bench: Bench) -> None:
-    pool = bench.pool()
-    task = pool.submit(bench.hang)
-    bench.wait_until_begun()
-    pool.abandon(task, TryAgain("stopping"))
-    assert pool.close(3600) == ["opening /mnt/dead"]

@@ -276,11 +276,6 @@ def test_an_argument_of_a_wrong_type_or_range_is_named(
         engine.submit("fft", batch="1x8x8", **arguments)
 
 
-def test_a_shape_with_a_negative_extent_is_refused(engine: Any) -> None:
-    with refused(2, "-1"):
-        engine.empty((-1, 2))
-
-
 @pytest.mark.parametrize("name", ["x" * 100_000, "x" * 100_000 + ":y"])
 def test_a_long_name_is_cut_in_messages(engine: Any, name: str) -> None:
     with refused(2, "workload 'xxx") as caught:

@@ -1,5 +1,4 @@
 import fcntl
-import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,11 +51,6 @@ def test_a_foreign_segment_of_another_size_is_not_mapped(arena: Arena, nbytes: i
         map_segment(arena.allocate(1).fd, nbytes)
 
 
-def test_more_than_the_limit_can_never_be_had(arena: Arena) -> None:
-    with pytest.raises(DataError, match=r"the limit is 16 MiB"):
-        arena.allocate(17 * MIB)
-
-
 def test_those_who_only_keep_are_asked_before_anybody_is_refused(arena: Arena) -> None:
     spare = arena.allocate(10 * MIB)
     requests: list[int] = []
@@ -76,18 +70,6 @@ def test_an_array_outlives_its_segment(arena: Arena) -> None:
     array[:] = 5
     arena.close()
     assert array.sum() == 5000
-
-
-def test_gone_is_called_when_the_last_view_dies_and_not_before(arena: Arena) -> None:
-    calls: list[int] = []
-    array = arena.allocate(MIB).array((10, 10), "float32", on_release=lambda: calls.append(1))
-    part = array[3:].T[1:]
-    del array
-    gc.collect()
-    assert calls == []
-    del part
-    gc.collect()
-    assert calls == [1]
 
 
 def test_an_array_may_not_reach_past_its_segment(arena: Arena) -> None:
@@ -158,15 +140,6 @@ def passed_on(segment: Segment) -> int:
     return os.dup(segment.fd)
 
 
-def test_an_adopted_segment_has_the_memory_of_the_earlier_arena() -> None:
-    earlier, arena = Arena(1 << 20), Arena(1 << 20, first_id=100)
-    old = earlier.allocate(8)
-    old.array((1,), "int64")[:] = 7
-    segment = arena.adopt(passed_on(old))
-    assert (segment.id, segment.nbytes) == (100, old.nbytes)
-    assert segment.array((1,), "int64").tolist() == [7]
-
-
 def test_an_adopted_segment_is_never_recycled() -> None:
     old, arena = Arena(1 << 20).allocate(8), Arena(1 << 20)
     discarded: list[int] = []
@@ -186,20 +159,6 @@ def test_only_sealed_memory_is_adopted(tmp_path: Path) -> None:
             arena.adopt(fd)
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)
-
-
-def test_without_descriptors_segments_are_refused_until_results_make_room(arena: Arena) -> None:
-    result = arena.allocate(1)
-    arena.max_descriptor = 0
-    with pytest.raises(TryAgain, match="RLIMIT_NOFILE"):
-        arena.allocate(4 * GRAIN)
-
-    def release(nbytes: int) -> None:
-        arena.release(result.id)
-        arena.max_descriptor = 1000
-
-    arena.on_pressure = release
-    arena.allocate(4 * GRAIN)
 
 
 def test_memory_of_one_client_is_never_shown_to_another(arena: Arena) -> None:

@@ -45,23 +45,6 @@ def test_nobody_is_ahead_of_the_others(control: IterationControl) -> None:
     assert max(seen) <= 1
 
 
-def test_an_abort_wakes_those_that_wait(control: IterationControl) -> None:
-    ends: list[str] = []
-
-    def work() -> None:
-        try:
-            control.wait_for(range(SLOTS), control.arrive(0), 60.0)
-        except Aborted:
-            ends.append("aborted")
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    control.abort()
-    thread.join(60)
-
-    assert ends == ["aborted"]
-
-
 def test_an_abort_stops_nobody_at_a_moment_that_all_have_reached(
     control: IterationControl,
 ) -> None:
@@ -94,18 +77,6 @@ def test_a_decision_holds_for_its_iteration_only(control: IterationControl) -> N
     assert control.decision(2) == EpochDecision(1, pause=False)
     assert control.decision(3) == EpochDecision(1, pause=True)
     assert control.bounds(number, 3) == (0, 5, 5, 1 << 40)
-
-
-def test_an_iteration_is_finished_when_all_devices_have_finished_it(
-    control: IterationControl,
-) -> None:
-    control.begin(3)
-    assert control.finished((0, 1)) == 2
-    control.finish(0, 4)
-    control.finish(1, 3)
-
-    assert control.finished((0, 1)) == 3
-    assert control.finished((0,)) == 4
 
 
 def test_rows_that_are_not_home_send_devices_back_to_what_all_have_saved(

@@ -1,4 +1,3 @@
-import os
 import re
 from collections.abc import Iterator
 
@@ -12,44 +11,6 @@ from hetsched.transport.loop import Loop
 def loop() -> Iterator[Loop]:
     loop = Loop()
     yield loop
-    loop.close()
-
-
-def test_descriptors_and_zeromq_sockets_are_served_alike(loop: Loop) -> None:
-    calls: list[bytes] = []
-    reading, writing = os.pipe()
-    with (
-        zmq.Context() as context,
-        context.socket(zmq.PAIR) as near,
-        context.socket(zmq.PAIR) as far,
-    ):
-        near.bind("inproc://x")
-        far.connect("inproc://x")
-        loop.add_reader(near, lambda: (calls.append(near.recv()), os.write(writing, b"go")))  # type: ignore[func-returns-value]
-        loop.add_reader(reading, lambda: (calls.append(os.read(reading, 9)), loop.stop()))  # type: ignore[func-returns-value]
-        far.send(b"ready")
-        loop.run_forever()
-    os.close(reading)
-    os.close(writing)
-    assert calls == [b"ready", b"go"]
-
-
-def test_an_error_in_a_callback_does_not_end_the_loop(
-    loop: Loop, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail() -> None:
-        raise ValueError("oops")
-
-    loop.call_soon_threadsafe(fail)
-    loop.stop()
-    loop.run_forever()
-    assert "oops" in caplog.text
-
-
-def test_a_call_after_the_end_is_ignored() -> None:
-    loop = Loop()
-    loop.close()
-    loop.call_soon_threadsafe(lambda: None)
     loop.close()
 
 

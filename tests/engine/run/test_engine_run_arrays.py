@@ -72,12 +72,6 @@ def test_a_result_in_a_state_array_needs_no_room_of_its_own() -> None:
 # ---- admission
 
 
-def test_everything_counts_against_the_limit_of_shared_memory() -> None:
-    machine = MachineLimits(CORES, {}, 5000)
-    with pytest.raises(DataError, match=r"diffusion with 30 rows needs .* for its inputs"):
-        resolve(spec(), machine)
-
-
 class Odd(Diffusion):
     """A workload that declares something impossible."""
 

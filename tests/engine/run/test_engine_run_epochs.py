@@ -11,10 +11,6 @@ from hetsched.partition.iterations import IterationBalance
 DEVICES = ("cpu0", "cpu1", "gpu0")
 
 
-def test_shares_follow_what_is_wanted() -> None:
-    assert shares_of({"cpu0": 3, "cpu1": 7}, ["cpu0", "cpu1"], 10, 1) == {"cpu0": 3, "cpu1": 7}
-
-
 def test_of_too_many_devices_those_with_the_fewest_rows_are_left_out() -> None:
     shares = shares_of({"cpu0": 1, "cpu1": 5, "gpu0": 3}, DEVICES, 2, 1)
     assert shares == {"cpu1": 1, "gpu0": 1}
@@ -51,14 +47,6 @@ def state() -> IterationState:
     return IterationState(DEVICES, 12, 1, 9, balance)
 
 
-def test_an_epoch_has_those_devices_that_are_usable() -> None:
-    iterations = state()
-    order = iterations.next_epoch(1, {"cpu1", "gpu0"}, is_paced=False)
-    assert iterations.devices_of(order) == ("cpu1", "gpu0")
-    assert (order.slots, order.bounds) == ((1, 2), (0, 6, 12))
-    assert (order.first, order.last, order.previous) == (0, 9, ())
-
-
 def test_partial_results_are_those_of_the_epoch_that_completed_the_last_iteration() -> None:
     iterations = state()
     iterations.next_epoch(1, set(DEVICES), is_paced=False)
@@ -72,14 +60,6 @@ def test_partial_results_are_those_of_the_epoch_that_completed_the_last_iteratio
 
     iterations.settle(finished=5, ended=None)
     assert iterations.next_epoch(1, set(DEVICES), is_paced=False).previous == (0,)
-
-
-def test_finish_stages_that_were_cut_short_are_all_that_is_repeated() -> None:
-    iterations = state()
-    iterations.next_epoch(1, set(DEVICES), is_paced=False)
-    iterations.settle(finished=6, ended=6)
-    epoch = iterations.next_epoch(1, {"cpu0"}, is_paced=False)
-    assert (epoch.first, epoch.last, epoch.previous) == (7, 6, (0, 1, 2))
 
 
 def test_rounds_of_a_warm_up_repeat_the_first_iteration() -> None:
