@@ -30,9 +30,10 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from hetsched.functions.accelerate import accelerate, restore
-    from hetsched.functions.map import divisible, map, namespace, reduce
+    from hetsched.functions.map import divisible, map, reduce
     from hetsched.functions.profile import profile
     from hetsched.functions.script import load_ipython_extension
+    from hetsched.functions.twins import namespace
     from hetsched.local import Local
 
 __version__ = "0.1.0"
@@ -92,7 +93,7 @@ __getattr__ = lazy_names(
         "divisible": "functions.map",
         "load_ipython_extension": "functions.script",
         "map": "functions.map",
-        "namespace": "functions.map",
+        "namespace": "functions.twins",
         "profile": "functions.profile",
         "reduce": "functions.map",
         "restore": "functions.accelerate",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,12 +89,14 @@ class Call:
     """The first unit of the engine's job; those before are done."""
     floating_errors: dict[str, Any] = field(default_factory=lambda: dict(np.geterr()))
     """What the caller's thread does with them, for `numpy.errstate`."""
+    twins: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """Kind of GPU -> what computes the function there."""
     alternatives: Sequence[Callable[[np.ndarray, np.ndarray], object]] = ()
     """(block, out): other ways to compute the same, of one array and one result."""
     race: Race | None = None
     """Between the function and these."""
-    busy: list[float] = field(default_factory=list)
-    """Processor time of each chunk on the devices, seconds."""
+    busy: list[tuple[int, float]] = field(default_factory=list)
+    """Units and processor time of each chunk on the cores, seconds."""
     failure: BaseException | None = None
     is_cancelled: bool = False
 
@@ -132,7 +134,8 @@ class Call:
         else:
             start = self.offset + first * self.granule
             self.compute_here(start, min(start + count * self.granule, self.load))
-        self.busy.append(time.thread_time() - begun)
+        units = count if self.is_in_memory else count * self.granule
+        self.busy.append((units, time.thread_time() - begun))
 
     def _compute(
         self,
@@ -187,6 +190,45 @@ class Call:
         values = None if number else self.apply(blocks, whole, unit, places)
         race.note(number, (time.thread_time() - begun) / blocks[0].shape[0])
         return values
+
+    def compute_by_twin(
+        self,
+        kind: str,
+        split: Sequence[Any],
+        whole: Sequence[Any],
+        outputs: Sequence[Any],
+        first: int,
+        xp: Any,
+    ) -> None:
+        """Compute a chunk of the engine's job in the memory of a GPU; `xp`: CuPy, or None.
+
+        What it raises isn't the call's failure: other devices compute the chunk then.
+        """
+        if self.is_cancelled or self.failure is not None:
+            raise Cancelled
+        units = outputs[0].shape[0]
+        if self.overlap:
+            start = self.offset + first
+            halos = [self._with_overlap(x, start, start + units) for x in self.split]
+            split = [xp.asarray(halo) for halo in halos]
+        moved = [_transposed(block, 0, self.axis) for block in split]
+        resident = [copy if w.ndim else w[()] for w, copy in zip(self.whole, whole, strict=True)]
+        arguments = [moved[i] if is_split else resident[i] for is_split, i in self.positions]
+        returned = self.twins[kind](*arguments, **self.keywords)
+        values = returned if isinstance(returned, tuple) else (returned,)
+        if len(values) != len(outputs):
+            raise ValueError(f"it returned {len(values)} arrays, on a core {len(outputs)}")
+        for value, output in zip(values, outputs, strict=True):
+            part = _transposed(value, self.axis, 0)
+            if self.overlap:
+                part = part[self.overlap : self.overlap + units]
+            casting: Any = "same_kind" if self.dtype is None else "unsafe"
+            if part.shape != output.shape or not np.can_cast(part.dtype, output.dtype, casting):
+                raise ValueError(
+                    f"it returned {part.dtype} {self._shape(part.shape)} for {output.dtype}"
+                    f" {self._shape(output.shape)}"
+                )
+            output[...] = part if part.dtype == output.dtype else part.astype(output.dtype)
 
     def compute_here(self, first: int, end: int) -> None:
         """Compute units in the caller's thread."""
@@ -317,6 +359,15 @@ class Call:
         """Return a shape in the caller's order of axes."""
         first, *rest = shape
         return (*rest[: self.axis], first, *rest[self.axis :])
+
+
+def _transposed(array: Any, source: int, target: int) -> Any:
+    """Return an array of any library with an axis moved."""
+    if source == target:
+        return array
+    order = [axis for axis in range(array.ndim) if axis != source]
+    order.insert(target, source)
+    return array.transpose(tuple(order))
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from types import CodeType
 from typing import Any
 
+from hetsched.functions.twins import twins_of
+
 MAX_DEPTH = 8
 """Of functions within functions that are looked at. Arbitrary."""
 MAX_ITEMS = 100
@@ -22,6 +24,9 @@ def identity(f: Any, keywords: Mapping[str, Any]) -> str:
     """
     state = hashlib.blake2b(digest_size=8)
     _add(state, f, MAX_DEPTH)
+    for kind, twin in twins_of(f).items():
+        state.update(kind.encode())
+        _add(state, twin, MAX_DEPTH)
     for name in sorted(keywords):
         state.update(f"{name}={_description(keywords[name])}\0".encode(errors="replace"))
     return f"{function_name(f)} {state.hexdigest()}"

@@ -6,12 +6,15 @@ import contextlib
 import functools
 import itertools
 import os
+import re
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -27,13 +30,14 @@ from hetsched.functions.profile import SMALL, SPLIT, calls
 from hetsched.functions.race import Race
 from hetsched.functions.session import session
 from hetsched.functions.sources import Stored, Target, common_granule, is_stored
+from hetsched.functions.twins import KINDS, asked, twins_of
 from hetsched.functions.workload import (
     CALL,
     MAX_ARRAYS,
-    REFERENCE,
     FunctionParams,
     Layout,
     Registered,
+    reference,
 )
 from hetsched.units import quoted
 
@@ -52,6 +56,8 @@ MIN_DIVIDED = 3
 """Calls that are divided before that is known to be slower: the first ones still learn."""
 MEANWHILE_SECONDS = 0.01
 """Between two looks whether the devices are free."""
+WITHOUT = re.compile("^without |takes no part")
+"""What notes of a job say about devices that were left out."""
 RETRY_CALLS = 16
 """One in so many calls is divided although it was slower so."""
 
@@ -173,16 +179,30 @@ def reduce(
 def divisible(f: Callable[..., Any] | None = None, /, **options: Any) -> Callable[..., Any]:
     """Decorate a function so that a call applies it by `map`; `options` as there.
 
-    The function itself is the attribute ``__wrapped__``.
+    The function itself is the attribute ``__wrapped__``. The attributes `cuda` and `opencl`
+    decorate its twins for these devices, which get and return arrays of CuPy, or of pyopencl.
     """
     if f is None:
         return functools.partial(divisible, **options)
+    function = functools.partial(f)  # whose attributes are free
 
     @functools.wraps(f)
     def divided(*arrays: Any, **kwargs: Any) -> Any:
-        return map(f, *arrays, **options, **kwargs)
+        return map(function, *arrays, **options, **kwargs)
 
+    def register(kind: str, twin: Callable[..., Any]) -> Callable[..., Any]:
+        setattr(function, kind, twin)
+        return twin
+
+    for kind in KINDS:
+        setattr(divided, kind, functools.partial(register, kind))
+    _divisible[divided] = function
     return divided
+
+
+_divisible: weakref.WeakKeyDictionary[Callable[..., Any], Callable[..., Any]]
+_divisible = weakref.WeakKeyDictionary()
+"""Decorated function -> the function itself, with its twins."""
 
 
 def divided(
@@ -206,28 +226,6 @@ def divided(
     return np.moveaxis(call.outputs[0], 0, axis), run.saved
 
 
-def namespace(*arrays: Any) -> Any:
-    """Return the module of functions for these arrays: numpy, cupy, ... (the array API standard).
-
-    Raises UsageError for arrays of different libraries, and other objects.
-    """
-    modules = {id(found): found for array in arrays if (found := _module(array)) is not None}
-    if len(modules) != 1:
-        names = ", ".join(type(array).__name__ for array in arrays)
-        raise UsageError(f"namespace: {names or 'no arrays'}; give arrays of one library")
-    return next(iter(modules.values()))
-
-
-def _module(array: Any) -> Any:
-    """Return the namespace of an array; None: any will do, it is a number."""
-    if array is None or isinstance(array, bool | int | float | complex):
-        return None
-    own = getattr(array, "__array_namespace__", None)
-    if own is None:
-        raise UsageError(f"namespace: {quoted(array)} should be an array")
-    return own()
-
-
 # ---- arguments
 
 
@@ -243,6 +241,8 @@ def make_call(
 ) -> Call:
     if not callable(f):
         raise UsageError(f"{quoted(f)} should be a function")
+    if isinstance(f, FunctionType):
+        f = _divisible.get(f, f)
     if not arrays:
         raise UsageError("give at least one array")
     if len(arrays) > MAX_ARRAYS:
@@ -453,6 +453,8 @@ class _Kind:
     """From the caller's view, on the devices."""
     calls: int = 0
     race: Race | None = None
+    is_portable: bool = False
+    """The function asks `namespace` for its library."""
 
     def is_faster_alone(self, units: int, overhead: float) -> bool:
         """Return whether the caller's thread is expected to be faster than the devices.
@@ -543,7 +545,7 @@ class _Run:
         if kind is None:
             call.race = Race(1 + len(call.alternatives)) if call.alternatives else None
             done, per_unit = self._begin()
-            kind = _Kind(self._returned, call.is_tuple, race=call.race)
+            kind = _Kind(self._returned, call.is_tuple, race=call.race, is_portable=asked.is_true)
             kind.alone.append(per_unit)
             with _kinds_lock:
                 _kinds.put(self._key, kind)
@@ -559,6 +561,7 @@ class _Run:
         if not rest:
             return
         kind.calls += 1
+        call.twins = self._twins(kind)
         begun = time.perf_counter()
         if not self._is_always and kind.is_faster_alone(rest, session.overhead):
             call.compute_here(done, call.load)
@@ -570,9 +573,21 @@ class _Run:
                 self._compute_on_devices(done, local)
             seconds = time.perf_counter() - begun
             kind.divided.append(seconds / rest)
-            alone = sum(call.busy)  # what one thread would have taken
-            kind.alone.append(alone / rest)
-            self.saved = alone - seconds
+            if units := sum(chunk for chunk, _ in call.busy):
+                kind.alone.append(sum(busy for _, busy in call.busy) / units)
+            self.saved = kind.alone[-1] * rest - seconds  # against one thread
+
+    def _twins(self, kind: _Kind) -> dict[str, Callable[..., Any]]:
+        """Return what computes the function on GPUs: nothing for stored arrays and reductions."""
+        call = self._call
+        if not call.is_in_memory or call.reduction is not None:
+            return {}
+        twins = twins_of(call.f)
+        if kind.is_portable:
+            twins.setdefault("cuda", call.f)
+        if call.overlap:
+            twins.pop("opencl", None)
+        return twins
 
     def _compute_meanwhile(self, kind: _Kind, done: int) -> int:
         """Compute units here while the devices work for another call; return how many are done.
@@ -608,7 +623,7 @@ class _Run:
 
     def _compute_first(self, units: int) -> None:
         """Compute the first units, which show what the results look like."""
-        call = self._call
+        call, asked.is_true = self._call, False
         try:
             blocks = [x[0:units] for x in call.split]
             returned = call.apply(blocks, call.whole, 0, None)
@@ -667,9 +682,14 @@ class _Run:
         call = self._call
         job: Job | None = None
         try:
-            job = local.submit(REFERENCE, arrays, **options)
+            job = local.submit(reference(call.twins), arrays, **options)
             job.result()
-            return None if job.report is None else job.report.seconds
+            report = job.report
+            if report is None:
+                return None
+            missing = [note for note in report.notes if WITHOUT.search(note)]
+            calls.remark(function_name(call.f), missing)
+            return report.seconds
         except BaseException as error:
             call.is_cancelled = True
             if not isinstance(error, HetschedError | CancelledError):  # such as Ctrl-C

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hetsched.functions.session import session
@@ -29,6 +30,8 @@ class Calls:
     """All calls. Any thread may use it."""
 
     _rows: dict[tuple[str, str], Counted] = field(default_factory=dict)
+    _remarks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Function -> why its last divided call was without some devices."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -44,6 +47,15 @@ class Calls:
             row.calls += 1
             row.seconds += seconds
             row.saved += saved
+
+    def remark(self, name: str, remarks: Sequence[str]) -> None:
+        with self._lock:
+            if name in self._remarks or len(self._remarks) < MAX_ROWS:
+                self._remarks[name] = tuple(remarks)
+
+    def remarks(self) -> list[str]:
+        with self._lock:
+            return [f"{name}: {text}" for name, texts in self._remarks.items() for text in texts]
 
     def rows(self) -> list[tuple[str, str, Counted]]:
         """Return (function, what became of the calls, how many), the longest first."""
@@ -73,4 +85,5 @@ def profile() -> str:
     ]
     lines = columns(("function", "", "calls", "seconds", "saved"), rows, left_columns=2)
     even = format_seconds(session.overhead)
+    lines += calls.remarks()
     return "\n".join([*lines, f"break-even: calls of less than {even} stay on one core"])

@@ -7,7 +7,8 @@ share plans and measurements.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,7 +18,6 @@ from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant,
 if TYPE_CHECKING:
     from hetsched.functions.call import Call
 
-REFERENCE = "hetsched.functions.workload:Function"
 CALL = "call"
 """The input with the number of the call."""
 MAX_ARRAYS = 32
@@ -46,6 +46,11 @@ class Function(Workload):
 
     name = "map"
     Params = FunctionParams
+
+    def __init__(self, *kinds: str) -> None:
+        """`kinds`: of GPUs that its functions have twins for."""
+        self._kinds = ("cpu", *kinds)
+
     in_threads = "only"  # functions aren't sent anywhere
     takes_any_layout = True
     writes_all = True
@@ -79,11 +84,20 @@ class Function(Workload):
         return " ".join([p.function, *layouts])
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return (Variant("function", "1", _make),) if kind == "cpu" else ()
+        return (Variant("function", "1", _make),) if kind in self._kinds else ()
+
+
+CORES, CUDA, OPENCL = Function(), Function("cuda"), Function("opencl")
+CUDA_OPENCL = Function("cuda", "opencl")
+
+
+def reference(kinds: Iterable[str]) -> str:
+    """Return the reference of the workload of functions with twins for `kinds` of GPUs."""
+    return f"{__name__}:{'_'.join(sorted(kinds)).upper() or 'CORES'}"
 
 
 def _make(p: FunctionParams, chunk: int, context: KernelContext) -> Kernel:
-    return _FunctionKernel(p)
+    return _FunctionKernel(p, context)
 
 
 class _FunctionKernel:
@@ -91,20 +105,30 @@ class _FunctionKernel:
 
     takes_range = True
 
-    def __init__(self, p: FunctionParams) -> None:
+    def __init__(self, p: FunctionParams, context: KernelContext) -> None:
+        self._kind, self._xp = context.kind, context.xp
+        self._last: tuple[weakref.ref[Any], int] | None = None
         self._split = [f"x{i}" for i in range(len(p.split))]
         self._whole = [f"w{i}" for i in range(len(p.whole))]
         self._outputs = [f"y{i}" for i in range(len(p.outputs))]
 
     def __call__(self, inputs: Arrays, outputs: Arrays, first: int, count: int) -> None:
-        call = _calls[int(inputs[CALL][0])]
-        call.compute_chunk(
-            [inputs[name] for name in self._split],
-            [inputs[name] for name in self._whole],
-            [outputs[name] for name in self._outputs],
-            first,
-            count,
-        )
+        call = _calls[self._number(inputs[CALL])]
+        split = [inputs[name] for name in self._split]
+        whole = [inputs[name] for name in self._whole]
+        written = [outputs[name] for name in self._outputs]
+        if self._kind == "cpu":
+            call.compute_chunk(split, whole, written, first, count)
+        else:
+            call.compute_by_twin(self._kind, split, whole, written, first, self._xp)
+
+    def _number(self, array: Any) -> int:
+        """Return the number of the call; from a GPU it is read once for a job: that waits."""
+        if self._kind == "cpu":
+            return int(array[0])
+        if self._last is None or self._last[0]() is not array:
+            self._last = weakref.ref(array), int(array.get()[0])
+        return self._last[1]
 
 
 _calls: dict[int, Call] = {}

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -337,7 +338,7 @@ def test_of_the_pool_only_what_kernels_have_given_back_can_be_used_again() -> No
     device = SimpleNamespace(get_cublas_handle=lambda: None)
     cupy = SimpleNamespace(
         cuda=SimpleNamespace(
-            runtime=calls, MemoryPool=lambda: pool, set_allocator=lambda f: None, device=device
+            runtime=calls, MemoryPool=lambda: pool, using_allocator=nullcontext, device=device
         ),
         fft=SimpleNamespace(config=SimpleNamespace(get_plan_cache=lambda: cache)),
     )

@@ -9,8 +9,8 @@ One copy engine copies in the order I1 I2 O1 I3 O2 ...: a copy out is deferred u
 in was issued, unless that one needs its slot or nothing follows, since the copy in would otherwise
 wait behind it for the chunk's kernel.
 
-Runs in its own process: a sticky error leaves the context unusable (DeviceFault), and the process
-must end by `os._exit`.
+A sticky error leaves the context unusable (DeviceFault): its process must end by `os._exit`,
+unless that is the caller's, whose functions it computes.
 """
 
 from __future__ import annotations

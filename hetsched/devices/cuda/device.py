@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -33,7 +34,7 @@ WATCHDOG = 17
 
 
 def open_device(info: DeviceInfo, config: DeviceConfig) -> Accelerator:
-    """Open the GPU that `probe` found; called in its own process, before CuPy is imported.
+    """Open the GPU that `probe` found; called on the thread that will drive it.
 
     Raises
     ------
@@ -121,21 +122,23 @@ class _CupyBlock:
 
 
 class CupyRuntime:
-    """CUDA through CuPy: device 0 of those visible to this process."""
+    """CUDA through CuPy: device `number` of those visible to this process. Used by one thread."""
 
     kernels = "cuda"
 
-    def __init__(self, cupy: Any, has_display: bool = False) -> None:
+    def __init__(self, cupy: Any, has_display: bool = False, number: int = 0) -> None:
         self.xp = cupy
+        self._number = number
         self._has_display = has_display
         self._calls = cupy.cuda.runtime
         self._pool: Any = None
 
     def warm_up(self) -> None:
         """Create the context and the cuBLAS handle, so that `facts` accounts for their memory."""
-        self._calls.setDevice(0)
+        self._calls.setDevice(self._number)
         self._pool = self.xp.cuda.MemoryPool()
-        self.xp.cuda.set_allocator(self._pool.malloc)
+        self._allocator = self.xp.cuda.using_allocator(self._pool.malloc)  # in this thread
+        self._allocator.__enter__()
         self.xp.fft.config.get_plan_cache().set_size(0)  # not safe with several streams
         self.xp.cuda.device.get_cublas_handle()
         self.synchronize()
@@ -143,7 +146,7 @@ class CupyRuntime:
     @property
     def facts(self) -> DeviceFacts:
         _, total = self._calls.memGetInfo()
-        name = self._calls.getDeviceProperties(0)["name"]
+        name = self._calls.getDeviceProperties(self._number)["name"]
         has_display = self._has_display or bool(self._attribute(WATCHDOG))
         return DeviceFacts(
             identity=name.decode() if isinstance(name, bytes) else str(name),
@@ -186,29 +189,35 @@ class CupyRuntime:
         return classify(error, opening)
 
     def _attribute(self, number: int) -> int:
-        return int(self._calls.deviceGetAttribute(number, 0))
+        return int(self._calls.deviceGetAttribute(number, self._number))
 
 
 def open_cupy(info: DeviceInfo, cache: str) -> CupyRuntime:
     """Import CuPy and create the context of a GPU.
 
-    Called once in the GPU's own process, before anything imports CuPy.
+    On the main thread of the GPU's own process, before anything imports CuPy, or on another one:
+    then the process is the caller's, whose settings stay as they are.
 
     Raises
     ------
     Unavailable
         No CuPy, driver or device, or the device is busy.
     """
-    os.environ["CUDA_VISIBLE_DEVICES"] = info.details["visible"]
-    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    os.environ["CUPY_TF32"] = "0"  # ten bits of mantissa would fail every verification
-    if cache:
+    is_own = threading.current_thread() is threading.main_thread()
+    if is_own:
+        os.environ["CUDA_VISIBLE_DEVICES"] = info.details["visible"]
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        os.environ["CUPY_TF32"] = "0"  # ten bits of mantissa would fail every verification
+    if cache and is_own:
         os.environ.setdefault("CUPY_CACHE_DIR", f"{cache}/cupy")
         os.environ.setdefault("CUDA_CACHE_PATH", f"{cache}/cuda")
     with translated(info.name, lambda error: classify(error, opening=True)):
-        sleep_while_waiting()
+        if is_own:
+            sleep_while_waiting()
         cupy = importlib.import_module("cupy")
-        cupy.cuda.runtime.getDeviceCount()  # raises where Stream() would only print warnings
-        runtime = CupyRuntime(cupy, info.details.get("display") == "active")
+        calls = cupy.cuda.runtime
+        calls.getDeviceCount()  # raises where Stream() would only print warnings
+        number = 0 if is_own else int(calls.deviceGetByPCIBusId(info.details["pci"]))
+        runtime = CupyRuntime(cupy, info.details.get("display") == "active", number)
         runtime.warm_up()
     return runtime

@@ -103,6 +103,7 @@ class OnHostMemory:
                 raise
 
         on_host.units_per_call = getattr(kernel, "units_per_call", 0)  # type: ignore[attr-defined]
+        on_host.takes_range = getattr(kernel, "takes_range", False)  # type: ignore[attr-defined]
         return on_host
 
     def warm_up(self, kernel: Kernel, job: DeviceJob) -> None:

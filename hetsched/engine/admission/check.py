@@ -30,6 +30,7 @@ from hetsched.engine.admission.resolved_job import (
     ResolvedJob,
     array_bytes,
     declare,
+    declared_variants,
     file_key,
     load_workload,
     not_saving_note,
@@ -460,18 +461,24 @@ def _choose_threads(
     job: ResolvedJob, infos: Sequence[DeviceInfo], absent: Mapping[str, str]
 ) -> None:
     """Compute in threads, on the caller's own arrays, if all devices but teams can."""
-    threads = [info for info in infos if info.runs_in_threads]
-    others = [info.name for info in infos if not (info.runs_in_threads or info.members)]
-    if job.workload.in_threads == "only" and not threads:
+    single = [info for info in infos if not info.members]
+    if job.workload.in_threads == "yes":
+        if single and all(info.runs_in_threads for info in single):
+            job.in_threads, job.devices = True, tuple(info.name for info in single)
+        return
+    able = [info for info in single if declared_variants(job.workload, info.variant_kind)]
+    if not able:
         reasons = "".join(f"; {name}: {reason}" for name, reason in absent.items())
         raise errors.Unavailable(
-            f"{', '.join(job.devices)}: only cores and emulated devices call functions{reasons}"
+            f"{', '.join(job.devices)}: only cores, and GPUs that it has a twin for, call"
+            f" functions{reasons}"
         )
-    if threads and (job.workload.in_threads == "only" or not others):
-        job.in_threads = True
-        job.devices = tuple(info.name for info in threads)
-        if others:
-            job.notes.append(f"without {', '.join(others)}: only cores call functions")
+    job.in_threads, job.devices = True, tuple(info.name for info in able)
+    if others := [info.name for info in single if info not in able]:
+        job.notes.append(
+            f"without {', '.join(others)}: the function has no twin for that, and doesn't ask"
+            " hetsched.namespace for its library"
+        )
 
 
 def _check_kind(spec: JobSpec, declaration: Declaration) -> None:

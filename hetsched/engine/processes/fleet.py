@@ -113,7 +113,7 @@ class Fleet:
         self._tails: dict[str, int] = {}
         """Group of cores -> the memfd with the counter of their tails."""
         self._in_threads = False
-        """Loops of cores and emulated devices run in threads of this process."""
+        """Loops run in threads of this process."""
         self._thread_tails: defaultdict[str, TailCounter] = defaultdict(
             lambda: TailCounter(bytearray(TAIL_BYTES), threading.Lock())
         )
@@ -196,19 +196,18 @@ class Fleet:
 
     # ---- in threads or processes
 
-    def run_loops(self, *, in_threads: bool) -> None:
-        """Have the loops of all devices run in threads of this process, or in their own ones.
+    def run_loops(self, devices: Iterable[str], *, in_threads: bool) -> None:
+        """Have the loops of `devices` run in threads of this process, or in their own ones.
 
         While no job runs. Those that run elsewhere are started again when they are needed.
         """
         self._in_threads = in_threads
-        for host in self._hosts.values():
+        for host in [self._hosts[name] for name in devices]:
             if host.state == "ready" and not self._is_in_place(host):
                 self._restart(host)
 
     def _is_in_place(self, host: Host) -> bool:
-        wanted = self._in_threads and host.info.runs_in_threads
-        return host.process is None or isinstance(host.process, DeviceThread) == wanted
+        return host.process is None or isinstance(host.process, DeviceThread) == self._in_threads
 
     def _restart(self, host: Host) -> None:
         """Start the loop of a device elsewhere, once it has ended here."""
@@ -397,10 +396,7 @@ class Fleet:
             return
         try:
             process: DeviceLink | None
-            if self._in_threads and host.info.runs_in_threads:
-                process = DeviceThread(host.spec)
-            else:
-                process = self._new_process(host)
+            process = DeviceThread(host.spec) if self._in_threads else self._new_process(host)
             if process is None:
                 return
         except (TemplateLost, OSError) as error:  # OSError: no descriptors or memory

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.device_process.device_loop import DeviceLoop
+from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.probe import ProcessSpec, open_device
 from hetsched.engine.processes.link import DeviceLink, processor_ticks
 from hetsched.errors import text_of
@@ -48,7 +49,10 @@ class DeviceThread(DeviceLink):
         try:
             channel = device_messages.Channel(self._loop_end, list[device_messages.Command])
             with np.errstate(all="ignore"):  # verification finds NaN; functions bring their own
-                DeviceLoop(channel, open_device(spec), spec.warm_for, self._handed).run()
+                device = open_device(spec)
+                DeviceLoop(channel, device, spec.warm_for, self._handed).run()
+                if isinstance(device, Accelerator):  # which has pinned memory of this process
+                    device.close()
         except BaseException as error:
             self._failure = f"{type(error).__name__}: {text_of(error)}"
         finally:

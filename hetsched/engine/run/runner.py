@@ -277,7 +277,7 @@ class JobRunner:
         """Start the job until it is computed; return the attempt that has done it."""
         wait_for_restarts = False
         if not self.is_small:
-            self.context.fleet.run_loops(in_threads=self.job.in_threads)
+            self.context.fleet.run_loops(self.job.devices, in_threads=self.job.in_threads)
         while True:
             infos, starting = await self._usable_devices(wait_for_restarts)
             try:
