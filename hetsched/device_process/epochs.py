@@ -67,15 +67,15 @@ class IterativeRun:
     DeviceOutOfMemory
     """
 
-    def __init__(
-        self, device: Device, device_name: str, job: DeviceJob, arrays: Mapping[str, np.ndarray]
-    ) -> None:
-        workload, params = job.workload, job.params
+    def __init__(self, device: Device, job: DeviceJob, arrays: Mapping[str, np.ndarray]) -> None:
+        workload, params, info = job.workload, job.params, device.describe()
         assert isinstance(workload, Iterative)
         if not isinstance(device, IteratingDevice):
             raise errors.UsageError(
-                f"{device_name} can't compute iterative jobs such as {workload.name}"
+                f"{info.name} can't compute iterative jobs such as {workload.name}"
             )
+        self.is_virtual = info.clock == "virtual"
+        """Times are computed: waiting and combining take none."""
         self.workload, self.params = workload, params
         self.load = workload.load(params)
         self.home = Home(workload, params, arrays)
@@ -412,7 +412,7 @@ class EpochRunner:
         self._seconds["converge"] += time.monotonic() - began
         seconds = IterationSeconds(**self._seconds)
         self._schedule.add(seconds.total - seconds.save)
-        if run.executor.is_virtual:
+        if run.is_virtual:
             seconds = IterationSeconds(seconds.compute, seconds.transfer)
         self._reports.add(iteration, seconds, residual, self._rows.count)
         if is_infinite:

@@ -346,7 +346,7 @@ class PreparedJob:
         job = self._device_job()
         if isinstance(described.workload, Iterative):
             whole = {a.array: self._attachments.whole_array(a) for a in command.arrays}
-            self._run = IterativeRun(self.device, self._info.name, job, whole)
+            self._run = IterativeRun(self.device, job, whole)
         else:
             self.device.prepare(job)
         note_sources(command.workload)  # kernels have been loaded

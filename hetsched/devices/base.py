@@ -194,8 +194,6 @@ class StageExecutor(Protocol):
     Its rows are in the home arrays after each iteration, unless it has been asked to defer that.
     """
 
-    is_virtual: bool
-    """Times are computed: waiting and combining take none."""
     has_own_core: bool
     """The device may look for other devices for a moment before it sleeps."""
     has_own_memory: bool

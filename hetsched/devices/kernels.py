@@ -32,7 +32,8 @@ def make_kernel(variant: Variant, job: DeviceJob, context: KernelContext) -> Ker
     if job.workload.writes_all or isinstance(job.workload, Iterative):
         kernel: Kernel = made
         return kernel
-    return ZeroingKernel(made, variant.in_place, context.xp)
+    in_place = job.workload.in_place.get(context.kind, {})
+    return ZeroingKernel(made, in_place, context.xp)
 
 
 class ZeroingKernel:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -20,8 +21,8 @@ from hetsched.config import Config, DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.device_kinds import DEVICE_KINDS, DeviceKind, configured_kind
 from hetsched.devices.base import Device
-from hetsched.devices.cpu import cores
 from hetsched.errors import ConfigError
+from hetsched.machine_limits import ControlGroups
 
 
 class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,8 +180,8 @@ def _add_names(pool: CorePool, names: Iterable[str]) -> None:
 
 def core_pool() -> CorePool:
     """Return the cores of this process, all free."""
-    allowed = tuple(cores.allowed())
-    return CorePool(allowed, max(1, math.ceil(min(len(allowed), cores.quota()))))
+    allowed = tuple(sorted(os.sched_getaffinity(0)))
+    return CorePool(allowed, max(1, math.ceil(min(len(allowed), ControlGroups().cores()))))
 
 
 # ---- the packages of kinds

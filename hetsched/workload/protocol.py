@@ -159,8 +159,6 @@ class Variant:
     threaded : bool
         A call uses `KernelContext.threads` threads, so it may run on a core team. Libraries that
         take their number of threads from the environment find it there.
-    in_place : mapping
-        Output name -> name of the input whose buffer it reuses in device memory.
     tuning : callable or None
         tuning(params, threads, cache) -> Tuning, quickly; None: there is never anything to tune.
         A daemon has `make` tune when it is idle, `hetsched run` before a job, never for more than
@@ -170,7 +168,6 @@ class Variant:
     name: str
     version: str
     make: Callable[[Any, int, KernelContext], Any]
-    in_place: Mapping[str, str] = field(default_factory=dict)
     threaded: bool = False
     tuning: Callable[[Any, int, str], Tuning] | None = None
 
@@ -217,6 +214,10 @@ class BaseWorkload(ABC):
     writes_all: bool = False
     """Kernels write every element of their outputs, of iterative workloads also of the state
     before it is read. Otherwise it is zero at first, and never earlier data; that costs time."""
+
+    in_place: Mapping[str, Mapping[str, str]] = {}
+    """Kind of device -> output -> the input whose buffer it reuses in the memory of an
+    accelerator, whichever variant computes; elsewhere they have memory of their own."""
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -280,7 +281,12 @@ class BaseWorkload(ABC):
         """
         arrays = self.arrays(p)
         inputs = sum(array_bytes(a) for a in arrays if a.is_input and not a.is_whole)
-        outputs = sum(array_bytes(a) for a in arrays if a.is_output and not a.is_whole)
+        reused = self.in_place.get(kind, {})
+        outputs = sum(
+            array_bytes(a)
+            for a in arrays
+            if a.is_output and not a.is_whole and a.name not in reused
+        )
         return MemoryDemand(
             input_bytes=inputs,
             work_bytes=inputs + outputs,

@@ -46,14 +46,13 @@ def seconds(executor: StageExecutor, stage: Stage, part: Part = Part.ITERATION) 
 def test_the_stages_of_an_iteration_take_equal_parts_of_its_modelled_time() -> None:
     executor = executor_of(CORE, Rows(0, 6, 24))
 
-    assert executor.is_virtual
     for stage, part in [(COPY, Part.START), (MEAN, Part.ITERATION), (SMOOTH, Part.ITERATION)]:
         assert seconds(executor, stage, part) == [pytest.approx(3e-3), 0.0]
 
 
 def test_of_rows_that_stay_only_halos_and_whole_arrays_pass_over_the_link() -> None:
     executor = executor_of(GPU, Rows(8, 12, 24))  # 10 us and 20 us a row; copies 5 us and 10 us
-    assert executor.is_virtual and executor.has_own_memory
+    assert executor.has_own_memory
     seconds(executor, COPY, Part.START)
     executor.defer()
 
@@ -94,5 +93,4 @@ def test_a_real_clock_holds_a_stage_until_its_modelled_end(config: DeviceConfig)
 
     compute, _ = seconds(executor, MEAN)
 
-    assert not executor.is_virtual
     assert compute >= (1e-3 if config is CORE else 45e-6) - 1e-9

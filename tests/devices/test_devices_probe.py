@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import msgspec
@@ -11,12 +12,12 @@ import pytest
 from hetsched.config import Config, Cost, DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices import probe
-from hetsched.devices.cpu import cores, topology
+from hetsched.devices.cpu import topology
 from hetsched.devices.cuda import probe as cuda_probe
 from hetsched.devices.cuda.probe import driving_core, local_cores
 from hetsched.devices.probe import Probe, ProcessSpec
 from hetsched.errors import ConfigError, Unavailable
-from hetsched.machine_limits import processor
+from hetsched.machine_limits import ControlGroups, processor
 
 EMULATED = DeviceConfig(
     kind="emulated",
@@ -33,9 +34,14 @@ TEAM = DeviceConfig(kind="cpu")
 def four_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Four cores of one thread each, whatever this machine has."""
     monkeypatch.setattr(topology, "SYSFS", tmp_path)
-    monkeypatch.setattr(cores, "allowed", lambda: [2, 3, 6, 7])
-    monkeypatch.setattr(cores, "quota", lambda: math.inf)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3, 6, 7})
+    allow(monkeypatch, math.inf)
     monkeypatch.setattr(cuda_probe, "detect", lambda config, taken: ([], {"gpu0": "no driver"}))
+
+
+def allow(monkeypatch: pytest.MonkeyPatch, quota: float) -> None:
+    """Have so many cores busy at once."""
+    monkeypatch.setattr(ControlGroups, "cores", lambda _: quota)
 
 
 def probed(*devices: DeviceConfig) -> Probe:
@@ -73,7 +79,7 @@ def test_each_core_has_a_process_unless_it_is_reserved(
     devices: dict[str, tuple[int, ...]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cores, "quota", lambda: quota)
+    allow(monkeypatch, quota)
 
     result = probed(*tables)
 
@@ -178,7 +184,7 @@ def test_each_gpu_is_driven_by_a_core_near_it_that_also_computes(
 
 def test_under_a_quota_a_gpu_is_driven_by_any_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_probe, "detect", lambda config, taken: (gpus(1), {}))
-    monkeypatch.setattr(cores, "quota", lambda: 2.0)
+    allow(monkeypatch, 2.0)
 
     assert pinned(probed(DeviceConfig(kind="gpu"))) == [()]
 

@@ -108,7 +108,7 @@ def test_a_kernel_serves_chunks_of_almost_the_same_size() -> None:
     job, kernels = Bench(16).job(4), CpuKernels()
     chunks = (2047, 2048, 2049, 4000)
 
-    made = [kernels.get(replace(job, chunk=chunk), job.variant)[0] for chunk in chunks]
+    made = [kernels.get(replace(job, chunk=chunk), job.variant) for chunk in chunks]
 
     assert made[0] is made[1] is made[2]
     assert made[3] is not made[2]

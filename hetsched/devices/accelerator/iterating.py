@@ -86,7 +86,6 @@ class AcceleratorStages:
         A context in which errors of the runtime are translated.
     """
 
-    is_virtual = False
     has_own_core = False
     has_own_memory = True
 

@@ -91,7 +91,8 @@ class JobPreparer:
     def _prepare(self, job: DeviceJob) -> LoadedJob:
         variant = find_variant(job, self._runtime.kernels)
         specs = job.workload.arrays(job.params)
-        layout = slot_layout(specs, variant.in_place, job.demand, ALIGNMENT)
+        in_place = job.workload.in_place.get(self._runtime.kernels, {})
+        layout = slot_layout(specs, in_place, job.demand, ALIGNMENT)
         residents, slots_start = {}, 0
         for name, host in job.inputs.items():
             if host.spec.role == "resident":

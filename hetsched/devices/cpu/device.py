@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -29,8 +29,7 @@ from hetsched.devices.base import (
     IterativeJob,
     StageExecutor,
 )
-from hetsched.devices.cpu.clock import CoreClock, WallClock
-from hetsched.devices.cpu.stages import HostStages
+from hetsched.devices.cpu.stages import CoreClock, HostStages
 from hetsched.devices.kernels import find_variant, make_kernel, range_of
 from hetsched.devices.slot_layout import (
     CACHE_LINE,
@@ -73,15 +72,12 @@ class CpuKernels:
         warm_up: Callable[[Kernel, DeviceJob], None] = lambda kernel, job: None,
     ) -> None:
         self._kind, self._xp, self._adapted, self._warm_up = kind, xp, adapted, warm_up
-        self._kernels: BoundedCache[Hashable, tuple[Kernel, Mapping[str, str]]] = BoundedCache(
-            max_entries=MAX_KERNELS
-        )
+        self._kernels: BoundedCache[Hashable, Kernel] = BoundedCache(max_entries=MAX_KERNELS)
 
-    def get(self, job: DeviceJob, name: str) -> tuple[Kernel, Mapping[str, str]]:
-        """Return the kernel of a variant, and the outputs that it computes in place.
+    def get(self, job: DeviceJob, name: str) -> Kernel:
+        """Return the kernel of a variant.
 
-        These as output -> input. Raises UsageError if the variant isn't installed on this machine,
-        or making it failed.
+        Raises UsageError if that isn't installed on this machine, or making it failed.
         """
         params = msgspec.json.encode(job.params)
         chunk = kernel_chunk(job.chunk)
@@ -90,11 +86,11 @@ class CpuKernels:
         left = implementation.tuning_left(job.params, job.threads, job.cache)
         key = (type(job.workload), params, name, chunk, job.threads, job.cache, left)
 
-        def make() -> tuple[Kernel, Mapping[str, str]]:
+        def make() -> Kernel:
             made = make_kernel(implementation, replace(job, chunk=chunk), self._context(job))
-            kernel = self._adapted(made)
+            kernel: Kernel = self._adapted(made)
             self._warm_up(kernel, job)
-            return kernel, implementation.in_place
+            return kernel
 
         return self._kernels.get_or_compute(key, make)
 
@@ -115,20 +111,6 @@ _OTHER_CAUSES = (MemoryError, DeviceFault, DeviceOutOfMemory)
 """Errors that another variant wouldn't avoid."""
 
 
-@dataclass(frozen=True, eq=False)
-class PreparedKernel:
-    """The kernel of one variant, and the layout of a chunk in a slot, if any chunk needs one."""
-
-    variant: str
-    kernel: Kernel
-    make_layout: Callable[[], SlotLayout]
-
-    @functools.cached_property
-    def layout(self) -> SlotLayout:
-        """The layout; work on the arena's own pages needs none."""
-        return self.make_layout()
-
-
 class CpuJob:
     """A job on one core.
 
@@ -147,52 +129,48 @@ class CpuJob:
         }
         self.inputs = {n: a for n, a in job.inputs.items() if n not in self.residents}
         self.outputs = dict(job.outputs)
-        split = [*self.inputs.values(), *self.outputs.values()]
-        self.is_direct = all(array.direct(0, 1) is not None for array in split)
-        # Each copy in a slot needs its own buffer, so that the host's arrays aren't overwritten.
-        self._specs = list({array.spec.name: array.spec for array in split}.values())
+        self._split = [*self.inputs.values(), *self.outputs.values()]
+        self.is_direct = all(array.direct(0, 1) is not None for array in self._split)
+        self._variants = (job.variant, *job.rivals)
         self._kernels = self._made(kernels)
 
-    def _made(self, kernels: CpuKernels) -> dict[int, PreparedKernel]:
+    def _made(self, kernels: CpuKernels) -> dict[int, Kernel]:
         """Return the kernels that could be made, by `Chunk.kernel`."""
-        made: dict[int, PreparedKernel] = {}
+        made: dict[int, Kernel] = {}
         failures: dict[str, UsageError] = {}
-        for number, variant in enumerate((self.job.variant, *self.job.rivals)):
-            if not variant:
-                continue
+        for number, variant in enumerate(self._variants):
             try:
-                kernel, in_place = kernels.get(self.job, variant)
+                if variant:
+                    made[number] = kernels.get(self.job, variant)
             except UsageError as error:
                 failures[variant] = error
-                continue
-            make_layout = functools.partial(
-                slot_layout, self._specs, in_place, self.job.demand, CACHE_LINE
-            )
-            made[number] = PreparedKernel(variant, kernel, make_layout)
         if not made:
             raise next(iter(failures.values()))
         for variant, failure in failures.items():
             self.job.reject(variant, failure)
         return made
 
-    @property
-    def slot_bytes(self) -> int:
-        """Bytes of a slot for the largest chunk."""
-        return max(kernel.layout.nbytes(self.job.chunk) for kernel in self._kernels.values())
+    @functools.cached_property
+    def layout(self) -> SlotLayout:
+        """Of a chunk in a slot; work on the arena's own pages needs none."""
+        split = {array.spec.name: array.spec for array in self._split}
+        return slot_layout(list(split.values()), {}, self.job.demand, CACHE_LINE)
 
     def number(self, chunk: Chunk) -> int:
         """Return the kernel that computes `chunk`: its own, or the first that works."""
         return chunk.kernel if chunk.kernel in self._kernels else next(iter(self._kernels))
 
-    def prepared(self, chunk: Chunk) -> PreparedKernel:
-        """Return the kernel that computes `chunk`."""
+    def kernel(self, chunk: Chunk) -> Kernel:
         return self._kernels[self.number(chunk)]
 
-    def drop_failed(self, chunk: Chunk, error: Exception) -> PreparedKernel | None:
-        """Drop the kernel that failed on `chunk`; None if no other may succeed."""
+    def drop_failed(self, chunk: Chunk, error: Exception) -> str:
+        """Drop the kernel that failed on `chunk`, and return its variant; "": no other may
+        succeed."""
         if len(self._kernels) == 1 or isinstance(error, _OTHER_CAUSES):
-            return None
-        return self._kernels.pop(self.number(chunk))
+            return ""
+        number = self.number(chunk)
+        del self._kernels[number]
+        return self._variants[number]
 
     def direct_views(self, chunk: Chunk) -> tuple[Views, Views]:
         """Return the chunk's part of the inputs and outputs, in the arena."""
@@ -228,7 +206,7 @@ class CpuDevice:
         kernels: CpuKernels | None = None,
     ) -> None:
         self._info = info
-        self._clock = clock or WallClock()
+        self._clock = clock or CoreClock()
         self._kernels = kernels or CpuKernels()
         self._memory = np.empty(0, np.uint8)
         self._job: CpuJob | None = None
@@ -253,7 +231,8 @@ class CpuDevice:
         cpu_job = CpuJob(job, self._kernels)
         if not cpu_job.is_direct:
             slots = max(1, job.slots)
-            self._memory = touched_pages(self._memory, slots * cpu_job.slot_bytes)
+            nbytes = slots * cpu_job.layout.nbytes(job.chunk)
+            self._memory = touched_pages(self._memory, nbytes)
         self._job = cpu_job
 
     def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
@@ -267,11 +246,10 @@ class CpuDevice:
         if job.is_direct:
             self._views = job.direct_views(chunk)
             return
-        layout = job.prepared(chunk).layout
-        end = slot.offset + layout.nbytes(chunk.count)
+        end = slot.offset + job.layout.nbytes(chunk.count)
         self._memory = touched_pages(self._memory, end)  # usually large enough: see `prepare`
         start = self._clock.now()
-        self._views = slot_views(layout, self._memory, slot, chunk.count)
+        self._views = slot_views(job.layout, self._memory, slot, chunk.count)
         for name, array in job.inputs.items():
             array.read(chunk.first, chunk.count, self._views[0][name])
         self._copy_in_span = (start, self._clock.now())
@@ -285,10 +263,10 @@ class CpuDevice:
                 break
             except Exception as error:
                 failed = job.drop_failed(chunk, error)
-                if failed is None:
+                if not failed:
                     raise
-                failures.append((failed.variant, error))
-                self.copy_in(chunk, slot)  # into the layout of the next kernel
+                failures.append((failed, error))
+                self.copy_in(chunk, slot)  # the kernel may have changed its inputs
         # Only now: if none succeeds, the data may be the reason.
         for variant, failure in failures:
             job.job.reject(variant, failure)
@@ -296,7 +274,7 @@ class CpuDevice:
     def _run_kernel(self, job: CpuJob, chunk: Chunk) -> None:
         inputs, outputs = self._views
         start = self._clock.now()
-        kernel = job.prepared(chunk).kernel
+        kernel = job.kernel(chunk)
         place = range_of(kernel, chunk.first, chunk.count)
         kernel(KernelArrays({**inputs, **job.residents}), KernelArrays(outputs), *place)
         end, late = self._clock.end_of(chunk.id, chunk.count, start)

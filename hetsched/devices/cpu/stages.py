@@ -1,19 +1,50 @@
-"""Stages of an iterative job computed in the home arrays, by cores."""
+"""Stages of an iterative job computed in the home arrays, by cores, and the clock of a core."""
 
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from hetsched.devices.base import IterativeJob, StageSeconds
-from hetsched.devices.cpu.clock import CoreClock
+from hetsched.devices.base import DeviceJob, IterativeJob, StageSeconds
 from hetsched.errors import InternalError
 from hetsched.iterations.home import Part
 from hetsched.workload import Arrays, Rows, Stage, StageKernel, Values
 from hetsched.workload.protocol import KernelArrays
 
 _Copies = tuple[tuple[Any, Any], ...]
+
+
+class CoreClock:
+    """How long what a core computes lasts: here until its call returns.
+
+    Parameters
+    ----------
+    has_own_core : bool
+        Between computations the thread may look for other devices before it sleeps.
+    """
+
+    def __init__(self, has_own_core: bool = True) -> None:
+        self.has_own_core = has_own_core
+
+    def begin(self, job: DeviceJob | None, parts: int = 1) -> None:
+        """A job starts, each unit of which is computed in equal parts.
+
+        None: the previous one has ended, so drop every reference to it.
+        """
+
+    def now(self) -> float:
+        """Return seconds on this clock."""
+        return time.monotonic()
+
+    def end_of(self, number: int, units: int, start: float) -> tuple[float, int]:
+        """Return the end of the computation begun at `start` and just completed; 1 if late."""
+        return time.monotonic(), 0
+
+    def beside(self) -> CoreClock:
+        """Return a clock for a second job on the same core."""
+        return CoreClock(self.has_own_core)
 
 
 class _Views(NamedTuple):
@@ -38,7 +69,6 @@ class HostStages:
     ) -> None:
         self._home = job.home
         self._clock = clock
-        self.is_virtual = clock.is_virtual
         self.has_own_core = clock.has_own_core
         clock.begin(job.job, max(1, len(job.workload.iteration(job.job.params))))
         self._numbers = itertools.count()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import random
 import time
 
 import msgspec
 
-from hetsched.config import DeviceConfig
+from hetsched.config import Cost, DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.simulated import (
@@ -18,12 +19,14 @@ from hetsched.devices.accelerator.simulated import (
 )
 from hetsched.devices.base import Device, DeviceJob, IterativeJob, StageExecutor
 from hetsched.devices.cpu.device import CpuDevice
-from hetsched.devices.emulated.costs import ModelledCosts
+from hetsched.devices.cpu.stages import CoreClock
 from hetsched.errors import InternalError
 
 MAX_BACK_TO_BACK_SECONDS = 500e-6
 """A computation that begins so soon after the previous one's modelled end counts from that end:
 oversleeping and sending are artefacts of the emulation and must not add up. Arbitrary."""
+STALL_FACTOR = 20.0
+"""Factor by which a stall lengthens an operation."""
 
 
 def open_device(info: DeviceInfo, config: DeviceConfig) -> Device:
@@ -36,6 +39,50 @@ def open_device(info: DeviceInfo, config: DeviceConfig) -> Device:
     return EmulatedGpu(info, config)
 
 
+class ModelledCosts:
+    """Modelled seconds of the operations of one job.
+
+    Phases are "h2d", "compute" and "d2h".
+
+    Parameters
+    ----------
+    config : DeviceConfig
+    job : DeviceJob
+    """
+
+    def __init__(self, config: DeviceConfig, job: DeviceJob) -> None:
+        self._costs = {
+            "h2d": config.h2d,
+            "compute": config.compute,
+            "d2h": config.d2h,
+        }
+        self._job = job
+        self._seed = config.seed
+        self._stall_chance = config.stalls
+        self._computed: dict[tuple[str, int, int], float] = {}
+
+    def seconds(self, phase: str, number: int, units: int, nbytes: int = 0) -> float:
+        """Return the seconds of an operation, which copies `nbytes`.
+
+        Whether it stalls depends on its number, not on earlier ones.
+        """
+        key = (phase, units, nbytes)
+        seconds = self._computed.get(key)
+        if seconds is None:
+            seconds = self._computed[key] = self._modelled(*key)
+        if self._stall_chance > 0:
+            draw = random.Random(f"{self._seed}/{number}/{phase}").random()
+            return seconds * STALL_FACTOR if draw < self._stall_chance else seconds
+        return seconds
+
+    def _modelled(self, phase: str, units: int, nbytes: int) -> float:
+        cost: Cost | None = self._costs[phase]
+        if cost is None:
+            return 0.0
+        flops = self._job.workload.flops(self._job.params, units) / units
+        return cost.seconds(units, nbytes / units, flops)
+
+
 class EmulatedGpu(Accelerator):
     """An accelerator on a simulated runtime with the configured memory, engines and costs.
 
@@ -45,8 +92,8 @@ class EmulatedGpu(Accelerator):
     def __init__(self, info: DeviceInfo, config: DeviceConfig) -> None:
         self._config = config
         engines, duplex = config.engines, config.duplex
-        self._is_real = config.clock == "real"
-        time = RealTime(engines, duplex) if self._is_real else VirtualTime(engines, duplex)
+        is_real = config.clock == "real"
+        time = RealTime(engines, duplex) if is_real else VirtualTime(engines, duplex)
         self._simulated = SimulatedRuntime(
             config.memory_bytes() or 0, time=time, needs_warm_up=False
         )
@@ -70,9 +117,7 @@ class EmulatedGpu(Accelerator):
         self.prepare(None)
         stages = job.workload.iteration(job.job.params)
         self._begin(job.job, is_host_instant=False, parts=max(1, len(stages)))
-        executor = self._stages(job)
-        executor.is_virtual = not self._is_real
-        return executor
+        return self._stages(job)
 
     def _begin(self, job: DeviceJob, is_host_instant: bool, parts: int = 1) -> None:
         """Begin the time of a job, each of whose kernels computes one of `parts` of its units."""
@@ -96,10 +141,9 @@ class EmulatedGpu(Accelerator):
 # ---- cores, which have no link: computations take modelled time
 
 
-class _ModelledCoreClock:
-    has_own_core = False
-
+class _ModelledCoreClock(CoreClock):
     def __init__(self, config: DeviceConfig) -> None:
+        super().__init__(has_own_core=False)
         self._config = config
         self._costs: ModelledCosts | None = None
         self._parts = 1
@@ -128,7 +172,6 @@ class _ModelledCore:
 class RealCoreClock(_ModelledCoreClock):
     """A clock that sleeps until the modelled end; work that takes longer is late."""
 
-    is_virtual = False
     _last_end = 0.0
 
     def __init__(self, config: DeviceConfig, core: _ModelledCore | None = None) -> None:
@@ -157,7 +200,6 @@ class RealCoreClock(_ModelledCoreClock):
 class VirtualCoreClock(_ModelledCoreClock):
     """A clock with computed time, which starts at 0 with each job."""
 
-    is_virtual = True
     _now = 0.0
 
     def begin(self, job: DeviceJob | None, parts: int = 1) -> None:

@@ -18,8 +18,8 @@ from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.runtime import Copy, DeviceFacts, Fault, Memory, translated
 from hetsched.devices.base import Device, DeviceFault, DeviceJob
-from hetsched.devices.cpu.clock import WallClock
 from hetsched.devices.cpu.device import CpuDevice, CpuKernels
+from hetsched.devices.cpu.stages import CoreClock
 from hetsched.errors import DataError
 from hetsched.paths import cache_dir
 from hetsched.workload import Kernel
@@ -56,13 +56,7 @@ def open_device(info: DeviceInfo, config: DeviceConfig) -> Device:
         return Accelerator(info, runtime, config.memory_bytes())
     on_host = OnHostMemory(runtime, info)
     kernels = CpuKernels("opencl", None, on_host, on_host.warm_up)
-    return CpuDevice(info, _DeviceClock(), kernels)
-
-
-class _DeviceClock(WallClock):
-    """A clock for a thread that waits for the device, and so has little to do."""
-
-    has_own_core = False
+    return CpuDevice(info, CoreClock(has_own_core=False), kernels)  # it waits for the device
 
 
 class OnHostMemory:

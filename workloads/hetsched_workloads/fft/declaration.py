@@ -73,6 +73,7 @@ class Fft(Workload):
     name = "fft"
     writes_all = True
     in_threads = "yes"
+    in_place = {"cuda": {"y": "x"}}
     Params = FftParams
 
     def load(self, p: FftParams) -> int:
@@ -96,7 +97,7 @@ class Fft(Workload):
         7 (Bluestein's algorithm); the CUDA variant queries cuFFT for the actual size.
         """
         plane = p.plane_bytes
-        if kind != "cuda":
+        if kind not in self.in_place:
             return MemoryDemand(input_bytes=plane, work_bytes=0, output_bytes=plane)
         work = plane * (1 if all(_smooth(n) for n in p.shape) else 4)
         return MemoryDemand(input_bytes=plane, work_bytes=work, output_bytes=0, work="max")

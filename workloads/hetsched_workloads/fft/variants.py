@@ -23,8 +23,7 @@ def variants(kind: str) -> tuple[Variant, ...]:
     if kind == "cpu":
         return _cpu()
     if kind == "cuda" and (installed := version("cupy")):
-        make = late(HERE + "cupy_cuda")
-        return (Variant("cufft", f"cupy-{installed}", make, in_place={"y": "x"}),)
+        return (Variant("cufft", f"cupy-{installed}", late(HERE + "cupy_cuda")),)
     if kind == "opencl" and version("pyopencl") and (installed := version("reikna")):
         return (Variant("reikna", installed, late(HERE + "reikna_opencl")),)
     return ()

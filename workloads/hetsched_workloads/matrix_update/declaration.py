@@ -50,6 +50,7 @@ class MatrixUpdate(Workload):
     inputs = ("C", "A", "B")
     axes = {"C": ("rows", "cols"), "A": ("rows", "inner"), "B": ("inner", "cols")}
     dtypes = DTYPES
+    in_place = {"cuda": {"C": "C"}}
 
     def arrays(self, p: MatrixParams) -> Sequence[ArraySpec]:
         return (
@@ -64,7 +65,7 @@ class MatrixUpdate(Workload):
         return MemoryDemand(
             input_bytes=(p.cols + p.inner) * item,
             work_bytes=0,
-            output_bytes=0 if kind == "cuda" else p.cols * item,
+            output_bytes=0 if kind in self.in_place else p.cols * item,
             resident_bytes=p.inner * p.cols * item,
             work="max",
         )
@@ -105,5 +106,5 @@ def _variants(kind: str) -> tuple[Variant, ...]:
     if kind == "opencl" and (installed := version("pyopencl")):
         return (Variant("tiles", f"pyopencl-{installed}", late(HERE + "opencl")),)
     if kind == "cuda" and (installed := version("cupy")):
-        return (Variant("cublas", f"cupy-{installed}", make, in_place={"C": "C"}),)
+        return (Variant("cublas", f"cupy-{installed}", make),)
     return ()
