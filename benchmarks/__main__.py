@@ -9,7 +9,6 @@ import traceback
 from types import ModuleType
 
 from benchmarks import (
-    daemon,
     fifth_job,
     file_job,
     first_use,
@@ -24,7 +23,7 @@ from benchmarks import (
 MODULES = {
     module.__name__.rpartition(".")[2]: module
     for module in (
-        warm_job, solvers, overhead, daemon, fifth_job, file_job, first_use,
+        warm_job, solvers, overhead, fifth_job, file_job, first_use,
         planning_time, functions,
     )
 }  # fmt: skip

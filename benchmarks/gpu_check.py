@@ -31,7 +31,6 @@ SECTIONS = {
     "jobs": 150.0,
     "solvers": 180.0,
     "streamed": 60.0,
-    "lost_rows": 30.0,
     "pipeline": 75.0,
     "faults": 40.0,
 }

@@ -21,15 +21,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks.results import Bar, table
+from benchmarks.results import Bar
 from hetsched.config import load_profile
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.plans import Overlap, best_plan, factoring, lower_bound, price
+from hetsched.plans import Overlap, best_plan, lower_bound, price
 from hetsched.plans.costs import costs_of
 from hetsched.plans.device_plan import slot_sizes
-from hetsched.plans.paper import paper_steps
 from hetsched.plans.recipes import evenly
 from hetsched.plans.recurrence import prices
 from hetsched.simulate.learning import ideal_plan, learn
@@ -46,9 +45,6 @@ MAX_GAPS = {DECADES: (0.003, 0.012), SMALL_UNITS: (0.007, 0.02)}
 MAX_WORST = 0.10
 MAX_EQUAL_CHUNKS, MAX_SLOTS = 64, 4
 ROUNDING = 1e-9
-WORST_SHOWN = 5
-COLUMNS = ("seed", "units", "memory", "engines", "in, compute, out, us", "chunks", "gap, %")
-LINK_BOUND = 16.5
 CORES, GPUS, LOADS = (1, 64), (1, 4), (2, 200)
 CORE_UNIT, GPU_SPEEDUP = (1e-3, 4e-3), (3, 100)
 UNIT_BYTES, RATE = 2 << 20, (10e9, 100e9)
@@ -145,53 +141,15 @@ def bars(judgements: Sequence[Judgement], mean: float, ninetieth: float) -> list
 
 
 def of_devices(count: int) -> list[Bar]:
-    """Judge devices, and print the worst."""
     found = []
     for prefix, decades in (("", DECADES), ("units of 1 to 100 us: ", SMALL_UNITS)):
         judgements = [judged(draw(seed, decades)) for seed in range(count)]
         for bar in bars(judgements, *MAX_GAPS[decades]):
             found.append(Bar(prefix + bar.what, bar.value, bar.limit))
-        if decades == DECADES:
-            worst = sorted(judgements, key=lambda one: -one.gap)[:WORST_SHOWN]
-            print(f"{table(COLUMNS, map(row, worst))}\n")
-    return found + _behind_a_slow_link()
-
-
-def row(judgement: Judgement) -> tuple[str, ...]:
-    case = judgement.case
-    phases = (f"{phase.gap * 1e6:.1f} + {phase.slope * 1e6:.1f} x" for phase in case.phases)
-    return (
-        str(case.seed), str(case.share), str(case.room), str(case.overlap.value),
-        ", ".join(phases), str(len(judgement.chunks)), f"{judgement.gap * 100:.2f}",
-    )  # fmt: skip
-
-
-def _behind_a_slow_link() -> list[Bar]:
-    """Compare plans of 205 units that take longer to copy than to compute.
-
-    Milliseconds: a plane of complex128 behind 55 GB/s each way.
-    """
-    share, overlap, link = 205, Overlap.FULL, Affine(0.010, 0.076)
-    model = DeviceModel(Affine(0.0, 1.0), Affine(0.020, 0.011), link, link)
-    found = []
-    for room in (112, 16):
-        memory = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=room)
-        best, factored, paper = (
-            price(plan, model, overlap)
-            for plan in (
-                best_plan(share, model, memory, overlap=overlap),
-                factoring(share, memory),
-                paper_steps(share, model, memory, overlap=overlap),
-            )
-        )
-        others = f"factoring {factored:.2f}, paper's steps {paper:.2f}"
-        title = f"bound by copies, 205 units, room for {room} ({others})"
-        found.append(Bar(title, round(best, 3), LINK_BOUND))
     return found
 
 
 def of_machines(count: int) -> list[Bar]:
-    """Judge the machines of both profiles and random ones, and print the worst."""
     found = []
     for name, limit in PROFILES.items():
         machine = machine_of(*load_profile(name))
@@ -200,16 +158,11 @@ def of_machines(count: int) -> list[Bar]:
         fourth = (learn(machine, RUNS, NOISE, seed)[-1].noiseless for seed in range(SEEDS))
         what = f"{name}, from nothing with 2 % noise, run {RUNS}, worst of {SEEDS} seeds"
         found.append(Bar(what, max(fourth) / best - 1, MAX_EXCESS))
-    judgements = []
+    gaps = []
     for seed in range(count):
         machine = machine_of_seed(seed)
-        gap = makespan(machine.play(ideal_plan(machine))) / machine.bound() - 1
-        cells = (seed, machine.load, len(machine.devices), f"{100 * gap:.2f}")
-        judgements.append((gap, tuple(map(str, cells))))
-    judgements.sort(reverse=True)
-    columns = ("machine", "units", "devices", "above its bound, %")
-    print(f"{table(columns, (cells for _, cells in judgements[:WORST_SHOWN]))}\n")
-    gaps = [gap for gap, _ in reversed(judgements)]
+        gaps.append(makespan(machine.play(ideal_plan(machine))) / machine.bound() - 1)
+    gaps.sort()
     return [
         *found,
         Bar(f"gap to the bound, {count} machines, median", statistics.median(gaps), MAX_MEDIAN),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -155,6 +155,18 @@ def test_plug_ins_that_hang_everywhere_cost_other_jobs_no_device() -> None:
         job = client.submit("matrix_update", rows=64, cols=64, inner=64, verify=True)
         job.result(60)
         assert daemon.call("devices", "--json").json["absent"] == {}
+
+
+def test_a_plug_in_that_hangs_in_the_daemon_delays_its_own_job_only() -> None:
+    with serving('[deadlines]\ndisk = "0.5s"\n' + CORES) as daemon, daemon.client() as client:
+        with ThreadPoolExecutor() as threads:
+            hanging = threads.submit(client.submit, "toys:Hanging")
+            with daemon.client() as other:
+                assert works(other)
+            with refused(75):
+                hanging.result()
+        assert works(client)
+        assert daemon.stop() == 0
 
 
 def test_a_file_result_is_complete_though_a_process_died(

@@ -7,10 +7,8 @@ import json
 import random
 import re
 import signal
-import socket
 import statistics
 import subprocess
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,10 +22,9 @@ import pytest
 from served import CORES, HETSCHED, PATIENCE, Daemon, serving, until
 
 import hetsched
-from hetsched.errors import HetschedError, TryAgain
+from hetsched.errors import HetschedError
 
 pytestmark = pytest.mark.stress
-FAULTY, HANGING = "toys:Faulty", "toys:Hanging"
 SIZES = ((400, 2), (3, 1), (3, 1), (3, 1), (1, 0), (60, 1))
 """Units of jobs, and milliseconds of each."""
 FAULTS = ("segfault", "exit", "error", "SystemExit")
@@ -92,7 +89,7 @@ class MixedClient:
         self.events["submitted"] += 1
         marker = self.daemon.folder / f"{self.seed}-{self.events['submitted']}"
         job = self.client.submit(
-            FAULTY, x, out=target, units=units, milliseconds=milliseconds, fault=fault,
+            "toys:Faulty", x, out=target, units=units, milliseconds=milliseconds, fault=fault,
             marker=str(marker), priority=self.chance.randint(-5, 5),
             verify=self.chance.random() < VERIFY_CHANCE,
         )  # fmt: skip
@@ -142,53 +139,6 @@ def test_mixed_jobs_are_right_while_devices_die(
 
 
 # ---- a daemon with 64 descriptors
-
-
-def test_few_descriptors_are_named_and_the_daemon_recovers(
-    scaled: Callable[[float], int], record_property: Any
-) -> None:
-    for _ in range(scaled(2)):
-        with serving(CORES, ("prlimit", "--nofile=64")) as daemon:
-            with contextlib.ExitStack() as clients:
-                first, kept = clients.enter_context(daemon.client()), []
-                with pytest.raises(TryAgain, match="RLIMIT_NOFILE"):
-                    while True:
-                        kept.append(first.submit("fft", batch="1x8x8").result(60))
-                with pytest.raises(TryAgain, match="RLIMIT_NOFILE"):
-                    while True:
-                        clients.enter_context(daemon.client())
-                logged, busy = flood(daemon)
-                count = len(kept)
-                assert first.ping() and count >= 2
-                del kept
-            until(lambda: works(daemon))
-            assert daemon.stop() == 0
-        assert logged < 4000 and busy < 0.2
-    record_property("results kept", count)
-    record_property("bytes logged of 100 more connections", logged)
-    record_property("seconds of processor time in the next one", busy)
-
-
-def flood(daemon: Daemon) -> tuple[int, float]:
-    """Connect often; return the bytes logged, and the processor's seconds in the next one."""
-    logged, process = daemon.log.stat().st_size, psutil.Process(daemon.process.pid)
-    with contextlib.ExitStack() as stack:
-        for _ in range(100):
-            connection = stack.enter_context(
-                socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-            )
-            with contextlib.suppress(BlockingIOError):
-                connection.connect(str(daemon.folder / "run" / "session.sock"))
-        before = sum(process.cpu_times()[:2])
-        time.sleep(1.0)
-        busy = sum(process.cpu_times()[:2]) - before
-    return daemon.log.stat().st_size - logged, busy
-
-
-def works(daemon: Daemon) -> bool:
-    with contextlib.suppress(TryAgain), daemon.client() as client:
-        return bool(client.submit("fft", batch="4x8x8").result(60).shape == (4, 8, 8))
-    return False
 
 
 # ---- a follower that is stopped
@@ -284,63 +234,3 @@ def test_a_stopped_follower_costs_nothing_and_is_told_what_it_lost(
 
 
 # ---- plug-ins that hang
-
-
-def test_hanging_code_delays_nobody_but_its_own_job(
-    scaled: Callable[[float], int], record_property: Any
-) -> None:
-    pings, events = list[float](), Counter[str]()
-    with serving(CORES + '[deadlines]\ndisk = "0.5s"\n') as daemon:
-        until(lambda: works(daemon))
-        end = time.monotonic() + scaled(30)
-        with ThreadPoolExecutor() as pool:
-            running = [pool.submit(run_jobs, daemon, end, events) for _ in range(4)]
-            running += [pool.submit(submit_hanging, daemon, end, events)]
-            running += [pool.submit(ping, daemon, end, pings)]
-            for each in running:
-                each.result()
-        with daemon.client(reconnect=0) as client:
-            submitting = threading.Thread(target=refuse, args=(client,))
-            submitting.start()
-            begin = time.monotonic()
-            assert daemon.stop() == 0
-            stop_seconds = time.monotonic() - begin
-            submitting.join()
-    quantiles = np.quantile(pings, (0.5, 0.99, 0.999)) * 1e3
-    for what, count in events.items():
-        record_property(what, count)
-    for name, quantile in zip(("median", "99 %", "99.9 %"), quantiles, strict=True):
-        record_property(f"ms to answer a ping, {name}", float(quantile))
-    record_property("seconds to stop", stop_seconds)
-    assert stop_seconds <= 5.0
-
-
-def run_jobs(daemon: Daemon, end: float, events: Counter[str]) -> None:
-    with daemon.client() as client:
-        x = client.empty((4, 64, 64), "complex64")
-        x[...] = 1
-        while time.monotonic() < end:
-            client.submit("fft", x).result(60)
-            events["jobs done"] += 1
-
-
-def refuse(client: hetsched.Client) -> None:
-    with pytest.raises(HetschedError):
-        client.submit(HANGING)
-
-
-def submit_hanging(daemon: Daemon, end: float, events: Counter[str]) -> None:
-    with daemon.client() as client:
-        while time.monotonic() < end:
-            with pytest.raises(TryAgain):
-                client.submit(HANGING)
-            events["hanging jobs refused"] += 1
-
-
-def ping(daemon: Daemon, end: float, pings: list[float]) -> None:
-    with daemon.client() as client:
-        while time.monotonic() < end:
-            begin = time.monotonic()
-            client.ping()
-            pings.append(time.monotonic() - begin)
-            time.sleep(0.005)
