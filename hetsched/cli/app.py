@@ -61,8 +61,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
 """Panel of the help -> command -> its module in `commands/`, its help. The module has a function
 or a Command of the command's name."""
 
-COMPLETE = "_HETSCHED_COMPLETE"
-"""Variable by which a shell's script asks for completions."""
+COMPLETE = "_HETSCHED_COMPLETE"  # Variable by which a shell's script asks for completions
 PARSER_ERROR: type[ClickException] = typer.BadParameter.__bases__[0].__bases__[0]
 """Base class of the parser's errors: Click's, of which some versions of Typer have a copy."""
 
@@ -70,12 +69,7 @@ PARSER_ERROR: type[ClickException] = typer.BadParameter.__bases__[0].__bases__[0
 def call(words: Sequence[str], verbose: bool, debug: bool, log_format: str | None) -> int:
     """Run the command that `words` name and return its exit code.
 
-    Raises
-    ------
-    UsageError
-        The words don't parse.
-    HetschedError
-        The command failed.
+    Raises UsageError (the words don't parse), HetschedError (the command failed).
     """
     logs.configure(verbose, debug, log_format)
     root = typer.main.get_command(_root)
@@ -121,10 +115,8 @@ def _typer(**options: Any) -> typer.Typer:
 class Group(typer.core.TyperGroup):
     """Subcommands by name, each made when it is needed."""
 
-    noun = "command"
-    """Name of the subcommands in error messages."""
-    members: ClassVar[Mapping[str, tuple[Any, str]]] = {}
-    """Name -> function, help."""
+    noun = "command"  # Name of the subcommands in error messages
+    members: ClassVar[Mapping[str, tuple[Any, str]]] = {}  # Name -> function, help
 
     def names(self) -> list[str]:
         return list(self.members)
@@ -134,7 +126,7 @@ class Group(typer.core.TyperGroup):
         return command(name, function, help)
 
     def summary(self, name: str) -> str:
-        return self.make(name).get_short_help_str(80)
+        return self.members[name][1]
 
     def panels(self) -> Mapping[str, Mapping[str, str]]:
         """Return heading -> name -> summary, for the help."""

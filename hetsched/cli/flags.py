@@ -18,8 +18,7 @@ T = TypeVar("T")
 
 MAX_DIGITS = 20
 """More digits than any limit has; int() refuses thousands of them with another error."""
-MAX_LISTED = 1_000_000
-"""Jobs that may be listed at once. Arbitrary."""
+MAX_LISTED = 1_000_000  # Jobs that may be listed at once. Arbitrary
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?", re.ASCII)
 _DAY = datetime.timedelta(days=1)
 
@@ -161,10 +160,7 @@ def future(value: str, now: datetime.datetime | None = None) -> float:
     A duration from now ("2h", "90m"), a time of day, today or tomorrow ("18:30"), or a date with a
     time in ISO format; without a zone in the local one.
 
-    Raises
-    ------
-    UsageError
-        Malformed, or not in the future.
+    Raises UsageError (malformed, or not in the future).
     """
     now = now or datetime.datetime.now().astimezone()
     examples = "examples: 18:30, 2026-11-23T06:00, 2h"

@@ -22,8 +22,7 @@ from hetsched.paths import real_path
 if TYPE_CHECKING:
     from typer._click import Command
 
-MAX_SHOWN = 2000
-"""Characters of a reduction's value. Arbitrary."""
+MAX_SHOWN = 2000  # Characters of a reduction's value. Arbitrary
 RUN_HELP = "Apply a function to blocks of arrays in files."
 REDUCE_HELP = "Combine a function's results of blocks of arrays in files."
 

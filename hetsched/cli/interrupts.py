@@ -7,8 +7,7 @@ import sys
 import threading
 from types import FrameType
 
-_unseen = threading.Event()
-"""Set by a Ctrl-C until `seen`."""
+_unseen = threading.Event()  # Set by a Ctrl-C until `seen`
 
 
 def install_handler() -> None:

@@ -25,8 +25,7 @@ from hetsched.text import MAX_GROUP_ROWS, columns, grouped_rows, number, seconds
 from hetsched.transport.messages import JobLine
 from hetsched.units import counted, format_seconds
 
-TURN = ("priority", "resources")
-"""Reasons of a job that only waits for its turn."""
+TURN = ("priority", "resources")  # Reasons of a job that only waits for its turn
 DATE = "%Y-%m-%d %H:%M:%S"
 ALWAYS = ("job", "workload", "parameters", "state", "submitted")
 """Columns of lists that are never omitted."""
@@ -192,12 +191,7 @@ def finish(state: JobState, json: bool, next_steps: Callable[[JobReport], str]) 
     """Print the report of a job that has ended; raise its error if it failed.
 
     `next_steps` makes the last line: what to do next. An iterative job that hasn't converged has
-    a report, too: what it reached.
-
-    Raises
-    ------
-    HetschedError
-        The job's own.
+    a report, too: what it reached. Raises HetschedError (the job's own).
     """
     assert isinstance(state, Ended)
     report = state.report

@@ -109,12 +109,7 @@ def job_of(record: logging.LogRecord) -> int | None:
 def configure(verbose: bool, debug: bool, log_format: str | None) -> None:
     """Log warnings; with `verbose` also information, with `debug` everything.
 
-    `log_format` None: chosen by where standard error leads.
-
-    Raises
-    ------
-    UsageError
-        No such format.
+    `log_format` None: chosen by where standard error leads. Raises UsageError (no such format).
     """
     name = default_format() if log_format is None else log_format
     if name not in FORMATS:

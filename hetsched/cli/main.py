@@ -125,12 +125,7 @@ def _error_line(code: int, message: str, flags: GeneralFlags) -> str:
 
 
 def _flush() -> None:
-    """Flush standard output: a full disk may be reported only now.
-
-    Raises
-    ------
-    IOFailure
-    """
+    """Flush standard output: a full disk may be reported only now. Raises IOFailure."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from hetsched.device import Timeline
     from hetsched.explain import DeviceExplanation, Explanation, IterationHistory, IterationSpan
-    from hetsched.models import Knot
     from hetsched.models.samples import CurveName
     from hetsched.store.model_records import StoredModel
 
@@ -31,8 +29,7 @@ COLOURS = (
     "#0b5cad", "#d1495b", "#2a9d4a", "#b8740a", "#6a4fb3", "#0f8b8d", "#8a8f98", "#c2397f",
     "#7a4b2a", "#35a7e0", "#93a81c", "#22262b",
 )  # fmt: skip
-DASHES = ("-", "--", ":", "-.")
-"""One after the other, where there are more lines than colours."""
+DASHES = ("-", "--", ":", "-.")  # One after the other, where there are more lines than colours
 STYLE: dict[Any, Any] = {
     "font.size": 8, "text.color": INK, "savefig.dpi": 150, "svg.fonttype": "none",
     "axes.titlesize": 10, "axes.titlelocation": "left", "axes.labelsize": 9,
@@ -41,21 +38,13 @@ STYLE: dict[Any, Any] = {
     "axes.edgecolor": GRID, "axes.spines.top": False, "axes.spines.right": False,
     "legend.frameon": False, "legend.fontsize": 8,
 }  # fmt: skip
-WIDTH = 11.0
-"""Inches."""
+WIDTH = 11.0  # Inches
 
 
 def check(file: str, force: bool) -> None:
     """Check whether a picture can be written to `file`, before anything is computed.
 
-    Raises
-    ------
-    UsageError
-        Unknown format.
-    Unavailable
-        matplotlib isn't installed.
-    CantCreate
-        The file exists, is a directory, or its folder doesn't exist.
+    Raises UsageError (unknown format), Unavailable (no matplotlib), CantCreate.
     """
     if _format(file) not in FORMATS:
         endings = ", ".join(f".{name}" for name in FORMATS)
@@ -109,22 +98,15 @@ def _time_unit(seconds: float) -> tuple[float, str]:
 
 # ---- what a job did when, as the papers draw it
 
-ROW_HEIGHTS = (0.14, 0.42)
-"""Least and largest height of a row, inches."""
-ROWS_HEIGHT = 20.0
-"""Inches that many rows share."""
-GAP = 0.33
-"""Space between two devices, as a fraction of a row."""
-DIGIT_WIDTH = 0.058
-"""Of a number of units in a box, inches."""
-MIN_LABELLED_ROW = 0.3
-"""Inches; there are no digits in lower boxes."""
-MAX_EDGED_BOXES = 200
-"""Of one row: more become a single dark bar if each has an edge."""
+ROW_HEIGHTS = (0.14, 0.42)  # Least and largest height of a row, inches
+ROWS_HEIGHT = 20.0  # Inches that many rows share
+GAP = 0.33  # Space between two devices, as a fraction of a row
+DIGIT_WIDTH = 0.058  # Of a number of units in a box, inches
+MIN_LABELLED_ROW = 0.3  # Inches; there are no digits in lower boxes
+MAX_EDGED_BOXES = 200  # Of one row: more become a single dark bar if each has an edge
 COLOUR = {"copy_in": COLOURS[0], "compute": COLOURS[2], "copy_out": COLOURS[3]}
 PLANNED_COLOUR = {"copy_in": "#a3c1e0", "compute": "#b0dabb", "copy_out": "#e4cba5"}
-WHOLE_CHUNK_COLOUR = "#cfd4da"
-"""Of chunks that were predicted as a whole, copies included."""
+WHOLE_CHUNK_COLOUR = "#cfd4da"  # Of chunks that were predicted as a whole, copies included
 
 
 def _gantt(explanation: Explanation) -> Figure:
@@ -135,8 +117,8 @@ def _gantt(explanation: Explanation) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    phases = {device.device: _phases(device) for device in explanation.devices}
-    count = sum(len(names) + GAP for names in phases.values()) or 1.0
+    rows = [(device, _phases(device)) for device in explanation.devices]
+    count = sum(len(phases) + GAP for _, phases in rows) or 1.0
     height = min(ROW_HEIGHTS[1], max(ROW_HEIGHTS[0], ROWS_HEIGHT / count))
     picture = Figure(figsize=(WIDTH, count * height + 1.5), layout="constrained")
     axes = picture.add_subplot()
@@ -146,15 +128,15 @@ def _gantt(explanation: Explanation) -> Figure:
     end = 1.02 * max(ends, default=1.0) or 1.0
     axes.set_xlim(0, end)
     axes.set_ylim(count, 0)
+    digit = DIGIT_WIDTH * end / (0.85 * WIDTH) if height >= MIN_LABELLED_ROW else math.inf
     ticks: dict[float, str] = {}
     legend: dict[str, str] = {}
     top = 0.0
-    for device in explanation.devices:
-        for order, (phase, name) in enumerate(phases[device.device]):
-            is_first, is_only = order == 0, len(phases[device.device]) == 1
-            label = device.device if is_only else f"{device.device}  {name}" if is_first else name
-            ticks[top + 0.5] = label
-            legend |= _draw_row(axes, device, (phase, name), top, height, 0.85 * WIDTH / end)
+    for device, phases in rows:
+        for order, (phase, name) in enumerate(phases):
+            label = name if order else f"{device.device}  {name}"
+            ticks[top + 0.5] = label if len(phases) > 1 else device.device
+            legend |= _draw_row(axes, device, (phase, name), top, digit)
             top += 1
         top += GAP
     axes.set_yticks(list(ticks), list(ticks.values()), color=INK, fontsize=max(5, 19 * height))
@@ -183,45 +165,41 @@ def _phases(device: DeviceExplanation) -> list[tuple[str, str]]:
 
 
 def _draw_row(
-    axes: Axes, device: DeviceExplanation, phase: tuple[str, str], top: float, height: float,
-    per_second: float,
-) -> dict[str, str]:  # fmt: skip
-    """Draw both timelines of a row; return label -> colour for the legend.
-
-    `height`: inches of the row; `per_second`: inches of a second.
-    """
+    axes: Axes, device: DeviceExplanation, phase: tuple[str, str], top: float, digit: float
+) -> dict[str, str]:
+    """Draw both timelines of a row; return label -> colour for the legend. `digit`: seconds."""
     field, name = phase
     is_whole = device.has_only_whole_chunks
     pale = WHOLE_CHUNK_COLOUR if is_whole else PLANNED_COLOUR[field]
     planned = ("whole chunks" if is_whole else name) + ", planned"
-    drawn = {
-        planned: (device.plan, pale, INK),
-        f"{name}, measured": (device.timeline, COLOUR[field], "white"),
-    }
-    drawn = {label: line for label, line in drawn.items() if line[0] is not None}
+    lines = [
+        (planned, device.plan, pale, INK),
+        (f"{name}, measured", device.timeline, COLOUR[field], "white"),
+    ]
+    drawn = [each for each in lines if each[1] is not None]
     part = 0.88 / max(1, len(drawn))
     used = {}
-    for order, (label, (timeline, colour, ink)) in enumerate(drawn.items()):
-        boxes = _boxes(timeline, field)
+    for order, (label, line, colour, ink) in enumerate(drawn):
+        chunks = line.chunks if line is not None else ()
+        spans = [(chunk.units, getattr(chunk, field)) for chunk in chunks]
+        boxes = [(units, start, end - start) for units, (start, end) in filter(_has_span, spans)]
         if boxes:
             used[label] = colour
         y = top + 0.06 + order * part
         edge = 0.6 if len(boxes) <= MAX_EDGED_BOXES else 0.0
-        spans = [(start, end - start) for _, (start, end) in boxes]
-        axes.broken_barh(spans, (y, part), facecolor=colour, edgecolor="white", linewidth=edge)
-        for units, (start, end) in boxes if height >= MIN_LABELLED_ROW else ():
-            if (end - start) * per_second > DIGIT_WIDTH * (len(str(units)) + 1):
+        places = [(start, length) for _, start, length in boxes]
+        axes.broken_barh(places, (y, part), facecolor=colour, edgecolor="white", linewidth=edge)
+        for units, start, length in boxes:
+            if length > digit * (len(str(units)) + 1):
                 axes.text(
-                    (start + end) / 2, y + part / 2, str(units), fontsize=6.5, ha="center",
+                    start + length / 2, y + part / 2, str(units), fontsize=6.5, ha="center",
                     va="center_baseline", color=ink, clip_on=True,
                 )  # fmt: skip
     return used
 
 
-def _boxes(timeline: Timeline | None, phase: str) -> list[tuple[int, tuple[float, float]]]:
-    chunks = timeline.chunks if timeline else ()
-    spans = [(chunk.units, getattr(chunk, phase)) for chunk in chunks]
-    return [(units, span) for units, span in spans if span is not None]
+def _has_span(box: tuple[int, Any]) -> bool:
+    return box[1] is not None
 
 
 def _draw_marks(axes: Axes, explanation: Explanation, inches: float) -> None:
@@ -245,18 +223,14 @@ def _draw_marks(axes: Axes, explanation: Explanation, inches: float) -> None:
 
 # ---- the iterations of a job
 
-PANEL_HEIGHT = 1.6
-"""Inches."""
+PANEL_HEIGHT = 1.6  # Inches
 PHASE_COLOURS = dict(
     zip(ITERATION_PHASES, (COLOURS[2], COLOURS[0], GRID, COLOURS[3], COLOURS[4]), strict=True)
 )
-MAX_PANELS = 6
-"""Beyond this many devices, those of one kind share a panel of their means."""
+MAX_PANELS = 6  # Beyond this many devices, those of one kind share a panel of their means
 MAX_MARKED_MOVES = 40
-SHOWN_FRACTION = 0.99
-"""Of the iterations: a panel ends at the longest of these, ..."""
-MIN_CLIPPED = 1.5
-"""... if another one is so many times as long. Both arbitrary."""
+SHOWN_FRACTION = 0.99  # Of the iterations: a panel ends at the longest of these ...
+MIN_CLIPPED = 1.5  # ... if another one is so many times as long. Both arbitrary
 
 
 def _iterations(explanation: Explanation, history: IterationHistory) -> Figure:
@@ -270,8 +244,8 @@ def _iterations(explanation: Explanation, history: IterationHistory) -> Figure:
     spans, devices = history.spans, history.devices
     limit = MAX_PANELS if len(devices) <= MAX_PANELS else 1
     groups = grouped_rows(range(len(devices)), lambda index: devices[index], limit)
-    has_residual = any(span.residual for span in spans)
-    count = len(groups) + 1 + has_residual
+    residuals = [(span.last, span.residual) for span in spans if span.residual]
+    count = len(groups) + 1 + bool(residuals)
     picture = Figure(figsize=(WIDTH, count * PANEL_HEIGHT + 1.0), layout="constrained")
     panels = list(picture.subplots(count, 1, sharex=True, squeeze=False)[:, 0])
     if spans:
@@ -280,12 +254,24 @@ def _iterations(explanation: Explanation, history: IterationHistory) -> Figure:
         for axes, (label, members) in zip(panels, groups, strict=False):
             _draw_phases(axes, spans, edges, members, top)
             axes.set_ylabel(f"{label}\n({_time_unit(top)[1]})")
-        _note_longer(panels[0], spans, top)
+        if cut := sum(span.count for span in spans if span.seconds > top):
+            most = format_seconds(max(span.seconds for span in spans))
+            panels[0].text(
+                0.995, 0.95, f"cut off: {counted(cut, 'longer iteration')}, up to {most}",
+                transform=panels[0].transAxes, ha="right", va="top",
+            )  # fmt: skip
         _draw_shares(panels[len(groups)], spans, edges, groups)
-        if has_residual:
-            _draw_residual(panels[-1], spans)
+        if residuals:
+            panels[-1].plot(*zip(*residuals, strict=True), color=COLOURS[4], linewidth=1.4)
+            panels[-1].set_yscale("log" if all(v > 0 for _, v in residuals) else "linear")
+            panels[-1].set_ylabel("residual")
+        moves = history.moves if len(history.moves) <= MAX_MARKED_MOVES else ()
         for axes in panels:
-            _mark_events(axes, history)
+            for move in moves:
+                axes.axvline(move.after + 0.5, color=INK, linewidth=0.9, linestyle="--")
+            for checkpoint in history.checkpoints:
+                place = checkpoint.iteration + 0.5
+                axes.axvline(place, color=FAINT, linewidth=0.8, linestyle=":")
             axes.set_xlim(edges[0], edges[-1])
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     computed = counted(history.iterations - history.first + 1, "iteration")
@@ -303,17 +289,6 @@ def _longest_shown(spans: Sequence[IterationSpan]) -> float:
     seconds = sorted(span.seconds for span in spans)
     usual = seconds[round(SHOWN_FRACTION * (len(seconds) - 1) - 0.5)]
     return usual if seconds[-1] > MIN_CLIPPED * usual else seconds[-1]
-
-
-def _note_longer(axes: Axes, spans: Sequence[IterationSpan], top: float) -> None:
-    """Say in the picture how many iterations are longer than what it shows."""
-    count = sum(span.count for span in spans if span.seconds > top)
-    if count:
-        most = format_seconds(max(span.seconds for span in spans))
-        axes.text(
-            0.995, 0.95, f"cut off: {counted(count, 'longer iteration')}, up to {most}",
-            transform=axes.transAxes, ha="right", va="top",
-        )  # fmt: skip
 
 
 def _draw_phases(
@@ -338,7 +313,7 @@ def _draw_shares(
     """Draw each device's rows as a fraction of all of them."""
     load = sum(spans[0].rows) or 1
     for order, (label, members) in enumerate(groups):
-        colour, dashes = COLOURS[order % len(COLOURS)], DASHES[order % len(DASHES)]
+        colour, dashes = _line_style(order)
         shares = [100 * sum(span.rows[i] for i in members) / load for span in spans]
         axes.stairs(
             shares, edges, baseline=None, label=label, color=colour, linestyle=dashes,
@@ -347,22 +322,6 @@ def _draw_shares(
     axes.set_ylim(bottom=0)
     axes.set_ylabel("share of the\nrows (%)")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-
-
-def _draw_residual(axes: Axes, spans: Sequence[IterationSpan]) -> None:
-    points = [(span.last, span.residual) for span in spans if span.residual]
-    axes.plot(*zip(*points, strict=True), color=COLOURS[4], linewidth=1.4)
-    if all(value > 0 for _, value in points):
-        axes.set_yscale("log")
-    axes.set_ylabel("residual")
-
-
-def _mark_events(axes: Axes, history: IterationHistory) -> None:
-    if len(history.moves) <= MAX_MARKED_MOVES:
-        for move in history.moves:
-            axes.axvline(move.after + 0.5, color=INK, linewidth=0.9, linestyle="--")
-    for checkpoint in history.checkpoints:
-        axes.axvline(checkpoint.iteration + 0.5, color=FAINT, linewidth=0.8, linestyle=":")
 
 
 def _add_legend(picture: Figure, history: IterationHistory) -> None:
@@ -389,8 +348,7 @@ CURVE_PHASES: dict[CurveName, str] = {
     "d2h": "copies from the device (d2h)",
 }
 CURVE_POINTS = 200
-MAX_CURVE_PANELS = 40
-"""A larger picture takes minutes and gigabytes. Arbitrary."""
+MAX_CURVE_PANELS = 40  # A larger picture takes minutes and gigabytes. Arbitrary
 HEADROOM = 1.15
 """Height of the axes relative to the highest point; infinite intervals are clipped there."""
 
@@ -460,21 +418,13 @@ def _labels(models: Sequence[StoredModel]) -> list[str]:
     has_variants = len({(model.variant, model.version) for model in models}) > 1
     has_storages = len({model.storage for model in models}) > 1
     devices = list(dict.fromkeys(short_device(model.device) for model in models))
-    groups = {
-        member: label
-        for label, members in grouped_rows(devices, str, MAX_GROUP_ROWS)
-        for member in members
-    }
-    return [
-        ", ".join(
-            [
-                groups[short_device(model.device)],
-                *([model.variant] if has_variants else []),
-                *([model.storage] if has_storages else []),
-            ]
-        )
-        for model in models
-    ]
+    rows = grouped_rows(devices, str, MAX_GROUP_ROWS)
+    group_of = {device: label for label, members in rows for device in members}
+    labels = []
+    for model in models:
+        more = [model.variant] * has_variants + [model.storage] * has_storages
+        labels.append(", ".join([group_of[short_device(model.device)], *more]))
+    return labels
 
 
 def _draw_curve(
@@ -491,21 +441,11 @@ def _draw_curve(
     if label not in axes.get_legend_handles_labels()[1]:  # equal cores share one
         axes.plot([], [], "o", color=colour, linestyle=dashes, label=label)
     for knot in knots:
+        speed, interval = knot.units / knot.seconds, None
+        if knot.half_width < 1:
+            low, high = knot.units / knot.high, knot.units / knot.low
+            interval = [[max(0.0, speed - low)], [max(0.0, high - speed)]]
         axes.errorbar(
-            [knot.units], [knot.units / knot.seconds], yerr=_interval(knot), fmt="o",
-            color=colour, markersize=4.5, markerfacecolor=colour if _is_known(knot) else "white",
-            capsize=3, linewidth=1.1,
+            [knot.units], [speed], yerr=interval, fmt="o", color=colour, markersize=4.5,
+            markerfacecolor=colour if interval else "white", capsize=3, linewidth=1.1,
         )  # fmt: skip
-
-
-def _is_known(knot: Knot) -> bool:
-    return knot.half_width < 1
-
-
-def _interval(knot: Knot) -> list[list[float]] | None:
-    """Return how far below and above its speed may be."""
-    if not _is_known(knot):
-        return None
-    speed = knot.units / knot.seconds
-    below, above = speed - knot.units / knot.high, knot.units / knot.low - speed
-    return [[max(0.0, below)], [max(0.0, above)]]

@@ -6,7 +6,7 @@ import concurrent.futures
 import math
 import sys
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from hetsched.cli import interrupts
 from hetsched.cli.jobs import TURN, iteration_progress
@@ -22,27 +22,19 @@ if TYPE_CHECKING:
 
     from hetsched.client.job import Job
 
-POLL_SECONDS = 0.1
-"""Seconds between two polls of a job; also how often the bars are redrawn."""
-MIN_DURATION = 0.5
-"""Seconds: shorter jobs show no bars, only their table."""
+POLL_SECONDS = 0.1  # Seconds between two polls of a job; also how often the bars are redrawn
+MIN_DURATION = 0.5  # Seconds: shorter jobs show no bars, only their table
 BAR_WIDTH = 32
 
 
 class JobLines:
     """One line per change: "submitted 42", "running 42", "done 42 0.0216".
 
-    Parameters
-    ----------
-    from_start : bool
-        Also print changes that happened between two polls.
-    is_local : bool
-        The job isn't in a queue.
+    `from_start`: also changes that happened between two polls. `is_local`: it isn't in a queue.
     """
 
     def __init__(self, from_start: bool = True, is_local: bool = False) -> None:
-        self._from_start = from_start
-        self._is_local = is_local
+        self._from_start, self._is_local = from_start, is_local
         self._printed: list[str] = []
 
     def show(self, state: JobState) -> None:
@@ -62,26 +54,39 @@ class JobLines:
             case Failed(error=error):
                 self._print(f"{'cancelled' if error.code == Cancelled.code else 'failed'} {job}")
 
-    def close(self) -> None:
-        pass
-
     def _print(self, line: str) -> None:
         if line not in self._printed:
             self._printed.append(line)
             note(line)
 
 
-class LiveTable:
-    """A table on standard error that is redrawn in place and removed at the end."""
+class JobNotes(JobLines):
+    """Only what a job says about its slow steps."""
+
+    def show(self, state: JobState) -> None:
+        if isinstance(state, Running) and state.text:
+            self._print(state.text)
+
+
+class JobBars:
+    """Bars of a job that takes, or is predicted to take, longer than MIN_DURATION.
+
+    They are on standard error, redrawn in place, and removed at the end.
+    """
 
     def __init__(self) -> None:
         self._live: Live | None = None
+        self._began = time.monotonic()
 
-    @property
-    def is_shown(self) -> bool:
-        return self._live is not None
+    def show(self, state: JobState) -> None:
+        predicted = state.predicted_seconds if isinstance(state, Running) else None
+        elapsed = time.monotonic() - self._began
+        if isinstance(state, Ended):
+            self.close()
+        elif self._live is not None or max(elapsed, predicted or 0.0) > MIN_DURATION:
+            self._draw(job_table(state))
 
-    def draw(self, table: Table) -> None:
+    def _draw(self, table: Table) -> None:
         if self._live is None:
             from rich.console import Console
             from rich.live import Live
@@ -97,56 +102,30 @@ class LiveTable:
             self._live = None
 
 
-class JobBars(LiveTable):
-    """Bars of a job that takes, or is predicted to take, longer than MIN_DURATION."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._began = time.monotonic()
-
-    def show(self, state: JobState) -> None:
-        predicted = state.predicted_seconds if isinstance(state, Running) else None
-        elapsed = time.monotonic() - self._began
-        if isinstance(state, Ended):
-            self.close()
-        elif self.is_shown or max(elapsed, predicted or 0.0) > MIN_DURATION:
-            self.draw(job_table(state))
-
-
 def has_bars() -> bool:
     """Whether standard error is a terminal that can move its cursor."""
     return sys.stderr.isatty() and can_move_cursor()
 
 
-def grid(columns: int) -> Table:
-    """Make an empty table without lines."""
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2))
-    for _ in range(columns):
-        table.add_column(no_wrap=True)
-    return table
-
-
 def job_table(state: JobState) -> Table:
     """Draw the present state of a job: done units, or the rows of an iterative one."""
     from rich.progress_bar import ProgressBar
+    from rich.table import Table
     from rich.text import Text
 
-    whole, table = grid(1), grid(3)
-    whole.add_row(Text(f"job {state.job}  {clean(_headline(state))}".rstrip()))
+    whole, table = (Table.grid(padding=(0, 2)) for _ in range(2))
+    whole.add_row(Text(f"job {state.job}  {clean(_headline(state))}".rstrip(), no_wrap=True))
     if isinstance(state, Running):
         load = sum(device.share for device in state.devices)
         rows = grouped_rows(state.devices, lambda device: device.device, MAX_GROUP_ROWS)
         for name, members in rows:
             done, share = sum(m.done for m in members), sum(m.share for m in members)
-            if state.iteration is None:
-                bar = ProgressBar(total=max(1, share), completed=done, width=BAR_WIDTH)
-                label = f"{done}/{share}"
-            else:
-                bar = ProgressBar(total=max(1, load), completed=share, width=BAR_WIDTH)
+            total, part, label = share, done, f"{done}/{share}"
+            if state.iteration is not None:
+                total, part = load, share
                 label = f"{share} rows, {100 * share / max(1, load):.1f} %"
-            table.add_row(Text(f"  {clean(name)}"), bar, Text(label))
+            bar = ProgressBar(total=max(1, total), completed=part, width=BAR_WIDTH)
+            table.add_row(Text(f"  {clean(name)}", no_wrap=True), bar, Text(label, no_wrap=True))
         if state.devices:
             whole.add_row(table)
     return whole
@@ -167,33 +146,20 @@ def _headline(state: JobState) -> str:
 
 
 def watch(job: Job, from_start: bool = True, is_local: bool = False) -> JobState:
-    """Show the progress of `job` until it has ended; return its last state.
+    """Show the progress of `job` until it has ended; return its last state. Flags as of JobLines.
 
     KeyboardInterrupt passes through after the screen has been restored.
-
-    Parameters
-    ----------
-    job : Job
-        Of a Client or a Local.
-    from_start : bool
-        It has just been submitted: print every change.
-    is_local : bool
-        It isn't in a queue.
     """
-    view = JobBars() if has_bars() else JobLines(from_start, is_local)
+    if not has_bars():
+        return watch_until(job, JobLines(from_start, is_local))
+    bars = JobBars()
     try:
-        return watch_until(job, view)
+        return watch_until(job, bars)
     finally:
-        view.close()
+        bars.close()
 
 
-class JobView(Protocol):
-    """Shows the states of a job; a state may be repeated."""
-
-    def show(self, state: JobState) -> None: ...
-
-
-def watch_until(job: Job, view: JobView, deadline: float = math.inf) -> JobState:
+def watch_until(job: Job, view: JobLines | JobBars, deadline: float = math.inf) -> JobState:
     """Show the states of `job` until it has ended, or `deadline` (monotonic); return the last."""
     while True:
         interrupts.reraise()

@@ -16,10 +16,8 @@ from hetsched.text import clean, clean_json, columns
 def out(line: str) -> None:
     """Print a line of the result on standard output, with control characters escaped.
 
-    Raises
-    ------
-    IOFailure
-        The disk behind it is full. A closed pipe raises BrokenPipeError, which `main` handles.
+    Raises IOFailure (the disk behind it is full. A closed pipe raises BrokenPipeError, which
+    `main` handles).
     """
     line = clean(line)
     try:
@@ -82,10 +80,8 @@ def can_move_cursor() -> bool:
 def check_new_file(file: str, force: bool) -> None:
     """Check whether `file` can be created, before anything is computed.
 
-    Raises
-    ------
-    CantCreate
-        It exists and `force` isn't set, is no regular file, or its folder doesn't exist.
+    Raises CantCreate (it exists and `force` isn't set, is no regular file, or its folder doesn't
+    exist).
     """
     from pathlib import Path
 

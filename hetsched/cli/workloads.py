@@ -51,8 +51,7 @@ class Flag:
     help: str
     read: Callable[[str], Any] | None = None
     is_repeated: bool = False
-    other: str = ""
-    """Another spelling; of a switch the one that turns it off."""
+    other: str = ""  # Another spelling; of a switch the one that turns it off
 
     def parameter(self) -> inspect.Parameter:
         """Return the parameter of a function from which Typer makes this flag; None: not given."""
@@ -152,7 +151,7 @@ def workload_command(
 
             def summary(self, name: str) -> str:
                 try:
-                    return super().summary(name)
+                    return self.make(name).get_short_help_str(80)
                 except UsageError as error:  # of one plug-in
                     return f"{error}."
 
@@ -222,10 +221,7 @@ def job_spec(
 ) -> JobSpec:
     """Make the request of the values of JOB_FLAGS that were given.
 
-    Raises
-    ------
-    UsageError
-        With the name of the flag that is wrong.
+    Raises UsageError (with the name of the flag that is wrong).
     """
     fields = {"workload": workload, "params": dict(params), **options}
     inputs = flags.by_array("--input", fields.pop("input", None))
@@ -247,9 +243,7 @@ def check_without_files(workload: BaseWorkload, spec: JobSpec) -> None:
 
     With input files the parameters also depend on the files' headers, which the engine reads.
 
-    Raises
-    ------
-    UsageError, DataError
+    Raises UsageError, DataError.
     """
     for array in spec.inputs:
         if array and array not in (*workload.inputs, *workload.input_names):

@@ -103,14 +103,16 @@ def test_hostile_text_is_not_markup() -> None:
     assert "[/bold]\\x1b[2J" in drawn(state)
 
 
-def test_long_jobs_show_bars_and_clear_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_long_jobs_show_bars(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
     bars = JobBars()
-    bars.show(RUNNING)
-    shown = bars.is_shown
     bars.show(DONE)
-
-    assert shown
-    assert not bars.is_shown
+    assert capsys.readouterr().err == ""
+    bars.show(RUNNING)
+    bars.close()
+    assert "job 42" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("term", ["dumb", "", "unknown"])

@@ -26,8 +26,7 @@ from hetsched.machine_limits import ControlGroups, processor
 from hetsched.text import columns
 from hetsched.units import counted, format_bytes, format_seconds
 
-COLUMNS = 100
-"""Longer lines are wrapped."""
+COLUMNS = 100  # Longer lines are wrapped
 MIN_LIBZMQ = (4, 3, 5)
 """Older versions are vulnerable to local users and abort the process more often."""
 REQUIRED = (
@@ -39,10 +38,8 @@ OPTIONAL = {
     "reikna": "opencl", "matplotlib": "plot",
 }  # fmt: skip
 """Module or distribution -> the extra that installs it."""
-MIN_DESCRIPTORS = 4096
-"""Less may be too little for a daemon with many clients; arbitrary."""
-MIN_FREE_BYTES = 1 << 30
-"""Less free disk is reported as low; arbitrary."""
+MIN_DESCRIPTORS = 4096  # Less may be too little for a daemon with many clients; arbitrary
+MIN_FREE_BYTES = 1 << 30  # Less free disk is reported as low; arbitrary
 SQLITE = b"SQLite format 3\0"
 
 

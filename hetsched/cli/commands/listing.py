@@ -32,8 +32,7 @@ from hetsched.units import parse_time
 if TYPE_CHECKING:
     from hetsched.client.job import Job
 
-CLEAR = "\x1b[H\x1b[2J"
-"""Moves the cursor to the top left and clears the screen."""
+CLEAR = "\x1b[H\x1b[2J"  # Moves the cursor to the top left and clears the screen
 NEWEST = 20
 SORT_KEYS = ("job", "priority", "state", "submitted", "workload", "label")
 
@@ -225,10 +224,7 @@ def _save(job: Job, state: Ended, targets: Mapping[str, str], force: bool) -> di
 def _locations(job: Job, state: Ended) -> dict[str, str]:
     """Return output name -> path, or a description of the array in memory.
 
-    Raises
-    ------
-    InputMissing
-        An array isn't in memory any more.
+    Raises InputMissing (an array isn't in memory any more).
     """
     if state.results:
         _arrays(job, state)

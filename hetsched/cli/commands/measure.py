@@ -18,17 +18,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec.structs import replace
 
+from hetsched import config as configs
+from hetsched import paths
 from hetsched import workload as workloads
 from hetsched.cli import interrupts
 from hetsched.cli.commands.models import knot_record, percent
 from hetsched.cli.flags import ConfigName, Json, integers, option
 from hetsched.cli.jobs import error_of
-from hetsched.cli.progress import BAR_WIDTH, LiveTable, grid, has_bars, watch_until
+from hetsched.cli.progress import JobNotes, watch_until
 from hetsched.cli.terminal import note, out, out_json, out_lines
 from hetsched.cli.workloads import workload_command
 from hetsched.errors import Cancelled, Unavailable, UsageError
-from hetsched.job import DeviceReport, Ended, JobSpec, JobState, Running
+from hetsched.job import DeviceReport, Ended, JobSpec, JobState
 from hetsched.models import Knot
 from hetsched.models.confidence import knot_of
 from hetsched.text import MAX_GROUP_ROWS, columns, grouped_rows, number
@@ -39,10 +42,8 @@ if TYPE_CHECKING:
     from hetsched.local import Local
     from hetsched.workload import BaseWorkload
 
-DEFAULT_SIZES = 6
-"""Number of sizes measured without --sizes: the load, half of it, and so on."""
-MIN_REPEATS = 3
-"""Minimum repeats of a size before its interval counts."""
+DEFAULT_SIZES = 6  # Number of sizes measured without --sizes: the load, half of it, and so on
+MIN_REPEATS = 3  # Minimum repeats of a size before its interval counts
 
 
 # ---- the command
@@ -52,9 +53,9 @@ def sizes_of(text: str) -> list[int]:
     """Read "4,8,16". Raises UsageError."""
     words = [word.strip() for word in text.split(",")]
     for word in words:
-        if not re.fullmatch(r"\d{1,18}", word, re.ASCII) or int(word) == 0:
+        if not re.fullmatch(r"0*[1-9]\d{0,17}", word, re.ASCII):
             raise UsageError(f"{word!r} isn't a number of units; example: --sizes 4,8,16")
-    return [int(word) for word in words]
+    return list(map(int, words))
 
 
 def fraction(text: str) -> float:
@@ -64,14 +65,6 @@ def fraction(text: str) -> float:
     if not 0 < value < 1:
         raise UsageError(f"{text}: must be between 0% and 100%, e.g. 2.5%")
     return value
-
-
-def some_time(text: str) -> float:
-    """Read a time above 0. Raises UsageError."""
-    seconds = parse_time(text)
-    if seconds <= 0:
-        raise UsageError(f"{text}: must be more than 0, e.g. 10m")
-    return seconds
 
 
 @workload_command(
@@ -89,7 +82,7 @@ def measure(
     ] = 0.025,
     most: Annotated[int, option("N", "Maximum repeats.", integers(1, 10_000))] = 30,
     within: Annotated[
-        float, option("TIME", "End after that time, e.g. 10m.", some_time, shown="60s")
+        float, option("TIME", "End after that time, e.g. 10m.", parse_time, shown="60s")
     ] = 60.0,
     variant: Annotated[str | None, option("NAME", "Measure only this variant.")] = None,
     json: Json = False,
@@ -101,15 +94,13 @@ def measure(
     halves = [max(1, load >> shift) for shift in range(DEFAULT_SIZES)]
     units = sorted({size for each in sizes or [halves] for size in each})
     workload.resized(params, max(units))
-    from hetsched.config import load as load_config
-    from hetsched.config import located
     from hetsched.local import Local
 
-    settings, source = load_config(config)
+    settings, source = configs.load(config)
     interrupts.reraise()
-    with located(source), Local(config=settings) as local:
+    with configs.located(source), Local(config=settings) as local:
         interrupts.reraise()
-        variants = _variants_by_device(local, spec.devices, workload, params, variant)
+        variants = _variants_by_device(local, spec, workload, params, variant)
         teams = [info.name for info in local.devices()[0] if info.members]
         schedule = MeasurementSchedule(units, variants, until, most, teams)
         _run_all(local, spec, workload, params, schedule, time.monotonic() + within)
@@ -122,27 +113,17 @@ def measure(
 
 
 def _variants_by_device(
-    local: Local,
-    devices: tuple[str, ...],
-    workload: BaseWorkload,
-    params: msgspec.Struct,
-    chosen: str | None,
+    local: Local, spec: JobSpec, workload: BaseWorkload, params: msgspec.Struct, chosen: str | None
 ) -> dict[str, list[str]]:
     """Return device -> the variants to measure it with, those last that must be tuned before.
 
-    Raises
-    ------
-    UsageError
-        An unknown device or variant.
-    Unavailable
-        A device isn't available.
+    Raises UsageError (an unknown device or variant), Unavailable (a device isn't available).
     """
     from hetsched.engine.admission.check import select_devices
-    from hetsched.paths import cache_dir
 
     infos, absent = local.devices()
-    names = select_devices(devices, infos, absent)
-    cache = str(cache_dir())
+    names = select_devices(spec.devices, infos, absent)
+    cache = str(paths.cache_dir())
     found: dict[str, list[str]] = {}
     for info in infos:
         if info.name in names:
@@ -171,11 +152,9 @@ class MeasurementCase:
     """
 
     units: int
-    variants: Mapping[str, str]
-    """Device -> variant."""
+    variants: Mapping[str, str]  # Device -> variant
     repeats: int = 0
-    late: int = 0
-    """Phases of emulated devices that took longer than modelled."""
+    late: int = 0  # Phases of emulated devices that took longer than modelled
     seconds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     """Device -> curve -> of each repeat; "total" first."""
 
@@ -228,18 +207,10 @@ class MeasurementCase:
 class MeasurementSchedule:
     """Which case is next: sizes alternate until each is accurate or has had its repeats.
 
-    Parameters
-    ----------
-    sizes : sequence of int, units per device
-    variants : mapping
-        Device -> the variants to measure. A device with fewer variants than others repeats its
-        last one, to keep the machine under its usual load.
-    until : float
-        Target half-width of the confidence interval, relative to the median.
-    max_repeats : int
-        Of each case.
-    separate : collection of str
-        Devices measured in separate jobs: a team uses the cores of others.
+    `sizes`: units per device. `variants`: device -> those to measure; one with fewer than others
+    repeats its last one, to keep the machine under its usual load. `until`: the half-width of the
+    confidence interval to reach, relative to the median. `separate`: devices measured in jobs of
+    their own, as a team uses the cores of others.
     """
 
     def __init__(
@@ -285,11 +256,6 @@ class MeasurementSchedule:
         is_narrow = has_min_repeats and case.half_width() <= self.until
         return is_narrow or case.repeats >= self.max_repeats
 
-    @property
-    def is_over(self) -> bool:
-        """Whether some aren't done."""
-        return not all(map(self.is_done, self.cases))
-
     def measured(self) -> dict[tuple[str, str, int], MeasurementCase]:
         """Return (device, variant, units) -> its first case, of variants that are repeated."""
         found = {
@@ -314,7 +280,7 @@ class MeasurementSchedule:
         return {
             "until": self.until,
             "narrow": all(one["within"] <= self.until for one in measured),
-            "time_is_up": self.is_over,
+            "time_is_up": not all(map(self.is_done, self.cases)),
             "jobs": sum(case.repeats for case in self.cases),
             "late": sum(case.late for case in self.cases),
             "measured": measured,
@@ -322,69 +288,35 @@ class MeasurementSchedule:
 
     def report(self) -> list[str]:
         """Return the closing table, and warnings."""
-        widths, rows = [], []
-        for (device, variant, units), case in self.measured().items():
-            width = case.half_width(device)
-            widths.append(width)
-            if total := case.knots(device).get("total"):
-                speed = number(units / total.seconds)
-                seconds, times = f"{total.seconds:.4g}", str(total.count)
-                rows.append((device, variant, str(units), seconds, speed, percent(width), times))
+        rows = []
+        record = self.record()
+        for one in record["measured"]:
+            if total := one["curves"].get("total"):
+                units, seconds, count = one["units"], total["seconds"], total["count"]
+                cells = (str(units), f"{seconds:.4g}", number(units / seconds))
+                within = percent(one["within"])
+                rows.append((one["device"], one["variant"], *cells, within, str(count)))
         header = ("device", "variant", "units", "seconds", "units/s", "within", "times")
         text = columns(header, rows, left_columns=2)
-        wide = sum(width > self.until for width in widths)
-        if wide and self.is_over:
+        count = len(record["measured"])
+        wide = sum(one["within"] > self.until for one in record["measured"])
+        if wide and record["time_is_up"]:
             text.append(
-                f"note: the time is up; {len(widths) - wide} of {len(widths)} are within"
+                f"note: the time is up; {count - wide} of {count} are within"
                 f" {percent(self.until)}, and all times are kept; --within 10m goes on for longer"
             )
         elif wide:
             text.append(
-                f"note: {wide} of {len(widths)} aren't within {percent(self.until)} after"
+                f"note: {wide} of {count} aren't within {percent(self.until)} after"
                 f" {counted(self.max_repeats, 'repeat')}; use a quieter machine or --most N"
             )
-        if late := sum(case.late for case in self.cases):
-            phases = counted(late, "phase")
+        if record["late"]:
+            phases = counted(record["late"], "phase")
             text.append(f"late: {phases} took longer than modelled; the times aren't valid")
         return text
 
 
 # ---- running it
-
-
-class MeasurementView(LiveTable):
-    """A line for each finished case: "8 units: pyfftw on core0: within 1.2 % after 5 repeats".
-
-    On a terminal, below it, how many are finished.
-    """
-
-    def __init__(self, schedule: MeasurementSchedule) -> None:
-        super().__init__()
-        self._schedule = schedule
-        self._printed = ""
-
-    def show(self, state: JobState) -> None:
-        if isinstance(state, Running) and state.text not in ("", self._printed):
-            self._printed = state.text
-            note(state.text)
-
-    def on_result(self, case: MeasurementCase) -> None:
-        if self._schedule.is_done(case):
-            repeats = counted(case.repeats, "repeat")
-            note(f"{case}: within {percent(case.half_width())} after {repeats}")
-        if has_bars():
-            from rich.progress_bar import ProgressBar
-            from rich.text import Text
-
-            cases, most = self._schedule.cases, self._schedule.max_repeats
-            is_done = list(map(self._schedule.is_done, cases))
-            repeats_done = sum(
-                most if done else case.repeats for case, done in zip(cases, is_done, strict=True)
-            )
-            bar = ProgressBar(total=most * len(cases), completed=repeats_done, width=BAR_WIDTH)
-            table = grid(2)
-            table.add_row(bar, Text(f"{sum(is_done)} of {counted(len(cases), 'measurement')}"))
-            self.draw(table)
 
 
 def _run_all(
@@ -397,41 +329,32 @@ def _run_all(
 ) -> None:
     """Run jobs until all cases are done, or until `ends_at` (monotonic).
 
-    The last job is stopped then, and doesn't count.
-
-    Raises
-    ------
-    Cancelled
-        On Ctrl-C.
-    HetschedError
-        The error of a job that failed.
+    The last job is stopped then, and doesn't count. Raises Cancelled on Ctrl-C, and the error of
+    a job that failed.
     """
-    view = MeasurementView(schedule)
+    view = JobNotes()
     try:
         while time.monotonic() < ends_at and (case := schedule.ask()) is not None:
             resized = msgspec.to_builtins(workload.resized(params, case.load))
-            job = local.run(
-                msgspec.structs.replace(
-                    spec, params=resized, devices=tuple(case.variants), measure=dict(case.variants)
-                )
-            )
+            names = dict(case.variants)
+            job = local.run(replace(spec, params=resized, devices=tuple(names), measure=names))
             error = error_of(_watch(local, job, view, ends_at))
             if isinstance(error, Unavailable) and len(schedule.cases) > 1:
                 schedule.drop(case)
                 note(f"skipped: {error}")
             elif error is None and job.report is not None:
                 case.add(job.report.devices)
-                view.on_result(case)
+                if schedule.is_done(case):
+                    repeats = counted(case.repeats, "repeat")
+                    note(f"{case}: within {percent(case.half_width())} after {repeats}")
             elif error is not None and not isinstance(error, Cancelled):
                 raise error
     except KeyboardInterrupt:
         jobs = counted(sum(case.repeats for case in schedule.cases), "job")
         raise Cancelled(f"interrupted; the measurements of {jobs} are kept") from None
-    finally:
-        view.close()
 
 
-def _watch(local: Local, job: Job, view: MeasurementView, ends_at: float) -> JobState:
+def _watch(local: Local, job: Job, view: JobNotes, ends_at: float) -> JobState:
     """Return the last state of a job, which is stopped at `ends_at` or on Ctrl-C."""
     try:
         state = watch_until(job, view, ends_at)

@@ -31,10 +31,7 @@ LOOPBACK = "127.0.0.1:9469, [::1]:9469, localhost:9469 or unix:PATH"
 def parse_address(text: str) -> tuple[int, Any]:
     """Return the socket family and the address for `bind`.
 
-    Raises
-    ------
-    UsageError
-        Neither loopback nor a unix socket.
+    Raises UsageError (neither loopback nor a unix socket).
     """
     if text.startswith("unix:") and len(text) > len("unix:"):
         return socket.AF_UNIX, text.removeprefix("unix:")
@@ -101,10 +98,7 @@ def _records(text: str) -> list[dict[str, Any]]:
 def serve_metrics(text: str, family: int, place: Any) -> None:
     """Serve at `text`, the address `place` of `family`, until interrupted.
 
-    Raises
-    ------
-    CantCreate
-        The address is in use or not permitted.
+    Raises CantCreate (the address is in use or not permitted).
     """
     try:
         server = type("Server", (_Server,), {"address_family": family})(place, _Handler)

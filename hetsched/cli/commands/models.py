@@ -6,7 +6,6 @@ Without a subcommand, or with the name of a workload, the command lists.
 from __future__ import annotations
 
 import difflib
-import itertools
 import math
 import sys
 from collections.abc import Sequence
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
     from hetsched.store.model_records import Export, ModelKey, StoredModel, StoredRaces
 
 CURVES: tuple[CurveName, ...] = ("total", "compute", "h2d", "d2h")
-STANDARD = "-"
-"""File name that stands for standard input or output."""
+STANDARD = "-"  # File name that stands for standard input or output
 MAX_BYTES = 256 << 20
 """Largest export, enough for thousands of models. A larger file isn't one and is refused."""
 MIN_SIMILARITY = 0.7
@@ -79,6 +77,12 @@ def _matches(device: str, word: str) -> bool:
     return word in (device, name, name.rstrip("0123456789"))
 
 
+def _collect() -> Export:
+    from hetsched.store.model_records import collect  # it needs NumPy; the help doesn't
+
+    return collect(paths.models_path())
+
+
 def _check_workload(name: str | None, models: Sequence[StoredModel]) -> None:
     """Raise UsageError unless there are models of `name`, or it is installed."""
     measured = {model.workload for model in models}
@@ -94,10 +98,7 @@ def _select(
 ) -> list[StoredModel]:
     """Return the models of `workload` and of `device` (None: any).
 
-    Raises
-    ------
-    UsageError
-        No such workload, or it has models, but none of this device.
+    Raises UsageError (no such workload, or it has models, but none of this device).
     """
     _check_workload(workload, models)
     of_workload = [model for model in models if workload in (None, model.workload)]
@@ -114,9 +115,7 @@ def _select(
 
 
 def list_models(workload: WorkloadName = None, device: Device = None, json: Json = False) -> None:
-    from hetsched.store.model_records import collect
-
-    models = _select(collect(paths.models_path()).models, workload, device)
+    models = _select(_collect().models, workload, device)
     summaries = [summary for model in models if (summary := _summary(model)) is not None]
     if json:
         out_json({"schema": "hetsched.models/2", "models": summaries})
@@ -128,11 +127,13 @@ def list_models(workload: WorkloadName = None, device: Device = None, json: Json
     header = (
         "device", "variant", "storage", "beside", "runs", "points", "units", "units/s", "within",
     )  # fmt: skip
-    titles = [f"{s['workload']} {work_label(s['speed_key'])}:" for s in summaries]
     heading, *rows = columns(header, list(map(_summary_row, summaries)), 4)
     out(heading)
-    for title, members in itertools.groupby(zip(titles, rows, strict=True), lambda row: row[0]):
-        out_lines([title, *(row for _, row in members)])
+    title = ""
+    for summary, row in zip(summaries, rows, strict=True):
+        if title != (title := f"{summary['workload']} {work_label(summary['speed_key'])}:"):
+            out(title)
+        out(row)
 
 
 def _summary(model: StoredModel) -> dict[str, Any] | None:
@@ -148,17 +149,10 @@ def _summary(model: StoredModel) -> dict[str, Any] | None:
 
 def _summary_row(summary: dict[str, Any]) -> tuple[str, ...]:
     units, seconds = summary["points"][-1]
-    return (
-        f"  {short_device(summary['device'])}",
-        f"{summary['variant']} {summary['version']}",
-        summary["storage"],
-        summary["co_runners"],
-        str(summary["runs"]),
-        str(len(summary["points"])),
-        number(units),
-        number(units / seconds),
-        percent(summary["within"]),
-    )
+    names = (f"  {short_device(summary['device'])}", f"{summary['variant']} {summary['version']}")
+    counts = (str(summary["runs"]), str(len(summary["points"])))
+    speed = (number(units), number(units / seconds), percent(summary["within"]))
+    return (*names, summary["storage"], summary["co_runners"], *counts, *speed)
 
 
 def show(
@@ -171,11 +165,9 @@ def show(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    from hetsched.store.model_records import collect
-
-    export = collect(paths.models_path())
+    export = _collect()
     models = _of_work(workload, _select(export.models, workload, device), work)
-    races = export.races_of(models)
+    races = [record for stored in export.races_of(models) if (record := race_record(stored))]
     if plot is not None:
         from hetsched.cli.plots import check, plot_models
 
@@ -183,26 +175,19 @@ def show(
         plot_models(workload, models, plot, force)
         note(f"plot: {plot}")
     if json:
-        raced = [record for stored in races if (record := race_record(stored)) is not None]
-        details = list(map(_details, models))
-        answer = {"workload": workload, "models": details, "races": raced}
+        answer = {"workload": workload, "models": list(map(_details, models)), "races": races}
         out_json({"schema": "hetsched.models.show/2", **answer})
         return
     for model in models:
         out_lines(_model_lines(model))
-    for stored in races:
-        out_lines(_race_lines(stored))
+    for race in races:
+        out_lines(_race_lines(workload, race))
 
 
 def _of_work(workload: str, models: list[StoredModel], work: str | None) -> list[StoredModel]:
     """Return the models of parameters that contain `work`.
 
-    Raises
-    ------
-    InputMissing
-        The workload has no models.
-    UsageError
-        It has, but none of this work.
+    Raises InputMissing (the workload has no models), UsageError (it has, but none of this work).
     """
     if not models:
         raise InputMissing(
@@ -234,29 +219,24 @@ def _line_of(model: StoredModel, name: CurveName) -> dict[str, float]:
 
 def _model_lines(model: StoredModel) -> list[str]:
     key = model.key
-    runs = counted(model.runs, "run")
-    beside = f"{key.co_runners} of its neighbours busy"
-    title = f"{key.device}, {key.variant} {key.version}, {key.storage}, {beside}: {runs}"
-    lines = [f"{key.workload} {work_label(key.speed_key)}", title]
-    rows = [
-        (
-            name,
-            number(knot.units),
-            f"{knot.seconds:.4g}",
-            number(knot.units / knot.seconds),
-            percent(knot.half_width),
-            str(knot.count),
-        )
-        for name in CURVES
-        for knot in model.knots(name)
-    ]
-    header = ("curve", "units", "seconds", "units/s", "within", "times")
-    lines += [f"  {line}" for line in columns(header, rows)]
+    beside = f"{key.co_runners} of its neighbours busy: {counted(model.runs, 'run')}"
+    rows, lines = [], []
     for name in CURVES:
+        for knot in model.knots(name):
+            speed = (f"{knot.seconds:.4g}", number(knot.units / knot.seconds))
+            within = percent(knot.half_width)
+            rows.append((name, number(knot.units), *speed, within, str(knot.count)))
         if line := _line_of(model, name):
             gap, slope = map(format_seconds, line.values())
             lines.append(f"  {name}: {gap} per operation, {slope} per unit")
-    return [*lines, ""]
+    header = ("curve", "units", "seconds", "units/s", "within", "times")
+    return [
+        f"{key.workload} {work_label(key.speed_key)}",
+        f"{key.device}, {key.variant} {key.version}, {key.storage}, {beside}",
+        *(f"  {row}" for row in columns(header, rows)),
+        *lines,
+        "",
+    ]
 
 
 def race_record(stored: StoredRaces) -> dict[str, Any] | None:
@@ -276,39 +256,29 @@ def race_record(stored: StoredRaces) -> dict[str, Any] | None:
     fastest = record.fastest(names)
     if fastest is None:
         return None
-    behind = {
-        name: c for name in names if name != fastest and (c := record.compare(name, fastest))
-    }
+    found = {name: record.compare(name, fastest) for name in names if name != fastest}
+    behind = sorted((c.mean, name, c) for name, c in found.items() if c)
     rivals = [
         {
             "variant": name,
-            "ratio": found.ratio,
-            "low": math.exp(found.low) if math.isfinite(found.low) else None,
-            "high": math.exp(found.high) if math.isfinite(found.high) else None,
-            "races": found.races,
-            "dropped": not is_open(found),
+            "ratio": each.ratio,
+            "low": math.exp(each.low) if math.isfinite(each.low) else None,
+            "high": math.exp(each.high) if math.isfinite(each.high) else None,
+            "races": each.races,
+            "dropped": not is_open(each),
         }
-        for name, found in sorted(behind.items(), key=lambda each: each[1].mean)
+        for _, name, each in behind
     ]
-    return {
-        "speed_key": stored.speed_key,
-        "device": stored.device,
-        "storage": stored.storage,
-        "units": units,
-        "fastest": fastest,
-        "rivals": rivals,
-    }
+    about = {name: getattr(stored, name) for name in ("speed_key", "device", "storage")}
+    return {**about, "units": units, "fastest": fastest, "rivals": rivals}
 
 
-def _race_lines(stored: StoredRaces) -> list[str]:
+def _race_lines(workload: str, record: dict[str, Any]) -> list[str]:
     """Return a title for the kind of core, and a line for each variant that raced."""
-    record = race_record(stored)
-    if record is None:
-        return []
     share = counted(round(record["units"]), "unit")
     lines = [
-        f"{stored.workload} {work_label(stored.speed_key)}",
-        f"{stored.device}, {stored.storage}: races of variants at about {share} a core",
+        f"{workload} {work_label(record['speed_key'])}",
+        f"{record['device']}, {record['storage']}: races of variants at about {share} a core",
         f"  {record['fastest']}: the fastest",
     ]
     for rival in record["rivals"]:
@@ -329,47 +299,41 @@ def export_models(
     device: Device = None,
     force: Force = False,
 ) -> None:
-    from hetsched.store.model_records import collect, encode
-    from hetsched.store.output_files import write_whole
+    from hetsched.store import model_records
 
-    export = collect(paths.models_path())
+    export = _collect()
     models = tuple(_select(export.models, workload, device))
-    races = export.races_of(models)
-    raw = encode(msgspec.structs.replace(export, models=models, races=races))
+    chosen = msgspec.structs.replace(export, models=models, races=export.races_of(models))
+    raw = model_records.encode(chosen)
     if file == STANDARD:
         out_lines(clean_json(raw.decode().rstrip("\n")).splitlines())
         return
+    from hetsched.store.output_files import write_whole
+
     write_whole(file, raw, force)
     note(f"exported {counted(len(models), 'model')} to {file}")
 
 
 def import_models(
-    file: Annotated[str, argument("FILE", "Export; - for standard input.")],
-    json: Json = False,
+    file: Annotated[str, argument("FILE", "Export; - for standard input.")], json: Json = False
 ) -> None:
-    from hetsched.store.model_records import restore
+    from hetsched.store import model_records
 
-    added = restore(paths.models_path(), _read(file))
+    if file == STANDARD:
+        raw, name = sys.stdin.buffer.read(MAX_BYTES + 1), "standard input"
+        if len(raw) > MAX_BYTES:
+            raise DataError(f"{name}: more than {MAX_BYTES} bytes; not an export of models")
+    else:
+        from hetsched.store.input_files import read_whole
+
+        raw, name = read_whole(file, MAX_BYTES), file
+    added = model_records.restore(paths.models_path(), model_records.decode(raw, name))
     if json:
         counts = {"new": added["new"], "grown": added["extended"], "known": added["unchanged"]}
         out_json({"schema": "hetsched.models.import/1", "file": file, **counts})
         return
-    new = counted(added["new"], "new model")
     others = f"{added['extended']} extended, {added['unchanged']} unchanged"
-    out(f"imported {file}: {new}, {others}")
-
-
-def _read(file: str) -> Export:
-    """Read the export in `file`. Raises InputMissing, DataError, ConfigError."""
-    from hetsched.store.input_files import read_whole
-    from hetsched.store.model_records import decode
-
-    if file != STANDARD:
-        return decode(read_whole(file, MAX_BYTES), file)
-    raw = sys.stdin.buffer.read(MAX_BYTES + 1)
-    if len(raw) > MAX_BYTES:
-        raise DataError(f"standard input: more than {MAX_BYTES} bytes; not an export of models")
-    return decode(raw, "standard input")
+    out(f"imported {file}: {counted(added['new'], 'new model')}, {others}")
 
 
 def forget(
@@ -386,21 +350,17 @@ def forget(
         raise UsageError("forget which models? Give WORKLOAD, --device or --variant; or --all")
     path = paths.models_path()
     if workload is not None:
-        _check_workload(workload, model_records.collect(path).models)
+        _check_workload(workload, _collect().models)
 
     def is_chosen(key: ModelKey) -> bool:
-        return (
-            workload in (None, key.workload)
-            and (device is None or _matches(key.device, device))
-            and variant in (None, key.variant)
-        )
+        is_device = device is None or _matches(key.device, device)
+        return is_device and workload in (None, key.workload) and variant in (None, key.variant)
 
     forgotten = model_records.forget(path, is_chosen)
     if json:
         out_json({"schema": "hetsched.models.forget/1", "forgotten": forgotten})
-    else:
-        count = counted(len(forgotten), "model")
-        out(f"forgot {count}" if forgotten else "no such models")
+        return
+    out(f"forgot {counted(len(forgotten), 'model')}" if forgotten else "no such models")
 
 
 class ModelCommands(Group):

@@ -41,12 +41,8 @@ def change_each(jobs: Iterable[int], change: Callable[[Control, int], str]) -> N
 
     A job that can't be changed doesn't keep the others from it.
 
-    Raises
-    ------
-    HetschedError
-        The error of a single job.
-    typer.Exit
-        With the code of the first of several jobs' errors.
+    Raises HetschedError (the error of a single job), typer.Exit (with the code of the first of
+    several jobs' errors).
     """
     numbers = list(dict.fromkeys(jobs))
     codes = []

@@ -223,10 +223,7 @@ def _show(explanation: Explanation, json: bool) -> None:
 class Drawings:
     """The files of --trace and --plot; checked before anything is computed.
 
-    Raises
-    ------
-    UsageError, Unavailable, CantCreate
-        One of the files can't be written.
+    Raises UsageError, Unavailable, CantCreate (one of the files can't be written).
     """
 
     def __init__(self, trace: str | None, plot: str | None, force: bool) -> None:

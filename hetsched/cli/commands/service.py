@@ -36,8 +36,7 @@ FOLDERS = ("HETSCHED_RUNTIME_DIR", "HETSCHED_STATE_DIR")
 DEFAULT_RUNTIME = "%t/hetsched"
 LINGER = Path("/var/lib/systemd/linger")
 """Has a file for each user whose services run without a login."""
-SYSTEMCTL_SECONDS = 180.0
-"""Time for one command: longer than TimeoutStopSec of the unit."""
+SYSTEMCTL_SECONDS = 180.0  # Time for one command: longer than TimeoutStopSec of the unit
 HINT = "`hetsched serve` needs no systemd"
 PROPERTIES = (
     "LoadState", "UnitFileState", "ActiveState", "SubState", "MainPID", "NRestarts", "StatusText",
@@ -149,10 +148,8 @@ def _check_available() -> None:
 def systemctl(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run ``systemctl --user WORDS``.
 
-    Raises
-    ------
-    Unavailable
-        There is no systemctl, no service manager of this user, or, if `check`, the command failed.
+    Raises Unavailable (there is no systemctl, no service manager of this user, or, if `check`, the
+    command failed).
     """
     try:
         result = subprocess.run(

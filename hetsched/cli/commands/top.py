@@ -27,13 +27,10 @@ from hetsched.units import counted, format_bytes, format_seconds
 
 INTERVAL_SECONDS = 1.0
 ANSWER_SECONDS = 10.0
-MAX_WAITING = 100
-"""Waiting jobs that are listed."""
-MAX_DEVICE_ROWS = 12
-"""Of the screen: about half of a terminal's 24 lines; jobs have the rest."""
+MAX_WAITING = 100  # Waiting jobs that are listed
+MAX_DEVICE_ROWS = 12  # Of the screen: about half of a terminal's 24 lines; jobs have the rest
 KEYS = "q quit"
-BAR = 10
-"""Characters of a bar."""
+BAR = 10  # Characters of a bar
 
 
 def top() -> int:
