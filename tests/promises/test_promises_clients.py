@@ -30,12 +30,20 @@ FIFTY = """
 import sys
 import numpy as np
 import hetsched
-rng = np.random.default_rng(int(sys.argv[2]))
+seed, folder = sys.argv[2:]
+rng = np.random.default_rng(int(seed))
 with hetsched.Client(sys.argv[1], timeout=60) as client:
-    planes = [rng.random((rng.integers(1, 9), 16, 16)).astype("complex64") for _ in range(50)]
-    jobs = [client.submit("fft", x) for x in planes]
-    for x, job in zip(planes, jobs):
-        assert np.allclose(job.result(60), np.fft.fft2(x), atol=1e-3), job
+    jobs = []
+    for number in range(50):
+        x = rng.random((rng.integers(1, 9), 16, 16)).astype("complex64")
+        source, out = (f"{folder}/{seed}-{number}{what}.npy" for what in ("", "-out"))
+        np.save(source, x)
+        files = {"arrays": source, "out": out}
+        jobs.append((x, client.submit("fft", **files if number % 2 else {"arrays": x})))
+    for x, job in jobs:
+        y = job.result(60)
+        y = y if isinstance(y, np.ndarray) else np.load(y)
+        assert np.allclose(y, np.fft.fft2(x), atol=1e-3), job
 print("right")
 """
 DIES = """
@@ -79,10 +87,16 @@ def segments(daemon: Daemon) -> int:
     return count
 
 
-def test_jobs_of_four_clients_are_right_and_leave_nothing(small: Daemon) -> None:
+def test_jobs_of_four_clients_beside_a_large_one_are_right_and_leave_nothing(
+    small: Daemon, tmp_path: Path
+) -> None:
     assert works(small)
-    clients = [script(small, FIFTY, str(seed)) for seed in range(4)]
-    assert [client.communicate(timeout=120)[0] for client in clients] == ["right\n"] * 4
+    with small.client() as client:
+        large = client.submit("toys:Slow", np.ones((1000, 4)), units=1000, milliseconds=10)
+        clients = [script(small, FIFTY, str(seed), str(tmp_path)) for seed in range(4)]
+        assert [client.communicate(timeout=120)[0] for client in clients] == ["right\n"] * 4
+        assert (large.result(60) == 3).all()
+        del large
     assert works(small)
     until(lambda: segments(small) == 0)
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from served import PLUG_INS, Daemon, ended, serving, until
-from toys import diffused
 
 CLOCK = """
 import datetime, pathlib, sys, time
@@ -96,27 +93,3 @@ def test_a_deadline_that_the_clock_has_passed_ends_a_waiting_job(
         run_job(daemon, "--deadline", "10min")  # or a minute later
         done = ended(process)
     assert (done.code, "deadline" in done.error) == (1, True)
-
-
-def test_a_job_continues_from_a_checkpoint_that_looks_old_or_new(
-    daemon: Daemon, clock: Clock, tmp_path: Path
-) -> None:
-    path, go = tmp_path / "job.npz", tmp_path / "go"
-    clock.shift(-clock.now)  # that of the disk
-    with daemon.client() as client:
-        job: Any = client.submit(
-            "toys:Diffusion", rows=24, iterations=300, seed=5, checkpoint=path, every=0.1,
-            slow_until=str(go), out=tmp_path / "y.npy",
-        )  # fmt: skip
-        until(path.exists)
-        for shift in (-2 * DAY, 4 * DAY):
-            clock.shift(shift)
-            saved = path.stat().st_ino
-            until(lambda: path.stat().st_ino != saved)  # noqa: B023 - it is still written
-        daemon.kill()
-        daemon.start()
-        go.touch()
-        job.result(60)
-        assert job.report.continued_after > 0
-    x = np.array([np.random.default_rng((5, row)).standard_normal(4) for row in range(24)])
-    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), diffused(x, 300))

@@ -6,7 +6,6 @@ import json
 import re
 import signal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,10 +41,6 @@ def test_the_report_has_its_fields(daemon: Daemon, done: int) -> None:
     assert (report["schema"], report["state"]) == ("hetsched.job/1", "done")
     for device in report["devices"]:
         assert {"device", "kind", "variant", "share", "seconds", "chunks"} <= set(device)
-
-
-def test_wait_prints_the_report_of_an_ended_job(daemon: Daemon, done: int) -> None:
-    assert daemon.call("wait", str(done), "--json").json["job"] == done
 
 
 def test_status_lists_the_jobs(daemon: Daemon, done: int) -> None:
@@ -182,11 +177,6 @@ def test_the_plan_runs_nothing(daemon: Daemon) -> None:
     before = daemon.call("status", "--json").json["jobs"][-1]["job"]
     assert "16 units" in daemon.call("plan", "fft", "--batch", "16x8x8").out
     assert daemon.call("status", "--json").json["jobs"][-1]["job"] == before
-
-
-def test_what_was_learnt_is_listed(daemon: Daemon) -> None:
-    models: Any = daemon.call("models", "--json").json
-    assert any(model["workload"] == "fft" for model in models["models"])
 
 
 def test_status_is_repeated_until_ctrl_c(daemon: Daemon, done: int) -> None:

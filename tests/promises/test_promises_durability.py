@@ -164,25 +164,6 @@ def test_a_result_in_memory_ends_with_the_daemon_and_its_job_stays_done(mortal: 
         np.testing.assert_allclose(again.result(60), y, atol=1e-3)
 
 
-def test_a_file_result_appears_once_across_a_kill(
-    mortal: Daemon, gate: Gate, tmp_path: Path
-) -> None:
-    folder = tmp_path / "results"
-    folder.mkdir()
-    np.save(tmp_path / "x.npy", np.full((40, 4), 3.0))
-    with mortal.client() as client:
-        job = client.submit(
-            TOY, tmp_path / "x.npy", out=folder / "y.npy", units=40, gate=str(gate.path)
-        )
-        until(gate.pids)
-        restart(mortal)
-        assert not (folder / "y.npy").exists()
-        gate.open()
-        job.result(60)
-    assert (np.load(folder / "y.npy") == 7).all()
-    assert [path.name for path in folder.iterdir()] == ["y.npy"]
-
-
 def test_a_result_whose_naming_fails_while_the_daemon_stops_is_named_by_the_next_one(
     tmp_path: Path,
 ) -> None:

@@ -195,23 +195,6 @@ def test_retry_runs_an_ended_job_under_a_new_number(client: hetsched.Client) -> 
         client.retry(volatile.id)
 
 
-def test_the_embedded_queue_keeps_the_same_order(
-    local: hetsched.Local, gate: Gate, tmp_path: Path
-) -> None:
-    log = str(tmp_path / "log")
-    first = local.submit(TOY, units=1, gate=str(gate.path))
-    computes(first)
-    jobs = [
-        local.submit(TOY, units=1, log=log, name=name, priority=priority)
-        for name, priority in (("b", 0), ("c", -1), ("a", 1))
-    ]
-    local.prioritize(jobs[1].id, -2)
-    gate.open()
-    for job in (first, *jobs):
-        job.result(60)
-    assert Path(log).read_text().split() == ["a", "b", "c"]
-
-
 def test_a_full_queue_refuses_and_takes_jobs_again() -> None:
     with serving("[queue]\nlimit = 3\n" + CORES) as daemon, daemon.client() as client:
         jobs = [client.submit(TOY, units=1, hold=True) for _ in range(3)]
@@ -221,17 +204,6 @@ def test_a_full_queue_refuses_and_takes_jobs_again() -> None:
         assert ended.code == 75
         jobs[0].cancel()
         until(lambda: word(jobs[0]) == "failed")
-        assert client.submit(TOY, units=1).exception(60) is None
-
-
-def test_quotas_of_a_client_are_named_in_the_refusal() -> None:
-    config = '[queue]\nper_client = 2\nparameters = "1MiB"\n' + CORES
-    with serving(config) as daemon, daemon.client() as client:
-        held = [client.submit(TOY, units=1, hold=True) for _ in range(2)]
-        with refused(75, "per_client"):
-            client.submit(TOY, units=1, hold=True)
-        client.cancel_all()
-        until(lambda: all(job.done() for job in held))
         assert client.submit(TOY, units=1).exception(60) is None
 
 

@@ -45,6 +45,23 @@ def test_nobody_is_ahead_of_the_others(control: IterationControl) -> None:
     assert max(seen) <= 1
 
 
+def test_an_abort_wakes_those_that_wait(control: IterationControl) -> None:
+    ends: list[str] = []
+
+    def work() -> None:
+        try:
+            control.wait_for(range(SLOTS), control.arrive(0), 60.0)
+        except Aborted:
+            ends.append("aborted")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    control.abort()
+    thread.join(60)
+
+    assert ends == ["aborted"]
+
+
 def test_an_abort_stops_nobody_at_a_moment_that_all_have_reached(
     control: IterationControl,
 ) -> None:
