@@ -14,9 +14,9 @@ import msgspec
 
 from hetsched.config import load_profile
 from hetsched.errors import HetschedError, UsageError
-from hetsched.simulate import machine_tables
+from hetsched.simulate import cluster, machine_tables
 from hetsched.simulate.curves import Linear
-from hetsched.simulate.papers import clarke, dfpa, ilic, nec
+from hetsched.simulate.papers import clarke, dethier, dfpa, ilic, nec
 from hetsched.simulate.profile import machine_of
 from hetsched.simulate.results import Cell, ExperimentResult
 from hetsched.text import clean, clean_json, columns, number
@@ -65,6 +65,14 @@ def run_ilic(flags: argparse.Namespace) -> ExperimentResult:
     return ilic.run_experiment(tolerance=flags.tolerance, noise=flags.noise, seed=flags.seed)
 
 
+def run_dethier(flags: argparse.Namespace) -> ExperimentResult:
+    return dethier.run_experiment(flags.trees, seed=flags.seed)
+
+
+def run_cluster(flags: argparse.Namespace) -> ExperimentResult:
+    return cluster.run_experiment(flags.hosts or cluster.HOSTS, seed=flags.seed)
+
+
 def run_machine(flags: argparse.Namespace) -> ExperimentResult:
     for name in ("noise", "total"):
         if getattr(flags, name) is not None and flags.runs is None:
@@ -89,6 +97,8 @@ EXPERIMENTS = {
     "dfpa": (run_dfpa, "Partition without prior models (DFPA, Lastovetsky 2010)."),
     "nec": (run_nec, "Balance by wait times (NEC, US 9,038,088)."),
     "ilic": (run_ilic, "Balance a GPU and three cores with overlap (Ilic 2012)."),
+    "dethier": (run_dethier, "Rebalance a stencil over 50 machines (Dethier 2008)."),
+    "cluster": (run_cluster, "Rebalance a stencil over many hosts of random speeds."),
     "machine": (run_machine, "Plan and simulate any machine."),
 }
 FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -107,6 +117,10 @@ FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
                         "help": "of a random cluster; repeatable [4, 16, 64]"}),
     ("ilic", "--tolerance", {"type": float, "default": ilic.TOLERANCE, "help": BALANCED}),
     ("ilic", "--noise", {"type": float, "default": 0.02, "help": "of random loops' times; 2 %%"}),
+    ("dethier", "--trees", {"type": int, "default": 30, "metavar": "N",
+                            "help": "random spanning trees [%(default)s]"}),
+    ("cluster", "--hosts", {"type": int, "action": "append", "metavar": "N",
+                            "help": "repeatable, up to 10000 [50, 500, 2000]"}),
     ("machine", "--profile", {"required": True, "metavar": "NAME|FILE",
                               "help": "desktop, h100, or a .toml file"}),
     ("machine", "--runs", {"type": int, "metavar": "N", "help": "learn the models in N runs"}),
