@@ -130,21 +130,21 @@ class Call:
         """
         begun = time.thread_time()
         if self.is_in_memory:
-            self._compute(split, whole, outputs, self.offset + first, count, 0)
+            self.compute(split, whole, outputs, self.offset + first, count)
         else:
             start = self.offset + first * self.granule
             self.compute_here(start, min(start + count * self.granule, self.load))
         units = count if self.is_in_memory else count * self.granule
         self.busy.append((units, time.thread_time() - begun))
 
-    def _compute(
+    def compute(
         self,
         split: Sequence[Any],
         whole: Sequence[np.ndarray],
         outputs: Sequence[Any],
         start: int,
         count: int,
-        base: int,
+        base: int = 0,
     ) -> None:
         """Compute `count` units from unit `start` on; these begin at `base` in the arrays."""
         step = self.units_per_piece()
@@ -232,7 +232,7 @@ class Call:
 
     def compute_here(self, first: int, end: int) -> None:
         """Compute units in the caller's thread."""
-        self._compute(self.split, self.whole, self.outputs, first, end - first, first)
+        self.compute(self.split, self.whole, self.outputs, first, end - first, first)
 
     def fail(self, error: BaseException, first: int, end: int) -> None:
         """Note why the call fails: the first error counts."""

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 import os
 import re
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -22,15 +21,17 @@ import numpy as np
 
 from hetsched.bounded_cache import BoundedCache
 from hetsched.dtypes import NUMERIC
-from hetsched.errors import DataError, HetschedError, InternalError, UsageError
+from hetsched.errors import DataError, HetschedError, InternalError, JobFailed, UsageError
 from hetsched.functions.call import MODES, PIECE_BYTES, Call, Outdated, Reduction
 from hetsched.functions.files import OutputFile, is_path, open_array
 from hetsched.functions.identity import function_name, identity
+from hetsched.functions.processes import REFERENCE as PROCESS
+from hetsched.functions.processes import failed_units, process_job, reason_against
 from hetsched.functions.profile import SMALL, SPLIT, calls
 from hetsched.functions.race import Race
 from hetsched.functions.session import session
 from hetsched.functions.sources import Stored, Target, common_granule, is_stored
-from hetsched.functions.twins import KINDS, asked, twins_of
+from hetsched.functions.twins import KINDS, asked, decorated, twins_of, undecorated
 from hetsched.functions.workload import (
     CALL,
     MAX_ARRAYS,
@@ -56,6 +57,13 @@ MIN_DIVIDED = 3
 """Calls that are divided before that is known to be slower: the first ones still learn."""
 MEANWHILE_SECONDS = 0.01
 """Between two looks whether the devices are free."""
+LOCK_SECONDS, LOCK_ROUNDS = 0.01, 3
+"""Of a block by which is seen whether a function holds the interpreter's lock, which changes hands
+each 5 ms; the fastest of so many counts."""
+LOCKED = 1.5
+"""Times that a block in each of two threads takes longer than one block: 1 or 2."""
+MIN_PROCESS_SECONDS = 0.5
+"""Of computing for which processes may pay: their start takes some tenths, and data is copied."""
 WITHOUT = re.compile("^without |takes no part")
 """What notes of a job say about devices that were left out."""
 RETRY_CALLS = 16
@@ -196,13 +204,8 @@ def divisible(f: Callable[..., Any] | None = None, /, **options: Any) -> Callabl
 
     for kind in KINDS:
         setattr(divided, kind, functools.partial(register, kind))
-    _divisible[divided] = function
+    decorated[divided] = function
     return divided
-
-
-_divisible: weakref.WeakKeyDictionary[Callable[..., Any], Callable[..., Any]]
-_divisible = weakref.WeakKeyDictionary()
-"""Decorated function -> the function itself, with its twins."""
 
 
 def divided(
@@ -241,8 +244,7 @@ def make_call(
 ) -> Call:
     if not callable(f):
         raise UsageError(f"{quoted(f)} should be a function")
-    if isinstance(f, FunctionType):
-        f = _divisible.get(f, f)
+    f = undecorated(f)
     if not arrays:
         raise UsageError("give at least one array")
     if len(arrays) > MAX_ARRAYS:
@@ -456,6 +458,24 @@ class _Kind:
     is_portable: bool = False
     """The function asks `namespace` for its library."""
 
+    holds_lock: bool | None = None
+    """The function holds the interpreter's lock: two threads are no faster. None: unknown."""
+    stays: bool = False
+    """The function can't be called in other processes."""
+
+    def stay(self, call: Call, reason: str) -> None:
+        """Don't use processes, and say why."""
+        self.stays = True
+        text = f"holds the interpreter's lock, and no other processes call it: {reason}"
+        calls.remark(function_name(call.f), [text])
+
+    def may_hold_lock(self, units: int) -> bool:
+        """Return whether that isn't known, and matters for so many units."""
+        if self.calls % RETRY_CALLS == 0:
+            self.holds_lock = None
+        is_long = min(self.alone) * units > MIN_PROCESS_SECONDS
+        return self.holds_lock is None and is_long and len(os.sched_getaffinity(0)) > 1
+
     def is_faster_alone(self, units: int, overhead: float) -> bool:
         """Return whether the caller's thread is expected to be faster than the devices.
 
@@ -463,6 +483,8 @@ class _Kind:
         """
         alone = min(self.alone)  # disturbances only make times longer
         if alone * units <= overhead:
+            return True
+        if self.holds_lock and (self.stays or alone * units < MIN_PROCESS_SECONDS):
             return True
         is_tried = len(self.divided) < MIN_DIVIDED or self.calls % RETRY_CALLS == 0
         return not is_tried and alone <= min(self.divided)
@@ -562,6 +584,9 @@ class _Run:
             return
         kind.calls += 1
         call.twins = self._twins(kind)
+        if not (self._is_always or call.twins) and kind.may_hold_lock(rest):
+            done = self._measure_lock(kind, done)
+            rest = call.load - done
         begun = time.perf_counter()
         if not self._is_always and kind.is_faster_alone(rest, session.overhead):
             call.compute_here(done, call.load)
@@ -570,12 +595,54 @@ class _Run:
             local = session.local()  # its start isn't part of what a call costs
             begun = time.perf_counter()
             with session.busy():
-                self._compute_on_devices(done, local)
+                self._compute_on_devices(kind, done, local)
             seconds = time.perf_counter() - begun
             kind.divided.append(seconds / rest)
             if units := sum(chunk for chunk, _ in call.busy):
                 kind.alone.append(sum(busy for _, busy in call.busy) / units)
-            self.saved = kind.alone[-1] * rest - seconds  # against one thread
+            self.saved = min(kind.alone) * rest - seconds  # against one thread
+
+    def _measure_lock(self, kind: _Kind, done: int) -> int:
+        """See whether two threads compute faster than one; return how many units are done."""
+        call = self._call
+        granules = int(LOCK_SECONDS / max(min(kind.alone), 1e-9) / call.granule)
+        units = max(1, granules) * call.granule
+        if done + 3 * LOCK_ROUNDS * units >= call.load:
+            return done
+        best = {1: math.inf, 2: math.inf}
+        for threads in (1, 2) * LOCK_ROUNDS:
+            begun = time.perf_counter()
+            self._compute_in_threads(done, units, threads)
+            best[threads] = min(best[threads], time.perf_counter() - begun)
+            done += threads * units
+        kind.alone.append(best[1] / units)
+        kind.holds_lock = best[2] > LOCKED * best[1]
+        if kind.holds_lock and (reason := reason_against(call)):
+            kind.stay(call, reason)
+        return done
+
+    def _compute_in_threads(self, done: int, units: int, count: int) -> None:
+        """Compute `units` in this thread, and as many in each of the others of `count`."""
+        call = self._call
+
+        def compute(start: int) -> None:
+            with contextlib.suppress(BaseException):  # the call knows its failure
+                call.compute_here(start, start + units)
+
+        others = [
+            threading.Thread(target=compute, args=(done + number * units,), daemon=True)
+            for number in range(1, count)
+        ]
+        try:
+            for thread in others:
+                thread.start()
+            compute(done)
+            for thread in others:
+                thread.join()
+        except BaseException:  # such as Ctrl-C
+            call.is_cancelled = True
+            raise
+        call.raise_failure()
 
     def _twins(self, kind: _Kind) -> dict[str, Callable[..., Any]]:
         """Return what computes the function on GPUs: nothing for stored arrays and reductions."""
@@ -640,7 +707,7 @@ class _Run:
             call.fail(error, 0, units)
             raise
 
-    def _compute_on_devices(self, done: int, local: Local) -> None:
+    def _compute_on_devices(self, kind: _Kind, done: int, local: Local) -> None:
         call = self._call
         call.offset = done
         arrays: dict[str, np.ndarray] = {}
@@ -661,12 +728,12 @@ class _Run:
             whole=self._whole if arrays else (),
             outputs=tuple(_layouts(call.outputs)) if out else (),
         )
+        if kind.holds_lock and self._has_computed_in_processes(kind, done, local, params, out):
+            return
         with Registered(call) as number:
             arrays[CALL] = np.array([number])
             begun = time.perf_counter()
-            seconds = self._run_job(
-                local, arrays, out=out or None, **self._options, **msgspec.to_builtins(params)
-            )
+            seconds = self._run_job(local, reference(call.twins), arrays, out, params)
             whole = time.perf_counter() - begun
         call.raise_failure()
         if seconds is not None:
@@ -674,7 +741,47 @@ class _Run:
         if call.reduction is not None and call.reduction.known < call.load:
             raise InternalError(f"units from {call.reduction.known} on weren't reduced")
 
-    def _run_job(self, local: Local, arrays: dict[str, Any], **options: Any) -> float | None:
+    def _has_computed_in_processes(
+        self,
+        kind: _Kind,
+        done: int,
+        local: Local,
+        common: FunctionParams,
+        out: dict[str, np.ndarray],
+    ) -> bool:
+        """Return whether processes have computed the units from `done` on; else threads must.
+
+        Raises what the function raises, by computing the same block here.
+        """
+        call = self._call
+        params, arrays = process_job(call, common, done)
+        failure: HetschedError | None = None
+        try:
+            self._run_job(local, PROCESS, arrays, out, params)
+        except HetschedError as error:
+            failure = error
+        try:
+            if failure is None:
+                return True
+            call.is_cancelled = False
+            if (units := failed_units(failure)) is not None:
+                call.compute_here(*units)
+            if isinstance(failure, JobFailed):  # such as the end of a process: not of this one
+                failure.add_note(f"hetsched: {function_name(call.f)}, in processes of its own")
+                raise failure
+            kind.stay(call, str(failure))
+            return False
+        finally:
+            del failure  # its traceback refers to this frame
+
+    def _run_job(
+        self,
+        local: Local,
+        workload: str,
+        arrays: dict[str, Any],
+        out: dict[str, Any],
+        params: FunctionParams,
+    ) -> float | None:
         """Run the call's job; return the seconds of its computation, None if the function raised.
 
         When this returns or raises, no device works on the caller's arrays any more.
@@ -682,7 +789,8 @@ class _Run:
         call = self._call
         job: Job | None = None
         try:
-            job = local.submit(reference(call.twins), arrays, **options)
+            options = {**self._options, **msgspec.to_builtins(params)}
+            job = local.submit(workload, arrays, out=out or None, **options)
             job.result()
             report = job.report
             if report is None:

@@ -50,6 +50,10 @@ class Session:
             with self._lock:
                 self._calls -= 1
 
+    def stay_on_this_core(self) -> None:
+        """Never divide a call, as if the devices were always busy."""
+        self._calls = 1
+
     def local(self) -> Local:
         """Return the engine, started if need be. Raises as `Local`."""
         with self._lock:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -55,6 +57,16 @@ def _module(array: Any) -> Any:
     if type(array).__module__.partition(".")[0] == "cupy":  # whose arrays may not have it yet
         return sys.modules["cupy"]
     raise UsageError(f"namespace: {quoted(array)} should be an array")
+
+
+decorated: weakref.WeakKeyDictionary[Callable[..., Any], Callable[..., Any]]
+decorated = weakref.WeakKeyDictionary()
+"""Function with `divisible` -> the function itself, with its twins."""
+
+
+def undecorated(f: Any) -> Any:
+    """Return a function without `divisible`."""
+    return decorated.get(f, f) if isinstance(f, FunctionType) else f
 
 
 def twins_of(f: Any) -> dict[str, Callable[..., Any]]:

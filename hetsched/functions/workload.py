@@ -6,13 +6,15 @@ share plans and measurements.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from hetsched.errors import JobFailed
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
 
 if TYPE_CHECKING:
@@ -45,13 +47,13 @@ class Function(Workload):
     """The workload of all functions."""
 
     name = "map"
-    Params = FunctionParams
+    Params: type[FunctionParams] = FunctionParams
 
     def __init__(self, *kinds: str) -> None:
         """`kinds`: of GPUs that its functions have twins for."""
         self._kinds = ("cpu", *kinds)
 
-    in_threads = "only"  # functions aren't sent anywhere
+    in_threads: Literal["no", "only"] = "only"  # functions aren't sent anywhere
     takes_any_layout = True
     writes_all = True
     inputs = (
@@ -117,10 +119,13 @@ class _FunctionKernel:
         split = [inputs[name] for name in self._split]
         whole = [inputs[name] for name in self._whole]
         written = [outputs[name] for name in self._outputs]
-        if self._kind == "cpu":
-            call.compute_chunk(split, whole, written, first, count)
-        else:
+        if self._kind != "cpu":
             call.compute_by_twin(self._kind, split, whole, written, first, self._xp)
+            return
+        with contextlib.suppress(BaseException):  # the caller raises it: the call knows it
+            call.compute_chunk(split, whole, written, first, count)
+            return
+        raise JobFailed("the function has raised an error")
 
     def _number(self, array: Any) -> int:
         """Return the number of the call; from a GPU it is read once for a job: that waits."""

@@ -1,0 +1,202 @@
+"""The workload of functions that hold the interpreter's lock: a process for each core calls them.
+
+A function travels as ``module:qualname``, its keywords as text. Neither is pickled.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hetsched.errors import HetschedError, JobFailed, UsageError, text_of
+from hetsched.functions.call import Call
+from hetsched.functions.identity import function_name, identity
+from hetsched.functions.session import session
+from hetsched.functions.twins import undecorated
+from hetsched.functions.workload import CALL, Function, FunctionParams
+from hetsched.plug_in_errors import plug_in_error
+from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant
+
+REFERENCE = f"{__name__}:ProcessFunction"
+MAX_KEYWORDS = 10_000
+"""Characters of keywords as text. Arbitrary."""
+PLAIN = (int, float, complex, bool, str, bytes, type(None))
+FAILED = re.compile(r", units? (\d+)(?: to (\d+))? of axis ")
+"""In the message of a job whose function has raised an error."""
+
+
+class ProcessParams(FunctionParams, frozen=True, kw_only=True):
+    """A kind of call, with all that a process needs to know of the call itself."""
+
+    units: int
+    """Of the whole arrays."""
+    keywords: str
+    positions: tuple[tuple[bool, int], ...]
+    axis: int
+    overlap: int
+    mode: str
+    dtype: str | None
+    floating_errors: str
+
+
+def reason_against(call: Call) -> str:
+    """Return why a call's function can't be called in other processes; "" if it can."""
+    name = function_name(call.f)
+    if name.startswith("__main__:"):
+        return "it is defined in __main__, which they can't import"
+    if _imported(name) is not call.f:
+        return f"they can't import it as {name}"
+    if not call.is_in_memory or call.reduction is not None:
+        return "reductions and arrays in files and stores stay here"
+    is_plain = _is_plain(call.keywords) and _is_plain(call.floating_errors)
+    if not is_plain or len(repr(call.keywords)) > MAX_KEYWORDS:
+        return "its keywords aren't plain numbers and text"
+    return ""
+
+
+def _is_plain(value: Any, depth: int = 5) -> bool:
+    """Return whether text can stand for a value."""
+    if type(value) in PLAIN:
+        return not isinstance(value, float | complex) or bool(value - value == 0)
+    if type(value) is dict:
+        value = [*value.keys(), *value.values()]
+    is_list = type(value) in (list, tuple) and depth > 0
+    return is_list and all(_is_plain(item, depth - 1) for item in value)
+
+
+def _imported(name: str) -> Any:
+    """Return what ``module:qualname`` is in this process; None: nothing, as of a closure."""
+    module, _, qualname = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return undecorated(found)
+
+
+class ProcessFunction(Function):
+    """Functions that are imported where they are called."""
+
+    Params = ProcessParams
+    in_threads = "no"
+    takes_any_layout = False
+
+    def infer(
+        self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
+    ) -> ProcessParams:
+        return msgspec.convert(dict(explicit), ProcessParams)
+
+    def arrays(self, p: FunctionParams) -> Sequence[ArraySpec]:
+        assert isinstance(p, ProcessParams)
+        specs = super().arrays(p)
+        if not p.overlap:
+            return specs
+        # Each core sees all units, in shared memory: what overlaps needs no copies.
+        return [
+            ArraySpec(a.name, "resident", (p.units, *a.unit_shape), a.dtype)
+            if a.role == "split"
+            else a
+            for a in specs
+        ]
+
+    def speed_key(self, p: FunctionParams) -> str:
+        return f"process {super().speed_key(p)}"
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return (Variant("process", "1", _make),) if kind == "cpu" else ()
+
+
+def process_job(
+    call: Call, common: FunctionParams, first: int
+) -> tuple[ProcessParams, dict[str, np.ndarray]]:
+    """Return the parameters and inputs of the job of a call's units from `first` on."""
+    start = 0 if call.overlap else first
+    arrays = {f"x{i}": x[start:] for i, x in enumerate(call.split)}
+    arrays |= {f"w{i}": w for i, w in enumerate(call.whole)}
+    arrays[CALL] = np.array([first])
+    params = ProcessParams(
+        **{name: getattr(common, name) for name in FunctionParams.__struct_fields__},
+        units=call.load,
+        keywords=repr(call.keywords),
+        positions=call.positions,
+        axis=call.axis,
+        overlap=call.overlap,
+        mode=call.mode,
+        dtype=None if call.dtype is None else call.dtype.name,
+        floating_errors=repr(call.floating_errors),
+    )
+    return params, arrays
+
+
+def failed_units(error: HetschedError) -> tuple[int, int] | None:
+    """Return (first, end) of the units for which a function has raised an error, if it has."""
+    found = FAILED.search(str(error)) if isinstance(error, JobFailed) else None
+    if found is None:
+        return None
+    first = int(found[1])
+    return first, int(found[2] or first) + 1
+
+
+def _make(p: ProcessParams, chunk: int, context: KernelContext) -> Kernel:
+    return _ProcessKernel(p)
+
+
+class _ProcessKernel:
+    """Computes chunks of one call after another, in a process of their own."""
+
+    takes_range = True
+
+    def __init__(self, p: ProcessParams) -> None:
+        session.stay_on_this_core()  # the others are those of other processes
+        keywords = ast.literal_eval(p.keywords)
+        f = _current(p.function, keywords)
+        self._counts = len(p.split), len(p.whole), len(p.outputs)
+        self._call = Call(f, keywords, p.positions, [], [], p.axis, p.overlap, p.mode)
+        self._call.dtype = None if p.dtype is None else np.dtype(p.dtype)
+        self._call.floating_errors = ast.literal_eval(p.floating_errors)
+
+    def __call__(self, inputs: Arrays, outputs: Arrays, first: int, count: int) -> None:
+        call = self._call
+        split, whole, results = self._counts
+        call.split = [inputs[f"x{i}"] for i in range(split)]
+        call.whole = [inputs[f"w{i}"] for i in range(whole)]
+        call.outputs = [outputs[f"y{i}"] for i in range(results)]
+        start = int(inputs[CALL][0]) + first
+        base = start if call.overlap else 0
+        blocks = [x[base : base + count] for x in call.split]
+        try:
+            call.compute(blocks, call.whole, call.outputs, start, count)
+        except BaseException as error:
+            notes = (note for note in getattr(error, "__notes__", ()) if FAILED.search(note))
+            where = next(notes, "").removeprefix("hetsched: ")
+            text = str(plug_in_error(where, error))
+            raise JobFailed(text if where in text else f"{where}: {text}") from error
+        finally:
+            call.failure = None
+            call.split, call.whole, call.outputs = [], [], []
+
+
+def _current(function: str, keywords: Mapping[str, Any]) -> Any:
+    """Return the function that the caller has. Raises UsageError."""
+    name = function.partition(" ")[0]
+    module = name.partition(":")[0]
+    try:
+        loaded = sys.modules.get(module)
+        if loaded is None:
+            importlib.import_module(module)
+        found = _imported(name)
+        if identity(found, keywords) != function and loaded is not None:
+            importlib.reload(loaded)  # it has been edited meanwhile
+            found = _imported(name)
+        if identity(found, keywords) == function:
+            return found
+    except (Exception, SystemExit) as error:  # of a module that is imported
+        reason = f"{type(error).__name__}: {text_of(error):.300}"
+        raise UsageError(f"{name} can't be imported: {reason}") from error
+    raise UsageError(f"{name} is another function when it is imported")
