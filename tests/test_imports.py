@@ -39,6 +39,7 @@ VENDORS = {
     "cupy_backends",
     "pyopencl",
     "reikna",
+    "pyvkfft",
     "pynvml",
     "pyfftw",
     "ducc0",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,11 +22,26 @@ def runtime() -> OpenClRuntime:
     return open_runtime(processor())
 
 
+@pytest.fixture(params=["reikna", "pyvkfft"])
+def library(request: pytest.FixtureRequest) -> str:
+    """The second one takes a compiler to install, and libOpenCL.so.1 to load."""
+    try:
+        importlib.import_module({"pyvkfft": "pyvkfft.opencl"}.get(request.param, request.param))
+    except (ImportError, OSError) as error:
+        pytest.skip(f"{request.param}: {error}")
+    return str(request.param)
+
+
 def compute(
-    runtime: OpenClRuntime, workload: Workload, p: Any, inputs: Mapping[str, np.ndarray], skip: int
+    runtime: OpenClRuntime,
+    workload: Workload,
+    p: Any,
+    inputs: Mapping[str, np.ndarray],
+    skip: int,
+    library: str,
 ) -> np.ndarray:
     """Run the variant on arrays that begin at `skip` bytes; the output is like the first input."""
-    (variant,) = workload.variants("opencl")
+    variant = next(v for v in workload.variants("opencl") if v.name == library)
     kernel = variant.make(p, workload.load(p), KernelContext("opencl"))
     queue, start, there = runtime.queue(), skip, {}
     like = next(iter(inputs.values()))
@@ -46,21 +62,25 @@ def compute(
 
 @pytest.mark.parametrize("skip", [0, 512, 8], ids=["start", "aligned", "unaligned"])
 @pytest.mark.parametrize("direction", ["forward", "inverse", "roundtrip"])
-def test_planes_are_transformed(runtime: OpenClRuntime, direction: str, skip: int) -> None:
+def test_planes_are_transformed(
+    runtime: OpenClRuntime, direction: str, skip: int, library: str
+) -> None:
     p = params("3x16x24", "complex64", direction)
     x = normal(p)
 
-    y = compute(runtime, FFT, p, {"x": x}, skip)
+    y = compute(runtime, FFT, p, {"x": x}, skip, library)
 
     assert residual(p, x, y).max() < 0.5
 
 
 @pytest.mark.parametrize("batch", ["2x31x37", "2x127x10", "5x1x8"])
-def test_planes_of_any_shape_are_transformed(runtime: OpenClRuntime, batch: str) -> None:
+def test_planes_of_any_shape_are_transformed(
+    runtime: OpenClRuntime, batch: str, library: str
+) -> None:
     p = params(batch, "complex128")
     x = normal(p)
 
-    y = compute(runtime, FFT, p, {"x": x}, 0)
+    y = compute(runtime, FFT, p, {"x": x}, 0, library)
 
     assert residual(p, x, y).max() < 0.5
 
@@ -75,6 +95,6 @@ def test_a_matrix_is_updated(
     shapes = {"C": (p.rows, p.cols), "A": (p.rows, p.inner), "B": (p.inner, p.cols)}
     inputs = {name: rng.standard_normal(shape).astype(dtype) for name, shape in shapes.items()}
 
-    result = compute(runtime, MatrixUpdate(), p, inputs, 0)
+    result = compute(runtime, MatrixUpdate(), p, inputs, 0, "tiles")
 
     assert MatrixUpdate().residual(p, inputs, {"C": result}, 1).max() < 0.5

@@ -1,94 +1,24 @@
-"""FFT on an OpenCL device by reikna, which generates its kernels in Python.
-
-A plan takes seconds to compile, so there is one, for one plane at a time. Its kernels know of no
-offsets: planes are sub-buffers, where the device lets one begin there, and else pass through a
-buffer of their own.
-"""
+"""FFT on an OpenCL device by reikna, which generates its kernels in Python."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pyopencl as cl
-import pyopencl.array
 import reikna.cluda
 import reikna.core
 import reikna.fft
 
-from hetsched.errors import UsageError
-from hetsched.workload import Arrays, Kernel, KernelContext
-from hetsched_workloads.fft.declaration import DTYPES, FftParams
-
-
-class PlaneTransform:
-    """Transforms planes in one queue.
-
-    Raises
-    ------
-    UsageError
-        The device has no double precision.
-    """
-
-    def __init__(self, p: FftParams, queue: Any) -> None:
-        if DTYPES[p.dtype].is_double and "cl_khr_fp64" not in queue.device.extensions:
-            raise UsageError(f"{queue.device.name} computes no {p.dtype}")
-        self._queue = queue
-        self._shape, self._dtype = (1, *p.shape), np.dtype(p.dtype)
-        self._direction = p.direction
-        self._alignment = max(1, queue.device.mem_base_addr_align // 8)
-        thread = reikna.cluda.ocl_api().Thread(queue)
-        plan = reikna.fft.FFT(reikna.core.Type(self._dtype, self._shape), axes=(1, 2))
-        self._transform: Callable[[Any, Any, int], Any] = plan.compile(thread)
-        self._source, self._middle, self._target = (
-            pyopencl.array.empty(queue, self._shape, self._dtype) for _ in range(3)
-        )
-
-    def run(self, source: Any, target: Any) -> None:
-        """Transform a plane; `source` and `target` have its shape."""
-        x, y = self._aligned(source), self._aligned(target)
-        if x is None:
-            x = self._source
-            self._copy(source, x)
-        result = self._target if y is None else y
-        if self._direction == "roundtrip":
-            self._transform(self._middle, x, 0)
-            self._transform(result, self._middle, 1)
-        else:
-            self._transform(result, x, int(self._direction == "inverse"))
-        if y is None:
-            self._copy(result, target)
-
-    def _aligned(self, plane: Any) -> Any:
-        """Return the plane as an array without an offset; None if the device doesn't allow it."""
-        if plane.offset % self._alignment:
-            return None
-        buffer = plane.base_data.get_sub_region(plane.offset, plane.nbytes)
-        return pyopencl.array.Array(self._queue, self._shape, self._dtype, data=buffer)
-
-    def _copy(self, source: Any, target: Any) -> None:
-        cl.enqueue_copy(
-            self._queue,
-            target.base_data,
-            source.base_data,
-            src_offset=source.offset,
-            dst_offset=target.offset,
-            byte_count=source.nbytes,
-        )
+from hetsched.workload import Kernel, KernelContext
+from hetsched_workloads.fft.declaration import FftParams
+from hetsched_workloads.fft.opencl_planes import Transform, make_kernel
 
 
 def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
-    """Return a kernel for any number of planes, in the queue of its arrays."""
-    transforms: dict[Any, PlaneTransform] = {}
+    return make_kernel(p, context, plan)
 
-    def kernel(inputs: Arrays, outputs: Arrays) -> None:
-        x, y = inputs["x"], outputs["y"]
-        if y.queue not in transforms:
-            rows, cols = p.shape
-            context.say(f"planning {rows}x{cols} {p.dtype} for OpenCL ...")
-            transforms[y.queue] = PlaneTransform(p, y.queue)
-        for plane in range(len(x)):
-            transforms[y.queue].run(x[plane], y[plane])
 
-    return kernel
+def plan(queue: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> Transform:
+    transform = reikna.fft.FFT(reikna.core.Type(dtype, shape), axes=(0, 1))
+    compiled: Transform = transform.compile(reikna.cluda.ocl_api().Thread(queue))
+    return compiled

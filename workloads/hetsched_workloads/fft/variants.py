@@ -24,8 +24,12 @@ def variants(kind: str) -> tuple[Variant, ...]:
         return _cpu()
     if kind == "cuda" and (installed := version("cupy")):
         return (Variant("cufft", f"cupy-{installed}", late(HERE + "cupy_cuda")),)
-    if kind == "opencl" and version("pyopencl") and (installed := version("reikna")):
-        return (Variant("reikna", installed, late(HERE + "reikna_opencl")),)
+    if kind == "opencl" and version("pyopencl"):
+        return tuple(
+            Variant(name, installed, late(HERE + f"{name}_opencl"))
+            for name in ("pyvkfft", "reikna")
+            if (installed := version(name))
+        )
     return ()
 
 
