@@ -60,16 +60,6 @@ def event_detail(state: JobState) -> str:
     return detail(state)
 
 
-def reason(job: JobLine) -> str:
-    """Return why a job waits or failed, as JSON has it; "" for others."""
-    match job.state:
-        case Queued():
-            return job.state.reason
-        case Failed():
-            return job.state.error.message
-    return ""
-
-
 def error_of(state: JobState) -> HetschedError | None:
     """Return the error of a failed job, else None."""
     return from_record(state.error) if isinstance(state, Failed) else None
@@ -99,8 +89,10 @@ def _progress(state: Running) -> str:
 
 def _times(report: JobReport) -> str:
     """Return "whole time 36.1 s, kernels' time 342 ms", as far as they are known."""
-    known = {"whole time": report.whole_seconds, "kernels' time": report.seconds}
-    return ", ".join(f"{k} {format_seconds(v)}" for k, v in known.items() if v is not None)
+    known = _whole_time(report)
+    if report.seconds is not None:
+        known.append(f"kernels' time {format_seconds(report.seconds)}")
+    return ", ".join(known)
 
 
 # ---- lists
@@ -174,14 +166,12 @@ def _cells(job: JobLine, date_format: str) -> dict[str, str]:
 
 
 def job_record(job: JobLine) -> dict[str, object]:
-    """Return a job of a list as it is printed with --json."""
-    fields = msgspec.structs.asdict(job)  # to_builtins would leave out defaults, as messages do
-    return {
-        **{name: msgspec.to_builtins(value) for name, value in fields.items()},
-        "state": word(job.state),
-        "reason": reason(job),
-        "detail": detail(job.state),
-    }
+    """Return a job of a list as it is printed with --json; `reason`: why it waits or failed."""
+    state, fields = job.state, msgspec.structs.asdict(job)  # to_builtins would omit defaults
+    reason = state.reason if isinstance(state, Queued) else ""
+    reason = state.error.message if isinstance(state, Failed) else reason
+    record = {name: msgspec.to_builtins(value) for name, value in fields.items()}
+    return {**record, "state": word(state), "reason": reason, "detail": detail(state)}
 
 
 # ---- the report of a job that has ended
@@ -223,8 +213,8 @@ def table(report: JobReport) -> list[str]:
     """
     used = [each for each in report.devices if each.share or not each.device.startswith("team")]
     rows = grouped_rows(used, lambda device: device.device, MAX_GROUP_ROWS)
-    labels = [label for label, _ in rows]
     groups = [members for _, members in rows]
+    active = [[m for m in members if m.share] for members in groups]
     shares = [str(sum(member.share for member in members)) for members in groups]
     if report.iterations is not None:
         cells = {"rows": shares}
@@ -232,22 +222,18 @@ def table(report: JobReport) -> list[str]:
             means = [_mean(members, phase) for members in groups]
             if any(means):
                 cells[phase] = seconds_column(means)
-        variants = [", ".join(dict.fromkeys(m.variant for m in members)) for members in groups]
+        active = groups
     else:
-        active = [[m for m in members if m.share] for members in groups]
+        speeds = [sum(m.share / m.seconds for m in g if m.seconds > 0) or None for g in active]
+        predicted = [_largest(m.predicted_seconds for m in group) for group in active]
         cells = {
             "share": shares,
             "seconds": seconds_column([_largest(m.seconds for m in group) for group in active]),
-            "units/s": [
-                number(sum(m.share / m.seconds for m in group if m.seconds > 0) or None)
-                for group in active
-            ],
-            "predicted": seconds_column(
-                [_largest(m.predicted_seconds for m in group) for group in active]
-            ),
+            "units/s": list(map(number, speeds)),
+            "predicted": seconds_column(predicted),
         }
-        variants = [", ".join(dict.fromkeys(m.variant for m in group)) or "-" for group in active]
-    body = list(zip(labels, variants, *cells.values(), strict=True))
+    variants = [", ".join(dict.fromkeys(m.variant for m in group)) or "-" for group in active]
+    body = list(zip([label for label, _ in rows], variants, *cells.values(), strict=True))
     return columns(("device", "variant (library)", *cells), body, left_columns=2)
 
 
@@ -265,22 +251,20 @@ def summary(report: JobReport, with_reasons: bool = False) -> list[str]:
 
     `with_reasons`: also why each device got its share.
     """
-    is_iterative = report.iterations is not None
-    lines = [_iteration_headline(report) if is_iterative else _headline(report)]
+    lines = [_headline(report) if report.iterations is None else _iteration_headline(report)]
     if report.verified is not None:
-        error = (
-            ""
-            if report.max_error is None
-            else f", off by at most {report.max_error:.2g} of the largest value"
-        )
-        outcome = "all units correct" if report.verified else "WRONG"
-        lines.append(f"verified: {outcome}{error}")
+        lines.append(f"verified: {'all units correct' if report.verified else 'WRONG'}")
+        if report.max_error is not None:
+            lines[-1] += f", off by at most {report.max_error:.2g} of the largest value"
     late = [f"{counted(d.late, 'phase')} on {d.device}" for d in report.devices if d.late]
     if late:
         where = ", ".join(late)
         lines.append(f"late: {where} took longer than modelled; the times aren't valid")
-    notes = [text for text in report.notes if with_reasons or not _is_reason(report, text)]
-    lines += [f"note: {text}" for text in notes]
+    devices = tuple(f"{device.device}: " for device in report.devices)
+    for text in report.notes:  # the reason of a share begins with its device
+        is_reason = text.startswith(devices) or ": no share, " in text
+        if with_reasons or not is_reason:
+            lines.append(f"note: {text}")
     results = report.outputs.items()
     return [*lines, *(f"result: {name}{' in ' if name else ''}{path}" for name, path in results)]
 
@@ -291,9 +275,12 @@ def _headline(report: JobReport) -> str:
         parts.append(f"kernels' time {format_seconds(report.seconds)}{_prediction(report)}")
     if report.spread is not None and len(report.devices) > 1:
         parts.append(f"spread {report.spread:.3f}")
-    if report.whole_seconds is not None:
-        parts.append(f"whole time {format_seconds(report.whole_seconds)}")
-    return "  ".join(parts)
+    return "  ".join([*parts, *_whole_time(report)])
+
+
+def _whole_time(report: JobReport) -> list[str]:
+    seconds = report.whole_seconds
+    return [] if seconds is None else [f"whole time {format_seconds(seconds)}"]
 
 
 def _prediction(report: JobReport) -> str:
@@ -326,13 +313,4 @@ def _iteration_headline(report: JobReport) -> str:
         parts.append(f"residual {report.residual:.3g}")
     if report.moves:
         parts.append(f"rows moved {'once' if report.moves == 1 else f'{report.moves} times'}")
-    if report.whole_seconds is not None:
-        parts.append(f"whole time {format_seconds(report.whole_seconds)}")
-    return "  ".join(parts)
-
-
-def _is_reason(report: JobReport, text: str) -> bool:
-    """Whether a note is about one device's share: "cpu0: 16 units ...", "team0: no share, ..."."""
-    if ": no share, " in text:
-        return True
-    return any(text.startswith(f"{device.device}: ") for device in report.devices)
+    return "  ".join([*parts, *_whole_time(report)])

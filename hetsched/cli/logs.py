@@ -18,13 +18,7 @@ from hetsched.errors import UsageError, text_of
 from hetsched.text import clean
 
 JOB_PREFIX = "job %d"
-PRIORITIES = {
-    logging.DEBUG: 7,
-    logging.INFO: 6,
-    logging.WARNING: 4,
-    logging.ERROR: 3,
-    logging.CRITICAL: 2,
-}
+PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 """Level -> priority of syslog, as the journal reads it (sd-daemon(3))."""
 
 
@@ -55,7 +49,7 @@ class JournalFormatter(OneLineFormatter):
     layout = "%(name)s: %(message)s"
 
     def format(self, record: logging.LogRecord) -> str:
-        prefix = f"<{PRIORITIES.get(record.levelno, 6)}>"
+        prefix = f"<{PRIORITIES.get(logging.getLevelName(record.levelno), 6)}>"
         return "\n".join(prefix + line for line in super().format(record).split("\n"))
 
 

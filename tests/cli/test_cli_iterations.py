@@ -8,17 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from diffusing_workload import Diffusion
 from rich.console import Console
 
-from hetsched.cli import workloads
 from hetsched.cli.commands.run import COMPUTED
 from hetsched.cli.progress import job_table
-from hetsched.job import (
-    DeviceProgress,
-    JobSpec,
-    Running,
-)
+from hetsched.cli.workloads import workload_command
+from hetsched.job import DeviceProgress, JobSpec, Running
 
 
 class Asked(Exception):
@@ -34,9 +29,9 @@ def ask(*words: str) -> JobSpec:
     def action(spec: JobSpec) -> None:
         raise Asked(spec)
 
-    command = workloads._command("diffusion", Diffusion(), action, COMPUTED)
+    command = workload_command("", *COMPUTED)(action)
     with pytest.raises(Asked) as asked:
-        command.main(list(words), standalone_mode=False)
+        command.main(["diffusing_workload:Diffusion", *words], standalone_mode=False)
     return asked.value.spec
 
 

@@ -11,7 +11,7 @@ import ipaddress
 import os
 import socket
 import socketserver
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,7 +31,7 @@ LOOPBACK = "127.0.0.1:9469, [::1]:9469, localhost:9469 or unix:PATH"
 def parse_address(text: str) -> tuple[int, Any]:
     """Return the socket family and the address for `bind`.
 
-    Raises UsageError (neither loopback nor a unix socket).
+    Raises UsageError: neither loopback nor a unix socket.
     """
     if text.startswith("unix:") and len(text) > len("unix:"):
         return socket.AF_UNIX, text.removeprefix("unix:")
@@ -49,22 +49,22 @@ def parse_address(text: str) -> tuple[int, Any]:
     return (socket.AF_INET6 if ip.version == 6 else socket.AF_INET), (str(ip), int(port))
 
 
-def metrics(
-    address: Annotated[
-        Any | None,
-        option(
-            "HOST:PORT|unix:PATH",
-            "Serve them by HTTP on this machine.",
-            lambda text: (text, *parse_address(text)),
-            "--serve",
-        ),
-    ] = None,
-    json: Json = False,
-) -> None:
+Address = Annotated[
+    Any | None,
+    option(
+        "HOST:PORT|unix:PATH",
+        "Serve them by HTTP on this machine.",
+        lambda text: (text, *parse_address(text)),
+        "--serve",
+    ),
+]
+
+
+def metrics(address: Address = None, json: Json = False) -> None:
     if address is not None:
         if json:
             raise UsageError("--json and --serve exclude each other")
-        serve_metrics(*address)
+        _serve(*address)
         return
     with Control() as daemon:
         text = daemon.metrics()
@@ -77,29 +77,19 @@ def metrics(
 def _records(text: str) -> list[dict[str, Any]]:
     from prometheus_client.parser import text_string_to_metric_families
 
-    return [
-        {
-            "name": family.name,
-            "kind": family.type,
-            "help": family.documentation,
-            "samples": [
-                {
-                    "value": sample.value,
-                    "labels": sample.labels,
-                    "suffix": sample.name.removeprefix(family.name),
-                }
-                for sample in family.samples
-            ],
-        }
-        for family in text_string_to_metric_families(text)
-    ]
+    records = []
+    for family in text_string_to_metric_families(text):
+        about = {"name": family.name, "kind": family.type, "help": family.documentation}
+        samples = [
+            {"value": s.value, "labels": s.labels, "suffix": s.name.removeprefix(family.name)}
+            for s in family.samples
+        ]
+        records.append({**about, "samples": samples})
+    return records
 
 
-def serve_metrics(text: str, family: int, place: Any) -> None:
-    """Serve at `text`, the address `place` of `family`, until interrupted.
-
-    Raises CantCreate (the address is in use or not permitted).
-    """
+def _serve(text: str, family: int, place: Any) -> None:
+    """Serve at `text`, the address `place` of `family`, until interrupted. Raises CantCreate."""
     try:
         server = type("Server", (_Server,), {"address_family": family})(place, _Handler)
     except OSError as error:
@@ -114,7 +104,7 @@ def serve_metrics(text: str, family: int, place: Any) -> None:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Logs nothing, and limits how long a client may take."""
+    """Logs nothing, as there is a scrape every few seconds; limits a client's time."""
 
     timeout = SECONDS
 
@@ -132,26 +122,27 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Log nothing: there is a scrape every few seconds."""
+        pass
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(socketserver.ThreadingTCPServer):
     """One thread per scrape: a scraper that stalls doesn't stop the others.
 
     A unix socket has mode 0600; a stale one is replaced.
     """
 
     daemon_threads = True
+    allow_reuse_address = True
 
     def server_bind(self) -> None:
         is_unix = self.address_family == socket.AF_UNIX
         if is_unix and _is_stale(str(self.server_address)):
             Path(str(self.server_address)).unlink()
-        mask = os.umask(0o177) if is_unix else None
+        mask = os.umask(0o177) if is_unix else 0
         try:
-            socketserver.TCPServer.server_bind(self)  # without a look-up of the host's name
+            super().server_bind()
         finally:
-            if mask is not None:
+            if is_unix:
                 os.umask(mask)
 
 

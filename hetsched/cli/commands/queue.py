@@ -1,56 +1,247 @@
-"""Commands that change jobs of the daemon, wait for them or forget them."""
+"""Commands about jobs of the daemon, and about the daemon: list, show, change, wait, end."""
 
 from __future__ import annotations
 
 import concurrent.futures
+import os
+import select
+import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from hetsched.cli import flags
+from hetsched import errors, units
+from hetsched.cli import flags, interrupts, jobs, terminal
 from hetsched.cli.app import command
-from hetsched.cli.flags import (
-    Force,
-    JobNumbers,
-    Json,
-    SomeJobNumbers,
-    argument,
-    integers,
-    option,
-    switch,
-)
-from hetsched.cli.jobs import error_of, event_detail, word
+from hetsched.cli.flags import Force, JobNumber, JobNumbers, Json, SomeJobNumbers, option, switch
 from hetsched.cli.progress import watch
-from hetsched.cli.terminal import flush_lines, note, out, out_json
+from hetsched.cli.terminal import note, out, out_json, out_lines
 from hetsched.client.control import Control
-from hetsched.errors import HetschedError, UsageError, WaitTimeout
-from hetsched.job import MAX_PRIORITY, MIN_PRIORITY, Ended, JobState
-from hetsched.units import counted, parse_time
+from hetsched.errors import HetschedError, UsageError
+from hetsched.job import MAX_PRIORITY, MIN_PRIORITY, SCHEMA, Done, Ended, Failed, JobState, Queued
 
 if TYPE_CHECKING:
     from hetsched.client.job import Job
+    from hetsched.transport.messages import JobLine
 
+CLEAR = "\x1b[H\x1b[2J"  # Moves the cursor to the top left and clears the screen
+NEWEST = 20
+SORT_KEYS = ("job", "priority", "state", "submitted", "workload", "label")
 ENDED_STATES = ("done", "failed", "cancelled")
 
 
-def change_each(jobs: Iterable[int], change: Callable[[Control, int], str]) -> None:
+# ---- lists of jobs
+
+
+def sort_key(text: str) -> str:
+    if text.removeprefix("-") not in SORT_KEYS:
+        keys = ", ".join(SORT_KEYS)
+        raise UsageError(f"{text!r}: choose from: {keys}; with - before it descending")
+    return text
+
+
+def pause(text: str) -> float:
+    seconds = units.parse_time(text)
+    if not 0.1 <= seconds <= 86400:
+        raise UsageError(f"{text}: should be from 100ms to 1d")
+    return seconds
+
+
+def status(
+    numbers: SomeJobNumbers = None,
+    state: flags.States = None,
+    newest: flags.Newest = None,
+    sort: Annotated[str, option("[-]KEY", f"{', '.join(SORT_KEYS)}.", sort_key)] = "job",
+    repeat: Annotated[bool, switch("Repeat until Ctrl-C.", "--watch", "-w")] = False,
+    interval: Annotated[
+        float, option("TIME", "Time between repetitions.", pause, shown="2s")
+    ] = 2.0,
+    json: Json = False,
+) -> None:
+    states = flags.joined(state)
+    limit = newest if newest or numbers else NEWEST
+    more = None if limit is None else limit + 1  # to see whether there are more
+    with Control() as daemon:
+        while True:
+            lines = daemon.status(states, more, numbers or ())
+            shown = _sorted(lines if limit is None else lines[-limit:], sort)
+            if json:
+                out_json({"schema": "hetsched.jobs/1", "jobs": list(map(jobs.job_record, shown))})
+            else:
+                if repeat and sys.stdout.isatty() and terminal.can_move_cursor():
+                    sys.stdout.write(CLEAR)
+                if shown:
+                    jobs.print_jobs(shown, "%H:%M:%S")
+                else:
+                    hint = "no jobs; try: hetsched submit fft --batch 256x512x512"
+                    out(f"no jobs are {' or '.join(states)}" if states else hint)
+                if limit is not None and len(lines) > limit and newest is None:
+                    out(f"the last {limit} jobs; more: hetsched status -n 1000")
+                listed = daemon.device_list()
+                barred = {**listed.restricted, **listed.absent}  # from jobs, after failures
+                names = [each.name for each in listed.devices]
+                out_lines([f"{name}: {barred[name]}" for name in names if name in barred])
+            if not repeat:
+                return
+            sys.stdout.flush()
+            time.sleep(interval)
+            interrupts.reraise()
+
+
+def _sorted(lines: Sequence[JobLine], sort: str) -> list[JobLine]:
+    name = sort.removeprefix("-")
+    attribute = {"submitted": "submitted_at"}.get(name, name)
+
+    def value(job: JobLine) -> Any:
+        return jobs.word(job.state) if name == "state" else getattr(job, attribute)
+
+    return sorted(lines, key=value, reverse=sort.startswith("-"))
+
+
+def history(
+    state: flags.States = None,
+    since: Annotated[
+        float | None,
+        option("TIME", "Submitted since: 7d, 2026-11-20.", flags.past, "--since", "-S"),
+    ] = None,
+    newest: flags.Newest = 100,
+    json: Json = False,
+) -> None:
+    with Control() as daemon:
+        lines = daemon.history(flags.joined(state), since, newest or 100)
+    if json:
+        out_json({"schema": "hetsched.history/1", "jobs": list(map(jobs.job_record, lines))})
+    elif lines:
+        jobs.print_jobs(lines, jobs.DATE)
+    else:
+        out("no such jobs")
+
+
+# ---- one job, and its result
+
+
+def show(job: JobNumber, json: Json = False) -> None:
+    with Control() as daemon:
+        state: JobState = daemon.show(job)
+        (entry,) = daemon.status(jobs=[job])
+    if isinstance(state, Queued) and isinstance(entry.state, Queued):
+        state = entry.state  # with its present position
+    word = jobs.word(state)
+    if json:
+        fields = msgspec.to_builtins(msgspec.structs.asdict(state))  # those by default, too
+        record = {**fields, **msgspec.to_builtins(state), "schema": SCHEMA, "state": word}
+        out_json(state.report if isinstance(state, Ended) else record)
+        return
+    out(f"job {job}  {word}  {jobs.event_detail(state)}".rstrip())
+    out_lines(jobs.options(entry))
+    if isinstance(state, Failed):
+        out_lines(state.error.frames.splitlines())
+    if isinstance(state, Ended):
+        report = state.report
+        if report.params:
+            out(f"{report.workload}  {jobs.parameters(report.params)}")
+        if report.devices:
+            out_lines([*jobs.table(report), *jobs.summary(report, with_reasons=True)])
+
+
+def result(
+    job: JobNumber,
+    output: Annotated[
+        list[Any] | None,
+        option("[NAME=]FILE", "Save as .npy.", flags.new_array_file, "--output", "-o"),
+    ] = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    targets = flags.by_array("--output", output)
+    from hetsched.client.client import Client
+
+    with Client() as daemon:
+        future = daemon.job(job)
+        state = daemon.show(job)
+        if not isinstance(state, Ended):
+            state = watch(future, from_start=False)
+        error = jobs.error_of(state)
+        assert isinstance(state, Ended)
+        # One that has failed only because it hasn't converged has a result.
+        if error is not None and not (state.results or state.report.outputs):
+            raise error
+        if isinstance(state, Done) and state.lost:
+            raise errors.InputMissing(state.lost)
+        outputs = _save(future, state, targets, force) if targets else _locations(future, state)
+    if json:
+        out_json({"schema": "hetsched.result/1", "job": job, "outputs": outputs})
+    else:
+        out_lines([f"{name}: {location}" for name, location in outputs.items()])
+    if error is not None:
+        raise error
+
+
+def _arrays(job: Job, state: Ended) -> Any:
+    """Return the outputs. Raises the job's error, or InputMissing, if there are none any more."""
+    error = job.exception() if isinstance(state, Failed) else None
+    reached = error.result if isinstance(error, errors.JobFailed) else None
+    return job.result() if reached is None else reached
+
+
+def _save(job: Job, state: Ended, targets: Mapping[str, str], force: bool) -> dict[str, str]:
+    """Save the outputs that `targets` names; return output name -> path."""
+    if not state.results:
+        files = ", ".join(state.report.outputs.values())
+        saved = f"already saved its result: {files}" if files else "has no result"
+        raise UsageError(f"job {job.id} {saved}")
+    arrays = _arrays(job, state)
+    if not isinstance(arrays, Mapping):
+        arrays = {next(iter(state.results)): arrays}
+    names = ", ".join(arrays)
+    written = {}
+    for target, path in targets.items():
+        if not target and len(arrays) > 1:
+            raise UsageError(f"job {job.id} has several outputs: {names}; use -o NAME=FILE")
+        name = target or names
+        if name not in arrays:
+            raise UsageError(f"job {job.id} has no output {name!r}; it has {names}")
+        from hetsched.store.output_files import save_array
+
+        save_array(path, arrays[name], force)
+        written[name] = path
+    return written
+
+
+def _locations(job: Job, state: Ended) -> dict[str, str]:
+    """Return output name -> path, or a description of the array in memory.
+
+    Raises InputMissing if an array isn't in memory any more.
+    """
+    if state.results:
+        _arrays(job, state)
+    locations = dict(state.report.outputs)
+    for name, ref in state.results.items():
+        shape = "x".join(map(str, ref.shape))
+        locations[name] = f"{shape} {ref.dtype} in the daemon's memory; save it with -o FILE"
+    return locations
+
+
+# ---- changing jobs
+
+
+def change_each(numbers: Iterable[int], change: Callable[[Control, int], str]) -> None:
     """Call `change` for each job once and print the line that it returns, or its error.
 
-    A job that can't be changed doesn't keep the others from it.
-
-    Raises HetschedError (the error of a single job), typer.Exit (with the code of the first of
-    several jobs' errors).
+    A job that can't be changed doesn't keep the others from it. Raises the error of a single job,
+    and typer.Exit with the code of the first of several jobs' errors.
     """
-    numbers = list(dict.fromkeys(jobs))
+    numbers = list(dict.fromkeys(numbers))
     codes = []
     with Control() as daemon:
         for job in numbers:
             try:
                 out(change(daemon, job))
-                flush_lines()
+                terminal.flush_lines()
             except HetschedError as error:
                 if len(numbers) == 1:
                     raise
@@ -60,37 +251,37 @@ def change_each(jobs: Iterable[int], change: Callable[[Control, int], str]) -> N
         raise typer.Exit(codes[0])
 
 
-def hold(jobs: JobNumbers) -> None:
+def hold(numbers: JobNumbers) -> None:
     def change(daemon: Control, job: int) -> str:
         return f"held {job}" if daemon.hold(job).is_changed else f"{job} is already held"
 
-    change_each(jobs, change)
+    change_each(numbers, change)
 
 
-def release(jobs: JobNumbers) -> None:
+def release(numbers: JobNumbers) -> None:
     def change(daemon: Control, job: int) -> str:
         return f"released {job}" if daemon.release(job).is_changed else f"{job} isn't held"
 
-    change_each(jobs, change)
+    change_each(numbers, change)
 
 
-def _prioritize(
-    jobs: JobNumbers,
-    priority: Annotated[
-        int,
-        argument(
-            "N",
-            f"{MIN_PRIORITY} to {MAX_PRIORITY}; larger runs first.",
-            integers(MIN_PRIORITY, MAX_PRIORITY),
-        ),
-    ],
-) -> None:
+Priority = Annotated[
+    int,
+    flags.argument(
+        "N",
+        f"{MIN_PRIORITY} to {MAX_PRIORITY}; larger runs first.",
+        flags.integers(MIN_PRIORITY, MAX_PRIORITY),
+    ),
+]
+
+
+def _prioritize(numbers: JobNumbers, priority: Priority) -> None:
     def change(daemon: Control, job: int) -> str:
         if daemon.prioritize(job, priority).is_changed:
             return f"priority of {job}: {priority}"
         return f"{job} already has priority {priority}"
 
-    change_each(jobs, change)
+    change_each(numbers, change)
 
 
 prioritize = command(  # a negative number isn't an option
@@ -99,7 +290,7 @@ prioritize = command(  # a negative number isn't an option
 
 
 def retry(
-    jobs: JobNumbers,
+    numbers: JobNumbers,
     force: Force = False,
     parsable: Annotated[
         bool, switch("Print nothing but the new job numbers.", "--parsable")
@@ -109,98 +300,99 @@ def retry(
         number = daemon.retry(job, force=force)
         return str(number) if parsable else f"submitted {number}: job {job} again"
 
-    change_each(jobs, submit_again)
+    change_each(numbers, submit_again)
 
 
 def cancel(
-    jobs: SomeJobNumbers = None,
+    numbers: SomeJobNumbers = None,
     everything: Annotated[bool, switch("Stop all jobs that haven't ended.", "--all")] = False,
 ) -> None:
-    if bool(jobs) == everything:
+    if bool(numbers) == everything:
         raise UsageError("give the numbers of jobs, or --all for all of them")
 
     def change(daemon: Control, job: int) -> str:
         state = daemon.show(job)
         if isinstance(state, Ended):
-            return f"job {job} has already ended: {word(state)}"
+            return f"job {job} has already ended: {jobs.word(state)}"
         daemon.cancel(job)
         return f"cancelled {job}"
 
-    if jobs:
-        change_each(jobs, change)
+    if numbers:
+        change_each(numbers, change)
         return
     with Control() as daemon:
         cancelled = daemon.cancel_all()
-    for job in cancelled:
-        out(f"cancelled {job}")
-    if not cancelled:
-        out("no jobs to cancel")
+    out_lines([f"cancelled {job}" for job in cancelled] or ["no jobs to cancel"])
 
 
 def clean(
     older: Annotated[
         float,
         option(
-            "TIME", "Only jobs that ended at least this long ago: 7d.", parse_time, shown=False
+            "TIME",
+            "Only jobs that ended at least this long ago: 7d.",
+            units.parse_time,
+            shown=False,
         ),
     ] = 0.0,
     state: Annotated[list[Any] | None, flags.states(ENDED_STATES)] = None,
     json: Json = False,
 ) -> None:
     with Control() as daemon:
-        jobs = daemon.clean(flags.joined(state), older)
+        forgotten = daemon.clean(flags.joined(state), older)
     if json:
-        out_json({"schema": "hetsched.forgotten/1", "jobs": jobs})
+        out_json({"schema": "hetsched.forgotten/1", "jobs": forgotten})
     else:
-        out(f"forgot {counted(len(jobs), 'job')}")
+        out(f"forgot {units.counted(len(forgotten), 'job')}")
+
+
+# ---- waiting for jobs
 
 
 def wait(
-    jobs: JobNumbers,
+    numbers: JobNumbers,
     timeout: Annotated[
         Any,
         option(
-            "TIME", "Give up after e.g. 5m (exit code 124).", lambda text: (parse_time(text), text)
+            "TIME",
+            "Give up after e.g. 5m (exit code 124).",
+            lambda text: (units.parse_time(text), text),
         ),
     ] = None,
     json: Json = False,
 ) -> None:
     with Control() as daemon:
-        futures = [daemon.job(number) for number in dict.fromkeys(jobs)]
+        futures = [daemon.job(number) for number in dict.fromkeys(numbers)]
         if timeout is not None:
             _wait_all(futures, *timeout)
-        errors = [_outcome(job, json) for job in futures]
-    for error in errors:
-        if error is not None:
-            raise error
+        states = []
+        for job in futures:
+            states.append(state := watch(job, from_start=False))
+            if json and isinstance(state, Ended):
+                out_json(state.report)
+    for error in filter(None, map(jobs.error_of, states)):
+        raise error
 
 
-def _wait_all(jobs: list[Job], seconds: float, text: str) -> None:
+def _wait_all(futures: list[Job], seconds: float, text: str) -> None:
     """Raise WaitTimeout if a job hasn't ended in time."""
-    _, pending = concurrent.futures.wait(jobs, timeout=seconds)
-    numbers = ", ".join(str(job.id) for job in jobs if job in pending)
+    _, pending = concurrent.futures.wait(futures, timeout=seconds)
+    numbers = ", ".join(str(job.id) for job in futures if job in pending)
     if len(pending) == 1:
-        raise WaitTimeout(f"after {text}: job {numbers} hasn't ended; it continues")
+        raise errors.WaitTimeout(f"after {text}: job {numbers} hasn't ended; it continues")
     if pending:
-        raise WaitTimeout(f"after {text}: jobs {numbers} haven't ended; they continue")
+        raise errors.WaitTimeout(f"after {text}: jobs {numbers} haven't ended; they continue")
 
 
-def _outcome(job: Job, json: bool) -> HetschedError | None:
-    state = watch(job, from_start=False)
-    if json and isinstance(state, Ended):
-        out_json(state.report)
-    return error_of(state)
-
-
-def follow(jobs: SomeJobNumbers = None, json: Json = False) -> int:
+def follow(numbers: SomeJobNumbers = None, json: Json = False) -> int:
     try:
-        _follow(jobs or (), json)
+        _follow(numbers or (), json)
     except KeyboardInterrupt:  # the way to end it, so nothing to report
         return 130
     return 0
 
 
-def _follow(jobs: Sequence[int], json: bool) -> None:
+def _follow(numbers: Sequence[int], json: bool) -> None:
     """Print events on the client's thread: while that blocks, nothing is read from the daemon."""
     failed: Future[None] = Future()
     last = 0
@@ -213,25 +405,97 @@ def _follow(jobs: Sequence[int], json: bool) -> None:
             if missing:
                 events = "event was" if missing == 1 else "events were"
                 note(f"{missing} {events} lost: this reader is too slow")
-            _print_event(sequence, state, json)
-            flush_lines()
+            word, detail = jobs.word(state), jobs.event_detail(state)
+            if json:
+                event = {"schema": "hetsched.event/1", "sequence": sequence, "job": state.job}
+                out_json({**event, "state": word, "detail": detail})
+            else:
+                out(f"{time.strftime('%H:%M:%S')} {word} {state.job} {detail}".rstrip())
+            terminal.flush_lines()
         except Exception as error:  # such as BrokenPipeError
             if not failed.done():
                 failed.set_exception(error)
 
     with Control() as daemon:
-        follower = daemon.events(on_event, jobs)
-        if not jobs:
+        follower = daemon.events(on_event, numbers)
+        if not numbers:
             note("following all jobs; Ctrl-C ends it")
         ended, _ = concurrent.futures.wait([follower.done, failed], return_when=FIRST_COMPLETED)
         for future in ended:
             future.result()
 
 
-def _print_event(sequence: int, state: JobState, json: bool) -> None:
-    if not json:
-        clock = time.strftime("%H:%M:%S")
-        out(f"{clock} {word(state)} {state.job} {event_detail(state)}".rstrip())
+# ---- the daemon
+
+
+def drain(
+    wait: Annotated[bool, switch("Wait until no job runs or could start.", "--wait")] = False,
+    stop: Annotated[bool, switch("End the daemon when its jobs have ended.", "--stop")] = False,
+    now: Annotated[
+        bool, switch("End the daemon now; running jobs stop after their chunks.", "--now")
+    ] = False,
+    undo: Annotated[bool, switch("Accept jobs again.", "--undo")] = False,
+    json: Json = False,
+) -> None:
+    if undo and (wait or stop or now):
+        raise UsageError("--undo can't be combined with --wait, --stop or --now")
+    if now and (wait or stop):
+        raise UsageError("--now doesn't wait: omit --wait and --stop")
+    with Control() as daemon:
+        answer = daemon.drain(stop=stop and not wait, now=now, undo=undo)
+        if wait:
+            while waited_for := unstuck(daemon.status(["queued", "running"])):
+                daemon.job(waited_for[0]).exception()
+            answer = daemon.drain(stop=stop)
+    if json:
+        record = {"draining": answer.is_draining, "unfinished": answer.unfinished}
+        out_json({"schema": "hetsched.drain/1", **record})
+    elif undo:
+        out("accepting jobs again")
+    elif now:
+        out("stopping: running jobs end after their current chunks")
+    else:
+        left = units.counted(answer.unfinished, "job")
+        out(f"draining: no new jobs; {left} to finish{', then the daemon ends' if stop else ''}")
+
+
+def unstuck(lines: Sequence[JobLine]) -> list[int]:
+    """Return the jobs that end without a release, the ones that run first.
+
+    `lines` are in the order of submission, so those that a job runs after come before it.
+    """
+    stuck: set[int] = set()
+    for job in lines:
+        is_held = isinstance(job.state, Queued) and job.state.reason == "held"
+        if is_held or any(earlier.job in stuck for earlier in job.after):
+            stuck.add(job.job)
+    free = [job for job in lines if job.job not in stuck]
+    return [job.job for job in sorted(free, key=lambda job: isinstance(job.state, Queued))]
+
+
+def stop() -> None:
+    with Control(reconnect=0) as daemon:
+        pid = daemon.ping().pid
+        try:
+            process = os.pidfd_open(pid)
+        except OSError as error:
+            text = f"the daemon, pid {pid}, has ended: {error.strerror}"
+            raise errors.Unavailable(text) from None
+        daemon.drain(now=True)
+    select.select([process], [], [])  # readable when the process has ended
+    os.close(process)
+    out(f"stopped the daemon, pid {pid}")
+
+
+def ping(json: Json = False) -> None:
+    with Control() as daemon:
+        began = time.perf_counter()
+        pong = daemon.ping()
+        seconds = time.perf_counter() - began
+    if json:
+        about = {"pid": pong.pid, "version": pong.version, "uptime_seconds": pong.uptime_seconds}
+        out_json({"schema": "hetsched.pong/1", **about, "round_trip_seconds": seconds})
         return
-    event = {"schema": "hetsched.event/1", "sequence": sequence, "job": state.job}
-    out_json({**event, "state": word(state), "detail": event_detail(state)})
+    uptime = units.format_seconds(pong.uptime_seconds)
+    answer = f"pong from pid {pong.pid}, version {pong.version}, up {uptime}"
+    out(f"{answer}: {units.format_seconds(seconds)}")

@@ -1,10 +1,11 @@
-"""`hetsched service install|uninstall|status`: the daemon as a systemd user service.
+"""`hetsched serve`, and `service install|uninstall|status`: the daemon as a systemd user service.
 
 The unit files are made for this installation and its environment. State is never removed.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pwd
 import re
@@ -17,6 +18,7 @@ from typing import Annotated
 import hetsched
 from hetsched import config as configuration
 from hetsched import paths
+from hetsched.cli import logs
 from hetsched.cli.app import Group, group
 from hetsched.cli.flags import ConfigName, Json, switch
 from hetsched.cli.terminal import note, out, out_json, out_lines, out_table
@@ -43,6 +45,15 @@ PROPERTIES = (
 )  # fmt: skip
 
 
+def serve(config: ConfigName = None) -> None:
+    settings, source = configuration.load(config)
+    logs.at_least_info()
+    faulthandler.enable()  # the watchdog's SIGABRT shows where each thread hangs
+    from hetsched.daemon import lifecycle
+
+    lifecycle.serve(settings, source=source)
+
+
 def install(
     config: ConfigName = None,
     dry_run: Annotated[bool, switch("Show what would be done.", "--dry-run")] = False,
@@ -55,7 +66,7 @@ def install(
             out_lines([f"# {folder / name}", *text.splitlines()])
         out(f"# systemctl --user enable --now {' '.join(UNITS)}")
         return
-    _check_available()
+    systemctl("show", "--property=Version")  # before anything is written
     was_active = _is_active(SERVICE)
     is_ours = was_active or _is_active(SOCKET)
     if not is_ours and unreachable_reason(paths.session_path()) is None:
@@ -91,15 +102,13 @@ def _write(path: Path, text: str) -> bool:
 
 
 def uninstall() -> None:
-    files = [_folder() / name for name in UNITS]
-    installed = [path for path in files if path.exists()]
-    foreign = [path for path in installed if not _is_ours(path)]
-    if foreign:
-        raise CantCreate(f"{foreign[0]}: not written by hetsched; remove it yourself")
+    installed = [path for name in UNITS if (path := _folder() / name).exists()]
+    for path in installed:
+        if not _is_ours(path):
+            raise CantCreate(f"{path}: not written by hetsched; remove it yourself")
     if not installed:
         out("not installed")
         return
-    _check_available()
     for path in installed:
         systemctl("disable", "--now", path.name)
     for path in installed:
@@ -112,7 +121,7 @@ def uninstall() -> None:
 
 
 def status(json: Json = False) -> int:
-    _check_available()
+    systemctl("show", "--property=Version")
     units = {unit: _properties(unit) for unit in UNITS}
     is_running = units[SERVICE].get("ActiveState") == "active"
     if json:
@@ -129,20 +138,13 @@ def _row(unit: str, values: dict[str, str]) -> tuple[str, str, str, str]:
     if values.get("LoadState") != "loaded":
         return unit, "no", "-", ""
     state = f"{values.get('ActiveState', '?')} ({values.get('SubState', '?')})"
-    details = {
-        "MainPID": "pid {}", "NRestarts": "{} restarts", "StatusText": "{}",
-    }  # fmt: skip
-    known = {name: values.get(name, "") for name in details}
-    said = [details[name].format(value) for name, value in known.items() if value not in ("", "0")]
+    details = {"MainPID": "pid {}", "NRestarts": "{} restarts", "StatusText": "{}"}
+    known = [(text, values.get(name, "")) for name, text in details.items()]
+    said = [text.format(value) for text, value in known if value not in ("", "0")]
     return unit, values.get("UnitFileState") or "yes", state, ", ".join(said)
 
 
 # ---- systemctl
-
-
-def _check_available() -> None:
-    """Raise Unavailable unless the user has a service manager."""
-    systemctl("show", "--property=Version")
 
 
 def systemctl(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -201,36 +203,23 @@ def unit_texts(config: str | None) -> dict[str, str]:
             variables[name] = str(Path(variables[name]).absolute())
     if "HETSCHED_CONFIG" in variables:
         variables["HETSCHED_CONFIG"] = _absolute(variables["HETSCHED_CONFIG"])
-    words = [*_program(), "serve"]
+    script = Path(sys.executable).parent / "hetsched"
+    module = [sys.executable, "-P", "-m", "hetsched.cli.main"]
+    words = [*([str(script)] if script.is_file() else module), "serve"]
     if config is not None:
         words += ["--config", _absolute(config)]
-    runtime = paths.runtime_dir() if "HETSCHED_RUNTIME_DIR" in variables else None
-    return {
-        SOCKET: socket_text(_template(SOCKET), runtime),
-        SERVICE: service_text(_template(SERVICE), words, variables),
-    }
-
-
-def _program() -> list[str]:
-    """Return the command of this installation."""
-    script = Path(sys.executable).parent / "hetsched"
-    if script.is_file():
-        return [str(script)]
-    return [sys.executable, "-P", "-m", "hetsched.cli.main"]
+    socket = _template(SOCKET)
+    if "HETSCHED_RUNTIME_DIR" in variables:
+        runtime = _checked(str(paths.runtime_dir())).replace("%", "%%")
+        socket = socket.replace(DEFAULT_RUNTIME, runtime)
+    return {SOCKET: socket, SERVICE: service_text(_template(SERVICE), words, variables)}
 
 
 def service_text(template: str, words: Sequence[str], variables: Mapping[str, str]) -> str:
     """Return the service that runs `words` with `variables`."""
     lines = ["ExecStart=" + " ".join(quoted(word).replace("$", "$$") for word in words)]
     lines += [f"Environment={quoted(f'{name}={value}')}" for name, value in variables.items()]
-    return MARK + "\n" + _body(re.sub(r"(?m)^ExecStart=.*$", lambda _: "\n".join(lines), template))
-
-
-def socket_text(template: str, runtime: Path | None) -> str:
-    """Return the sockets in the folder `runtime`; None: where systemd has the user's own."""
-    if runtime is not None:
-        template = template.replace(DEFAULT_RUNTIME, _checked(str(runtime)).replace("%", "%%"))
-    return MARK + "\n" + _body(template)
+    return re.sub(r"(?m)^ExecStart=.*$", lambda _: "\n".join(lines), template)
 
 
 def quoted(word: str) -> str:
@@ -239,32 +228,29 @@ def quoted(word: str) -> str:
     return escaped if re.fullmatch(r"[\w%@+=:,./-]+", escaped) else f'"{escaped}"'
 
 
+def _checked(text: str) -> str:
+    if not text.isprintable():
+        raise UsageError(f"{text!r}: a unit file can't contain control characters")
+    return text
+
+
 def _is_ours(path: Path) -> bool:
     """Return whether `hetsched service install` has written the file."""
     return path.read_text(encoding="utf-8", errors="replace").startswith(MARK)
 
 
 def _template(name: str) -> str:
+    """Return a shipped unit without its introduction, which is about the file itself."""
     inside = Path(hetsched.__file__).parent / "systemd"
     shipped = inside if inside.is_dir() else inside.parent.parent / "systemd"
-    return (shipped / name).read_text(encoding="utf-8")
-
-
-def _body(template: str) -> str:
-    """Return the template without its introduction, which is about the file in the repository."""
-    return template[template.index("[Unit]") :]
+    text = (shipped / name).read_text(encoding="utf-8")
+    return f"{MARK}\n{text[text.index('[Unit]') :]}"
 
 
 def _absolute(config: str) -> str:
     """Return a configuration's path as an absolute one; a shipped name stays."""
     is_path = os.sep in config or config.endswith(".toml")
     return str(Path(config).absolute()) if is_path else config
-
-
-def _checked(text: str) -> str:
-    if not text.isprintable():
-        raise UsageError(f"{text!r}: a unit file can't contain control characters")
-    return text
 
 
 class ServiceCommands(Group):
