@@ -3,59 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
+from toys import Toy
+from toys import ToyParams as AffineParams
 
-from hetsched.memory import MemoryDemand
-from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
+from hetsched.workload import Arrays, Kernel, KernelContext, Variant
 
-WIDTH = 4
-
-
-class AffineParams(msgspec.Struct, frozen=True):
-    units: int = 40
-    dtype: str = "float64"
+__all__ = ["Affine", "AffineParams"]
 
 
-class Affine(Workload):
-    """y = 2 x + 1 on units of four numbers. Variants "broken" and "fatal" misbehave."""
+class Affine(Toy):
+    """The toy with variants that misbehave."""
 
     name = "affine"
-    Params = AffineParams
-
-    def load(self, p: Any) -> int:
-        return p.units
-
-    def arrays(self, p: Any) -> Sequence[ArraySpec]:
-        return (
-            ArraySpec("x", "split", (WIDTH,), p.dtype),
-            ArraySpec("y", "out", (WIDTH,), p.dtype),
-        )
-
-    def demand(self, p: Any, kind: str) -> MemoryDemand:
-        size = WIDTH * np.dtype(p.dtype).itemsize
-        return MemoryDemand(input_bytes=size, work_bytes=0, output_bytes=size)
-
-    def flops(self, p: Any, x: int) -> float:
-        return 2.0 * WIDTH * x
 
     def variants(self, kind: str) -> Sequence[Variant]:
         makers = {"numpy": affine, "broken": broken, "fatal": fatal, "talkative": talkative}
         return [Variant(name, np.__version__, make) for name, make in makers.items()]
-
-    def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        for i, unit in enumerate(out):
-            unit[...] = np.random.default_rng([seed, first + i]).standard_normal(unit.shape)
-
-    def reference(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
-        return {"y": inputs["x"][i] * 2.0 + 1.0}
-
-    def residual(self, p: Any, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
-        wrong = outputs["y"].sum(axis=1) - 2.0 * inputs["x"].sum(axis=1) - WIDTH
-        return np.abs(wrong) * 1e6
 
 
 class Picky(Affine):

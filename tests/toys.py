@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import itertools
 import os
 import signal
 import threading
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import diffusing_workload
 import msgspec
 import numpy as np
 
@@ -20,15 +22,10 @@ from hetsched.memory import MemoryDemand
 from hetsched.workload import (
     Arrays,
     ArraySpec,
-    Iterative,
     Kernel,
     KernelContext,
-    Reduction,
     Rows,
-    Stage,
     StageKernel,
-    StateArray,
-    Values,
     Variant,
     Workload,
 )
@@ -287,23 +284,18 @@ FAULTS: dict[str, Callable[[], None]] = {
 }
 
 
-class DiffusionParams(msgspec.Struct, frozen=True):
-    """`slow_until`: a file; until it exists, iterations make `slow_until`.begun and take 20 ms
-    longer; or "".
+class DiffusionParams(diffusing_workload.DiffusionParams, frozen=True):
+    """`slow_until`: meanwhile iterations make `slow_until`.begun.
 
-    `die_at`: an iteration at which the process of the last rows kills itself, if it is the one
-    that makes the file `marker`; 0: none.
+    `die_at`: an iteration of the process of the last rows at which that kills itself, if it is the
+    one that makes the file `marker`; 0: none.
 
     `counts`: a file; an iteration adds a byte for each row to `counts`.PID when it begins; or "".
 
     `unwritten`: the last stage writes no result. `bad_row`: the first stage refuses it; or -1.
     """
 
-    rows: int = 24
-    columns: int = 4
-    iterations: int = 10
-    tolerance: float = 0.0
-    slow_until: str = ""
+    border: str = "reflect"
     die_at: int = 0
     marker: str = ""
     counts: str = ""
@@ -311,99 +303,40 @@ class DiffusionParams(msgspec.Struct, frozen=True):
     bad_row: int = -1
 
 
-class Diffusion(Iterative):
-    """y: x after `iterations` steps of smoothing, with mirrored borders."""
-
-    name = "diffusion"
+class Diffusion(diffusing_workload.Diffusion):
     Params = DiffusionParams
-    inputs = ("x",)
-    limits = (*Iterative.limits, "slow_until", "die_at", "marker", "counts")
-
-    def load(self, p: Any) -> int:
-        return int(p.rows)
-
-    def arrays(self, p: Any) -> Sequence[ArraySpec]:
-        shape = (p.columns,)
-        return ArraySpec("x", "split", shape, "float64"), ArraySpec("y", "out", shape, "float64")
-
-    def state(self, p: Any) -> Sequence[StateArray]:
-        return (StateArray("u", (p.columns,), "float64", 1, "reflect", 2.0),)
-
-    def reductions(self, p: Any) -> Sequence[Reduction]:
-        return Reduction("change", combine="max"), Reduction("steps", combine="max")
-
-    def start(self, p: Any) -> Sequence[Stage]:
-        return (Stage("copy", ("x",), ("u",), ("steps",)),)
-
-    def iteration(self, p: Any) -> Sequence[Stage]:
-        return (Stage("smooth", ("u",), ("u",), ("change", "steps")),)
-
-    def finish(self, p: Any) -> Sequence[Stage]:
-        return (Stage("result", ("u",), ("y",)),)
-
-    def max_iterations(self, p: Any) -> int:
-        return int(p.iterations)
-
-    def must_converge(self, p: Any) -> bool:
-        return bool(p.tolerance > 0)
-
-    def has_fixed_length(self, p: Any) -> bool:
-        return bool(p.tolerance == 0)
-
-    def converged(self, p: Any, values: Values) -> bool:
-        return bool(values.now["change"] <= p.tolerance)
-
-    def residual(self, p: Any, values: Values) -> float:
-        return float(values.now["change"])
-
-    def errors(self, p: Any, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int) -> np.ndarray:
-        difference = np.abs(outputs["y"] - diffused(inputs["x"], p.iterations))
-        return np.asarray(difference[rows.first : rows.stop].max(axis=1) / 1e-9)
-
-    def flops(self, p: Any, x: int) -> float:
-        return 10.0 * x * p.columns
+    limits = (*diffusing_workload.Diffusion.limits, "die_at", "marker", "counts")
 
     def variants(self, kind: str) -> Sequence[Variant]:
         return (Variant("numpy", "1", make_diffusion),)
 
-    def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        for row, values in enumerate(out, first):
-            values[...] = np.random.default_rng((seed, row)).standard_normal(p.columns)
-
 
 def make_diffusion(p: Any, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
-    def copy(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
+    kernels = dict(diffusing_workload.make(p, load, context))
+    iterations = itertools.count(1)
+
+    def copy(rows: Rows, *arrays: Any) -> None:
         if rows.first <= p.bad_row < rows.stop:
             raise DataError(f"row {p.bad_row} is bad data")
-        outputs["u"][...] = inputs["x"]
-        partials["steps"][...] = 0
+        kernels["copy"](rows, *arrays)
 
-    def smooth(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
-        u = inputs["u"]
-        step = int(values.now["steps"]) + 1
+    def smooth(rows: Rows, *arrays: Any) -> None:
         if p.counts:
             with open(f"{p.counts}.{os.getpid()}", "ab", buffering=0) as file:
                 file.write(bytes(rows.count))
-        if step == p.die_at and rows.is_last and is_first(p.marker):
+        if next(iterations) == p.die_at and rows.is_last and is_first(p.marker):
             os.kill(os.getpid(), 9)
         if p.slow_until and not Path(p.slow_until).exists():
             Path(f"{p.slow_until}.begun").touch()
-            time.sleep(0.02)
-        outputs["u"][...] = (u[:-2] + 2 * u[1:-1] + u[2:]) / 4
-        partials["change"][...] = np.abs(outputs["u"] - u[1:-1]).max()
-        partials["steps"][...] = step
+        kernels["smooth"](rows, *arrays)
 
-    def result(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
+    def result(rows: Rows, *arrays: Any) -> None:
         if not p.unwritten:
-            outputs["y"][...] = inputs["u"][1:-1]
+            kernels["result"](rows, *arrays)
 
-    return {"copy": copy, "smooth": smooth, "result": result}
+    return {**kernels, "copy": copy, "smooth": smooth, "result": result}
 
 
 def diffused(x: np.ndarray, iterations: int) -> np.ndarray:
     """Return the result for `x`, computed in one piece."""
-    u = np.asarray(x, dtype=np.float64)
-    for _ in range(iterations):
-        padded = np.pad(u, ((1, 1), (0, 0)), "symmetric")
-        u = (padded[:-2] + 2 * u + padded[2:]) / 4
-    return u
+    return diffusing_workload.diffused(DiffusionParams(iterations=iterations), x)[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,97 +26,15 @@ class UnprintableError(Exception):
         raise RuntimeError("no text")
 
 
-class LoadIsTrue(Toy):
-    def load(self, p: Any) -> int:
-        return True
+def returning(what: Any) -> Any:
+    return lambda *_: what
 
 
-class LoadIsUnprintable(Toy):
-    def load(self, p: Any) -> Any:
-        return Unprintable()
+def raising(error: type[BaseException], *arguments: Any) -> Any:
+    def method(*_: Any) -> None:
+        raise error(*arguments)
 
-
-class LoadIsHuge(Toy):
-    def load(self, p: Any) -> int:
-        return 1 << 80
-
-
-class LoadRaises(Toy):
-    def load(self, p: Any) -> int:
-        raise UnprintableError
-
-
-class LoadExits(Toy):
-    def load(self, p: Any) -> int:
-        raise SystemExit(3)
-
-
-class DemandIsInfinite(Toy):
-    def demand(self, p: Any, kind: str) -> MemoryDemand:
-        return MemoryDemand(input_bytes=math.inf, work_bytes=0, output_bytes=8)
-
-
-class DemandIsUnprintable(Toy):
-    def demand(self, p: Any, kind: str) -> Any:
-        return Unprintable()
-
-
-class KeyIsNoText(Toy):
-    def speed_key(self, p: Any) -> Any:
-        return Unprintable()
-
-
-class KeyIsSurrogate(Toy):
-    def speed_key(self, p: Any) -> str:
-        return SURROGATE
-
-
-class KeyIsHuge(Toy):
-    def speed_key(self, p: Any) -> str:
-        return "k" * 10_000_000
-
-
-class ResidualIsShort(Toy):
-    def residual(self, *_: Any) -> np.ndarray:
-        return np.zeros(1)
-
-
-class ToleranceIsNan(Toy):
-    def tolerance(self, p: Any) -> float:
-        return math.nan
-
-
-class KeyExits(Toy):
-    def speed_key(self, p: Any) -> str:
-        raise SystemExit(3)
-
-
-class ArrayIsSurrogate(Toy):
-    def arrays(self, p: Any) -> Sequence[ArraySpec]:
-        return (
-            ArraySpec("x", "split", (WIDTH,), p.dtype),
-            ArraySpec(SURROGATE, "out", (4,), "f8"),
-        )
-
-
-class ParamsAreSurrogate(Toy):
-    def infer(self, explicit: Mapping[str, Any], arrays: Any) -> Any:
-        return ToyParams(name=SURROGATE)
-
-
-class ArrayIsRecord(Toy):
-    def arrays(self, p: Any) -> Sequence[ArraySpec]:
-        return (
-            ArraySpec("x", "split", (WIDTH,), p.dtype),
-            ArraySpec("y", "out", (4,), [("a", "f8")]),  # type: ignore[arg-type]
-        )
-
-    def speed_key(self, p: Any) -> str:
-        return ""
-
-
-class NameIsNumPys(Toy):
-    name = np.str_("numpys_name")
+    return method
 
 
 class ExitingError(DataError):
@@ -126,24 +44,42 @@ class ExitingError(DataError):
         raise SystemExit(3)
 
 
-class ErrorExits(Toy):
-    def infer(self, explicit: Mapping[str, Any], arrays: Any) -> Any:
-        raise ExitingError
+def toy(**wrong: Any) -> type[Toy]:
+    return type("Wrong", (Toy,), wrong)
 
 
-class ErrorHasUnprintable(Toy):
-    def load(self, p: Any) -> int:
-        raise DataError(Unprintable())
+X = ArraySpec("x", "split", (WIDTH,), "float64")
 
 
-class ErrorIsSurrogate(Toy):
-    def infer(self, explicit: Mapping[str, Any], arrays: Any) -> Any:
-        raise ValueError(f"never seen: {SURROGATE}")
+def infinite(*_: Any) -> MemoryDemand:
+    return MemoryDemand(input_bytes=math.inf, work_bytes=0, output_bytes=8)
 
 
-class VariantsRaise(Toy):
-    def variants(self, kind: str) -> Sequence[Variant]:
-        raise LookupError("no library")
+RECORDS: Any = [("a", "f8")]
+
+LoadIsTrue = toy(load=returning(True))
+LoadIsUnprintable = toy(load=returning(Unprintable()))
+LoadIsHuge = toy(load=returning(1 << 80))
+LoadRaises = toy(load=raising(UnprintableError))
+LoadExits = toy(load=raising(SystemExit, 3))
+DemandIsInfinite = toy(demand=infinite)
+DemandIsUnprintable = toy(demand=returning(Unprintable()))
+KeyIsNoText = toy(speed_key=returning(Unprintable()))
+KeyIsSurrogate = toy(speed_key=returning(SURROGATE))
+KeyIsHuge = toy(speed_key=returning("k" * 10_000_000))
+KeyExits = toy(speed_key=raising(SystemExit, 3))
+ResidualIsShort = toy(residual=returning(np.zeros(1)))
+ToleranceIsNan = toy(tolerance=returning(math.nan))
+ArrayIsSurrogate = toy(arrays=returning((X, ArraySpec(SURROGATE, "out", (4,), "f8"))))
+ArrayIsRecord = toy(
+    arrays=returning((X, ArraySpec("y", "out", (4,), RECORDS))), speed_key=returning("")
+)
+ParamsAreSurrogate = toy(infer=returning(ToyParams(name=SURROGATE)))
+NameIsNumPys = toy(name=np.str_("numpys_name"))
+ErrorExits = toy(infer=raising(ExitingError))
+ErrorHasUnprintable = toy(load=raising(DataError, Unprintable()))
+ErrorIsSurrogate = toy(infer=raising(ValueError, f"never seen: {SURROGATE}"))
+VariantsRaise = toy(variants=raising(LookupError, "no library"))
 
 
 class KernelFails(Toy):
