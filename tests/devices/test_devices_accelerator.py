@@ -342,7 +342,7 @@ def test_what_is_kept_for_the_next_job_can_be_released(in_files: bool, tmp_path:
     bench.device.release_memory()
 
     assert not bench.device.keeps_memory()
-    assert bench.runtime.blocks == {}
+    assert not bench.runtime.blocks
     assert len(bench.runtime.pins) == (0 if in_files else 2)
     bench.run()
     assert bench.is_right()

@@ -13,13 +13,15 @@ In real time, each operation is held to its modelled end: an emulated GPU.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import random
 import threading
 import time
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -55,15 +57,9 @@ class SimulatedError(RuntimeError):
 class SimulatedBlock:
     """Device memory, filled with poison."""
 
-    def __init__(self, runtime: SimulatedRuntime, number: int, nbytes: int) -> None:
-        self._runtime = runtime
-        self._number = number
+    def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
         self.memory = np.full(nbytes, POISON, np.uint8)
-        runtime.blocks[number] = nbytes
-
-    def __del__(self) -> None:
-        self._runtime.blocks.pop(self._number, None)
 
     def pointer(self) -> SimulatedBlock:
         return self
@@ -110,8 +106,8 @@ class SimulatedRuntime:
         self.memory_bytes = memory
         self.used_by_others = 0
         """Bytes that other processes use."""
-        self.blocks: dict[int, int] = {}
-        """Number of a block -> its bytes."""
+        self.blocks: WeakSet[SimulatedBlock] = WeakSet()
+        self._events: WeakSet[SimulatedEvent] = WeakSet()
         self.pins: dict[int, int] = {}
         """Host address -> bytes registered in one call."""
         self.is_lost = False
@@ -131,7 +127,6 @@ class SimulatedRuntime:
         self._pinnable = pinnable
         self._reserve = reserve
         self._needs_warm_up = needs_warm_up
-        self._allocations = 0
         self._queues: list[SimulatedQueue] = []
 
     @property
@@ -145,8 +140,12 @@ class SimulatedRuntime:
 
     def memory(self) -> Memory:
         self.check()
-        free = self.memory_bytes - sum(self.blocks.values()) - self.used_by_others
-        return Memory(free, self.memory_bytes)
+        return Memory(
+            self.memory_bytes - self._used_bytes() - self.used_by_others, self.memory_bytes
+        )
+
+    def _used_bytes(self) -> int:
+        return sum(block.nbytes for block in self.blocks)
 
     def trim(self) -> None:
         self.check()
@@ -156,9 +155,9 @@ class SimulatedRuntime:
         size = max(1, -(-nbytes // ALLOCATION_BYTES)) * ALLOCATION_BYTES
         if size > self.memory().free:
             raise SimulatedError(Fault.MEMORY, f"an allocation of {size} bytes")
-        self._allocations += 1
-        block = SimulatedBlock(self, self._allocations, size)
-        self.peak_bytes = max(self.peak_bytes, sum(self.blocks.values()))
+        block = SimulatedBlock(size)
+        self.blocks.add(block)
+        self.peak_bytes = max(self.peak_bytes, self._used_bytes())
         return block
 
     def pin(self, host: np.ndarray) -> None:
@@ -183,12 +182,16 @@ class SimulatedRuntime:
 
     def event(self) -> SimulatedEvent:
         self.check()
-        return SimulatedEvent(self)
+        event = SimulatedEvent(self)
+        self._events.add(event)
+        return event
 
     def synchronize(self) -> None:
         self.check()
         for queue in self._queues:
             queue.drain()
+        for event in self._events:
+            event.forget()
 
     def host_seconds(self) -> float | None:
         return self.time.host_seconds()
@@ -364,6 +367,12 @@ class SimulatedEvent:
         self.before, self.next = before, None
         self._issued, self._seconds = host_seconds or 0.0, None
 
+    def forget(self) -> None:
+        """Drop what has ended, whose errors refer to the job's arrays, but not when it passed."""
+        with contextlib.suppress(SimulatedError):
+            self._seconds = self.seconds()
+            self.before, self.next = [], None
+
     def is_done(self) -> bool:
         self.wait()
         return True
@@ -393,22 +402,19 @@ class SimulatedEvent:
 # ---- time
 
 
-class Time(Protocol):
-    """Decides when operations that were issued run.
+class Time:
+    """Decides when operations that were issued run; `late`: how many really took longer than by
+    the model."""
 
-    Attributes
-    ----------
-    engines : 2, 1 or 0
-        Copy engines.
-    late : int
-        Operations whose real work took longer than their modelled time.
-    """
+    late = 0
 
-    engines: int
-    late: int
+    def __init__(self, engines: int = 2, duplex: Duplex = (1.0, 1.0)) -> None:
+        self.engines = engines
+        self._duplex = duplex
+        self._model = Engines(engines, duplex)
 
     def restart(self, is_host_instant: bool = False) -> None:
-        """Begin anew, if the time is computed.
+        """Begin anew, if the time is computed. The device must be idle.
 
         An instant host issues all operations at the start, so that times don't depend on when
         messages arrive; another one takes time by waiting.
@@ -416,26 +422,26 @@ class Time(Protocol):
 
     def host_seconds(self) -> float | None:
         """Return the present on this clock; None: the host takes no time."""
+        raise NotImplementedError
 
-    def issue(self, operation: Operation) -> None: ...
+    def issue(self, operation: Operation) -> None:
+        raise NotImplementedError
 
-    def run_until_end(self, operation: Operation) -> None: ...
+    def run_until_end(self, operation: Operation) -> None:
+        raise NotImplementedError
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End its threads, if it has some."""
 
 
-class VirtualTime:
+class VirtualTime(Time):
     """Operations run in order of virtual time, up to the one that is waited for."""
 
-    late = 0
-
-    def __init__(self, engines: int = 2, duplex: Duplex = (1.0, 1.0)) -> None:
-        self.engines = engines
-        self._duplex = duplex
-        self.restart()
+    _now = 0.0
+    _is_host_instant = False
 
     def restart(self, is_host_instant: bool = False) -> None:
-        self._engines, self._now = Engines(self.engines, self._duplex), 0.0
+        self._model, self._now = Engines(self.engines, self._duplex), 0.0
         self._is_host_instant = is_host_instant
 
     def host_seconds(self) -> float | None:
@@ -443,10 +449,10 @@ class VirtualTime:
 
     def issue(self, operation: Operation) -> None:
         operation.earliest_start = self.host_seconds() or 0.0
-        self._engines.issue(operation)
+        self._model.issue(operation)
 
     def run_until_end(self, operation: Operation) -> None:
-        events = self._engines.advance(float("inf"))
+        events = self._model.advance(float("inf"))
         while operation.ended is None:
             event = next(events, None)
             if event is None:
@@ -460,43 +466,29 @@ class VirtualTime:
                     target.fill(POISON)
         self._now = max(self._now, operation.ended)
 
-    def close(self) -> None:
-        pass
 
-
-class RealTime:
+class RealTime(Time):
     """Operations really copy and compute, and last until their modelled end.
 
-    One thread follows the model of the engines; one for each engine does the real work. Ends
-    are absolute deadlines of the model, so a thread that wakes up late delays nothing else. Real
-    work runs as soon as its dependencies are done, ahead of the model: on a shared core a thread
-    may wait longer to be scheduled than a copy lasts, and only work that is really too slow should
-    count as late. The threads inherit the cores of their creator.
+    One thread for each engine does the real work, as soon as its dependencies are done, ahead of
+    the model: on a shared core a thread may wait longer to be scheduled than a copy lasts, and
+    only work that is really too slow should count as late. The threads inherit the cores of their
+    creator. Ends are absolute deadlines of the model, which advances whenever somebody looks, so a
+    thread that wakes up late delays nothing else.
     """
 
     def __init__(self, engines: int, duplex: Duplex) -> None:
-        self.engines = engines
-        self._engines = Engines(engines, duplex)
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._ended = threading.Condition(self._lock)
-        self._worked = threading.Condition(self._lock)
-        self._is_closing = False
-        self.late = 0
+        super().__init__(engines, duplex)
+        self._changed = threading.Condition()
         self._queues: list[SimpleQueue[Operation | None]] = [
-            SimpleQueue() for _ in range(self._engines.count)
+            SimpleQueue() for _ in range(self._model.count)
         ]
-        self._threads = [threading.Thread(target=self._follow, name="clock", daemon=True)]
-        for engine, queue in enumerate(self._queues):
-            name = f"engine{engine}"
-            self._threads.append(
-                threading.Thread(target=self._work, args=(queue,), name=name, daemon=True)
-            )
+        self._threads = [
+            threading.Thread(target=self._work, args=(queue,), name=f"engine{n}", daemon=True)
+            for n, queue in enumerate(self._queues)
+        ]
         for thread in self._threads:
             thread.start()
-
-    def restart(self, is_host_instant: bool = False) -> None:
-        pass
 
     def host_seconds(self) -> float | None:
         return time.monotonic()
@@ -504,39 +496,30 @@ class RealTime:
     def issue(self, operation: Operation) -> None:
         operation.is_ready = False
         operation.earliest_start = time.monotonic()
-        with self._lock:
-            self._engines.issue(operation)
-            self._changed.notify()
-        self._queues[self._engines.engine(operation)].put(operation)
+        with self._changed:
+            self._model.issue(operation)
+        self._queues[self._model.engine(operation)].put(operation)
 
     def run_until_end(self, operation: Operation) -> None:
-        with self._lock:
-            while operation.ended is None:
-                self._ended.wait()
+        with self._changed:
+            while True:
+                self._advance(time.monotonic())
+                if operation.ended is not None:
+                    return
+                due = self._model.next_time()
+                self._changed.wait(None if due is None else max(0.0, due - time.monotonic()))
 
     def close(self) -> None:
         """End the threads once they have finished their current work."""
-        with self._lock:
-            self._is_closing = True
-            self._changed.notify()
         for queue in self._queues:
             queue.put(None)
         for thread in self._threads:
             thread.join()
 
-    def _follow(self) -> None:
-        precise_sleep()
-        with self._lock:
-            while not self._is_closing:
-                self._advance(time.monotonic())
-                due = self._engines.next_time()
-                self._changed.wait(None if due is None else max(0.0, due - time.monotonic()))
-
     def _advance(self, now: float) -> None:
-        for operation, is_end in self._engines.advance(now):
+        for operation, is_end in self._model.advance(now):
             if is_end:
                 operation.after = ()  # otherwise each would keep all earlier ones alive
-                self._ended.notify_all()
 
     def _work(self, queue: SimpleQueue[Operation | None]) -> None:
         while self._do(queue.get()):
@@ -547,18 +530,16 @@ class RealTime:
         if operation is None:
             return False
         before = operation.after  # the model drops them
-        with self._lock:
+        with self._changed:
             while not all(dependency.is_ready for dependency in before):
-                self._worked.wait()
+                self._changed.wait()
         operation.perform()
-        with self._lock:
+        with self._changed:
             now = time.monotonic()
             self._advance(now)  # otherwise lateness would depend on which thread runs first
-            self._engines.done(operation, now)
-            self._worked.notify_all()
-            if operation.is_late:
-                self.late += 1
-                self._changed.notify()
+            self._model.done(operation, now)
+            self.late += operation.is_late
+            self._changed.notify_all()
         return True
 
 
