@@ -144,11 +144,16 @@ def format_bytes(count: float) -> str:
     return f"{_digits(count)} TiB"
 
 
+LONG = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
+"""Seconds of a unit, its name, and those of the next smaller one."""
+
+
 def format_seconds(seconds: float) -> str:
-    """Format seconds: "2 min 5 s", "1.23 s", "21.6 ms", "85 us"."""
-    if seconds >= 60:
-        minutes, rest = divmod(round(seconds), 60)
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    """Format seconds: "3 d 4 h", "2 min 5 s", "1.23 s", "21.6 ms", "85 us"."""
+    for size, unit, part, name in LONG:
+        if seconds >= size:
+            count, rest = divmod(round(seconds / part), size // part)
+            return f"{count} {unit} {rest} {name}" if rest else f"{count} {unit}"
     for factor, unit in ((1.0, "s"), (1e3, "ms")):
         if seconds * factor >= 1:
             return f"{_digits(seconds * factor)} {unit}"

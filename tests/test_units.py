@@ -137,6 +137,8 @@ def test_formatted_bytes_are_accurate_and_without_exponents(count: int) -> None:
         (59.0, "59 s"),
         (119.7, "2 min"),
         (61, "1 min 1 s"),
+        (7321, "2 h 2 min"),
+        (190_000, "2 d 5 h"),
     ],
 )
 def test_formatted_seconds(seconds: float, text: str) -> None:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from hetsched import config as configs
 from hetsched.cli import flags
 from hetsched.cli.app import COMPLETE, Group, group
 from hetsched.cli.flags import ConfigName, Force, Json, argument, option, switch
 from hetsched.cli.terminal import note, out, out_json, out_lines, out_table
-from hetsched.config import (
-    Config,
-    device_keys,
-    load,
-    located,
-    shipped,
-    shipped_folder,
-    user_file,
-)
+from hetsched.config import Config, load, located, shipped
 from hetsched.device import DeviceInfo
 from hetsched.device_kinds import configured_kind
 from hetsched.errors import Unavailable, UsageError
@@ -30,10 +24,7 @@ from hetsched.units import format_bytes
 if TYPE_CHECKING:
     from hetsched.transport.messages import DeviceList
 
-Name = Annotated[
-    str | None,
-    argument("[NAME|FILE]", "A shipped configuration or a .toml file."),
-]
+Name = Annotated[str | None, argument("[NAME|FILE]", "A shipped configuration or a .toml file.")]
 
 
 def show(name: Name = None, json: Json = False) -> None:
@@ -72,10 +63,10 @@ def init(
 ) -> None:
     from hetsched.store.output_files import write_whole
 
-    path = user_file() if file is None else Path(file)
+    path = configs.user_file() if file is None else Path(file)
     if file is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(str(path), (shipped_folder() / "default.toml").read_bytes(), force)
+    write_whole(str(path), (configs.shipped_folder() / "default.toml").read_bytes(), force)
     note(f"wrote {path}; hetsched config check {path} checks what you change")
 
 
@@ -83,7 +74,7 @@ def _as_written(config: Config) -> dict[str, Any]:
     """Return the tables of the file, without the keys of other kinds of devices."""
     tables: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
     tables["device"] = [
-        {key: table[key] for key in device_keys(kind, config.load is not None)}
+        {key: table[key] for key in configs.device_keys(kind, config.load is not None)}
         for table in tables["device"]
         if (kind := configured_kind(table["kind"]))
     ]
@@ -126,9 +117,8 @@ config = group("Show, locate or check a configuration.", ConfigCommands)
 
 
 def _switch(help: str) -> Any:
-    """Return the option of a flag with names of devices."""
-    help = f"{help} Until the daemon stops."
-    return option("A,B", help, flags.words)
+    """Declare a flag with names of devices."""
+    return option("A,B", f"{help} Until the daemon stops.", flags.words)
 
 
 def devices(
@@ -144,21 +134,33 @@ def devices(
     flag = next((flag for flag, value in changes.items() if value), "")
     if flag and config is not None:
         raise UsageError(f"{flag} is for the daemon, which has its own configuration: no --config")
+    served = None
     if config is None:
         try:
             served = _served(probe, flags.joined(enable), flags.joined(disable))
-            _print_devices("daemon", served.devices, served.absent, served.restricted, json)
-            return
         except Unavailable:
             if flag:
                 raise
-    from hetsched.devices.probe import probe as find_devices
+    if served is not None:
+        source, infos = "daemon", list(served.devices)
+        absent, restricted = served.absent, served.restricted
+    else:
+        from hetsched.devices.probe import probe as find_devices
 
-    settings, source = load(config)
-    with located(source):
-        machine = find_devices(settings)
-    infos = [process.device for process in machine.processes]
-    _print_devices(source, infos, machine.absent, {}, json)
+        settings, source = load(config)
+        with located(source):
+            machine = find_devices(settings)
+        infos = [process.device for process in machine.processes]
+        absent, restricted = machine.absent, {}
+    if json:
+        listed = {"devices": infos, "absent": absent, "restricted": restricted}
+        out_json({"schema": "hetsched.devices/1", "config": source, **listed})
+        return
+    groups = grouped_rows(infos, lambda info: info.name, MAX_GROUP_ROWS)
+    rows = [_device_row(label, members) for label, members in groups]
+    out_table(("device", "kind", "description", "memory", "cores", "nodes"), rows, left=3)
+    out_lines([f"{name}: not available: {reason}" for name, reason in absent.items()])
+    out_lines([f"{name}: {reason}" for name, reason in restricted.items()])
 
 
 def _served(probe: bool, enable: tuple[str, ...], disable: tuple[str, ...]) -> DeviceList:
@@ -172,26 +174,6 @@ def _served(probe: bool, enable: tuple[str, ...], disable: tuple[str, ...]) -> D
         return daemon.device_list(probe=probe)
 
 
-def _print_devices(
-    source: str,
-    infos: Sequence[DeviceInfo],
-    absent: Mapping[str, str],
-    restricted: Mapping[str, str],
-    json: bool,
-) -> None:
-    if json:
-        listed = {"devices": list(infos), "absent": absent, "restricted": restricted}
-        out_json({"schema": "hetsched.devices/1", "config": source, **listed})
-        return
-    rows = [
-        _device_row(label, members)
-        for label, members in grouped_rows(infos, lambda info: info.name, MAX_GROUP_ROWS)
-    ]
-    out_table(("device", "kind", "description", "memory", "cores", "nodes"), rows, left=3)
-    out_lines([f"{name}: not available: {reason}" for name, reason in absent.items()])
-    out_lines([f"{name}: {reason}" for name, reason in restricted.items()])
-
-
 def _device_row(label: str, members: list[DeviceInfo]) -> tuple[str, ...]:
     first = members[0]
     cores = sorted({core for member in members for core in member.cores})
@@ -202,13 +184,8 @@ def _device_row(label: str, members: list[DeviceInfo]) -> tuple[str, ...]:
 
 def _ranges(numbers: list[int]) -> str:
     """Format [0, 1, 2, 5] as "0-2,5"."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs) or "-"
+    runs = [list(run) for _, run in itertools.groupby(numbers, lambda n: n - numbers.index(n))]
+    return ",".join(f"{r[0]}-{r[-1]}" if len(r) > 1 else str(r[0]) for r in runs) or "-"
 
 
 def completion(

@@ -29,13 +29,9 @@ from hetsched.units import counted, format_bytes, format_seconds
 COLUMNS = 100  # Longer lines are wrapped
 MIN_LIBZMQ = (4, 3, 5)
 """Older versions are vulnerable to local users and abort the process more often."""
-REQUIRED = (
-    "numpy", "scipy", "pyfftw", "pyzmq", "msgspec", "apsw", "typer", "rich", "nvidia-ml-py",
-    "prometheus-client",
-)  # fmt: skip
 OPTIONAL = {
     "numba": "numba", "mkl": "mkl", "ducc0": "ducc", "cupy": "cuda12", "pyopencl": "opencl",
-    "reikna": "opencl", "matplotlib": "plot",
+    "reikna": "opencl", "matplotlib": "plot", "zarr": "zarr", "h5py": "hdf5", "tifffile": "tiff",
 }  # fmt: skip
 """Module or distribution -> the extra that installs it."""
 MIN_DESCRIPTORS = 4096  # Less may be too little for a daemon with many clients; arbitrary
@@ -52,33 +48,21 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def doctor(config: ConfigName = None, json: Json = False) -> int:
-    checks: dict[str, Callable[[], list[Finding]]] = {
-        "versions": versions,
-        "cores": cores,
-        "memory": memory,
-        "limits": limits,
-        "folders": folders,
-        "models": models,
-        "journal": journal,
-        "config": lambda: configuration(config),
-        "daemon": daemon,
-    }
-    findings = [finding for name, check in checks.items() for finding in _run(name, check)]
+    checks = (versions, cores, memory, limits, folders, models, journal)
+    findings = [finding for check in checks for finding in _run(check.__name__, check)]
+    findings += _run("config", lambda: configuration(config))
+    findings += _run("daemon", daemon)
     code = next((finding.code for finding in findings if finding.code), 0)
     if json:
         out_json({"schema": "hetsched.doctor/1", "code": code, "findings": findings})
         return code
     head = columns(("", ""), [("PROBLEM" if f.code else "ok", f.what) for f in findings], 2)[1:]
     indent = max(map(len, head)) + 2
+    wrapper = textwrap.TextWrapper(
+        COLUMNS, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
     for start, finding in zip(head, findings, strict=True):
-        lines = textwrap.wrap(
-            f"{start:{indent}}{finding.found}",
-            COLUMNS,
-            subsequent_indent=" " * indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        out_lines(lines)
+        out_lines(wrapper.wrap(f"{start:{indent}}{finding.found}"))
     return code
 
 
@@ -98,7 +82,9 @@ def _run(name: str, check: Callable[[], list[Finding]]) -> list[Finding]:
 def versions() -> list[Finding]:
     """Check Python, the required libraries, and those that make some jobs faster."""
     found = [Finding("python", f"{platform.python_version()} on {platform.machine()}")]
-    for name in ("hetsched", *REQUIRED):
+    needed = importlib.metadata.requires("hetsched") or []
+    required = [re.split(r"[^\w.-]", each)[0] for each in needed if "extra ==" not in each]
+    for name in ("hetsched", *required):
         missing = Finding(name, f"not installed; pip install {name}", InternalError.code)
         version = _version(name)
         found.append(missing if version is None else Finding(name, version))
@@ -107,7 +93,15 @@ def versions() -> list[Finding]:
         versions = [_version(each) for each in (name, f"{name}-cuda12x", f"{name}-cuda13x")]
         missing_text = f"not installed (extra {extra!r}); optional"
         found.append(Finding(name, next(filter(None, versions), missing_text)))
-    return [*found, _libzmq()]
+    import zmq
+
+    libzmq, least = (".".join(map(str, v)) for v in (zmq.zmq_version_info(), MIN_LIBZMQ))
+    if zmq.zmq_version_info() < MIN_LIBZMQ:
+        return [
+            *found,
+            Finding("libzmq", f"{libzmq}; {least} or newer needed", InternalError.code),
+        ]
+    return [*found, Finding("libzmq", libzmq)]
 
 
 def _version(distribution: str) -> str | None:
@@ -115,16 +109,6 @@ def _version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _libzmq() -> Finding:
-    import zmq
-
-    text = ".".join(map(str, zmq.zmq_version_info()))
-    if zmq.zmq_version_info() < MIN_LIBZMQ:
-        needed = ".".join(map(str, MIN_LIBZMQ))
-        return Finding("libzmq", f"{text}; {needed} or newer needed", InternalError.code)
-    return Finding("libzmq", text)
 
 
 # ---- the machine
@@ -152,7 +136,8 @@ def cores() -> list[Finding]:
 
 def memory() -> list[Finding]:
     """Report the available memory."""
-    table = dict(re.findall(r"^(\w+):\s+(\d+) kB$", _read("/proc/meminfo"), re.MULTILINE))
+    lines = Path("/proc/meminfo").read_text(encoding="utf-8")
+    table = dict(re.findall(r"^(\w+):\s+(\d+) kB$", lines, re.MULTILINE))
     total, free = (1024 * int(table.get(key, 0)) for key in ("MemTotal", "MemAvailable"))
     text = f"{format_bytes(free)} of {format_bytes(total)} available"
     groups = ControlGroups()
@@ -166,25 +151,19 @@ def memory() -> list[Finding]:
 def limits() -> list[Finding]:
     """Report limits of this process, which daemons started from here have, too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    text = _limit(soft)
+    endless = {resource.RLIM_INFINITY: "unlimited"}
+    text = endless.get(soft, str(soft))
     if soft != hard:
-        text += f", a daemon raises that to {_limit(hard)}"
+        text += f", a daemon raises that to {endless.get(hard, hard)}"
     if hard != resource.RLIM_INFINITY and hard < MIN_DESCRIPTORS:
         text += f"; low: jobs are refused when they run out (ulimit -Hn {MIN_DESCRIPTORS})"
     return [Finding("descriptors", text)]
 
 
-def _limit(limit: int) -> str:
-    return "unlimited" if limit == resource.RLIM_INFINITY else str(limit)
-
-
 def folders() -> list[Finding]:
     """Check that the folders are writable and the sockets' paths short enough."""
-    found = [
-        _folder("runtime folder", paths.runtime_dir()),
-        _folder("state folder", paths.state_dir()),
-        _folder("cache folder", paths.cache_dir()),
-    ]
+    places = {"runtime": paths.runtime_dir, "state": paths.state_dir, "cache": paths.cache_dir}
+    found = [_folder(f"{name} folder", path()) for name, path in places.items()]
     longest = max(len(os.fsencode(p)) for p in (paths.endpoint_path(), paths.session_path()))
     if longest > paths.MAX_SOCKET_PATH:
         limit = f"a socket's path may have {paths.MAX_SOCKET_PATH}"
@@ -201,13 +180,6 @@ def _folder(name: str, path: Path) -> Finding:
     missing = "" if existing == path else ", will be created"
     low = "; low" if free < MIN_FREE_BYTES else ""
     return Finding(name, f"{path}{missing}, {format_bytes(free)} free{low}")
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 # ---- hetsched's own

@@ -54,7 +54,9 @@ def top() -> int:
                     if daemon is not None:
                         daemon.close()
                     daemon = None
-                _draw(console, live, overview, error)
+                size = os.get_terminal_size(sys.stdout.fileno())  # whatever COLUMNS says
+                console.size = ConsoleDimensions(size.columns or 80, size.lines or 24)
+                live.update(screen(overview, error, console.height), refresh=True)
                 readable, _, _ = select.select([keys], [], [], INTERVAL_SECONDS)
                 pressed = os.read(keys, 100) if readable else b"none"
                 if not pressed or b"q" in pressed:
@@ -69,14 +71,7 @@ def _end(signum: int, frame: object) -> None:
 
 
 def _connect() -> Control:
-    """Connect to the daemon; don't look for the next one when it stops. Raises as Control does."""
     return Control(timeout=ANSWER_SECONDS, reconnect=0)
-
-
-def _draw(console: Console, live: Live, overview: DaemonOverview | None, error: str) -> None:
-    size = os.get_terminal_size(sys.stdout.fileno())  # whatever COLUMNS and LINES say
-    console.size = ConsoleDimensions(size.columns or 80, size.lines or 24)
-    live.update(screen(overview, error, console.height), refresh=True)
 
 
 @contextlib.contextmanager
@@ -106,13 +101,10 @@ def screen(overview: DaemonOverview | None, error: str, height: int) -> Text:
 
 
 def _title(overview: DaemonOverview) -> Text:
-    seconds = overview.daemon.uptime_seconds
-    units = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-    size, unit = next((pair for pair in units if seconds >= pair[0]), units[-1])
     stopping = ", stopping" if overview.is_stopping else ""
     return Text(
-        f"hetsched, up {max(0.0, seconds) // size:.0f} {unit}{stopping}: {overview.running}"
-        f" running, {overview.waiting} waiting, {overview.ended} ended;"
+        f"hetsched, up {format_seconds(overview.daemon.uptime_seconds)}{stopping}:"
+        f" {overview.running} running, {overview.waiting} waiting, {overview.ended} ended;"
         f" {format_bytes(overview.arena_used)} of {format_bytes(overview.arena_limit)}",
         "bold",
     )
@@ -124,22 +116,20 @@ def _devices(overview: DaemonOverview) -> list[Text]:
     if len(rows) > MAX_DEVICE_ROWS:
         rows = _device_rows(overview, 1)
     header = ("device", "job", "variant", "", "done/share", "units/s", "predicted", "ratio")
-    table = columns(header, [row for row in rows if not isinstance(row, str)], 4)
-    lines = [Text(table.pop(0), "bold")]
-    lines += [
-        Text(clean(row), "dim") if isinstance(row, str) else Text(table.pop(0)) for row in rows
-    ]
-    hidden = len(rows) - MAX_DEVICE_ROWS
-    return lines if hidden <= 0 else [*lines[:-hidden], Text(f"  {hidden} more rows", "dim")]
+    table = iter(columns(header, [row for row in rows if not isinstance(row, str)], 4))
+    lines = [Text(next(table), "bold")]
+    for row in rows[:MAX_DEVICE_ROWS]:
+        lines.append(Text(clean(row), "dim") if isinstance(row, str) else Text(next(table)))
+    if (hidden := len(rows) - MAX_DEVICE_ROWS) > 0:
+        lines.append(Text(f"  {hidden} more rows", "dim"))
+    return lines
 
 
 def _device_rows(overview: DaemonOverview, limit: int) -> list[Sequence[str] | str]:
     """Return the cells of each row, or a line about the row above or a missing device."""
-    by_job: dict[int, list[DeviceActivity]] = {}
-    for activity in overview.activities:
-        by_job.setdefault(activity.job, []).append(activity)
     rows: list[Sequence[str] | str] = []
-    for members in by_job.values():
+    for job in dict.fromkeys(activity.job for activity in overview.activities):
+        members = [activity for activity in overview.activities if activity.job == job]
         for label, group in grouped_rows(members, lambda activity: activity.device, limit):
             rows.append(_activity_cells(label, group))
             first = group[0]
