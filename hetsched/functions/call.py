@@ -319,6 +319,8 @@ class Call:
     def results(self, returned: Any, units: int) -> list[np.ndarray]:
         """Return what the function has returned, as arrays with the axis of units first."""
         values = list(returned) if isinstance(returned, tuple) else [returned]
+        if not values:
+            raise DataError(f"{function_name(self.f)} returned an empty tuple, no arrays")
         return [self._result(value, units) for value in values]
 
     def layouts(self, values: Sequence[np.ndarray]) -> tuple[Layout, ...]:
@@ -331,7 +333,10 @@ class Call:
         name = function_name(self.f)
         if isinstance(value, np.ma.MaskedArray):
             raise DataError(f"{name} returned a masked array; use its method filled")
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except ValueError:  # as of lists of several lengths
+            array = np.array(None)
         if array.dtype.kind not in NUMERIC:
             what = f"dtype {array.dtype}" if array is value else type(value).__name__
             raise DataError(f"{name} returned {what}; it must return an array of numbers")

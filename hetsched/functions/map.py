@@ -116,7 +116,7 @@ def map(  # noqa: PLR0913 - optional keywords
     memory : int (bytes) or str ("256MiB"), optional
         Limit of each device's own memory.
     devices : str or sequence of str
-        Names or groups of devices; all by default.
+        Names or groups of devices; all by default, and none for small calls.
     **kwargs
         Passed to the function.
 
@@ -311,11 +311,20 @@ def _as_array(value: Any, position: int, axis: Any, stack: contextlib.ExitStack)
             f"array {position} is masked: give its values and its mask, or use its method filled"
         )
     try:
-        array = np.asarray(value)
-    except (TypeError, ValueError) as error:
+        array = np.asarray(_on_host(value))
+    except (TypeError, ValueError, BufferError, RuntimeError) as error:
         raise DataError(f"array {position}: {quoted(value)} is not an array: {error}") from None
     numeric(array.dtype, f"array {position}")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _on_host(value: Any) -> Any:
+    """Return an array of another library as one of NumPy, without a copy if it is in memory."""
+    if hasattr(value, "__cuda_array_interface__") and hasattr(value, "get"):  # of CuPy
+        return value.get()
+    if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray | np.generic):
+        return np.from_dlpack(value)
+    return value
 
 
 def numeric(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
@@ -506,7 +515,7 @@ def _run(
 ) -> None:
     """Run a call of the user, and count it."""
     begun = time.perf_counter()
-    run = _Run(call, outputs, options)
+    run = _Run(call, outputs, options, always=any(options.values()))
     run.run()
     what = SMALL if run.saved is None else SPLIT
     seconds = time.perf_counter() - begun
@@ -527,6 +536,7 @@ class _Run:
         self._call, self._outputs, self._options = call, outputs, options
         call.granule = outputs.granule
         self._function = function or identity(call.f, call.keywords)
+        self._is_users = not function
         self._is_always = always
         self.saved: float | None = None  # Seconds against one core; None: it wasn't divided
         self._returned: tuple[Layout, ...] = ()  # By the function, for the first unit
@@ -584,7 +594,7 @@ class _Run:
             return
         kind.calls += 1
         call.twins = self._twins(kind)
-        if not (self._is_always or call.twins) and kind.may_hold_lock(rest):
+        if self._is_users and not call.twins and kind.may_hold_lock(rest):
             done = self._measure_lock(kind, done)
             rest = call.load - done
         begun = time.perf_counter()
@@ -790,8 +800,11 @@ class _Run:
         job: Job | None = None
         try:
             options = {**self._options, **msgspec.to_builtins(params)}
-            job = local.submit(workload, arrays, out=out or None, **options)
-            job.result()
+            try:
+                job = local.submit(workload, arrays, out=out or None, **options)
+                job.result()
+            except UsageError as error:
+                raise UsageError(str(error).replace("memory_limit", "memory")) from None
             report = job.report
             if report is None:
                 return None

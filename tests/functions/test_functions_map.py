@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import re
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 RNG = np.random.default_rng(0)
 DTYPES = ("bool", "int8", "uint16", "int64", "float16", "float32", "complex64", "complex128")
+MAX_THREADS = 16
+"""Of the engine: its own, those of two cores, and of a GPU with its three queues."""
 MODES = ("reflect", "mirror", "nearest", "wrap", "constant")
 
 
@@ -98,6 +102,84 @@ def test_blocks_that_overlap(units: int, overlap: int, mode: str, axis: int) -> 
     np.testing.assert_allclose(
         y, scipy.ndimage.correlate1d(x, weights, **options), rtol=1e-9, atol=1e-9
     )
+
+
+PADS = {
+    "reflect": "symmetric", "mirror": "reflect", "nearest": "edge", "wrap": "wrap",
+    "constant": "constant",
+}  # fmt: skip
+"""Mode -> what NumPy calls it."""
+RESULTS = ("kept", "as int16", "neighbours", "sums of units", "stacked", "with what is broadcast")
+
+
+@dataclass(frozen=True)
+class AnyFunction:
+    """A function with one result for each of some kinds, of one array each."""
+
+    kinds: tuple[str, ...]
+    axis: int
+    overlap: int
+
+    def __call__(self, *blocks: Any, offset: float = 0) -> Any:
+        *split, weights = blocks
+        results = [
+            self.result(kind, split[number % len(split)], weights, offset)
+            for number, kind in enumerate(self.kinds)
+        ]
+        return tuple(results) if len(results) > 1 else results[0]
+
+    def result(self, kind: str, x: np.ndarray, weights: np.ndarray, offset: float) -> Any:
+        match kind:
+            case "as int16":
+                return (x.real * 2 + offset).astype("int16")
+            case "neighbours":
+                return sum(np.roll(x, n, self.axis) for n in range(-self.overlap, 1))
+            case "sums of units":
+                others = tuple(a for a in range(x.ndim) if a != self.axis)
+                return x.sum(axis=others, keepdims=True, dtype=np.result_type(x, "float32"))
+            case "stacked":
+                return np.stack([x, x * 2], axis=-1)
+            case "with what is broadcast":
+                return x * weights.sum() + offset
+        return x
+
+
+@given(
+    kinds=st.lists(st.sampled_from(RESULTS), min_size=1, max_size=3),
+    dtypes=st.lists(st.sampled_from(DTYPES[1:]), min_size=1, max_size=3),
+    sizes=st.lists(st.integers(1, 4), max_size=2),
+    units=st.integers(0, 60),
+    axis=st.integers(0, 2),
+    overlap=st.sampled_from([0, 0, 1, 5]),
+    mode=st.sampled_from(MODES),
+    out_dtype=st.sampled_from([None, None, "complex128"]),
+)
+def test_any_function_gives_what_it_gives_for_the_whole(
+    kinds: list[str], dtypes: list[str], sizes: list[int], units: int, axis: int,
+    overlap: int, mode: str, out_dtype: str | None,
+) -> None:  # fmt: skip
+    axis = min(axis, len(sizes))
+    shape = (*sizes[:axis], units, *sizes[axis:])
+    arrays = [(RNG.standard_normal(shape) * 9).astype(dtype) for dtype in dtypes]
+    weights = np.arange(4, dtype=dtypes[0])
+    function = AnyFunction(tuple(kinds), axis, overlap)
+    pads = [(overlap, overlap) if a == axis else (0, 0) for a in range(len(shape))]
+    padded = [np.pad(x, pads, PADS[mode]) for x in arrays] if units else arrays  # type: ignore[call-overload]
+    whole = function(*padded, weights, offset=3)
+    if units and overlap:
+        inner = (*(slice(None),) * axis, slice(overlap, -overlap))
+        whole = tuple(y[inner] for y in whole) if len(kinds) > 1 else whole[inner]
+
+    options: dict[str, Any] = {"axis": axis, "broadcast": len(arrays), "mode": mode}
+    found = hetsched.map(
+        function, *arrays, weights, overlap=overlap, dtype=out_dtype, offset=3, **options
+    )
+
+    assert isinstance(found, tuple) == (len(kinds) > 1)
+    results = zip(found, whole, strict=True) if len(kinds) > 1 else [(found, whole)]
+    for y, expected in results:
+        assert y.dtype == (out_dtype or expected.dtype)
+        np.testing.assert_allclose(y, expected, rtol=1e-3 if y.dtype == np.float16 else 1e-6)
 
 
 @given(units=st.integers(1, 3000), axis=st.integers(0, 1))
@@ -265,32 +347,86 @@ def changed(block: np.ndarray) -> np.ndarray:
     return block
 
 
-def shorter_later(block: np.ndarray) -> np.ndarray:
-    return np.ones((len(block), 2 + (block[0] > 0)))
+def recursive(block: np.ndarray) -> Any:
+    return recursive(block)
 
 
-FAULTY: list[tuple[Callable[..., Any], type[BaseException], str]] = [
-    (changed, ValueError, "read-only"),
-    (shorter_later, DataError, r"shape \(\d+, 3\), for other units one of \(\d+, 2\)"),
-    (lambda block: block.sum(), DataError, "as many; use hetsched.reduce"),
-    (lambda block: None, DataError, "returned NoneType; it must return an array of numbers"),
-    (lambda block: block.astype(object), DataError, "returned dtype object; it must"),
-    (lambda block: "text", DataError, "returned str"),
-    (lambda block: block[:-1], DataError, "axis 0 must have as many"),
-    (lambda block: (block, block) if block[0] else block, DataError, "for other units 1"),
-    (lambda block: np.ma.masked_less(block, 5), DataError, "returned a masked array"),
-    (lambda: 1, TypeError, "positional argument"),
-    (lambda block: block.missing, AttributeError, "missing"),
-]
+async def later(block: np.ndarray) -> np.ndarray:
+    return block
 
 
-@pytest.mark.parametrize(("f", "error", "message"), FAULTY)
-def test_a_faulty_function_is_named(
-    f: Callable[..., Any], error: type[BaseException], message: str
-) -> None:
+def one_by_one(block: np.ndarray) -> Iterator[np.ndarray]:
+    yield from block
+
+
+def raising(error: BaseException, *, late: bool = True) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that raises an error, for the first unit or a later one."""
+
+    def fails(block: np.ndarray) -> np.ndarray:
+        if not late or block.max() >= 1500:
+            raise error
+        return block
+
+    return fails
+
+
+NO_NUMBERS = "it must return an array of numbers"
+FAULTY: dict[str, tuple[Callable[..., Any], type[BaseException], str]] = {
+    "changes its block": (changed, ValueError, "read-only"),
+    "fails at once": (raising(OSError("at once"), late=False), OSError, "at once"),
+    "fails later": (raising(ZeroDivisionError("later")), ZeroDivisionError, "later"),
+    "exits": (raising(SystemExit(3)), SystemExit, "3"),
+    "is interrupted": (raising(KeyboardInterrupt("now")), KeyboardInterrupt, "now"),
+    "stops an iteration": (raising(StopIteration("end")), StopIteration, "end"),
+    "has no memory": (raising(MemoryError("no memory")), MemoryError, "no memory"),
+    "raises a group": (raising(ExceptionGroup("two", [OSError()])), ExceptionGroup, "two"),
+    "raises one of ours": (raising(hetsched.TryAgain("ours")), hetsched.TryAgain, "ours"),
+    "asserts": (raising(AssertionError("wrong")), AssertionError, "wrong"),
+    "recurses": (recursive, RecursionError, "recursion"),
+    "takes nothing": (lambda: 1, TypeError, "positional argument"),
+    "takes more": (lambda block, other: block, TypeError, "positional argument"),
+    "lacks an attribute": (lambda block: block.missing, AttributeError, "missing"),
+    "misses a name": (lambda block: no_such_name, NameError, "no_such_name"),  # type: ignore[name-defined] # noqa: F821
+    "returns a sum": (lambda block: block.sum(), DataError, "as many; use hetsched.reduce"),
+    "returns a unit less": (lambda block: block[:-1], DataError, "axis 0 must have as many"),
+    "returns a unit more": (lambda block: np.append(block, 1), DataError, "must have as many"),
+    "returns no array": (lambda block: (), DataError, "returned an empty tuple"),
+    "narrower later": (
+        lambda block: np.ones((len(block), 2 + (block[0] > 0))), DataError,
+        r"shape \(\d+, 3\), for other units one of \(\d+, 2\)",
+    ),
+    "several later": (
+        lambda block: (block, block) if block[0] else block, DataError, "for other units 1",
+    ),
+    "complex later": (
+        lambda block: block * (1j if block[0] else 1), TypeError, "complex128.* to .*float64",
+    ),
+    "returns None": (lambda block: None, DataError, f"returned NoneType; {NO_NUMBERS}"),
+    "returns text": (lambda block: "text", DataError, "returned str"),
+    "returns objects": (lambda block: block.astype(object), DataError, "returned dtype object"),
+    "returns dates": (lambda block: block.astype("M8[s]"), DataError, r"dtype datetime64\[s\]"),
+    "returns records": (lambda block: np.zeros(len(block), "i4,i4"), DataError, NO_NUMBERS),
+    "returns a dict": (lambda block: {"y": block}, DataError, "returned dict"),
+    "returns a set": (lambda block: {1, 2}, DataError, "returned set"),
+    "returns ragged lists": (lambda block: [[1], [1, 2]], DataError, "returned list"),
+    "masks": (lambda block: np.ma.masked_less(block, 5), DataError, "returned a masked array"),
+    "is asynchronous": (later, DataError, "returned coroutine"),
+    "generates": (one_by_one, DataError, "returned generator"),
+    "is a class": (dict, TypeError, "dict"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FAULTY)
+@pytest.mark.filterwarnings("ignore:coroutine 'later' was never awaited")
+def test_a_faulty_function_is_named_with_its_units(kind: str) -> None:
+    f, error, message = FAULTY[kind]
+    threads = threading.active_count()
     for _ in range(2):
-        with pytest.raises(error, match=message):
+        with pytest.raises(error, match=message) as raised:
             hetsched.map(f, np.arange(3000.0))
+        assert re.search(r":\S*, units? \d+.* of axis 0$", raised.value.__notes__[0])
+    np.testing.assert_array_equal(hetsched.map(np.negative, np.arange(3000.0)), -np.arange(3000.0))
+    assert threading.active_count() <= max(threads, MAX_THREADS)
 
 
 @pytest.mark.parametrize(
@@ -307,6 +443,7 @@ def test_a_faulty_function_is_named(
         ({"out": np.zeros(7)}, r"out is float64 \(7,\)"),
         ({"axis": "1"}, "axis: '1' should be a whole number"),
         ({"broadcast": np.int64(4)}, r"broadcast: np.int64\(4\) should be the position"),
+        ({"memory": "much"}, "memory"),
         ({"shape": (7,)}, r"shape: \(7,\), but the result has \(3000,\)"),
     ],
 )
@@ -349,6 +486,30 @@ class Table:
 
     def __getitem__(self, key: Any) -> Any:
         raise KeyError(key)
+
+
+class Tensor:
+    """An array of another library, which NumPy can't convert but by DLPack."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self._values = values
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._values.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._values.__dlpack_device__()
+
+
+def test_arrays_of_other_libraries_are_used_where_they_are() -> None:
+    x, seen = np.arange(3000), set()
+
+    def noted(block: np.ndarray) -> np.ndarray:
+        seen.add(np.may_share_memory(block, x))
+        return block + block
+
+    np.testing.assert_array_equal(hetsched.map(noted, Tensor(x), devices="cpu"), 2 * x)
+    assert True in seen  # an emulated GPU has copies
 
 
 def test_tables_are_converted() -> None:
