@@ -1,9 +1,10 @@
-"""Compares this checkout with another one, alternating repetitions.
+"""Compares this checkout with another one, in turns.
 
-python -m benchmarks.against FOLDER [--rounds 9] [CASE ...]
+python -m benchmarks.against FOLDER [--rounds 7] [CASE ...]
 
-FOLDER is a checkout with hetsched installed in its .venv. Prints the median of the paired ratios,
-this checkout over the other: below 1 is faster.
+FOLDER is a checkout with hetsched installed in its .venv. Both sides run cases of their own
+`benchmarks`, each time in fresh processes, and keep what they have learnt. Prints the ratios, this
+checkout over the other: below 1 is faster.
 """
 
 from __future__ import annotations
@@ -11,106 +12,86 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
+import random
 import subprocess
+import tempfile
 from collections import defaultdict
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-HERE = Path(__file__).parent
-CASES: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
-    ("warm job 256x512x512", "jobs", ("256x512x512", 3)),
-    ("warm job 64x500x500", "jobs", ("64x500x500", 7)),
-    ("warm job 8x2048x2048", "jobs", ("8x2048x2048", 5)),
-    ("warm job 8x256x256", "jobs", ("8x256x256", 60)),
-    ("warm job 1x512x512", "jobs", ("1x512x512", 60)),
-    ("one plane 1x64x64", "jobs", ("1x64x64", 60)),
-    ("2,000 tiny jobs in flight", "burst", ("1x64x64", 2000)),
-    ("pcg 100x100x100", "solve", ("pcg", {"grid": (100, 100, 100), "tolerance": 1e-5}, 1)),
-    ("jacobi 4096", "solve", ("jacobi", {"n": 4096}, 1)),
-    ("kmeans 300000", "solve",
-     ("kmeans", {"count": 300_000, "dimensions": 16, "clusters": 64, "tolerance": 0.0,
-                 "max_iterations": 10}, 1)),
-    ("heat 2048x2048", "solve", ("heat", {"grid": (2048, 2048), "steps": 50}, 1)),
-    ("matrix_update 2048x2048x2048", "solve",
-     ("matrix_update", {"rows": 2048, "cols": 2048, "inner": 2048}, 3)),
-    ("plan 256 units, 1 GPU, 16 cores", "plan", (256, 1, 16)),
-    ("plan 4096 units, 1 GPU, 16 cores", "plan", (4096, 1, 16)),
-    ("hetsched status", "command", ("status",)),
-    ("hetsched run fft 32x512x512", "command", ("run", "fft", "--batch", "32x512x512")),
-)  # fmt: skip
+from benchmarks.contest import milliseconds, ratio
 
-
-class Peer:
-    """A checkout that runs in separate processes."""
-
-    def __init__(self, folder: Path) -> None:
-        environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
-        self._process = subprocess.Popen(
-            [folder / ".venv/bin/python", HERE / "checkout_peer.py"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=folder,
-            env=environment,
-        )
-        assert self._process.stdout is not None
-        if self._process.stdout.readline() != "ready\n":
-            raise SystemExit(f"{folder}: no hetsched that runs in its .venv")
-
-    def ask(self, action: str, arguments: tuple[Any, ...]) -> dict[str, float]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(json.dumps([action, arguments]), file=self._process.stdin, flush=True)
-        answer: dict[str, float] = json.loads(self._process.stdout.readline())
-        return answer
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=120)
+HERE = Path(__file__).parents[1]
+WARM_UPS = 3
+"""Rounds that aren't counted: all variants are tried, and the fastest is used."""
+CASES = {
+    "warm_job": (
+        "256x512x512 complex64", "64x500x500 complex64", "8x2048x2048 complex64",
+        "8x256x256 complex64", "1x512x512 complex64",
+    ),
+    "solvers": (
+        "jacobi 4096", "pcg 100", "kmeans 300000 float64", "heat 2048x2048",
+        "matrix_update 2048x2048x2048 float32",
+    ),
+    "overhead": (
+        "job 1x64x64", "burst of 2000 jobs", "hetsched status",
+        "hetsched run fft --batch 32x512x512",
+    ),
+    "planning_time": ("256 units, 1 GPU, 8 cores", "4096 units, 1 GPU, 16 cores"),
+}  # fmt: skip
+SIDE = """
+import importlib, json, sys
+from benchmarks import contest
+name, case, state = sys.argv[1:]
+module = importlib.import_module(f"benchmarks.{name}")
+if hasattr(module, "contestant"):
+    found = dict(contest.process(module.__name__, contest.OURS, case, state)().values)
+else:
+    found = {each.get_name(): each.median() for each in module.measure(case, 1)}
+print(json.dumps(found))
+"""
 
 
-def compare(ours: Peer, theirs: Peer, rounds: int, words: list[str]) -> None:
-    """Print one line for each figure of each case whose title has one of `words`, if any."""
-    for title, action, arguments in CASES:
-        if words and not any(word in title for word in words):
-            continue
-        pairs: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for turn in range(-1, rounds):  # the first round warms up
-            seeded = (*arguments, turn) if action == "plan" else arguments
-            order = (ours, theirs) if turn % 2 else (theirs, ours)
-            answers = {peer: peer.ask(action, seeded) for peer in order}
-            if turn >= 0:
-                for figure, seconds in answers[ours].items():
-                    if answers[theirs][figure]:
-                        pairs[figure].append((seconds, answers[theirs][figure]))
-        for figure, values in pairs.items():
-            print(line(f"{title}, {figure}", values), flush=True)
+def measured(folder: Path, name: str, case: str, state: str) -> dict[str, float]:
+    """Return seconds by what was measured, in the checkout `folder`."""
+    environment = {key: text for key, text in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [folder / ".venv/bin/python", "-c", SIDE, name, case, state],
+        cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
-def line(what: str, pairs: list[tuple[float, float]]) -> str:
-    medians = [statistics.median(side) * 1e3 for side in zip(*pairs, strict=True)]
-    low, middle, high = statistics.quantiles((a / b for a, b in pairs), n=4, method="inclusive")
-    return (
-        f"{what:48} {medians[0]:9.3f} ms, other {medians[1]:9.3f} ms,"
-        f" ratio {middle:.3f} ({low:.3f} to {high:.3f})"
-    )
+def compare(folders: tuple[Path, Path], name: str, case: str, rounds: int) -> None:
+    """Print a line for each figure of a case."""
+    figures: dict[str, dict[Path, list[float]]] = defaultdict(lambda: defaultdict(list))
+    with tempfile.TemporaryDirectory(prefix="hs-") as state:
+        for turn in range(-WARM_UPS, rounds):
+            for folder in random.sample(folders, 2):
+                learnt = Path(state) / str(folders.index(folder))
+                learnt.mkdir(exist_ok=True)
+                for figure, value in measured(folder, name, case, str(learnt)).items():
+                    if turn >= 0:
+                        figures[figure.removeprefix(f"{case}: ")][folder].append(value)
+    for figure, sides in figures.items():
+        ours, theirs = (sides[folder] for folder in folders)
+        times = f"{milliseconds(ours)} ms, other {milliseconds(theirs)} ms"
+        print(f"{case}, {figure}: {times}, ratio {ratio(ours, theirs)}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="the other checkout")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("words", nargs="*", metavar="CASE", help="a part of its title")
-    arguments = parser.parse_intermixed_args()
-    with ExitStack() as stack:
-        peers = []
-        for folder in (HERE.parent, arguments.folder.absolute()):
-            peers.append(Peer(folder))
-            stack.callback(peers[-1].close)
-        compare(*peers, arguments.rounds, arguments.words)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("words", nargs="*", metavar="CASE", help="a part of its name")
+    given = parser.parse_intermixed_args()
+    for name, cases in CASES.items():
+        for case in cases:
+            if not given.words or any(word in case for word in given.words):
+                try:
+                    compare((HERE, given.folder.absolute()), name, case, given.rounds)
+                except subprocess.CalledProcessError as error:  # it may lack this case
+                    print(f"{case}: can't be measured by {error.cmd[0]}", flush=True)
 
 
 if __name__ == "__main__":

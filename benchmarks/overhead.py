@@ -19,14 +19,18 @@ COMMANDS = {
     "hetsched run fft --batch 32x512x512": (str(HETSCHED), "run", "fft", "--batch", "32x512x512"),
     "python -c 'import numpy', for scale": (sys.executable, "-c", "import numpy"),
 }
-CASES = ("job 1x64x64", "job 64x512x512", *COMMANDS)
+BURST = "burst of 2000 jobs"
+CASES = ("job 1x64x64", "job 64x512x512", BURST, *COMMANDS)
 QUICK = ("job 1x64x64", "hetsched status")
 ROUNDS = 5
 WARM_UP, JOBS, PROCESSES = 15, 50, 3
+BURSTS, IN_FLIGHT = 40, 50
 COLUMNS = ("case", "whole, ms", "without the computation, ms")
 
 
 def measure(case: str, rounds: int) -> contest.Benchmarks:
+    if case == BURST:
+        return contest.race(case, {"burst": burst}, rounds)
     if case.startswith("job"):
         shape = tuple(map(int, case.split()[1].split("x")))
         return contest.race(case, {"jobs": lambda: jobs(shape)}, rounds)
@@ -48,6 +52,20 @@ def jobs(shape: tuple[int, ...]) -> Measured:
             own.append(whole[-1] - (report(job).seconds or 0.0))
     medians = (statistics.median(seconds[WARM_UP:]) for seconds in (whole, own))
     return Measured(dict(zip(("whole", "own"), medians, strict=True)))
+
+
+def burst() -> Measured:
+    """Measure a job of which many are in flight, in a fresh daemon."""
+    with daemon() as served:
+        x, y = (served.client.empty((1, 64, 64), "complex64") for _ in "xy")
+        x[...] = 1
+        for count in (1, BURSTS):
+            start = time.perf_counter()
+            for _ in range(count):
+                jobs = [served.client.submit("fft", x, out=y) for _ in range(IN_FLIGHT)]
+                for job in jobs:
+                    job.result()
+    return Measured({"whole": (time.perf_counter() - start) / (BURSTS * IN_FLIGHT)})
 
 
 def processes(*command: str) -> Measured:
