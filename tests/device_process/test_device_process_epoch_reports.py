@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hetsched.device_process.epochs import DETAILED_ITERATIONS, IterationReports
+from hetsched.device_process.epochs import IterationReports
 from hetsched.job import IterationSeconds
 from hetsched.transport.device_messages import IterationsDone
 
@@ -34,13 +34,6 @@ class Bench:
         return [record.count for done in self.sent for record in done.records]
 
 
-def test_the_first_iterations_are_records_of_their_own() -> None:
-    bench = Bench()
-    bench.iterate(DETAILED_ITERATIONS, 1e-4)
-    bench.reports.flush()
-    assert bench.counts == [1] * DETAILED_ITERATIONS
-
-
 def test_short_ones_share_records_that_end_where_those_of_other_devices_may_end() -> None:
     bench = Bench()
     bench.skip(4095)
@@ -61,21 +54,6 @@ def test_a_record_has_the_times_together_and_the_last_residual() -> None:
         assert round(record.seconds.compute / record.count, 9) == 1e-4
         assert round(record.seconds.converge / record.count, 9) == 0.125e-4
         assert (record.residual, record.rows) == (1.0 / record.last, 7)
-
-
-def test_no_record_is_of_two_splits_and_the_first_iteration_of_one_is_apart() -> None:
-    bench = Bench()
-    bench.skip(4095)
-    bench.iterate(4000, 1e-4)
-    bench.reports.flush()
-    bench.sent.clear()
-
-    bench.iterate(3, 1e-4)
-    bench.reports.begin_split()
-    bench.iterate(5, 1e-4)
-    bench.reports.flush()
-
-    assert bench.counts == [3, 1, 4]
 
 
 def test_reports_become_rarer_in_a_long_epoch() -> None:

@@ -16,7 +16,6 @@ from iterating_bench import JOB, THREE_CORES, Gate, IteratingBench, Opener
 
 from hetsched.config import Cost, DeviceConfig
 from hetsched.device_process import fill_and_check
-from hetsched.devices.accelerator.piece_sizes import piece_overhead
 from hetsched.devices.emulated.device import open_device
 from hetsched.iterations.serial import SerialResult, run
 from hetsched.job import IterationSeconds
@@ -24,8 +23,6 @@ from hetsched.transport.device_messages import (
     Check,
     Checked,
     CommandFailed,
-    Fill,
-    Filled,
     Release,
     Released,
 )
@@ -93,17 +90,6 @@ def test_all_devices_end_when_the_method_has_converged(make_bench: MakeBench) ->
     assert bench.control.ended((0, 1, 2)) == result.iterations
 
 
-def test_devices_keep_the_order_of_rows_whatever_their_slots(make_bench: MakeBench) -> None:
-    bench = make_bench()
-    bench.prepare()
-
-    bench.iterate({2: 10, 0: 6, 1: 8})
-    bench.stopped(3)
-
-    result = expected(bench, (10, 6, 8))
-    np.testing.assert_array_equal(bench.arrays["y"], result.outputs["y"])
-
-
 def test_a_proposed_split_is_adopted_by_all_after_the_same_iteration(
     make_bench: MakeBench, gate: Gate
 ) -> None:
@@ -167,37 +153,6 @@ def test_the_others_continue_after_an_abort_without_the_missing_device(
     assert complete == 4
 
 
-def test_a_start_that_was_aborted_is_repeated(make_bench: MakeBench) -> None:
-    bench = make_bench()
-    bench.prepare()
-    bench.iterate({0: 8, 1: 8, 2: 8}, missing=[2])
-    bench.control.abort()
-    stopped = bench.stopped(2)
-    complete = bench.control.finished((0, 1, 2))
-
-    bench.iterate({0: 12, 1: 12})
-    bench.stopped(2)
-
-    result = expected(bench, (12, 12))
-    np.testing.assert_array_equal(bench.arrays["y"], result.outputs["y"])
-    assert {stop.iteration for stop in stopped} == {complete} == {-1}
-
-
-def test_the_finish_stages_alone_are_an_epoch(make_bench: MakeBench) -> None:
-    bench = make_bench()
-    bench.prepare()
-    bench.iterate({0: 8, 1: 8, 2: 8})
-    bench.stopped(3)
-    result = bench.arrays["y"].copy()
-    bench.arrays["y"][...] = 0
-
-    bench.iterate({1: 24}, first=11, last=10, previous=(0, 1, 2))
-    (stopped,) = bench.stopped(1)
-
-    np.testing.assert_array_equal(bench.arrays["y"], result)
-    assert (stopped.iteration, stopped.reason) == (10, "limit")
-
-
 def test_values_of_a_checkpoint_are_taken_from_the_combined_slot(
     make_bench: MakeBench, gate: Gate
 ) -> None:
@@ -219,20 +174,6 @@ def test_values_of_a_checkpoint_are_taken_from_the_combined_slot(
 
     result = expected(bench, lambda k: (8, 8, 8) if k <= iteration else (24,))
     np.testing.assert_array_equal(bench.arrays["y"], result.outputs["y"])
-
-
-def test_bad_data_end_the_job_with_the_code_of_bad_data(make_bench: MakeBench) -> None:
-    bench = make_bench(is_bad=True)
-    bench.prepare()
-
-    bench.iterate({0: 8, 1: 8, 2: 8})
-    (failed,) = bench.answers(CommandFailed, 1)
-    bench.control.abort()
-    stopped = bench.stopped(2)
-
-    assert (failed.attempt, failed.cause) == (JOB, "kernel")
-    assert (failed.error.code, failed.error.message) == (65, "row 0 is bad data")
-    assert {(stop.iteration, stop.reason) for stop in stopped} == {(0, "aborted")}
 
 
 def test_a_fence_ends_iterations_though_another_device_never_comes(
@@ -283,18 +224,6 @@ def test_a_kernel_that_ends_the_interpreter_fails_its_job_only(make_bench: MakeB
     assert {stop.reason for stop in bench.stopped(2)} == {"aborted"}
 
 
-def test_an_infinite_residual_is_reported_with_its_iteration(make_bench: MakeBench) -> None:
-    bench = make_bench(iterations=5)
-    bench.prepare(variant="diverging")
-
-    bench.iterate({0: 8, 1: 8, 2: 8})
-    failures = bench.answers(CommandFailed, 3)
-
-    assert {failed.error.message for failed in failures} == {"iteration 1 diverges"}
-    assert {failed.error.code for failed in failures} == {65}
-    assert bench.rows(0) == {1: 8}
-
-
 EMULATED_CORE = DeviceConfig(kind="emulated", clock="virtual", compute=Cost(unit="1ms"))
 EMULATED_GPU = DeviceConfig(
     kind="emulated",
@@ -304,22 +233,6 @@ EMULATED_GPU = DeviceConfig(
     h2d=Cost(gap="1ms", unit="1us"),
     d2h=Cost(gap="1ms", unit="1us"),
 )
-
-
-def test_a_device_whose_memory_holds_some_of_the_rows_takes_part(make_bench: MakeBench) -> None:
-    opener = info_of(EMULATED_GPU), functools.partial(open_device, config=EMULATED_GPU)
-    bench = make_bench(devices=[opener, opener])
-    demand, overhead = (
-        Diffusion().demand(bench.params, "emulated"),
-        piece_overhead(Diffusion(), bench.params),
-    )
-    bench.prepare(memory=demand.need([5]) + 4 * overhead)
-
-    bench.iterate({0: 20, 1: 4}, paced=True)
-    bench.control.allow(10)
-
-    assert {stop.reason for stop in bench.stopped(2)} == {"limit"}
-    np.testing.assert_array_equal(bench.arrays["y"], expected(bench, (20, 4)).outputs["y"])
 
 
 def test_devices_on_a_virtual_clock_report_modelled_times(make_bench: MakeBench) -> None:
@@ -361,19 +274,3 @@ def test_a_right_result_is_verified_in_blocks_of_rows(
     assert right.worst < 1
     assert (wrong.unit, wrong.worst) == (17, pytest.approx(1000, rel=0.01))
     assert before.worst < 1
-
-
-def test_generated_input_and_poisoned_output(make_bench: MakeBench) -> None:
-    bench = make_bench()
-    bench.prepare([0])
-
-    bench.order(0, Fill(JOB, "x", 0, 24, seed=0))
-    bench.order(0, Fill(JOB, "y", 0, 24, seed=0, poison=True))
-    bench.order(0, Fill(JOB, "totals", 0, 24, seed=0, poison=True))
-    bench.answers(Filled, 3)
-
-    x = np.empty((24, 4))
-    Diffusion().generate(bench.params, 0, "x", 0, x)
-    np.testing.assert_array_equal(bench.arrays["x"], x)
-    assert np.isnan(bench.arrays["y"]).all()
-    assert np.isnan(bench.arrays["totals"]).all()

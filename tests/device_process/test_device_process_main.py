@@ -112,36 +112,10 @@ def test_a_load_is_filled_computed_and_checked(cpu: Talk) -> None:
     assert checked.worst <= 1 and checked.max_error == 0 and checked.sample_error == 0
 
 
-def test_a_wrong_unit_is_found(cpu: Talk) -> None:
-    cpu.prepare()
-    cpu.process.send(Run(1, tuple(cut([10] * 4))))
-    cpu.expect(Prepared)
-    cpu.chunks_done(4)
-    cpu.y[17] += 1
-
-    cpu.process.send(Check(1, 10, 20, (17,), 9))
-    checked = cpu.expect(Checked)
-
-    assert (checked.unit, checked.worst > 1, checked.sample_error > 1) == (17, True, True)
-
-
-def test_slow_steps_are_reported(fresh: Talk) -> None:
-    fresh.prepare()
-    fresh.expect(Prepared)
-
-    assert fresh.notes == ["planning 12 units"]  # for larger chunks of later jobs, too
-
-
 def failure(talk: Talk, cause: str) -> CommandFailed:
     failed = talk.expect(CommandFailed)
     assert failed.cause == cause
     return failed
-
-
-def test_a_variant_that_is_missing_is_reported(cpu: Talk) -> None:
-    cpu.prepare(variant="fastest")
-
-    assert "fastest" in failure(cpu, "variant").error.message
 
 
 def test_a_kernel_that_raises_is_reported_and_the_process_lives_on(cpu: Talk) -> None:
@@ -157,31 +131,6 @@ def test_a_kernel_that_raises_is_reported_and_the_process_lives_on(cpu: Talk) ->
     assert (failed.chunk, failed.error.code) == (0, 1)
     assert "no such luck" in failed.error.message
     assert cpu.chunks_done(4) == [0, 1, 2, 3]
-
-
-def test_more_memory_than_there_is_is_reported(start: Starter) -> None:
-    talk = start(SPECS["real"])
-
-    talk.prepare(slots=2, memory=1 << 20)
-
-    failure(talk, "memory")
-
-
-def test_a_truncated_file_is_reported(cpu: Talk, tmp_path: Path) -> None:
-    path = tmp_path / "x.raw"
-    path.write_bytes(bytes(40 * 32 - 1))
-    with path.open("rb") as file:
-        cpu.process.attach_file(3, file.fileno())
-    stored = (
-        StoredArray(array="x", key=3, shape=(40, 4), dtype="<f8"),
-        StoredArray(array="y", key=2, shape=(40, 4), dtype="<f8", output=True),
-    )
-    cpu.prepare(arrays=stored)
-    cpu.expect(Prepared)
-
-    cpu.process.send(Run(1, tuple(cut([10] * 4)[3:])))
-
-    assert failure(cpu, "io").error.code == 74
 
 
 def test_chunks_of_a_job_that_failed_are_dropped(cpu: Talk) -> None:
@@ -240,15 +189,6 @@ def test_an_interrupt_does_not_end_the_process(cpu: Talk) -> None:
     cpu.prepare()
 
     cpu.expect(Prepared)
-
-
-def test_the_death_of_a_process_is_seen_and_explained(fresh: Talk) -> None:
-    fresh.prepare(variant="fatal")
-    fresh.expect(Prepared)
-
-    fresh.process.send(Run(1, tuple(cut([10] * 4))))
-
-    assert fresh.wait_end() == "ended by SIGKILL"
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,6 @@ def test_short_saves_take_two_percent_of_the_time() -> None:
     assert saves(SaveSchedule(10_000), 40, 0.2)[-4:] == [10, 20, 30, 40]
 
 
-def test_long_saves_are_as_rare_as_two_percent_of_the_iterations_allow() -> None:
-    assert saves(SaveSchedule(1000), 100, 50.0) == [0, 21, 42, 63, 84]
-
-
 def test_of_an_unknown_number_of_iterations_those_so_far_count() -> None:
     saved = saves(SaveSchedule(None), 1000, 50.0)
     assert saved[0] == 50

@@ -65,12 +65,6 @@ def test_a_wrong_value_is_found_with_its_unit(bench: Bench, value: float) -> Non
     assert result.worst > 1 and result.sample_error > 1 and result.max_error > 0
 
 
-def test_only_the_requested_units_are_checked(bench: Bench) -> None:
-    corrupt(bench.outputs["y"], 12, 99.0)
-
-    assert verified(bench, 0, 12).worst <= 1 < verified(bench, 12, 3).worst
-
-
 def test_poison_is_not_a_number(bench: Bench) -> None:
     fill(bench, bench.outputs["y"], Fill(1, "y", 5, 10, 0, poison=True))
 
@@ -118,10 +112,3 @@ def test_the_unit_is_that_of_the_sample_where_only_that_failed(
 
     assert (result.worst, result.unit) == (0, 7)
     assert result.sample_error > 1
-
-
-def test_the_unit_is_that_of_the_residual_where_that_failed_too(bench: Bench) -> None:
-    corrupt(bench.outputs["y"], 7, 9.0)
-    corrupt(bench.outputs["y"], 12, 1e9)
-
-    assert verified(bench).unit == 12

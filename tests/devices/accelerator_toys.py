@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,6 @@ from hetsched.testing.toys import Affine, Make, ToyJob, ToyParams
 from hetsched.workload import Variant
 
 GPU = DeviceInfo(name="gpu0", kind="cuda", identity="simulated GPU", link=True)
-
-
-def simulated_gpu(seed: int) -> tuple[DeviceInfo, Callable[[DeviceInfo], Accelerator]]:
-    """A device for `IteratingBench`."""
-    return GPU, lambda info: Accelerator(info, SimulatedRuntime(seed=seed))
 
 
 class Bench(ToyJob):

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from accelerator_toys import GPU, Bench
+from accelerator_toys import Bench
 
-from hetsched.device import Chunk, Slot
 from hetsched.device_process.arrays import ArenaArray
-from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.runtime import DeviceFacts, Fault
 from hetsched.devices.accelerator.simulated import (
-    RealTime,
     SimulatedError,
     SimulatedRuntime,
     VirtualTime,
 )
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory, MemoryKeeper
-from hetsched.errors import DataError, InternalError, Unavailable, UsageError
-from hetsched.testing.devices import cut, drive, expect
+from hetsched.errors import DataError, Unavailable, UsageError
+from hetsched.testing.devices import cut, drive
 from hetsched.testing.toys import Affine, ToyJob, ToyParams, Update
 from hetsched.workload import Arrays, Kernel, KernelContext
 
@@ -63,17 +59,6 @@ def test_the_next_chunk_is_copied_in_while_a_chunk_is_computed(engines: int) -> 
     assert second.started == first.started
 
 
-def test_times_are_the_hosts() -> None:
-    runtime = SimulatedRuntime(costs=lambda *_: 1e-5, time=RealTime(2, (1.0, 1.0)))
-    bench = Bench(runtime, 40)
-    before = time.monotonic()
-
-    times = bench.run()
-
-    assert before <= times[0].start <= times[-1].end <= time.monotonic()
-    runtime.close()
-
-
 # ---- steady state, pinned and staged memory
 
 
@@ -98,15 +83,6 @@ def test_a_pin_that_is_refused_only_costs_speed() -> None:
     assert bench.is_right()
     assert bench.runtime.pins == {}
     assert notes[0].startswith("can't pin x (memory fault in pinning)")
-
-
-def test_copies_are_cut_where_registrations_meet() -> None:
-    bench = Bench(units=1000, chunk=300, slice_bytes=4096)
-
-    bench.run()
-
-    assert bench.is_right()
-    assert len(bench.runtime.pins) > 10
 
 
 def test_a_resident_array_may_lie_across_registrations_of_an_earlier_job() -> None:
@@ -300,16 +276,6 @@ def test_a_sticky_fault_ends_the_device() -> None:
         bench.device.prepare(None)
 
 
-def test_a_usage_error_fails_the_job_and_keeps_the_device() -> None:
-    bench = Bench(SimulatedRuntime(faults={9: Fault.USAGE}))
-
-    with expect(Exception, "usage fault in operation 9"):
-        bench.run()
-    bench.run()
-
-    assert bench.is_right()
-
-
 def test_an_absent_device_is_unavailable() -> None:
     class Absent(SimulatedRuntime):
         @property
@@ -318,14 +284,6 @@ def test_an_absent_device_is_unavailable() -> None:
 
     with pytest.raises(Unavailable, match="gpu0 can't be used"):
         Bench(Absent())
-
-
-def test_a_slot_beyond_the_memory_set_aside_is_our_bug() -> None:
-    bench = Bench()
-    bench.device.prepare(bench.job())
-
-    with pytest.raises(InternalError, match="bytes"):
-        bench.device.copy_in(Chunk(0, 0, 2), Slot(9, bench.job().memory))
 
 
 # ---- what is kept between jobs
@@ -361,12 +319,6 @@ def test_what_is_kept_counts_as_usable_and_what_others_take_does_not() -> None:
     assert bench.device.usable_memory() == RESERVE
 
 
-def test_the_configured_limit_stays_however_much_is_free() -> None:
-    device = Accelerator(GPU, SimulatedRuntime(memory=2 << 30), limit=100 * MIB)
-
-    assert device.describe().memory == device.usable_memory() == 100 * MIB
-
-
 @pytest.mark.parametrize(
     ("total", "others", "is_short"),
     [
@@ -398,12 +350,3 @@ def test_memory_that_was_detached_is_unpinned_without_a_job() -> None:
     bench.device.forget_host_memory()
 
     assert bench.runtime.pins == {}
-
-
-def test_a_fault_is_noticed_by_an_idle_device() -> None:
-    bench = Bench()
-    bench.run()
-    bench.runtime.is_lost = True
-
-    with pytest.raises(DeviceFault, match="unusable"):
-        bench.device.usable_memory()

@@ -204,6 +204,25 @@ def test_pieces_fit_the_memory_and_are_whole_granules_if_they_can(
     assert sizes.held in (count, sizes.held // granule * granule)
 
 
+@given(
+    bounds=st.tuples(st.integers(0, 90), st.integers(1, 90)),
+    limit=st.integers(0, 3000),
+    overhead=st.integers(0, 50),
+)
+def test_spare_rows_are_of_the_load_and_fit(
+    bounds: tuple[int, int], limit: int, overhead: int
+) -> None:
+    rows = Rows(bounds[0], bounds[0] + bounds[1], 200)
+    need = 10 * rows.count + overhead
+    demand = MemoryDemand(input_bytes=4, work_bytes=4, output_bytes=2, limit=need + limit)
+
+    before, after = spare_rows(rows, demand, overhead)
+
+    assert 0 <= before <= rows.first
+    assert 0 <= after <= rows.load - rows.stop
+    assert 10 * (rows.count + before + after) + overhead <= need + limit
+
+
 # ---- solvers: the bits are the same wherever rows are
 
 
@@ -309,39 +328,6 @@ def test_only_rows_that_move_are_copied(monkeypatch: pytest.MonkeyPatch) -> None
     assert 0 < extra <= leaving + coming + halos_of_the_other_buffer
 
 
-@given(
-    bounds=st.tuples(st.integers(0, 90), st.integers(1, 90)),
-    limit=st.integers(0, 3000),
-    overhead=st.integers(0, 50),
-)
-def test_spare_rows_are_of_the_load_and_fit(
-    bounds: tuple[int, int], limit: int, overhead: int
-) -> None:
-    rows = Rows(bounds[0], bounds[0] + bounds[1], 200)
-    need = 10 * rows.count + overhead
-    demand = MemoryDemand(input_bytes=4, work_bytes=4, output_bytes=2, limit=need + limit)
-
-    before, after = spare_rows(rows, demand, overhead)
-
-    assert 0 <= before <= rows.first
-    assert 0 <= after <= rows.load - rows.stop
-    assert 10 * (rows.count + before + after) + overhead <= need + limit
-
-
-@pytest.mark.parametrize("saves", [False, True])
-def test_a_core_goes_on_with_the_rows_of_a_gpu_that_was_asked_to_pause(saves: bool) -> None:
-    with computing(DiffusionParams(ROWS, COLUMNS, 400), saves=saves) as bench:
-        bench.iterate({0: 24, 1: 40})
-        bench.control.pause()
-        (iteration,) = {stop.iteration for stop in bench.stopped(2)}
-
-        bench.iterate({0: ROWS}, first=iteration + 1, previous=(0, 1), epoch=2)
-        bench.stopped(1)
-
-        result = expected(bench, lambda k: (24, 40) if k <= iteration else (ROWS,))
-        np.testing.assert_array_equal(bench.arrays["y"], result)
-
-
 # ---- a GPU is lost with rows that only its own memory had
 
 ITERATIONS = 12
@@ -421,42 +407,6 @@ def test_a_core_goes_back_to_what_was_saved_when_the_gpu_is_lost(
         np.testing.assert_allclose(bench.arrays["y"], result, atol=1e-13)
 
 
-@pytest.mark.usefixtures("rarely")
-def test_a_device_that_is_lost_while_going_back_leaves_what_was_saved(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with computing(DiffusionParams(ROWS, COLUMNS, ITERATIONS), saves=True) as bench:
-        lose_gpu(monkeypatch, "compute", 20)
-        bench.iterate({CORE_SLOT: 24, GPU_SLOT: 40})
-        _, saved, _ = run_until_lost(bench)
-        assert saved is not None
-        lose_gpu(monkeypatch, "restore", 1)
-        bench.iterate({CORE_SLOT: 24, GPU_SLOT: 40}, first=saved + 1, restores=True, epoch=2)
-
-        assert run_until_lost(bench)[:2] == (saved, saved)
-        go_on(bench, saved, saved)
-
-        result = expected(bench, lambda k: (24, 40) if k <= saved else (ROWS,))
-        np.testing.assert_allclose(bench.arrays["y"], result, atol=1e-13)
-
-
-@pytest.mark.usefixtures("rarely")
-def test_only_halos_and_whole_arrays_come_home_between_two_saves(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with computing(DiffusionParams(ROWS, COLUMNS, ITERATIONS), saves=True) as bench:
-        lose_gpu(monkeypatch, "compute", 20)
-        bench.iterate({CORE_SLOT: 24, GPU_SLOT: 40})
-        finished, saved, _ = run_until_lost(bench)
-        own = bench.arrays["u"][finished % 2, 1:-1][24:].copy()
-
-    assert saved is not None and saved < finished
-    params = DiffusionParams(ROWS, COLUMNS, finished)
-    true = run(Diffusion(), params, {"x": X}, (24, 40)).outputs["y"]
-    is_home = (own == true[24:]).all(axis=1)
-    assert is_home[0] and is_home[-1] and not is_home[1:-1].any()
-
-
 @pytest.mark.parametrize("moment", [20, 31, 38])
 def test_another_gpu_goes_back_too(moment: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(epochs, "MAX_REPEATED", 10.0)  # in a job of unknown length
@@ -476,17 +426,3 @@ def test_another_gpu_goes_back_too(moment: int, monkeypatch: pytest.MonkeyPatch)
 
     alone = run(workload, params, inputs, (60, 60, 90)).outputs["x"]
     np.testing.assert_array_equal(x, alone)
-
-
-def test_the_time_of_saving_is_reported_with_the_next_iteration(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(epochs, "MAX_REPEATED", 1e3)  # saved once, after the start
-    monkeypatch.setattr(epochs, "MAX_TIME", 1e-9)
-    with computing(DiffusionParams(ROWS, COLUMNS, 3), saves=True) as bench:
-        bench.iterate({0: 24, 1: 40})
-        bench.stopped(2)
-
-        for slot in range(2):
-            saves = [record.seconds.save for record in bench.records(slot)]
-            assert [seconds > 0 for seconds in saves] == [True, False, False]

@@ -62,32 +62,11 @@ def test_the_order_of_one_copy_engine_does_not_depend_on_the_slots() -> None:
     assert ways[0] == ways[1]
 
 
-def test_one_slot_is_emptied_before_it_is_filled_again() -> None:
-    config = msgspec.structs.replace(VIRTUAL, engines=1)
-    device = open_device(info_of(config), config)
-
-    times = drive(device, Bench(9).job(3, slots=1), cut([3] * 3))
-
-    assert all(times[i + 1].start >= times[i].end for i in range(2))
-
-
-def test_after_a_barrier_all_slots_are_empty() -> None:
-    times = emulate([1, 1, 1, 1], barriers=(2,))
-
-    assert ends(times) == [3, 4, 7, 8]
-
-
 def test_duplex_copies_stretch_each_other() -> None:
     times = emulate([2, 2, 2], duplex=(0.5, 1.0), compute=Cost(unit="1us"))
 
     # I1 alone 0-2, then I2 at half pace while O1 runs 2-4: one second left, done at 5.
     assert times[1].copy_in == pytest.approx((2, 5), abs=1e-4)
-
-
-def test_the_fixed_part_is_paid_for_each_operation() -> None:
-    times = emulate([1, 1], h2d=Cost(gap="500ms", unit="1s"))
-
-    assert times[1].copy_in == (1.5, 3.0)
 
 
 def test_rates_count_bytes_and_operations() -> None:
@@ -109,13 +88,6 @@ def test_virtual_times_do_not_depend_on_when_chunks_arrive(engines: int) -> None
     assert all(way == ways[0] for way in ways)
 
 
-def test_virtual_time_starts_at_zero_with_each_job() -> None:
-    device = open_device(info_of(VIRTUAL), VIRTUAL)
-    first, second = (drive(device, Bench(9).job(3), cut([3] * 3)) for _ in range(2))
-
-    assert first == second
-
-
 def test_an_emulated_core_computes_one_chunk_after_the_other() -> None:
     config = DeviceConfig(kind="emulated", clock="virtual", compute=Cost(gap="1s", unit="2s"))
     device = open_device(info_of(config), config)
@@ -123,18 +95,6 @@ def test_an_emulated_core_computes_one_chunk_after_the_other() -> None:
     times = drive(device, Bench(3).job(2), cut([2, 1]))
 
     assert [times[i].compute for i in range(2)] == [(0, 5), (5, 8)]
-
-
-def test_real_phases_last_as_long_as_the_model_says() -> None:
-    device = open_device(info_of(LINKED), LINKED)
-
-    times = drive(device, Bench(40).job(10), cut([10] * 4))
-
-    device.close()
-    for chunk_times in times.values():
-        seconds = chunk_times.compute[1] - chunk_times.compute[0]
-        assert seconds >= 210e-6 - CLOCK
-        assert math.isclose(seconds, 210e-6, abs_tol=CLOCK) or chunk_times.late
 
 
 def test_work_that_outlasts_its_model_is_counted() -> None:
@@ -169,16 +129,6 @@ def test_slots_residents_and_work_area_share_the_memory() -> None:
         device.prepare(replace(job, demand=greedy))
 
 
-STEP = Cost(points=((1, "1s"), (2, "2s"), (3, "9s"), (4, "9s")))
-
-
-def test_a_table_of_costs_determines_every_phase_on_a_virtual_clock() -> None:
-    times = emulate([1, 2, 3, 4], engines=0, compute=STEP, h2d=STEP, d2h=STEP)
-
-    phases = [[round(b - a, 6) for a, b in spans(chunk)] for chunk in times.values()]
-    assert phases == [[1.0] * 3, [2.0] * 3, [9.0] * 3, [9.0] * 3]
-
-
 def test_a_table_of_costs_holds_on_a_real_clock() -> None:
     table = Cost(points=((1, "100us"), (10, "300us"), (11, "600us")))
     config = msgspec.structs.replace(LINKED, compute=table)
@@ -191,8 +141,3 @@ def test_a_table_of_costs_holds_on_a_real_clock() -> None:
         seconds = chunk.compute[1] - chunk.compute[0]
         assert seconds >= modelled - CLOCK
         assert math.isclose(seconds, modelled, abs_tol=CLOCK) or chunk.late
-
-
-def spans(times: ChunkTimes) -> list[tuple[float, float]]:
-    assert times.copy_in is not None and times.copy_out is not None
-    return [times.copy_in, times.compute, times.copy_out]

@@ -85,12 +85,3 @@ def test_stalls_lengthen_some_stages_and_are_the_same_in_each_run() -> None:
 
     assert runs[0] == runs[1]
     assert {round(each, 9) for each in runs[0]} == {1e-3, 20e-3}
-
-
-@pytest.mark.parametrize("config", [CORE, GPU], ids=["core", "gpu"])
-def test_a_real_clock_holds_a_stage_until_its_modelled_end(config: DeviceConfig) -> None:
-    executor = executor_of(msgspec.structs.replace(config, clock="real"), Rows(0, 4, 24))
-
-    compute, _ = seconds(executor, MEAN)
-
-    assert compute >= (1e-3 if config is CORE else 45e-6) - 1e-9

@@ -7,20 +7,12 @@ import threading
 from contextlib import closing
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hetsched.devices.accelerator.engines import Engines, Operation
 from hetsched.devices.accelerator.simulated import RealTime
 
 MOMENT = 0.05
 """Seconds: more than a thread that may run needs to begin, as a rule."""
-DURATIONS = st.lists(
-    st.tuples(*(st.floats(0.01, 10, allow_subnormal=False) for _ in range(3))),
-    min_size=1,
-    max_size=8,
-)
-FRACTIONS = st.floats(0.1, 1)
 
 
 def spans(
@@ -39,17 +31,6 @@ def spans(
         list(engines.advance(now))
         now += tick
     return [[(op.started or 0.0, op.ended or 0.0) for op in row] for row in rows]
-
-
-@given(DURATIONS, FRACTIONS, FRACTIONS)
-def test_copies_in_both_directions_only_slow_each_other(
-    times: list[tuple[float, ...]], h2d: float, d2h: float
-) -> None:
-    free, slowed = spans(times, (1.0, 1.0)), spans(times, (h2d, d2h))
-
-    for row, costs in zip(free, times, strict=True):
-        assert [end - start for start, end in row] == pytest.approx(costs)
-    assert slowed[-1][-1][1] >= free[-1][-1][1] - 1e-9
 
 
 def test_advancing_in_steps_changes_nothing() -> None:

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.device_process import arrays
-from hetsched.device_process.arrays import ArenaArray, FileArray, ResidentArray
-from hetsched.devices.slot_layout import fresh_pages
-from hetsched.errors import CantCreate, InternalError, IOFailure
+from hetsched.device_process.arrays import ArenaArray, FileArray
+from hetsched.errors import CantCreate, IOFailure
 from hetsched.workload import ArraySpec
 
 SPEC = ArraySpec("x", "split", (3, 5), "complex64")
@@ -33,26 +32,6 @@ def fd(tmp_path: Path) -> Iterator[int]:
 @pytest.fixture(params=[1 << 20, 64], ids=["roomy", "cramped"])
 def staging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "STAGING_BYTES", request.param)
-
-
-def test_fresh_pages_are_private_and_on_a_page_of_their_own() -> None:
-    pages = fresh_pages(1 << 16)
-
-    pages.fill(1)
-
-    start = pages.ctypes.data
-    assert start % os.sysconf("SC_PAGE_SIZE") == 0
-    assert "p" in permissions(start)
-
-
-def permissions(address: int) -> str:
-    """Of the mapping at `address`: "rw-p", or "rw-s" where it is shared."""
-    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
-        span, flags, *_ = line.split()
-        first, end = (int(part, 16) for part in span.split("-"))
-        if first <= address < end:
-            return flags
-    raise AssertionError(f"nothing is mapped at {address:#x}")
 
 
 def values(units: int, dtype: str = "<f4") -> np.ndarray:
@@ -77,16 +56,6 @@ def test_a_file_of_any_kind_is_read_as_wanted(
     into = np.empty((4, 3, 5), "complex64")
 
     array.read(2, 4, into)
-
-    np.testing.assert_array_equal(into, stored[2:6])
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_memory_of_any_kind_is_read_as_wanted(dtype: str) -> None:
-    stored = np.asfortranarray(values(9, dtype))
-    into = np.empty((4, 3, 5), "complex64")
-
-    ArenaArray(SPEC, stored).read(2, 4, into)
 
     np.testing.assert_array_equal(into, stored[2:6])
 
@@ -175,28 +144,3 @@ def view_of(stored: np.ndarray) -> np.ndarray:
     view = ArenaArray(SPEC, stored).direct(1, 2)
     assert view is not None
     return view
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_a_resident_array_is_read_whole(fd: int, order: str) -> None:
-    stored = values(1)[0]
-    os.pwrite(fd, stored.tobytes(order="F" if order == "F" else "C"), 0)
-    spec = ArraySpec("b", "resident", (3, 5), "float64")
-    into = np.empty((3, 5))
-
-    FileArray(spec, fd, (3, 5), "<f4", 0, order).read(0, 0, into)
-
-    np.testing.assert_array_equal(into, stored)
-
-
-def test_a_resident_file_is_loaded_once_for_all_devices(fd: int) -> None:
-    os.pwrite(fd, values(1)[0].tobytes(), 0)
-    spec = ArraySpec("b", "resident", (3, 5), "float64")
-    array = ResidentArray(FileArray(spec, fd, (3, 5), "<f4", 0))
-
-    assert array.direct(0, 0) is array.direct(0, 0)
-
-
-def test_fortran_order_is_never_written(fd: int) -> None:
-    with pytest.raises(InternalError, match="C order only"):
-        FileArray(SPEC, fd, (9, 3, 5), "<c8", 0, "F").write(0, 1, values(1, "complex64"))

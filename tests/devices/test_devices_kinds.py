@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +10,8 @@ import pytest
 
 import hetsched
 from hetsched.config import parse
-from hetsched.device import DeviceInfo
 from hetsched.device_kinds import DEVICE_KINDS, DeviceKind
-from hetsched.devices import probe
-from hetsched.errors import ConfigError, InternalError
+from hetsched.errors import ConfigError
 
 TOY = DeviceKind(
     name="toy", config_name="toybox", group="toys", package="toy_kind", variant_kind="toy"
@@ -50,12 +46,6 @@ def test_a_registered_kind_runs_jobs(local: hetsched.Local) -> None:
     assert sum(device.share for device in job.report.devices) == 40
 
 
-def test_its_devices_are_chosen_by_group(local: hetsched.Local) -> None:
-    job = local.submit("device_toys:Affine", np.ones((40, 4)), devices=["toys"])
-
-    assert job.result(timeout=60)[0, 0] == 3
-
-
 def test_a_kernel_that_fails_there_runs_on_a_core(toy_kind: None) -> None:
     """Also without a link, as on a GPU that shares the host's memory."""
     x = np.arange(160.0).reshape(40, 4)
@@ -74,20 +64,3 @@ def test_an_unregistered_kind_is_an_error_of_the_config() -> None:
         ConfigError, match=r"device\[0\].kind: no device kind 'toybox'; choose from"
     ):
         parse(CONFIG, "test")
-
-
-def test_a_device_of_an_unregistered_kind_is_our_bug() -> None:
-    info = DeviceInfo(name="toy0", kind="toy", identity="")
-
-    with pytest.raises(InternalError, match="no device kind 'toy'"):
-        assert info.is_core
-
-
-@pytest.mark.parametrize("kind", DEVICE_KINDS.values(), ids=list(DEVICE_KINDS))
-def test_every_kind_has_the_functions_of_the_protocols(kind: DeviceKind) -> None:
-    for name, protocol in (("probe", probe.ProbeModule), ("device", probe.DeviceModule)):
-        module = importlib.import_module(f"{kind.package}.{name}")
-        for method, function in inspect.getmembers(protocol, inspect.isfunction):
-            if not method.startswith("_"):
-                expected = list(inspect.signature(function).parameters)[1:]
-                assert list(inspect.signature(getattr(module, method)).parameters) == expected

@@ -91,19 +91,6 @@ def test_of_a_mapping_the_first_slices_are_pinned_within_the_quota_or_until_one_
         assert len(runtime.pins) == (taken is not None)
 
 
-def test_a_pinned_mapping_outlives_its_owner_until_it_is_unpinned() -> None:
-    runtime, mapping = SimulatedRuntime(), mmap.mmap(-1, PAGE)
-    pins = Pins(runtime, 1 << 30)
-    pins.cover(np.frombuffer(mapping, np.uint8), set())
-
-    with pytest.raises(BufferError):
-        mapping.close()
-    del mapping
-    pins.sweep()
-
-    assert runtime.pins == {}
-
-
 def test_memory_that_can_not_be_unpinned_stays_mapped() -> None:
     """Copies to it may still be going on."""
     runtime, mapping = SimulatedRuntime(), mmap.mmap(-1, 3 * PAGE)

@@ -118,20 +118,6 @@ def test_a_table_gets_the_devices_that_can_compute(
     assert list(found.absent.values()) == ([absent] if absent else [])
 
 
-def test_each_device_is_in_one_table_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = Found(0, 1, "Slow GPU", "Vendor", False, 1 << 30, True)
-    monkeypatch.setattr(opencl_probe, "devices", lambda: ([GPU, other], ""))
-    tables = [DeviceConfig(kind="opencl", count=1, memory=size) for size in ("64MiB", "32MiB")]
-
-    found = probe(list(enumerate(tables)), CorePool((0,), 1))
-
-    devices = [process.device for process in found.processes]
-    assert [(d.name, d.identity, d.memory) for d in devices] == [
-        ("ocl0", "Fast GPU", 64 << 20),
-        ("ocl1", "Slow GPU", 32 << 20),
-    ]
-
-
 @pytest.mark.parametrize(
     ("code", "opening", "fault"),
     [
@@ -170,3 +156,17 @@ def test_on_the_hosts_memory_a_lost_context_is_a_fault_too() -> None:
 
     with pytest.raises(DeviceFault, match="ocl0: unusable after a fault: OpenCL says -14"):
         on_host(kernel)()
+
+
+def test_each_device_is_in_one_table_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Found(0, 1, "Slow GPU", "Vendor", False, 1 << 30, True)
+    monkeypatch.setattr(opencl_probe, "devices", lambda: ([GPU, other], ""))
+    tables = [DeviceConfig(kind="opencl", count=1, memory=size) for size in ("64MiB", "32MiB")]
+
+    found = probe(list(enumerate(tables)), CorePool((0,), 1))
+
+    devices = [process.device for process in found.processes]
+    assert [(d.name, d.identity, d.memory) for d in devices] == [
+        ("ocl0", "Fast GPU", 64 << 20),
+        ("ocl1", "Slow GPU", 32 << 20),
+    ]

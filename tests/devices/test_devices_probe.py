@@ -15,7 +15,7 @@ from hetsched.devices import probe
 from hetsched.devices.cpu import topology
 from hetsched.devices.cuda import probe as cuda_probe
 from hetsched.devices.cuda.probe import driving_core, local_cores
-from hetsched.devices.probe import Probe, ProcessSpec
+from hetsched.devices.probe import Probe
 from hetsched.errors import ConfigError, Unavailable
 from hetsched.machine_limits import ControlGroups, processor
 
@@ -143,12 +143,6 @@ def test_another_emulation_is_another_identity() -> None:
     assert first.identity == second.identity != third.identity
 
 
-def test_a_process_spec_travels_as_json() -> None:
-    (spec,) = probed(msgspec.structs.replace(EMULATED, core=1)).processes
-
-    assert msgspec.json.decode(msgspec.json.encode(spec), type=ProcessSpec) == spec
-
-
 def test_the_processor_has_a_name(tmp_path: Path) -> None:
     (tmp_path / "x86").write_text("processor : 0\nmodel name : Fast CPU 9000\n")
     (tmp_path / "arm").write_text("CPU implementer : 0x41\nCPU part : 0xd0c\n")
@@ -182,13 +176,6 @@ def test_each_gpu_is_driven_by_a_core_near_it_that_also_computes(
     assert pinned(result) == [(2,), (3,), (6,), (7,), (3,), (2,), (7,)]
 
 
-def test_under_a_quota_a_gpu_is_driven_by_any_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_probe, "detect", lambda config, taken: (gpus(1), {}))
-    allow(monkeypatch, 2.0)
-
-    assert pinned(probed(DeviceConfig(kind="gpu"))) == [()]
-
-
 def test_the_cores_near_a_gpu_come_from_sysfs(tmp_path: Path) -> None:
     (tmp_path / "0000:c1:00.0").mkdir()
     (tmp_path / "0000:c1:00.0/local_cpulist").write_text("0-2,8\n")
@@ -201,20 +188,3 @@ def test_the_cores_near_a_gpu_come_from_sysfs(tmp_path: Path) -> None:
 def test_a_gpu_without_a_core_to_itself_shares_one() -> None:
     assert driving_core((2, 3), {2, 3}, [2, 3]) == (3,)
     assert driving_core((), {2}, ()) == ()
-
-
-def test_an_unused_table_leaves_the_identity_of_a_device_as_it_was() -> None:
-    config = DeviceConfig(
-        kind="emulated",
-        clock="virtual",
-        memory="64MiB",
-        compute=Cost(gap="30us", rate="6Gflop/s"),
-        h2d=Cost(rate="1GB/s"),
-        d2h=Cost(rate="1GB/s"),
-    )
-    tabled = msgspec.structs.replace(config, compute=Cost(points=((1, "1us"), (2, "1us"))))
-
-    plain, other = (probed(device).processes[0].device for device in (config, tabled))
-
-    assert plain.identity == "emulated virtual 6Gflop/s fb5cb8dc"
-    assert other.identity.startswith("emulated virtual table of 2 ")

@@ -10,8 +10,6 @@ import msgspec
 import numpy as np
 import pytest
 from device_bench import Bench, cut, drive
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hetsched.device import Chunk, DeviceInfo, kernel_chunk
 from hetsched.device_process.prepared_job import StepFailed
@@ -78,15 +76,6 @@ def test_a_variant_that_cant_be_made_falls_out_of_the_race() -> None:
     assert "absent" in rejections.reasons["absent"]
 
 
-def test_a_variant_without_a_name_is_not_made() -> None:
-    bench = Bench(8)
-    rejections = Rejections()
-
-    drive(CpuDevice(CORE), racing(bench, "", "numpy", rejections=rejections), cut([4, 4]))
-
-    assert not rejections.reasons
-
-
 def test_without_a_variant_that_can_be_made_the_first_error_counts() -> None:
     with pytest.raises(UsageError, match="absent"):
         CpuDevice(CORE).prepare(racing(Bench(8), "absent", "missing"))
@@ -112,12 +101,6 @@ def test_a_kernel_serves_chunks_of_almost_the_same_size() -> None:
 
     assert made[0] is made[1] is made[2]
     assert made[3] is not made[2]
-
-
-@given(st.integers(1, 1 << 60))
-def test_a_kernel_is_made_for_chunks_that_are_large_enough(largest: int) -> None:
-    assert largest <= kernel_chunk(largest) < 2 * largest
-    assert kernel_chunk(kernel_chunk(largest)) == kernel_chunk(largest)
 
 
 @pytest.mark.parametrize("load", [256, 300, 500, 1000, 4096, 10_000])

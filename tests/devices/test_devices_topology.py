@@ -13,7 +13,6 @@ from hetsched.devices.cpu import probe as cpu_probe
 from hetsched.devices.cpu import topology
 from hetsched.devices.cpu.topology import memory_nodes, one_per_core, read_topology
 from hetsched.devices.probe import CorePool
-from hetsched.errors import ConfigError
 
 CPU, NODE = "devices/system/cpu", "devices/system/node"
 Files = dict[str, str]
@@ -70,12 +69,6 @@ def test_a_hybrid_laptop_has_twelve_cores_of_two_types(tmp_path: Path) -> None:
     assert [core.cpu for core in cores] == [0, 2, 4, 6, *range(8, 16)]
     assert [core.core_type for core in cores] == ["performance"] * 4 + ["efficiency"] * 8
     assert {core.numa_node for core in cores} == {0}
-
-
-def test_confined_to_one_type_a_process_still_knows_it(tmp_path: Path) -> None:
-    threads = read_topology([8, 9], written(tmp_path, hybrid_laptop()))
-
-    assert [thread.core_type for thread in threads] == ["efficiency"] * 2
 
 
 def test_two_sockets_have_their_nodes_and_one_type(tmp_path: Path) -> None:
@@ -152,13 +145,6 @@ def test_a_device_is_a_physical_core_with_its_type_or_a_hardware_thread(
     types = [(core, f"{kind} core") for core, kind in cores]
     infos = [process.device for process in found]
     assert [(i.cores[0], i.identity.rpartition(", ")[2]) for i in infos] == types
-
-
-def test_more_devices_than_physical_cores_need_hardware_threads(laptop: None) -> None:
-    table = DeviceConfig(kind="cpu", count=13)
-
-    with pytest.raises(ConfigError, match=r"13 cores requested, 12 available.*hardware_threads"):
-        cpu_probe.probe([(0, table)], CorePool(tuple(range(16)), 16))
 
 
 @pytest.fixture

@@ -1,1 +1,0 @@
-"""A device whose process never gets to its hello."""
