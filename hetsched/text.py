@@ -128,3 +128,19 @@ def group_name(names: Sequence[str]) -> str:
     numbers = [name[len(name.rstrip("0123456789")) :] for name in (names[0], names[-1])]
     is_range = all(numbers) and int(numbers[1]) - int(numbers[0]) + 1 == len(names)
     return span if is_range else f"{len(names)} of {span}"
+
+
+def short_device(device: str) -> str:
+    """Return a device's name without its description: "cpu0" of "cpu0 Some Processor"."""
+    return device.partition(" ")[0]
+
+
+def work_label(speed_key: str) -> str:
+    """Describe a model's speed key: "512x512 complex64, 23.6 Mflop per unit"."""
+    *arrays, flops = speed_key.split(" ")
+    shapes = [" ".join(array.split(":")[2:]) for array in arrays if array.count(":") == 3]
+    try:
+        work = f"{float(flops) / 1e6:.3g} Mflop per unit"
+    except ValueError:
+        return speed_key
+    return ", ".join([*dict.fromkeys(map(str.strip, shapes)), work])

@@ -21,7 +21,7 @@ LAYERS = [
     {"jobs", "device_process"},
     {"engine"},
     {"daemon", "client"},
-    {"local", "testing"},
+    {"local", "testing", "plots"},
     {"functions"},
     {"fft", "__main__"},
     {"cli"},
@@ -51,6 +51,7 @@ LATE = (
     "hetsched.cli.",
     "hetsched_workloads.",
     "hetsched.explain.records",
+    "hetsched.plots",
     "hetsched.store.matrix_file",
     "hetsched.device_process.main",
 )

@@ -23,29 +23,33 @@ _CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?", re.ASCII)
 _DAY = datetime.timedelta(days=1)
 
 
-def parser(read: Callable[[str], T]) -> Callable[[object], T]:
+def _parser(read: Callable[[str], T] | None) -> Callable[[object], T] | None:
     """Return `read` for Typer's `parser`, which adds the flag's name to its UsageError."""
 
     def parse(value: object) -> T:  # a default is no text
+        assert read is not None
         try:
             return read(str(value))
         except UsageError as error:
             raise typer.BadParameter(str(error)) from None
 
-    return parse
+    return None if read is None else parse
 
 
 def option(
     metavar: str, help: str, read: Callable[[str], Any] | None = None, *names: str,
-    shown: str | bool = True,
+    shown: str | bool = True, values: Sequence[str] = (),
 ) -> Any:  # fmt: skip
     """Declare a flag with a value.
 
     `read` makes it of text and raises UsageError; `names`: None of the parameter's own; `shown`:
-    whether the help has the default, or how.
+    whether the help has the default, or how; `values`: what a shell offers.
     """
-    parse = None if read is None else parser(read)
-    return typer.Option(*names, metavar=metavar, help=help, parser=parse, show_default=shown)
+    complete = _completion(metavar, values)
+    return typer.Option(
+        *names, metavar=metavar, help=help, parser=_parser(read), show_default=shown,
+        autocompletion=complete,
+    )  # fmt: skip
 
 
 def switch(help: str, *names: str) -> Any:
@@ -55,8 +59,31 @@ def switch(help: str, *names: str) -> Any:
 
 def argument(metavar: str, help: str, read: Callable[[str], Any] | None = None) -> Any:
     """Declare an argument; `read` as for `option`."""
-    parse = None if read is None else parser(read)
-    return typer.Argument(metavar=metavar, help=help, parser=parse)
+    complete = _completion(metavar)
+    return typer.Argument(
+        metavar=metavar, help=help, parser=_parser(read), autocompletion=complete
+    )
+
+
+def _completion(metavar: str, values: Sequence[str] = ()) -> Callable[[str], list[str]]:
+    """Return what completes the last word of a value; without any, a shell completes files."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, word = incomplete.rpartition(",")
+        known = values
+        if "WORKLOAD" in metavar:
+            from hetsched.workload import names
+
+            known = names()
+        elif "NAME|FILE" in metavar:
+            from hetsched.config import shipped
+
+            known = shipped()
+        elif "|" in metavar:
+            known = metavar.split("|")
+        return [f"{before}{comma}{name}" for name in known if name.startswith(word)]
+
+    return complete
 
 
 def integers(minimum: int, maximum: int) -> Callable[[str], int]:
@@ -216,7 +243,9 @@ SomeJobNumbers = Annotated[list[int] | None, argument("[ID...]", "Job numbers.",
 def states(names: Sequence[str]) -> Any:
     """Declare the flag that selects jobs in some of the states `names`."""
     help = f"Only jobs that are {', '.join(names)}."
-    return option("A,B", help, lambda text: words(text, names), "--state", "-s", "-t")
+    return option(
+        "A,B", help, lambda text: words(text, names), "--state", "-s", "-t", values=names
+    )
 
 
 States = Annotated[list[Any] | None, states(STATES)]

@@ -56,12 +56,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     `-v`, `--debug` and `--log-format` may stand anywhere before a `--`.
     """
-    raw_words = list(sys.argv[1:] if arguments is None else arguments)
-    words, flags = split(raw_words)
+    words, flags = split(sys.argv[1:] if arguments is None else arguments)
     interrupts.install_handler()
     try:
-        code = _run(words, flags)
-        _flush()
+        from hetsched.cli.terminal import flush_lines, out
+
+        if words == ["--version"]:
+            from hetsched import __version__
+
+            out(f"hetsched {__version__}")
+            code = 0
+        else:
+            from hetsched.cli.app import call
+
+            code = call(words, flags.verbose, flags.debug, flags.log_format)
+        flush_lines()  # a full disk may be reported only now
         return code
     except KeyboardInterrupt:
         return _fail(INTERRUPTED, "interrupted", flags)
@@ -73,18 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if interrupts.is_unseen() and code != INTERRUPTED:
             code, message = INTERRUPTED, "interrupted"  # imports make other errors of it
         return _fail(code, message, flags)
-
-
-def _run(words: list[str], flags: GeneralFlags) -> int:
-    if words == ["--version"]:
-        from hetsched import __version__
-        from hetsched.cli.terminal import out
-
-        out(f"hetsched {__version__}")
-        return 0
-    from hetsched.cli.app import call
-
-    return call(words, flags.verbose, flags.debug, flags.log_format)
 
 
 def _code_and_message(error: Exception) -> tuple[int, str]:
@@ -109,32 +106,18 @@ def _fail(code: int, message: str, flags: GeneralFlags) -> int:
             import traceback
 
             traceback.print_exc()
-        sys.stderr.write(f"{_error_line(code, clean(message), flags)}\n")
+        line = f"error: {clean(message)}"
+        if flags.log_format == "json":
+            from hetsched.cli.logs import error_object
+
+            line = error_object(clean(message), code)
+        sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
-    return code
-
-
-def _error_line(code: int, message: str, flags: GeneralFlags) -> str:
-    if flags.log_format != "json":
-        return f"error: {message}"
-    from hetsched.cli.logs import error_object
-
-    return error_object(message, code)
-
-
-def _flush() -> None:
-    """Flush standard output: a full disk may be reported only now. Raises IOFailure."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        from hetsched.errors import IOFailure
-
+    except (OSError, ValueError):
         _silence_stdout()
-        raise IOFailure(f"standard output: {error.strerror}") from None
+    return code
 
 
 def _silence_stdout() -> None:

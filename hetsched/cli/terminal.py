@@ -6,10 +6,11 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
-from hetsched.errors import CantCreate, IOFailure
+from hetsched.errors import CantCreate, IOFailure, Unavailable, UsageError
 from hetsched.text import clean, clean_json, columns
 
 
@@ -83,8 +84,6 @@ def check_new_file(file: str, force: bool) -> None:
     Raises CantCreate (it exists and `force` isn't set, is no regular file, or its folder doesn't
     exist).
     """
-    from pathlib import Path
-
     path = Path(file)
     if path.is_dir():
         raise CantCreate(f"{file}: is a directory; give the name of a file")
@@ -95,3 +94,34 @@ def check_new_file(file: str, force: bool) -> None:
     folder = path.absolute().parent
     if not folder.is_dir():
         raise CantCreate(f"{file}: there is no folder {folder}; create it first")
+
+
+def check_plot(file: str, force: bool) -> None:
+    """Check whether a picture can be written to `file`, before anything is computed.
+
+    Raises UsageError (unknown format), Unavailable (no matplotlib), CantCreate.
+    """
+    from hetsched.plots import FORMATS
+
+    if picture_format(file) not in FORMATS:
+        endings = ", ".join(f".{name}" for name in FORMATS)
+        raise UsageError(f"--plot {file}: the name must end in one of {endings}")
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        raise Unavailable(
+            "--plot needs matplotlib, which isn't installed: pip install 'hetsched[plot]'"
+        ) from None
+    check_new_file(file, force)
+
+
+def picture_format(file: str) -> str:
+    return Path(file).suffix.lower().lstrip(".")
+
+
+def write_file(what: str, file: str, raw: bytes, force: bool, hint: str = "") -> None:
+    """Write a file that was asked for by a flag. Raises CantCreate, IOFailure."""
+    from hetsched.store.output_files import write_whole
+
+    write_whole(file, raw, force)
+    note(f"{what}: {file}{hint}")

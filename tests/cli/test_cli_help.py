@@ -65,3 +65,29 @@ def test_a_workload_that_cannot_be_loaded_leaves_the_others_theirs(
     page = call("run", "--help").out
     assert "Batched 2D complex FFT" in page
     assert "broken" in page and "can't be loaded" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("re", "result release retry"),
+        ("run f", "fft"),
+        ("run ma", "matrix_update map"),
+        ("submit r", ""),
+        ("run fft --inp", "--input"),
+        ("run fft --input x", ""),  # then the shell completes files
+        ("run fft --direction i", "inverse"),
+        ("run fft --config em", "emulated-gpu"),
+        ("status -s queued,r", "queued,running"),
+        ("models show he", "heat"),
+        ("config ch", "check"),
+    ],
+)
+def test_a_shell_completes_words(
+    call: Call, monkeypatch: pytest.MonkeyPatch, words: str, offered: str
+) -> None:
+    monkeypatch.setenv("_HETSCHED_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"hetsched {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split())))
+    assert set(call().out.split()) >= set(offered.split())
+    assert bool(call().out.split()) == bool(offered)

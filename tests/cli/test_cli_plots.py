@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from hetsched.cli.plots import plot_job
+import hetsched
 from hetsched.device import ChunkTimeline, Timeline
 from hetsched.explain import DeviceExplanation, Explanation
 from hetsched.explain.recorder import IterationRecorder
+from hetsched.functions.script import load_ipython_extension
+from hetsched.plots import notebook_picture, plot_job
 from tests.explain.iterations.story import PhaseTimes, explanation
 
 pytest.importorskip("matplotlib")
@@ -18,8 +20,8 @@ pytest.importorskip("matplotlib")
 
 def words(explained: Explanation) -> set[str]:
     """The text in the picture."""
-    plot_job(explained, "job.svg", force=True)
-    return {word.strip() for word in re.findall(r">([^<>]+)</", Path("job.svg").read_text())}
+    picture = plot_job(explained).decode()
+    return {word.strip() for word in re.findall(r">([^<>]+)</", picture)}
 
 
 def test_an_iterative_job_has_devices_shares_residual_and_events() -> None:
@@ -77,8 +79,23 @@ def test_a_gantt_chart_has_any_number_of_devices(devices: tuple[DeviceExplanatio
 
 
 @pytest.mark.parametrize(
-    ("name", "head"), [("a.PNG", b"\x89PNG"), ("b.svg", b"<?xml"), ("c.pdf", b"%PDF")]
+    ("form", "head"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
 )
-def test_a_picture_has_the_format_of_its_name(name: str, head: bytes) -> None:
-    plot_job(Explanation(job=1, state="done", workload="w", load=1), name, force=False)
-    assert Path(name).read_bytes().startswith(head)
+def test_a_picture_has_the_format_asked_for(form: str, head: bytes) -> None:
+    assert plot_job(Explanation(job=1, state="done", workload="w", load=1), form).startswith(head)
+
+
+def test_a_notebook_shows_the_picture_of_what_can_be_drawn() -> None:
+    drawn = Explanation(job=1, state="done", workload="w", load=1, devices=(GPU,))
+    assert "gpu0  copy in" in str(notebook_picture(drawn))
+    assert notebook_picture(Explanation(job=1, state="queued", workload="w", load=1)) is None
+
+
+def test_a_notebook_is_told_how_to_draw() -> None:
+    known: dict[type, object] = {}
+    formatter = SimpleNamespace(for_type=known.__setitem__)
+    load_ipython_extension(
+        SimpleNamespace(display_formatter=SimpleNamespace(formatters={"image/svg+xml": formatter}))
+    )
+    hetsched.restore()
+    assert known == {Explanation: notebook_picture}

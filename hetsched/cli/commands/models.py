@@ -17,9 +17,17 @@ from hetsched import paths
 from hetsched import workload as workloads
 from hetsched.cli.app import Group, group
 from hetsched.cli.flags import Force, Json, Plot, argument, option, switch
-from hetsched.cli.terminal import note, out, out_json, out_lines
+from hetsched.cli.terminal import (
+    check_plot,
+    note,
+    out,
+    out_json,
+    out_lines,
+    picture_format,
+    write_file,
+)
 from hetsched.errors import DataError, InputMissing, UsageError
-from hetsched.text import clean_json, columns, number
+from hetsched.text import clean_json, columns, number, short_device, work_label
 from hetsched.units import closest_hint, counted, format_seconds
 
 if TYPE_CHECKING:
@@ -41,22 +49,6 @@ WorkloadName = Annotated[str | None, argument("[WORKLOAD]", "Only models of this
 
 
 # ---- what all have in common
-
-
-def short_device(device: str) -> str:
-    """Return a device's name without its description: "cpu0" of "cpu0 Some Processor"."""
-    return device.partition(" ")[0]
-
-
-def work_label(speed_key: str) -> str:
-    """Describe a model's speed key: "512x512 complex64, 23.6 Mflop per unit"."""
-    *arrays, flops = speed_key.split(" ")
-    shapes = [" ".join(array.split(":")[2:]) for array in arrays if array.count(":") == 3]
-    try:
-        work = f"{float(flops) / 1e6:.3g} Mflop per unit"
-    except ValueError:
-        return speed_key
-    return ", ".join([*dict.fromkeys(map(str.strip, shapes)), work])
 
 
 def percent(fraction: float | None) -> str:
@@ -169,11 +161,10 @@ def show(
     models = _of_work(workload, _select(export.models, workload, device), work)
     races = [record for stored in export.races_of(models) if (record := race_record(stored))]
     if plot is not None:
-        from hetsched.cli.plots import check, plot_models
+        from hetsched.plots import plot_models
 
-        check(plot, force)
-        plot_models(workload, models, plot, force)
-        note(f"plot: {plot}")
+        check_plot(plot, force)
+        write_file("plot", plot, plot_models(workload, models, picture_format(plot)), force)
     if json:
         answer = {"workload": workload, "models": list(map(_details, models)), "races": races}
         out_json({"schema": "hetsched.models.show/2", **answer})

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated
 
-from hetsched.cli import interrupts
+import msgspec.json
+
+from hetsched.cli import interrupts, terminal
 from hetsched.cli.flags import ConfigName, Force, JobNumber, Json, Plot, Trace, option, switch
 from hetsched.cli.functions import run_map, run_reduce, submit_map
 from hetsched.cli.jobs import finish, next_steps
 from hetsched.cli.progress import watch
-from hetsched.cli.terminal import check_new_file, note, out, out_json, out_lines, width
+from hetsched.cli.terminal import note, out, out_json, out_lines
 from hetsched.cli.workloads import ITERATIVE, workload_command
 from hetsched.errors import Cancelled, HetschedError, UsageError
 from hetsched.job import Ended, Failed, JobSpec, JobState, Running
@@ -56,7 +58,7 @@ def run(
             state = watch(job, is_local=True)
         except KeyboardInterrupt:
             state = _cancel(local, job)
-        files.write_ended(job, state)
+        files.write(job.explain, state)
         finish(state, json, lambda report: _next_steps(spec))
 
 
@@ -132,7 +134,7 @@ def submit(
             state = watch(job)
         except KeyboardInterrupt:
             raise _detached(job.id, daemon.cancel) from None
-        files.write_ended(job, state)
+        files.write(job.explain, state)
         names: Sequence[str] = tuple(state.results) if isinstance(state, Ended) else ()
         finish(state, json, lambda report: next_steps(job.id, report, names))
 
@@ -191,7 +193,7 @@ def plan(
 
     settings, source = load_profile(config) if config in profiles() else load(config)
     explanation = preview(spec, settings, source)
-    files.write(explanation)
+    files.write(lambda: explanation)
     _show(explanation, json)
 
 
@@ -207,7 +209,7 @@ def explain(
 
     with Control() as daemon:
         explanation = daemon.explain(job)
-    files.write(explanation)
+    files.write(lambda: explanation)
     _show(explanation, json)
 
 
@@ -217,7 +219,7 @@ def _show(explanation: Explanation, json: bool) -> None:
         return
     from hetsched.explain.text import explanation_text
 
-    out_lines(explanation_text(explanation, width()).splitlines())
+    out_lines(explanation_text(explanation, terminal.width()).splitlines())
 
 
 class Drawings:
@@ -229,9 +231,7 @@ class Drawings:
     def __init__(self, trace: str | None, plot: str | None, force: bool) -> None:
         self.trace, self.plot, self.force = trace, plot, force
         if plot is not None:
-            from hetsched.cli.plots import check
-
-            check(plot, force)
+            terminal.check_plot(plot, force)
         if trace is not None:
             if not trace:
                 raise UsageError("--trace '': the file name is missing")
@@ -239,12 +239,21 @@ class Drawings:
                 raise UsageError(
                     f"--trace {trace!r}: --plot has the same file; give it another name"
                 )
-            check_new_file(trace, force)
+            terminal.check_new_file(trace, force)
 
-    def write(self, explanation: Explanation) -> None:
-        """Write the files asked for. Raises as above, and IOFailure."""
+    def write(self, explain: Callable[[], Explanation], state: JobState | None = None) -> None:
+        """Write the files asked for. Raises as above, and IOFailure.
+
+        `state`: of a job that has ended; its own error has priority over one in explaining it.
+        """
         if self.trace is None and self.plot is None:
             return
+        try:
+            explanation = explain()
+        except HetschedError:
+            if isinstance(state, Failed):
+                return
+            raise
         if explanation.job is None and explanation.iterations is not None:
             name = explanation.workload
             raise UsageError(f"a plan of {name} has no iterations to draw; run it")
@@ -252,27 +261,12 @@ class Drawings:
         if self.plot is not None and explanation.job is None and is_empty:
             raise UsageError("nothing was measured yet: no times to draw; run it first")
         if self.trace is not None:
-            import msgspec.json
-
             from hetsched.explain.trace import trace
-            from hetsched.store.output_files import write_whole
 
-            write_whole(self.trace, msgspec.json.encode(trace(explanation)), self.force)
-            note(f"trace: {self.trace} (open it at https://ui.perfetto.dev)")
+            raw, hint = msgspec.json.encode(trace(explanation)), "https://ui.perfetto.dev"
+            terminal.write_file("trace", self.trace, raw, self.force, f" (open it at {hint})")
         if self.plot is not None:
-            from hetsched.cli.plots import plot_job
+            from hetsched.plots import plot_job
 
-            plot_job(explanation, self.plot, self.force)
-            note(f"plot: {self.plot}")
-
-    def write_ended(self, job: Job, state: JobState) -> None:
-        """Write the files of a job that has ended; the job's own error has priority over ours."""
-        if self.trace is None and self.plot is None:
-            return
-        try:
-            explanation = job.explain()
-        except HetschedError:
-            if isinstance(state, Failed):
-                return
-            raise
-        self.write(explanation)
+            raw = plot_job(explanation, terminal.picture_format(self.plot))
+            terminal.write_file("plot", self.plot, raw, self.force)

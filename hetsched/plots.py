@@ -1,18 +1,17 @@
-"""Pictures of jobs and speed functions. matplotlib is the extra `plot`."""
+"""Pictures of jobs and speed functions; `%load_ext hetsched` has notebooks show those of jobs.
+
+matplotlib is the extra `plot`."""
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hetsched.cli.commands.models import short_device, work_label
-from hetsched.cli.terminal import check_new_file
-from hetsched.errors import Unavailable, UsageError
+from hetsched.errors import UsageError
 from hetsched.explain.records import ITERATION_PHASES, PHASES
-from hetsched.text import MAX_GROUP_ROWS, grouped_rows
+from hetsched.text import MAX_GROUP_ROWS, grouped_rows, short_device, work_label
 from hetsched.units import counted, format_seconds
 
 if TYPE_CHECKING:
@@ -41,52 +40,37 @@ STYLE: dict[Any, Any] = {
 WIDTH = 11.0  # Inches
 
 
-def check(file: str, force: bool) -> None:
-    """Check whether a picture can be written to `file`, before anything is computed.
+def plot_job(explanation: Explanation, form: str = "svg") -> bytes:
+    """Draw a Gantt chart, or the iterations, in one of FORMATS."""
+    history = explanation.iterations
+    return _drawn(
+        lambda: _gantt(explanation) if history is None else _iterations(explanation, history), form
+    )
 
-    Raises UsageError (unknown format), Unavailable (no matplotlib), CantCreate.
-    """
-    if _format(file) not in FORMATS:
-        endings = ", ".join(f".{name}" for name in FORMATS)
-        raise UsageError(f"--plot {file}: the name must end in one of {endings}")
+
+def plot_models(workload: str, models: Sequence[StoredModel], form: str = "svg") -> bytes:
+    """Draw the speed functions. Raises UsageError: too many panels."""
+    return _drawn(lambda: _curves(workload, models), form)
+
+
+def notebook_picture(explanation: Explanation) -> str | None:
+    """Return SVG; None: there is nothing to draw, or no matplotlib."""
+    is_empty = not any(each.plan or each.timeline for each in explanation.devices)
+    if is_empty and explanation.iterations is None:
+        return None
     try:
-        import matplotlib.figure  # noqa: F401
+        return plot_job(explanation).decode()
     except ImportError:
-        raise Unavailable(
-            "--plot needs matplotlib, which isn't installed: pip install 'hetsched[plot]'"
-        ) from None
-    check_new_file(file, force)
+        return None
 
 
-def _format(file: str) -> str:
-    return Path(file).suffix.lower().lstrip(".")
-
-
-def plot_job(explanation: Explanation, file: str, force: bool) -> None:
-    """Draw a Gantt chart, or the iterations. Raises CantCreate, IOFailure."""
+def _drawn(draw: Callable[[], Figure], form: str) -> bytes:
     import matplotlib
-
-    with matplotlib.rc_context(STYLE):
-        if explanation.iterations is None:
-            _save(_gantt(explanation), file, force)
-        else:
-            _save(_iterations(explanation, explanation.iterations), file, force)
-
-
-def plot_models(workload: str, models: Sequence[StoredModel], file: str, force: bool) -> None:
-    """Draw the speed functions. Raises CantCreate, IOFailure, UsageError: too many panels."""
-    import matplotlib
-
-    with matplotlib.rc_context(STYLE):
-        _save(_curves(workload, models), file, force)
-
-
-def _save(figure: Figure, file: str, force: bool) -> None:
-    from hetsched.store.output_files import write_whole
 
     raw = io.BytesIO()
-    figure.savefig(raw, format=_format(file))
-    write_whole(file, raw.getvalue(), force)
+    with matplotlib.rc_context(STYLE):
+        draw().savefig(raw, format=form)
+    return raw.getvalue()
 
 
 def _time_unit(seconds: float) -> tuple[float, str]:
