@@ -10,7 +10,7 @@ WHEELS :=
 NAMES :=
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test pytest test-matrix lint docs bench bench-quick stress stress-long gpu-check wheel-check clean
+.PHONY: help demo test pytest test-matrix lint docs bench stress stress-long gpu-check wheel-check clean
 .DELETE_ON_ERROR:
 
 help:
@@ -21,7 +21,6 @@ help:
 	@echo "make docs         the pages of docs/ and a reference of the Python interface, as a site in site/"
 	@echo "make wheel-check  build the wheel, install it elsewhere and test it"
 	@echo "make bench        all benchmarks, or NAMES=\"warm_job overhead\"; benchmarks/README.md"
-	@echo "make bench-quick  warm jobs in five minutes, compared with what is saved for this processor"
 	@echo "make stress       all tests, with many seeds, 1,000 examples and faults in real daemons"
 	@echo "make stress-long  ten times as many faults, two hours; NAMES=\"soak\" for some; docs/robustness.md"
 	@echo "make gpu-check    on a GPU host: OUT=folder for the JSON, WHEELS=folder offline, CUDA=12|13"
@@ -82,9 +81,6 @@ wheel-check: .venv/.installed-dev
 
 bench: .venv/.installed-bench
 	$(BIN)/python -m benchmarks $(NAMES)
-
-bench-quick: .venv/.installed-bench
-	$(BIN)/python -m benchmarks warm_job --compare --rounds 2 --case "64x500x500 complex64" --case "8x256x256 complex64"
 
 stress: .venv/.installed-dev
 	HETSCHED_TEST_PROFILE=stress $(BIN)/python -m $(PYTEST) -o faulthandler_timeout=1800 -m "stress or not stress"

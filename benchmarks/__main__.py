@@ -37,7 +37,6 @@ def main() -> int:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--quick", action="store_true", help="one round of small cases, unsaved")
     how.add_argument("--unsaved", action="store_true")
-    how.add_argument("--compare", action="store_true", help="with what is saved, unsaved")
     how.add_argument("--show", action="store_true", help="print what is saved")
     given = parser.parse_args()
     if unknown := set(given.names) - set(MODULES):
@@ -45,8 +44,7 @@ def main() -> int:
     failed = []
     for name in given.names or MODULES:
         try:
-            if not done(MODULES[name], name, given):
-                failed.append(name)
+            run(MODULES[name], name, given)
         except Exception:  # the other benchmarks go on
             traceback.print_exc()
             failed.append(name)
@@ -55,15 +53,14 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def done(module: ModuleType, name: str, given: argparse.Namespace) -> bool:
-    """Run one benchmark, or show it; return whether nothing is slower than saved."""
+def run(module: ModuleType, name: str, given: argparse.Namespace) -> None:
+    """Run one benchmark, or show it."""
     path = saved.path_of(name)
-    before = saved.load(path)
     print(f"\n## {module.TITLE}\n", flush=True)
     if given.show:
-        print(saved.text(module, before))
-        return True
-    found, lines = {}, []
+        print(saved.text(module, saved.load(path)))
+        return
+    found = {}
     for case in chosen(module, given):
         start = time.monotonic()
         measured = module.measure(case, given.rounds or (1 if given.quick else module.ROUNDS))
@@ -71,12 +68,9 @@ def done(module: ModuleType, name: str, given: argparse.Namespace) -> bool:
         found |= now
         print(f"  {' | '.join(module.row(case, *saved.of_case(now, case)))}", end="")
         print(f" ({time.monotonic() - start:.0f} s)", flush=True)
-        if given.compare:
-            lines.append(saved.compared(case, now, before))
-        elif not (given.quick or given.unsaved):
+        if not (given.quick or given.unsaved):
             saved.save(path, measured)
-    print("\n".join(["", saved.text(module, found), "", *lines]), flush=True)
-    return not any("SLOWER" in line for line in lines)
+    print(f"\n{saved.text(module, found)}\n", flush=True)
 
 
 def chosen(module: ModuleType, given: argparse.Namespace) -> list[str]:

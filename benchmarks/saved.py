@@ -1,9 +1,8 @@
-"""Results of timings: pyperf's suites, one file for each benchmark and model of processor."""
+"""Results: pyperf's suites, one file for each benchmark and model of processor."""
 
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,12 +11,10 @@ from types import ModuleType
 import pyperf
 
 from benchmarks import machine
-from benchmarks.contest import OURS, Found, fastest
+from benchmarks.contest import Found
 from benchmarks.results import table
 
 FOLDER = Path(__file__).parent / "results"
-MIN_SPEED = 0.9
-"""Least ratio of saved to present times that isn't reported as slower: processes differ."""
 Saved = Mapping[str, pyperf.Benchmark]
 """By the names of benchmarks: "CASE: WHAT"."""
 
@@ -66,25 +63,3 @@ def text(module: ModuleType, saved: Saved) -> str:
     """Return the table of a benchmark, in Markdown."""
     rows = [module.row(case, *of_case(saved, case)) for case in cases(saved)]
     return table(module.COLUMNS, rows)
-
-
-def compared(case: str, present: Saved, saved: Saved) -> str:
-    """Compare a case with what is saved; the line ends with SLOWER where hetsched is.
-
-    A busy machine slows down all contestants, so it must be slower than saved and, relative to
-    what was the fastest peer, too.
-    """
-    now, before = (of_case(suite, case)[0] for suite in (present, saved))
-    speeds = {
-        what: statistics.median(before[what]) / statistics.median(now[what])
-        for what in now
-        if what in before
-    }
-    peers = [what for what in speeds if OURS not in what]
-    line = f"{case}, saved times over these: "
-    line += ", ".join(f"{what} {speed:.2f}" for what, speed in speeds.items()) or "nothing saved"
-    if OURS in speeds and peers:
-        own = speeds[OURS]
-        if max(own, own / speeds[fastest(before, peers)]) < MIN_SPEED:
-            line += " SLOWER"
-    return line

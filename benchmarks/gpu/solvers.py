@@ -17,44 +17,25 @@ TIMEOUT_SECONDS = 60.0
 TOLERANCE = 2e-3
 """Largest difference between results, relative to the largest value: float32, and reductions whose
 rounding depends on the device."""
+PCG, HEAT = "hetsched_workloads.pcg:Pcg", "hetsched_workloads.heat:Heat"
 SOLVERS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
-    "pcg": (
-        "hetsched_workloads.pcg:Pcg",
-        "x",
-        {"grid": "100x100x100"},
-        {"grid": "6x6x6"},
-    ),
-    "heat": (
-        "hetsched_workloads.heat:Heat",
-        "final",
-        {"grid": "4096x4096", "steps": 200},
-        {"grid": "48x32", "steps": 9},
-    ),
+    "pcg": (PCG, "x", {"grid": "100x100x100"}, {"grid": "6x6x6"}),
+    "heat": (HEAT, "final", {"grid": "4096x4096", "steps": 200}, {"grid": "48x32", "steps": 9}),
     "heat-3d": (
-        "hetsched_workloads.heat:Heat",
-        "final",
-        {"grid": "256x256x256", "steps": 100, "dtype": "float64"},
+        HEAT, "final", {"grid": "256x256x256", "steps": 100, "dtype": "float64"},
         {"grid": "12x9x8", "steps": 9, "dtype": "float64"},
     ),
     "kmeans": (
-        "hetsched_workloads.kmeans:KMeans",
-        "centroids",
+        "hetsched_workloads.kmeans:KMeans", "centroids",
         {"count": 1_000_000, "dimensions": 16, "clusters": 64, "max_iterations": 30},
         {"count": 400, "dimensions": 4, "clusters": 5},
     ),
-    "jacobi": (
-        "hetsched_workloads.jacobi:Jacobi",
-        "x",
-        {"n": 4096},
-        {"n": 96},
-    ),
+    "jacobi": ("hetsched_workloads.jacobi:Jacobi", "x", {"n": 4096}, {"n": 96}),
     "pcg-cholesky": (
-        "hetsched_workloads.pcg:Pcg",
-        "x",
-        {"grid": "32x32x32", "preconditioner": "cholesky"},
+        PCG, "x", {"grid": "32x32x32", "preconditioner": "cholesky"},
         {"grid": "6x6x6", "preconditioner": "cholesky", "block": 30},
     ),
-}
+}  # fmt: skip
 """Name -> workload, the output that is compared, parameters on a GPU and in a dry run."""
 
 

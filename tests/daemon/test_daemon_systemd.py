@@ -82,29 +82,20 @@ def test_systemd_itself_starts_the_daemon_for_a_client(tmp_path: Path) -> None:
     assert (process.returncode, session.exists()) == (0, True), rest
 
 
-def test_passed_sockets_outlive_the_daemon_and_serve_the_next(tmp_path: Path) -> None:
+def test_passed_sockets_outlive_a_daemon_that_notifies_its_manager(tmp_path: Path) -> None:
     sockets = bound(tmp_path)
     inodes = {path.name: path.stat().st_ino for path in tmp_path.glob("*.sock")}
     for _ in range(2):
-        with activated(tmp_path, sockets), Client(tmp_path) as client:
+        with activated(tmp_path, sockets) as notified, Client(tmp_path) as client:
             assert client.ping().pid
+            for line in ("READY=1", "WATCHDOG=1", "WATCHDOG=1"):
+                notified.until(line)
+        assert f"STATUS=listening in {tmp_path}" in notified.lines
         (tmp_path / "notify.sock").unlink()
 
     assert {path.name: path.stat().st_ino for path in tmp_path.glob("*.sock")} == inodes
     for sock in sockets:
         sock.close()
-
-
-def test_the_manager_is_notified_of_start_watchdog_and_stop(tmp_path: Path) -> None:
-    sockets = bound(tmp_path)
-    with activated(tmp_path, sockets) as notified:
-        notified.until("READY=1")
-        notified.until("WATCHDOG=1")
-        notified.until("WATCHDOG=1")
-    for sock in sockets:
-        sock.close()
-
-    assert f"STATUS=listening in {tmp_path}" in notified.lines
 
 
 PID = str(os.getpid())

@@ -146,25 +146,10 @@ def test_the_package_of_flows_passes_its_own_tests(
     shutil.copytree(ROOT / "examples/lbm/tests", tmp_path / "tests")
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
+    words = ("-m", "pytest", "-q", "-x", "-W", "error", "-k", chosen, tmp_path / "tests")
     done = subprocess.run(
-        [
-            fresh_python,
-            "-m",
-            "pytest",
-            "-q",
-            "-x",
-            "-W",
-            "error",
-            "-k",
-            chosen,
-            tmp_path / "tests",
-        ],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=environment,
-        timeout=300,
-        check=False,
-    )
+        [fresh_python, *words], capture_output=True, text=True, cwd=tmp_path, env=environment,
+        timeout=300, check=False,
+    )  # fmt: skip
 
     assert done.returncode == 0, done.stdout
