@@ -1,9 +1,15 @@
 """Finds the devices of a configuration on this machine, and the processes that host them.
 
-Each kind finds and opens its own devices. To add a kind, write its package and register it: the
-kind itself is one entry of `hetsched.device_kinds.DEVICE_KINDS`; its package has two modules with
-the functions of the protocols below. ``probe`` is imported where devices are probed, ``device``
-only in a device process. Vendor libraries are imported inside the functions.
+Each kind finds and opens its own devices: it is one entry of `hetsched.device_kinds.DEVICE_KINDS`
+and a package with two modules, whose vendor libraries are imported inside the functions.
+
+``probe`` has ``probe(tables, pool)``, for the ``[[device]]`` tables of the kind with their indices
+in the configuration. It opens nothing, reserves cores dedicated to a device in the `CorePool`, and
+raises ConfigError (a table asks for something impossible on this machine) or Unavailable (a device
+that isn't optional is missing).
+
+``device``, imported only in a device process, has ``open_device(info, config)``, called on the
+thread that will drive the device. It raises Unavailable.
 """
 
 from __future__ import annotations
@@ -11,9 +17,8 @@ from __future__ import annotations
 import importlib
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import msgspec
 
@@ -87,34 +92,6 @@ class CorePool:
         return core
 
 
-ConfigTable = tuple[int, DeviceConfig]
-"""A ``[[device]]`` table and its index in the configuration."""
-
-
-class ProbeModule(Protocol):
-    """The module ``probe`` of a kind's package."""
-
-    def probe(self, tables: Sequence[ConfigTable], pool: CorePool) -> Probe:
-        """Find the devices that `tables`, all those of this kind, ask for.
-
-        Opens nothing. Cores dedicated to a device are reserved in `pool`.
-
-        Raises
-        ------
-        ConfigError
-            A table asks for something impossible on this machine.
-        Unavailable
-            A device that isn't optional is missing.
-        """
-
-
-class DeviceModule(Protocol):
-    """The module ``device`` of a kind's package."""
-
-    def open_device(self, info: DeviceInfo, config: DeviceConfig) -> Device:
-        """Open the device; called on the thread that will drive it. Raises Unavailable."""
-
-
 # ---- probing
 
 
@@ -166,7 +143,7 @@ def _probe_kind(kind: DeviceKind, config: Config, pool: CorePool) -> Probe:
     ]
     if not tables:
         return Probe()
-    result = probe_module(kind).probe(tables, pool)
+    result: Probe = importlib.import_module(f"{kind.package}.probe").probe(tables, pool)
     _add_names(pool, (process.device.name for process in result.processes))
     return result
 
@@ -184,17 +161,15 @@ def core_pool() -> CorePool:
     return CorePool(allowed, max(1, math.ceil(min(len(allowed), ControlGroups().cores()))))
 
 
-# ---- the packages of kinds
-
-
-def probe_module(kind: DeviceKind) -> ProbeModule:
-    """Import the module that finds devices of `kind`."""
-    module: Any = importlib.import_module(f"{kind.package}.probe")
-    return module  # type: ignore[no-any-return]
+def device_name(config: DeviceConfig, default: str, number: int) -> str:
+    """Return the name of the device `number` of a table."""
+    if config.name is None:
+        return default
+    return config.name if (config.count or 1) == 1 else f"{config.name}{number}"
 
 
 def open_device(spec: ProcessSpec) -> Device:
     """Open the device of `spec`, on the thread that will drive it. Raises Unavailable."""
-    module: Any = importlib.import_module(f"{spec.package}.device")
-    kind: DeviceModule = module
-    return kind.open_device(spec.device, spec.config)
+    module = importlib.import_module(f"{spec.package}.device")
+    device: Device = module.open_device(spec.device, spec.config)
+    return device

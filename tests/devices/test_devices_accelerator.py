@@ -103,7 +103,7 @@ def test_a_resident_array_may_lie_across_registrations_of_an_earlier_job() -> No
 def test_the_rest_of_an_array_beyond_the_quota_is_staged(seed: int, slots: int) -> None:
     quota, notes = 200 << 10, list[str]()
     bench = Bench(
-        SimulatedRuntime(seed=seed), 5120, 400, slots, pinned=quota, slice_bytes=4096
+        SimulatedRuntime(seed=seed), 5120, 250, slots, pinned=quota, slice_bytes=4096
     )  # two arrays of 40 pages
 
     bench.run(replace(bench.job(), say=notes.append))

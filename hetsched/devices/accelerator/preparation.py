@@ -24,6 +24,9 @@ from hetsched.workload import Kernel, KernelContext, Variant
 
 ALIGNMENT = 256
 """Of arrays in device memory, bytes: the widest loads of cuFFT and cuBLAS need less."""
+STAGING_FRACTION = 4
+"""This part of the quota of pinned memory is left to staging buffers: slots, of which a few take
+less. Arbitrary."""
 MAX_KERNELS = 8
 """Kernels, with their plans, that are cached for similar jobs. Arbitrary."""
 
@@ -185,13 +188,12 @@ class JobPreparer:
     def _set_routes(self, prepared: LoadedJob) -> None:
         """Decide for each array whether it is copied directly; allocate staging buffers."""
         job, layout, staged_count = prepared.job, prepared.layout, 0
-        spare = self._staging_quota(job, layout)
         for hosts, buffers, routes in (
             (job.inputs, layout.inputs, prepared.input_routes),
             (job.outputs, layout.outputs, prepared.output_routes),
         ):
             for name, buffer in buffers.items():
-                pinned = self._pin(job, hosts[name], prepared.mappings, spare)
+                pinned = self._pin(job, hosts[name], prepared.mappings)
                 is_direct = pinned is not None and pinned.is_whole
                 if not self._pins.quota:  # staging buffers would be no better
                     is_direct = _direct_view(hosts[name]) is not None
@@ -202,35 +204,12 @@ class JobPreparer:
             for index in range(job.slots if route.staged is not None else 0):
                 self.staging_buffer(prepared, Slot(index, 0), route, job.chunk)
 
-    def _staging_quota(self, job: DeviceJob, layout: SlotLayout) -> int:
-        """Return the bytes of the quota that staging buffers need if not all arrays can be pinned.
-
-        At most half of it: larger buffers wouldn't be faster than those that aren't pinned.
-        """
-        hosts = [job.inputs[name] for name in layout.inputs]
-        hosts += [job.outputs[name] for name in layout.outputs]
-        views = [view for host in hosts if (view := _direct_view(host)) is not None]
-        mappings = {
-            id(mapping): len(mapping)
-            for view in views
-            if (mapping := mapping_of(view)) is not None
-        }
-        if sum(mappings.values()) <= self._pins.quota:
-            return 0
-        chunk_bytes = sum(
-            buffer.nbytes(job.chunk)
-            for buffer in (*layout.inputs.values(), *layout.outputs.values())
-        )
-        return min(max(1, job.slots) * chunk_bytes, self._pins.quota // 2)
-
-    def _pin(
-        self, job: DeviceJob, host: HostArray, mappings: set[int], spare: int
-    ) -> Pinned | None:
+    def _pin(self, job: DeviceJob, host: HostArray, mappings: set[int]) -> Pinned | None:
         """Pin the memory of an array for direct copies, or part of it; None: stage all of it."""
         view = _direct_view(host)
         if view is None:
             return None
-        pinned = self._pins.cover(view, mappings, spare)
+        pinned = self._pins.cover(view, mappings, self._pins.quota // STAGING_FRACTION)
         is_partial = pinned is None or not pinned.is_whole
         if self._pins.quota and mapping_of(view) is not None and is_partial:
             what = "all of " if pinned else ""

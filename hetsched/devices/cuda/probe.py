@@ -13,7 +13,7 @@ from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.cpu.topology import cpu_list
 from hetsched.devices.cuda.nvml import Gpu, Snapshot, snapshot
-from hetsched.devices.probe import CorePool, Probe, ProcessSpec
+from hetsched.devices.probe import CorePool, Probe, ProcessSpec, device_name
 from hetsched.errors import Unavailable
 from hetsched.units import counted, format_bytes
 
@@ -93,14 +93,14 @@ def select_gpus(
     `allowed`: CUDA_VISIBLE_DEVICES; `taken`: as in `detect`.
     """
     if machine.problem:
-        return [], {_name(config, 0, taken): machine.problem}
+        return [], {device_name(config, f"gpu{taken}", 0): machine.problem}
     gpus = visible(machine.gpus, allowed)
     if not gpus:
         hidden = f"CUDA_VISIBLE_DEVICES={allowed!r} hides every GPU"
-        return [], {_name(config, 0, taken): hidden}
+        return [], {device_name(config, f"gpu{taken}", 0): hidden}
     infos, absent = [], {}
     for number in range(config.count or max(1, len(gpus) - taken)):
-        name = _name(config, number, taken)
+        name = device_name(config, f"gpu{taken + number}", number)
         reason = _reason(gpus, taken + number, cupy, machine.cuda)
         if reason:
             absent[name] = reason
@@ -128,12 +128,6 @@ def _named(gpus: tuple[Gpu, ...], token: str) -> Gpu | None:
     is_uuid = token.startswith(("GPU-", "MIG-"))
     matches = [gpu for gpu in gpus if is_uuid and gpu.uuid.startswith(token)]
     return matches[0] if len(matches) == 1 else None
-
-
-def _name(config: DeviceConfig, number: int, taken: int) -> str:
-    if config.name is None:
-        return f"gpu{taken + number}"
-    return config.name if (config.count or 1) == 1 else f"{config.name}{number}"
 
 
 def _reason(gpus: list[Gpu], number: int, cupy: bool, cuda: int) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from hetsched.config import Cost, DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.probe import CorePool, Probe, ProcessSpec
+from hetsched.devices.probe import CorePool, Probe, ProcessSpec, device_name
 from hetsched.errors import ConfigError
 from hetsched.machine_limits import processor
 
@@ -27,15 +27,11 @@ def _copies(
     index: int, config: DeviceConfig, pool: CorePool, first_number: int
 ) -> list[ProcessSpec]:
     """Return one process for each copy; copies are pinned to consecutive cores."""
-    count = config.count or 1
     processes = []
-    for number in range(count):
+    for number in range(config.count or 1):
         pinned = () if config.core is None else (_reserve(index, config.core + number, pool),)
         copy = msgspec.structs.replace(config, seed=config.seed + number)
-        if config.name is None:
-            name = f"emu{first_number + number}"
-        else:
-            name = config.name if count == 1 else f"{config.name}{number}"
+        name = device_name(config, f"emu{first_number + number}", number)
         info = _info(name, copy, pinned)
         processes.append(
             ProcessSpec(package="hetsched.devices.emulated", device=info, config=copy, forks=True)

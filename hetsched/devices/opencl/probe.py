@@ -19,7 +19,7 @@ import numpy as np
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.probe import CorePool, Probe, ProcessSpec
+from hetsched.devices.probe import CorePool, Probe, ProcessSpec, device_name
 from hetsched.errors import Unavailable
 from hetsched.units import counted, format_bytes
 
@@ -54,7 +54,7 @@ def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
         usable = [device for device in listed if not device.problem]
         free = [device for device in usable if device not in taken]
         for number in range(config.count or max(1, len(free))):
-            name = _name(config, number, len(processes) + len(absent))
+            name = device_name(config, f"ocl{len(processes) + len(absent)}", number)
             if number < len(free):
                 processes.append(_process(_info(name, free[number], config), config))
                 taken.append(free[number])
@@ -87,12 +87,6 @@ def devices() -> tuple[list[Found], str]:
     except (IndexError, msgspec.DecodeError):
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         return [], f"OpenCL fails: {lines[-1]}"
-
-
-def _name(config: DeviceConfig, number: int, first: int) -> str:
-    if config.name is None:
-        return f"ocl{first}"
-    return config.name if (config.count or 1) == 1 else f"{config.name}{number}"
 
 
 def _missing(found: Sequence[Found], listed: Sequence[Found], usable: Sequence[Found]) -> str:
