@@ -6,10 +6,14 @@ or called from a thread per core.
 
 from __future__ import annotations
 
+import functools
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -19,12 +23,17 @@ from benchmarks.contest import OURS, Found, milliseconds, ratio
 from benchmarks.contestant import Subject
 
 TITLE = "Any function, and transforms as scipy.fft has them"
+BUSY = "beside another program"
+"""A core computes something else."""
 CASES = (
     "sqrt of 2 GiB", "gaussian of 500 images",
+    f"sqrt of 2 GiB {BUSY}", f"gaussian of 500 images {BUSY}",
     "fft2 64x512x512 complex128", "rfft2 256x512x512 float32", "fftn 16x128x128x128 complex64",
     "rfft 10000x4096 float32", "fft2 64x500x500 complex64", "fft2 8x256x256 complex64",
 )  # fmt: skip
-QUICK = ("sqrt of 1 MiB", "gaussian of 8 images", "fft2 16x100x100 complex64")
+QUICK = (
+    "sqrt of 1 MiB", "gaussian of 8 images", f"sqrt of 1 MiB {BUSY}", "fft2 16x100x100 complex64",
+)  # fmt: skip
 ROUNDS = 5
 COLUMNS = ("case", "hetsched, ms", "best peer, ms", "peer", "speed against it (quartiles)")
 BLOCKS = (1 << 18, 1 << 20, 1 << 23, 1 << 26)
@@ -44,6 +53,24 @@ def measure(case: str, rounds: int) -> contest.Benchmarks:
 
 @contextmanager
 def contestant(name: str, case: str, state: str) -> Iterator[Subject]:
+    with busy_core() if case.endswith(BUSY) else nullcontext():
+        yield subject(name, case)
+
+
+@contextmanager
+def busy_core() -> Iterator[None]:
+    """Keep one of the cores busy by another program."""
+    core = min(os.sched_getaffinity(0))
+    code = f"import os; os.sched_setaffinity(0, [{core}])\nwhile True: pass"
+    program = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        yield
+    finally:
+        program.kill()
+        program.wait()
+
+
+def subject(name: str, case: str) -> Subject:
     x, function = problem(case)
     if name == OURS:
         run = ours(case, function)
@@ -62,7 +89,7 @@ def contestant(name: str, case: str, state: str) -> Iterator[Subject]:
         want = function(x[-1:])
         return float(np.abs(result[0][-1:] - want).max() / np.abs(want).max())
 
-    yield Subject({name: repetition}, error, MAX_ERROR)
+    return Subject({name: repetition}, error, MAX_ERROR)
 
 
 def problem(case: str) -> tuple[np.ndarray, Function]:
@@ -161,10 +188,23 @@ def dask(function: Function, step: int) -> Function:
     return run
 
 
+def apply_parallel(function: Function, step: int) -> Function:
+    from skimage.util import apply_parallel as divided
+
+    def run(x: np.ndarray) -> np.ndarray:
+        chunks = (step, *x.shape[1:])
+        found: np.ndarray = divided(function, x, chunks, dtype=function(x[:1]).dtype)
+        return found
+
+    return run
+
+
 MAPS: dict[str, Callable[[Function, int], Function]] = {
     "threads": threads,
     "joblib": joblib,
+    "joblib's processes": functools.partial(joblib, backend="loky"),
     "dask": dask,
+    "apply_parallel": apply_parallel,
 }
 
 
