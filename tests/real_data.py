@@ -9,17 +9,14 @@ kind before one of the second kind solves a linear system.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 
 import numpy as np
 import scipy.sparse
 
 BETA = 130.0
 MIN_WEIGHT = 1e-10
-COLOURS = 16
 EVERY_PIXEL = 4
 """Of the rows and columns of a photograph, one in so many gives colours."""
-IS_INSTALLED = all(importlib.util.find_spec(name) for name in ("skimage", "sklearn"))
 
 
 def photograph(name: str) -> np.ndarray:

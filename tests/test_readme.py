@@ -6,12 +6,12 @@ import re
 import shlex
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from served import HETSCHED, serving
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -25,7 +25,6 @@ SNIPPETS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 COMMANDS = re.findall(r"^\$ (hetsched .*)$", TEXT, re.MULTILINE)
 SMALLER = {"256x512x512": "8x512x512", "60x60x60": "20x20x20"}
 """Arrays of the commands that would take long."""
-HETSCHED = Path(sys.executable).parent / "hetsched"
 PATIENCE = 120
 BROKEN_PIPE = 141
 """Of the system, no error of ours."""
@@ -33,38 +32,11 @@ BROKEN_PIPE = 141
 
 @pytest.fixture(scope="module")
 def places() -> Iterator[dict[str, str]]:
-    """Environment with folders of our own: short ones, sockets have short paths."""
-    with tempfile.TemporaryDirectory(prefix="hs-") as folder:
-        yield {
-            "HETSCHED_RUNTIME_DIR": f"{folder}/run",
-            "HETSCHED_STATE_DIR": f"{folder}/state",
-            "PATH": f"{HETSCHED.parent}:/usr/bin:/bin",
-            "HOME": str(Path.home()),
-        }
-
-
-@pytest.fixture(scope="module")
-def daemon(places: dict[str, str]) -> Iterator[None]:
-    process = subprocess.Popen([HETSCHED, "serve"], env=places, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        wait_for_line(process.stderr, "listening")
-        # Some commands are about job 1, whatever ran before them here.
-        submit = [HETSCHED, "submit", "fft", "--batch", "4x64x64"]
-        subprocess.run(submit, env=places, capture_output=True, timeout=PATIENCE, check=True)
-        yield
-    finally:
-        process.terminate()
-        process.communicate(timeout=PATIENCE)
-
-
-def wait_for_line(stream: Iterator[str], word: str) -> None:
-    seen = []
-    for line in stream:
-        seen.append(line)
-        if word in line:
-            return
-    raise AssertionError(f"no line with {word!r} in {seen}")
+    """The environment of a daemon with the default devices; some commands are about its job 1."""
+    config = (ROOT / "configs/default.toml").read_text(encoding="utf-8")
+    with serving(config, PATH=f"{Path(HETSCHED).parent}:/usr/bin:/bin") as daemon:
+        assert daemon.call("submit", "fft", "--batch", "4x64x64").code == 0
+        yield daemon.environment
 
 
 @pytest.fixture
@@ -77,7 +49,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS)
-@pytest.mark.usefixtures("daemon")
 def test_python_snippets_run(snippet: str, places: dict[str, str], folder: Path) -> None:
     found = run([sys.executable, "-W", "error", "-c", snippet], places, folder)
 
@@ -85,7 +56,6 @@ def test_python_snippets_run(snippet: str, places: dict[str, str], folder: Path)
 
 
 @pytest.mark.parametrize("command", dict.fromkeys(COMMANDS))
-@pytest.mark.usefixtures("daemon")
 def test_commands_work(command: str, places: dict[str, str], folder: Path) -> None:
     words = [SMALLER.get(word, word) for word in shlex.split(command)]
     found = run(words, places, folder)

@@ -144,20 +144,6 @@ def test_a_callback_may_not_wait_for_its_own_thread(harness: Harness, client: Cl
             found.result(60)
 
 
-def test_the_end_of_events_cannot_be_cancelled(harness: Harness, client: Client) -> None:
-    job = client.submit("wait", np.ones(3))
-    seen = threading.Event()
-    follower = client.events(lambda sequence, state: seen.set(), [job.id])
-    assert seen.wait(60)
-
-    follower.done.cancel()
-    harness.ask(lambda: harness.engine.finish(job.id))
-
-    follower.done.result(60)
-    assert job.result(60).tolist() == [2.0] * 3
-    assert client.ping().pid == os.getpid()
-
-
 def test_control_leaves_results_where_they_are(harness: Harness, client: Client) -> None:
     job = client.submit("wait", np.ones(3))
     with Control(harness.folder) as control:

@@ -46,18 +46,6 @@ def test_a_session_with_an_invalid_message_gets_an_error_and_is_closed(
     assert harness.serves()
 
 
-def test_every_request_of_a_long_pipeline_is_answered(raw: RawClient) -> None:
-    """The descriptor of a ZeroMQ socket announces only the first of many frames."""
-    numbers, answered = range(1, 5001), []
-    for number in numbers:
-        raw.ask(number, Ping())
-        while raw.dealer.poll(0):
-            answered.append(raw.reply().number)
-    while len(answered) < len(numbers):
-        answered.append(raw.reply().number)
-    assert answered == list(numbers)
-
-
 def test_a_client_that_asks_and_never_reads_loses_its_session(
     harness: Harness, raw: RawClient
 ) -> None:

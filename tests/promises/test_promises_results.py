@@ -257,25 +257,6 @@ def test_a_result_stays_valid_after_its_client(daemon: Daemon) -> None:
     same(result, np.fft.fft2(PLANES))
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"priority": "a"},
-        {"seed": -1},
-        {"verify": "x"},
-        {"force": "x"},
-        {"devices": 5},
-        {"memory_limit": 0},
-        {"out": [1]},
-    ],
-)
-def test_an_argument_of_a_wrong_type_or_range_is_named(
-    engine: Any, arguments: dict[str, Any]
-) -> None:
-    with refused(2, next(iter(arguments))):
-        engine.submit("fft", batch="1x8x8", **arguments)
-
-
 @pytest.mark.parametrize("name", ["x" * 100_000, "x" * 100_000 + ":y"])
 def test_a_long_name_is_cut_in_messages(engine: Any, name: str) -> None:
     with refused(2, "workload 'xxx") as caught:
