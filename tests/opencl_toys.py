@@ -77,6 +77,18 @@ class Wild(device_toys.Affine):
         return super().variants(kind)[:1]
 
 
+class InPlace(device_toys.Affine):
+    """Whose results replace the input in the memory of an OpenCL device."""
+
+    name = "in_place"
+    in_place = {"opencl": {"y": "x"}}
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        if kind == "opencl":
+            return [Variant("affine", "1", lambda *_: affine())]
+        return super().variants(kind)[:1]
+
+
 class MortalParams(device_toys.AffineParams, frozen=True):
     lives: int = 0
 

@@ -59,10 +59,15 @@ def update(rng: np.random.Generator) -> tuple[str, dict[str, np.ndarray], np.nda
     return "matrix_update", {"C": c, "A": a, "B": b}, c + a @ b
 
 
-@numbered(8, 100)
+def scale(rng: np.random.Generator) -> tuple[str, dict[str, np.ndarray], np.ndarray]:
+    x = rng.standard_normal((int(rng.integers(1, 9000)), 4))
+    return "opencl_toys:InPlace", {"x": x}, 2 * x + 1
+
+
+@numbered(9, 100)
 def test_a_random_job_equals_numpys(local: hetsched.Local, seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
-    workload, arrays, expected = (transform, update)[seed % 2](rng)
+    workload, arrays, expected = (transform, update, scale)[seed % 3](rng)
     dtype = next(iter(arrays.values())).dtype.name
     options: dict[str, Any] = {
         "devices": ("ocl0",) if rng.integers(2) else (),
@@ -76,7 +81,9 @@ def test_a_random_job_equals_numpys(local: hetsched.Local, seed: int, tmp_path: 
             np.save(path, arrays[name])
         options["out"] = tmp_path / "out.npy"
 
-    job = local.submit(workload, given, verify=True, **options)
+    params = {"units": len(expected)} if workload.endswith("InPlace") else {}
+
+    job = local.submit(workload, given, verify=True, **options, **params)
     job.result(timeout=120)
 
     result = np.load(options["out"]) if "out" in options else job.result()
