@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
+
+import msgspec
 
 from hetsched.devices.base import DeviceFault, DeviceJob, DeviceOutOfMemory
 from hetsched.errors import HetschedError, UsageError
 from hetsched.workload import Arrays, Iterative, Kernel, KernelContext, Variant
+
+
+def kernel_key(job: DeviceJob, variant: Variant, chunk: int) -> Hashable:
+    """Return what a kernel for chunks of that size is kept under."""
+    left = variant.tuning_left(job.params, job.threads, job.cache)  # then it is made anew
+    params = msgspec.json.encode(job.params)
+    return type(job.workload), params, variant.name, chunk, job.threads, job.cache, left
 
 
 def make_kernel(variant: Variant, job: DeviceJob, context: KernelContext) -> Kernel:

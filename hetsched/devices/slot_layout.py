@@ -41,15 +41,13 @@ class Buffer:
     spec : ArraySpec
     index : int
         Index of the buffer within the slot. An output computed in place has its input's.
-    unit_bytes : int
     """
 
     spec: ArraySpec
     index: int
-    unit_bytes: int
 
     def nbytes(self, units: int) -> int:
-        return self.unit_bytes * units
+        return unit_bytes(self.spec) * units
 
     def shape(self, units: int) -> tuple[int, ...]:
         return (units, *self.spec.unit_shape)
@@ -123,7 +121,7 @@ def slot_layout(
     inputs: dict[str, Buffer] = {}
     outputs: dict[str, Buffer] = {}
     for index, (spec, is_output) in enumerate(buffered):
-        (outputs if is_output else inputs)[spec.name] = Buffer(spec, index, unit_bytes(spec))
+        (outputs if is_output else inputs)[spec.name] = Buffer(spec, index)
     for spec in split:
         if spec.is_output and spec.name in in_place:
             outputs[spec.name] = _reused(spec, inputs[in_place[spec.name]])
@@ -132,12 +130,12 @@ def slot_layout(
 
 
 def _reused(spec: ArraySpec, buffer: Buffer) -> Buffer:
-    if unit_bytes(spec) != buffer.unit_bytes:
+    if unit_bytes(spec) != unit_bytes(buffer.spec):
         raise InternalError(
             f"{spec.name} can't be computed in place of {buffer.spec.name}:"
-            f" {unit_bytes(spec)} bytes per unit against {buffer.unit_bytes}"
+            f" {unit_bytes(spec)} bytes per unit against {unit_bytes(buffer.spec)}"
         )
-    return Buffer(spec, buffer.index, buffer.unit_bytes)
+    return Buffer(spec, buffer.index)
 
 
 # ---- in host memory
@@ -174,19 +172,12 @@ def slot_views(
             f"slot {slot.index} of {units} units ends at byte {end} of device memory,"
             f" which has {memory.size} bytes"
         )
-    starts = [slot.offset + offset for offset in layout.offsets(units)]
-    return (
-        _views(layout.inputs, memory, starts, units),
-        _views(layout.outputs, memory, starts, units),
-    )
+    offsets = layout.offsets(units)
 
-
-def _views(
-    buffers: Mapping[str, Buffer], memory: np.ndarray, starts: list[int], units: int
-) -> Views:
-    views: Views = {}
-    for name, buffer in buffers.items():
-        start = starts[buffer.index]
+    def view(buffer: Buffer) -> np.ndarray:
+        start = slot.offset + offsets[buffer.index]
         raw = memory[start : start + buffer.nbytes(units)]
-        views[name] = raw.view(buffer.spec.dtype).reshape(buffer.shape(units))
-    return views
+        return raw.view(buffer.spec.dtype).reshape(buffer.shape(units))
+
+    inputs, outputs = layout.inputs.items(), layout.outputs.items()
+    return {name: view(b) for name, b in inputs}, {name: view(b) for name, b in outputs}

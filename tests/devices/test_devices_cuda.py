@@ -18,7 +18,7 @@ from hetsched.config import DeviceConfig
 from hetsched.devices.accelerator.runtime import Fault, Memory, translated
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
 from hetsched.devices.cuda import device as cuda
-from hetsched.devices.cuda.driver import sleep_while_waiting
+from hetsched.devices.cuda.device import sleep_while_waiting
 from hetsched.devices.cuda.faults import NOT_READY, CudaError, classify
 from hetsched.devices.cuda.nvml import Gpu, Snapshot, snapshot
 from hetsched.devices.cuda.probe import budget, select_gpus, visible

@@ -99,14 +99,10 @@ def spare_rows(rows: Rows, demand: MemoryDemand, overhead: int) -> tuple[int, in
 
 def _divided(rows: int, slots: int, granule: int) -> PieceSizes:
     """Divide the room for `rows` between the rows that stay and slots."""
-    room = max(1, rows // STREAMED_FRACTION // slots)
-    room = _rounded(room, granule) or min(granule, max(1, rows // slots))
+    room = rows // STREAMED_FRACTION // slots // granule * granule
+    room = room or min(granule, max(1, rows // slots))
     held = max(0, rows - slots * room)
     return PieceSizes(held // granule * granule, room, slots)
-
-
-def _rounded(rows: int, granule: int) -> int:
-    return rows // granule * granule
 
 
 def _limited(demand: MemoryDemand, overhead: int, pieces: int) -> MemoryDemand:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
 from hetsched.bounded_cache import BoundedCache
@@ -16,7 +15,7 @@ from hetsched.device import Chunk, Slot
 from hetsched.devices.accelerator.pinned import Pinned, Pins, Staging, mapping_of
 from hetsched.devices.accelerator.runtime import Block, Copy, Fault, Queue, Runtime
 from hetsched.devices.base import DeviceJob, DeviceOutOfMemory, HostArray
-from hetsched.devices.kernels import find_variant, make_kernel, range_of
+from hetsched.devices.kernels import find_variant, kernel_key, make_kernel, range_of
 from hetsched.devices.slot_layout import Buffer, SlotLayout, slot_layout, unit_bytes
 from hetsched.errors import DataError, InternalError, UsageError
 from hetsched.plans.slots import aligned
@@ -141,17 +140,13 @@ class JobPreparer:
         return raw.view(spec.dtype).reshape(units, *spec.unit_shape)
 
     def _kernel(self, job: DeviceJob, variant: Variant) -> WarmKernel:
-        params = msgspec.json.encode(job.params)
-        left = variant.tuning_left(job.params, job.threads, job.cache)  # then it is made anew
-        key = (type(job.workload), params, variant.name, job.chunk, job.threads, left)
-
         def make() -> WarmKernel:
             made = self._make_kernel(job, variant)
             # Libraries initialise plans in the default queue, which ours don't wait for.
             self._runtime.synchronize()
             return WarmKernel(made, set())
 
-        return self._kernels.get_or_compute(key, make)
+        return self._kernels.get_or_compute(kernel_key(job, variant, job.chunk), make)
 
     def _make_kernel(self, job: DeviceJob, variant: Variant) -> Kernel:
         """Call `make_kernel`; out of memory and a lost context aren't blamed on the variant."""

@@ -30,7 +30,7 @@ from hetsched.devices.base import (
     StageExecutor,
 )
 from hetsched.devices.cpu.stages import CoreClock, HostStages
-from hetsched.devices.kernels import find_variant, make_kernel, range_of
+from hetsched.devices.kernels import find_variant, kernel_key, make_kernel, range_of
 from hetsched.devices.slot_layout import (
     CACHE_LINE,
     SlotLayout,
@@ -79,20 +79,16 @@ class CpuKernels:
 
         Raises UsageError if that isn't installed on this machine, or making it failed.
         """
-        params = msgspec.json.encode(job.params)
         chunk = kernel_chunk(job.chunk)
-        implementation = find_variant(job, self._kind, name)
-        # After tuning, it is made anew
-        left = implementation.tuning_left(job.params, job.threads, job.cache)
-        key = (type(job.workload), params, name, chunk, job.threads, job.cache, left)
+        variant = find_variant(job, self._kind, name)
 
         def make() -> Kernel:
-            made = make_kernel(implementation, replace(job, chunk=chunk), self._context(job))
+            made = make_kernel(variant, replace(job, chunk=chunk), self._context(job))
             kernel: Kernel = self._adapted(made)
             self._warm_up(kernel, job)
             return kernel
 
-        return self._kernels.get_or_compute(key, make)
+        return self._kernels.get_or_compute(kernel_key(job, variant, chunk), make)
 
     def of_stages(self, job: DeviceJob) -> Mapping[str, StageKernel]:
         """Return new kernels by stage, which may keep what they have derived from the data.

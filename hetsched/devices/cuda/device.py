@@ -1,8 +1,9 @@
-"""CUDA through CuPy, for one NVIDIA GPU; `driver` has the calls that CuPy lacks."""
+"""CUDA through CuPy, for one NVIDIA GPU."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import os
 import threading
@@ -16,7 +17,6 @@ from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.runtime import Copy, DeviceFacts, Fault, Memory, translated
-from hetsched.devices.cuda.driver import sleep_while_waiting
 from hetsched.devices.cuda.faults import NOT_READY, CudaError, classify
 from hetsched.devices.cuda.probe import reserve
 from hetsched.paths import cache_dir
@@ -42,6 +42,11 @@ def open_device(info: DeviceInfo, config: DeviceConfig) -> Accelerator:
     """
     runtime = open_cupy(info, str(cache_dir()))
     return Accelerator(info, runtime, config.memory_bytes())
+
+
+LIBRARY = "libcuda.so.1"
+BLOCKING_SYNC = 4
+"""CU_CTX_SCHED_BLOCKING_SYNC, the same as cudaDeviceScheduleBlockingSync."""
 
 
 class _CupyEvent:
@@ -190,6 +195,28 @@ class CupyRuntime:
 
     def _attribute(self, number: int) -> int:
         return int(self._calls.deviceGetAttribute(number, self._number))
+
+
+def sleep_while_waiting(library: Any = None) -> bool:
+    """Have waits for device 0, such as deviceSynchronize, sleep instead of spin.
+
+    CuPy contains the CUDA runtime, whose own calls can't be reached from outside. It works in the
+    primary context, whose flags the driver sets.
+
+    To be called before the context exists; other flags are left at their default. Return whether
+    that worked; without a driver it doesn't. `library` replaces libcuda in tests.
+    """
+    try:
+        driver = ctypes.CDLL(LIBRARY) if library is None else library
+        device = ctypes.c_int()
+        if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0):
+            return False
+        # Version 2 also accepts a context that exists; CUDA 10 and earlier have only version 1.
+        set_flags = getattr(driver, "cuDevicePrimaryCtxSetFlags_v2", None)
+        set_flags = set_flags or driver.cuDevicePrimaryCtxSetFlags
+        return not set_flags(device, BLOCKING_SYNC)
+    except (OSError, AttributeError):
+        return False
 
 
 def open_cupy(info: DeviceInfo, cache: str) -> CupyRuntime:

@@ -8,8 +8,6 @@ returns garbage. The process must be restarted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hetsched.devices.accelerator.runtime import Fault
 
 NOT_READY = 600
@@ -35,14 +33,6 @@ class CudaError(RuntimeError):
     def __init__(self, status: int, operation: str = "") -> None:
         super().__init__(f"CUDA status {status}{f' in {operation}' if operation else ''}")
         self.status = status
-
-
-@dataclass(frozen=True)
-class VendorStatus:
-    """`vendor`: "cuda", "cufft" or another library, or "" for an exception without a number."""
-
-    vendor: str
-    number: int
 
 
 _STATUS_ATTRIBUTES = {
@@ -77,25 +67,23 @@ _FATAL_STATUSES = {
 a sticky error of CUDA."""
 
 
-def status_of(error: BaseException) -> VendorStatus:
-    """Return the library and number of `error`."""
+def status_of(error: BaseException) -> tuple[str, int]:
+    """Return the library and number of `error`; ("", 0) for one without a number."""
     for kind in type(error).__mro__:
         library, attribute = _STATUS_ATTRIBUTES.get(kind.__name__, ("", ""))
         number = getattr(error, attribute, None) if attribute else None
         if isinstance(number, int):
-            return VendorStatus(library, number)
-    return VendorStatus("", 0)
+            return library, number
+    return "", 0
 
 
 def classify(error: BaseException, opening: bool = False) -> Fault:
     """Classify `error`; `opening`: no call has succeeded in this process yet."""
-    if isinstance(error, MemoryError):
+    library, number = status_of(error)
+    if isinstance(error, MemoryError) or number in _MEMORY_STATUSES.get(library, ()):
         return Fault.MEMORY
-    status = status_of(error)
-    if status.number in _MEMORY_STATUSES.get(status.vendor, ()):
-        return Fault.MEMORY
-    if opening and (status.vendor or isinstance(error, ImportError)):
+    if opening and (library or isinstance(error, ImportError)):
         return Fault.ABSENT
-    if status == VendorStatus("cufft", CUFFT_INTERNAL_ERROR):
+    if (library, number) == ("cufft", CUFFT_INTERNAL_ERROR):
         return Fault.PLAN
-    return Fault.STICKY if status.number in _FATAL_STATUSES.get(status.vendor, ()) else Fault.USAGE
+    return Fault.STICKY if number in _FATAL_STATUSES.get(library, ()) else Fault.USAGE
