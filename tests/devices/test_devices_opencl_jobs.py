@@ -91,7 +91,7 @@ def test_a_random_job_equals_numpys(local: hetsched.Local, seed: int, tmp_path: 
     assert error <= TOLERANCE[dtype], (workload, options)
 
 
-@numbered(1, 25)
+@numbered(1, 50)
 def test_a_job_is_right_although_the_devices_process_is_killed(seed: int) -> None:
     """In one of the first chunks; a third death would bar the device from such jobs."""
     opencl_toys.processor()

@@ -164,21 +164,12 @@ class Accelerator:
 
     def copy_in(self, chunk: Chunk, slot: Slot) -> None:
         with self._guard():
-            job = self._current_job()
-            job.arrays(chunk.count, slot)  # checks that the slot lies in the block
-            previous = self._in_slot.get(slot.index)
+            self._current_job().arrays(chunk.count, slot)  # checks that the slot lies in the block
             flight = self._start(chunk, slot)
             before = self._replace(flight)
             if self._deferred in before:
                 self._issue_deferred()
-            copies = [
-                Copy(
-                    job.block,
-                    job.offset(route.buffer, chunk.count, slot),
-                    flight.source(job, self._preparer, route, previous),
-                )
-                for route in job.input_routes
-            ]
+            copies = flight.copies_in(self._in_slot.get(slot.index))
             for other in before:
                 self._h2d.wait(other.events.out_end)
             self._h2d.record(flight.events.in_start)
@@ -202,7 +193,7 @@ class Accelerator:
             job, flight = self._current_job(), self._flight(chunk)
             previous = self._in_slot.get(slot.index)
             if previous is not None and any(r.staged is not None for r in job.output_routes):
-                previous.land(job, self._preparer)  # its outputs may still be in these buffers
+                previous.land()  # its outputs may still be in these buffers
             self._in_slot[slot.index] = self._deferred = flight
             if self._info.engines != 1 or chunk.last:
                 self._issue_deferred()
@@ -212,7 +203,7 @@ class Accelerator:
             flight = self._flight(chunk)
             if flight is self._deferred:
                 self._issue_deferred()
-            flight.land(self._current_job(), self._preparer)
+            flight.land()
             times = flight.times(self._clock)
             self._flights.remove(flight)
             self._clock.follow(flight.events)
@@ -247,9 +238,8 @@ class Accelerator:
     def _start(self, chunk: Chunk, slot: Slot) -> ChunkFlight:
         if not self._flights and self._clock.is_stale():
             self._clock.set()
-        nbytes = self._current_job().layout.nbytes(chunk.count)
         events = PhaseEvents(self._runtime, self._spare_events)
-        flight = ChunkFlight(chunk, slot, nbytes, events)
+        flight = ChunkFlight(self._current_job(), chunk, slot, events)
         self._flights.append(flight)
         return flight
 
@@ -275,18 +265,10 @@ class Accelerator:
         flight, self._deferred = self._deferred, None
         if flight is None:
             return
-        job, chunk = self._current_job(), flight.chunk
-        copies = [
-            Copy(
-                job.block,
-                job.offset(route.buffer, chunk.count, flight.slot),
-                flight.target(job, self._preparer, route),
-            )
-            for route in job.output_routes
-        ]
+        copies = flight.copies_out()
         self._d2h.wait(flight.events.compute_end)
         self._d2h.record(flight.events.out_start)
-        self._d2h.copy_out(self._pins.split(copies), chunk.count)
+        self._d2h.copy_out(self._pins.split(copies), flight.chunk.count)
         self._d2h.record(flight.events.out_end)
 
     def _drain(self) -> None:
@@ -307,8 +289,6 @@ class ChunkFlight:
 
     Attributes
     ----------
-    nbytes : int
-        Of its slot.
     is_staged : bool
         Some input passes through a staging buffer.
     staging_start, staging_end : float or None, seconds
@@ -319,9 +299,9 @@ class ChunkFlight:
         Outputs that pass through staging buffers, known with the copy out.
     """
 
+    job: LoadedJob
     chunk: Chunk
     slot: Slot
-    nbytes: int
     events: PhaseEvents
     is_staged: bool = False
     staging_start: float | None = None
@@ -331,47 +311,60 @@ class ChunkFlight:
 
     def overlaps(self, other: ChunkFlight) -> bool:
         """Whether both are in some of the same memory."""
-        start, end = self.slot.offset, self.slot.offset + self.nbytes
-        return start < other.slot.offset + other.nbytes and other.slot.offset < end
+        (start, end), (first, stop) = self._span(), other._span()
+        return start < stop and first < end
 
-    def source(
-        self, job: LoadedJob, preparer: JobPreparer, route: Route, previous: ChunkFlight | None
-    ) -> np.ndarray:
-        """Return the host memory of an input; a staging buffer is first filled with the units.
+    def _span(self) -> tuple[int, int]:
+        start = self.slot.offset
+        return start, start + self.job.layout.nbytes(self.chunk.count)
 
-        `previous`: the chunk that used the slot, and so the buffer, before.
+    def copies_in(self, previous: ChunkFlight | None) -> list[Copy]:
+        """Return the copies of all inputs, once staging buffers are filled.
+
+        `previous`: the chunk that used the slot, and so these buffers, before.
         """
+        return [
+            self._copy(route, self._source(route, previous)) for route in self.job.input_routes
+        ]
+
+    def copies_out(self) -> list[Copy]:
+        return [self._copy(route, self._target(route)) for route in self.job.output_routes]
+
+    def _copy(self, route: Route, host: np.ndarray) -> Copy:
+        offset = self.job.offset(route.buffer, self.chunk.count, self.slot)
+        return Copy(self.job.block, offset, host)
+
+    def _source(self, route: Route, previous: ChunkFlight | None) -> np.ndarray:
         chunk = self.chunk
         direct = route.direct(chunk)
         if direct is not None:
             return direct
         if not self.is_staged:
             self.is_staged = True
-            _wait_for_copy_in(previous)
-            self.staging_start = preparer.host_seconds()
-        memory = preparer.staging_buffer(job, self.slot, route, chunk.count)
+            if previous is not None and not previous.has_landed:
+                previous.events.in_end.wait()
+            self.staging_start = self.job.host_seconds()
+        memory = self.job.staging_buffer(self.slot, route, chunk.count)
         route.host.read(chunk.first, chunk.count, memory)
         return memory
 
-    def target(self, job: LoadedJob, preparer: JobPreparer, route: Route) -> np.ndarray:
-        """Return the host memory that an output is copied to."""
+    def _target(self, route: Route) -> np.ndarray:
         direct = route.direct(self.chunk)
         if direct is not None:
             return direct
         self.staged_outputs.append(route)
-        return preparer.staging_buffer(job, self.slot, route, self.chunk.count)
+        return self.job.staging_buffer(self.slot, route, self.chunk.count)
 
-    def land(self, job: LoadedJob, preparer: JobPreparer) -> None:
+    def land(self) -> None:
         """Wait for the copy out, then write the outputs that passed through a staging buffer."""
         if self.has_landed:
             return
         self.events.out_end.wait()
         chunk = self.chunk
         for route in self.staged_outputs:
-            memory = preparer.staging_buffer(job, self.slot, route, chunk.count)
+            memory = self.job.staging_buffer(self.slot, route, chunk.count)
             route.host.write(chunk.first, chunk.count, memory)
-            self.staging_end = preparer.host_seconds()
-        self.staged_outputs.clear()  # they refer to the job
+            self.staging_end = self.job.host_seconds()
         self.has_landed = True
 
     def times(self, clock: DeviceClock) -> ChunkTimes:
@@ -389,12 +382,6 @@ class ChunkFlight:
             compute=(compute, compute_end),
             copy_out=(out, out_end),
         )
-
-
-def _wait_for_copy_in(previous: ChunkFlight | None) -> None:
-    """Wait until the copy from the staging buffers of `previous` is over; they are reused."""
-    if previous is not None and not previous.has_landed:
-        previous.events.in_end.wait()
 
 
 class DeviceClock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -52,7 +52,6 @@ class JobPreparer:
         self._kernels: BoundedCache[Hashable, WarmKernel] = BoundedCache(max_entries=MAX_KERNELS)
         self._block: Block | None = None
         self._area = SharedWorkArea(runtime, 0)
-        self.host_seconds = runtime.host_seconds
 
     def prepare(self, job: DeviceJob) -> LoadedJob:
         """Do everything for `job` that isn't timed.
@@ -105,7 +104,15 @@ class JobPreparer:
         kernel = self._kernel(job, variant)
         assert self._block is not None, "there is room"
         prepared = LoadedJob(
-            job, self._compute_queue, self._block, slots_start, slots_bytes, layout, kernel.call
+            job,
+            self._compute_queue,
+            self._block,
+            slots_start,
+            slots_bytes,
+            layout,
+            kernel.call,
+            self._staging,
+            self._runtime.host_seconds,
         )
         for name, offset in residents.items():
             prepared.residents[name] = self._copy_resident(self._block, offset, job.inputs[name])
@@ -128,16 +135,6 @@ class JobPreparer:
         if self._block is None or self._block.nbytes < nbytes:
             self._block = None
             self._block = self._runtime.allocate(nbytes)
-
-    def staging_buffer(
-        self, prepared: LoadedJob, slot: Slot, route: Route, units: int
-    ) -> np.ndarray:
-        """Return `units` of the pinned buffer that a staged array passes through in `slot`."""
-        number, spec = route.staged or 0, route.host.spec
-        nbytes = route.buffer.nbytes(prepared.job.chunk)
-        memory = self._staging.buffer((slot.index, number), nbytes, prepared.mappings)
-        raw = memory[: route.buffer.nbytes(units)]
-        return raw.view(spec.dtype).reshape(units, *spec.unit_shape)
 
     def _kernel(self, job: DeviceJob, variant: Variant) -> WarmKernel:
         def make() -> WarmKernel:
@@ -197,7 +194,7 @@ class JobPreparer:
                 staged_count += not is_direct
         for route in prepared.input_routes + prepared.output_routes:
             for index in range(job.slots if route.staged is not None else 0):
-                self.staging_buffer(prepared, Slot(index, 0), route, job.chunk)
+                prepared.staging_buffer(Slot(index, 0), route, job.chunk)
 
     def _pin(self, job: DeviceJob, host: HostArray, mappings: set[int]) -> Pinned | None:
         """Pin the memory of an array for direct copies, or part of it; None: stage all of it."""
@@ -285,6 +282,8 @@ class LoadedJob:
     slots_bytes: int
     layout: SlotLayout
     kernel: Kernel
+    staging: Staging
+    host_seconds: Callable[[], float | None]
     residents: dict[str, Any] = field(default_factory=dict)
     input_routes: list[Route] = field(default_factory=list)
     output_routes: list[Route] = field(default_factory=list)
@@ -321,6 +320,14 @@ class LoadedJob:
         if units not in self._offsets:
             self._offsets[units] = self.layout.offsets(units)
         return self.slots_start + slot.offset + self._offsets[units][buffer.index]
+
+    def staging_buffer(self, slot: Slot, route: Route, units: int) -> np.ndarray:
+        """Return `units` of the pinned buffer that a staged array passes through in `slot`."""
+        key, spec = (slot.index, route.staged or 0), route.host.spec
+        nbytes = route.buffer.nbytes(self.job.chunk)
+        memory = self.staging.buffer(key, nbytes, self.mappings)
+        raw = memory[: route.buffer.nbytes(units)]
+        return raw.view(spec.dtype).reshape(units, *spec.unit_shape)
 
     def _check(self, units: int, slot: Slot) -> None:
         """Raise InternalError if the slot ends past the job's memory, which would be corrupted."""
