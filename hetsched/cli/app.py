@@ -54,9 +54,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "doctor": ("doctor", "Check everything that jobs need on this machine."),
         "completion": ("config", "Print the script that completes commands in a shell."),
     },
-    "Learning": {
-        "models": ("models", "Show, measure and export measured speeds."),
-    },
+    "Learning": {"models": ("models", "Show, measure and export measured speeds.")},
 }
 """Panel of the help -> command -> its module in `commands/`, its help. The module has a function
 or a Command of the command's name."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from hetsched.errors import UsageError, encodable
-from hetsched.job import STATES
+from hetsched.job import MAX_PRIORITY, MIN_PRIORITY, STATES
 from hetsched.paths import real_path
 from hetsched.units import NUMBER_LIMIT, closest_hint, parse_size, parse_time, quoted
 
@@ -108,9 +108,9 @@ def choice(names: Sequence[str]) -> Callable[[str], str]:
     """Return a reader of one of `names`."""
 
     def read(text: str) -> str:
-        if text not in names:
-            raise UsageError(f"unknown value {quoted(text)}{closest_hint(text, names)}")
-        return text
+        if text in names:
+            return text
+        raise UsageError(f"unknown value {quoted(text)}{closest_hint(text, names)}")
 
     return read
 
@@ -225,6 +225,8 @@ def _moment(
     raise UsageError(f"{quoted(value)} is not a time; {examples}")
 
 
+PRIORITY_HELP = f"{MIN_PRIORITY} to {MAX_PRIORITY}; larger runs first."
+priority = integers(MIN_PRIORITY, MAX_PRIORITY)
 job_number = integers(0, NUMBER_LIMIT - 1)
 seed = integers(0, NUMBER_LIMIT - 1)
 
@@ -250,4 +252,3 @@ def states(names: Sequence[str]) -> Any:
 
 States = Annotated[list[Any] | None, states(STATES)]
 Newest = Annotated[int | None, option("N", "The newest N.", integers(1, MAX_LISTED), "-n")]
-Seed = Annotated[int, option("N", "Random seed.", seed)]

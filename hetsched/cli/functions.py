@@ -11,19 +11,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from hetsched.cli import flags
 from hetsched.cli.flags import ConfigName, Force, Json
-from hetsched.cli.terminal import note, out, out_json
+from hetsched.cli.terminal import answer, note
 from hetsched.cli.workloads import JOB_FLAGS, Action, Flag, flags_command, job_spec
 from hetsched.errors import CantCreate, HetschedError, UsageError
 from hetsched.job import JobSpec
 from hetsched.paths import real_path
+from hetsched.units import format_seconds
 
 if TYPE_CHECKING:
     from typer._click import Command
 
 MAX_SHOWN = 2000  # Characters of a reduction's value. Arbitrary
-RUN_HELP = "Apply a function to blocks of arrays in files."
+MAP_HELP = "Apply a function to blocks of arrays in files."
 REDUCE_HELP = "Combine a function's results of blocks of arrays in files."
 
 
@@ -68,7 +71,7 @@ DEVICES = (JOB_FLAGS["devices"], JOB_FLAGS["memory_limit"])
 def submit_map(*names: str) -> Callable[[Action], Command]:
     """Return what makes `submit map`, with the flags `names` of JOB_FLAGS."""
     options = [*ARGUMENTS, *BLOCKS, *(JOB_FLAGS[name] for name in names)]
-    return lambda submit: flags_command("map", RUN_HELP, options, _map_spec, submit)
+    return lambda submit: flags_command("map", MAP_HELP, options, _map_spec, submit)
 
 
 def _map_spec(given: dict[str, Any], force: bool) -> JobSpec:
@@ -82,8 +85,6 @@ def _map_spec(given: dict[str, Any], force: bool) -> JobSpec:
 
     with _frames():
         params = mapped(function, inputs, real_path("."), arguments, **given)
-    import msgspec
-
     try:
         values = msgspec.json.decode(msgspec.json.encode(params))
     except TypeError as error:
@@ -91,18 +92,18 @@ def _map_spec(given: dict[str, Any], force: bool) -> JobSpec:
     return job_spec("map", values, fields, force)
 
 
-def _given(given: dict[str, Any], force: bool) -> dict[str, Any]:
-    return given
-
-
-def run_map(action: Action) -> Command:
+def run_map(_: Action) -> Command:
     options = [*ARGUMENTS, OUTPUT, *BLOCKS, AXIS, SHAPE, *DEVICES]
-    return flags_command("map", RUN_HELP, options, _given, _run_map)
+    return flags_command("map", MAP_HELP, options, _with_force, _run_map)
 
 
-def run_reduce(action: Action) -> Command:
+def run_reduce(_: Action) -> Command:
     options = [*ARGUMENTS, COMBINE, AXIS, JOB_FLAGS["devices"]]
-    return flags_command("reduce", REDUCE_HELP, options, _given, _run_reduce)
+    return flags_command("reduce", REDUCE_HELP, options, _with_force, _run_reduce)
+
+
+def _with_force(given: dict[str, Any], force: bool) -> dict[str, Any]:
+    return given
 
 
 def _run_map(
@@ -119,22 +120,10 @@ def _run_map(
         given["dtype"] = named_dtype(given["dtype"])
     if clash := [file for file in files if os.path.lexists(file) and not force]:
         raise CantCreate(f"{clash[0]}: exists; give another name, or replace it with --force")
-    outputs = [OutputFile(file, force) for file in files]
-    began = time.perf_counter()
-    _call(map, config, function, [], inputs, arguments, out=outputs or None, **given)
-    record = {
-        "function": function,
-        "outputs": list(files),
-        **_outcome(time.perf_counter() - began),
-    }
-    if json:
-        out_json({"schema": "hetsched.map/1", **record})
-        return
-    _print_outcome("map", record)
-    for file in files:
-        out(f"result: {file}")
-    if not files:
-        out("next: --output FILE saves the result")
+    given["out"] = [OutputFile(file, force) for file in files] or None
+    _, record, text = _called(map, config, function, inputs, arguments, given)
+    saved = [f"result: {file}" for file in files] or ["next: --output FILE saves the result"]
+    answer(json, "map/1", {**record, "outputs": files}, [f"map {text}", *saved])
 
 
 def _run_reduce(given: dict[str, Any], json: Json = False, config: ConfigName = None) -> None:
@@ -142,47 +131,57 @@ def _run_reduce(given: dict[str, Any], json: Json = False, config: ConfigName = 
     from hetsched.functions.map import reduce
     from hetsched.functions.named import find_function
 
-    combine = find_function(given.pop("combine", ""), real_path("."))
-    began = time.perf_counter()
-    value = _call(reduce, config, function, [combine], inputs, arguments, **given)
-    record = {"function": function, **_outcome(time.perf_counter() - began)}
-    if json:
-        plain = value.tolist() if hasattr(value, "tolist") else value
-        out_json({"schema": "hetsched.reduce/1", **record, "value": plain})
-        return
-    _print_outcome("reduce", record)
-    out(f"value: {value!s:.{MAX_SHOWN}}")
+    if "combine" not in given:
+        raise UsageError("--combine: which function of two results? E.g. numpy:add")
+    combine = find_function(given.pop("combine"), real_path("."))
+    inputs = [combine, *inputs]
+    value, record, text = _called(reduce, config, function, inputs, arguments, given)
+    plain = value.tolist() if hasattr(value, "tolist") else value
+    lines = [f"reduce {text}", f"value: {value!s:.{MAX_SHOWN}}"]
+    answer(json, "reduce/1", {**record, "value": plain}, lines)
 
 
-def _call(
+def _called(
     call: Callable[..., Any],
     config: str | None,
     function: str,
-    functions: Sequence[Callable[..., Any]],
-    inputs: Sequence[str],
+    inputs: Sequence[Any],
     arguments: dict[str, Any],
-    **options: Any,
-) -> Any:
-    """Call `map` or `reduce` with the function of this name."""
+    options: dict[str, Any],
+) -> tuple[Any, dict[str, Any], str]:
+    """Call `map` or `reduce` with the function of this name.
+
+    Return the result, and what became of the call (see `hetsched.profile`) as JSON and as text.
+    """
     from hetsched.functions.named import find_function, function_error
+    from hetsched.functions.profile import SPLIT, calls
 
     if config is not None:
         os.environ["HETSCHED_CONFIG"] = config  # for the engine of this process
     found = find_function(function, real_path("."))
     if arguments.keys() & inspect.signature(call).parameters.keys():  # named as one of its own
         found, arguments = functools.partial(found, **arguments), {}
+    began = time.perf_counter()
     with _frames():
         try:
-            return call(found, *functions, *inputs, **options, **arguments)
+            result = call(found, *inputs, **options, **arguments)
         except HetschedError:
             raise
         except Exception as error:
             if any(each.startswith("hetsched: ") for each in getattr(error, "__notes__", ())):
                 raise function_error(function, error) from error
             raise
+    seconds = time.perf_counter() - began
+    saved = next((row.saved for _, what, row in calls.rows() if what == SPLIT), None)
+    how = "on one core: too little work to divide" if saved is None else "divided"
+    if saved is not None and saved > 0:
+        how += f", {format_seconds(saved)} less than on one core"
+    outcome = {"seconds": seconds, "divided": saved is not None, "saved_seconds": saved}
+    text = f"{function}: {format_seconds(seconds)}, {how}"
+    return result, {"function": function, **outcome}, text
 
 
-def _common(given: dict[str, Any]) -> tuple[str, list[str], dict[str, Any]]:
+def _common(given: dict[str, Any]) -> tuple[str, list[Any], dict[str, Any]]:
     """Take the function, its inputs and keywords from the values of flags."""
     if "function" not in given:
         raise UsageError("--function: which one? Give MODULE:NAME, e.g. scipy.ndimage:sobel")
@@ -200,23 +199,3 @@ def _frames() -> Iterator[None]:
         for line in error.frames.splitlines():
             note(line)
         raise
-
-
-def _outcome(seconds: float) -> dict[str, Any]:
-    """Return what became of the call, as `hetsched.profile()` has it."""
-    from hetsched.functions.profile import SPLIT, calls
-
-    divided = [row for _, what, row in calls.rows() if what == SPLIT]
-    saved = divided[0].saved if divided else None
-    return {"seconds": seconds, "divided": bool(divided), "saved_seconds": saved}
-
-
-def _print_outcome(verb: str, record: dict[str, Any]) -> None:
-    from hetsched.units import format_seconds
-
-    how = "on one core: too little work to divide"
-    if record["divided"]:
-        how = "divided"
-        if record["saved_seconds"] > 0:
-            how += f", {format_seconds(record['saved_seconds'])} less than on one core"
-    out(f"{verb} {record['function']}: {format_seconds(record['seconds'])}, {how}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from hetsched.cli.terminal import out_json, out_lines, out_table
+from hetsched.cli.terminal import out_json, out_lines
 from hetsched.errors import HetschedError, from_record
 from hetsched.job import (
     DeviceReport,
@@ -129,11 +129,11 @@ def _value(value: object) -> str:
     return str(value)
 
 
-def print_jobs(jobs: Sequence[JobLine], date_format: str) -> None:
-    """Print a table of jobs; columns that would be empty are omitted."""
+def job_lines(jobs: Sequence[JobLine], date_format: str) -> list[str]:
+    """Return a table of jobs; columns that would be empty are omitted."""
     rows = [_cells(job, date_format) for job in jobs]
     used = [name for name in rows[0] if name in ALWAYS or any(row[name] for row in rows)]
-    out_table(used, [[row[name] for name in used] for row in rows], left=len(used))
+    return columns(used, [[row[name] for name in used] for row in rows], len(used))
 
 
 def _cells(job: JobLine, date_format: str) -> dict[str, str]:

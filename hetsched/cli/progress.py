@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hetsched.client.job import Job
+    from hetsched.local import Local
 
 POLL_SECONDS = 0.1  # Seconds between two polls of a job; also how often the bars are redrawn
 MIN_DURATION = 0.5  # Seconds: shorter jobs show no bars, only their table
@@ -102,6 +103,9 @@ class JobBars:
             self._live = None
 
 
+View = JobLines | JobBars
+
+
 def has_bars() -> bool:
     """Whether standard error is a terminal that can move its cursor."""
     return sys.stderr.isatty() and can_move_cursor()
@@ -159,7 +163,23 @@ def watch(job: Job, from_start: bool = True, is_local: bool = False) -> JobState
         bars.close()
 
 
-def watch_until(job: Job, view: JobLines | JobBars, deadline: float = math.inf) -> JobState:
+def stop(job: Job, local: Local, view: View | None = None) -> JobState:
+    """After Ctrl-C: cancel the job and show it until it has ended; a second Ctrl-C aborts it."""
+    interrupts.seen()
+    view = view or JobLines(is_local=True)
+    try:
+        job.cancel()
+        state = job.progress()
+        is_iterating = isinstance(state, Running) and state.iteration is not None
+        step = "iteration" if is_iterating else "chunks"
+        note(f"stopping after the current {step}; Ctrl-C again stops at once")
+        return watch_until(job, view)
+    except KeyboardInterrupt:
+        local.abandon()
+        raise Cancelled(f"interrupted twice; job {job.id} was aborted") from None
+
+
+def watch_until(job: Job, view: View, deadline: float = math.inf) -> JobState:
     """Show the states of `job` until it has ended, or `deadline` (monotonic); return the last."""
     while True:
         interrupts.reraise()

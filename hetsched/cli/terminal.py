@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 
 from hetsched.errors import CantCreate, IOFailure, Unavailable, UsageError
-from hetsched.text import clean, clean_json, columns
+from hetsched.text import clean, clean_json
 
 
 def out(line: str) -> None:
@@ -31,16 +31,17 @@ def out(line: str) -> None:
         sys.stdout.write(line.encode("ascii", "backslashreplace").decode("ascii") + "\n")
 
 
-def out_lines(lines: Sequence[str]) -> None:
+def out_lines(lines: Iterable[str]) -> None:
     for line in lines:
         out(line)
 
 
-def out_table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], left: int, width: int | None = None
-) -> None:
-    """Print a table, its first `left` columns aligned to the left, the others to the right."""
-    out_lines(columns(header, rows, left, width))
+def answer(json: bool, schema: str, record: Mapping[str, object], lines: Iterable[str]) -> None:
+    """Print what a command has found: `record` as JSON, or `lines`."""
+    if json:
+        out_json({"schema": f"hetsched.{schema}", **record})
+    else:
+        out_lines(lines)
 
 
 def out_json(record: msgspec.Struct | Mapping[str, object]) -> None:

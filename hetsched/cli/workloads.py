@@ -15,23 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec.inspect
 import typer
 
+from hetsched import job as limits
 from hetsched import workload as workloads
 from hetsched.cli import flags
 from hetsched.cli.app import Group, command, group
 from hetsched.errors import UsageError
-from hetsched.job import (
-    BALANCE_METHODS,
-    MAX_PRIORITY,
-    MAX_RETRIES,
-    MIN_PRIORITY,
-    SCHEDULES,
-    WARM_UPS,
-    FileOut,
-    FileRef,
-    JobSpec,
-    checked,
-    parse_dependency,
-)
+from hetsched.job import FileOut, FileRef, JobSpec, checked, parse_dependency
 from hetsched.units import closest_hint, parse_time
 from hetsched.workload import INFERRED, BaseWorkload, Iterative
 
@@ -69,14 +58,6 @@ class Flag:
         )
 
 
-def dependency(value: str) -> Any:
-    """Read "12:any". Raises UsageError."""
-    try:
-        return parse_dependency(value)
-    except UsageError as error:
-        raise UsageError(str(error).removeprefix("after: ")) from None
-
-
 def identity(value: str) -> str:
     """Read the name of a submission. Raises UsageError."""
     if not value:
@@ -95,24 +76,23 @@ JOB_FLAGS = {
              flags.words, other="--device"),
         Flag("memory_limit", "SIZE", "Device memory to use, e.g. 256MiB.", flags.memory),
         Flag("seed", "N", "Seed of generated data.", flags.seed),
-        Flag("priority", "N", f"{MIN_PRIORITY} to {MAX_PRIORITY}; larger runs first.",
-             flags.integers(MIN_PRIORITY, MAX_PRIORITY)),
-        Flag("schedule", "NAME", f"Chunks of devices with a link: {', '.join(SCHEDULES)}."),
+        Flag("priority", "N", flags.PRIORITY_HELP, flags.priority),
+        Flag("schedule", "NAME", f"Chunks of devices with a link: {', '.join(limits.SCHEDULES)}."),
         Flag("label", "TEXT", "Text shown in lists of jobs."),
         Flag("id", "NAME", "Your own name for this submission: repeating it adds no second job.",
              identity),
         Flag("after", "ID[:ok|any|fail]", "Run after that job has succeeded (any: ended, fail: "
-             "failed). Repeatable.", dependency, is_repeated=True),
+             "failed). Repeatable.", is_repeated=True),
         Flag("retries", "N", "Run the job again if it fails, up to N times.",
-             flags.integers(0, MAX_RETRIES)),
+             flags.integers(0, limits.MAX_RETRIES)),
         Flag("timeout", "TIME", "Fail if it runs longer, e.g. 10m.", parse_time),
         Flag("deadline", "TIME", "Fail unless ended by then: 18:30, 2h, 2026-11-23T06:00.",
              flags.future),
         Flag("hold", "", "Wait until `hetsched release`."),
-        Flag("balance", "|".join(BALANCE_METHODS), "How rows are shared out while it runs. "
-             "[default: auto]", flags.choice(BALANCE_METHODS)),
-        Flag("warm_up", "|".join(WARM_UPS), "Measure all devices before it starts.",
-             flags.choice(WARM_UPS)),
+        Flag("balance", "|".join(limits.BALANCE_METHODS), "How rows are shared out while it runs. "
+             "[default: auto]", flags.choice(limits.BALANCE_METHODS)),
+        Flag("warm_up", "|".join(limits.WARM_UPS), "Measure all devices before it starts.",
+             flags.choice(limits.WARM_UPS)),
         Flag("checkpoint", "FILE", "Save the state here now and then.", flags.path),
         Flag("every", "TIME", "Between two checkpoints. [default: 30s]", parse_time),
         Flag("resume", "FILE", "Continue from this checkpoint.", flags.path),
@@ -178,9 +158,7 @@ def _of_workload(
                 f"workload {name}: its parameter {reserved!r} clashes with a flag that"
                 " every workload has; rename it in its Params"
             )
-    for number, flag in enumerate(options):
-        if flag.name == "input":
-            options[number] = replace(flag, help=_input_help(workload))
+    options = [replace(o, help=_help(workload)) if o.name == "input" else o for o in options]
 
     def spec(given: dict[str, Any], force: bool) -> JobSpec:
         if is_iterative and refused:
@@ -224,6 +202,7 @@ def job_spec(
     Raises UsageError (with the name of the flag that is wrong).
     """
     fields = {"workload": workload, "params": dict(params), **options}
+    after = fields.pop("after", ())
     inputs = flags.by_array("--input", fields.pop("input", None))
     outputs = flags.by_array("--output", fields.pop("output", None))
     try:
@@ -231,6 +210,7 @@ def job_spec(
             JobSpec,
             inputs={name: FileRef(path) for name, path in inputs.items()},
             outputs={name: FileOut(path, force) for name, path in outputs.items()},
+            after=tuple(map(parse_dependency, after)),
             **fields,
         )
     except UsageError as error:
@@ -257,7 +237,11 @@ def params_flags(workload: BaseWorkload) -> list[Flag]:
     """Return a flag for each field of `workload.Params` that isn't always inferred."""
     struct = msgspec.inspect.type_info(workload.Params)
     assert isinstance(struct, msgspec.inspect.StructType)
-    return [_params_flag(field) for field in struct.fields if not _is_inferred(field.type)]
+    return [
+        _params_flag(field)
+        for field in struct.fields
+        if getattr(field.type, "extra", None) != INFERRED
+    ]
 
 
 def _params_flag(field: msgspec.inspect.Field) -> Flag:
@@ -273,26 +257,18 @@ def _params_flag(field: msgspec.inspect.Field) -> Flag:
     return Flag(field.name, field.name.upper(), help, flags.text)
 
 
-def _is_inferred(kind: msgspec.inspect.Type) -> bool:
-    return isinstance(kind, msgspec.inspect.Metadata) and kind.extra == INFERRED
-
-
 def _bare(kind: msgspec.inspect.Type) -> tuple[msgspec.inspect.Type, str]:
     """Strip Meta and `None` from a type; return it and its description."""
-    text = ""
-    while isinstance(kind, msgspec.inspect.Metadata | msgspec.inspect.UnionType):
-        if isinstance(kind, msgspec.inspect.Metadata):
-            text = text or str((kind.extra_json_schema or {}).get("description", ""))
-            kind = kind.type
-            continue
+    if isinstance(kind, msgspec.inspect.Metadata):
+        bare, text = _bare(kind.type)
+        return bare, str((kind.extra_json_schema or {}).get("description", "")) or text
+    if isinstance(kind, msgspec.inspect.UnionType):
         rest = [t for t in kind.types if not isinstance(t, msgspec.inspect.NoneType)]
-        if len(rest) != 1:
-            break
-        kind = rest[0]
-    return kind, text
+        return _bare(rest[0]) if len(rest) == 1 else (kind, "")
+    return kind, ""
 
 
-def _input_help(workload: BaseWorkload) -> str:
+def _help(workload: BaseWorkload) -> str:
     """Name the inputs, and the formats of files: those of iterative jobs are read whole."""
     names = workload.input_names
     arrays = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else ", ".join(names)

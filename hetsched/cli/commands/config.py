@@ -13,12 +13,12 @@ from hetsched import config as configs
 from hetsched.cli import flags
 from hetsched.cli.app import COMPLETE, Group, group
 from hetsched.cli.flags import ConfigName, Force, Json, argument, option, switch
-from hetsched.cli.terminal import note, out, out_json, out_lines, out_table
+from hetsched.cli.terminal import answer, note, out, out_lines
 from hetsched.config import Config, load, located, shipped
 from hetsched.device import DeviceInfo
 from hetsched.device_kinds import configured_kind
 from hetsched.errors import Unavailable, UsageError
-from hetsched.text import MAX_GROUP_ROWS, grouped_rows
+from hetsched.text import MAX_GROUP_ROWS, columns, grouped_rows
 from hetsched.units import format_bytes
 
 if TYPE_CHECKING:
@@ -30,11 +30,8 @@ Name = Annotated[str | None, argument("[NAME|FILE]", "A shipped configuration or
 def show(name: Name = None, json: Json = False) -> None:
     config, source = load(name)
     tables = _as_written(config)
-    if json:
-        out_json({"schema": "hetsched.config/1", "source": source, "config": tables})
-    else:
-        out(f"# {source}; shipped: {', '.join(shipped())}")
-        out_lines(_toml(tables))
+    lines = [f"# {source}; shipped: {', '.join(shipped())}", *_toml(tables)]
+    answer(json, "config/1", {"source": source, "config": tables}, lines)
 
 
 def path(name: Name = None) -> None:
@@ -152,15 +149,13 @@ def devices(
             machine = find_devices(settings)
         infos = [process.device for process in machine.processes]
         absent, restricted = machine.absent, {}
-    if json:
-        listed = {"devices": infos, "absent": absent, "restricted": restricted}
-        out_json({"schema": "hetsched.devices/1", "config": source, **listed})
-        return
     groups = grouped_rows(infos, lambda info: info.name, MAX_GROUP_ROWS)
     rows = [_device_row(label, members) for label, members in groups]
-    out_table(("device", "kind", "description", "memory", "cores", "nodes"), rows, left=3)
-    out_lines([f"{name}: not available: {reason}" for name, reason in absent.items()])
-    out_lines([f"{name}: {reason}" for name, reason in restricted.items()])
+    lines = columns(("device", "kind", "description", "memory", "cores", "nodes"), rows, 3)
+    lines += [f"{name}: not available: {reason}" for name, reason in absent.items()]
+    lines += [f"{name}: {reason}" for name, reason in restricted.items()]
+    record = {"devices": infos, "absent": absent, "restricted": restricted}
+    answer(json, "devices/1", {"config": source, **record}, lines)
 
 
 def _served(probe: bool, enable: tuple[str, ...], disable: tuple[str, ...]) -> DeviceList:

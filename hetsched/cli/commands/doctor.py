@@ -19,7 +19,7 @@ import msgspec
 
 from hetsched import paths
 from hetsched.cli.flags import ConfigName, Json
-from hetsched.cli.terminal import out_json, out_lines
+from hetsched.cli.terminal import answer
 from hetsched.config import load, located
 from hetsched.errors import ConfigError, HetschedError, InternalError, Unavailable
 from hetsched.machine_limits import ControlGroups, processor
@@ -53,16 +53,14 @@ def doctor(config: ConfigName = None, json: Json = False) -> int:
     findings += _run("config", lambda: configuration(config))
     findings += _run("daemon", daemon)
     code = next((finding.code for finding in findings if finding.code), 0)
-    if json:
-        out_json({"schema": "hetsched.doctor/1", "code": code, "findings": findings})
-        return code
     head = columns(("", ""), [("PROBLEM" if f.code else "ok", f.what) for f in findings], 2)[1:]
     indent = max(map(len, head)) + 2
     wrapper = textwrap.TextWrapper(
         COLUMNS, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )
-    for start, finding in zip(head, findings, strict=True):
-        out_lines(wrapper.wrap(f"{start:{indent}}{finding.found}"))
+    rows = [f"{start:{indent}}{f.found}" for start, f in zip(head, findings, strict=True)]
+    lines = [line for row in rows for line in wrapper.wrap(row)]
+    answer(json, "doctor/1", {"code": code, "findings": findings}, lines)
     return code
 
 

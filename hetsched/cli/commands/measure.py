@@ -27,18 +27,17 @@ from hetsched.cli import interrupts
 from hetsched.cli.commands.models import knot_record, percent
 from hetsched.cli.flags import ConfigName, Json, integers, option
 from hetsched.cli.jobs import error_of
-from hetsched.cli.progress import JobNotes, watch_until
-from hetsched.cli.terminal import note, out, out_json, out_lines
+from hetsched.cli.progress import JobNotes, stop, watch_until
+from hetsched.cli.terminal import answer, note
 from hetsched.cli.workloads import workload_command
 from hetsched.errors import Cancelled, Unavailable, UsageError
-from hetsched.job import DeviceReport, Ended, JobSpec, JobState
+from hetsched.job import DeviceReport, Ended, JobSpec
 from hetsched.models import Knot
 from hetsched.models.confidence import knot_of
 from hetsched.text import MAX_GROUP_ROWS, columns, grouped_rows, number
 from hetsched.units import closest_hint, counted, parse_time
 
 if TYPE_CHECKING:
-    from hetsched.client.job import Job
     from hetsched.local import Local
     from hetsched.workload import BaseWorkload
 
@@ -104,12 +103,10 @@ def measure(
         teams = [info.name for info in local.devices()[0] if info.members]
         schedule = MeasurementSchedule(units, variants, until, most, teams)
         _run_all(local, spec, workload, params, schedule, time.monotonic() + within)
-    if json:
-        about = {"workload": spec.workload, "params": msgspec.to_builtins(params)}
-        out_json({"schema": "hetsched.models.measure/1", **about, **schedule.record()})
-        return
-    out_lines(schedule.report())
-    out(f"next: hetsched models show {spec.workload} prints every curve")
+    about = {"workload": spec.workload, "params": msgspec.to_builtins(params)}
+    following = f"next: hetsched models show {spec.workload} prints every curve"
+    record = schedule.record()
+    answer(json, "models.measure/1", {**about, **record}, [*schedule.report(), following])
 
 
 def _variants_by_device(
@@ -338,7 +335,15 @@ def _run_all(
             resized = msgspec.to_builtins(workload.resized(params, case.load))
             names = dict(case.variants)
             job = local.run(replace(spec, params=resized, devices=tuple(names), measure=names))
-            error = error_of(_watch(local, job, view, ends_at))
+            try:
+                state = watch_until(job, view, ends_at)
+                if not isinstance(state, Ended):
+                    job.cancel()
+                    state = watch_until(job, view)
+            except KeyboardInterrupt:
+                stop(job, local, view)
+                raise
+            error = error_of(state)
             if isinstance(error, Unavailable) and len(schedule.cases) > 1:
                 schedule.drop(case)
                 note(f"skipped: {error}")
@@ -352,22 +357,3 @@ def _run_all(
     except KeyboardInterrupt:
         jobs = counted(sum(case.repeats for case in schedule.cases), "job")
         raise Cancelled(f"interrupted; the measurements of {jobs} are kept") from None
-
-
-def _watch(local: Local, job: Job, view: JobNotes, ends_at: float) -> JobState:
-    """Return the last state of a job, which is stopped at `ends_at` or on Ctrl-C."""
-    try:
-        state = watch_until(job, view, ends_at)
-        if not isinstance(state, Ended):
-            job.cancel()
-            state = watch_until(job, view)
-        return state
-    except KeyboardInterrupt:
-        interrupts.seen()
-        note("stopping after the current chunks; Ctrl-C again stops at once")
-        try:
-            job.cancel()
-            watch_until(job, view)
-        except KeyboardInterrupt:
-            local.abandon()
-        raise

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from hetsched.cli.flags import Json, option
-from hetsched.cli.terminal import note, out_json, out_lines
+from hetsched.cli.terminal import answer, note
 from hetsched.client.control import Control
 from hetsched.errors import CantCreate, HetschedError, UsageError
 from hetsched.units import quoted
@@ -68,10 +68,8 @@ def metrics(address: Address = None, json: Json = False) -> None:
         return
     with Control() as daemon:
         text = daemon.metrics()
-    if json:
-        out_json({"schema": "hetsched.metrics/1", "metrics": _records(text)})
-    else:
-        out_lines(text.splitlines())
+    records = _records(text) if json else []
+    answer(json, "metrics/1", {"metrics": records}, text.splitlines())
 
 
 def _records(text: str) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -17,15 +17,7 @@ from hetsched import paths
 from hetsched import workload as workloads
 from hetsched.cli.app import Group, group
 from hetsched.cli.flags import Force, Json, Plot, argument, option, switch
-from hetsched.cli.terminal import (
-    check_plot,
-    note,
-    out,
-    out_json,
-    out_lines,
-    picture_format,
-    write_file,
-)
+from hetsched.cli.terminal import answer, check_plot, note, out_lines, picture_format, write_file
 from hetsched.errors import DataError, InputMissing, UsageError
 from hetsched.text import clean_json, columns, number, short_device, work_label
 from hetsched.units import closest_hint, counted, format_seconds
@@ -109,23 +101,24 @@ def _select(
 def list_models(workload: WorkloadName = None, device: Device = None, json: Json = False) -> None:
     models = _select(_collect().models, workload, device)
     summaries = [summary for model in models if (summary := _summary(model)) is not None]
-    if json:
-        out_json({"schema": "hetsched.models/2", "models": summaries})
-        return
-    if not summaries:
-        subject = "" if workload is None else f" of {workload!r}"
-        out(f"no models{subject} yet; try: hetsched run fft --batch 64x512x512")
-        return
+    subject = "" if workload is None else f" of {workload!r}"
+    nothing = f"no models{subject} yet; try: hetsched run fft --batch 64x512x512"
+    lines = _summary_lines(summaries) if summaries else [nothing]
+    answer(json, "models/2", {"models": summaries}, lines)
+
+
+def _summary_lines(summaries: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield a heading, and a row for each model below the line of its parameters."""
     header = (
         "device", "variant", "storage", "beside", "runs", "points", "units", "units/s", "within",
     )  # fmt: skip
     heading, *rows = columns(header, list(map(_summary_row, summaries)), 4)
-    out(heading)
+    yield heading
     title = ""
     for summary, row in zip(summaries, rows, strict=True):
         if title != (title := f"{summary['workload']} {work_label(summary['speed_key'])}:"):
-            out(title)
-        out(row)
+            yield title
+        yield row
 
 
 def _summary(model: StoredModel) -> dict[str, Any] | None:
@@ -165,14 +158,10 @@ def show(
 
         check_plot(plot, force)
         write_file("plot", plot, plot_models(workload, models, picture_format(plot)), force)
-    if json:
-        answer = {"workload": workload, "models": list(map(_details, models)), "races": races}
-        out_json({"schema": "hetsched.models.show/2", **answer})
-        return
-    for model in models:
-        out_lines(_model_lines(model))
-    for race in races:
-        out_lines(_race_lines(workload, race))
+    lines = [line for model in models for line in _model_lines(model)]
+    lines += [line for race in races for line in _race_lines(workload, race)]
+    record = {"workload": workload, "models": list(map(_details, models)), "races": races}
+    answer(json, "models.show/2", record, lines)
 
 
 def _of_work(workload: str, models: list[StoredModel], work: str | None) -> list[StoredModel]:
@@ -319,12 +308,10 @@ def import_models(
 
         raw, name = read_whole(file, MAX_BYTES), file
     added = model_records.restore(paths.models_path(), model_records.decode(raw, name))
-    if json:
-        counts = {"new": added["new"], "grown": added["extended"], "known": added["unchanged"]}
-        out_json({"schema": "hetsched.models.import/1", "file": file, **counts})
-        return
-    others = f"{added['extended']} extended, {added['unchanged']} unchanged"
-    out(f"imported {file}: {counted(added['new'], 'new model')}, {others}")
+    new, grown, known = (added[name] for name in ("new", "extended", "unchanged"))
+    text = f"imported {file}: {counted(new, 'new model')}, {grown} extended, {known} unchanged"
+    record = {"file": file, "new": new, "grown": grown, "known": known}
+    answer(json, "models.import/1", record, [text])
 
 
 def forget(
@@ -348,10 +335,8 @@ def forget(
         return is_device and workload in (None, key.workload) and variant in (None, key.variant)
 
     forgotten = model_records.forget(path, is_chosen)
-    if json:
-        out_json({"schema": "hetsched.models.forget/1", "forgotten": forgotten})
-        return
-    out(f"forgot {counted(len(forgotten), 'model')}" if forgotten else "no such models")
+    text = f"forgot {counted(len(forgotten), 'model')}" if forgotten else "no such models"
+    answer(json, "models.forget/1", {"forgotten": forgotten}, [text])
 
 
 class ModelCommands(Group):

@@ -19,10 +19,10 @@ from hetsched.cli import flags, interrupts, jobs, terminal
 from hetsched.cli.app import command
 from hetsched.cli.flags import Force, JobNumber, JobNumbers, Json, SomeJobNumbers, option, switch
 from hetsched.cli.progress import watch
-from hetsched.cli.terminal import note, out, out_json, out_lines
+from hetsched.cli.terminal import answer, note, out, out_json, out_lines
 from hetsched.client.control import Control
 from hetsched.errors import HetschedError, UsageError
-from hetsched.job import MAX_PRIORITY, MIN_PRIORITY, SCHEMA, Done, Ended, Failed, JobState, Queued
+from hetsched.job import SCHEMA, Done, Ended, Failed, JobState, Queued
 
 if TYPE_CHECKING:
     from hetsched.client.job import Job
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 CLEAR = "\x1b[H\x1b[2J"  # Moves the cursor to the top left and clears the screen
 NEWEST = 20
+NO_JOBS = "no jobs; try: hetsched submit fft --batch 256x512x512"
 SORT_KEYS = ("job", "priority", "state", "submitted", "workload", "label")
 ENDED_STATES = ("done", "failed", "cancelled")
 
@@ -69,22 +70,17 @@ def status(
         while True:
             lines = daemon.status(states, more, numbers or ())
             shown = _sorted(lines if limit is None else lines[-limit:], sort)
-            if json:
-                out_json({"schema": "hetsched.jobs/1", "jobs": list(map(jobs.job_record, shown))})
-            else:
-                if repeat and sys.stdout.isatty() and terminal.can_move_cursor():
-                    sys.stdout.write(CLEAR)
-                if shown:
-                    jobs.print_jobs(shown, "%H:%M:%S")
-                else:
-                    hint = "no jobs; try: hetsched submit fft --batch 256x512x512"
-                    out(f"no jobs are {' or '.join(states)}" if states else hint)
-                if limit is not None and len(lines) > limit and newest is None:
-                    out(f"the last {limit} jobs; more: hetsched status -n 1000")
-                listed = daemon.device_list()
-                barred = {**listed.restricted, **listed.absent}  # from jobs, after failures
-                names = [each.name for each in listed.devices]
-                out_lines([f"{name}: {barred[name]}" for name in names if name in barred])
+            text = jobs.job_lines(shown, "%H:%M:%S") if shown else [NO_JOBS]
+            if states and not shown:
+                text = [f"no jobs are {' or '.join(states)}"]
+            if limit is not None and len(lines) > limit and newest is None:
+                text.append(f"the last {limit} jobs; more: hetsched status -n 1000")
+            devices = daemon.device_list()
+            barred = {**devices.restricted, **devices.absent}  # from jobs, after failures
+            text += [f"{d.name}: {barred[d.name]}" for d in devices.devices if d.name in barred]
+            if repeat and not json and sys.stdout.isatty() and terminal.can_move_cursor():
+                sys.stdout.write(CLEAR)
+            answer(json, "jobs/1", {"jobs": list(map(jobs.job_record, shown))}, text)
             if not repeat:
                 return
             sys.stdout.flush()
@@ -113,12 +109,8 @@ def history(
 ) -> None:
     with Control() as daemon:
         lines = daemon.history(flags.joined(state), since, newest or 100)
-    if json:
-        out_json({"schema": "hetsched.history/1", "jobs": list(map(jobs.job_record, lines))})
-    elif lines:
-        jobs.print_jobs(lines, jobs.DATE)
-    else:
-        out("no such jobs")
+    text = jobs.job_lines(lines, jobs.DATE) if lines else ["no such jobs"]
+    answer(json, "history/1", {"jobs": list(map(jobs.job_record, lines))}, text)
 
 
 # ---- one job, and its result
@@ -173,10 +165,8 @@ def result(
         if isinstance(state, Done) and state.lost:
             raise errors.InputMissing(state.lost)
         outputs = _save(future, state, targets, force) if targets else _locations(future, state)
-    if json:
-        out_json({"schema": "hetsched.result/1", "job": job, "outputs": outputs})
-    else:
-        out_lines([f"{name}: {location}" for name, location in outputs.items()])
+    text = [f"{name}: {location}" for name, location in outputs.items()]
+    answer(json, "result/1", {"job": job, "outputs": outputs}, text)
     if error is not None:
         raise error
 
@@ -265,14 +255,7 @@ def release(numbers: JobNumbers) -> None:
     change_each(numbers, change)
 
 
-Priority = Annotated[
-    int,
-    flags.argument(
-        "N",
-        f"{MIN_PRIORITY} to {MAX_PRIORITY}; larger runs first.",
-        flags.integers(MIN_PRIORITY, MAX_PRIORITY),
-    ),
-]
+Priority = Annotated[int, flags.argument("N", flags.PRIORITY_HELP, flags.priority)]
 
 
 def _prioritize(numbers: JobNumbers, priority: Priority) -> None:
@@ -327,23 +310,16 @@ def cancel(
 
 def clean(
     older: Annotated[
-        float,
-        option(
-            "TIME",
-            "Only jobs that ended at least this long ago: 7d.",
-            units.parse_time,
-            shown=False,
-        ),
-    ] = 0.0,
+        float | None,
+        option("TIME", "Only jobs that ended at least this long ago: 7d.", units.parse_time),
+    ] = None,
     state: Annotated[list[Any] | None, flags.states(ENDED_STATES)] = None,
     json: Json = False,
 ) -> None:
     with Control() as daemon:
-        forgotten = daemon.clean(flags.joined(state), older)
-    if json:
-        out_json({"schema": "hetsched.forgotten/1", "jobs": forgotten})
-    else:
-        out(f"forgot {units.counted(len(forgotten), 'job')}")
+        forgotten = daemon.clean(flags.joined(state), older or 0.0)
+    text = f"forgot {units.counted(len(forgotten), 'job')}"
+    answer(json, "forgotten/1", {"jobs": forgotten}, [text])
 
 
 # ---- waiting for jobs
@@ -352,19 +328,14 @@ def clean(
 def wait(
     numbers: JobNumbers,
     timeout: Annotated[
-        Any,
-        option(
-            "TIME",
-            "Give up after e.g. 5m (exit code 124).",
-            lambda text: (units.parse_time(text), text),
-        ),
+        float | None, option("TIME", "Give up after e.g. 5m (exit code 124).", units.parse_time)
     ] = None,
     json: Json = False,
 ) -> None:
     with Control() as daemon:
         futures = [daemon.job(number) for number in dict.fromkeys(numbers)]
         if timeout is not None:
-            _wait_all(futures, *timeout)
+            _wait_all(futures, timeout)
         states = []
         for job in futures:
             states.append(state := watch(job, from_start=False))
@@ -374,9 +345,10 @@ def wait(
         raise error
 
 
-def _wait_all(futures: list[Job], seconds: float, text: str) -> None:
+def _wait_all(futures: list[Job], seconds: float) -> None:
     """Raise WaitTimeout if a job hasn't ended in time."""
     _, pending = concurrent.futures.wait(futures, timeout=seconds)
+    text = units.format_seconds(seconds)
     numbers = ", ".join(str(job.id) for job in futures if job in pending)
     if len(pending) == 1:
         raise errors.WaitTimeout(f"after {text}: job {numbers} hasn't ended; it continues")
@@ -442,21 +414,18 @@ def drain(
     if now and (wait or stop):
         raise UsageError("--now doesn't wait: omit --wait and --stop")
     with Control() as daemon:
-        answer = daemon.drain(stop=stop and not wait, now=now, undo=undo)
+        found = daemon.drain(stop=stop and not wait, now=now, undo=undo)
         if wait:
             while waited_for := unstuck(daemon.status(["queued", "running"])):
                 daemon.job(waited_for[0]).exception()
-            answer = daemon.drain(stop=stop)
-    if json:
-        record = {"draining": answer.is_draining, "unfinished": answer.unfinished}
-        out_json({"schema": "hetsched.drain/1", **record})
-    elif undo:
-        out("accepting jobs again")
-    elif now:
-        out("stopping: running jobs end after their current chunks")
-    else:
-        left = units.counted(answer.unfinished, "job")
-        out(f"draining: no new jobs; {left} to finish{', then the daemon ends' if stop else ''}")
+            found = daemon.drain(stop=stop)
+    left = units.counted(found.unfinished, "job")
+    text = f"draining: no new jobs; {left} to finish{', then the daemon ends' if stop else ''}"
+    if undo or now:
+        stopping = "stopping: running jobs end after their current chunks"
+        text = stopping if now else "accepting jobs again"
+    record = {"draining": found.is_draining, "unfinished": found.unfinished}
+    answer(json, "drain/1", record, [text])
 
 
 def unstuck(lines: Sequence[JobLine]) -> list[int]:
@@ -492,10 +461,7 @@ def ping(json: Json = False) -> None:
         began = time.perf_counter()
         pong = daemon.ping()
         seconds = time.perf_counter() - began
-    if json:
-        about = {"pid": pong.pid, "version": pong.version, "uptime_seconds": pong.uptime_seconds}
-        out_json({"schema": "hetsched.pong/1", **about, "round_trip_seconds": seconds})
-        return
-    uptime = units.format_seconds(pong.uptime_seconds)
-    answer = f"pong from pid {pong.pid}, version {pong.version}, up {uptime}"
-    out(f"{answer}: {units.format_seconds(seconds)}")
+    record = {name: getattr(pong, name) for name in ("pid", "version", "uptime_seconds")}
+    up, round_trip = units.format_seconds(pong.uptime_seconds), units.format_seconds(seconds)
+    text = f"pong from pid {pong.pid}, version {pong.version}, up {up}: {round_trip}"
+    answer(json, "pong/1", {**record, "round_trip_seconds": seconds}, [text])

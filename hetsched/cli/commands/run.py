@@ -13,16 +13,14 @@ from hetsched.cli import interrupts, terminal
 from hetsched.cli.flags import ConfigName, Force, JobNumber, Json, Plot, Trace, option, switch
 from hetsched.cli.functions import run_map, run_reduce, submit_map
 from hetsched.cli.jobs import finish, next_steps
-from hetsched.cli.progress import watch
+from hetsched.cli.progress import stop, watch
 from hetsched.cli.terminal import note, out, out_json, out_lines
 from hetsched.cli.workloads import ITERATIVE, workload_command
 from hetsched.errors import Cancelled, HetschedError, UsageError
-from hetsched.job import Ended, Failed, JobSpec, JobState, Running
+from hetsched.job import Ended, Failed, JobSpec, JobState
 
 if TYPE_CHECKING:
-    from hetsched.client.job import Job
     from hetsched.explain import Explanation
-    from hetsched.local import Local
 
 PLANNED = ("input", "output", "devices", "memory_limit", "schedule")
 COMPUTED = (*PLANNED, "verify", "seed", "priority", *ITERATIVE, "retries", "timeout")
@@ -57,24 +55,9 @@ def run(
         try:
             state = watch(job, is_local=True)
         except KeyboardInterrupt:
-            state = _cancel(local, job)
+            state = stop(job, local)
         files.write(job.explain, state)
         finish(state, json, lambda report: _next_steps(spec))
-
-
-def _cancel(local: Local, job: Job) -> JobState:
-    """Stop after the current chunks or iteration; a second Ctrl-C stops at once."""
-    interrupts.seen()
-    try:
-        job.cancel()
-        state = job.progress()
-        is_iterating = isinstance(state, Running) and state.iteration is not None
-        step = "iteration" if is_iterating else "chunks"
-        note(f"stopping after the current {step}; Ctrl-C again stops at once")
-        return watch(job, is_local=True)
-    except KeyboardInterrupt:
-        local.abandon()
-        raise Cancelled(f"interrupted twice; job {job.id} was aborted") from None
 
 
 def _next_steps(spec: JobSpec) -> str:

@@ -21,8 +21,9 @@ from hetsched import paths
 from hetsched.cli import logs
 from hetsched.cli.app import Group, group
 from hetsched.cli.flags import ConfigName, Json, switch
-from hetsched.cli.terminal import note, out, out_json, out_lines, out_table
+from hetsched.cli.terminal import answer, note, out, out_lines
 from hetsched.errors import CantCreate, ConfigError, Unavailable, UsageError
+from hetsched.text import columns
 from hetsched.transport.sockets import unreachable_reason
 
 SERVICE, SOCKET = "hetsched.service", "hetsched.socket"
@@ -124,13 +125,11 @@ def status(json: Json = False) -> int:
     systemctl("show", "--property=Version")
     units = {unit: _properties(unit) for unit in UNITS}
     is_running = units[SERVICE].get("ActiveState") == "active"
-    if json:
-        out_json({"schema": "hetsched.service/1", "running": is_running, "units": units})
-    else:
-        rows = [_row(unit, values) for unit, values in units.items()]
-        out_table(("unit", "installed", "state", ""), rows, left=4)
-        if units[SERVICE].get("LoadState") != "loaded":
-            out("install it with: hetsched service install")
+    rows = [_row(unit, values) for unit, values in units.items()]
+    lines = columns(("unit", "installed", "state", ""), rows, 4)
+    if units[SERVICE].get("LoadState") != "loaded":
+        lines.append("install it with: hetsched service install")
+    answer(json, "service/1", {"running": is_running, "units": units}, lines)
     return 0 if is_running else Unavailable.code
 
 
