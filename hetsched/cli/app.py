@@ -69,7 +69,8 @@ def call(words: Sequence[str], verbose: bool, debug: bool, log_format: str | Non
 
     Raises UsageError (the words don't parse), HetschedError (the command failed).
     """
-    logs.configure(verbose, debug, log_format)
+    is_daemon = list(words[:1]) == ["serve"]  # which has no other output
+    logs.configure(verbose or is_daemon, debug, log_format)
     root = typer.main.get_command(_root)
     if COMPLETE in os.environ:
         from typer._completion_classes import completion_init

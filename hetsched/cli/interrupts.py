@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hetsched.local import Local
 
 _unseen = threading.Event()  # Set by a Ctrl-C until `seen`
 
@@ -41,3 +47,16 @@ def seen() -> None:
 def _on_interrupt(number: int, frame: FrameType | None) -> None:
     _unseen.set()
     raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def engine(config: str | None) -> Iterator[Local]:
+    """Start an engine in this process. A Ctrl-C that an import has swallowed counts."""
+    from hetsched.config import load, located
+    from hetsched.local import Local
+
+    settings, source = load(config)
+    reraise()
+    with located(source), Local(config=settings) as local:
+        reraise()
+        yield local

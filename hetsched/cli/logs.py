@@ -60,21 +60,29 @@ class JsonFormatter(logging.Formatter):
         super().__init__()
 
     def format(self, record: logging.LogRecord) -> str:
-        fields: dict[str, object] = {
-            "time": _timestamp(record.created),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        job = job_of(record)
-        if job is not None:
-            fields["job"] = job
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None:
-            fields["error"] = type(error).__name__
-            fields["reason"] = str(error)
-            fields["traceback"] = "".join(traceback.format_exception(error))
-        return json.dumps(fields)
+        return json.dumps(_fields(record))
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "message": record.getMessage(),
+    }
+    job = record.args[0] if isinstance(record.args, tuple) and record.args else None
+    if isinstance(job, int) and str(record.msg).startswith(JOB_PREFIX):
+        fields["job"] = job
+    if record.exc_info and (error := record.exc_info[1]) is not None:
+        fields |= {"error": type(error).__name__, "reason": str(error)}
+        fields["traceback"] = "".join(traceback.format_exception(error))
+    return fields
+
+
+def error_object(message: str, code: int) -> str:
+    """Return the last error of a command as the JSON formatter would log it, with its code."""
+    record = logging.LogRecord("hetsched", logging.ERROR, "", 0, message, None, None)
+    return json.dumps({**_fields(record), "code": code})
 
 
 class StderrHandler(logging.StreamHandler[TextIO]):
@@ -90,14 +98,6 @@ FORMATS: dict[str, Callable[[bool], logging.Formatter]] = {
     "json": JsonFormatter,
     "journal": JournalFormatter,
 }
-
-
-def job_of(record: logging.LogRecord) -> int | None:
-    """Return the number of the job that a message is about."""
-    arguments = record.args
-    if not isinstance(arguments, tuple) or not str(record.msg).startswith(JOB_PREFIX):
-        return None
-    return arguments[0] if arguments and isinstance(arguments[0], int) else None
 
 
 def configure(verbose: bool, debug: bool, log_format: str | None) -> None:
@@ -125,20 +125,3 @@ def default_format() -> str:
     except (OSError, ValueError):
         return "text"
     return "journal" if stream == f"{status.st_dev}:{status.st_ino}" else "text"
-
-
-def at_least_info() -> None:
-    """Log information too: for the daemon, which has no other output."""
-    root = logging.getLogger("hetsched")
-    root.setLevel(min(root.level, logging.INFO))
-
-
-def error_object(message: str, code: int) -> str:
-    """Return the last error of a command as the JSON formatter would log it, with its code."""
-    now = _timestamp(datetime.now(UTC).timestamp())
-    fields = {"time": now, "level": "error", "logger": "hetsched", "message": message}
-    return json.dumps({**fields, "code": code})
-
-
-def _timestamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")

@@ -7,6 +7,7 @@ start-up is handled too.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -58,6 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words, flags = split(sys.argv[1:] if arguments is None else arguments)
     interrupts.install_handler()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # whatever the terminal can show
     try:
         from hetsched.cli.terminal import flush_lines, out
 
@@ -87,13 +91,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _code_and_message(error: Exception) -> tuple[int, str]:
     from hetsched.errors import HetschedError, InternalError, to_record
 
-    if isinstance(error, HetschedError):
-        return error.code, str(error)
     record = to_record(error)
-    if record.code != InternalError.code:
-        return record.code, record.message
-    text = f"{type(error).__name__}: {error}"
-    return InternalError.code, f"a bug in hetsched: {text}; --debug shows where"
+    if record.code == InternalError.code and not isinstance(error, HetschedError):
+        return record.code, f"a bug in hetsched: {record.message}; --debug shows where"
+    return record.code, record.message
 
 
 def _fail(code: int, message: str, flags: GeneralFlags) -> int:

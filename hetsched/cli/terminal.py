@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
-from hetsched.errors import CantCreate, IOFailure, Unavailable, UsageError
+from hetsched.errors import IOFailure, Unavailable, UsageError
 from hetsched.text import clean, clean_json
 
 
 def out(line: str) -> None:
     """Print a line of the result on standard output, with control characters escaped.
 
-    Raises IOFailure (the disk behind it is full. A closed pipe raises BrokenPipeError, which
-    `main` handles).
+    Raises IOFailure: the disk behind it is full. Of a closed pipe BrokenPipeError, for `main`.
     """
-    line = clean(line)
+    with _output_errors():
+        sys.stdout.write(f"{clean(line)}\n")
+
+
+def flush_lines() -> None:
+    """Pass on what was printed, so that a reader behind a pipe sees it. Raises as `out`."""
+    with _output_errors():
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _output_errors() -> Iterator[None]:
     try:
-        sys.stdout.write(f"{line}\n".encode("utf-8", "backslashreplace").decode("utf-8"))
+        yield
     except BrokenPipeError:
         raise
     except OSError as error:
         raise IOFailure(f"standard output: {error.strerror}") from None
-    except UnicodeEncodeError:
-        sys.stdout.write(line.encode("ascii", "backslashreplace").decode("ascii") + "\n")
 
 
 def out_lines(lines: Iterable[str]) -> None:
@@ -49,24 +58,10 @@ def out_json(record: msgspec.Struct | Mapping[str, object]) -> None:
     out(clean_json(msgspec.json.encode(record).decode()))
 
 
-def flush_lines() -> None:
-    """Pass on what was printed, so that a reader behind a pipe sees it. Raises as `out`."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise IOFailure(f"standard output: {error.strerror}") from None
-
-
 def note(text: str) -> None:
     """Print one line on standard error; errors in doing so are ignored."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         print(clean(text), file=sys.stderr, flush=True)  # noqa: T201
-    except UnicodeEncodeError:
-        print(ascii(text)[1:-1], file=sys.stderr, flush=True)  # noqa: T201
-    except (OSError, ValueError):
-        return
 
 
 def width() -> int | None:
@@ -80,21 +75,10 @@ def can_move_cursor() -> bool:
 
 
 def check_new_file(file: str, force: bool) -> None:
-    """Check whether `file` can be created, before anything is computed.
+    """Check whether `file` can be created, before anything is computed. Raises CantCreate."""
+    from hetsched.store.output_files import check_output
 
-    Raises CantCreate (it exists and `force` isn't set, is no regular file, or its folder doesn't
-    exist).
-    """
-    path = Path(file)
-    if path.is_dir():
-        raise CantCreate(f"{file}: is a directory; give the name of a file")
-    if path.exists() and not path.is_file():
-        raise CantCreate(f"{file}: not a regular file; give another name")
-    if path.exists() and not force:
-        raise CantCreate(f"{file}: exists; give another name, or replace it with --force")
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise CantCreate(f"{file}: there is no folder {folder}; create it first")
+    check_output(file, (), "uint8", force=force)
 
 
 def check_plot(file: str, force: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from hetsched.cli.terminal import out
 from hetsched.errors import IOFailure
 from hetsched.text import clean, columns, number, seconds_column
+
+from .conftest import Call
 
 
 @given(st.text())
@@ -56,14 +59,13 @@ def test_a_full_disk_behind_standard_output_is_said(monkeypatch: pytest.MonkeyPa
         out("text")
 
 
-def test_a_terminal_without_unicode_gets_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    raw = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
-
-    out("µs \udcff")
-    sys.stdout.flush()
-
-    assert raw.getvalue() == b"\\xb5s \\udcff\n"
+def test_a_terminal_without_unicode_gets_escapes(
+    shell: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    Path("µ.toml").write_text('[[device]]\nkind = "cpu"\n')
+    assert shell("config", "path", "µ.toml").out.endswith("\\xb5.toml\n")
+    assert "\\xb5\\u2014.toml" in shell("config", "path", "µ—.toml").error
 
 
 def test_headings_are_wrapped_only_where_a_table_is_too_wide() -> None:

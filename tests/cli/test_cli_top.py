@@ -91,8 +91,8 @@ def test_the_screen_of_80_by_24() -> None:
         "cpu1    -    idle",
         "gpu1: quarantined after 3 deaths; next attempt in 2 min",
         "",
-        "job  prio  workload     state                                 parameters",
-        "3    0     fft          running  computing 25% of 2.5 s, 1 s  batch=64x512x512 d",
+        "job  prio  workload     state                          parameters",
+        "3    0     fft          running  computing 16/64, 1 s  batch=64x512x512 dtype=co",
     ]
     assert lines[-1] == KEYS
 

@@ -107,7 +107,7 @@ def test_running_and_waiting_jobs_are_shown(daemon: RealDaemon, terminal: Termin
     with Client(daemon.folder) as client:
         running = client.submit("fft", batch="600x16x16")
         client.submit("fft", batch="1x16x16", label="next", hold=True)
-        shown = terminal.until(r"^1 .*computing \d+%")
+        shown = terminal.until(r"^1 .*computing \d+/600")
         assert re.search(r"^emu0 +1 +\S+ +\[[#-]{10}\] +\d+/600", shown, re.MULTILINE)
         assert re.search(r"^2 +0 +fft \(next\) +queued +held", shown, re.MULTILINE)
         client.cancel_all()

@@ -117,18 +117,16 @@ def cores() -> list[Finding]:
     from hetsched.devices.cpu.topology import memory_nodes, one_per_core, read_topology
 
     usable = sorted(os.sched_getaffinity(0))
-    quota = ControlGroups().cores()
     text = f"{len(usable)} of {os.cpu_count()} usable"
-    if quota < math.inf:
+    if (quota := ControlGroups().cores()) < math.inf:
         text += f", the control group allows {quota:g} at once"
     threads = read_topology(usable)
     physical = one_per_core(threads)
     parts = [f"{counted(len(physical), 'physical core')}, {counted(len(threads), 'thread')}"]
     types = Counter(core.core_type for core in physical if core.core_type)
     parts += [f"{count} {core_type}" for core_type, count in types.items()]
-    nodes = memory_nodes()
-    if len(nodes) > 1:
-        parts.append(f"{len(nodes)} NUMA nodes (numactl --interleave=all hetsched serve)")
+    if (nodes := len(memory_nodes())) > 1:
+        parts.append(f"{nodes} NUMA nodes (numactl --interleave=all hetsched serve)")
     return [Finding("cores", f"{text}; {processor()}"), Finding("topology", "; ".join(parts))]
 
 
@@ -197,8 +195,7 @@ def journal() -> list[Finding]:
     path = paths.journal_path()
     try:
         with path.open("rb") as file:
-            start = file.read(len(SQLITE))
-        status = path.stat()
+            start, status = file.read(len(SQLITE)), path.stat()
     except FileNotFoundError:
         return [Finding("journal", f"{path}: none yet")]
     except OSError as error:

@@ -1,11 +1,9 @@
 """`hetsched models measure WORKLOAD`: repeat chosen sizes until their times are accurate.
 
-A measuring job gives every device the same number of units in one chunk: its copy in, kernel and
-copy out don't overlap, so each phase is measured at exactly that size. All devices run at once, as
-in other jobs: cores that share memory are slower then, and planning needs that speed. Sizes
-alternate, so that a disturbance of some seconds doesn't affect all repeats of one size. A size is
-repeated until its confidence interval is narrow (Khaleghzadeh, Reddy & Lastovetsky, HPOPTA, TPDS
-2018: 2.5 %), up to a limit.
+A measuring job gives every device the same number of units in one chunk, so that copies and kernel
+don't overlap. All devices run at once, as in other jobs: cores that share memory are slower then.
+Sizes alternate, so that a disturbance doesn't affect all repeats of one. A size is repeated until
+its confidence interval is narrow (Khaleghzadeh, Reddy & Lastovetsky, HPOPTA, TPDS 2018: 2.5 %).
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec.structs import replace
 
-from hetsched import config as configs
 from hetsched import paths
 from hetsched import workload as workloads
 from hetsched.cli import interrupts
@@ -93,12 +90,7 @@ def measure(
     halves = [max(1, load >> shift) for shift in range(DEFAULT_SIZES)]
     units = sorted({size for each in sizes or [halves] for size in each})
     workload.resized(params, max(units))
-    from hetsched.local import Local
-
-    settings, source = configs.load(config)
-    interrupts.reraise()
-    with configs.located(source), Local(config=settings) as local:
-        interrupts.reraise()
+    with interrupts.engine(config) as local:
         variants = _variants_by_device(local, spec, workload, params, variant)
         teams = [info.name for info in local.devices()[0] if info.members]
         schedule = MeasurementSchedule(units, variants, until, most, teams)
@@ -183,11 +175,8 @@ class MeasurementCase:
     def half_width(self, device: str | None = None) -> float:
         """Return that of the widest confidence interval, relative to its median."""
         devices = self.variants if device is None else [device]
-        knots = [self.knots(each) for each in devices]
-        return max(
-            max((knot.half_width for knot in curves.values()), default=math.inf)
-            for curves in knots
-        )
+        widths = [[knot.half_width for knot in self.knots(d).values()] for d in devices]
+        return max(max(of_device, default=math.inf) for of_device in widths)
 
     def __str__(self) -> str:
         """Return "8 units: pyfftw on core0, core1, emu0"; many cores become one word."""

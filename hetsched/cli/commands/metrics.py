@@ -6,14 +6,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import ipaddress
 import os
 import socket
 import socketserver
-from http.server import BaseHTTPRequestHandler
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from hetsched.cli.flags import Json, option
 from hetsched.cli.terminal import answer, note
@@ -21,10 +22,11 @@ from hetsched.client.control import Control
 from hetsched.errors import CantCreate, HetschedError, UsageError
 from hetsched.units import quoted
 
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
 SECONDS = 10.0
 """Time for a scraper to send its request and read the answer, and for the daemon to answer."""
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-HEAD = "# HELP hetsched_up 1 if the daemon answers.\n# TYPE hetsched_up gauge\n"
 LOOPBACK = "127.0.0.1:9469, [::1]:9469, localhost:9469 or unix:PATH"
 
 
@@ -86,10 +88,28 @@ def _records(text: str) -> list[dict[str, Any]]:
     return records
 
 
+class _Scrape:
+    """A collector of prometheus_client that asks the daemon."""
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import GaugeMetricFamily
+        from prometheus_client.parser import text_string_to_metric_families
+
+        up, text = 0, ""
+        with contextlib.suppress(HetschedError), Control(timeout=SECONDS, reconnect=0) as daemon:
+            up, text = 1, daemon.metrics()
+        yield GaugeMetricFamily("hetsched_up", "1 if the daemon answers.", value=up)
+        yield from text_string_to_metric_families(text)
+
+
 def _serve(text: str, family: int, place: Any) -> None:
     """Serve at `text`, the address `place` of `family`, until interrupted. Raises CantCreate."""
+    from prometheus_client.exposition import MetricsHandler
+
+    settings = {"registry": _Scrape(), "timeout": SECONDS}
+    handler = type("Handler", (MetricsHandler,), settings)
     try:
-        server = type("Server", (_Server,), {"address_family": family})(place, _Handler)
+        server = type("Server", (_Server,), {"address_family": family})(place, handler)
     except OSError as error:
         raise CantCreate(f"--serve {text}: {error.strerror}") from None
     with server:
@@ -99,28 +119,6 @@ def _serve(text: str, family: int, place: Any) -> None:
         finally:
             if family == socket.AF_UNIX:
                 Path(place).unlink(missing_ok=True)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """Logs nothing, as there is a scrape every few seconds; limits a client's time."""
-
-    timeout = SECONDS
-
-    def do_GET(self) -> None:
-        try:
-            with Control(timeout=SECONDS, reconnect=0) as daemon:
-                up, text = 1, daemon.metrics()
-        except HetschedError:
-            up, text = 0, ""
-        body = f"{HEAD}hetsched_up {up}.0\n{text}".encode()
-        self.send_response(200)
-        self.send_header("Content-Type", CONTENT_TYPE)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        pass
 
 
 class _Server(socketserver.ThreadingTCPServer):

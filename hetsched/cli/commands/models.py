@@ -69,12 +69,11 @@ def _collect() -> Export:
 
 def _check_workload(name: str | None, models: Sequence[StoredModel]) -> None:
     """Raise UsageError unless there are models of `name`, or it is installed."""
-    measured = {model.workload for model in models}
-    if name is not None and name not in measured and ":" not in name:
-        installed = workloads.names()
-        if name not in installed:
-            hint = closest_hint(name, sorted(measured.union(installed)))
-            raise UsageError(f"no workload {name!r}{hint}")
+    known = {model.workload for model in models}
+    if name is not None and name not in known and ":" not in name:
+        known.update(workloads.names())
+        if name not in known:
+            raise UsageError(f"no workload {name!r}{closest_hint(name, sorted(known))}")
 
 
 def _select(
@@ -85,14 +84,14 @@ def _select(
     Raises UsageError (no such workload, or it has models, but none of this device).
     """
     _check_workload(workload, models)
-    of_workload = [model for model in models if workload in (None, model.workload)]
-    if device is None or not of_workload:
-        return of_workload
-    of_device = [model for model in of_workload if _matches(model.device, device)]
-    if not of_device:
-        names = list(dict.fromkeys(short_device(model.device) for model in of_workload))
+    found = [model for model in models if workload in (None, model.workload)]
+    if device is None or not found:
+        return found
+    names = list(dict.fromkeys(short_device(model.device) for model in found))
+    found = [model for model in found if _matches(model.device, device)]
+    if not found:
         raise UsageError(f"no model of a device {device!r}{closest_hint(device, names)}")
-    return of_device
+    return found
 
 
 # ---- list and show
@@ -158,17 +157,15 @@ def show(
 
         check_plot(plot, force)
         write_file("plot", plot, plot_models(workload, models, picture_format(plot)), force)
-    lines = [line for model in models for line in _model_lines(model)]
+    details = list(map(_details, models))
+    lines = [line for pair in zip(models, details, strict=True) for line in _model_lines(*pair)]
     lines += [line for race in races for line in _race_lines(workload, race)]
-    record = {"workload": workload, "models": list(map(_details, models)), "races": races}
+    record = {"workload": workload, "models": details, "races": races}
     answer(json, "models.show/2", record, lines)
 
 
 def _of_work(workload: str, models: list[StoredModel], work: str | None) -> list[StoredModel]:
-    """Return the models of parameters that contain `work`.
-
-    Raises InputMissing (the workload has no models), UsageError (it has, but none of this work).
-    """
+    """Return the models of parameters that contain `work`. Raises InputMissing, UsageError."""
     if not models:
         raise InputMissing(
             f"no models of {workload} yet; run it, or measure it if it isn't iterative:"
@@ -186,28 +183,25 @@ def _details(model: StoredModel) -> dict[str, Any]:
     curves: dict[str, dict[str, Any]] = {}
     for name in CURVES:
         if knots := model.knots(name):
-            curves[name] = {"knots": list(map(knot_record, knots)), **_line_of(model, name)}
+            curves[name] = {"knots": list(map(knot_record, knots))}
+            curve = getattr(model.history().model(), name, None)
+            gap, slope = getattr(curve, "gap", None), getattr(curve, "slope", None)
+            if gap is not None and slope is not None:  # of phases of devices with a link
+                curves[name] |= {"gap": gap, "slope": slope}
     return {**msgspec.structs.asdict(model.key), "runs": model.runs, "curves": curves}
 
 
-def _line_of(model: StoredModel, name: CurveName) -> dict[str, float]:
-    """Return gap (s) and slope (s per unit) of a line, which phases of linked devices have."""
-    curve = getattr(model.history().model(), name, None)
-    gap, slope = getattr(curve, "gap", None), getattr(curve, "slope", None)
-    return {} if gap is None or slope is None else {"gap": gap, "slope": slope}
-
-
-def _model_lines(model: StoredModel) -> list[str]:
+def _model_lines(model: StoredModel, details: dict[str, Any]) -> list[str]:
     key = model.key
     beside = f"{key.co_runners} of its neighbours busy: {counted(model.runs, 'run')}"
     rows, lines = [], []
-    for name in CURVES:
+    for name, curve in details["curves"].items():
         for knot in model.knots(name):
             speed = (f"{knot.seconds:.4g}", number(knot.units / knot.seconds))
             within = percent(knot.half_width)
             rows.append((name, number(knot.units), *speed, within, str(knot.count)))
-        if line := _line_of(model, name):
-            gap, slope = map(format_seconds, line.values())
+        if "gap" in curve:
+            gap, slope = format_seconds(curve["gap"]), format_seconds(curve["slope"])
             lines.append(f"  {name}: {gap} per operation, {slope} per unit")
     header = ("curve", "units", "seconds", "units/s", "within", "times")
     return [

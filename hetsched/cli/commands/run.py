@@ -44,23 +44,17 @@ def run(
     config: ConfigName = None,
 ) -> None:
     files = Drawings(trace, plot, force)
-    from hetsched.config import load, located
-    from hetsched.local import Local
-
-    settings, source = load(config)
-    interrupts.reraise()
-    with located(source), Local(config=settings) as local:
-        interrupts.reraise()
+    with interrupts.engine(config) as local:
         job = local.run(spec)
         try:
             state = watch(job, is_local=True)
         except KeyboardInterrupt:
             state = stop(job, local)
         files.write(job.explain, state)
-        finish(state, json, lambda report: _next_steps(spec))
+        finish(state, json, lambda report: _next_step(spec))
 
 
-def _next_steps(spec: JobSpec) -> str:
+def _next_step(spec: JobSpec) -> str:
     if not spec.outputs:
         return "next: --output FILE saves the result, --input FILE reads your own data"
     if not spec.verify:
@@ -101,7 +95,7 @@ def submit(
     with Control() as daemon:
         number: Future[int] = Future()
         try:
-            job = daemon.submit_spec(spec, follow=_set_number(number))
+            job = daemon.submit_spec(spec, follow=lambda state: _set_once(number, state.job))
         except KeyboardInterrupt:
             raise _detached(_wait_for_number(number), daemon.cancel) from None
         if parsable:
@@ -122,14 +116,9 @@ def submit(
         finish(state, json, lambda report: next_steps(job.id, report, names))
 
 
-def _set_number(number: Future[int]) -> Callable[[JobState], None]:
-    """Return a listener that sets the job's number as soon as the daemon has accepted the job."""
-
-    def on_state(state: JobState) -> None:
-        if not number.done():
-            number.set_result(state.job)
-
-    return on_state
+def _set_once(number: Future[int], job: int) -> None:
+    if not number.done():
+        number.set_result(job)
 
 
 def _wait_for_number(number: Future[int]) -> int:

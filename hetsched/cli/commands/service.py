@@ -18,7 +18,6 @@ from typing import Annotated
 import hetsched
 from hetsched import config as configuration
 from hetsched import paths
-from hetsched.cli import logs
 from hetsched.cli.app import Group, group
 from hetsched.cli.flags import ConfigName, Json, switch
 from hetsched.cli.terminal import answer, note, out, out_lines
@@ -48,7 +47,6 @@ PROPERTIES = (
 
 def serve(config: ConfigName = None) -> None:
     settings, source = configuration.load(config)
-    logs.at_least_info()
     faulthandler.enable()  # the watchdog's SIGABRT shows where each thread hangs
     from hetsched.daemon import lifecycle
 
@@ -149,29 +147,23 @@ def _row(unit: str, values: dict[str, str]) -> tuple[str, str, str, str]:
 def systemctl(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run ``systemctl --user WORDS``.
 
-    Raises Unavailable (there is no systemctl, no service manager of this user, or, if `check`, the
-    command failed).
+    Raises Unavailable: there is none, or no service manager of this user, or, if `check`, the
+    command failed.
     """
+    command = f"systemctl --user {' '.join(words)}"
     try:
         result = subprocess.run(
-            ["systemctl", "--user", "--no-pager", *words],
-            check=False,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=SYSTEMCTL_SECONDS,
-        )
+            ["systemctl", "--user", "--no-pager", *words], check=False, capture_output=True,
+            stdin=subprocess.DEVNULL, text=True, errors="replace", timeout=SYSTEMCTL_SECONDS,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise Unavailable(
-            f"systemctl --user {' '.join(words)}: no answer for {SYSTEMCTL_SECONDS:g} s"
-        ) from None
+        raise Unavailable(f"{command}: no answer for {SYSTEMCTL_SECONDS:g} s") from None
     except OSError as error:
         raise Unavailable(f"systemctl: {error.strerror}; {HINT}") from None
     if check and result.returncode != 0:
         lines = result.stderr.strip().splitlines() or [f"exit status {result.returncode}"]
         hint = f"; {HINT}" if "connect to bus" in result.stderr else ""
-        raise Unavailable(f"systemctl --user {' '.join(words)}: {lines[0]}{hint}")
+        raise Unavailable(f"{command}: {lines[0]}{hint}")
     return result
 
 

@@ -16,11 +16,10 @@ from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 from rich.text import Text
 
-from hetsched.cli.jobs import detail, parameters, word
+from hetsched.cli.jobs import event_detail, parameters, word
 from hetsched.cli.terminal import can_move_cursor
 from hetsched.client.control import Control
 from hetsched.errors import HetschedError, UsageError
-from hetsched.job import Queued, Running
 from hetsched.text import MAX_GROUP_ROWS, clean, columns, grouped_rows, number
 from hetsched.transport.messages import DaemonOverview, DeviceActivity, JobLine
 from hetsched.units import counted, format_bytes, format_seconds
@@ -189,26 +188,7 @@ def _jobs(overview: DaemonOverview) -> list[Text]:
 
 def _job_cells(job: JobLine, now: float) -> tuple[str, ...]:
     since = job.submitted_at if job.started_at is None else job.started_at
-    return (
-        str(job.job),
-        str(job.priority),
-        f"{job.workload} ({job.label})" if job.label else job.workload,
-        word(job.state),
-        f"{_stage(job)}, {format_seconds(max(0.0, now - since))}",
-        parameters(job.params),
-    )
-
-
-def _stage(job: JobLine) -> str:
-    state = job.state
-    if isinstance(state, Queued) and state.reason not in ("", "priority", "resources"):
-        return state.reason
-    if not isinstance(state, Running) or state.iteration is not None:
-        return detail(state)
-    share = sum(device.share for device in state.devices)
-    done = sum(device.done for device in state.devices)
-    if not share:
-        return state.text or state.stage
-    predicted = state.predicted_seconds
-    whole = "" if predicted is None else f" of {format_seconds(predicted)}"
-    return f"{state.stage} {done / share:.0%}{whole}"
+    name = f"{job.workload} ({job.label})" if job.label else job.workload
+    stage = f"{event_detail(job.state)}, {format_seconds(max(0.0, now - since))}"
+    cells = (str(job.job), str(job.priority), name, word(job.state), stage)
+    return (*cells, parameters(job.params))
