@@ -25,6 +25,7 @@ from hetsched.errors import DataError, HetschedError, InternalError, JobFailed, 
 from hetsched.functions.call import MODES, PIECE_BYTES, Call, Outdated, Reduction
 from hetsched.functions.files import OutputFile, is_path, open_array
 from hetsched.functions.identity import function_name, identity
+from hetsched.functions.peak import Peak, cores_with_memory, free_memory
 from hetsched.functions.processes import REFERENCE as PROCESS
 from hetsched.functions.processes import failed_units, process_job, reason_against
 from hetsched.functions.profile import SMALL, SPLIT, calls
@@ -40,7 +41,7 @@ from hetsched.functions.workload import (
     Registered,
     reference,
 )
-from hetsched.units import quoted
+from hetsched.units import format_bytes, quoted
 
 if TYPE_CHECKING:
     from hetsched.client.job import Job
@@ -469,6 +470,8 @@ class _Kind:
 
     holds_lock: bool | None = None
     """The function holds the interpreter's lock: two threads are no faster. None: unknown."""
+    peak: int = 0
+    """Bytes that a unit takes, its result included; 0: few."""
     stays: bool = False
     """The function can't be called in other processes."""
 
@@ -538,6 +541,7 @@ class _Run:
         self._function = function or identity(call.f, call.keywords)
         self._is_users = not function
         self._is_always = always
+        self._peak = 0
         self.saved: float | None = None  # Seconds against one core; None: it wasn't divided
         self._returned: tuple[Layout, ...] = ()  # By the function, for the first unit
         self._split = tuple(_layout(x) for x in call.split)
@@ -579,6 +583,7 @@ class _Run:
             done, per_unit = self._begin()
             kind = _Kind(self._returned, call.is_tuple, race=call.race, is_portable=asked.is_true)
             kind.alone.append(per_unit)
+            kind.peak = self._peak
             with _kinds_lock:
                 _kinds.put(self._key, kind)
         else:
@@ -687,7 +692,9 @@ class _Run:
         call = self._call
         start = time.perf_counter()
         done = min(call.granule, call.load)
-        self._compute_first(done)
+        with Peak(sum(x.nbytes for x in call.split) // call.load) as peak:
+            self._compute_first(done)
+        self._peak = peak.nbytes // done
         seconds = (time.perf_counter() - start) / done
         end = start + (0.0 if self._is_always else session.overhead)
         while done < call.load and time.perf_counter() < end:
@@ -737,7 +744,10 @@ class _Run:
             split=self._split if arrays else (),
             whole=self._whole if arrays else (),
             outputs=tuple(_layouts(call.outputs)) if out else (),
+            work=1 << (kind.peak - 1).bit_length() if kind.peak else 0,
         )
+        if kind.peak:
+            self._fit_memory(kind.peak, local)
         if kind.holds_lock and self._has_computed_in_processes(kind, done, local, params, out):
             return
         with Registered(call) as number:
@@ -750,6 +760,19 @@ class _Run:
             session.note_overhead(whole - seconds)
         if call.reduction is not None and call.reduction.known < call.load:
             raise InternalError(f"units from {call.reduction.known} on weren't reduced")
+
+    def _fit_memory(self, peak: int, local: Local) -> None:
+        """State the memory that the call takes, and leave cores out for which there is none."""
+        name, free = function_name(self._call.f), free_memory()
+        text = f"takes {format_bytes(peak)} a unit; {format_bytes(int(free))} are free"
+        infos = local.devices()[0]
+        cores = [info.name for info in infos if info.is_plain_core]
+        fitting = cores_with_memory(cores, peak, free)
+        if len(fitting) < len(cores) and not self._options.get("devices"):
+            others = [info.name for info in infos if info.link]
+            self._options = {**self._options, "devices": [*fitting, *others]}
+            text += f": without {', '.join(cores[len(fitting) :])}"
+        calls.remark(name, [text])
 
     def _has_computed_in_processes(
         self,
@@ -809,7 +832,8 @@ class _Run:
             if report is None:
                 return None
             missing = [note for note in report.notes if WITHOUT.search(note)]
-            calls.remark(function_name(call.f), missing)
+            if missing:
+                calls.remark(function_name(call.f), missing)
             return report.seconds
         except BaseException as error:
             call.is_cancelled = True

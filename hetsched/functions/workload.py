@@ -7,6 +7,7 @@ share plans and measurements.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from hetsched.errors import JobFailed
+from hetsched.memory import MemoryDemand
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ class FunctionParams(msgspec.Struct, frozen=True, kw_only=True):
     split: tuple[Layout, ...]
     whole: tuple[Layout, ...] = ()
     outputs: tuple[Layout, ...] = ()
+    work: int = 0
+    """Bytes that a unit takes, its result included, as measured; 0: few."""
 
 
 class Function(Workload):
@@ -80,6 +84,11 @@ class Function(Workload):
             ArraySpec(CALL, "resident", (1,), "int64"),
             *(ArraySpec(f"y{i}", "out", y.shape, y.dtype) for i, y in enumerate(p.outputs)),
         ]
+
+    def demand(self, p: FunctionParams, kind: str) -> MemoryDemand:
+        demand = super().demand(p, kind)
+        assert isinstance(demand.work_bytes, int)
+        return dataclasses.replace(demand, work_bytes=max(demand.work_bytes, p.work))
 
     def speed_key(self, p: FunctionParams) -> str:
         layouts = (f"{'x'.join(map(str, a.shape))}:{a.dtype}" for a in (*p.split, *p.whole))

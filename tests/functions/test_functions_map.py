@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 import hetsched
 from hetsched import DataError, UsageError
 from hetsched.functions import workload
+from hetsched.functions.peak import cores_with_memory
 from hetsched.functions.session import session
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -549,6 +551,28 @@ def test_keywords_may_be_anything() -> None:
         np.testing.assert_array_equal(
             hetsched.map(lambda block, k: block + 1, np.arange(9), k=keyword), np.arange(1, 10)
         )
+
+
+def test_the_memory_of_a_unit_is_measured_and_stated(engine: str) -> None:
+    def hungry(block: np.ndarray) -> np.ndarray:
+        copies = [block + number for number in range(6)]
+        time.sleep(0.01)  # one look at least
+        return sum(copies)[:, :1]
+
+    if engine != "cores":
+        pytest.skip("a unit is larger than the GPU's memory")
+    hetsched.map(hungry, np.ones((4, 2 << 20)))
+
+    line = next(line for line in hetsched.profile().splitlines() if "hungry: takes" in line)
+    assert float(line.partition("takes ")[2].split()[0]) == pytest.approx(112, abs=20)
+    assert "MiB a unit" in line
+
+
+def test_cores_without_memory_for_a_unit_are_left_out() -> None:
+    cores = ["cpu0", "cpu1", "cpu2"]
+    assert cores_with_memory(cores, 100, 1e9) == cores
+    assert cores_with_memory(cores, 100, 250) == ["cpu0", "cpu1"]
+    assert cores_with_memory(cores, 100, 50) == ["cpu0"]
 
 
 def test_an_update_of_hetsched_leaves_a_running_program_alone() -> None:
