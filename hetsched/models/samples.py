@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Annotated, Literal
 
 import msgspec
@@ -142,10 +143,9 @@ def medians(samples: Iterable[Sample]) -> list[Sample]:
 def duplex_samples(chunks: TimedChunks) -> list[Sample]:
     """Return the observations of two-way copies from one device's run."""
     copies_in, copies_out = _copies(chunks)
-    return [
-        *(Sample("h2d_beside", *copy) for copy in duplex_times(copies_in, _spans(copies_out))),
-        *(Sample("d2h_beside", *copy) for copy in duplex_times(copies_out, _spans(copies_in))),
-    ]
+    inward, outward = _spans(copies_in), _spans(copies_out)
+    samples = [Sample("h2d_beside", *copy) for copy in duplex_times(copies_in, outward)]
+    return samples + [Sample("d2h_beside", *copy) for copy in duplex_times(copies_out, inward)]
 
 
 def one_way_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[int, float]]:
@@ -197,17 +197,15 @@ def _spans(copies: Sequence[Copy]) -> list[Span]:
 def _copy_samples(observed: TimedChunks, chunks: TimedChunks) -> list[Sample]:
     """Return the copies of `observed`, a part of `chunks`."""
     copies_in, copies_out = _copies(observed)
-    all_in, all_out = _copies(chunks)
-    return [
-        *(Sample("h2d", *copy) for copy in one_way_times(copies_in, _spans(all_out))),
-        *(Sample("d2h", *copy) for copy in one_way_times(copies_out, _spans(all_in))),
-    ]
+    inward, outward = map(_spans, _copies(chunks))
+    samples = [Sample("h2d", *copy) for copy in one_way_times(copies_in, outward)]
+    return samples + [Sample("d2h", *copy) for copy in one_way_times(copies_out, inward)]
 
 
 def _overlaps(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[int, float, float]]:
     """Return units, seconds, and seconds overlapping the other direction. O(copies + opposite)."""
     spans, first, overlaps = sorted(opposite), 0, []
-    for units, (start, end) in sorted(copies, key=lambda copy: copy[1]):
+    for units, (start, end) in sorted(copies, key=itemgetter(1)):
         while first < len(spans) and spans[first][1] <= start:
             first += 1
         overlap, index = 0.0, first

@@ -160,10 +160,10 @@ def _cut(participant: Participant, share: int, part: PooledShare | RacePart | No
     takes = expected_takes(part) if isinstance(part, PooledShare) else ()
     race = part if isinstance(part, RacePart) else RacePart()
     pooled = sum(takes)
-    own = evenly(share - pooled, race.chunks or _chunk_count(participant, share, share - pooled))
+    chunks = race.chunks or _chunk_count(participant, share, share - pooled, seconds)
+    own = evenly(share - pooled, chunks)
     plan = DevicePlan(((*own, *takes),))
-    shortest = participant.seconds(min(own))
-    is_long = shortest is not None and shortest >= MIN_CHUNK_SECONDS
+    is_long = seconds is not None and seconds * own[-1] >= MIN_CHUNK_SECONDS * share
     return Assignment(
         device=participant.name,
         variant=participant.variant,
@@ -183,13 +183,13 @@ def _cut(participant: Participant, share: int, part: PooledShare | RacePart | No
 
 def race_part_of(race: PlannedRace, cores: Sequence[tuple[Participant, int]]) -> RacePart:
     """Return the part that each of equal cores takes in a race. `cores`: with their shares."""
-    counts = [_chunk_count(core, share, share) for core, share in cores]
+    counts = [_chunk_count(core, share, share, core.seconds(share)) for core, share in cores]
     return race_part(race, [share for _, share in cores], counts)
 
 
-def _chunk_count(participant: Participant, share: int, own: int) -> int:
-    """Return the number of chunks of the `own` part, units, of a core's share."""
-    seconds, count = participant.seconds(share), min(own, CHUNKS_PER_CORE)
+def _chunk_count(participant: Participant, share: int, own: int, seconds: float | None) -> int:
+    """Return the number of chunks of the `own` part, units, of a core's share of `seconds`."""
+    count = min(own, CHUNKS_PER_CORE)
     if seconds is not None:
         chunks = chunk_count(seconds * own / share, participant.call_seconds, has_tail=own < share)
         count = min(own, chunks, MAX_CORE_CHUNKS)
