@@ -33,7 +33,7 @@ def fill_normal(seed: int, array: str, first: int, out: np.ndarray) -> None:
     for unit, generator in zip(
         range(len(out)), unit_streams(seed, array, first, len(out)), strict=True
     ):
-        generator.standard_normal(out=out[unit], dtype=out.dtype)
+        generator.standard_normal(out=out[unit, ...], dtype=out.dtype)
 
 
 def fill_uniform(seed: int, array: str, first: int, out: np.ndarray) -> None:

@@ -14,6 +14,7 @@ from hetsched.memory import MemoryDemand
 from hetsched.testing import check_workload
 from hetsched.workload import ArraySpec, Kernel, KernelContext, Variant, Workload, find
 
+IMAGES = {"count": 6, "rows": 12, "cols": 9}
 CASES = (
     ("fft", {"batch": "7x12x10"}),
     ("fft", {"batch": "5x8x9", "dtype": "complex128", "direction": "inverse"}),
@@ -34,6 +35,18 @@ CASES = (
     ("kmeans", {"clusters": 3, "count": 60, "dimensions": 2}),
     ("kmeans", {"clusters": 6, "count": 400, "dimensions": 5, "dtype": "float64"}),
     ("kmeans", {"clusters": 6, "count": 100, "dimensions": 2, "start": "given"}),
+    ("power_spectrum", {"count": 7, "rows": 12, "cols": 9}),
+    ("power_spectrum", {"count": 5, "rows": 1, "cols": 8, "dtype": "float64"}),
+    ("convolve", {**IMAGES, "filters": 2, "filter_rows": 3, "filter_cols": 4}),
+    ("convolve", {**IMAGES, "filters": 1, "filter_rows": 15, "filter_cols": 2, "mode": "full"}),
+    ("welch", {"channels": 6, "samples": 300, "nperseg": 64}),
+    ("welch", {"channels": 5, "samples": 70, "nperseg": 9, "detrend": "none", "dtype": "f64"}),
+    ("registration", IMAGES),
+    ("registration", {"count": 5, "rows": 32, "cols": 1, "dtype": "float64"}),
+    ("matmul", {"count": 7, "rows": 9, "inner": 5, "cols": 6}),
+    ("matmul", {"count": 5, "rows": 1, "inner": 500, "cols": 1, "dtype": "float64"}),
+    ("statistics", {"shape": "60"}),
+    ("statistics", {"shape": "12x7x3", "dtype": "float64", "quantiles": "0,0.1,1", "bins": 9}),
 )
 
 

@@ -1,0 +1,74 @@
+"""The workload `matmul`: products of many pairs of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta
+
+from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext
+from hetsched_workloads.recomputed import DTYPES, Recomputed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+ROUNDINGS = 64.0
+"""Allowed error of a projected row, in roundings of the product of the norms."""
+
+
+class MatmulParams(msgspec.Struct, frozen=True):
+    count: Annotated[int, Meta(description="pairs of matrices, the units of the load")]
+    rows: Annotated[int, Meta(description="rows of A")]
+    inner: Annotated[int, Meta(description="columns of A, rows of B")]
+    cols: Annotated[int, Meta(description="columns of B")]
+    dtype: Annotated[str, Meta(description=DTYPES.description)] = DTYPES.single.name
+
+
+class Matmul(Recomputed):
+    """y = A B, (rows, cols) of each pair."""
+
+    name = "matmul"
+    Params = MatmulParams
+    inputs = ("A", "B")
+    axes = {"A": ("count", "rows", "inner"), "B": ("count", "inner", "cols")}
+    library = "numpy"
+
+    def arrays(self, p: MatmulParams) -> Sequence[ArraySpec]:
+        return (
+            ArraySpec("A", "split", (p.rows, p.inner), p.dtype),
+            ArraySpec("B", "split", (p.inner, p.cols), p.dtype),
+            ArraySpec("y", "out", (p.rows, p.cols), p.dtype),
+        )
+
+    def kernel(self, p: MatmulParams, context: KernelContext) -> Kernel:
+        def kernel(inputs: Arrays, outputs: Arrays) -> None:
+            context.xp.matmul(inputs["A"], inputs["B"], out=outputs["y"])
+
+        return kernel
+
+    def flops(self, p: MatmulParams, x: int) -> float:
+        return 2.0 * x * p.rows * p.inner * p.cols
+
+    def exact(self, p: MatmulParams, inputs: Arrays) -> np.ndarray:
+        product: np.ndarray = inputs["A"] @ inputs["B"]
+        return product
+
+    def residual(self, p: MatmulParams, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
+        """Check y w = A (B w) for random signs w (Freivalds), in double precision."""
+        import numpy as np
+
+        signs = np.random.default_rng(seed % 2**64).choice([-1.0, 1.0], p.cols)
+        roundings = ROUNDINGS * float(np.finfo(p.dtype).eps)
+        errors = np.empty(len(outputs["y"]))
+        with np.errstate(all="ignore"):
+            for i, y in enumerate(outputs["y"]):
+                a, b = (np.asarray(inputs[name][i], np.float64) for name in ("A", "B"))
+                size = np.linalg.norm(a, axis=1) * np.linalg.norm(b)
+                if not np.isfinite(size).all():
+                    errors[i] = np.inf if np.isfinite(y).all() else 0.0
+                    continue
+                allowed = roundings * size + p.inner * float(np.finfo(p.dtype).smallest_normal)
+                errors[i] = (abs(y.astype(np.float64) @ signs - a @ (b @ signs)) / allowed).max()
+        return errors
