@@ -6,11 +6,10 @@ Each round is a fresh daemon, so both jobs have their pages in the same place.
 from __future__ import annotations
 
 import statistics
-import time
 
 from benchmarks import contest
 from benchmarks.contest import OURS, Found, Measured, milliseconds, ratio
-from benchmarks.serving import daemon, report
+from benchmarks.serving import daemon, timed
 from benchmarks.warm_job import normal
 
 TITLE = "The fifth job of a kind"
@@ -34,17 +33,12 @@ def measure(case: str, rounds: int) -> contest.Benchmarks:
 def one_daemon(case: str) -> Measured:
     batch, dtype = case.split()
     shape = tuple(map(int, batch.split("x")))
-    seconds = []
     with daemon() as served:
         x, y = (served.client.empty(shape, dtype) for _ in "xy")
         x[...] = normal(shape, dtype)
-        for _ in range(JOBS):
-            time.sleep(PAUSE)
-            start = time.perf_counter()
-            job = served.client.submit("fft", x, out=y)
-            job.result()
-            seconds.append(time.perf_counter() - start)
-        used = sorted({device.variant for device in report(job).devices})
+        done = timed(served.client, x, y, JOBS, PAUSE)
+    seconds = [each for each, _ in done]
+    used = sorted({device.variant for device in done[-1][1].devices})
     values = {f"job {number}": seconds[number - 1] for number in range(1, 6)}
     return Measured(
         {**values, f"job {JOBS}": statistics.median(seconds[-LATE:])}, {"variant": " ".join(used)}

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks import contest
 from benchmarks.contest import OURS, Found, Measured, milliseconds, ratio
-from benchmarks.serving import HETSCHED, daemon, places
+from benchmarks.serving import HETSCHED, daemon, places, timed
 from benchmarks.warm_job import normal
 
 TITLE = "First use"
@@ -94,22 +94,16 @@ def untouched() -> Iterator[None]:
 
 def first_jobs(batch: str) -> Measured:
     """Measure the first jobs of this shape, in a daemon that is warm from others."""
+    shape = tuple(map(int, batch.split("x")))
     with untouched(), daemon() as served:
-
-        def seconds(x: object, y: object) -> float:
-            start = time.perf_counter()
-            served.client.submit("fft", x, out=y).result()
-            return time.perf_counter() - start
-
-        warm = [served.client.empty(WARM_SHAPE, "complex64") for _ in "xy"]
+        warm, new = (
+            [served.client.empty(each, "complex64") for _ in "xy"] for each in (WARM_SHAPE, shape)
+        )
         warm[0][...] = 1
-        for _ in range(WARM_JOBS):
-            seconds(*warm)
-        shape = tuple(map(int, batch.split("x")))
-        x, y = (served.client.empty(shape, "complex64") for _ in "xy")
-        x[...] = normal(shape, "complex64")
-        y[...] = 0
-        jobs = [seconds(x, y) for _ in range(JOBS)]
+        timed(served.client, *warm, WARM_JOBS)
+        new[0][...] = normal(shape, "complex64")
+        new[1][...] = 0
+        jobs = [seconds for seconds, _ in timed(served.client, *new, JOBS)]
     return Measured({"first": jobs[0], "second": jobs[1], "tenth": jobs[-1]})
 
 

@@ -11,7 +11,7 @@ import time
 
 from benchmarks import contest
 from benchmarks.contest import Found, Measured, milliseconds
-from benchmarks.serving import HETSCHED, daemon, places, report
+from benchmarks.serving import HETSCHED, daemon, places, timed
 
 TITLE = "Overhead"
 COMMANDS = {
@@ -40,18 +40,13 @@ def measure(case: str, rounds: int) -> contest.Benchmarks:
 
 def jobs(shape: tuple[int, ...]) -> Measured:
     """Measure jobs of a fresh daemon."""
-    whole, own = [], []
     with daemon() as served:
         x, y = (served.client.empty(shape, "complex64") for _ in "xy")
         x[...] = 1
-        for _ in range(WARM_UP + JOBS):
-            start = time.perf_counter()
-            job = served.client.submit("fft", x, out=y)
-            job.result()
-            whole.append(time.perf_counter() - start)
-            own.append(whole[-1] - (report(job).seconds or 0.0))
-    medians = (statistics.median(seconds[WARM_UP:]) for seconds in (whole, own))
-    return Measured(dict(zip(("whole", "own"), medians, strict=True)))
+        done = timed(served.client, x, y, WARM_UP + JOBS)[WARM_UP:]
+    own = [seconds - (report.seconds or 0.0) for seconds, report in done]
+    whole = [seconds for seconds, _ in done]
+    return Measured({"whole": statistics.median(whole), "own": statistics.median(own)})
 
 
 def burst() -> Measured:

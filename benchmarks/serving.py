@@ -44,6 +44,23 @@ def daemon(folder: str | None = None) -> Iterator[Served]:
             process.communicate(timeout=PATIENCE)
 
 
+def timed(
+    client: hetsched.Client, x: object, y: object, count: int, pause: float = 0.0
+) -> list[tuple[float, JobReport]]:
+    """Transform x into y; return the seconds from each submission to its result, and its report.
+
+    `pause`: seconds before each job.
+    """
+    done = []
+    for _ in range(count):
+        time.sleep(pause)
+        start = time.perf_counter()
+        job = client.submit("fft", x, out=y)  # type: ignore[arg-type]
+        job.result()
+        done.append((time.perf_counter() - start, report(job)))
+    return done
+
+
 def report(job: hetsched.Job) -> JobReport:
     """Return the report of an ended job."""
     assert job.report is not None

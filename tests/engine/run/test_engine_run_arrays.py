@@ -72,47 +72,27 @@ def test_a_result_in_a_state_array_needs_no_room_of_its_own() -> None:
 # ---- admission
 
 
-class Odd(Diffusion):
-    """A workload that declares something impossible."""
-
-    extra = ArraySpec("u", "split", (1,), "float64")
-
-    def arrays(self, p: DiffusionParams) -> Any:
-        return (*super().arrays(p), self.extra)
-
-
-class InOut(Odd):
-    extra = ArraySpec("z", "inout", (1,), "float64")
-
-
-class NoIterations(Diffusion):
-    def max_iterations(self, p: DiffusionParams) -> int:
-        return 0
-
-
-class TwoStages(Diffusion):
-    def finish(self, p: DiffusionParams) -> Any:
-        return [Stage(name, ("u",), reductions=("total",)) for name in ("first", "second")]
-
-
-class OtherShape(Diffusion):
-    def state(self, p: DiffusionParams) -> list[StateArray]:
-        return [StateArray("u", (5,), "float64", 1, result="y")]
+X = ArraySpec("x", "split", (4,), "float64")
 
 
 @pytest.mark.parametrize(
-    ("workload", "message"),
+    ("method", "what", "message"),
     [
-        (OtherShape(), "can't be the result 'y'"),
-        (Odd(), r"two arrays have the same name \(x, y, totals, u, u, means\)"),
-        (InOut(), "an iterative workload has no inout arrays"),
-        (TwoStages(), "diffusion: reduction 'total' belongs to two stages"),
-        (NoIterations(), r"max_iterations\(\) is 0; it must be at least 1"),
+        ("state", [StateArray("u", (5,), "float64", 1, result="y")], "can't be the result 'y'"),
+        ("arrays", (X, X), r"two arrays have the same name \(x, x, u, means\)"),
+        ("arrays", (ArraySpec("z", "inout", (1,), "float64"),), "has no inout arrays"),
+        (
+            "finish",
+            [Stage(name, ("u",), reductions=("total",)) for name in ("first", "second")],
+            "diffusion: reduction 'total' belongs to two stages",
+        ),
+        ("max_iterations", 0, r"max_iterations\(\) is 0; it must be at least 1"),
     ],
 )
-def test_impossible_declarations_are_refused(workload: Diffusion, message: str) -> None:
+def test_impossible_declarations_are_refused(method: str, what: Any, message: str) -> None:
+    wrong = type("Wrong", (Diffusion,), {method: lambda *_: what})
     with pytest.raises(UsageError, match=message):
-        declare_iterative(workload, DiffusionParams())
+        declare_iterative(wrong(), DiffusionParams())
 
 
 class NoFleet:
