@@ -64,7 +64,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def variant_kind(self) -> str:
-        """Kind of variants that it runs: "cpu" or "cuda"."""
+        """Kind of variants that it runs: "cpu", "cuda" or "opencl"."""
         return DEVICE_KINDS[self.kind].variant_kind
 
     @property

@@ -26,6 +26,8 @@ from hetsched.workload import KernelContext, find
 from hetsched.workload.protocol import decode_params
 from hetsched.workload.registry import check_sources
 
+KIND = "cpu"
+"""Of the variants that are tuned."""
 NICE = 19
 """Jobs that arrive go first; the engine stops this process for them, but not at once."""
 MAX_LATENESS = 20
@@ -82,12 +84,12 @@ def _write(said: TextIO, word: str, text: str) -> None:
 def _tune(request: Request, said: TextIO) -> None:
     workload = find(request.workload)
     check_sources(request.workload, request.source)
-    make = next(v.make for v in workload.variants("cpu") if v.name == request.variant)
+    make = next(v.make for v in workload.variants(KIND) if v.name == request.variant)
 
     def say(text: str) -> None:
         _write(said, "said", text)
 
-    context = KernelContext("cpu", request.threads, cache_folder(), np, None, say, tunes=True)
+    context = KernelContext(KIND, request.threads, cache_folder(), np, None, say, tunes=True)
     make(decode_params(workload, request.params), request.load, context)
 
 

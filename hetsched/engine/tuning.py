@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from hetsched.bounded_cache import BoundedCache
-from hetsched.device_process.tuning import Request
+from hetsched.device_process.tuning import KIND, Request
 from hetsched.engine.admission.resolved_job import ResolvedJob, declared_variants
 from hetsched.engine.processes.process import start_python
 from hetsched.paths import cache_dir
@@ -75,7 +75,7 @@ class TunedKind:
         """
         steps = [
             (variant, threads, variant.tuning_left(self.params, threads, str(cache_dir())))
-            for variant in declared_variants(self.workload, "cpu")
+            for variant in declared_variants(self.workload, KIND)
             for threads in sorted(self.threads)
             if variant.threaded or threads == 1
         ]
@@ -152,7 +152,7 @@ class Tuner:
     def add_run(self, job: ResolvedJob, runs: Iterable[DeviceRun], seconds: float) -> None:
         """Count a run of `job` that computed for `seconds`."""
         kind = self._kind(job)
-        own = [run for run in runs if run.chunks and run.info.variant_kind == "cpu"]
+        own = [run for run in runs if run.chunks and run.info.variant_kind == KIND]
         kind.threads |= {run.info.threads for run in own}
         kind.used = frozenset(run.assignment.variant for run in own)
         kind.computed += seconds

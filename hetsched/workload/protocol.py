@@ -88,7 +88,7 @@ class KernelContext:
 
     Attributes
     ----------
-    kind : "cpu" or "cuda"
+    kind : "cpu", "cuda" or "opencl"
     threads : int
         Threads that one call of the kernel may use.
     cache : str

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import diffusing_workload
 import numpy as np
 import pytest
-from device_bench import info_of
 from diffusing_workload import Diffusion, DiffusionParams
 from iterating_bench import JOB, THREE_CORES, Gate, IteratingBench, Opener
 
-from hetsched.config import Cost, DeviceConfig
 from hetsched.device_process import fill_and_check
-from hetsched.devices.emulated.device import open_device
 from hetsched.iterations.serial import SerialResult, run
-from hetsched.job import IterationSeconds
 from hetsched.transport.device_messages import (
     Check,
     Checked,
@@ -222,38 +217,6 @@ def test_a_kernel_that_ends_the_interpreter_fails_its_job_only(make_bench: MakeB
     assert (failed.cause, failed.error.code) == ("kernel", 1)
     assert failed.error.message.startswith("the kernel failed: SystemExit: 3 (")
     assert {stop.reason for stop in bench.stopped(2)} == {"aborted"}
-
-
-EMULATED_CORE = DeviceConfig(kind="emulated", clock="virtual", compute=Cost(unit="1ms"))
-EMULATED_GPU = DeviceConfig(
-    kind="emulated",
-    clock="virtual",
-    memory="1MiB",
-    compute=Cost(unit="200us"),
-    h2d=Cost(gap="1ms", unit="1us"),
-    d2h=Cost(gap="1ms", unit="1us"),
-)
-
-
-def test_devices_on_a_virtual_clock_report_modelled_times(make_bench: MakeBench) -> None:
-    bench = make_bench(
-        iterations=2,
-        devices=[
-            (info_of(config), functools.partial(open_device, config=config))
-            for config in (EMULATED_CORE, EMULATED_GPU)
-        ],
-    )
-    bench.prepare()
-
-    bench.iterate({0: 4, 1: 20}, paced=True)
-    bench.control.allow(2)
-    bench.stopped(2)
-
-    core, gpu = ([record.seconds for record in bench.records(slot)] for slot in (0, 1))
-    assert core == [IterationSeconds(pytest.approx(4e-3))] * 2
-    assert [seconds.compute for seconds in gpu] == pytest.approx([4e-3] * 2)
-    assert all(seconds.transfer > 4e-3 and seconds.wait == 0 for seconds in gpu)
-    np.testing.assert_array_equal(bench.arrays["y"], expected(bench, (4, 20)).outputs["y"])
 
 
 def test_a_right_result_is_verified_in_blocks_of_rows(

@@ -405,24 +405,3 @@ def test_a_core_goes_back_to_what_was_saved_when_the_gpu_is_lost(
         split = tuple(shares.values())
         result = expected(bench, lambda k: split if k <= last else (ROWS,))
         np.testing.assert_allclose(bench.arrays["y"], result, atol=1e-13)
-
-
-@pytest.mark.parametrize("moment", [20, 31, 38])
-def test_another_gpu_goes_back_too(moment: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epochs, "MAX_REPEATED", 10.0)  # in a job of unknown length
-    monkeypatch.setattr(epochs, "MAX_TIME", 1e-9)
-    workload = Pcg()
-    params = workload.infer({"grid": "5x6x7", "block": 20}, {})
-    inputs = {n: a for n, a in generated(workload, params).items() if n != "x"}
-    settings: dict[str, Any] = {"workload": workload, "inputs": inputs, "variant": "scipy"}
-    with computing(params, devices="cpu,gpu,gpu", fits=210, saves=True, **settings) as bench:
-        lose_gpu(monkeypatch, "compute", moment)
-        bench.iterate({0: 60, 1: 60, 2: 90})
-        _, saved, lost = run_until_lost(bench)
-        assert lost in (1, 2) and saved is not None
-        bench.iterate({0: 120, 3 - lost: 90}, first=saved + 1, restores=True, epoch=2)
-        bench.stopped(2)
-        x = bench.arrays["x"].copy()
-
-    alone = run(workload, params, inputs, (60, 60, 90)).outputs["x"]
-    np.testing.assert_array_equal(x, alone)

@@ -59,17 +59,13 @@ class ModelledCosts:
         self._job = job
         self._seed = config.seed
         self._stall_chance = config.stalls
-        self._computed: dict[tuple[str, int, int], float] = {}
 
     def seconds(self, phase: str, number: int, units: int, nbytes: int = 0) -> float:
         """Return the seconds of an operation, which copies `nbytes`.
 
         Whether it stalls depends on its number, not on earlier ones.
         """
-        key = (phase, units, nbytes)
-        seconds = self._computed.get(key)
-        if seconds is None:
-            seconds = self._computed[key] = self._modelled(*key)
+        seconds = self._modelled(phase, units, nbytes)
         if self._stall_chance > 0:
             draw = random.Random(f"{self._seed}/{number}/{phase}").random()
             return seconds * STALL_FACTOR if draw < self._stall_chance else seconds
@@ -157,26 +153,17 @@ class _ModelledCoreClock(CoreClock):
         return self._costs.seconds("compute", number, units) / self._parts
 
 
-class _ModelledCore:
-    """An emulated core, which computes one chunk at a time, whichever job it belongs to."""
-
-    def __init__(self) -> None:
-        self._end = 0.0
-
-    def compute(self, start: float, seconds: float) -> float:
-        """Return the end of a computation that begins at `start` or when the core is free."""
-        self._end = max(start, self._end) + seconds
-        return self._end
-
-
 class RealCoreClock(_ModelledCoreClock):
-    """A clock that sleeps until the modelled end; work that takes longer is late."""
+    """A clock that sleeps until the modelled end; work that takes longer is late.
+
+    `free`: when the core is, which computes one chunk at a time, whichever job it belongs to.
+    """
 
     _last_end = 0.0
 
-    def __init__(self, config: DeviceConfig, core: _ModelledCore | None = None) -> None:
+    def __init__(self, config: DeviceConfig, free: list[float] | None = None) -> None:
         super().__init__(config)
-        self._core = core or _ModelledCore()
+        self._free = [0.0] if free is None else free
 
     def now(self) -> float:
         now = time.monotonic()
@@ -184,7 +171,7 @@ class RealCoreClock(_ModelledCoreClock):
         return self._last_end if is_back_to_back else now
 
     def end_of(self, number: int, units: int, start: float) -> tuple[float, int]:
-        end = self._core.compute(start, self._seconds(number, units))
+        end = self._free[0] = max(start, self._free[0]) + self._seconds(number, units)
         remaining = end - time.monotonic()
         if remaining > 0:
             time.sleep(remaining)
@@ -194,7 +181,7 @@ class RealCoreClock(_ModelledCoreClock):
         return end, int(remaining < 0)
 
     def beside(self) -> RealCoreClock:
-        return RealCoreClock(self._config, self._core)
+        return RealCoreClock(self._config, self._free)
 
 
 class VirtualCoreClock(_ModelledCoreClock):
