@@ -108,7 +108,7 @@ def test_flags_mean_what_they_mean_to_run(call: Call) -> None:
         ((*BATCH, "--trace", "none/x.json"), 73, "there is no folder"),
         ((*BATCH, "--trace", ""), 2, "--trace '': the file name is missing"),
         ((*BATCH, "--trace", "."), 73, "is a directory"),
-        ((*BATCH, "--trace", "/dev/full", "--force"), 73, "not a regular file"),
+        ((*BATCH, "--trace", "/dev/full", "--force"), 73, "is a device"),
         ((*BATCH, "--plot", "a.svg", "--trace", "a.svg"), 2, "--plot has the same file"),
         ((*BATCH, "--plot", "x.bmp"), 2, "--plot x.bmp: the name must end in one of"),
         ((*BATCH, "--seed", "3"), 2, "no option --seed"),

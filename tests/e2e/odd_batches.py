@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from hetsched.memory import MemoryDemand
-from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
+from hetsched.workload import Arrays, Kernel, KernelContext, Variant, Workload
 
 WIDTH = 64
 ODD_BYTES = 3000
@@ -20,6 +20,7 @@ class OddBatchParams(msgspec.Struct, frozen=True):
     """`shared`: whether all chunks on a device use one work area."""
 
     units: int = 16
+    width: int = WIDTH
     shared: bool = False
 
 
@@ -28,19 +29,11 @@ def work_bytes(units: int) -> int:
 
 
 class OddBatches(Workload):
-    """y = x + the unit's first value, on units of `WIDTH` numbers."""
+    """y = x + the unit's first value."""
 
     name = "odd_batches"
     Params = OddBatchParams
-
-    def load(self, p: Any) -> int:
-        return p.units
-
-    def arrays(self, p: Any) -> Sequence[ArraySpec]:
-        return (
-            ArraySpec("x", "split", (WIDTH,), "float64"),
-            ArraySpec("y", "out", (WIDTH,), "float64"),
-        )
+    axes = dict.fromkeys("xy", ("units", "width"))
 
     def demand(self, p: Any, kind: str) -> MemoryDemand:
         return MemoryDemand(
@@ -50,14 +43,8 @@ class OddBatches(Workload):
             work="max" if p.shared else "sum",
         )
 
-    def flops(self, p: Any, x: int) -> float:
-        return float(WIDTH * x)
-
     def variants(self, kind: str) -> Sequence[Variant]:
         return [Variant("numpy", "1", make)]
-
-    def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        out[...] = np.arange(first, first + len(out))[:, None]
 
     def reference(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
         return {"y": inputs["x"][i] + inputs["x"][i, 0]}

@@ -8,41 +8,27 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hetsched.memory import MemoryDemand
-from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
+from hetsched.workload import Arrays, Kernel, KernelContext, Variant, Workload
 
 
 class OddParams(msgspec.Struct, frozen=True):
     """`sound`: whether any variant works."""
 
     units: int = 20
+    width: int = 4
     sound: bool = True
 
 
 class Odd(Workload):
-    """y = 2 x on units of four numbers."""
+    """y = 2 x."""
 
     name = "odd"
     Params = OddParams
-
-    def load(self, p: OddParams) -> int:
-        return p.units
-
-    def arrays(self, p: OddParams) -> Sequence[ArraySpec]:
-        return (ArraySpec("x", "split", (4,), "float64"), ArraySpec("y", "out", (4,), "float64"))
-
-    def demand(self, p: OddParams, kind: str) -> MemoryDemand:
-        return MemoryDemand(input_bytes=32, work_bytes=0, output_bytes=32)
-
-    def flops(self, p: OddParams, x: int) -> float:
-        return 4.0 * x
+    axes = dict.fromkeys("xy", ("units", "width"))
 
     def variants(self, kind: str) -> Sequence[Variant]:
         makers = {"missing": missing, "broken": broken, "sound": sound}
         return [Variant(name, "1", make) for name, make in makers.items()]
-
-    def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        out[...] = np.arange(first, first + len(out))[:, None]
 
     def reference(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
         return {"y": 2 * inputs["x"][i]}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,7 +12,7 @@ from hetsched.device import Chunk, Slot
 from hetsched.devices.base import DeviceJob, DeviceOutOfMemory
 from hetsched.devices.emulated.device import EmulatedGpu
 from hetsched.memory import MemoryDemand
-from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
+from hetsched.workload import Arrays, Kernel, KernelContext, Variant, Workload
 
 WIDTH = 32
 
@@ -23,6 +22,7 @@ class ScarceParams(msgspec.Struct, frozen=True):
     "prepare" or the number of a chunk. `folder`: its file "requests" lists the bytes requested."""
 
     units: int = 48
+    width: int = WIDTH
     folder: str = ""
     capacity: int = 0
     at: str = "prepare"
@@ -31,22 +31,10 @@ class ScarceParams(msgspec.Struct, frozen=True):
 class Scarce(Workload):
     name = "scarce"
     Params = ScarceParams
-    inputs = ("x",)
-
-    def load(self, p: ScarceParams) -> int:
-        return p.units
-
-    def arrays(self, p: ScarceParams) -> Sequence[ArraySpec]:
-        return (
-            ArraySpec("x", "split", (WIDTH,), "float64"),
-            ArraySpec("y", "out", (WIDTH,), "float64"),
-        )
+    axes = dict.fromkeys("xy", ("units", "width"))
 
     def demand(self, p: ScarceParams, kind: str) -> MemoryDemand:
         return MemoryDemand(input_bytes=WIDTH * 8, work_bytes=0, output_bytes=WIDTH * 8)
-
-    def flops(self, p: ScarceParams, x: int) -> float:
-        return 2.0 * WIDTH * x
 
     def speed_key(self, p: ScarceParams) -> str:
         """A separate kind of job each: models of one must not change the chunks of another."""
@@ -54,15 +42,6 @@ class Scarce(Workload):
 
     def variants(self, kind: str) -> Sequence[Variant]:
         return [Variant("numpy", np.__version__, make)] if kind == "cpu" else []
-
-    def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        out[...] = np.arange(first, first + len(out))[:, None]
-
-    def reference(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
-        return {"y": inputs["x"][i] * 2 + 1}
-
-    def residual(self, p: Any, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
-        return np.abs(outputs["y"] - inputs["x"] * 2 - 1).max(axis=1) * 1e9
 
 
 def make(p: ScarceParams, chunk: int, context: KernelContext) -> Kernel:
