@@ -748,7 +748,8 @@ class _Run:
         )
         if kind.peak:
             self._fit_memory(kind.peak, local)
-        if kind.holds_lock and self._has_computed_in_processes(kind, done, local, params, out):
+        can_leave = kind.holds_lock and not kind.stays
+        if can_leave and self._has_computed_in_processes(kind, done, local, params, out):
             return
         with Registered(call) as number:
             arrays[CALL] = np.array([number])
