@@ -9,8 +9,8 @@ cost and a cost per unit.
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -22,8 +22,6 @@ from hetsched.models.windows import CERTAIN_ERRORS, MEDIAN_VARIANCE, MIN_NOISE, 
 MAX_MISFIT = 0.05
 """Relative distance of a size from the line beyond which the line doesn't fit, unless it is noise;
 the same from which a step may lie between two sizes."""
-FAR = 1024.0
-"""Multiple of the largest size up to which its last slope counts in an optimistic curve."""
 MAX_LAST_RATIO = 1.5
 """The slope beyond the largest size is taken from a size smaller by this factor, since noise
 determines the slope between neighbours."""
@@ -66,62 +64,23 @@ class PhaseCurve(FittedCurve):
         )
         return gap if gap > least else 0.0
 
-    def optimistic(self) -> Polyline | None:
-        """Return the curve if each step were right before the larger of two measured sizes.
+    def halfway(self) -> Iterator[tuple[int, float, float]]:
+        """Yield sizes halfway between two that a step may separate, with least and most seconds.
 
-        Between neighbouring sizes that differ in time per unit, it stays at the lower one's time
-        until its time per unit is the shortest measured; or it continues the slope below, down to
-        a little less than the shortest. None: a line fits, or there is no such gap.
+        The least if the step is right before the larger one: times go on rising as below the
+        smaller one; the most, those of the larger one, if it is right after the smaller one.
         """
         fit: Fit = self._fitted()
-        if fit.line is not None:
-            return None
-        units = fit.points[:, 0]
-        seconds = fit.curve.time(units)
-        shortest = float((seconds / units).min())
-        points = [] if units[0] <= 1 else [(1.0, fit.curve.time(1.0))]
-        steps = 0
-        pairs = list(zip(units.tolist(), seconds.tolist(), strict=True))
-        slope_below, previous = 0.0, (0.0, 0.0)
-        for (low, low_seconds), (high, high_seconds) in itertools.pairwise(pairs):
-            slope_below = (low_seconds - previous[1]) / (low - previous[0])
-            previous = low, low_seconds
-            points.append((low, low_seconds))
-            before = high - 1
-            paces = low_seconds / low, high_seconds / high
-            is_step = max(paces) > (1 + MAX_MISFIT) * min(paces) and high_seconds > low_seconds
-            if before <= low or not is_step:
-                continue
-            steps += 1
-            corner = low_seconds / shortest
-            if low < corner < before:
-                points.append((corner, low_seconds))
-            continued = low_seconds + slope_below * (before - low)
-            hoped = min(shortest * before, max(continued, (1 - MAX_MISFIT) * shortest * before))
-            reached = max(low_seconds, hoped)
-            points.append((before, min(reached, fit.curve.time(before))))
-        far = FAR * float(units[-1])
-        points += [pairs[-1], (far, fit.curve.time(far))]
-        return Polyline(points) if steps else None
+        points = [(0.0, 0.0), *fit.points.tolist()] if fit.line is None else []
+        for (x, t), (low, fast), (high, slow) in zip(points, points[1:], points[2:], strict=False):
+            size, paces = (int(low) + int(high)) // 2, (fast / low, slow / high)
+            if size > low and slow > fast and max(paces) > (1 + MAX_MISFIT) * min(paces):
+                least = fast + max(0.0, fast - t) / (low - x) * (size - low)
+                yield size, min(least, fit.curve.time(size)), slow
 
-    def pessimistic(self) -> Polyline | None:
-        """Return the curve if each step were right after the smaller of two measured sizes.
-
-        Sizes in between then take as long as the larger one. None: a line fits.
-        """
-        fit: Fit = self._fitted()
-        if fit.line is not None:
-            return None
-        units = fit.points[:, 0].tolist()
-        points = [] if units[0] <= 1 else [(1.0, fit.curve.time(1.0))]
-        points.append((units[0], fit.curve.time(units[0])))
-        for low, high in itertools.pairwise(units):
-            seconds = fit.curve.time(high)
-            if low + 1 < high:
-                points.append((low + 1, max(seconds, fit.curve.time(low + 1))))
-            points.append((high, seconds))
-        far = FAR * units[-1]
-        return Polyline([*points, (far, fit.curve.time(far))])
+    def through(self, seconds: Mapping[int, float]) -> Polyline:
+        """Return the curve through these times of other sizes, too."""
+        return Polyline(sorted({**dict(self._fitted().points.tolist()), **seconds}.items()))
 
     def _refit(self) -> Fit:
         _, units, medians, seconds, counts, noise = self._windows.evidence

@@ -445,31 +445,32 @@ def chunk_sizes(now: Situation) -> Iterator[Trial]:
     """Yield a chunk of a size that nobody measured, near a step of a kernel.
 
     Between a fast and a slow size a learnt kernel rises linearly, so that the last fast size looks
-    too slow to be used. With probability 1/2 the step is right before the slow size, and the best
-    plan by that optimistic curve can be had; else it is right after the fast one.
+    too slow to be used. With probability 1/2 the step is beyond the size halfway between them, and
+    the best plan by such a curve can be had; else it is before that size.
     """
     for assignment in now.plan.assignments:
         model, candidate, plan = assignment.model, assignment.candidate, assignment.plan
         if model is None or candidate is None or not isinstance(model.compute, PhaseCurve):
             continue
-        if plan.share > MAX_TRIED_SHARE or candidate.schedule != "best":
+        if plan.share > MAX_TRIED_SHARE or not candidate.info.link:
             continue
-        if len(plan.sub_distributions) != 1:
+        if candidate.schedule != "best" or len(plan.sub_distributions) != 1:
             continue
-        learnt, memory, overlap = model.compute, candidate.memory, candidate.overlap
-        hoped = learnt.optimistic()
-        if hoped is None:
+        sizes = [*model.compute.halfway()]
+        if not sizes:
             continue
-        hopeful = replace(model, compute=hoped)
-        feared = replace(model, compute=learnt.pessimistic() or learnt)
+        memory, overlap = candidate.memory, candidate.overlap
+        hopeful, feared = (
+            replace(model, compute=model.compute.through({size[0]: size[n] for size in sizes}))
+            for n in (1, 2)
+        )
         best = best_plan(plan.share, hopeful, memory, overlap=overlap)
-        size = _size_to_try(best, learnt, hoped)
-        tried = plan if size is None else with_chunk(plan, size)
+        usual = Counter(best.chunks).most_common(1)[0][0]
+        tried = with_chunk(plan, min((size for size, _, _ in sizes), key=lambda s: abs(s - usual)))
         if tried.chunks == plan.chunks or not fits(tried, memory):
             continue
         present = price(plan, model, overlap)
-        ratio = price(best, hopeful, overlap) / present
-        better = now.seconds_if(plan.share / now.load, ratio)
+        better = now.seconds_if(plan.share / now.load, price(best, hopeful, overlap) / present)
         cheap, dear = (
             now.seconds * price(tried, by, overlap) / present for by in (hopeful, feared)
         )
@@ -486,23 +487,6 @@ def chunk_sizes(now: Situation) -> Iterator[Trial]:
 def _with_sizes(now: Situation, device: str, tried: DevicePlan) -> JobPlan | None:
     plan = now.planned(now.present, now.plan.shares, {device: {"size_trial": tried}})
     return None if plan is None else plan.with_purposes({device: "sizes"})
-
-
-def _size_to_try(best: DevicePlan, learnt: PhaseCurve, hoped: SpeedFunction) -> int | None:
-    """Return a size between one measured and that of `best` which may be much faster.
-
-    Halfway, since the step may be anywhere between them.
-    """
-    known = {int(point[0]) for point in learnt.points}
-    units: Counter[int] = Counter()
-    for size in best.chunks:
-        units[size] += size
-    for size, _ in units.most_common():
-        gain = 1 - float(hoped.time(size)) / float(learnt.time(size))
-        if size not in known and gain > MIN_GAIN:
-            smaller = max((x for x in known if x < size), default=0)
-            return (smaller + size + 1) // 2
-    return None
 
 
 def with_chunk(plan: DevicePlan, size: int) -> DevicePlan:

@@ -419,6 +419,14 @@ def test_no_size_is_tried_where_a_line_fits() -> None:
     assert not Planner(2048).next([stepped(linear)]).trial
 
 
+def test_no_size_is_tried_on_a_core_whose_chunks_would_stay_the_same() -> None:
+    device = stepped(stepping)
+    model = device.models["v"]
+    assert model is not None
+    models = {"v": replace(model, total=PiecewiseLinear([(2048, 0.4)] * 3), h2d=None, d2h=None)}
+    assert not Planner(2048).next([replace(device, info=core(0, {}).info, models=models)]).trial
+
+
 # ---- what is left alone, or done by the best
 
 
